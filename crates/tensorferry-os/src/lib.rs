@@ -1,0 +1,1 @@
+//! The only door to the kernel: memfd, mapping, futex, pidfd, descriptor passing, limits.

@@ -1,0 +1,1 @@
+//! A bounded queue between processes that carries handles instead of bytes.

@@ -1,0 +1,1 @@
+//! Strategies by which another process gets at a domain's memory.

@@ -1,0 +1,1 @@
+//! Run registered functions in child processes with typed arguments and whole error reports.

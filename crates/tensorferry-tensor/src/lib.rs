@@ -1,0 +1,1 @@
+//! Tensors in shared memory: dtypes, shapes, views, exclusive, frozen and shared states.

@@ -1,0 +1,1 @@
+//! Move tensors between processes without copying them.
