@@ -1,1 +1,20 @@
-//! The only door to the kernel: memfd, mapping, futex, pidfd, descriptor passing, limits.
+//! The only door to the kernel.
+//!
+//! Everything in tensorferry that asks Linux for something goes through this crate: memory
+//! ([`memfd`], [`mapping`]), waiting ([`futex`]), processes ([`pidfd`], [`child`]), descriptors that travel
+//! ([`socket`]) and the limits that a machine or a container sets ([`limits`]). It knows no concept of the
+//! layers above: no tensor, no queue, no domain.
+//!
+//! Descriptors come in as `impl AsFd` and go out as `OwnedFd`, always close-on-exec. A call that the kernel
+//! interrupts is repeated. Errors are [`Error`]: the call, its argument in words, and the kernel's code.
+
+pub mod child;
+mod error;
+pub mod futex;
+pub mod limits;
+pub mod mapping;
+pub mod memfd;
+pub mod pidfd;
+pub mod socket;
+
+pub use error::{Error, Result};

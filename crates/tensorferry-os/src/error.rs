@@ -1,0 +1,47 @@
+//! What the kernel said, and to which call.
+
+use std::borrow::Cow;
+use std::io;
+
+/// A system call that failed: what was asked, and the kernel's answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{call} failed: {source}")]
+pub struct Error {
+    call: Cow<'static, str>,
+    #[source]
+    source: io::Error,
+}
+
+/// The result of a system call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error of `call`, which names the system call and its arguments in words.
+    pub fn new(call: impl Into<Cow<'static, str>>, source: impl Into<io::Error>) -> Self {
+        Self { call: call.into(), source: source.into() }
+    }
+
+    /// The call that failed, with its arguments in words.
+    #[must_use]
+    pub fn call(&self) -> &str {
+        &self.call
+    }
+
+    /// The kernel's error number, when it was the kernel that refused.
+    #[must_use]
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+
+    /// The kind of the underlying error.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
