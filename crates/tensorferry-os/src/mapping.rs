@@ -1,0 +1,348 @@
+//! Shared mappings, seen as atomic words and as raw bytes, never as plain references.
+//!
+//! Two kinds. [`Tables`] is small and open from end to end. [`Reservation`] is the address space of a whole
+//! sparse file: it starts closed (`PROT_NONE`) and is opened from the low end of each *granule* as memory comes
+//! into use, so that `mlockall`, a core dump or a stray pointer never touches the holes.
+//!
+//! # Safety
+//!
+//! Other processes write this memory while we look at it. The file therefore hands out only two things:
+//! `&[AtomicU64]` and `&[AtomicU32]`, for which concurrent writes are defined, and pointers, which promise
+//! nothing. Every range is checked to lie inside the mapping and, for a reservation, inside what is open; a
+//! mapping lives as long as its owner and is never moved. The files behind it are sealed against shrinking (or
+//! named files, whose truncation by the same user is outside the contract), so a load cannot meet the end of
+//! the file. One convention is the callers' part: a word is accessed as 32 or as 64 bits, never as both.
+#![expect(unsafe_code, reason = "mapping memory and lending atomic words of it cannot be expressed otherwise")]
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+
+use crate::{Error, Result};
+
+/// The page size that everything here is aligned to. x86-64 and the common aarch64 kernels use 4 KiB; where a
+/// kernel's pages are larger, [`Reservation::map`] fails with the kernel's EINVAL instead of misbehaving.
+pub const PAGE_BYTES: usize = 4096;
+
+/// The size of a large page: the base of a [`Reservation`] is aligned to it.
+pub const LARGE_PAGE_BYTES: usize = 2 << 20;
+
+/// A small shared mapping, open for reading and writing from end to end.
+#[derive(Debug)]
+pub struct Tables {
+    map: MmapRaw,
+}
+
+impl Tables {
+    /// Maps the first `len_bytes` of the file.
+    ///
+    /// # Errors
+    /// The kernel's error of mmap(2).
+    pub fn map(fd: impl AsFd, len_bytes: usize) -> Result<Self> {
+        let fd = fd.as_fd();
+        let map = MmapOptions::new()
+            .len(len_bytes)
+            .map_raw(fd.as_raw_fd())
+            .map_err(|e| Error::new(format!("mmap of {len_bytes} bytes of tables"), e))?;
+        Ok(Self { map })
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.map.len()
+    }
+
+    /// `n_words` 64-bit words from `offset_bytes`; `None` unless the range is aligned and inside.
+    #[must_use]
+    pub fn words(&self, offset_bytes: usize, n_words: usize) -> Option<&[AtomicU64]> {
+        check(offset_bytes, n_words.checked_mul(8)?, 8, self.map.len())?;
+        let first = self.map.as_mut_ptr().wrapping_add(offset_bytes);
+        // SAFETY: `from_raw_parts` needs memory valid for reads of n_words words while `self` is borrowed:
+        // the range was checked to lie in the mapping, which lives in `self`; the pointer is not null and is
+        // 8-aligned, because the mapping starts at a page and the offset was checked. Writers elsewhere are
+        // allowed for atomics, and every bit pattern is a valid u64.
+        Some(unsafe { words_at(first, n_words) })
+    }
+
+    /// `n_words` 32-bit words from `offset_bytes`, for futexes; `None` unless the range is aligned and inside.
+    #[must_use]
+    pub fn words32(&self, offset_bytes: usize, n_words: usize) -> Option<&[AtomicU32]> {
+        check(offset_bytes, n_words.checked_mul(4)?, 4, self.map.len())?;
+        let first = self.map.as_mut_ptr().wrapping_add(offset_bytes);
+        // SAFETY: as in `words`, with 4-byte alignment checked.
+        Some(unsafe { words32_at(first, n_words) })
+    }
+}
+
+/// The address space of a whole file, opened granule by granule.
+#[derive(Debug)]
+pub struct Reservation {
+    /// INVARIANT: start of a mapping of `len_bytes` bytes that is unmapped only by Drop.
+    base: NonNull<u8>,
+    len_bytes: usize,
+    granule_bytes: usize,
+    /// INVARIANT: entry `g` is `n` only after the first `n` bytes of granule `g` were made readable and
+    /// writable; entries never fall.
+    open_bytes: Box<[AtomicUsize]>,
+    opening: Mutex<()>,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and every access through `&self` is atomic or a
+// pointer whose use is the caller's own promise.
+unsafe impl Send for Reservation {}
+// SAFETY: as above.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    /// Maps `len_bytes` of the file from `file_offset_bytes`, closed, at an address aligned to 2 MiB.
+    ///
+    /// `granule_bytes` is a multiple of the page size and divides `len_bytes`. The mapping is left out of core
+    /// dumps. It costs address space (`RLIMIT_AS`) but no memory.
+    ///
+    /// # Errors
+    /// The kernel's error of mmap(2); ENOMEM when the address space is not to be had.
+    pub fn map(
+        fd: impl AsFd,
+        file_offset_bytes: u64,
+        len_bytes: usize,
+        granule_bytes: usize,
+    ) -> Result<Self> {
+        let whole = len_bytes.saturating_add(LARGE_PAGE_BYTES);
+        let describe = |e| Error::new(format!("mmap of {len_bytes} bytes of address space"), e);
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no memory of ours.
+        let outer = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                whole,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .map_err(describe)?;
+        let slack = outer.cast::<u8>().align_offset(LARGE_PAGE_BYTES);
+        let start = outer.cast::<u8>().wrapping_add(slack);
+        // SAFETY: MAP_FIXED replaces only pages of `outer`, which is ours, unused and large enough:
+        // slack < LARGE_PAGE_BYTES, so start + len_bytes <= outer + whole.
+        let inner = unsafe {
+            rustix::mm::mmap(
+                start.cast(),
+                len_bytes,
+                ProtFlags::empty(),
+                MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE,
+                fd,
+                file_offset_bytes,
+            )
+        };
+        let unmap = |from: *mut u8, len: usize| {
+            if len > 0 {
+                // SAFETY: the range is a part of `outer` outside of the file's mapping, used by nobody.
+                let _ = unsafe { rustix::mm::munmap(from.cast(), len) };
+            }
+        };
+        let mapped = match inner {
+            Ok(mapped) => mapped,
+            Err(e) => {
+                unmap(outer.cast(), whole);
+                return Err(describe(e));
+            }
+        };
+        unmap(outer.cast(), slack);
+        unmap(start.wrapping_add(len_bytes), whole - slack - len_bytes);
+        // Advice only: a kernel that refuses it dumps more, nothing else.
+        // SAFETY: MADV_DONTDUMP changes neither contents nor protection.
+        let _ = unsafe { rustix::mm::madvise(mapped, len_bytes, Advice::LinuxDontDump) };
+        let base = NonNull::new(mapped.cast::<u8>()).ok_or_else(|| describe(rustix::io::Errno::NOMEM))?;
+        let open_bytes = (0..len_bytes.div_ceil(granule_bytes)).map(|_| AtomicUsize::new(0)).collect();
+        Ok(Self { base, len_bytes, granule_bytes, open_bytes, opening: Mutex::new(()) })
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Opens the first `end_bytes` of granule `granule` (rounded up to pages); opening what is open is free.
+    ///
+    /// # Errors
+    /// The kernel's error of mprotect(2): ENOMEM when `vm.max_map_count` is reached; EINVAL of ours when the
+    /// granule or the end lie outside.
+    pub fn open(&self, granule: usize, end_bytes: usize) -> Result<()> {
+        let end = end_bytes.next_multiple_of(PAGE_BYTES);
+        let outside = || Error::new(format!("opening {end_bytes} bytes of granule {granule}"), rustix::io::Errno::INVAL);
+        let open = self.open_bytes.get(granule).ok_or_else(outside)?;
+        if end <= open.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let offset = granule * self.granule_bytes;
+        if end > self.granule_bytes || offset + end > self.len_bytes {
+            return Err(outside());
+        }
+        let _one_at_a_time = self.opening.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let begin = open.load(Ordering::Acquire);
+        if end <= begin {
+            return Ok(());
+        }
+        let start = self.base.as_ptr().wrapping_add(offset + begin);
+        // SAFETY: the range lies inside our own mapping (checked above), and giving access takes none away.
+        unsafe {
+            rustix::mm::mprotect(start.cast(), end - begin, MprotectFlags::READ | MprotectFlags::WRITE)
+        }
+        .map_err(|e| Error::new(format!("mprotect of {} bytes", end - begin), e))?;
+        open.store(end, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether the whole range may be touched.
+    #[must_use]
+    pub fn is_open(&self, offset_bytes: usize, len_bytes: usize) -> bool {
+        let Some(end) = offset_bytes.checked_add(len_bytes) else { return false };
+        if end > self.len_bytes {
+            return false;
+        }
+        let mut at = offset_bytes;
+        while at < end {
+            let (granule, start) = (at / self.granule_bytes, at % self.granule_bytes);
+            let until = (start + (end - at)).min(self.granule_bytes);
+            if self.open_bytes.get(granule).is_none_or(|open| open.load(Ordering::Acquire) < until) {
+                return false;
+            }
+            at += until - start;
+        }
+        true
+    }
+
+    /// `n_words` 64-bit words from `offset_bytes`; `None` unless the range is aligned, inside and open.
+    #[must_use]
+    pub fn words(&self, offset_bytes: usize, n_words: usize) -> Option<&[AtomicU64]> {
+        let first = self.bytes(offset_bytes, n_words.checked_mul(8)?)?;
+        (offset_bytes.is_multiple_of(8)).then_some(())?;
+        // SAFETY: the range is inside the mapping and open (checked by `bytes`), stays so while `self` lives
+        // (ranges are never closed again), is not null, and is 8-aligned because base is and the offset is.
+        Some(unsafe { words_at(first.as_ptr(), n_words) })
+    }
+
+    /// `n_words` 32-bit words from `offset_bytes`, for futexes; `None` unless aligned, inside and open.
+    #[must_use]
+    pub fn words32(&self, offset_bytes: usize, n_words: usize) -> Option<&[AtomicU32]> {
+        let first = self.bytes(offset_bytes, n_words.checked_mul(4)?)?;
+        (offset_bytes.is_multiple_of(4)).then_some(())?;
+        // SAFETY: as in `words`, with 4-byte alignment.
+        Some(unsafe { words32_at(first.as_ptr(), n_words) })
+    }
+
+    /// The address of a range; `None` unless it is inside and open. What may be done with it is the caller's
+    /// promise.
+    #[must_use]
+    pub fn bytes(&self, offset_bytes: usize, len_bytes: usize) -> Option<NonNull<u8>> {
+        if !self.is_open(offset_bytes, len_bytes) {
+            return None;
+        }
+        NonNull::new(self.base.as_ptr().wrapping_add(offset_bytes))
+    }
+
+    /// Makes the pages of an open range present and writable now, so that running out of memory is an error
+    /// here and not a SIGBUS later (`MADV_POPULATE_WRITE`, Linux 5.14). Rounded out to pages.
+    ///
+    /// # Errors
+    /// ENOMEM or ENOSPC when there is no memory; EINVAL on a kernel without the call or a range that is closed.
+    pub fn populate(&self, offset_bytes: usize, len_bytes: usize) -> Result<()> {
+        let describe = |e| Error::new(format!("madvise(MADV_POPULATE_WRITE) of {len_bytes} bytes"), e);
+        let start = offset_bytes - offset_bytes % PAGE_BYTES;
+        let end = (offset_bytes + len_bytes).next_multiple_of(PAGE_BYTES);
+        let first = self.bytes(start, end - start).ok_or_else(|| describe(rustix::io::Errno::INVAL))?;
+        loop {
+            // SAFETY: populating an open range of our own shared mapping changes no contents.
+            let done = unsafe {
+                rustix::mm::madvise(first.as_ptr().cast(), end - start, Advice::LinuxPopulateWrite)
+            };
+            match done {
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                other => return other.map_err(describe),
+            }
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours alone, and no borrow of it outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len_bytes) };
+    }
+}
+
+/// `None` unless `offset..offset+len` lies in `0..bound` and the offset is a multiple of `align`.
+fn check(offset_bytes: usize, len_bytes: usize, align: usize, bound_bytes: usize) -> Option<()> {
+    let end = offset_bytes.checked_add(len_bytes)?;
+    (offset_bytes.is_multiple_of(align) && end <= bound_bytes).then_some(())
+}
+
+/// # Safety
+/// - `first` is not null, is 8-aligned, and `n_words` words from it stay readable and writable for `'a`;
+/// - they are accessed only as atomic 64-bit words while `'a` lasts, by whatever process.
+#[expect(clippy::disallowed_methods, reason = "a slice of atomics is the one slice that others may write")]
+unsafe fn words_at<'a>(first: *mut u8, n_words: usize) -> &'a [AtomicU64] {
+    // SAFETY: the caller's promise; AtomicU64 has the layout of u64.
+    unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), n_words) }
+}
+
+/// # Safety
+/// As [`words_at`], for 4-aligned 32-bit words.
+#[expect(clippy::disallowed_methods, reason = "a slice of atomics is the one slice that others may write")]
+unsafe fn words32_at<'a>(first: *mut u8, n_words: usize) -> &'a [AtomicU32] {
+    // SAFETY: the caller's promise; AtomicU32 has the layout of u32.
+    unsafe { std::slice::from_raw_parts(first.cast::<AtomicU32>(), n_words) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memfd;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn two_mappings_of_one_file_show_the_same_words() {
+        let fd = memfd::create_sealed("test", 1 << 16).unwrap();
+        let (a, b) = (Tables::map(&fd, 1 << 16).unwrap(), Tables::map(&fd, 1 << 16).unwrap());
+        a.words(64, 1).unwrap()[0].store(42, Ordering::Release);
+        assert_eq!(b.words(64, 1).unwrap()[0].load(Ordering::Acquire), 42);
+        assert!(a.words(60, 1).is_none(), "unaligned");
+        assert!(a.words(1 << 16, 1).is_none(), "outside");
+        assert!(a.words(usize::MAX - 7, 2).is_none(), "overflow");
+    }
+
+    #[test]
+    fn a_reservation_lends_only_what_is_open() {
+        let fd = memfd::create_sealed("test", 64 << 20).unwrap();
+        let map = Reservation::map(&fd, 0, 64 * MIB, 4 * MIB).unwrap();
+        assert!(map.words(0, 1).is_none());
+        map.open(1, 10_000).unwrap();
+        assert!(map.words(4 * MIB, 12_288 / 8).is_some(), "rounded up to pages");
+        assert!(map.words(4 * MIB, 12_288 / 8 + 1).is_none());
+        assert!(map.words(4 * MIB - 8, 2).is_none(), "granule 0 is closed");
+        map.open(2, 4096).unwrap();
+        assert!(!map.is_open(8 * MIB - 8, 16), "the rest of granule 1 is closed");
+        assert!(map.open(16, 1).is_err(), "outside");
+        assert!(map.open(0, 4 * MIB + 1).is_err(), "longer than a granule");
+        assert_eq!(memfd::allocated_bytes(&fd).unwrap(), 0, "opening allocates nothing");
+        map.populate(4 * MIB, 5000).unwrap();
+        assert_eq!(memfd::allocated_bytes(&fd).unwrap(), 8192);
+    }
+
+    #[test]
+    fn a_range_over_several_granules_needs_all_of_them_open() {
+        let fd = memfd::create_sealed("test", 64 << 20).unwrap();
+        let map = Reservation::map(&fd, 0, 64 * MIB, 4 * MIB).unwrap();
+        for granule in 0..3 {
+            map.open(granule, 4 * MIB).unwrap();
+        }
+        assert!(map.bytes(MIB, 11 * MIB).is_some());
+        assert!(map.bytes(MIB, 12 * MIB).is_none());
+    }
+}

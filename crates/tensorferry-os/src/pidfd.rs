@@ -1,0 +1,182 @@
+//! Processes by descriptor: a pidfd never names another process that got the same number (pidfd_open(2)).
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::{Error, Result};
+
+/// The magic number of pidfs (linux/magic.h), where a pidfd's inode is unique since boot (Linux 6.9).
+const PIDFS_MAGIC: u64 = 0x5049_4446;
+
+/// A descriptor of one process. It becomes readable when every thread of the process is gone, even before
+/// the parent has waited for it.
+#[derive(Debug)]
+pub struct PidFd {
+    fd: OwnedFd,
+    pid: u32,
+}
+
+/// What tells a process from a later one with the same number. Plain numbers, so that it can be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// The process number in the namespace of whoever asked.
+    pub pid: u32,
+    /// Inode of the pidfd on pidfs, or 0 where the kernel has no pidfs.
+    pub inode: u64,
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`), or 0 when it cannot be read.
+    pub start_ticks: u64,
+}
+
+impl Identity {
+    /// Whether `other`, found under the same number, is the same process: by inode where both have one, else by
+    /// start time.
+    #[must_use]
+    pub fn is_same_process(&self, other: &Self) -> bool {
+        if self.inode != 0 && other.inode != 0 {
+            self.inode == other.inode
+        } else {
+            self.start_ticks == other.start_ticks
+        }
+    }
+}
+
+impl PidFd {
+    /// Opens the process with this number, whoever that is by now: compare [`PidFd::identity`].
+    ///
+    /// # Errors
+    /// ESRCH when there is none, EMFILE when the process has no descriptor left.
+    pub fn open(pid: u32) -> Result<Self> {
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let raw = raw.ok_or_else(|| Error::new(format!("pidfd_open of {pid}"), Errno::SRCH))?;
+        let fd = rustix::process::pidfd_open(raw, PidfdFlags::empty())
+            .map_err(|e| Error::new(format!("pidfd_open of process {pid}"), e))?;
+        Ok(Self { fd, pid })
+    }
+
+    /// This process.
+    ///
+    /// # Errors
+    /// As [`PidFd::open`].
+    pub fn of_self() -> Result<Self> {
+        Self::open(std::process::id())
+    }
+
+    /// Takes a descriptor that came from elsewhere; `pid` is what it is called here.
+    #[must_use]
+    pub fn from_fd(fd: OwnedFd, pid: u32) -> Self {
+        Self { fd, pid }
+    }
+
+    /// The number it was opened by.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What distinguishes this process from any other since boot.
+    ///
+    /// # Errors
+    /// The kernel's error of fstat(2).
+    pub fn identity(&self) -> Result<Identity> {
+        let on_pidfs = rustix::fs::fstatfs(&self.fd)
+            .is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|magic| magic == PIDFS_MAGIC));
+        let stat = rustix::fs::fstat(&self.fd).map_err(|e| Error::new("fstat of a pidfd", e))?;
+        Ok(Identity {
+            pid: self.pid,
+            inode: if on_pidfs { stat.st_ino } else { 0 },
+            start_ticks: start_ticks(self.pid).unwrap_or(0),
+        })
+    }
+
+    /// Whether the process is gone, all its threads included. This is proof, not a hint.
+    ///
+    /// # Errors
+    /// The kernel's error of poll(2).
+    pub fn is_dead(&self) -> Result<bool> {
+        self.wait_dead(Some(Duration::ZERO))
+    }
+
+    /// Waits until the process is gone, for at most `timeout` (for ever if `None`); true when it is.
+    ///
+    /// # Errors
+    /// The kernel's error of poll(2).
+    pub fn wait_dead(&self, timeout: Option<Duration>) -> Result<bool> {
+        let deadline = timeout.map(|t| std::time::Instant::now() + t);
+        loop {
+            let left = deadline.map(|d| d.saturating_duration_since(std::time::Instant::now()));
+            let spec = left.map(|t| Timespec {
+                tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(t.subsec_nanos()),
+            });
+            let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, spec.as_ref()) {
+                Ok(n) => return Ok(n > 0),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::new("poll of a pidfd", e)),
+            }
+        }
+    }
+
+    /// Sends a signal by number (pidfd_send_signal(2)); a process that is gone already is no error.
+    ///
+    /// # Errors
+    /// EPERM when it belongs to somebody else, EINVAL for a number that is no signal.
+    pub fn send_signal(&self, signal: i32) -> Result<()> {
+        let named = Signal::from_named_raw(signal)
+            .ok_or_else(|| Error::new(format!("signal number {signal}"), Errno::INVAL))?;
+        match rustix::process::pidfd_send_signal(&self.fd, named) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(e) => Err(Error::new(format!("pidfd_send_signal({signal}) to process {}", self.pid), e)),
+        }
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Start time of a process in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)).
+#[must_use]
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    parse_start_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The command name stands in parentheses and may hold spaces and parentheses, so count from the last one.
+fn parse_start_ticks(stat: &str) -> Option<u64> {
+    let after_name = stat.rsplit_once(')')?.1;
+    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_alive_and_itself() {
+        let me = PidFd::of_self().unwrap();
+        assert!(!me.is_dead().unwrap());
+        let identity = me.identity().unwrap();
+        assert!(identity.start_ticks > 0);
+        assert!(identity.is_same_process(&PidFd::of_self().unwrap().identity().unwrap()));
+        assert!(!identity.is_same_process(&Identity { inode: identity.inode + 1, ..identity }));
+        assert!(!identity.is_same_process(&Identity { inode: 0, start_ticks: 1, ..identity }));
+    }
+
+    #[test]
+    fn nobody_has_the_number_zero() {
+        assert_eq!(PidFd::open(0).unwrap_err().raw_os_error(), Some(Errno::SRCH.raw_os_error()));
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_shift_the_fields() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 1";
+        assert_eq!(parse_start_ticks(stat), Some(98_765));
+        assert_eq!(parse_start_ticks("garbage"), None);
+    }
+}
