@@ -1,1 +1,54 @@
-//! One file descriptor of memory shared by a group of processes: members, liveness, extents, waiting.
+//! A domain: the memory that a group of processes shares, as **one file descriptor**.
+//!
+//! ```text
+//! file offset 0
+//! | header | process table | extent table | data: extent 0 | extent 1 | ...            (sparse) |
+//! ```
+//!
+//! Every member maps the whole file once. From then on everything is an offset: handing memory over is
+//! arithmetic, without a system call, a descriptor or a handshake. The file is sparse (a terabyte of address
+//! space costs nothing until it is touched), sealed against resizing, and has no name: the kernel frees it when
+//! the last member is gone.
+//!
+//! This crate knows three things and no more:
+//!
+//! - who is a member ([`Member`], [`Domain::admit`], [`Domain::join`]) and who has died: a death is acted on
+//!   only with *proof* (a pidfd), never after a time-out, and by one stamped sweeper at a time ([`Caretaker`]);
+//! - who may allocate where ([`extents`](Domain::claim_extents)): the data area is cut into extents, each
+//!   owned by one member or by nobody;
+//! - how to wait for another process ([`WaitWord`]): spin as long as it pays, then sleep on a futex.
+//!
+//! What lies inside an extent is the business of `tensorferry-storage`.
+//!
+//! ```
+//! use tensorferry_domain::Domain;
+//!
+//! let domain = Domain::builder().limit_bytes(64 << 20).create()?;
+//! assert_eq!(domain.members().len(), 1);
+//! # Ok::<(), tensorferry_domain::DomainError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod admission;
+mod builder;
+mod caretaker;
+mod domain;
+mod error;
+mod extent;
+mod layout;
+mod member;
+mod service;
+mod spin;
+mod wait;
+
+pub use admission::Admission;
+pub use builder::DomainBuilder;
+pub use caretaker::Caretaker;
+pub use domain::Domain;
+pub use error::DomainError;
+pub use extent::{ExtentOwner, ExtentRun};
+pub use layout::{Layout, MAX_MEMBERS};
+pub use member::{Member, MemberInfo, Phase};
+pub use spin::Spin;
+pub use wait::{WaitOutcome, WaitWord};

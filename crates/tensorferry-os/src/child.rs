@@ -1,1 +1,202 @@
-//! Being written.
+//! What a starting process asks of the kernel, and what a parent asks about a process that ended.
+//!
+//! # Safety
+//! Two calls are unsafe in Rust. Changing the environment races with C code that reads it on another thread, and
+//! a signal disposition is a function that runs anywhere. [`take_variable`] is for the first instant of a process,
+//! before it has started a thread; [`ignore_sigpipe`] installs no function at all. Nothing here hands out memory.
+#![expect(unsafe_code, reason = "environment and signal disposition of a process that is just starting")]
+
+use std::borrow::Cow;
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::signal::{SigHandler, Signal};
+use rustix::io::Errno;
+use rustix::process::{WaitId, WaitIdOptions};
+
+use crate::{Error, Result};
+
+/// Asks a process to end; it may do something else instead (signal(7)).
+pub const SIGTERM: i32 = Signal::SIGTERM as i32;
+
+/// Ends a process at once; it cannot do anything about it (signal(7)).
+pub const SIGKILL: i32 = Signal::SIGKILL as i32;
+
+/// What abort(3) ends a process with, and so a panic where panics abort.
+pub const SIGABRT: i32 = Signal::SIGABRT as i32;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited with this code.
+    Exited {
+        /// 0 to 255.
+        code: i32,
+    },
+    /// A signal ended it.
+    Signaled {
+        /// The signal's number; [`signal_name`] says it in words.
+        signal: i32,
+        /// Whether the kernel wrote a core dump.
+        core_dumped: bool,
+    },
+    /// It ended, but the kernel no longer knows how: this process ignores SIGCHLD, or something else in it has
+    /// waited for every child.
+    Lost,
+}
+
+/// Collects a child that has ended, without waiting for it; `None` while it lives (waitid(2) with `P_PIDFD`).
+///
+/// # Errors
+/// The kernel's error of waitid(2), except ECHILD, which is [`Ended::Lost`].
+pub fn reap(pidfd: impl AsFd) -> Result<Option<Ended>> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let status = loop {
+        match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), options) {
+            Ok(status) => break status,
+            Err(Errno::INTR) => {}
+            Err(Errno::CHILD) => return Ok(Some(Ended::Lost)),
+            Err(e) => return Err(Error::new("waitid of a pidfd", e)),
+        }
+    };
+    Ok(status.map(|status| match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Ended::Exited { code },
+        (None, Some(signal)) => Ended::Signaled { signal, core_dumped: status.dumped() },
+        (None, None) => Ended::Lost,
+    }))
+}
+
+/// The name of a signal, as in signal(7): `SIGKILL`, `SIGRTMIN+2`, or `signal 99` for a number that is none.
+#[must_use]
+pub fn signal_name(signal: i32) -> Cow<'static, str> {
+    // glibc keeps the first two real-time signals for itself, so its SIGRTMIN is 34 (nptl(7)).
+    const SIGRTMIN: i32 = 34;
+    const SIGRTMAX: i32 = 64;
+    match Signal::try_from(signal) {
+        Ok(known) => Cow::Borrowed(known.as_str()),
+        Err(_) if signal == SIGRTMIN => Cow::Borrowed("SIGRTMIN"),
+        Err(_) if (SIGRTMIN..=SIGRTMAX).contains(&signal) => {
+            Cow::Owned(format!("SIGRTMIN+{}", signal - SIGRTMIN))
+        }
+        Err(_) => Cow::Owned(format!("signal {signal}")),
+    }
+}
+
+/// Reads a variable of the environment and removes it, so that no process started from here inherits it.
+///
+/// For the first instant of a process only, before it has started a thread.
+#[must_use]
+pub fn take_variable(name: &str) -> Option<OsString> {
+    let value = std::env::var_os(name)?;
+    // SAFETY: `remove_var` must not run while another thread reads or writes the environment other than through
+    // `std::env`. Callers are child entries, which run before `main` on the only thread (the contract above). Were a
+    // C constructor to have started a thread already, glibc's unsetenv(3) moves the pointers that follow down by one
+    // and frees nothing, so a racing getenv(3) could miss a variable but not read freed memory.
+    unsafe { std::env::remove_var(name) };
+    Some(value)
+}
+
+/// Makes writing to a closed pipe or socket an error instead of death, as Rust's runtime does before `main`.
+///
+/// # Errors
+/// The kernel's error of sigaction(2).
+pub fn ignore_sigpipe() -> Result<()> {
+    // SAFETY: `signal` is unsafe because a handler runs at any point of the program. `SigIgn` installs no handler,
+    // and SIGPIPE has no other user in a process that has run no code yet.
+    unsafe { nix::sys::signal::signal(Signal::SIGPIPE, SigHandler::SigIgn) }
+        .map(|_| ())
+        .map_err(|e| Error::new("signal(SIGPIPE, SIG_IGN)", e))
+}
+
+/// Asks the kernel to kill this process when the *thread* that started it ends (`PR_SET_PDEATHSIG`, prctl(2)).
+///
+/// The request is lost when the process executes a set-user-id program. It does not help when the parent was gone
+/// before the call: look at the parent afterwards.
+///
+/// # Errors
+/// The kernel's error of prctl(2).
+pub fn die_with_parent() -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .map_err(|e| Error::new("prctl(PR_SET_PDEATHSIG, SIGKILL)", e))
+}
+
+/// The process that this one is a child of now; 0 when it is outside of our process-number namespace.
+#[must_use]
+pub fn parent_pid() -> u32 {
+    std::os::unix::process::parent_id()
+}
+
+/// Whether the calling thread is the one that `main` runs on. It ends only with the whole process.
+#[must_use]
+pub fn is_main_thread() -> bool {
+    rustix::thread::gettid() == rustix::process::getpid()
+}
+
+/// Names the calling thread, and with it the process when it is the main thread, as `ps` and `top` show it
+/// (`/proc/PID/comm`). The kernel keeps the first 15 bytes. A name with a zero byte is left out.
+pub fn set_thread_name(name: &str) {
+    if let Ok(name) = CString::new(name) {
+        // A name is for people; without it everything works the same.
+        let _ = rustix::thread::set_name(&name);
+    }
+}
+
+/// Moves standard input to a descriptor of its own (close-on-exec, above 2) and opens `/dev/null` in its place.
+///
+/// # Errors
+/// EMFILE when no descriptor is left, EBADF when standard input is closed.
+pub fn take_stdin() -> Result<OwnedFd> {
+    let stdin = std::io::stdin();
+    let taken = rustix::io::fcntl_dupfd_cloexec(&stdin, 3)
+        .map_err(|e| Error::new("fcntl(F_DUPFD_CLOEXEC) of standard input", e))?;
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())
+        .map_err(|e| Error::new("open of /dev/null", e))?;
+    rustix::stdio::dup2_stdin(&null).map_err(|e| Error::new("dup2 of /dev/null to standard input", e))?;
+    Ok(taken)
+}
+
+/// Time since boot, without the time that the machine was suspended (`CLOCK_MONOTONIC`): the same clock for every
+/// process of the machine, so that moments in different processes can be ordered.
+#[must_use]
+pub fn monotonic_now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_the_names_of_the_manual() {
+        assert_eq!(signal_name(6), "SIGABRT");
+        assert_eq!(signal_name(9), "SIGKILL");
+        assert_eq!(signal_name(34), "SIGRTMIN");
+        assert_eq!(signal_name(36), "SIGRTMIN+2");
+        assert_eq!(signal_name(99), "signal 99");
+    }
+
+    #[test]
+    fn a_process_that_is_no_child_is_lost_not_an_error() {
+        let me = crate::pidfd::PidFd::of_self().unwrap();
+        assert_eq!(reap(&me).unwrap(), Some(Ended::Lost));
+    }
+
+    #[test]
+    fn the_clock_goes_forward() {
+        let before = monotonic_now();
+        assert!(before > Duration::ZERO);
+        assert!(monotonic_now() >= before);
+    }
+
+    #[test]
+    fn a_test_thread_is_not_the_main_thread() {
+        assert!(!std::thread::spawn(is_main_thread).join().unwrap());
+    }
+
+    #[test]
+    fn a_missing_variable_is_none() {
+        assert_eq!(take_variable("TENSORFERRY_NO_SUCH_VARIABLE"), None);
+    }
+}

@@ -33,6 +33,12 @@ impl Error {
         self.source.raw_os_error()
     }
 
+    /// Whether the call named a process that does not exist (ESRCH).
+    #[must_use]
+    pub fn is_no_such_process(&self) -> bool {
+        self.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+    }
+
     /// The kind of the underlying error.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {

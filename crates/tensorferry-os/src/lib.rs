@@ -10,6 +10,7 @@
 
 pub mod child;
 mod error;
+pub mod event;
 pub mod futex;
 pub mod limits;
 pub mod mapping;

@@ -85,7 +85,9 @@ pub struct Reservation {
     /// INVARIANT: start of a mapping of `len_bytes` bytes that is unmapped only by Drop.
     base: NonNull<u8>,
     len_bytes: usize,
+    /// A power of two, so that finding a granule is a shift.
     granule_bytes: usize,
+    granule_shift: u32,
     /// INVARIANT: entry `g` is `n` only after the first `n` bytes of granule `g` were made readable and
     /// writable; entries never fall.
     open_bytes: Box<[AtomicUsize]>,
@@ -101,7 +103,7 @@ unsafe impl Sync for Reservation {}
 impl Reservation {
     /// Maps `len_bytes` of the file from `file_offset_bytes`, closed, at an address aligned to 2 MiB.
     ///
-    /// `granule_bytes` is a multiple of the page size and divides `len_bytes`. The mapping is left out of core
+    /// `granule_bytes` is a power of two of at least a page (EINVAL of ours if not). The mapping is left out of core
     /// dumps. It costs address space (`RLIMIT_AS`) but no memory.
     ///
     /// # Errors
@@ -112,6 +114,10 @@ impl Reservation {
         len_bytes: usize,
         granule_bytes: usize,
     ) -> Result<Self> {
+        if !granule_bytes.is_power_of_two() || granule_bytes < PAGE_BYTES {
+            return Err(Error::new(format!("granules of {granule_bytes} bytes"), rustix::io::Errno::INVAL));
+        }
+        let granule_shift = granule_bytes.trailing_zeros();
         let whole = len_bytes.saturating_add(LARGE_PAGE_BYTES);
         let describe = |e| Error::new(format!("mmap of {len_bytes} bytes of address space"), e);
         // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no memory of ours.
@@ -158,7 +164,7 @@ impl Reservation {
         let _ = unsafe { rustix::mm::madvise(mapped, len_bytes, Advice::LinuxDontDump) };
         let base = NonNull::new(mapped.cast::<u8>()).ok_or_else(|| describe(rustix::io::Errno::NOMEM))?;
         let open_bytes = (0..len_bytes.div_ceil(granule_bytes)).map(|_| AtomicUsize::new(0)).collect();
-        Ok(Self { base, len_bytes, granule_bytes, open_bytes, opening: Mutex::new(()) })
+        Ok(Self { base, len_bytes, granule_bytes, granule_shift, open_bytes, opening: Mutex::new(()) })
     }
 
     /// The length in bytes.
@@ -206,15 +212,18 @@ impl Reservation {
             return false;
         }
         let mut at = offset_bytes;
-        while at < end {
-            let (granule, start) = (at / self.granule_bytes, at % self.granule_bytes);
+        loop {
+            let (granule, start) = (at >> self.granule_shift, at & (self.granule_bytes - 1));
             let until = (start + (end - at)).min(self.granule_bytes);
             if self.open_bytes.get(granule).is_none_or(|open| open.load(Ordering::Acquire) < until) {
                 return false;
             }
             at += until - start;
+            // Nearly always the range lies in one granule, and an empty range in none.
+            if at >= end {
+                return true;
+            }
         }
-        true
     }
 
     /// `n_words` 64-bit words from `offset_bytes`; `None` unless the range is aligned, inside and open.

@@ -1,1 +1,29 @@
-//! Strategies by which another process gets at a domain's memory.
+//! Strategies: how another process gets at a domain's memory.
+//!
+//! The vocabulary is torch's: a *sharing strategy* decides what backs the next default domain. One strategy
+//! is implemented:
+//!
+//! - [`Strategy::FileDescriptor`]: a sealed memfd. Children inherit its descriptor when they are started. It
+//!   has no name, so nothing can be left behind, and its size does not depend on the mount of `/dev/shm`.
+//!
+//! The set is probed, not assumed ([`get_all_sharing_strategies`]): where memfd_create(2) is refused, the set
+//! is empty and every attempt to make a domain says so.
+//!
+//! ```
+//! use tensorferry_sharing::{get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy, Strategy};
+//!
+//! assert!(get_all_sharing_strategies().contains(&Strategy::FileDescriptor));
+//! set_sharing_strategy(Strategy::FileDescriptor)?;
+//! assert_eq!(get_sharing_strategy().to_string(), "file_descriptor");
+//! # Ok::<(), tensorferry_sharing::StrategyError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod backing;
+mod strategy;
+
+pub use backing::Backing;
+pub use strategy::{
+    Strategy, StrategyError, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy,
+};

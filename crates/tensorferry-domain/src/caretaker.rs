@@ -1,0 +1,16 @@
+//! What the layer above does when the domain notices something.
+
+use std::time::Duration;
+
+use crate::Member;
+
+/// Called by a domain's service thread; implemented by the heap of `tensorferry-storage`.
+pub trait Caretaker: Send + Sync {
+    /// Gives back everything that `dead` held in shared memory. Its process is proven gone. Called again, from
+    /// the beginning, by another member if this one dies in the middle: every step must be idempotent.
+    fn sweep(&self, dead: Member);
+
+    /// Looks after what finishes elsewhere (messages that were taken, memory that came back). Returns when it
+    /// wants to be called again; `None` means not before somebody pokes the thread.
+    fn beat(&self) -> Option<Duration>;
+}

@@ -1,0 +1,328 @@
+//! The domain as one member sees it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use tensorferry_os::mapping::{Reservation, Tables};
+use tensorferry_os::memfd;
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_sharing::{Backing, Strategy};
+
+use crate::layout::{
+    EXTENT_ENTRY_LEN_BYTES, EXTENT_TABLE_OFFSET_BYTES, MAGIC, MAX_MEMBERS, PROCESS_TABLE_OFFSET_BYTES,
+    SLOT_LEN_BYTES, VERSION, extent, header, slot,
+};
+use crate::member::{Slot, State};
+use crate::service::Service;
+use crate::{Admission, Caretaker, DomainBuilder, DomainError, Layout, Member, MemberInfo, Phase};
+
+/// One member's mapping of a domain.
+///
+/// Dropping it leaves the domain: the member's extents are given up and its slot becomes free. A process that
+/// ends without doing so is swept by the others, with the same result.
+#[derive(Debug)]
+pub struct Domain {
+    backing: Backing,
+    tables: Tables,
+    data: Reservation,
+    layout: Layout,
+    id: u64,
+    me: Member,
+    service: OnceLock<Service>,
+}
+
+impl Domain {
+    /// Settings of a new domain.
+    #[must_use]
+    pub fn builder() -> DomainBuilder {
+        DomainBuilder::new()
+    }
+
+    /// Maps the domain behind `fd` and becomes the member that `admission` names.
+    ///
+    /// # Errors
+    /// [`DomainError::NotADomain`], [`DomainError::WrongVersion`], [`DomainError::NotAdmitted`], or the
+    /// kernel's error; in each case nothing was changed.
+    pub fn join(fd: OwnedFd, admission: Admission) -> Result<Arc<Self>, DomainError> {
+        let not = |what: String| DomainError::NotADomain { what };
+        let backing = Backing::from_fd(fd).map_err(|e| not(e.to_string()))?;
+        if backing.len_bytes() < Layout::smallest().file_len_bytes() as u64 {
+            return Err(not(format!("{} bytes are too few", backing.len_bytes())));
+        }
+        let head = Tables::map(&backing, EXTENT_TABLE_OFFSET_BYTES)?;
+        let claims = read_header(&head)?;
+        let [magic, version, _, data_offset, data_len, extent_len, id, ..] = claims;
+        if magic != MAGIC {
+            return Err(not(format!("it starts with {magic:#018x}")));
+        }
+        if version != VERSION {
+            return Err(DomainError::WrongVersion { found: version, ours: VERSION });
+        }
+        let layout = Layout::from_claims(backing.len_bytes(), data_len, data_offset, extent_len)?;
+        let (slot, epoch) = (admission.member.slot, admission.member.epoch);
+        let refused = |what: &str| DomainError::NotAdmitted { slot: usize::from(slot), what: what.to_owned() };
+        if admission.domain_id != id {
+            return Err(refused("it is for another domain"));
+        }
+        let domain = Self::map(backing, layout, id, admission.member)?;
+        let entry = domain.slot(slot).ok_or_else(|| refused("there is no such slot"))?;
+        let state = entry.state();
+        if state.phase != Phase::Live || state.epoch != epoch {
+            return Err(refused("it was given back"));
+        }
+        if !PidFd::of_self()?.identity()?.is_same_process(&entry.identity()) {
+            return Err(refused("it is for another process"));
+        }
+        Ok(Arc::new(domain))
+    }
+
+    /// Writes a fresh layout into an empty file and becomes its first member.
+    pub(crate) fn format(backing: Backing, layout: Layout, limit_bytes: u64) -> Result<Arc<Self>, DomainError> {
+        let identity = PidFd::of_self()?.identity()?;
+        // The file's inode is unique among the live files of this boot, which is all that an id must tell apart.
+        let (device, inode) = memfd::file_id(&backing)?;
+        let id = device.rotate_left(32) ^ inode;
+        let me = Member { slot: 0, epoch: 1 };
+        let domain = Self::map(backing, layout, id, me)?;
+        let words = domain.header();
+        for (index, value) in [
+            (header::FILE_LEN_BYTES, layout.file_len_bytes() as u64),
+            (header::DATA_OFFSET_BYTES, layout.data_offset_bytes as u64),
+            (header::DATA_LEN_BYTES, layout.data_len_bytes as u64),
+            (header::EXTENT_LEN_BYTES, layout.extent_len_bytes as u64),
+            (header::DOMAIN_ID, id),
+            (header::LIMIT_BYTES, limit_bytes),
+            (header::VERSION, VERSION),
+        ] {
+            words[index].store(value, Ordering::Relaxed);
+        }
+        if let Some(slot) = domain.slot(me.slot) {
+            slot.set_identity(identity);
+            let free = State { epoch: 0, author: 0, phase: Phase::Free };
+            slot.change(free, State { epoch: me.epoch, author: me.slot, phase: Phase::Live });
+        }
+        words[header::MAGIC].store(MAGIC, Ordering::Release);
+        Ok(Arc::new(domain))
+    }
+
+    fn map(backing: Backing, layout: Layout, id: u64, me: Member) -> Result<Self, DomainError> {
+        let tables = Tables::map(&backing, layout.data_offset_bytes)?;
+        let data = Reservation::map(
+            &backing,
+            layout.data_offset_bytes as u64,
+            layout.data_len_bytes,
+            layout.extent_len_bytes,
+        )?;
+        Ok(Self { backing, tables, data, layout, id, me, service: OnceLock::new() })
+    }
+
+    /// Claims a slot for the process behind `child` and says what that process needs to join.
+    ///
+    /// The caller keeps the pidfd until the child has joined; a child that dies before is swept like any
+    /// member.
+    ///
+    /// # Errors
+    /// [`DomainError::ProcessTableFull`] when every slot is taken.
+    pub fn admit(&self, child: &PidFd) -> Result<Admission, DomainError> {
+        let identity = child.identity()?;
+        for index in 0..MAX_MEMBERS {
+            let Ok(slot) = u8::try_from(index) else { break };
+            let Some(entry) = self.slot(slot) else { break };
+            let free = entry.state();
+            let admitting =
+                State { epoch: free.epoch.wrapping_add(1).max(1), author: self.me.slot, phase: Phase::Admitting };
+            if free.phase == Phase::Free && entry.change(free, admitting) {
+                entry.set_identity(identity);
+                entry.change(admitting, State { phase: Phase::Live, ..admitting });
+                self.poke();
+                return Ok(Admission {
+                    domain_id: self.id,
+                    member: Member { slot, epoch: admitting.epoch },
+                });
+            }
+        }
+        Err(DomainError::ProcessTableFull { slots: MAX_MEMBERS })
+    }
+
+    /// This member.
+    #[must_use]
+    pub fn me(&self) -> Member {
+        self.me
+    }
+
+    /// What tells this domain from every other live one on this machine.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The strategy that backs it.
+    #[must_use]
+    pub fn strategy(&self) -> Strategy {
+        self.backing.strategy()
+    }
+
+    /// The data area.
+    #[must_use]
+    pub fn data(&self) -> &Reservation {
+        &self.data
+    }
+
+    /// How much memory all members together may populate, in bytes.
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        self.header()[header::LIMIT_BYTES].load(Ordering::Relaxed)
+    }
+
+    /// The members that are not free, dead ones that are being swept included.
+    #[must_use]
+    pub fn members(&self) -> Vec<MemberInfo> {
+        self.slots()
+            .filter(|(_, entry)| entry.state().phase != Phase::Free)
+            .map(|(index, entry)| entry.info(index))
+            .collect()
+    }
+
+    /// How many sweeps after a death have been finished since the domain was made.
+    #[must_use]
+    pub fn sweeps(&self) -> u64 {
+        self.header()[header::SWEEPS].load(Ordering::SeqCst)
+    }
+
+    /// Gives pages of the data area back to the system; they read as zero afterwards.
+    ///
+    /// # Errors
+    /// The kernel's error of fallocate(2).
+    pub fn punch_hole(&self, offset_bytes: usize, len_bytes: usize) -> Result<(), DomainError> {
+        let offset = self.layout.data_offset_bytes + offset_bytes;
+        Ok(memfd::punch_hole(&self.backing, offset as u64, len_bytes as u64)?)
+    }
+
+    /// Memory that the whole file has allocated, in bytes, tables included.
+    ///
+    /// # Errors
+    /// The kernel's error of fstat(2).
+    pub fn allocated_bytes(&self) -> Result<u64, DomainError> {
+        Ok(memfd::allocated_bytes(&self.backing)?)
+    }
+
+    /// Starts the service thread, which watches the other members and calls `caretaker`. Once per domain; later
+    /// calls do nothing.
+    ///
+    /// # Errors
+    /// The kernel's error when the thread or its eventfd cannot be made.
+    pub fn start_service(self: &Arc<Self>, caretaker: Weak<dyn Caretaker>) -> Result<(), DomainError> {
+        if self.service.get().is_none() {
+            let service = Service::start(Arc::downgrade(self), caretaker)?;
+            // Of two threads that come here at once one service stays, the other stops on drop.
+            let _ = self.service.set(service);
+        }
+        Ok(())
+    }
+
+    /// Makes the service thread look around now.
+    pub fn poke(&self) {
+        if let Some(service) = self.service.get() {
+            service.poke();
+        }
+    }
+
+    /// Says that this member owns blocks that somebody returned, and takes the mark away.
+    #[must_use]
+    pub fn take_returns(&self) -> bool {
+        self.slot(self.me.slot).is_some_and(|entry| {
+            let flag = &entry.words[slot::RETURNS];
+            flag.load(Ordering::SeqCst) != 0 && flag.swap(0, Ordering::SeqCst) != 0
+        })
+    }
+
+    /// Puts the mark back, after finding that there is more to come.
+    pub(crate) fn set_returns_flag(&self, member: Member) {
+        if let Some(entry) = self.slot(member.slot) {
+            let flag = &entry.words[slot::RETURNS];
+            if flag.load(Ordering::SeqCst) == 0 {
+                flag.store(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Publishes this member's statistics.
+    pub fn publish_usage(&self, blocks_live: u64, bytes_live: u64, bytes_cached: u64) {
+        if let Some(entry) = self.slot(self.me.slot) {
+            entry.words[slot::BLOCKS_LIVE].store(blocks_live, Ordering::Relaxed);
+            entry.words[slot::BYTES_LIVE].store(bytes_live, Ordering::Relaxed);
+            entry.words[slot::BYTES_CACHED].store(bytes_cached, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn count_sweep(&self) {
+        self.header()[header::SWEEPS].fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn header(&self) -> &[AtomicU64; header::N_WORDS] {
+        // The tables were mapped with at least one page, so the header is always there.
+        static NOWHERE: [AtomicU64; header::N_WORDS] = [const { AtomicU64::new(0) }; header::N_WORDS];
+        self.tables.words(0, header::N_WORDS).and_then(|words| words.first_chunk()).unwrap_or(&NOWHERE)
+    }
+
+    pub(crate) fn slot(&self, index: u8) -> Option<Slot<'_>> {
+        let index = usize::from(index);
+        let offset = PROCESS_TABLE_OFFSET_BYTES + index * SLOT_LEN_BYTES;
+        let words = self.tables.words(offset, slot::N_WORDS)?.first_chunk()?;
+        (index < MAX_MEMBERS).then_some(Slot { words })
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (u8, Slot<'_>)> {
+        (0..MAX_MEMBERS).filter_map(|index| {
+            let index = u8::try_from(index).ok()?;
+            Some((index, self.slot(index)?))
+        })
+    }
+
+    pub(crate) fn extent_entry(&self, index: usize) -> Option<&[AtomicU64; extent::N_WORDS]> {
+        if index >= self.layout.n_extents {
+            return None;
+        }
+        let offset = EXTENT_TABLE_OFFSET_BYTES + index * EXTENT_ENTRY_LEN_BYTES;
+        self.tables.words(offset, extent::N_WORDS)?.first_chunk()
+    }
+}
+
+fn read_header(tables: &Tables) -> Result<[u64; header::N_WORDS], DomainError> {
+    let words = tables
+        .words(0, header::N_WORDS)
+        .ok_or_else(|| DomainError::NotADomain { what: "it has no header".to_owned() })?;
+    let mut claims = [0; header::N_WORDS];
+    for (claim, word) in claims.iter_mut().zip(words) {
+        *claim = word.load(Ordering::Acquire);
+    }
+    Ok(claims)
+}
+
+impl AsFd for Domain {
+    /// The descriptor that a newcomer needs beside its [`Admission`].
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.backing.as_fd()
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        for run in self.take_over(self.me).collect::<Vec<_>>() {
+            self.release_extents(run);
+        }
+        if let Some(entry) = self.slot(self.me.slot) {
+            let state = entry.state();
+            if state.epoch == self.me.epoch {
+                entry.change(state, State { phase: Phase::Free, ..state });
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What can go wrong with a domain as a whole.
+
+/// Why a domain could not be made, joined or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DomainError {
+    /// The kernel refused.
+    #[error(transparent)]
+    Os(#[from] tensorferry_os::Error),
+    /// Not even the smallest layout fits into the address space or the file size that this process may use.
+    #[error(
+        "no room for a domain: the smallest needs {needed_bytes} bytes, RLIMIT_AS leaves {address_space_bytes:?} and RLIMIT_FSIZE {file_size_bytes:?}: raise the limit"
+    )]
+    NoAddressSpace {
+        /// What the smallest layout needs, in bytes.
+        needed_bytes: u64,
+        /// The soft limit of address space in bytes, if there is one.
+        address_space_bytes: Option<u64>,
+        /// The soft limit of a file's size in bytes, if there is one.
+        file_size_bytes: Option<u64>,
+    },
+    /// The descriptor is no domain.
+    #[error("the descriptor is no tensorferry domain: {what}")]
+    NotADomain {
+        /// Which check failed, with the numbers.
+        what: String,
+    },
+    /// A domain of another version of the layout.
+    #[error("the domain has layout version {found}, this library has {ours}: use one version in all processes")]
+    WrongVersion {
+        /// The version in the file.
+        found: u64,
+        /// The version of this library.
+        ours: u64,
+    },
+    /// Every process slot is taken.
+    #[error("the process table is full: all {slots} slots are taken by live processes")]
+    ProcessTableFull {
+        /// How many slots a domain has.
+        slots: usize,
+    },
+    /// The admission is for another process, another domain, or was given back.
+    #[error("the admission to slot {slot} is not valid: {what}")]
+    NotAdmitted {
+        /// The slot that was asked for.
+        slot: usize,
+        /// Which check failed.
+        what: String,
+    },
+    /// The data area has no free run of extents.
+    #[error(
+        "the domain's address space is used up: {wanted} extents of {extent_len_bytes} bytes in a row wanted, {n_extents} in all: make the domain with more address_space_bytes"
+    )]
+    NoExtents {
+        /// How many extents in a row were wanted.
+        wanted: usize,
+        /// How many the domain has.
+        n_extents: usize,
+        /// The size of one in bytes.
+        extent_len_bytes: usize,
+    },
+    /// The domain's limit of memory would be passed.
+    #[error(
+        "out of shared memory: {wanted_bytes} bytes wanted, {used_bytes} of the domain's limit of {limit_bytes} bytes in use: free tensors, call trim(), or raise limit_bytes"
+    )]
+    Limit {
+        /// What was asked for, in bytes.
+        wanted_bytes: u64,
+        /// What all members have populated, in bytes.
+        used_bytes: u64,
+        /// The limit of the domain, in bytes.
+        limit_bytes: u64,
+    },
+}

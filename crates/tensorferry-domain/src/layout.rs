@@ -1,0 +1,172 @@
+//! Where everything lies in the file. docs/WIRE.md shows the same tables, and a test holds the two together.
+
+use tensorferry_os::mapping::{LARGE_PAGE_BYTES, PAGE_BYTES};
+
+use crate::DomainError;
+
+/// How many processes a domain can have at once: one bit each in a block's holder word, and one bit to spare.
+pub const MAX_MEMBERS: usize = 63;
+
+/// "TNSRFRRY", read as a little-endian number.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TNSRFRRY");
+/// The version of everything in docs/WIRE.md.
+pub(crate) const VERSION: u64 = 1;
+
+/// Word indexes in the header.
+pub(crate) mod header {
+    pub(crate) const MAGIC: usize = 0;
+    pub(crate) const VERSION: usize = 1;
+    pub(crate) const FILE_LEN_BYTES: usize = 2;
+    pub(crate) const DATA_OFFSET_BYTES: usize = 3;
+    pub(crate) const DATA_LEN_BYTES: usize = 4;
+    pub(crate) const EXTENT_LEN_BYTES: usize = 5;
+    pub(crate) const DOMAIN_ID: usize = 6;
+    pub(crate) const LIMIT_BYTES: usize = 7;
+    pub(crate) const EXTENTS_HIGH_WATER: usize = 8;
+    pub(crate) const SWEEPS: usize = 9;
+    pub(crate) const N_WORDS: usize = 10;
+}
+
+/// Word indexes in a process slot.
+pub(crate) mod slot {
+    pub(crate) const STATE: usize = 0;
+    pub(crate) const PID: usize = 1;
+    pub(crate) const INODE: usize = 2;
+    pub(crate) const START_TICKS: usize = 3;
+    pub(crate) const RETURNS: usize = 4;
+    pub(crate) const BLOCKS_LIVE: usize = 5;
+    pub(crate) const BYTES_LIVE: usize = 6;
+    pub(crate) const BYTES_CACHED: usize = 7;
+    pub(crate) const N_WORDS: usize = 8;
+}
+
+/// Word indexes in an entry of the extent table.
+pub(crate) mod extent {
+    pub(crate) const OWNER: usize = 0;
+    pub(crate) const POPULATED_BYTES: usize = 1;
+    pub(crate) const RETURNS: usize = 2;
+    pub(crate) const N_WORDS: usize = 4;
+}
+
+pub(crate) const PROCESS_TABLE_OFFSET_BYTES: usize = PAGE_BYTES;
+pub(crate) const SLOT_LEN_BYTES: usize = slot::N_WORDS * 8;
+pub(crate) const EXTENT_TABLE_OFFSET_BYTES: usize = PROCESS_TABLE_OFFSET_BYTES + PAGE_BYTES;
+pub(crate) const EXTENT_ENTRY_LEN_BYTES: usize = extent::N_WORDS * 8;
+
+/// At most this many extents, so that scanning the table stays cheap.
+const MAX_EXTENTS: usize = 16_384;
+/// No extent is smaller.
+const MIN_EXTENT_LEN_BYTES: usize = 4 << 20;
+/// No data area is smaller.
+const MIN_DATA_LEN_BYTES: usize = 4 * MIN_EXTENT_LEN_BYTES;
+/// The data area where nothing limits it.
+pub(crate) const DEFAULT_DATA_LEN_BYTES: usize = 1 << 40;
+
+const _: () = assert!(SLOT_LEN_BYTES * (MAX_MEMBERS + 1) <= PAGE_BYTES, "the process table is one page");
+const _: () = assert!(header::N_WORDS * 8 <= PAGE_BYTES, "the header is one page");
+
+/// The geometry of one domain: a function of the length of its data area alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Where the data area starts in the file, in bytes; a multiple of 2 MiB.
+    pub data_offset_bytes: usize,
+    /// The length of the data area in bytes, a multiple of the extent's.
+    pub data_len_bytes: usize,
+    /// The length of an extent in bytes, a power of two from 4 MiB up.
+    pub extent_len_bytes: usize,
+    /// How many extents there are.
+    pub n_extents: usize,
+}
+
+impl Layout {
+    /// The layout with a data area of about `data_len_bytes` (rounded to whole extents, at least 16 MiB).
+    #[must_use]
+    pub fn with_data_len(data_len_bytes: usize) -> Self {
+        let wanted = data_len_bytes.max(MIN_DATA_LEN_BYTES);
+        let extent_len_bytes = (wanted / MAX_EXTENTS).next_power_of_two().max(MIN_EXTENT_LEN_BYTES);
+        let n_extents = (wanted / extent_len_bytes).min(MAX_EXTENTS);
+        let tables = EXTENT_TABLE_OFFSET_BYTES + n_extents * EXTENT_ENTRY_LEN_BYTES;
+        Self {
+            data_offset_bytes: tables.next_multiple_of(LARGE_PAGE_BYTES),
+            data_len_bytes: n_extents * extent_len_bytes,
+            extent_len_bytes,
+            n_extents,
+        }
+    }
+
+    /// The smallest layout there is.
+    #[must_use]
+    pub fn smallest() -> Self {
+        Self::with_data_len(MIN_DATA_LEN_BYTES)
+    }
+
+    /// The length of the whole file in bytes.
+    #[must_use]
+    pub fn file_len_bytes(&self) -> usize {
+        self.data_offset_bytes + self.data_len_bytes
+    }
+
+    /// Reads back what a header claims and believes only what `with_data_len` would have made.
+    pub(crate) fn from_claims(
+        file_len_bytes: u64,
+        claimed_data_len_bytes: u64,
+        claimed_data_offset_bytes: u64,
+        claimed_extent_len_bytes: u64,
+    ) -> Result<Self, DomainError> {
+        let not = |what: String| DomainError::NotADomain { what };
+        let data_len = usize::try_from(claimed_data_len_bytes)
+            .ok()
+            .filter(|len| (MIN_DATA_LEN_BYTES..=DEFAULT_DATA_LEN_BYTES).contains(len))
+            .ok_or_else(|| not(format!("a data area of {claimed_data_len_bytes} bytes")))?;
+        let layout = Self::with_data_len(data_len);
+        if layout.data_len_bytes as u64 != claimed_data_len_bytes
+            || layout.data_offset_bytes as u64 != claimed_data_offset_bytes
+            || layout.extent_len_bytes as u64 != claimed_extent_len_bytes
+        {
+            return Err(not(format!(
+                "data at {claimed_data_offset_bytes} in extents of {claimed_extent_len_bytes} bytes do not belong to {claimed_data_len_bytes} bytes"
+            )));
+        }
+        if layout.file_len_bytes() as u64 > file_len_bytes {
+            return Err(not(format!(
+                "the file has {file_len_bytes} bytes, the layout needs {}",
+                layout.file_len_bytes()
+            )));
+        }
+        Ok(layout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_default_is_a_tebibyte_of_64_mib_extents() {
+        let layout = Layout::with_data_len(DEFAULT_DATA_LEN_BYTES);
+        assert_eq!(layout.extent_len_bytes, 64 << 20);
+        assert_eq!(layout.n_extents, 16_384);
+        assert_eq!(layout.data_offset_bytes, 2 << 20);
+    }
+
+    #[test]
+    fn the_smallest_has_four_extents() {
+        assert_eq!(Layout::smallest().n_extents, 4);
+        assert_eq!(Layout::with_data_len(0), Layout::smallest());
+    }
+
+    proptest! {
+        #[test]
+        fn a_layout_is_believed_only_when_it_is_one_of_ours(len in 0_usize..DEFAULT_DATA_LEN_BYTES, noise in 1_u64..u64::MAX) {
+            let layout = Layout::with_data_len(len);
+            let file = layout.file_len_bytes() as u64;
+            let (data, offset, extent) =
+                (layout.data_len_bytes as u64, layout.data_offset_bytes as u64, layout.extent_len_bytes as u64);
+            prop_assert_eq!(Layout::from_claims(file, data, offset, extent).unwrap(), layout);
+            prop_assert!(Layout::from_claims(file - 1, data, offset, extent).is_err());
+            prop_assert!(Layout::from_claims(u64::MAX, data, offset.wrapping_add(noise), extent).is_err());
+            prop_assert!(Layout::from_claims(u64::MAX, data, offset, extent.wrapping_add(noise)).is_err());
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Members and the word that says how each of them is.
+//!
+//! A slot walks FREE → LIVE → DEAD → FREE, with a new epoch at each LIVE. The state is one word, so every step
+//! is one compare-and-swap that names its author: a LIVE slot was claimed by whoever held the newcomer's pidfd,
+//! a DEAD one names the member that sweeps it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tensorferry_os::pidfd::Identity;
+
+use crate::layout::{MAX_MEMBERS, slot};
+
+/// One process of a domain: its slot in the table, and which of the slot's successive users it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Member {
+    /// Index in the process table, below [`MAX_MEMBERS`].
+    pub slot: u8,
+    /// Counts the users of the slot, from 1.
+    pub epoch: u32,
+}
+
+impl Member {
+    /// The member's bit in holder words.
+    #[must_use]
+    pub fn bit(self) -> u64 {
+        1 << (u32::from(self.slot) % 64)
+    }
+}
+
+/// How a process slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Nobody has it.
+    Free,
+    /// Claimed for a newcomer by the member that admits it; its identity is being written.
+    Admitting,
+    /// Its process is a member.
+    Live,
+    /// Its process is proven dead, and one member is giving back what it held.
+    Dead,
+}
+
+/// What the process table says about one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberInfo {
+    /// Who.
+    pub member: Member,
+    /// How it is.
+    pub phase: Phase,
+    /// The process, as the admitting member saw it.
+    pub identity: Identity,
+    /// Blocks that the member owns and somebody holds.
+    pub blocks_live: u64,
+    /// Their length in bytes.
+    pub bytes_live: u64,
+    /// Bytes that the member keeps populated for its next allocations.
+    pub bytes_cached: u64,
+}
+
+/// The state word, taken apart: `epoch:32 | author:16 | phase:8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) epoch: u32,
+    pub(crate) author: u8,
+    pub(crate) phase: Phase,
+}
+
+impl State {
+    pub(crate) fn pack(self) -> u64 {
+        let phase = match self.phase {
+            Phase::Free => 0,
+            Phase::Admitting => 1,
+            Phase::Live => 2,
+            Phase::Dead => 3,
+        };
+        u64::from(self.epoch) << 32 | u64::from(self.author) << 8 | phase
+    }
+
+    /// A word that is none of ours reads as free, which makes nobody wait for it or sweep it.
+    pub(crate) fn unpack(word: u64) -> Self {
+        let bytes = word.to_le_bytes();
+        let phase = match bytes[0] {
+            1 => Phase::Admitting,
+            2 => Phase::Live,
+            3 => Phase::Dead,
+            _ => Phase::Free,
+        };
+        let epoch = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        Self { epoch, author: bytes[1], phase }
+    }
+}
+
+/// One entry of the process table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot<'a> {
+    pub(crate) words: &'a [AtomicU64; slot::N_WORDS],
+}
+
+impl Slot<'_> {
+    pub(crate) fn state(&self) -> State {
+        State::unpack(self.words[slot::STATE].load(Ordering::SeqCst))
+    }
+
+    /// Moves the slot from exactly `from` to `to`; false when somebody else was first.
+    pub(crate) fn change(&self, from: State, to: State) -> bool {
+        self.words[slot::STATE]
+            .compare_exchange(from.pack(), to.pack(), Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    pub(crate) fn set_identity(&self, identity: Identity) {
+        self.words[slot::PID].store(u64::from(identity.pid), Ordering::Relaxed);
+        self.words[slot::INODE].store(identity.inode, Ordering::Relaxed);
+        self.words[slot::START_TICKS].store(identity.start_ticks, Ordering::Relaxed);
+        for counter in [slot::RETURNS, slot::BLOCKS_LIVE, slot::BYTES_LIVE, slot::BYTES_CACHED] {
+            self.words[counter].store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            pid: u32::try_from(self.words[slot::PID].load(Ordering::Relaxed)).unwrap_or(0),
+            inode: self.words[slot::INODE].load(Ordering::Relaxed),
+            start_ticks: self.words[slot::START_TICKS].load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn info(&self, index: u8) -> MemberInfo {
+        let state = self.state();
+        MemberInfo {
+            member: Member { slot: index, epoch: state.epoch },
+            phase: state.phase,
+            identity: self.identity(),
+            blocks_live: self.words[slot::BLOCKS_LIVE].load(Ordering::Relaxed),
+            bytes_live: self.words[slot::BYTES_LIVE].load(Ordering::Relaxed),
+            bytes_cached: self.words[slot::BYTES_CACHED].load(Ordering::Relaxed),
+        }
+    }
+}
+
+const _: () = assert!(MAX_MEMBERS < 64, "a member's bit must leave one bit of a word to spare");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_survives_its_word() {
+        for phase in [Phase::Free, Phase::Admitting, Phase::Live, Phase::Dead] {
+            let state = State { epoch: u32::MAX, author: 62, phase };
+            assert_eq!(State::unpack(state.pack()), state);
+        }
+        assert_eq!(State::unpack(u64::MAX).phase, Phase::Free, "an unknown phase is nobody's");
+    }
+}

@@ -1,0 +1,208 @@
+//! The one thread that a process has per domain: it watches other members and looks after what finishes
+//! elsewhere.
+//!
+//! Watching costs few descriptors: those that this member admitted, and the next two live members in the
+//! order of their slots. When a watched member dies, its slot is claimed for sweeping by compare-and-swap, so
+//! there is one sweeper; a sweeper that dies is found like any dead member, and whoever sweeps it finishes its
+//! victims too. Every live member has a live predecessor in the ring, so no death stays unseen while anybody
+//! lives.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tensorferry_os::event::{EventFd, poll_readable};
+use tensorferry_os::pidfd::PidFd;
+
+use crate::member::State;
+use crate::{Caretaker, Domain, DomainError, Member, Phase};
+
+/// How long a silent neighbourhood is trusted before the thread looks at the table again. Decides how late a
+/// newcomer far away is watched, never whether somebody is dead.
+const LOOK_AROUND: Duration = Duration::from_millis(500);
+
+/// How many of the members that follow in the table are watched, whoever admitted them.
+const N_NEIGHBOURS: usize = 2;
+
+#[derive(Debug)]
+pub(crate) struct Service {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    bell: EventFd,
+    stop: AtomicBool,
+}
+
+impl Service {
+    pub(crate) fn start(domain: Weak<Domain>, caretaker: Weak<dyn Caretaker>) -> Result<Self, DomainError> {
+        let shared = Arc::new(Shared { bell: EventFd::new()?, stop: AtomicBool::new(false) });
+        let theirs = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("tensorferry".to_owned())
+            .spawn(move || run(&theirs, &domain, &caretaker))
+            .map_err(|e| tensorferry_os::Error::new("starting the service thread", e))?;
+        Ok(Self { shared })
+    }
+
+    pub(crate) fn poke(&self) {
+        self.shared.bell.ring();
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.bell.ring();
+    }
+}
+
+/// A member and the proof of its death to come.
+struct Watched {
+    member: Member,
+    pidfd: PidFd,
+}
+
+fn run(shared: &Shared, domain: &Weak<Domain>, caretaker: &Weak<dyn Caretaker>) {
+    let mut watched: Vec<Watched> = Vec::new();
+    while !shared.stop.load(Ordering::Acquire) {
+        let beat = {
+            let (Some(domain), Some(caretaker)) = (domain.upgrade(), caretaker.upgrade()) else { return };
+            sweep_the_dead(&domain, caretaker.as_ref(), &mut watched);
+            caretaker.beat()
+        };
+        // Nothing of the domain is borrowed while the thread sleeps, so that the domain can be left.
+        let fds: Vec<_> =
+            std::iter::once(shared.bell.as_fd()).chain(watched.iter().map(|w| w.pidfd.as_fd())).collect();
+        let timeout = beat.unwrap_or(LOOK_AROUND).min(LOOK_AROUND);
+        let _ = poll_readable(&fds, Some(timeout));
+        shared.bell.clear();
+    }
+}
+
+/// Looks at everybody that this member watches and sweeps who is proven dead, until nobody is.
+fn sweep_the_dead(domain: &Domain, caretaker: &dyn Caretaker, watched: &mut Vec<Watched>) {
+    loop {
+        let dead = watch(domain, watched);
+        if dead.is_empty() {
+            return;
+        }
+        for member in dead {
+            sweep(domain, caretaker, member);
+        }
+    }
+}
+
+/// Brings the list of watched members up to date and returns those that are proven dead.
+fn watch(domain: &Domain, watched: &mut Vec<Watched>) -> Vec<Member> {
+    let wanted = worth_watching(domain);
+    watched.retain(|w| wanted.contains(&w.member));
+    let mut dead = Vec::new();
+    for &member in &wanted {
+        if !watched.iter().any(|w| w.member == member) {
+            match open(domain, member) {
+                Opened::Alive(pidfd) => watched.push(Watched { member, pidfd }),
+                Opened::Dead => dead.push(member),
+                Opened::Unknown => {}
+            }
+        }
+    }
+    dead.extend(watched.iter().filter(|w| w.pidfd.is_dead().unwrap_or(false)).map(|w| w.member));
+    watched.retain(|w| !dead.contains(&w.member));
+    dead
+}
+
+fn worth_watching(domain: &Domain) -> Vec<Member> {
+    let me = domain.me();
+    let mut wanted = Vec::new();
+    let mut neighbours = 0;
+    let n = u16::try_from(crate::MAX_MEMBERS).unwrap_or(u16::MAX);
+    for step in 1..n {
+        let Ok(index) = u8::try_from((u16::from(me.slot) + step) % n) else { continue };
+        let Some(slot) = domain.slot(index) else { continue };
+        let state = slot.state();
+        let member = Member { slot: index, epoch: state.epoch };
+        let mine = state.author == me.slot;
+        match state.phase {
+            Phase::Live => {
+                if mine || neighbours < N_NEIGHBOURS {
+                    wanted.push(member);
+                }
+                neighbours += 1;
+            }
+            // Somebody is sweeping it; watch over the sweeper, which is a neighbour or mine if need be.
+            Phase::Dead | Phase::Admitting | Phase::Free => {}
+        }
+    }
+    wanted
+}
+
+enum Opened {
+    Alive(PidFd),
+    Dead,
+    Unknown,
+}
+
+/// Opens the pidfd of a member. That its number belongs to nobody, or to somebody else by now, is proof of death.
+fn open(domain: &Domain, member: Member) -> Opened {
+    let Some(slot) = domain.slot(member.slot) else { return Opened::Unknown };
+    let identity = slot.identity();
+    match PidFd::open(identity.pid) {
+        Ok(pidfd) => match pidfd.identity() {
+            // A zombie's start time can still be read, so equal means the same process, dead or alive.
+            Ok(found) if found.is_same_process(&identity) => Opened::Alive(pidfd),
+            Ok(_) if slot.identity() == identity => Opened::Dead,
+            _ => Opened::Unknown,
+        },
+        Err(error) if error.is_no_such_process() && slot.identity() == identity => Opened::Dead,
+        // No descriptor left, say: somebody else watches too, and we try again.
+        Err(_) => Opened::Unknown,
+    }
+}
+
+/// Gives back what a dead member held, unless another live member does that already.
+fn sweep(domain: &Domain, caretaker: &dyn Caretaker, dead: Member) {
+    let Some(slot) = domain.slot(dead.slot) else { return };
+    let found = slot.state();
+    let claimed = State { epoch: dead.epoch, author: domain.me().slot, phase: Phase::Dead };
+    if found.epoch != dead.epoch || found.phase != Phase::Live || !slot.change(found, claimed) {
+        return;
+    }
+    // What the dead one was sweeping or admitting is ours now. First, because a half-swept member may hold
+    // what is given back below.
+    for (index, other) in domain.slots() {
+        let state = other.state();
+        if state.author != dead.slot || index == dead.slot {
+            continue;
+        }
+        let mine = State { author: domain.me().slot, ..state };
+        match state.phase {
+            Phase::Dead if other.change(state, mine) => {
+                finish(domain, caretaker, Member { slot: index, epoch: state.epoch });
+            }
+            // The newcomer was never told of its slot.
+            Phase::Admitting => {
+                other.change(state, State { phase: Phase::Free, ..state });
+            }
+            // Its children are watched by us from now on.
+            Phase::Live => {
+                other.change(state, mine);
+            }
+            Phase::Dead | Phase::Free => {}
+        }
+    }
+    finish(domain, caretaker, dead);
+}
+
+fn finish(domain: &Domain, caretaker: &dyn Caretaker, dead: Member) {
+    caretaker.sweep(dead);
+    domain.count_sweep();
+    if let Some(slot) = domain.slot(dead.slot) {
+        let state = slot.state();
+        if state.epoch == dead.epoch {
+            slot.change(state, State { phase: Phase::Free, ..state });
+        }
+    }
+}

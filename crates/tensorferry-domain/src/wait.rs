@@ -1,0 +1,168 @@
+//! Waiting for another process: a futex word with a flag that says whether anybody sleeps.
+//!
+//! The word is `epoch << 1 | sleepers`. The rules, and what each protects from:
+//!
+//! - A sleeper sets the flag *and moves the epoch*, then looks once more, then sleeps on exactly that value. A
+//!   waker looks at the flag after it has published what the sleeper waits for; both sides have a sequentially
+//!   consistent fence in between, so one of them sees the other.
+//! - A waker moves the epoch, leaves the flag set, and wakes **everybody**. Only when nobody was asleep does it
+//!   clear the flag, and only if the word has not moved since. So a waker that is stopped or killed between any two
+//!   steps leaves the flag set for the next one, and a wake can never end at a sleeper that is stopped while
+//!   another could have gone on.
+//! - It is a flag and not a counter: a sleeper that is killed leaves nothing behind that would cost every later
+//!   waker a system call for ever.
+//!
+//! The price is that all sleepers of one word wake for one message. After a death the sweeper wakes everybody
+//! too, because the victim may have published something and died before waking.
+
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Instant;
+
+use tensorferry_os::futex;
+
+use crate::Spin;
+
+const SLEEPERS: u32 = 1;
+const EPOCH: u32 = 2;
+
+/// A futex word in shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitWord<'a> {
+    word: &'a AtomicU32,
+}
+
+/// How a wait ended without finding anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitOutcome {
+    /// The deadline passed.
+    TimedOut,
+}
+
+impl<'a> WaitWord<'a> {
+    /// Uses this word, which is zero at first and touched by nothing else.
+    #[must_use]
+    pub fn new(word: &'a AtomicU32) -> Self {
+        Self { word }
+    }
+
+    /// Calls `look` until it finds something: spinning first, then sleeping between looks.
+    ///
+    /// # Errors
+    /// [`WaitOutcome::TimedOut`] when `deadline` has passed; `look` was called at least once.
+    pub fn wait_until<R>(
+        &self,
+        spin: &Spin,
+        deadline: Option<Instant>,
+        mut look: impl FnMut() -> Option<R>,
+    ) -> Result<R, WaitOutcome> {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
+        if deadline.is_some_and(|d| d <= Instant::now()) {
+            return Err(WaitOutcome::TimedOut);
+        }
+        if let Some(found) = spin.until(&mut look) {
+            return Ok(found);
+        }
+        loop {
+            let expected = self.announce_sleep();
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(WaitOutcome::TimedOut);
+            }
+            // An error means that the word is not mapped, which its owner rules out; looking again is all that
+            // could be done, and the deadline still holds.
+            let _ = futex::wait(self.word, expected, left);
+        }
+    }
+
+    /// Wakes everybody, if anybody sleeps. Call it after publishing what they wait for.
+    pub fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.word.load(Ordering::Relaxed) & SLEEPERS != 0 {
+            self.wake_sleepers();
+        }
+    }
+
+    /// Wakes everybody, whatever the flag says: for the sweeper, whose victim may have left it in any state.
+    pub fn wake_sleepers(&self) {
+        let moved = self.word.fetch_add(EPOCH, Ordering::SeqCst).wrapping_add(EPOCH);
+        if let Ok(0) = futex::wake_all(self.word) {
+            let _ = self.word.compare_exchange(moved, moved & !SLEEPERS, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    /// Sets the flag and moves the epoch; returns the value to sleep on.
+    fn announce_sleep(&self) -> u32 {
+        let next = |word: u32| word.wrapping_add(EPOCH) | SLEEPERS;
+        let mut seen = self.word.load(Ordering::Relaxed);
+        while let Err(now) =
+            self.word.compare_exchange_weak(seen, next(seen), Ordering::SeqCst, Ordering::Relaxed)
+        {
+            seen = now;
+        }
+        fence(Ordering::SeqCst);
+        next(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    #[test]
+    fn nothing_found_is_a_time_out() {
+        let word = AtomicU32::new(0);
+        let deadline = Instant::now() + Duration::from_millis(1);
+        let mut looks = 0;
+        let outcome = WaitWord::new(&word).wait_until(&Spin::default(), Some(deadline), || {
+            looks += 1;
+            None::<()>
+        });
+        assert_eq!(outcome, Err(WaitOutcome::TimedOut));
+        assert!(looks >= 1);
+    }
+
+    #[test]
+    fn a_wake_without_sleepers_clears_the_flag_so_that_the_next_is_free() {
+        let word = AtomicU32::new(0);
+        let wait = WaitWord::new(&word);
+        wait.announce_sleep();
+        wait.wake();
+        assert_eq!(word.load(Ordering::Relaxed) & SLEEPERS, 0);
+        let before = word.load(Ordering::Relaxed);
+        wait.wake();
+        assert_eq!(word.load(Ordering::Relaxed), before, "no sleeper, no work");
+    }
+
+    #[test]
+    fn every_item_of_a_hand_over_arrives() {
+        const N: usize = 2_000;
+        let (word, items) = (AtomicU32::new(0), AtomicUsize::new(0));
+        std::thread::scope(|s| {
+            let takers: Vec<_> = (0..3)
+                .map(|_| {
+                    s.spawn(|| {
+                        let spin = Spin::default();
+                        for _ in 0..N {
+                            let take = |n: usize| n.checked_sub(1);
+                            let look = || items.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).ok();
+                            WaitWord::new(&word).wait_until(&spin, None, look).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            for _ in 0..3 * N {
+                items.fetch_add(1, Ordering::SeqCst);
+                WaitWord::new(&word).wake();
+            }
+            takers.into_iter().for_each(|taker| taker.join().unwrap());
+        });
+        assert_eq!(items.load(Ordering::SeqCst), 0);
+    }
+}

@@ -1,0 +1,79 @@
+//! The file behind a domain.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use tensorferry_os::{Error, Result, memfd};
+
+use crate::Strategy;
+
+/// The memory of one domain as a file: made by a [`Strategy`], or received from another process.
+#[derive(Debug)]
+pub struct Backing {
+    fd: OwnedFd,
+    len_bytes: u64,
+    strategy: Strategy,
+}
+
+impl Backing {
+    /// Makes a sparse file of `len_bytes`.
+    ///
+    /// # Errors
+    /// The kernel's error; `Unsupported` for a strategy that this version does not have.
+    pub fn create(strategy: Strategy, len_bytes: u64) -> Result<Self> {
+        match strategy {
+            Strategy::FileDescriptor => {
+                let fd = memfd::create_sealed("tensorferry", len_bytes)?;
+                Ok(Self { fd, len_bytes, strategy })
+            }
+            Strategy::FileSystem => {
+                Err(Error::new("backing by file_system", std::io::Error::from(std::io::ErrorKind::Unsupported)))
+            }
+        }
+    }
+
+    /// Takes a descriptor that came from another process, after checking that its size can never change.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the file is not sealed against shrinking and growing, which also refuses whatever
+    /// is no memory file at all.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self> {
+        if !memfd::is_size_sealed(&fd).unwrap_or(false) {
+            let kind = std::io::Error::from(std::io::ErrorKind::InvalidInput);
+            return Err(Error::new("taking a descriptor that is no sealed memory file", kind));
+        }
+        let len_bytes = memfd::len_bytes(&fd)?;
+        Ok(Self { fd, len_bytes, strategy: Strategy::FileDescriptor })
+    }
+
+    /// The size of the file in bytes, holes included.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// The strategy that backs it.
+    #[must_use]
+    pub fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+}
+
+impl AsFd for Backing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_sealed_memory_file_is_taken() {
+        let (read, _write) = std::io::pipe().unwrap();
+        assert!(Backing::from_fd(read.into()).is_err());
+        let made = Backing::create(Strategy::FileDescriptor, 1 << 20).unwrap();
+        let taken = Backing::from_fd(made.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(taken.len_bytes(), 1 << 20);
+    }
+}
