@@ -1,1 +1,33 @@
 //! Move tensors between processes without copying them.
+//!
+//! tensorferry is what `torch.multiprocessing` is for PyTorch, as a Rust library: queues that carry a handle
+//! instead of the bytes, tensors that several processes see, and process start-up that reports errors.
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`AnyTensor`] |
+//! | [`queue`] | [`Queue`], [`channel`](queue::channel), sole ends |
+//! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`] |
+//! | [`sync`] | values and arrays in shared memory |
+//! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
+//! | [`domain`] | the one file descriptor behind it all |
+//! | [`sharing`] | [`get_all_sharing_strategies`], [`get_sharing_strategy`], [`set_sharing_strategy`] |
+//! | [`reduce`] | how a type of your own travels by handle |
+
+#![forbid(unsafe_code)]
+
+pub use tensorferry_domain as domain;
+pub use tensorferry_queue as queue;
+pub use tensorferry_reduce as reduce;
+pub use tensorferry_sharing as sharing;
+pub use tensorferry_spawn as spawn;
+pub use tensorferry_storage as storage;
+pub use tensorferry_sync as sync;
+pub use tensorferry_tensor as tensor;
+
+#[doc(inline)]
+pub use queue::{GetError, PutError, Queue};
+#[doc(inline)]
+pub use sharing::{get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy};
+#[doc(inline)]
+pub use storage::Heap;

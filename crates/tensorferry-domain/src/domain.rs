@@ -61,7 +61,8 @@ impl Domain {
         }
         let layout = Layout::from_claims(backing.len_bytes(), data_len, data_offset, extent_len)?;
         let (slot, epoch) = (admission.member.slot, admission.member.epoch);
-        let refused = |what: &str| DomainError::NotAdmitted { slot: usize::from(slot), what: what.to_owned() };
+        let refused =
+            |what: &str| DomainError::NotAdmitted { slot: usize::from(slot), what: what.to_owned() };
         if admission.domain_id != id {
             return Err(refused("it is for another domain"));
         }
@@ -78,7 +79,11 @@ impl Domain {
     }
 
     /// Writes a fresh layout into an empty file and becomes its first member.
-    pub(crate) fn format(backing: Backing, layout: Layout, limit_bytes: u64) -> Result<Arc<Self>, DomainError> {
+    pub(crate) fn format(
+        backing: Backing,
+        layout: Layout,
+        limit_bytes: u64,
+    ) -> Result<Arc<Self>, DomainError> {
         let identity = PidFd::of_self()?.identity()?;
         // The file's inode is unique among the live files of this boot, which is all that an id must tell apart.
         let (device, inode) = memfd::file_id(&backing)?;
@@ -130,16 +135,16 @@ impl Domain {
             let Ok(slot) = u8::try_from(index) else { break };
             let Some(entry) = self.slot(slot) else { break };
             let free = entry.state();
-            let admitting =
-                State { epoch: free.epoch.wrapping_add(1).max(1), author: self.me.slot, phase: Phase::Admitting };
+            let admitting = State {
+                epoch: free.epoch.wrapping_add(1).max(1),
+                author: self.me.slot,
+                phase: Phase::Admitting,
+            };
             if free.phase == Phase::Free && entry.change(free, admitting) {
                 entry.set_identity(identity);
                 entry.change(admitting, State { phase: Phase::Live, ..admitting });
                 self.poke();
-                return Ok(Admission {
-                    domain_id: self.id,
-                    member: Member { slot, epoch: admitting.epoch },
-                });
+                return Ok(Admission { domain_id: self.id, member: Member { slot, epoch: admitting.epoch } });
             }
         }
         Err(DomainError::ProcessTableFull { slots: MAX_MEMBERS })

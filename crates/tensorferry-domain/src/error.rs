@@ -26,7 +26,9 @@ pub enum DomainError {
         what: String,
     },
     /// A domain of another version of the layout.
-    #[error("the domain has layout version {found}, this library has {ours}: use one version in all processes")]
+    #[error(
+        "the domain has layout version {found}, this library has {ours}: use one version in all processes"
+    )]
     WrongVersion {
         /// The version in the file.
         found: u64,

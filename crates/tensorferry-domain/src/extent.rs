@@ -92,7 +92,8 @@ impl Domain {
         (0..self.extents_high_water()).find_map(|first| {
             let n_extents = self.run_len(first);
             let released = n_extents > 0 && self.owner_word(first)?.load(Ordering::Relaxed) == 0;
-            (released && self.claim_run_of(first, ExtentOwner::Nobody)).then_some(ExtentRun { first, n_extents })
+            (released && self.claim_run_of(first, ExtentOwner::Nobody))
+                .then_some(ExtentRun { first, n_extents })
         })
     }
 
@@ -100,7 +101,8 @@ impl Domain {
     #[must_use]
     pub fn claim_released_at(&self, first: usize) -> Option<ExtentRun> {
         let n_extents = self.run_len(first);
-        (n_extents > 0 && self.claim_run_of(first, ExtentOwner::Nobody)).then_some(ExtentRun { first, n_extents })
+        (n_extents > 0 && self.claim_run_of(first, ExtentOwner::Nobody))
+            .then_some(ExtentRun { first, n_extents })
     }
 
     /// Takes over one after the other what `dead` owned; each run is this member's when it is yielded.
@@ -129,7 +131,16 @@ impl Domain {
     /// Who owns extent `index`; nobody for an index outside.
     #[must_use]
     pub fn extent_owner(&self, index: usize) -> ExtentOwner {
-        self.owner_word(index).map_or(ExtentOwner::Nobody, |word| ExtentOwner::unpack(word.load(Ordering::Acquire)))
+        self.owner_word(index)
+            .map_or(ExtentOwner::Nobody, |word| ExtentOwner::unpack(word.load(Ordering::Acquire)))
+    }
+
+    /// The run that starts at extent `first`, whoever owns it; `None` where none starts.
+    #[must_use]
+    pub fn run_starting_at(&self, first: usize) -> Option<ExtentRun> {
+        let n_extents = self.run_len(first);
+        (n_extents > 0 && self.extent_owner(first) != ExtentOwner::Continuation)
+            .then_some(ExtentRun { first, n_extents })
     }
 
     /// No extent from this index on was ever used: scans stop here.
@@ -200,7 +211,8 @@ impl Domain {
     #[must_use]
     pub fn take_extent_returns(&self, index: usize) -> bool {
         self.extent_entry(index).is_some_and(|entry| {
-            entry[extent::RETURNS].load(Ordering::SeqCst) != 0 && entry[extent::RETURNS].swap(0, Ordering::SeqCst) != 0
+            entry[extent::RETURNS].load(Ordering::SeqCst) != 0
+                && entry[extent::RETURNS].swap(0, Ordering::SeqCst) != 0
         })
     }
 
@@ -282,7 +294,10 @@ mod tests {
         domain.release_extents(three);
         assert_eq!(domain.claim_extents(1).unwrap().first, 4, "a released run is not unused");
         assert_eq!(domain.claim_released(), Some(three));
-        assert!(matches!(domain.claim_extents(12), Err(DomainError::NoExtents { wanted: 12, n_extents: 16, .. })));
+        assert!(matches!(
+            domain.claim_extents(12),
+            Err(DomainError::NoExtents { wanted: 12, n_extents: 16, .. })
+        ));
         assert_eq!(domain.claim_extents(11).unwrap().first, 5);
     }
 
@@ -293,7 +308,10 @@ mod tests {
         domain.count_populated(run.first, 1 << 19).unwrap();
         let error = domain.count_populated(run.first, 1 << 20).unwrap_err();
         assert!(
-            matches!(error, DomainError::Limit { wanted_bytes: 1_048_576, used_bytes: 524_288, limit_bytes: 1_048_576 }),
+            matches!(
+                error,
+                DomainError::Limit { wanted_bytes: 1_048_576, used_bytes: 524_288, limit_bytes: 1_048_576 }
+            ),
             "{error}"
         );
         domain.count_returned_to_system(run.first, 1 << 19);

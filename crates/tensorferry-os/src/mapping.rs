@@ -12,7 +12,10 @@
 //! mapping lives as long as its owner and is never moved. The files behind it are sealed against shrinking (or
 //! named files, whose truncation by the same user is outside the contract), so a load cannot meet the end of
 //! the file. One convention is the callers' part: a word is accessed as 32 or as 64 bits, never as both.
-#![expect(unsafe_code, reason = "mapping memory and lending atomic words of it cannot be expressed otherwise")]
+#![expect(
+    unsafe_code,
+    reason = "mapping memory and lending atomic words of it cannot be expressed otherwise"
+)]
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
@@ -180,7 +183,9 @@ impl Reservation {
     /// granule or the end lie outside.
     pub fn open(&self, granule: usize, end_bytes: usize) -> Result<()> {
         let end = end_bytes.next_multiple_of(PAGE_BYTES);
-        let outside = || Error::new(format!("opening {end_bytes} bytes of granule {granule}"), rustix::io::Errno::INVAL);
+        let outside = || {
+            Error::new(format!("opening {end_bytes} bytes of granule {granule}"), rustix::io::Errno::INVAL)
+        };
         let open = self.open_bytes.get(granule).ok_or_else(outside)?;
         if end <= open.load(Ordering::Acquire) {
             return Ok(());

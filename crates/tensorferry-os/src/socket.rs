@@ -45,9 +45,8 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
 
 /// Whether the descriptor is a socket of any kind; false when it is closed.
 pub fn is_socket(fd: impl AsFd) -> bool {
-    rustix::fs::fstat(fd).is_ok_and(|stat| {
-        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket
-    })
+    rustix::fs::fstat(fd)
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket)
 }
 
 /// Who is at the other end.
@@ -55,8 +54,8 @@ pub fn is_socket(fd: impl AsFd) -> bool {
 /// # Errors
 /// ENOTSOCK when the descriptor is no socket.
 pub fn peer(socket: impl AsFd) -> Result<Peer> {
-    let credentials =
-        rustix::net::sockopt::socket_peercred(socket).map_err(|e| Error::new("getsockopt(SO_PEERCRED)", e))?;
+    let credentials = rustix::net::sockopt::socket_peercred(socket)
+        .map_err(|e| Error::new("getsockopt(SO_PEERCRED)", e))?;
     Ok(Peer {
         pid: u32::try_from(credentials.pid.as_raw_pid()).unwrap_or(0),
         uid: credentials.uid.as_raw(),
@@ -161,7 +160,8 @@ fn receive_with(
     if received.flags.contains(ReturnFlags::CTRUNC) {
         let got = fds.len() - already;
         fds.truncate(already);
-        let call = format!("recvmsg: only {got} of the descriptors sent could be opened here (RLIMIT_NOFILE)");
+        let call =
+            format!("recvmsg: only {got} of the descriptors sent could be opened here (RLIMIT_NOFILE)");
         return Err(Error::new(call, Errno::MFILE));
     }
     Ok(Some(received.bytes))
@@ -253,7 +253,10 @@ mod tests {
         let (a, _b) = pair().unwrap();
         let many = vec![a.as_fd(); MAX_FDS_PER_MESSAGE + 1];
         assert_eq!(send_all(&a, b"x", &many).unwrap_err().raw_os_error(), Some(Errno::INVAL.raw_os_error()));
-        assert_eq!(send_all(&a, b"", &many[..1]).unwrap_err().raw_os_error(), Some(Errno::INVAL.raw_os_error()));
+        assert_eq!(
+            send_all(&a, b"", &many[..1]).unwrap_err().raw_os_error(),
+            Some(Errno::INVAL.raw_os_error())
+        );
     }
 
     #[test]

@@ -1,1 +1,72 @@
-//! Re-execute this binary as a child, watch it by pidfd, and receive a structured exit report.
+//! Run this program once more, as a child that calls a registered function, and learn how it went.
+//!
+//! ```text
+//! parent                                                   child
+//! Start::new(&ENTRY).payload(..).fd(..).start()
+//!   socketpair; hello (nonce, entry, pidfd, fds) ─────────▶  .init_array: marked as a child?
+//!   posix_spawn /proc/self/exe, socket as standard input     takes the socket, checks the nonce
+//!                                                            PR_SET_PDEATHSIG; is the parent alive?
+//!   Stage::Entered  ◀──────────────────────────── Entered    runs the entry with payload and descriptors
+//!   Stage::Taken    ◀────────────────────────────── Taken    has adopted what the payload refers to
+//!   Stage::Finished ◀─────────── Finished, or Raised(Report) panic, error or refusal, told before the exit
+//!   Exit { ended, report, .. } ◀──────────────────── pidfd   exit code or signal
+//! ```
+//!
+//! - Nothing has to be called first: the child begins in a constructor before `main` ([`mod@entry`] says what that
+//!   means), in binaries, examples, benches and under `cargo test`. [`init`] is the portable form.
+//! - A child never outlives its parent, whichever thread started it, and neither do the children that it starts.
+//! - A process that is marked as a child without a parent's socket is an error that ends it, and a process that was
+//!   marked but never entered refuses to start others: there is no way to start processes without end.
+//! - This crate carries opaque bytes and descriptors. It knows neither tensors nor shared memory.
+//!
+//! # Example
+//! ```no_run
+//! use tensorferry_process::{Failure, Inherited, Start};
+//!
+//! tensorferry_process::entry! {
+//!     /// Doubles nothing, but says hello.
+//!     static GREET = "example.greet" => greet;
+//! }
+//!
+//! fn greet(inherited: &mut Inherited) -> Result<(), Failure> {
+//!     println!("hello, {}", std::str::from_utf8(inherited.payload())?);
+//!     Ok(())
+//! }
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let mut child = Start::new(&GREET).payload(*b"world").start()?;
+//!     let exit = child.wait(None)?.expect("without a time-out, waiting ends with the child");
+//!     assert!(exit.is_success(), "{exit:#}");
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Limits
+//! Linux with `/proc`. Entries in a Rust `dylib` are not found from the executable. A child that becomes another user
+//! (a set-user-id program) may outlive its parent.
+
+mod child;
+pub mod entry;
+mod error;
+mod executable;
+mod exit;
+mod hook;
+mod inherited;
+mod link;
+mod macros;
+mod protocol;
+mod report;
+mod start;
+mod starter;
+
+pub use child::{Child, OnDrop, wait_any};
+pub use entry::{EXIT_CODE_NO_PARENT, EXIT_CODE_RAISED, Entry, Failure, Run, init};
+pub use error::{ProtocolError, StartError};
+pub use exit::{Ended, Exit, Stage};
+pub use inherited::Inherited;
+pub use report::{Location, Report, ReportKind};
+pub use start::Start;
+pub use tensorferry_os::Error as OsError;
+
+#[doc(hidden)]
+pub use linkme;

@@ -1,1 +1,41 @@
 //! A bounded queue between processes that carries handles instead of bytes.
+//!
+//! [`Queue`] is Python's `multiprocessing.Queue` in shape: one handle that puts and gets, cloned and sent to whoever
+//! should use it, with `put`, `get`, their `_timeout` and `_nowait` forms, `qsize`, `empty`, `full` and `close`.
+//! It has no feeder thread: a value is serialised inside `put`, on the calling thread, so what cannot be sent is an
+//! error there and then, and a value that was not sent is given back in the error.
+//!
+//! Where the two sides are known, ends with one role say more: [`channel`] gives a [`Sender`] and a [`Receiver`] and
+//! tells each when the other side is gone; [`spsc`], [`mpsc`] and [`spmc`] give ends that cannot be cloned
+//! ([`SoleSender`], [`SoleReceiver`]) and are faster for it. All use the same ring.
+//!
+//! What is promised: once `put` has returned, exactly one `get` returns the message, whatever happens to the
+//! sender. A process that is killed in the middle of a call blocks nobody. When the last other process dies, who
+//! waits for it is told: `PeerDied`, which is not `Closed`.
+//!
+//! ```
+//! use tensorferry_queue::Queue;
+//!
+//! let queue: Queue<Option<String>> = Queue::new(8)?;
+//! queue.put(Some("work".to_owned()))?;
+//! queue.put(None)?; // a sentinel, as in Python; `close` is the better way
+//! while let Some(work) = queue.get()? {
+//!     assert_eq!(work, "work");
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod ends;
+mod error;
+mod iter;
+mod queue;
+mod sole;
+mod typed;
+
+pub use ends::{Receiver, Sender, channel, channel_in};
+pub use error::{GetError, OpenError, PutError, PutErrorKind};
+pub use iter::Iter;
+pub use queue::Queue;
+pub use sole::{SoleReceiver, SoleSender, mpsc, spmc, spsc};

@@ -1,20 +1,47 @@
-//! STUB being replaced by the lead: signatures other crates compile against.
-#![allow(missing_docs, clippy::all, clippy::restriction, clippy::pedantic, unused, missing_debug_implementations, reason = "stub")]
-use tensorferry_storage::*;
-/// Why a handle could not be given or taken; e.g. serialising a tensor with serde_json outside of a message.
-#[derive(Debug, thiserror::Error)] #[non_exhaustive]
-pub enum TransitError { #[error("stub")] Stub }
-// Called from Serialize impls (errors go to S::Error::custom). Each returns the index to write in the payload.
-pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> { todo!() }
-pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> { todo!() }
-/// Claims the block at once: from here on it is moved (restored when the put fails).
-pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> { todo!() }
-/// The heap that the message being built belongs to: private tensors are copied into it.
-pub fn heap() -> Result<Heap, TransitError> { todo!() }
-/// Counts tensor bytes copied by the transport.
-pub fn count_copied(len_bytes: usize) { todo!() }
-// Called from Deserialize impls. Each entry knows its kind; a wrong kind, an index out of range, or taking an exclusive twice is an error.
-// Indexes may be taken several times for frozen and shared blocks (two views of one storage share an entry).
-pub fn take_frozen(index: u32) -> Result<FrozenBlock, TransitError> { todo!() }
-pub fn take_shared(index: u32) -> Result<SharedBlock, TransitError> { todo!() }
-pub fn take_exclusive(index: u32) -> Result<ExclusiveBlock, TransitError> { todo!() }
+//! Reducers: how a value travels. Bytes go into a payload, memory goes beside it as handles.
+//!
+//! Any `serde` type may hold tensors, queues and whatever else has a reducer, anywhere inside. Serialising such a
+//! thing puts a handle into the table of the message that is being built on this thread, and an index into the payload;
+//! deserialising takes the handle back out. Outside of a message both fail with an error that says so: a tensor
+//! written to JSON would be a dangling promise.
+//!
+//! For users this crate is invisible: queues and spawn call [`with_encoded`] and [`decode`]. For a type that
+//! travels by handle it offers the `give_*` and `take_*` functions:
+//!
+//! ```
+//! use serde::{Deserialize, Deserializer, Serialize, Serializer};
+//! use tensorferry_reduce as reduce;
+//! use tensorferry_storage::FrozenBlock;
+//!
+//! struct Picture(FrozenBlock);
+//!
+//! impl Serialize for Picture {
+//!     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+//!         reduce::give_frozen(&self.0).map_err(serde::ser::Error::custom)?.serialize(serializer)
+//!     }
+//! }
+//!
+//! impl<'de> Deserialize<'de> for Picture {
+//!     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+//!         let index = u32::deserialize(deserializer)?;
+//!         reduce::take_frozen(index).map(Self).map_err(serde::de::Error::custom)
+//!     }
+//! }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod codec;
+mod copied;
+mod error;
+mod parcel;
+mod transit;
+
+pub use codec::{decode, with_encoded};
+pub use copied::{bytes_copied, count_copied};
+pub use error::{DecodeError, EncodeError, TransitError};
+pub use parcel::Parcel;
+pub use transit::{
+    give_exclusive, give_frozen, give_ring, give_shared, give_sole_ring, heap, take_exclusive, take_frozen,
+    take_ring, take_shared,
+};

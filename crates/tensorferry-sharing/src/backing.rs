@@ -25,9 +25,10 @@ impl Backing {
                 let fd = memfd::create_sealed("tensorferry", len_bytes)?;
                 Ok(Self { fd, len_bytes, strategy })
             }
-            Strategy::FileSystem => {
-                Err(Error::new("backing by file_system", std::io::Error::from(std::io::ErrorKind::Unsupported)))
-            }
+            Strategy::FileSystem => Err(Error::new(
+                "backing by file_system",
+                std::io::Error::from(std::io::ErrorKind::Unsupported),
+            )),
         }
     }
 

@@ -1,1 +1,82 @@
-//! Run registered functions in child processes with typed arguments and whole error reports.
+//! Run registered functions in child processes, with typed arguments, values that come back, and whole error reports.
+//!
+//! A child is this program once more. It does not run `main`: it joins the parent's domain, opens its arguments, calls
+//! the function, puts its value into a queue, and exits ([`tensorferry_process`] is how). Tensors, queues and
+//! locks in arguments and values travel by handle; what a child returns outlives it.
+//!
+//! - [`func`] registers a function. It stays callable as it is.
+//! - [`spawn`] starts `nprocs` processes and waits for their values; [`start_processes`] gives a [`ProcessContext`].
+//! - The function gets the index of its process first.
+//! - When a process fails, the others are stopped, and [`ProcessErrors`] has **all** failures, the root cause first:
+//!   panic message, place and stack; the chain of an error; exit code or signal.
+//! - Nothing has to be called first, and no process outlives its parent.
+//!
+//! # Example
+//! ```no_run
+//! use tensorferry_spawn::{func, spawn};
+//!
+//! #[func]
+//! fn greet(rank: usize, greeting: String) -> Result<String, std::num::ParseIntError> {
+//!     Ok(format!("{greeting} from process {rank}"))
+//! }
+//!
+//! fn main() -> Result<(), tensorferry_spawn::SpawnError> {
+//!     for line in spawn(greet, (String::from("hello"),), 3)? {
+//!         println!("{line}");
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # What cannot be registered
+//! ```compile_fail
+//! #[tensorferry_spawn::func]
+//! fn generic<T>(rank: usize, value: T) {}
+//! ```
+//! ```compile_fail
+//! #[tensorferry_spawn::func]
+//! async fn asynchronous(rank: usize) {}
+//! ```
+//! ```compile_fail
+//! #[tensorferry_spawn::func]
+//! fn without_index(text: String) {}
+//! ```
+//! ```compile_fail
+//! #[tensorferry_spawn::func]
+//! fn not_serialisable(rank: usize, thread: std::thread::Thread) {}
+//! ```
+//! ```compile_fail
+//! #[tensorferry_spawn::func]
+//! fn no_outcome(rank: usize) -> f32 { 1.0 }
+//! ```
+//! Wrong arguments do not compile either:
+//! ```compile_fail
+//! #[tensorferry_spawn::func]
+//! fn work(rank: usize, count: u32) {}
+//!
+//! tensorferry_spawn::spawn(work, (String::new(),), 1).unwrap();
+//! ```
+//!
+//! # Limits
+//! Those of [`tensorferry_process`]. A function in a crate of which nothing else is used is not linked, and so not
+//! registered; [`registered`] lists those that are.
+
+mod call;
+mod context;
+mod error;
+mod function;
+mod launch;
+mod options;
+mod registry;
+mod stop;
+
+pub use context::ProcessContext;
+pub use error::{Cause, ProcessError, ProcessErrors, Refusal, SpawnError, StartError};
+pub use function::{BoxedError, Function, Outcome};
+pub use options::{Options, spawn, start_processes};
+pub use registry::{Signature, registered};
+pub use tensorferry_macros::func;
+pub use tensorferry_process::{Location, Report, ReportKind, init};
+
+#[doc(hidden)]
+pub mod hidden;

@@ -1,51 +1,60 @@
-//! STUB being replaced by the lead: signatures other crates compile against.
-#![allow(missing_docs, clippy::all, clippy::restriction, clippy::pedantic, unused, missing_debug_implementations, reason = "stub")]
-use std::sync::atomic::AtomicU64;
-#[derive(Debug, thiserror::Error)] #[non_exhaustive]
-pub enum StorageError { #[error("stub")] Stub }
-/// This process's view of one domain's memory; cheap to clone.
-#[derive(Clone, Debug)] pub struct Heap;
-impl Heap {
-    /// The heap of the default domain (created on first use).
-    pub fn current() -> Result<Heap, StorageError> { todo!() }
-    /// Contents are whatever the last user left (never another domain's); len 0 gives an empty block.
-    pub fn allocate(&self, len_bytes: usize) -> Result<ExclusiveBlock, StorageError> { todo!() }
-    pub fn allocate_zeroed(&self, len_bytes: usize) -> Result<ExclusiveBlock, StorageError> { todo!() }
-}
-/// Identity of a block within a domain; equal ids alias the same memory. Empty blocks all have id 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)] pub struct BlockId(pub u64);
-/// The only right to a block's bytes in the whole domain. 64-byte aligned. Not Clone.
-/// A block that was sent away through an alias (e.g. an Arc clone was serialised) becomes empty: len 0, `is_moved()`.
-#[derive(Debug)] pub struct ExclusiveBlock;
-impl ExclusiveBlock {
-    pub fn empty() -> Self { todo!() }
-    pub fn len_bytes(&self) -> usize { todo!() }
-    pub fn is_moved(&self) -> bool { todo!() }
-    pub fn id(&self) -> BlockId { todo!() }
-    /// takes &mut on purpose: that is what makes sending an exclusive block through serde sound
-    pub fn bytes(&mut self) -> &[u8] { todo!() }
-    pub fn bytes_mut(&mut self) -> &mut [u8] { todo!() }
-    pub fn freeze(self) -> FrozenBlock { todo!() }
-    pub fn share(self) -> SharedBlock { todo!() }
-}
-/// Bytes that nobody writes any more. Clone is one private counter.
-#[derive(Clone, Debug)] pub struct FrozenBlock;
-impl FrozenBlock {
-    pub fn empty() -> Self { todo!() }
-    pub fn len_bytes(&self) -> usize { todo!() }
-    pub fn id(&self) -> BlockId { todo!() }
-    pub fn bytes(&self) -> &[u8] { todo!() }
-    /// Ok when nobody else (process, message in flight, clone in this process) holds it.
-    pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, FrozenBlock> { todo!() }
-}
-/// Bytes that several processes read and write on purpose: atomic words only.
-#[derive(Clone, Debug)] pub struct SharedBlock;
-impl SharedBlock {
-    pub fn empty() -> Self { todo!() }
-    pub fn len_bytes(&self) -> usize { todo!() }
-    pub fn id(&self) -> BlockId { todo!() }
-    /// `len_bytes` rounded up to whole words. ALL access to a shared block goes through these 64-bit words
-    /// (Rust has no mixed-size atomics): smaller elements are shifted and masked, stores of part of a word are CAS loops.
-    pub fn words(&self) -> &[AtomicU64] { todo!() }
-    pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, SharedBlock> { todo!() }
-}
+//! Blocks of shared memory with holders that survive crashes, and the rings that carry them.
+//!
+//! A [`Heap`] is one process's view of the memory of a domain. It hands out blocks, in one of three states that
+//! are types: [`ExclusiveBlock`] (mine alone), [`FrozenBlock`] (nobody writes any more), [`SharedBlock`] (several
+//! read and write atomic words). A block's header has one bit for each process of the domain; nothing is
+//! counted in shared memory, so no crash can make a count wrong. Inside a process clones count privately.
+//!
+//! Blocks travel through a [`Ring`]: a bounded ring of slots in which every claim names its owner, so that a
+//! process that is killed at any instruction neither loses a committed message nor blocks anybody. A message names its
+//! blocks in a table that every member can read; after a death a sweep uses it to tell what is still needed.
+//!
+//! Memory is recycled: a block that comes back keeps its pages, so a steady stream of messages allocates
+//! nothing and faults no page. Fresh memory is populated before it is handed out, after a check against the domain's
+//! limit, so running out is an error that names the numbers.
+//!
+//! ```
+//! use tensorferry_domain::Domain;
+//! use tensorferry_storage::{Company, Heap, IncomingHandle, OutgoingHandle, Patience, Ring};
+//!
+//! let heap = Heap::create(Domain::builder().limit_bytes(64 << 20))?;
+//! let ring = Ring::create(&heap, 4, 0)?;
+//!
+//! let mut block = heap.allocate(1 << 20)?;
+//! block.bytes_mut().fill(7);
+//! let handles = OutgoingHandle::frozen(&block.freeze()).into_iter().collect();
+//! ring.put(b"a megabyte of sevens", handles, Company::Many, Patience::None)?;
+//!
+//! let message = ring.take(Company::Many, Patience::None)?;
+//! assert_eq!(&message.payload[..], b"a megabyte of sevens");
+//! let IncomingHandle::Frozen(block) = &message.handles[0] else { unreachable!() };
+//! assert!(block.bytes().iter().all(|&byte| byte == 7));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod access;
+mod arena;
+mod attachments;
+mod block;
+mod class;
+mod counts;
+mod error;
+mod header;
+mod heap;
+mod message;
+mod pins;
+mod place;
+mod reference;
+mod ring;
+mod ring_layout;
+mod sweep;
+mod usage;
+
+pub use access::{ExclusiveBlock, FrozenBlock, SharedBlock};
+pub use attachments::Attachment;
+pub use error::StorageError;
+pub use heap::Heap;
+pub use message::{IncomingHandle, IncomingMessage, MAX_HANDLES, OutgoingHandle, OutgoingHandles, Parcel};
+pub use reference::{BlockId, Role};
+pub use ring::{Company, Patience, PutFailure, Ring, TakeFailure};
+pub use usage::{HeapStats, HeapUsage};

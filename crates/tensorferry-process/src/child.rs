@@ -1,0 +1,345 @@
+//! A child, as its parent sees it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use tensorferry_os::Result;
+use tensorferry_os::child::{self as os, SIGKILL, SIGTERM};
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_os::socket::{self, Interest};
+
+use crate::Report;
+use crate::error::ProtocolError;
+use crate::exit::{Exit, Stage};
+use crate::protocol::{Frame, FrameReader};
+
+/// Panics of a child that are kept, in case one of them turns out to have been its end.
+const MAX_PANICS: usize = 16;
+
+/// What dropping a [`Child`] does to a process that still runs. It is always collected, so that no zombie is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnDrop {
+    /// SIGKILL. What it was doing is lost.
+    #[default]
+    Kill,
+    /// Wait until it ends by itself.
+    Wait,
+}
+
+/// A process that was started to run an entry.
+///
+/// It is watched through two descriptors: the pidfd, which tells of its death however it died, and the control socket,
+/// over which it tells how it fares. Neither is waited for alone, so a child that says nothing more is no reason to hang.
+#[derive(Debug)]
+pub struct Child {
+    name: String,
+    pidfd: PidFd,
+    // `None` once the child has closed its end or sent what cannot be read.
+    control: Option<OwnedFd>,
+    reader: FrameReader,
+    stage: Stage,
+    report: Option<Report>,
+    panics: Vec<Report>,
+    garbled: Option<ProtocolError>,
+    alive_at: Duration,
+    exit: Option<Exit>,
+    on_drop: OnDrop,
+}
+
+impl Child {
+    pub(crate) fn new(name: String, pidfd: PidFd, control: OwnedFd, on_drop: OnDrop) -> Self {
+        Self {
+            name,
+            pidfd,
+            control: Some(control),
+            reader: FrameReader::default(),
+            stage: Stage::Started,
+            report: None,
+            panics: Vec::new(),
+            garbled: None,
+            alive_at: os::monotonic_now(),
+            exit: None,
+            on_drop,
+        }
+    }
+
+    pub(crate) fn control(&self) -> Option<BorrowedFd<'_>> {
+        self.control.as_ref().map(AsFd::as_fd)
+    }
+
+    /// What it was named at its start.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its process number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pidfd.pid()
+    }
+
+    /// The descriptor that stands for it, readable when it has ended.
+    #[must_use]
+    pub fn pidfd(&self) -> &PidFd {
+        &self.pidfd
+    }
+
+    /// How far it has come, as of the last [`Child::update`] or wait.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// What it said about its failure so far. It may say so some time before it has ended.
+    #[must_use]
+    pub fn report(&self) -> Option<&Report> {
+        self.exit.as_ref().map_or(self.report.as_ref(), |exit| exit.report.as_ref())
+    }
+
+    /// How it ended, once that has been seen by [`Child::update`] or a wait.
+    #[must_use]
+    pub fn exit(&self) -> Option<&Exit> {
+        self.exit.as_ref()
+    }
+
+    /// Sends a signal. A child that has ended is no error.
+    ///
+    /// # Errors
+    /// EPERM when it has changed its user, EINVAL for a number that is no signal.
+    pub fn send_signal(&self, signal: i32) -> Result<()> {
+        if self.exit.is_some() { Ok(()) } else { self.pidfd.send_signal(signal) }
+    }
+
+    /// Asks it to end: SIGTERM.
+    ///
+    /// # Errors
+    /// As [`Child::send_signal`].
+    pub fn terminate(&self) -> Result<()> {
+        self.send_signal(SIGTERM)
+    }
+
+    /// Ends it: SIGKILL.
+    ///
+    /// # Errors
+    /// As [`Child::send_signal`].
+    pub fn kill(&self) -> Result<()> {
+        self.send_signal(SIGKILL)
+    }
+
+    /// Reads what it has said and looks whether it has ended, without waiting; true when something is new.
+    ///
+    /// # Errors
+    /// The kernel's error of poll(2), recvmsg(2) or waitid(2).
+    pub fn update(&mut self) -> Result<bool> {
+        if self.exit.is_some() {
+            return Ok(false);
+        }
+        // In this order: what it wrote before it died is in the socket when its death is seen.
+        let now = os::monotonic_now();
+        let is_dead = self.pidfd.is_dead()?;
+        let mut is_new = self.drain();
+        if is_dead && let Some(ended) = os::reap(&self.pidfd)? {
+            let mut exit = Exit {
+                ended,
+                stage: self.stage,
+                report: self.report.take(),
+                alive_at: self.alive_at,
+                garbled: self.garbled.take(),
+            };
+            exit.explain_abort(std::mem::take(&mut self.panics));
+            self.exit = Some(exit);
+            self.control = None;
+            is_new = true;
+        } else {
+            self.alive_at = now;
+        }
+        Ok(is_new)
+    }
+
+    /// Waits until it has ended, for at most `timeout` (for ever if `None`): how it ended, or `None` when it still runs.
+    ///
+    /// # Errors
+    /// As [`Child::update`].
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<&Exit>> {
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        while self.exit.is_none() {
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            if !wait_any(std::slice::from_mut(self), left)? {
+                break;
+            }
+        }
+        Ok(self.exit.as_ref())
+    }
+
+    /// Reads all frames that are there. A stream that ends or makes no sense is closed; the pidfd remains.
+    fn drain(&mut self) -> bool {
+        let mut is_new = false;
+        let mut chunk = [0; 8 << 10];
+        while let Some(control) = &self.control {
+            match socket::try_receive(control, &mut chunk, &mut Vec::new()) {
+                Ok(None) => break,
+                Ok(Some(0)) => {
+                    let got_bytes = self.reader.pending_bytes();
+                    if got_bytes > 0 {
+                        let wanted_bytes = got_bytes + 1;
+                        self.garbled = Some(ProtocolError::Ended { got_bytes, wanted_bytes });
+                    }
+                    self.control = None;
+                }
+                Ok(Some(n)) => {
+                    self.reader.push(&chunk[..n]);
+                    is_new |= self.read_frames();
+                }
+                // ECONNRESET: it died without reading all of the payload.
+                Err(_) => self.control = None,
+            }
+        }
+        is_new
+    }
+
+    fn read_frames(&mut self) -> bool {
+        let mut is_new = false;
+        loop {
+            match self.reader.next_frame() {
+                Ok(Some(frame)) => self.note(frame),
+                Ok(None) => return is_new,
+                Err(error) => {
+                    self.garbled = Some(error);
+                    self.control = None;
+                    return true;
+                }
+            }
+            is_new = true;
+        }
+    }
+
+    fn note(&mut self, frame: Frame) {
+        match frame {
+            Frame::Entered => self.stage = self.stage.max(Stage::Entered),
+            Frame::Taken => self.stage = self.stage.max(Stage::Taken),
+            Frame::Finished => self.stage = self.stage.max(Stage::Finished),
+            Frame::Panicked(report) => {
+                if self.panics.len() < MAX_PANICS {
+                    self.panics.push(report);
+                }
+            }
+            Frame::Raised(report) => {
+                self.stage = self.stage.max(Stage::Raised);
+                self.report = Some(report);
+            }
+            Frame::Backtrace(text) => {
+                if let Some(report) = self.report.as_mut().or(self.panics.last_mut()) {
+                    report.backtrace = Some(text);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.exit.is_some() {
+            return;
+        }
+        // Errors have nobody to go to. The kernel can refuse neither to a parent that holds the pidfd, unless the child
+        // has become another user.
+        let may_wait = match self.on_drop {
+            OnDrop::Kill => self.pidfd.send_signal(SIGKILL).is_ok(),
+            OnDrop::Wait => true,
+        };
+        if may_wait && self.pidfd.wait_dead(None).is_ok() {
+            let _ = os::reap(&self.pidfd);
+        }
+    }
+}
+
+/// Waits until one of the children says something or ends, for at most `timeout` (for ever if `None`), and updates
+/// them all. False when the time was up, or when all had ended before.
+///
+/// # Errors
+/// As [`Child::update`].
+pub fn wait_any(children: &mut [Child], timeout: Option<Duration>) -> Result<bool> {
+    let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+    loop {
+        let mut is_new = false;
+        for child in &mut *children {
+            is_new |= child.update()?;
+        }
+        let waited: Vec<_> = children.iter().filter(|c| c.exit.is_none()).flat_map(watched).collect();
+        if is_new || waited.is_empty() {
+            return Ok(is_new);
+        }
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        if !socket::wait_ready(&waited, left)?.contains(&true) {
+            return Ok(false);
+        }
+    }
+}
+
+fn watched(child: &Child) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
+    let pidfd = child.pidfd.as_fd();
+    std::iter::once(pidfd).chain(child.control()).map(|fd| (fd, Interest::Readable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A child that is only its socket; the process behind its pidfd is this one, so it must not be dropped as alive.
+    fn child() -> (Child, OwnedFd) {
+        let (ours, theirs) = socket::pair().unwrap();
+        let pidfd = PidFd::of_self().unwrap();
+        (Child::new(String::from("test"), pidfd, ours, OnDrop::Wait), theirs)
+    }
+
+    fn put_away(mut child: Child) {
+        let ended = crate::Ended::Lost;
+        let stage = child.stage;
+        child.exit = Some(Exit {
+            ended,
+            stage,
+            report: None,
+            alive_at: Duration::ZERO,
+            garbled: child.garbled.take(),
+        });
+    }
+
+    #[test]
+    fn what_a_child_says_moves_it_forward_and_never_back() {
+        let (mut child, theirs) = child();
+        let panic = Report::new(crate::ReportKind::Panic, "boom");
+        let frames = [Frame::Taken, Frame::Entered, Frame::Raised(panic), Frame::Backtrace("stack".into())];
+        for (frame, stage) in frames.iter().zip([Stage::Taken, Stage::Taken, Stage::Raised, Stage::Raised]) {
+            socket::send_all(&theirs, &frame.encode().unwrap(), &[]).unwrap();
+            assert!(child.update().unwrap());
+            assert_eq!(child.stage(), stage);
+        }
+        assert_eq!(child.report().unwrap().backtrace.as_deref(), Some("stack"));
+        assert!(!child.update().unwrap(), "nothing new");
+        put_away(child);
+    }
+
+    #[test]
+    fn what_cannot_be_read_closes_the_socket_and_nothing_else() {
+        for bytes in [&b"\xff\xff\xff\xff"[..], b"\x01\0\0\0\x63", b"\x02\0\0\0\0\0"] {
+            let (mut child, theirs) = child();
+            socket::send_all(&theirs, bytes, &[]).unwrap();
+            assert!(child.update().unwrap());
+            assert!(child.garbled.is_some() && child.control.is_none());
+            assert!(child.wait(Some(Duration::ZERO)).unwrap().is_none(), "its process lives");
+            put_away(child);
+        }
+    }
+
+    #[test]
+    fn half_a_frame_before_the_end_is_told() {
+        let (mut child, theirs) = child();
+        socket::send_all(&theirs, b"\x09\0\0\0\x01", &[]).unwrap();
+        drop(theirs);
+        child.update().unwrap();
+        assert!(matches!(child.garbled, Some(ProtocolError::Ended { got_bytes: 5, .. })));
+        put_away(child);
+    }
+}

@@ -1,0 +1,172 @@
+//! Where a child begins: before `main`, in a constructor that every program with this library has.
+//!
+//! The C library calls the functions of `.init_array` before `main`, after all shared libraries are ready. Ours asks
+//! whether the process was started as a child. If it was, the process meets its parent, runs the entry that the parent
+//! named, tells how it went, and exits; `main` never runs. So there is nothing to call first, and nothing to forget: it
+//! works in binaries, examples, benches and tests, whatever their `main` does.
+//!
+//! Three things differ from a function that `main` calls. Constructors of the executable that come after ours in link
+//! order (static objects of C++ code that is linked statically) have not run. A stack overflow on the main thread ends
+//! with SIGSEGV and without Rust's message. And the main thread has no name in Rust's eyes (in reports it is `main`).
+//!
+//! # Safety
+//! The only unsafe thing here is the attribute that places the constructor. What is placed has the type that the
+//! C library calls (it ignores the arguments), unwinds never, and uses nothing that Rust's runtime sets up later.
+#![expect(unsafe_code, reason = "a function in .init_array is how code runs before main")]
+
+use std::error::Error;
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::panic::AssertUnwindSafe;
+
+use tensorferry_os::child as os;
+
+use crate::error::ProtocolError;
+use crate::hook;
+use crate::inherited::Inherited;
+use crate::link::Link;
+use crate::protocol::Frame;
+use crate::report::{Report, ReportKind};
+
+/// Set in the environment of a child and nowhere else; the child removes it at once.
+pub(crate) const VARIABLE: &str = "TENSORFERRY_CHILD";
+
+/// Exit code of a child whose entry panicked, failed or was refused.
+pub const EXIT_CODE_RAISED: i32 = 1;
+
+/// Exit code of a process that was marked as a child but found no parent (`EX_PROTOCOL` of sysexits.h).
+pub const EXIT_CODE_NO_PARENT: i32 = 76;
+
+/// What a child runs.
+pub type Run = fn(&mut Inherited) -> Result<(), Failure>;
+
+/// A function that a child can be started with, found by its name. Made by [`entry!`](crate::entry!).
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    name: &'static str,
+    run: Run,
+}
+
+impl Entry {
+    /// An entry; it counts only when it stands in [`ENTRIES`], which [`entry!`](crate::entry!) sees to.
+    #[must_use]
+    pub const fn new(name: &'static str, run: Run) -> Self {
+        Self { name, run }
+    }
+
+    /// The name that parent and child know it by.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+/// Every entry of this program, collected by the linker.
+#[linkme::distributed_slice]
+pub static ENTRIES: [Entry];
+
+/// How many entries have this name.
+pub(crate) fn n_named(name: &str) -> usize {
+    ENTRIES.iter().filter(|entry| entry.name == name).count()
+}
+
+/// Names for a message.
+pub(crate) fn listed(names: &[&str]) -> String {
+    if names.is_empty() { String::from("none") } else { names.join(", ") }
+}
+
+/// Why an entry did not do what it should. Every error turns into one with `?`.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The work failed.
+    Error(Box<dyn Error + Send + Sync>),
+    /// The work was not begun: what the parent asked for cannot be done.
+    Refused(String),
+}
+
+impl<E: Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Error(Box::new(error))
+    }
+}
+
+/// Becomes the child that this process was started as; returns at once when it was not.
+///
+/// Where the program has the constructor, as every Linux program has, this never does anything: the child did not get
+/// as far as `main`. It is for programs that are put together in a way that loses constructors.
+pub fn init() {
+    if let Some(nonce) = os::take_variable(VARIABLE) {
+        std::process::exit(live(&nonce));
+    }
+}
+
+extern "C" fn constructor() {
+    init();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+/// An address in this library's code, to find out which file it is part of.
+pub(crate) fn own_address() -> usize {
+    (CONSTRUCTOR as *const ()).addr()
+}
+
+/// The whole life of a child; returns its exit code.
+fn live(nonce: &OsStr) -> i32 {
+    let met = std::panic::catch_unwind(|| meet(nonce));
+    let (mut inherited, entry) = match met {
+        Ok(Ok(met)) => met,
+        Ok(Err(error)) => {
+            // There is no parent to tell, so people must be told.
+            let _ = writeln!(std::io::stderr(), "tensorferry: {error}");
+            return EXIT_CODE_NO_PARENT;
+        }
+        Err(_) => return EXIT_CODE_NO_PARENT,
+    };
+    let outcome =
+        std::panic::catch_unwind(AssertUnwindSafe(|| __tensorferry_entry(entry.run, &mut inherited)));
+    let (report, backtrace) = match outcome {
+        Ok(Ok(())) => {
+            inherited.link().send(&Frame::Finished);
+            return 0;
+        }
+        Ok(Err(report)) => (*report, None),
+        Err(payload) => hook::explain(payload.as_ref()),
+    };
+    // A payload may panic when it is dropped; `explain` has only looked at it, and it is let go of with the process.
+    inherited.link().send(&Frame::Raised(report));
+    if let Some(backtrace) = backtrace {
+        inherited.link().send(&Frame::Backtrace(backtrace()));
+    }
+    EXIT_CODE_RAISED
+}
+
+/// Finds the parent and the entry that it asks for.
+fn meet(nonce: &OsStr) -> Result<(Inherited, &'static Entry), ProtocolError> {
+    let _ = os::ignore_sigpipe();
+    let (link, hello, fds) = Link::meet(nonce)?;
+    let link = hook::install(link);
+    let inherited = Inherited::receive(link, &hello, fds)?;
+    let Some(entry) = ENTRIES.iter().find(|entry| entry.name == hello.entry) else {
+        let known = ENTRIES.iter().map(Entry::name).collect();
+        let error = ProtocolError::UnknownEntry { name: hello.entry, known };
+        link.send(&Frame::Raised(Report::new(ReportKind::Refused, &error.to_string())));
+        return Err(error);
+    };
+    Ok((inherited, entry))
+}
+
+/// Runs the entry. Backtraces end where a name begins with `__tensorferry_`.
+#[inline(never)]
+fn __tensorferry_entry(run: Run, inherited: &mut Inherited) -> Result<(), Box<Report>> {
+    let result = run(inherited).map_err(|failure| match failure {
+        Failure::Error(error) => Box::new(Report::of_error(&*error)),
+        Failure::Refused(message) => Box::new(Report::new(ReportKind::Refused, &message)),
+    });
+    // Keeps this frame on the stack: the call above must not become a tail call.
+    std::hint::black_box(&result);
+    result
+}

@@ -1,0 +1,169 @@
+//! What can go wrong between a parent and its children.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::entry::VARIABLE;
+
+/// Why a child could not be started. No process is left behind in any of these cases.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// This process was itself started as a child, but ran its `main` instead of its entry.
+    #[error(
+        "refused to start a process from a process that was started as a child but never entered as one \
+         ({VARIABLE} is still set); call `init()` as the first line of `main`, or unset {VARIABLE}"
+    )]
+    NeverEntered,
+    /// The running program is not the one that this library is linked into.
+    #[error(
+        "the running program is {}, but this library is part of {}, so running the program again would not \
+         come back here; name an executable that links this library and calls its entries", .program.display(),
+        .library.display()
+    )]
+    ForeignExecutable {
+        /// What `/proc/self/exe` leads to.
+        program: PathBuf,
+        /// The file that holds this library's code.
+        library: PathBuf,
+    },
+    /// Two entries are registered under one name, so the child could not know which one is meant.
+    #[error("{n} entries are registered as `{name}`; give each its own name")]
+    DuplicateEntry {
+        /// The name.
+        name: &'static str,
+        /// How many have it.
+        n: usize,
+    },
+    /// More descriptors than one message carries.
+    #[error(
+        "{n_fds} descriptors cannot be handed over, the limit is {limit}; pass one that leads to the others"
+    )]
+    TooManyDescriptors {
+        /// How many were given.
+        n_fds: usize,
+        /// How many go.
+        limit: usize,
+    },
+    /// A payload, a name or an entry's name over its limit.
+    #[error("what the child is to be told cannot be sent: {0}; put data into shared memory")]
+    Message(#[from] ProtocolError),
+    /// What was to make the payload has failed.
+    #[error("the payload for the child cannot be made: {0}")]
+    Payload(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The program could not be executed.
+    #[error("cannot execute {}: {source}", .executable.display())]
+    Execute {
+        /// What was to be executed.
+        executable: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A system call failed.
+    #[error(transparent)]
+    Os(#[from] tensorferry_os::Error),
+}
+
+/// Bytes on the control socket that cannot be understood.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// The variable is set, but standard input is no socket.
+    #[error(
+        "{VARIABLE} is set, but standard input is not the socket of a parent; this process was not started by \
+         tensorferry, unset {VARIABLE} to run it by itself"
+    )]
+    NoSocket,
+    /// The variable is set, but nobody has written to the socket.
+    #[error(
+        "{VARIABLE} is set, but the socket on standard input holds no greeting from a parent; unset {VARIABLE} \
+         to run this program by itself"
+    )]
+    NoGreeting,
+    /// The stream ended inside a frame.
+    #[error("the stream ended after {got_bytes} of {wanted_bytes} bytes")]
+    Ended {
+        /// What came.
+        got_bytes: usize,
+        /// What was announced.
+        wanted_bytes: usize,
+    },
+    /// The first frame does not begin like ours.
+    #[error("the first frame begins with {found:#010x}, expected {expected:#010x}")]
+    WrongMagic {
+        /// What it begins with.
+        found: u32,
+        /// What it should begin with.
+        expected: u32,
+    },
+    /// Parent and child speak different versions, because they are different programs.
+    #[error("the parent speaks version {found} of the start-up protocol, this program speaks {expected}")]
+    WrongVersion {
+        /// The parent's.
+        found: u16,
+        /// Ours.
+        expected: u16,
+    },
+    /// Socket and variable do not belong together.
+    #[error("the greeting on standard input is for another process ({VARIABLE} differs)")]
+    WrongNonce,
+    /// A length over the limit.
+    #[error("a frame of {len_bytes} bytes is over the limit of {limit_bytes}")]
+    FrameTooLong {
+        /// The announced length.
+        len_bytes: usize,
+        /// The longest one.
+        limit_bytes: usize,
+    },
+    /// A payload over the limit.
+    #[error("a payload of {len_bytes} bytes is over the limit of {limit_bytes}")]
+    PayloadTooLong {
+        /// The announced length.
+        len_bytes: usize,
+        /// The longest one.
+        limit_bytes: usize,
+    },
+    /// A frame's bytes are not what they should be.
+    #[error("a {what} of {len_bytes} bytes cannot be read: {source}")]
+    Malformed {
+        /// Which kind of frame.
+        what: &'static str,
+        /// Its length.
+        len_bytes: usize,
+        /// What is wrong with it.
+        source: postcard::Error,
+    },
+    /// A frame has more bytes than its content.
+    #[error("a {what} has {left_bytes} bytes too many")]
+    Trailing {
+        /// Which kind of frame.
+        what: &'static str,
+        /// How many.
+        left_bytes: usize,
+    },
+    /// Not all descriptors came.
+    #[error("{got} of {sent} descriptors arrived")]
+    Descriptors {
+        /// Announced.
+        sent: u32,
+        /// Arrived.
+        got: usize,
+    },
+    /// The parent died while this process was starting.
+    #[error("the parent (process {pid}) is gone")]
+    Orphan {
+        /// Its process number.
+        pid: u32,
+    },
+    /// This program has no such entry.
+    #[error("no entry is registered as `{name}` in this program; it has {}", crate::entry::listed(.known))]
+    UnknownEntry {
+        /// What the parent asked for.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// A system call failed.
+    #[error(transparent)]
+    Os(#[from] tensorferry_os::Error),
+}

@@ -1,0 +1,187 @@
+//! The child's panic hook: remembers where a panic came from, and tells the parent before an abort.
+//!
+//! A hook runs on the panicking thread before anything unwinds, and it runs even where a panic aborts the process.
+//! It cannot know whether the panic will be caught. So it sends what it knows at once, and the parent uses it only
+//! if the process then aborts. Panics that do unwind out of the entry are reported by `entry.rs`, with
+//! the place and the stack that were remembered here.
+
+use std::any::Any;
+use std::backtrace::Backtrace;
+use std::collections::VecDeque;
+use std::panic::PanicHookInfo;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::ThreadId;
+
+use crate::link::Link;
+use crate::protocol::Frame;
+use crate::report::{Report, ReportKind, trim_backtrace};
+
+/// Panics that are remembered.
+const MAX_RECORDS: usize = 8;
+
+/// Panics that are sent as they happen, and how much of their messages. So many fit into the socket's buffer, so
+/// that a program that panics and catches all day never waits for a parent that does not read.
+const MAX_SENT: usize = 8;
+const MAX_SENT_MESSAGE_LEN_BYTES: usize = 2 << 10;
+
+struct Record {
+    thread: ThreadId,
+    report: Report,
+    backtrace: Option<Arc<Backtrace>>,
+}
+
+struct State {
+    link: Link,
+    entry_thread: ThreadId,
+    records: Mutex<VecDeque<Record>>,
+    n_sent: AtomicUsize,
+}
+
+static STATE: OnceLock<State> = OnceLock::new();
+
+/// Makes this process tell about its panics over `link`, and keeps the link for as long as the process lives.
+pub(crate) fn install(link: Link) -> &'static Link {
+    let state = STATE.get_or_init(|| State {
+        link,
+        entry_thread: std::thread::current().id(),
+        records: Mutex::default(),
+        n_sent: AtomicUsize::new(0),
+    });
+    let previous = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        record(state, info);
+        previous(info);
+    }));
+    &state.link
+}
+
+fn record(state: &State, info: &PanicHookInfo<'_>) {
+    let current = std::thread::current();
+    let on_entry = current.id() == state.entry_thread;
+    let name = if on_entry { "main" } else { current.name().unwrap_or("<unnamed>") };
+    let report = Report::new(ReportKind::Panic, message(info.payload())).at(info.location(), name);
+    let backtrace = wants_backtrace(|name| std::env::var(name).ok()).then(Backtrace::force_capture);
+    if cfg!(panic = "abort") {
+        state.link.send(&Frame::Panicked(report));
+        if let Some(backtrace) = &backtrace {
+            state.link.send(&Frame::Backtrace(readable(backtrace)));
+        }
+        return;
+    }
+    if state.n_sent.fetch_add(1, Ordering::Relaxed) < MAX_SENT {
+        state.link.send(&Frame::Panicked(report.with_message_cut_to(MAX_SENT_MESSAGE_LEN_BYTES)));
+    }
+    let mut records = state.records.lock().unwrap_or_else(PoisonError::into_inner);
+    if records.len() == MAX_RECORDS {
+        records.pop_front();
+    }
+    records.push_back(Record { thread: current.id(), report, backtrace: backtrace.map(Arc::new) });
+}
+
+/// The text of a panic.
+fn message(payload: &(dyn Any + Send)) -> &str {
+    payload
+        .downcast_ref::<&'static str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("Box<dyn Any>")
+}
+
+/// Whether to capture the stack: unless one of the variables says `0`. The library's own variable decides, as in
+/// `std::backtrace`; unlike there, saying nothing means yes, because the report is all that is left of the process.
+fn wants_backtrace(variable: impl Fn(&str) -> Option<String>) -> bool {
+    variable("RUST_LIB_BACKTRACE").or_else(|| variable("RUST_BACKTRACE")).is_none_or(|value| value != "0")
+}
+
+/// Turns addresses into names, which takes milliseconds for the first backtrace of a process.
+fn readable(backtrace: &Backtrace) -> String {
+    trim_backtrace(&backtrace.to_string(), "__tensorferry_")
+}
+
+/// The report of a panic that came out of the entry, and the way to its backtrace.
+pub(crate) fn explain(payload: &(dyn Any + Send)) -> (Report, Option<impl FnOnce() -> String + use<>>) {
+    let text = message(payload);
+    let fallback = Report::new(ReportKind::Panic, text);
+    let Some(state) = STATE.get() else { return (fallback, None) };
+    let records = state.records.lock().unwrap_or_else(PoisonError::into_inner);
+    let (report, backtrace) = choose(&records, state.entry_thread, fallback);
+    (report, backtrace.map(|captured| move || readable(&captured)))
+}
+
+/// The record of the panic that `fallback` is about, with the other threads' panics as its causes.
+///
+/// A payload that another thread panicked with may be thrown again here without a hook seeing it (`resume_unwind`,
+/// as scoped thread pools do): then the record of that thread is the one.
+fn choose(
+    records: &VecDeque<Record>,
+    entry_thread: ThreadId,
+    fallback: Report,
+) -> (Report, Option<Arc<Backtrace>>) {
+    let said_so = |record: &&Record| record.report.message == fallback.message;
+    let chosen = records
+        .iter()
+        .rev()
+        .find(|record| record.thread == entry_thread && said_so(record))
+        .or_else(|| records.iter().rev().find(said_so));
+    let (mut report, backtrace) = chosen
+        .map_or_else(|| (fallback.clone(), None), |record| (record.report.clone(), record.backtrace.clone()));
+    let is_chosen = |record: &Record| chosen.is_some_and(|chosen| std::ptr::eq(chosen, record));
+    for earlier in records.iter().rev().filter(|r| r.thread != entry_thread && !is_chosen(r)) {
+        report.add_link(&format!("earlier, {}", earlier.report));
+    }
+    (report, backtrace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on_another_thread() -> ThreadId {
+        std::thread::spawn(|| std::thread::current().id()).join().unwrap()
+    }
+
+    fn record(thread: ThreadId, name: &str, message: &str) -> Record {
+        let report = Report::new(ReportKind::Panic, message).at(None, name);
+        Record { thread, report, backtrace: None }
+    }
+
+    #[test]
+    fn a_backtrace_is_captured_unless_a_variable_says_no() {
+        let with = |lib: Option<&str>, all: Option<&str>| {
+            wants_backtrace(|name| if name == "RUST_LIB_BACKTRACE" { lib } else { all }.map(str::to_owned))
+        };
+        assert!(with(None, None));
+        assert!(with(None, Some("1")));
+        assert!(!with(None, Some("0")));
+        assert!(with(Some("full"), Some("0")));
+        assert!(!with(Some("0"), Some("1")));
+    }
+
+    #[test]
+    fn an_earlier_panic_of_another_thread_is_the_cause() {
+        let (me, other) = (std::thread::current().id(), on_another_thread());
+        let records = [record(other, "loader", "no file"), record(me, "main", "join failed")].into();
+        let (report, _) = choose(&records, me, Report::new(ReportKind::Panic, "join failed"));
+        assert_eq!((report.thread.as_str(), report.message.as_str()), ("main", "join failed"));
+        assert_eq!(report.chain, ["earlier, thread 'loader' panicked: no file"]);
+    }
+
+    #[test]
+    fn a_payload_thrown_again_is_told_as_what_it_was() {
+        let (me, other) = (std::thread::current().id(), on_another_thread());
+        let records = [record(me, "main", "caught and forgotten"), record(other, "loader", "no file")].into();
+        let (report, _) = choose(&records, me, Report::new(ReportKind::Panic, "no file"));
+        assert_eq!(report.thread, "loader");
+        assert!(report.chain.is_empty());
+    }
+
+    #[test]
+    fn a_payload_that_no_hook_has_seen_still_has_its_message() {
+        let me = std::thread::current().id();
+        let (report, backtrace) = choose(&VecDeque::new(), me, Report::new(ReportKind::Panic, "thrown"));
+        assert_eq!(report.message, "thrown");
+        assert!(backtrace.is_none());
+        assert_eq!(message(&7_i32), "Box<dyn Any>");
+    }
+}

@@ -1,0 +1,58 @@
+//! What a child was given.
+
+use std::os::fd::OwnedFd;
+
+use tensorferry_os::pidfd::PidFd;
+
+use crate::error::ProtocolError;
+use crate::link::{Fds, Link};
+use crate::protocol::{Frame, Hello};
+
+/// What an entry gets: its name, the payload, the descriptors, and the way to its parent.
+#[derive(Debug)]
+pub struct Inherited {
+    link: &'static Link,
+    name: String,
+    payload: Vec<u8>,
+    fds: Fds,
+}
+
+impl Inherited {
+    pub(crate) fn receive(link: &'static Link, hello: &Hello, fds: Fds) -> Result<Self, ProtocolError> {
+        let payload = link.read_payload()?;
+        Ok(Self { link, name: hello.name.clone(), payload, fds })
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        self.link
+    }
+
+    /// What the parent calls this child.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The bytes that the parent sent along.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The descriptors that the parent handed over, in its order. The second call gives none.
+    #[must_use]
+    pub fn take_fds(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.fds.passed)
+    }
+
+    /// The parent. It is alive, or this process is about to be killed.
+    #[must_use]
+    pub fn parent(&self) -> &PidFd {
+        &self.fds.parent
+    }
+
+    /// Tells the parent that what the payload refers to has been adopted, so that it may let go of it.
+    pub fn taken(&self) {
+        self.link.send(&Frame::Taken);
+    }
+}

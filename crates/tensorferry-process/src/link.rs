@@ -1,0 +1,114 @@
+//! The child's end of the control socket.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+use tensorferry_os::child as os;
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_os::socket;
+
+use crate::error::ProtocolError;
+use crate::protocol::{self, Frame, Hello, PAYLOAD_PREFIX_LEN_BYTES, PREFIX_LEN_BYTES};
+
+/// The socket to the parent.
+#[derive(Debug)]
+pub(crate) struct Link {
+    // Panic hooks of several threads may write at once; a frame must come out in one piece.
+    socket: Mutex<OwnedFd>,
+}
+
+/// Descriptors that came with the hello: the parent's pidfd and those that the caller handed over.
+#[derive(Debug)]
+pub(crate) struct Fds {
+    pub(crate) parent: PidFd,
+    pub(crate) passed: Vec<OwnedFd>,
+}
+
+impl Link {
+    /// Takes the socket from standard input, reads the hello, and makes sure that the parent is there and that
+    /// this process will not outlive it.
+    ///
+    /// Never waits for a parent that is not there: the hello was in the socket before this process existed.
+    pub(crate) fn meet(nonce: &OsStr) -> Result<(Self, Hello, Fds), ProtocolError> {
+        // First of all, so that the time in which the parent's death goes unnoticed is short.
+        os::die_with_parent()?;
+        if !socket::is_socket(std::io::stdin()) {
+            return Err(ProtocolError::NoSocket);
+        }
+        let socket = os::take_stdin()?;
+        let (hello, mut fds) = greeting(&socket)?;
+        if nonce != OsStr::new(&hello.nonce) {
+            return Err(ProtocolError::WrongNonce);
+        }
+        let missing = ProtocolError::Descriptors { sent: hello.n_fds, got: fds.len() };
+        if usize::try_from(hello.n_fds) != Ok(fds.len()) || fds.is_empty() {
+            return Err(missing);
+        }
+        let parent = PidFd::from_fd(fds.remove(0), hello.parent_pid);
+        // The signal does not come for a parent that was gone before it was asked for. Then either the pidfd says
+        // so, or, when the parent's last thread is just ending, this process has already been given to another.
+        let ppid = os::parent_pid();
+        if parent.is_dead()? || (ppid != 0 && ppid != hello.parent_pid) {
+            return Err(ProtocolError::Orphan { pid: hello.parent_pid });
+        }
+        os::set_thread_name(&hello.name);
+        let link = Self { socket: Mutex::new(socket) };
+        link.send(&Frame::Entered);
+        Ok((link, hello, Fds { parent, passed: fds }))
+    }
+
+    /// Reads the payload that follows the hello.
+    pub(crate) fn read_payload(&self) -> Result<Vec<u8>, ProtocolError> {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let prefix = read_exactly(&socket, PAYLOAD_PREFIX_LEN_BYTES)?;
+        let prefix = prefix.first_chunk().copied().unwrap_or_default();
+        read_exactly(&socket, protocol::payload_len_bytes(prefix)?)
+    }
+
+    /// Sends a frame. That the parent is gone, or has stopped listening, is no error here: this process is about to
+    /// be killed, or nobody wants to know.
+    pub(crate) fn send(&self, frame: &Frame) {
+        if let Ok(bytes) = frame.encode() {
+            let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = socket::send_all(&*socket, &bytes, &[]);
+        }
+    }
+}
+
+/// Waits for so many bytes. Memory grows with what has come, not with what was announced.
+fn read_exactly(socket: &OwnedFd, len_bytes: usize) -> Result<Vec<u8>, ProtocolError> {
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 16 << 10];
+    while bytes.len() < len_bytes {
+        let want = chunk.len().min(len_bytes - bytes.len());
+        let got = socket::receive(socket, &mut chunk[..want], &mut Vec::new())?;
+        if got == 0 {
+            return Err(ProtocolError::Ended { got_bytes: bytes.len(), wanted_bytes: len_bytes });
+        }
+        bytes.extend_from_slice(&chunk[..got]);
+    }
+    Ok(bytes)
+}
+
+/// The hello frame and the descriptors on it.
+fn greeting(socket: &OwnedFd) -> Result<(Hello, Vec<OwnedFd>), ProtocolError> {
+    let mut fds = Vec::new();
+    let mut prefix = [0; PREFIX_LEN_BYTES];
+    let Some(got) = socket::try_receive(socket, &mut prefix, &mut fds)? else {
+        return Err(ProtocolError::NoGreeting);
+    };
+    if got < prefix.len() {
+        return Err(ProtocolError::Ended { got_bytes: got, wanted_bytes: prefix.len() });
+    }
+    let mut body = vec![0; protocol::body_len_bytes(prefix)?];
+    let mut filled = 0;
+    while filled < body.len() {
+        let got = socket::try_receive(socket, &mut body[filled..], &mut fds)?.unwrap_or(0);
+        if got == 0 {
+            return Err(ProtocolError::Ended { got_bytes: filled, wanted_bytes: body.len() });
+        }
+        filled += got;
+    }
+    Ok((Hello::decode(&body)?, fds))
+}

@@ -1,0 +1,280 @@
+//! Starting a child.
+
+use std::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_os::socket::{self, Interest, MAX_FDS_PER_MESSAGE};
+
+use crate::child::{Child, OnDrop};
+use crate::entry::{self, Entry, VARIABLE};
+use crate::error::StartError;
+use crate::executable::{self, OWN_EXECUTABLE};
+use crate::protocol::{self, Hello};
+use crate::starter;
+
+/// A child about to be started: this program once more, to run `entry` instead of `main`.
+///
+/// The child has the same arguments and environment, `/dev/null` as standard input, and shares standard output and
+/// error unless told otherwise. It is killed when this process ends, however it ends.
+#[derive(Debug)]
+pub struct Start {
+    entry: &'static Entry,
+    name: String,
+    payload: Vec<u8>,
+    fds: Vec<OwnedFd>,
+    environment: Vec<(OsString, Option<OsString>)>,
+    executable: Option<PathBuf>,
+    stdout: Option<Stdio>,
+    stderr: Option<Stdio>,
+    on_drop: OnDrop,
+}
+
+impl Start {
+    /// A child that will run `entry`.
+    #[must_use]
+    pub fn new(entry: &'static Entry) -> Self {
+        Self {
+            entry,
+            name: entry.name().to_owned(),
+            payload: Vec::new(),
+            fds: Vec::new(),
+            environment: Vec::new(),
+            executable: None,
+            stdout: None,
+            stderr: None,
+            on_drop: OnDrop::default(),
+        }
+    }
+
+    /// What the child is called in reports and, cut to 15 bytes, by `ps`. The entry's name by default.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Bytes for the entry, at most 16 MiB.
+    #[must_use]
+    pub fn payload(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.payload = bytes.into();
+        self
+    }
+
+    /// One more descriptor for the entry, at most 252.
+    #[must_use]
+    pub fn fd(mut self, fd: OwnedFd) -> Self {
+        self.fds.push(fd);
+        self
+    }
+
+    /// Sets a variable in the child's environment.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.as_ref().to_owned(), Some(value.as_ref().to_owned())));
+        self
+    }
+
+    /// Removes a variable from the child's environment.
+    #[must_use]
+    pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.as_ref().to_owned(), None));
+        self
+    }
+
+    /// Another program to run, which must link this library and have the entry. Needed where the running program is
+    /// not ours, as in a Python extension.
+    #[must_use]
+    pub fn executable(mut self, path: impl Into<PathBuf>) -> Self {
+        self.executable = Some(path.into());
+        self
+    }
+
+    /// Where the child's standard output goes.
+    #[must_use]
+    pub fn stdout(mut self, to: impl Into<Stdio>) -> Self {
+        self.stdout = Some(to.into());
+        self
+    }
+
+    /// Where the child's standard error goes.
+    #[must_use]
+    pub fn stderr(mut self, to: impl Into<Stdio>) -> Self {
+        self.stderr = Some(to.into());
+        self
+    }
+
+    /// What happens to a child that still runs when its [`Child`] is dropped: [`OnDrop::Kill`] by default.
+    #[must_use]
+    pub fn on_drop(mut self, policy: OnDrop) -> Self {
+        self.on_drop = policy;
+        self
+    }
+
+    /// Starts the child. Returns once the process exists and the payload is on its way, not when it has entered; a
+    /// payload larger than the socket's buffer (about 200 KiB) is waited for until the child reads it or dies.
+    ///
+    /// # Errors
+    /// [`StartError`] says each of them. No process is left then.
+    pub fn start(mut self) -> Result<Child, StartError> {
+        let payload = std::mem::take(&mut self.payload);
+        protocol::payload_prefix(payload.len())?;
+        self.start_with(|_| Ok(payload))
+    }
+
+    /// As [`Start::start`], with a payload that is made once the process exists, from its pidfd: for what has to
+    /// name the child. The child waits for it.
+    ///
+    /// # Errors
+    /// [`StartError::Payload`] when `payload` fails; the process has been killed and collected then. Otherwise as
+    /// [`Start::start`].
+    pub fn start_with<F>(mut self, payload: F) -> Result<Child, StartError>
+    where
+        F: FnOnce(&PidFd) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>>,
+    {
+        self.check()?;
+        let nonce = nonce();
+        let (control, theirs) = socket::pair()?;
+        self.greet(&control, &nonce)?;
+        // The copies that ride on the greeting are enough.
+        self.fds.clear();
+        let (name, on_drop) = (std::mem::take(&mut self.name), self.on_drop);
+        let (command, executable) = self.command(theirs, &nonce);
+        // Starting consumes the command and with it our copy of the child's end of the socket.
+        let mut process =
+            starter::start(command).map_err(|source| StartError::Execute { executable, source })?;
+        let pidfd = PidFd::open(process.id()).inspect_err(|_| {
+            // Without a pidfd it cannot be watched. That it may be gone already makes no difference.
+            let _ = process.kill();
+            let _ = process.wait();
+        })?;
+        let child = Child::new(name, pidfd, control, on_drop);
+        let payload = payload(child.pidfd()).map_err(|error| {
+            // Whatever is to happen to a child that is dropped, one without its payload can only wait for it.
+            let _ = child.kill();
+            StartError::Payload(error)
+        })?;
+        let prefix = protocol::payload_prefix(payload.len()).inspect_err(|_| drop(child.kill()))?;
+        send_watching(&child, &prefix)?;
+        send_watching(&child, &payload)?;
+        Ok(child)
+    }
+
+    fn check(&self) -> Result<(), StartError> {
+        refuse_unentered(std::env::var_os(VARIABLE).as_deref())?;
+        let name = self.entry.name();
+        let n = entry::n_named(name);
+        if n > 1 {
+            return Err(StartError::DuplicateEntry { name, n });
+        }
+        if self.executable.is_none() {
+            executable::check_is_ours()
+                .map_err(|(program, library)| StartError::ForeignExecutable { program, library })?;
+        }
+        let (n_fds, limit) = (self.fds.len(), MAX_FDS_PER_MESSAGE - 1);
+        if n_fds > limit {
+            return Err(StartError::TooManyDescriptors { n_fds, limit });
+        }
+        Ok(())
+    }
+
+    /// Puts the hello into the socket before the process exists, so that a child never waits for it.
+    fn greet(&self, control: &OwnedFd, nonce: &str) -> Result<(), StartError> {
+        let me = PidFd::of_self()?;
+        let fds: Vec<_> = std::iter::once(me.as_fd()).chain(self.fds.iter().map(AsFd::as_fd)).collect();
+        let hello = Hello {
+            nonce: nonce.to_owned(),
+            parent_pid: std::process::id(),
+            entry: self.entry.name().to_owned(),
+            name: self.name.clone(),
+            n_fds: u32::try_from(fds.len()).unwrap_or(u32::MAX),
+        };
+        // The socket is empty and its buffer longer than the longest frame: this does not block.
+        socket::send_all(control, &hello.encode()?, &fds)?;
+        Ok(())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place where processes are started")]
+    fn command(self, theirs: OwnedFd, nonce: &str) -> (Command, PathBuf) {
+        let executable = self.executable.unwrap_or_else(|| PathBuf::from(OWN_EXECUTABLE));
+        let mut command = Command::new(&executable);
+        let mut arguments = std::env::args_os();
+        if let Some(name) = arguments.next() {
+            command.arg0(name);
+        }
+        command.args(arguments).stdin(Stdio::from(theirs));
+        for (name, value) in self.environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.env(VARIABLE, nonce);
+        if let Some(stdout) = self.stdout {
+            command.stdout(stdout);
+        }
+        if let Some(stderr) = self.stderr {
+            command.stderr(stderr);
+        }
+        (command, executable)
+    }
+}
+
+/// A process that carries the mark of a child was started as one. Had it entered, the mark would be gone. So it runs
+/// its `main` by mistake, and if that starts children, they would do the same, without end.
+fn refuse_unentered(mark: Option<&OsStr>) -> Result<(), StartError> {
+    if mark.is_some() { Err(StartError::NeverEntered) } else { Ok(()) }
+}
+
+/// 128 bits that no other start has. They tell accidents apart, not attackers: whoever can write to the socket that
+/// is a process's standard input already controls it.
+fn nonce() -> String {
+    // The standard library seeds each of these from the system's random numbers.
+    let half = || RandomState::new().hash_one(std::process::id());
+    format!("{:016x}{:016x}", half(), half())
+}
+
+/// Sends bytes while watching the child: one that has died takes no more, and `wait` will tell.
+fn send_watching(child: &Child, bytes: &[u8]) -> Result<(), StartError> {
+    let Some(control) = child.control() else { return Ok(()) };
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match socket::try_send(control, &bytes[sent..], &[]) {
+            Ok(Some(n)) => sent += n,
+            Ok(None) => {
+                let waited = [(control, Interest::Writable), (child.pidfd().as_fd(), Interest::Readable)];
+                let ready = socket::wait_ready(&waited, None)?;
+                if ready[1] {
+                    return Ok(());
+                }
+            }
+            // EPIPE or ECONNRESET: the child is gone.
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_was_marked_but_never_entered_starts_nothing() {
+        let error = refuse_unentered(Some(OsStr::new("x"))).unwrap_err();
+        assert!(error.to_string().contains("call `init()`"), "{error}");
+        assert!(refuse_unentered(None).is_ok());
+    }
+
+    #[test]
+    fn no_two_starts_have_the_same_nonce() {
+        let (a, b) = (nonce(), nonce());
+        assert_eq!((a.len(), b.len()), (32, 32));
+        assert_ne!(a, b);
+    }
+}

@@ -1,0 +1,145 @@
+//! Why a value was not put or not got.
+
+use std::fmt;
+
+use tensorferry_reduce::{DecodeError, EncodeError};
+use tensorferry_storage::{PutFailure, StorageError, TakeFailure};
+
+/// Why a queue could not be made or taken over from a message.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no memory for it.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The queue carries values of another type.
+    #[error("the queue carries another type than {0}")]
+    WrongType(&'static str),
+}
+
+/// Why a value was not put.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PutErrorKind {
+    /// The queue was full for as long as the call may wait.
+    #[error("the queue is full")]
+    Full,
+    /// Somebody closed the queue.
+    #[error("the queue is closed")]
+    Closed,
+    /// Every receiver is gone.
+    #[error("every receiver of the queue is gone")]
+    Disconnected,
+    /// The last process that could receive has died.
+    #[error("the last process that could receive from the queue died")]
+    PeerDied,
+    /// This end was sent to another process.
+    #[error("this end of the queue was moved to another process")]
+    Moved,
+    /// The value cannot be sent.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The message could not be placed: too many handles, or this process was declared dead.
+    #[error("the message could not be placed: {0}")]
+    Refused(String),
+}
+
+/// A value that was not put, and why. Nothing was sent.
+pub struct PutError<T> {
+    /// The value, whole.
+    pub value: T,
+    /// Why.
+    pub kind: PutErrorKind,
+}
+
+impl<T> PutError<T> {
+    /// The value, to try again or to drop.
+    pub fn into_value(self) -> T {
+        self.value
+    }
+
+    /// Whether the queue was full.
+    pub fn is_full(&self) -> bool {
+        matches!(self.kind, PutErrorKind::Full)
+    }
+
+    /// Whether no later put can succeed: the queue is closed or has no receiver.
+    pub fn is_final(&self) -> bool {
+        matches!(self.kind, PutErrorKind::Closed | PutErrorKind::Disconnected | PutErrorKind::Moved)
+    }
+}
+
+impl<T> fmt::Debug for PutError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PutError").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for PutError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for PutError<T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.kind.source()
+    }
+}
+
+/// Why no value was got.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GetError {
+    /// Nothing came for as long as the call may wait.
+    #[error("the queue is empty")]
+    Empty,
+    /// The queue is closed, and everything that was in it has been got.
+    #[error("the queue is closed")]
+    Closed,
+    /// Every sender is gone, and everything that they put has been got.
+    #[error("every sender of the queue is gone")]
+    Disconnected,
+    /// The last other process that could put has died, and everything that was put has been got.
+    #[error("the last process that could send to the queue died")]
+    PeerDied,
+    /// This end was sent to another process.
+    #[error("this end of the queue was moved to another process")]
+    Moved,
+    /// A message came that is not what it should be. It is lost; the next `get` gets the next one.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+impl GetError {
+    /// Whether no later get can succeed.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Closed | Self::Disconnected | Self::Moved)
+    }
+}
+
+impl From<PutFailure> for PutErrorKind {
+    fn from(failure: PutFailure) -> Self {
+        match failure {
+            PutFailure::Full => Self::Full,
+            PutFailure::Closed => Self::Closed,
+            PutFailure::NoReceivers => Self::Disconnected,
+            PutFailure::PeerDied => Self::PeerDied,
+            PutFailure::Storage(error) => Self::Encode(EncodeError::Storage(error)),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
+impl From<TakeFailure> for GetError {
+    fn from(failure: TakeFailure) -> Self {
+        match failure {
+            TakeFailure::Empty => Self::Empty,
+            TakeFailure::NoSenders => Self::Disconnected,
+            TakeFailure::PeerDied => Self::PeerDied,
+            TakeFailure::Storage(error) => Self::Decode(DecodeError::Storage(error)),
+            _ => Self::Closed,
+        }
+    }
+}

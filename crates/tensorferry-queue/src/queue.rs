@@ -1,0 +1,188 @@
+//! The queue with one kind of handle, as Python has it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tensorferry_storage::{Company, Heap, Patience, Role};
+
+use crate::typed::{Typed, within};
+use crate::{GetError, Iter, OpenError, PutError, Receiver, Sender};
+
+/// A bounded queue that any number of processes put to and get from.
+///
+/// Cloning a handle is cheap; sending it through a queue or as a spawn argument gives the other process a handle of
+/// its own. Messages that one sender puts are got in that order.
+pub struct Queue<T> {
+    typed: Typed<T>,
+}
+
+impl<T> Queue<T> {
+    /// A queue for at most `maxsize` messages (at least one) in the default domain.
+    ///
+    /// # Errors
+    /// [`OpenError::Storage`] when there is no memory for it.
+    pub fn new(maxsize: usize) -> Result<Self, OpenError> {
+        Self::new_in(&Heap::current()?, maxsize)
+    }
+
+    /// As [`Queue::new`], in the domain of `heap`.
+    ///
+    /// # Errors
+    /// As [`Queue::new`].
+    pub fn new_in(heap: &Heap, maxsize: usize) -> Result<Self, OpenError> {
+        Ok(Self { typed: Typed::create(heap, maxsize)? })
+    }
+
+    /// An end that only puts. Its receivers learn when every sender is gone.
+    ///
+    /// # Errors
+    /// [`OpenError::Storage`].
+    pub fn sender(&self) -> Result<Sender<T>, OpenError> {
+        Ok(Sender::over(self.typed.with_role(Role { sends: true, receives: false })?))
+    }
+
+    /// An end that only gets. Its senders learn when every receiver is gone.
+    ///
+    /// # Errors
+    /// [`OpenError::Storage`].
+    pub fn receiver(&self) -> Result<Receiver<T>, OpenError> {
+        Ok(Receiver::over(self.typed.with_role(Role { sends: false, receives: true })?))
+    }
+
+    /// How many messages fit.
+    #[must_use]
+    pub fn maxsize(&self) -> usize {
+        self.typed.ring().capacity_items()
+    }
+
+    /// About how many messages are in the queue; others may be putting and getting.
+    #[must_use]
+    pub fn qsize(&self) -> usize {
+        self.typed.ring().len()
+    }
+
+    /// Whether the queue seems empty.
+    #[must_use]
+    pub fn empty(&self) -> bool {
+        self.qsize() == 0
+    }
+
+    /// Whether the queue seems full.
+    #[must_use]
+    pub fn full(&self) -> bool {
+        self.qsize() >= self.maxsize()
+    }
+
+    /// Refuses every further put, in every process. What is in the queue can still be got; after that `get` returns
+    /// [`GetError::Closed`], to every receiver: no sentinels are needed.
+    pub fn close(&self) {
+        self.typed.ring().close();
+    }
+
+    /// Whether the queue was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.typed.ring().is_closed()
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> Queue<T> {
+    /// Puts a value; waits while the queue is full.
+    ///
+    /// # Errors
+    /// [`PutError`] with the value: the queue is closed, the only other processes died, or the value cannot be sent.
+    pub fn put(&self, value: T) -> Result<(), PutError<T>> {
+        self.typed.put(value, Company::Many, Patience::Forever)
+    }
+
+    /// As [`Queue::put`], waiting for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`Queue::put`], or the queue stayed full.
+    pub fn put_timeout(&self, value: T, timeout: Duration) -> Result<(), PutError<T>> {
+        self.typed.put(value, Company::Many, within(timeout))
+    }
+
+    /// As [`Queue::put`], without waiting.
+    ///
+    /// # Errors
+    /// As [`Queue::put`], or the queue is full.
+    pub fn put_nowait(&self, value: T) -> Result<(), PutError<T>> {
+        self.typed.put(value, Company::Many, Patience::None)
+    }
+
+    /// Gets a value; waits while the queue is empty.
+    ///
+    /// # Errors
+    /// [`GetError`]: closed and drained; or the last other process that could put died, reported once per death.
+    pub fn get(&self) -> Result<T, GetError> {
+        self.typed.get(Company::Many, Patience::Forever)
+    }
+
+    /// As [`Queue::get`], waiting for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`Queue::get`], or [`GetError::Empty`].
+    pub fn get_timeout(&self, timeout: Duration) -> Result<T, GetError> {
+        self.typed.get(Company::Many, within(timeout))
+    }
+
+    /// As [`Queue::get`], without waiting.
+    ///
+    /// # Errors
+    /// As [`Queue::get`], or [`GetError::Empty`].
+    pub fn get_nowait(&self) -> Result<T, GetError> {
+        self.typed.get(Company::Many, Patience::None)
+    }
+
+    /// Gets values until the queue is closed and drained, or every other process that could put is gone. What
+    /// ended it is in [`Iter::end`].
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter::new(&self.typed, Company::Many)
+    }
+}
+
+impl<'a, T: Serialize + DeserializeOwned> IntoIterator for &'a Queue<T> {
+    type Item = T;
+    type IntoIter = Iter<'a, T>;
+
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<T> Clone for Queue<T> {
+    fn clone(&self) -> Self {
+        Self { typed: self.typed.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Queue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("qsize", &self.qsize())
+            .field("maxsize", &self.maxsize())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Serialize for Queue<T> {
+    /// Sends a handle on the queue. Works only inside a message.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let index = tensorferry_reduce::give_ring(self.typed.ring().attachment());
+        index.map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl<'de, T> Deserialize<'de> for Queue<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let attachment = tensorferry_reduce::take_ring(u32::deserialize(deserializer)?);
+        let typed = attachment
+            .map_err(serde::de::Error::custom)
+            .and_then(|attachment| Typed::open(attachment).map_err(serde::de::Error::custom))?;
+        Ok(Self { typed })
+    }
+}

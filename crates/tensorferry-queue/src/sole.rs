@@ -1,0 +1,174 @@
+//! Ends that cannot be cloned: the only sender or the only receiver of a channel, with a faster path.
+//!
+//! The ring's slots look the same; a sole end merely saves the claim that keeps others out. What makes that sound is
+//! that there is never a second one: the ends are not `Clone`, every call takes `&mut self`, and sending an end to
+//! another process turns this one off for good, even where it can still be reached through an alias.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tensorferry_storage::{Company, Heap, Patience, Role};
+
+use crate::typed::{Typed, within};
+use crate::{GetError, OpenError, PutError, PutErrorKind, Receiver, Sender};
+
+/// The only sender of a channel.
+pub struct SoleSender<T> {
+    typed: Typed<T>,
+    moved: Arc<AtomicBool>,
+}
+
+/// The only receiver of a channel.
+pub struct SoleReceiver<T> {
+    typed: Typed<T>,
+    moved: Arc<AtomicBool>,
+}
+
+const SENDS: Role = Role { sends: true, receives: false };
+const RECEIVES: Role = Role { sends: false, receives: true };
+
+/// A channel with one sender and one receiver, in the domain of `heap`.
+///
+/// # Errors
+/// [`OpenError::Storage`] when there is no memory for it.
+pub fn spsc<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, SoleReceiver<T>), OpenError> {
+    let both = Typed::create(heap, capacity_items)?;
+    Ok((SoleSender::over(both.with_role(SENDS)?), SoleReceiver::over(both.with_role(RECEIVES)?)))
+}
+
+/// A channel with many senders and one receiver, in the domain of `heap`.
+///
+/// # Errors
+/// As [`spsc`].
+pub fn mpsc<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), OpenError> {
+    let both = Typed::create(heap, capacity_items)?;
+    Ok((Sender::over(both.with_role(SENDS)?), SoleReceiver::over(both.with_role(RECEIVES)?)))
+}
+
+/// A channel with one sender and many receivers, in the domain of `heap`.
+///
+/// # Errors
+/// As [`spsc`].
+pub fn spmc<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), OpenError> {
+    let both = Typed::create(heap, capacity_items)?;
+    Ok((SoleSender::over(both.with_role(SENDS)?), Receiver::over(both.with_role(RECEIVES)?)))
+}
+
+impl<T: Serialize + DeserializeOwned> SoleSender<T> {
+    /// Puts a value; waits while the channel is full.
+    ///
+    /// # Errors
+    /// [`PutError`] with the value: closed, the receivers gone or dead, this end moved away, or the value cannot be
+    /// sent.
+    pub fn put(&mut self, value: T) -> Result<(), PutError<T>> {
+        self.put_with(value, Patience::Forever)
+    }
+
+    /// As [`SoleSender::put`], waiting for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`SoleSender::put`], or the channel stayed full.
+    pub fn put_timeout(&mut self, value: T, timeout: Duration) -> Result<(), PutError<T>> {
+        self.put_with(value, within(timeout))
+    }
+
+    /// As [`SoleSender::put`], without waiting.
+    ///
+    /// # Errors
+    /// As [`SoleSender::put`], or the channel is full.
+    pub fn put_nowait(&mut self, value: T) -> Result<(), PutError<T>> {
+        self.put_with(value, Patience::None)
+    }
+
+    fn put_with(&mut self, value: T, patience: Patience) -> Result<(), PutError<T>> {
+        if self.moved.load(Ordering::SeqCst) {
+            return Err(PutError { value, kind: PutErrorKind::Moved });
+        }
+        self.typed.put(value, Company::Sole, patience)
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
+    /// Gets a value; waits while the channel is empty.
+    ///
+    /// # Errors
+    /// [`GetError`]: closed or the senders gone, and drained; the last sender dead; this end moved away.
+    pub fn get(&mut self) -> Result<T, GetError> {
+        self.get_with(Patience::Forever)
+    }
+
+    /// As [`SoleReceiver::get`], waiting for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`SoleReceiver::get`], or [`GetError::Empty`].
+    pub fn get_timeout(&mut self, timeout: Duration) -> Result<T, GetError> {
+        self.get_with(within(timeout))
+    }
+
+    /// As [`SoleReceiver::get`], without waiting.
+    ///
+    /// # Errors
+    /// As [`SoleReceiver::get`], or [`GetError::Empty`].
+    pub fn get_nowait(&mut self) -> Result<T, GetError> {
+        self.get_with(Patience::None)
+    }
+
+    fn get_with(&mut self, patience: Patience) -> Result<T, GetError> {
+        if self.moved.load(Ordering::SeqCst) {
+            return Err(GetError::Moved);
+        }
+        self.typed.get(Company::Sole, patience)
+    }
+}
+
+/// What both ends have in common.
+macro_rules! sole_end {
+    ($end:ident, $name:literal) => {
+        impl<T> $end<T> {
+            fn over(typed: Typed<T>) -> Self {
+                Self { typed, moved: Arc::default() }
+            }
+
+            /// How many messages fit.
+            #[must_use]
+            pub fn capacity_items(&self) -> usize {
+                self.typed.ring().capacity_items()
+            }
+
+            /// Refuses every further put; what is in the channel can still be got.
+            pub fn close(&self) {
+                self.typed.ring().close();
+            }
+        }
+
+        impl<T> fmt::Debug for $end<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct($name).field("len", &self.typed.ring().len()).finish_non_exhaustive()
+            }
+        }
+
+        impl<T> Serialize for $end<T> {
+            /// Moves this end to the receiver of the message. Works only inside a message, and once.
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let attachment = self.typed.ring().attachment();
+                let index = tensorferry_reduce::give_sole_ring(attachment, &self.moved);
+                index.map_err(serde::ser::Error::custom)?.serialize(serializer)
+            }
+        }
+
+        impl<'de, T> Deserialize<'de> for $end<T> {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let attachment = tensorferry_reduce::take_ring(u32::deserialize(deserializer)?);
+                let attachment = attachment.map_err(serde::de::Error::custom)?;
+                Ok(Self::over(Typed::open(attachment).map_err(serde::de::Error::custom)?))
+            }
+        }
+    };
+}
+
+sole_end!(SoleSender, "SoleSender");
+sole_end!(SoleReceiver, "SoleReceiver");

@@ -1,0 +1,78 @@
+//! A ring that carries values of one type.
+
+use std::any::type_name;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tensorferry_reduce::{decode, with_encoded};
+use tensorferry_storage::{Attachment, Company, Heap, Patience, Ring, Role};
+
+use crate::{GetError, OpenError, PutError, PutErrorKind};
+
+/// The ring behind every kind of end.
+pub(crate) struct Typed<T> {
+    ring: Arc<Ring>,
+    carries: PhantomData<fn(T) -> T>,
+}
+
+impl<T> Typed<T> {
+    pub(crate) fn create(heap: &Heap, capacity_items: usize) -> Result<Self, OpenError> {
+        let ring = Ring::create(heap, capacity_items, type_hash::<T>())?;
+        Ok(Self { ring: Arc::new(ring), carries: PhantomData })
+    }
+
+    /// Takes over a ring from a message.
+    pub(crate) fn open(attachment: Attachment) -> Result<Self, OpenError> {
+        let ring = Ring::attach(attachment)?;
+        if ring.type_hash() != type_hash::<T>() {
+            return Err(OpenError::WrongType(type_name::<T>()));
+        }
+        Ok(Self { ring: Arc::new(ring), carries: PhantomData })
+    }
+
+    pub(crate) fn with_role(&self, role: Role) -> Result<Self, OpenError> {
+        Ok(Self { ring: Arc::new(self.ring.with_role(role)?), carries: PhantomData })
+    }
+
+    pub(crate) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> Typed<T> {
+    pub(crate) fn put(&self, value: T, company: Company, patience: Patience) -> Result<(), PutError<T>> {
+        let sent = with_encoded(self.ring.heap(), &value, |payload, handles| {
+            Ok::<(), PutErrorKind>(self.ring.put(payload, handles, company, patience)?)
+        });
+        match sent {
+            Ok(()) => Ok(()),
+            Err(kind) => Err(PutError { value, kind }),
+        }
+    }
+
+    pub(crate) fn get(&self, company: Company, patience: Patience) -> Result<T, GetError> {
+        Ok(decode(self.ring.take(company, patience)?)?)
+    }
+}
+
+impl<T> Clone for Typed<T> {
+    fn clone(&self) -> Self {
+        Self { ring: Arc::clone(&self.ring), carries: PhantomData }
+    }
+}
+
+/// Patience for at most `timeout`.
+pub(crate) fn within(timeout: Duration) -> Patience {
+    Instant::now().checked_add(timeout).map_or(Patience::Forever, Patience::Until)
+}
+
+/// Tells the type of one queue from that of another among processes of one program.
+fn type_hash<T>() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    type_name::<T>().hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,101 @@
+//! Ends with one role, and ends that there is only one of.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tensorferry_queue::{
+    GetError, PutErrorKind, Queue, Receiver, Sender, SoleSender, channel_in, mpsc, spmc, spsc,
+};
+use tensorferry_reduce::Parcel;
+
+use crate::heap;
+
+#[test]
+fn each_side_learns_that_the_other_is_gone() {
+    let heap = heap();
+    let (sender, receiver) = channel_in(&heap, 2).unwrap();
+    sender.put(1).unwrap();
+    drop(sender);
+    assert_eq!(receiver.get().unwrap(), 1);
+    assert!(matches!(receiver.get(), Err(GetError::Disconnected)));
+    let (sender, receiver) = channel_in(&heap, 1).unwrap();
+    drop(receiver);
+    sender.put_nowait(1).unwrap();
+    let refused = sender.put(2).unwrap_err();
+    assert!(matches!(refused.kind, PutErrorKind::Disconnected), "{refused}");
+}
+
+#[test]
+fn a_sender_on_its_way_keeps_the_channel_open() {
+    let heap = heap();
+    let (sender, receiver): (Sender<u8>, Receiver<u8>) = channel_in(&heap, 2).unwrap();
+    let carrier = Queue::new_in(&heap, 2).unwrap();
+    carrier.put(sender).unwrap();
+    assert!(matches!(receiver.get_nowait(), Err(GetError::Empty)), "the sender is in the carrier");
+    let sender = carrier.get().unwrap();
+    sender.put(5).unwrap();
+    drop(sender);
+    heap.settle();
+    assert_eq!(receiver.get().unwrap(), 5);
+    assert!(matches!(receiver.get(), Err(GetError::Disconnected)));
+}
+
+#[test]
+fn sole_ends_pass_messages_in_order() {
+    let heap = heap();
+    let (mut sender, mut receiver) = spsc(&heap, 3).unwrap();
+    std::thread::scope(|s| {
+        s.spawn(move || (0..10_000_u32).for_each(|i| sender.put(i).unwrap()));
+        (0..10_000_u32).for_each(|i| assert_eq!(receiver.get().unwrap(), i));
+    });
+    assert!(matches!(receiver.get(), Err(GetError::Disconnected)));
+    let (sender, mut receiver) = mpsc(&heap, 2).unwrap();
+    sender.clone().put(1).unwrap();
+    assert_eq!(receiver.get().unwrap(), 1);
+    let (mut sender, receiver) = spmc(&heap, 2).unwrap();
+    sender.put(2).unwrap();
+    assert_eq!(receiver.clone().get().unwrap(), 2);
+}
+
+/// Shares one end with whoever holds a clone: what serde allows and a sole end must survive.
+#[derive(Clone)]
+struct Alias(Arc<SoleSender<u8>>);
+
+impl Serialize for Alias {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Alias {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        SoleSender::deserialize(deserializer).map(|end| Self(Arc::new(end)))
+    }
+}
+
+#[test]
+fn a_sole_end_that_was_sent_is_off_even_through_an_alias() {
+    let heap = heap();
+    let (sender, mut receiver) = spsc(&heap, 2).unwrap();
+    let alias = Alias(Arc::new(sender));
+    let parcel = Parcel::pack(&heap, &alias).unwrap();
+    assert!(Parcel::pack(&heap, &alias).is_err(), "it can be sent once");
+    let Some(here) = Arc::into_inner(alias.0) else { panic!("one clone is left") };
+    let mut here = here;
+    assert!(matches!(here.put(1).unwrap_err().kind, PutErrorKind::Moved));
+    let there: Alias = Parcel::open(&heap, parcel.id()).unwrap();
+    let mut there = Arc::into_inner(there.0).unwrap();
+    there.put(2).unwrap();
+    assert_eq!(receiver.get().unwrap(), 2);
+}
+
+#[test]
+fn a_sole_end_comes_back_when_it_was_not_sent() {
+    let heap = heap();
+    let (sender, _receiver) = spsc::<u8>(&heap, 2).unwrap();
+    let full = Queue::new_in(&heap, 1).unwrap();
+    let (other, _) = spsc::<u8>(&heap, 2).unwrap();
+    full.put(other).unwrap();
+    let mut sender = full.put_nowait(sender).unwrap_err().into_value();
+    sender.put(1).unwrap();
+}

@@ -1,0 +1,112 @@
+//! What can be put, and what happens when it cannot.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize, Serializer};
+use tensorferry_queue::{GetError, PutErrorKind, Queue};
+
+use crate::heap;
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+enum Job {
+    Text { words: Vec<String>, by_name: BTreeMap<String, (i64, f64)> },
+    Stop,
+}
+
+#[test]
+fn any_serde_type_travels() {
+    let queue = Queue::new_in(&heap(), 4).unwrap();
+    let by_name = [("a".to_owned(), (i64::MIN, 0.5))].into();
+    let job = || Job::Text { words: vec![String::new(), "ü".repeat(2000)], by_name };
+    let (sent, kept) = {
+        let j = job;
+        (j(), Job::Stop)
+    };
+    let expected = format!("{sent:?}");
+    queue.put(sent).unwrap();
+    queue.put(kept).unwrap();
+    assert_eq!(format!("{:?}", queue.get().unwrap()), expected);
+    assert_eq!(queue.get().unwrap(), Job::Stop);
+}
+
+#[test]
+fn sizes_are_told_and_kept() {
+    let queue = Queue::new_in(&heap(), 3).unwrap();
+    assert!(queue.empty() && !queue.full());
+    for i in 0..3 {
+        queue.put_nowait(i).unwrap();
+    }
+    assert_eq!((queue.qsize(), queue.maxsize(), queue.full()), (3, 3, true));
+    let refused = queue.put_timeout(3, Duration::from_millis(1)).unwrap_err();
+    assert!(refused.is_full());
+    assert_eq!(refused.into_value(), 3);
+    assert_eq!(queue.get_timeout(Duration::from_secs(5)).unwrap(), 0);
+}
+
+/// Refuses to be serialised.
+#[derive(Debug, Deserialize)]
+struct Stubborn(u32);
+
+impl Serialize for Stubborn {
+    fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("no"))
+    }
+}
+
+#[test]
+fn a_value_that_cannot_be_sent_is_an_error_at_once_and_comes_back() {
+    let queue = Queue::new_in(&heap(), 4).unwrap();
+    let refused = queue.put(Stubborn(7)).unwrap_err();
+    assert!(matches!(refused.kind, PutErrorKind::Encode(_)), "{refused}");
+    assert_eq!(refused.into_value().0, 7);
+    assert!(queue.empty(), "nothing was sent");
+}
+
+#[test]
+fn a_queue_travels_through_a_queue() {
+    let heap = heap();
+    let outer: Queue<Queue<u8>> = Queue::new_in(&heap, 2).unwrap();
+    let inner = Queue::new_in(&heap, 2).unwrap();
+    outer.put(inner.clone()).unwrap();
+    outer.get().unwrap().put(42).unwrap();
+    assert_eq!(inner.get().unwrap(), 42);
+}
+
+#[test]
+fn a_queue_of_another_type_is_refused() {
+    let heap = heap();
+    // Two queues whose messages look alike on the wire, so that only the rings can tell.
+    #[derive(Serialize, Deserialize)]
+    struct Carrier<T>(Queue<T>);
+    let as_u8 =
+        tensorferry_reduce::Parcel::pack(&heap, &Carrier(Queue::<u8>::new_in(&heap, 2).unwrap())).unwrap();
+    let as_u16 = tensorferry_reduce::Parcel::open::<Carrier<u16>>(&heap, as_u8.id());
+    assert!(as_u16.is_err());
+    assert!(tensorferry_reduce::Parcel::open::<Carrier<u8>>(&heap, as_u8.id()).is_ok());
+}
+
+#[test]
+fn a_queue_outside_of_a_message_cannot_be_serialised() {
+    let queue: Queue<u8> = Queue::new_in(&heap(), 2).unwrap();
+    let error = serde_json::to_string(&queue).unwrap_err().to_string();
+    assert!(error.contains("queue or as a spawn argument"), "{error}");
+}
+
+#[test]
+fn sentinels_and_closing_both_end_a_loop() {
+    let queue = Queue::new_in(&heap(), 8).unwrap();
+    queue.put(Some(1)).unwrap();
+    queue.put(None).unwrap();
+    let mut seen = 0;
+    while let Some(value) = queue.get().unwrap() {
+        seen += value;
+    }
+    queue.put(Some(2)).unwrap();
+    queue.close();
+    let mut rest = queue.iter();
+    assert_eq!(rest.by_ref().flatten().sum::<i32>(), 2);
+    assert!(matches!(rest.end(), Some(GetError::Closed)));
+    assert_eq!(seen, 1);
+    assert!(queue.put(Some(3)).unwrap_err().is_final());
+}

@@ -1,0 +1,77 @@
+//! From a value to a message and back.
+
+use std::cell::Cell;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandle, OutgoingHandles};
+
+use crate::transit::{Inbound, Outbound, Transit, during};
+use crate::{DecodeError, EncodeError};
+
+/// A buffer beyond this size is not kept for the next message.
+const KEPT_BUFFER_BYTES: usize = 1 << 20;
+
+thread_local! {
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Serialises `value` for the domain of `heap` and hands payload and handles to `send`. When `send` fails, what
+/// the value gave away is whole again; `send` itself takes care of the handles that it was given.
+///
+/// The bytes are postcard's. `value` is serialised on the calling thread: what cannot be sent is an error here.
+///
+/// # Errors
+/// [`EncodeError`] when the value cannot be serialised; then `send` is not called. Otherwise what `send` returns.
+pub fn with_encoded<T, R, E>(
+    heap: &Heap,
+    value: &T,
+    send: impl FnOnce(&[u8], OutgoingHandles) -> Result<R, E>,
+) -> Result<R, E>
+where
+    T: Serialize + ?Sized,
+    E: From<EncodeError>,
+{
+    let mut buffer = BUFFER.take();
+    buffer.clear();
+    let outbound =
+        Outbound { heap: heap.clone(), handles: OutgoingHandles::new(), moved: Vec::new(), refusal: None };
+    let (encoded, transit) = during(Transit::Out(outbound), || postcard::to_extend(value, buffer));
+    let Some(Transit::Out(Outbound { handles, moved, refusal, .. })) = transit else {
+        return Err(EncodeError::from(crate::TransitError::NotInTransit).into());
+    };
+    let buffer = match encoded {
+        Ok(buffer) => buffer,
+        Err(error) => {
+            handles.into_iter().for_each(OutgoingHandle::take_back);
+            Outbound::undo(&moved);
+            return Err(refusal.map_or_else(|| EncodeError::Serialize(error), EncodeError::Transit).into());
+        }
+    };
+    let sent = send(&buffer, handles);
+    if sent.is_err() {
+        Outbound::undo(&moved);
+    }
+    if buffer.capacity() <= KEPT_BUFFER_BYTES {
+        BUFFER.set(buffer);
+    }
+    sent
+}
+
+/// Makes a value of a message that was taken. The payload is believed in nothing.
+///
+/// # Errors
+/// [`DecodeError`]; the message and everything it held is gone then.
+pub fn decode<T: DeserializeOwned>(message: IncomingMessage) -> Result<T, DecodeError> {
+    let IncomingMessage { payload, handles } = message;
+    let inbound = Inbound { handles, refusal: None };
+    let (decoded, transit) = during(Transit::In(inbound), || postcard::take_from_bytes::<T>(&payload));
+    match decoded {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(DecodeError::LeftOver(rest.len())),
+        Err(error) => Err(match transit {
+            Some(Transit::In(Inbound { refusal: Some(refusal), .. })) => DecodeError::Transit(refusal),
+            _ => DecodeError::Deserialize(error),
+        }),
+    }
+}

@@ -1,0 +1,68 @@
+//! Why a value could not be sent, or a message not be understood.
+
+use tensorferry_storage::StorageError;
+
+/// Why a handle could not be given or taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransitError {
+    /// Serialising or deserialising happens outside of a message.
+    #[error(
+        "shared memory can be serialised only by sending it through a queue or as a spawn argument, not with another serde format"
+    )]
+    NotInTransit,
+    /// The exclusive block was sent already, in this message or another.
+    #[error(
+        "an exclusive tensor can be sent once: it was moved already; freeze() it to send it to several receivers"
+    )]
+    Moved,
+    /// The block belongs to another domain and cannot be copied into this one.
+    #[error(
+        "a shared or exclusive tensor of another domain cannot be sent through this queue: copy it first"
+    )]
+    ForeignDomain,
+    /// The payload names a handle that the message does not have, or one of another kind.
+    #[error("the payload names handle {index} as {wanted}, but the message has no such handle")]
+    NoSuchHandle {
+        /// What the payload says.
+        index: u32,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// There was no memory to copy a tensor into the domain of the message.
+    #[error("copying a tensor into the message's domain failed: {0}")]
+    NoMemory(String),
+}
+
+/// Why a value could not be encoded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// Something in the value cannot travel.
+    #[error(transparent)]
+    Transit(#[from] TransitError),
+    /// The value's own `Serialize` refused, or uses what the wire format lacks.
+    #[error("the value cannot be serialised: {0}")]
+    Serialize(#[from] postcard::Error),
+    /// There was no memory for the message.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// Why a message could not be decoded. The message is lost; the queue goes on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// A handle in it is not what the payload says.
+    #[error(transparent)]
+    Transit(#[from] TransitError),
+    /// The payload is not of the expected type.
+    #[error("the message is not of the expected type: {0}")]
+    Deserialize(#[from] postcard::Error),
+    /// Bytes were left over.
+    #[error("the message is longer than the expected type: {0} bytes are left over")]
+    LeftOver(usize),
+    /// The message could not be opened.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}

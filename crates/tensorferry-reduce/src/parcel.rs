@@ -1,0 +1,40 @@
+//! A value packed in shared memory, outside of any queue.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tensorferry_storage::{Heap, Parcel as RawParcel};
+
+use crate::{DecodeError, EncodeError, decode, with_encoded};
+
+/// A value that another member of the domain can open by a plain number: the arguments of a process that is being
+/// started, for example. Keep it until the other side has opened it or is gone.
+#[derive(Debug)]
+pub struct Parcel {
+    raw: RawParcel,
+}
+
+impl Parcel {
+    /// Packs a value. Exclusive tensors in it are given away.
+    ///
+    /// # Errors
+    /// [`EncodeError`]; the value is whole then.
+    pub fn pack<T: Serialize + ?Sized>(heap: &Heap, value: &T) -> Result<Self, EncodeError> {
+        with_encoded(heap, value, |payload, handles| {
+            Ok(Self { raw: RawParcel::pack(heap, payload, handles)? })
+        })
+    }
+
+    /// The number by which [`Parcel::open`] finds it.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.raw.id()
+    }
+
+    /// Opens the parcel with this number.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the number names no parcel, or the parcel holds no `T`.
+    pub fn open<T: DeserializeOwned>(heap: &Heap, id: u64) -> Result<T, DecodeError> {
+        decode(RawParcel::open(heap, id)?)
+    }
+}

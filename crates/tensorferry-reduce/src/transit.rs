@@ -1,0 +1,245 @@
+//! The table of handles of the message that this thread is building or reading.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tensorferry_storage::{
+    Attachment, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, OutgoingHandles,
+    SharedBlock,
+};
+
+use crate::{TransitError, count_copied};
+
+/// How far back a handle is looked for before it gets an entry of its own; two entries for one block do no harm.
+const LOOK_BACK: usize = 64;
+
+/// What is in transit on this thread.
+pub(crate) enum Transit {
+    Out(Outbound),
+    In(Inbound),
+}
+
+/// A message being built.
+pub(crate) struct Outbound {
+    pub(crate) heap: Heap,
+    pub(crate) handles: OutgoingHandles,
+    /// Flags that were set because something was given away; cleared again if the message is not sent.
+    pub(crate) moved: Vec<Arc<AtomicBool>>,
+    /// Why a reducer refused, in full: serde keeps only that it did.
+    pub(crate) refusal: Option<TransitError>,
+}
+
+/// A message being read.
+pub(crate) struct Inbound {
+    pub(crate) handles: smallvec::SmallVec<[IncomingHandle; 2]>,
+    pub(crate) refusal: Option<TransitError>,
+}
+
+thread_local! {
+    static TRANSIT: RefCell<Option<Transit>> = const { RefCell::new(None) };
+}
+
+/// Puts `transit` in place while `work` runs and returns it with the result. What was there before comes back,
+/// so a reducer may itself send a message.
+pub(crate) fn during<R>(transit: Transit, work: impl FnOnce() -> R) -> (R, Option<Transit>) {
+    /// Puts the outer transit back even when `work` unwinds.
+    struct Restore(Option<Transit>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            TRANSIT.set(self.0.take());
+        }
+    }
+    let restore = Restore(TRANSIT.replace(Some(transit)));
+    let result = work();
+    let transit = TRANSIT.take();
+    drop(restore);
+    (result, transit)
+}
+
+fn outbound<R>(give: impl FnOnce(&mut Outbound) -> Result<R, TransitError>) -> Result<R, TransitError> {
+    TRANSIT.with_borrow_mut(|transit| match transit {
+        Some(Transit::Out(out)) => give(out).inspect_err(|error| out.refusal = Some(error.clone())),
+        _ => Err(TransitError::NotInTransit),
+    })
+}
+
+fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Result<R, TransitError> {
+    TRANSIT.with_borrow_mut(|transit| match transit {
+        Some(Transit::In(incoming)) => {
+            take(incoming).inspect_err(|error| incoming.refusal = Some(error.clone()))
+        }
+        _ => Err(TransitError::NotInTransit),
+    })
+}
+
+/// Lets the receiver read `block`. Returns the index to write into the payload; a block that was given before in
+/// the same message keeps its index. A block of another domain is copied into the message's, and counted.
+///
+/// # Errors
+/// [`TransitError::NotInTransit`] outside of a message, [`TransitError::NoMemory`] when a copy was needed and failed.
+pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
+    outbound(|out| {
+        let handle = OutgoingHandle::frozen(block).ok_or(TransitError::Moved)?;
+        if out.is_at_home(&handle) {
+            return Ok(out.add(handle));
+        }
+        let no_memory = |error: tensorferry_storage::StorageError| TransitError::NoMemory(error.to_string());
+        let mut copy = out.heap.allocate(block.len_bytes()).map_err(no_memory)?;
+        copy.bytes_mut().copy_from_slice(block.bytes());
+        count_copied(block.len_bytes());
+        let copy = OutgoingHandle::frozen(&copy.freeze()).ok_or(TransitError::Moved)?;
+        Ok(out.add(copy))
+    })
+}
+
+/// Lets the receiver read and write `block` too. Returns the index to write into the payload.
+///
+/// # Errors
+/// [`TransitError::NotInTransit`] outside of a message, [`TransitError::ForeignDomain`].
+pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
+    outbound(|out| {
+        let handle = OutgoingHandle::shared(block).ok_or(TransitError::Moved)?;
+        if !out.is_at_home(&handle) {
+            return Err(TransitError::ForeignDomain);
+        }
+        Ok(out.add(handle))
+    })
+}
+
+/// Gives `block` away. It is empty from now on, wherever it is still referred to; if the message is not sent, it
+/// becomes whole again. Returns the index to write into the payload.
+///
+/// # Errors
+/// [`TransitError::NotInTransit`] outside of a message, [`TransitError::Moved`] when it was given away already,
+/// [`TransitError::ForeignDomain`].
+pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> {
+    outbound(|out| {
+        let handle = OutgoingHandle::exclusive(block).ok_or(TransitError::Moved)?;
+        if !out.is_at_home(&handle) {
+            handle.take_back();
+            return Err(TransitError::ForeignDomain);
+        }
+        Ok(out.push(handle))
+    })
+}
+
+/// Lets the receiver use the ring of `attachment` in the same role. Returns the index to write into the payload.
+///
+/// # Errors
+/// [`TransitError::NotInTransit`] outside of a message, [`TransitError::ForeignDomain`].
+pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
+    outbound(|out| {
+        let handle = OutgoingHandle::ring(attachment);
+        if !out.is_at_home(&handle) {
+            return Err(TransitError::ForeignDomain);
+        }
+        Ok(out.push(handle))
+    })
+}
+
+/// As [`give_ring`], for an end that only one may have: sets `moved`, and clears it again if the message is not
+/// sent.
+///
+/// # Errors
+/// As [`give_ring`], and [`TransitError::Moved`] when the flag was set already.
+pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Result<u32, TransitError> {
+    outbound(|out| {
+        let handle = OutgoingHandle::ring(attachment);
+        if !out.is_at_home(&handle) {
+            return Err(TransitError::ForeignDomain);
+        }
+        if moved.swap(true, Ordering::SeqCst) {
+            return Err(TransitError::Moved);
+        }
+        out.moved.push(Arc::clone(moved));
+        Ok(out.push(handle))
+    })
+}
+
+/// The heap of the message being built: what is private is copied into it to be sent.
+///
+/// # Errors
+/// [`TransitError::NotInTransit`] outside of a message.
+pub fn heap() -> Result<Heap, TransitError> {
+    outbound(|out| Ok(out.heap.clone()))
+}
+
+/// The frozen block with this index. It may be taken several times: each view of a storage takes it.
+///
+/// # Errors
+/// [`TransitError::NotInTransit`] outside of a message, [`TransitError::NoSuchHandle`].
+pub fn take_frozen(index: u32) -> Result<FrozenBlock, TransitError> {
+    inbound(|incoming| match incoming.get(index) {
+        Some(IncomingHandle::Frozen(block)) => Ok(block.clone()),
+        _ => Err(TransitError::NoSuchHandle { index, wanted: "a frozen block" }),
+    })
+}
+
+/// The shared block with this index. It may be taken several times.
+///
+/// # Errors
+/// As [`take_frozen`].
+pub fn take_shared(index: u32) -> Result<SharedBlock, TransitError> {
+    inbound(|incoming| match incoming.get(index) {
+        Some(IncomingHandle::Shared(block)) => Ok(block.clone()),
+        _ => Err(TransitError::NoSuchHandle { index, wanted: "a shared block" }),
+    })
+}
+
+/// The exclusive block with this index. It can be taken once.
+///
+/// # Errors
+/// As [`take_frozen`]; the second time too.
+pub fn take_exclusive(index: u32) -> Result<ExclusiveBlock, TransitError> {
+    let missing = TransitError::NoSuchHandle { index, wanted: "an exclusive block, not taken yet" };
+    inbound(|incoming| match incoming.get(index) {
+        Some(IncomingHandle::Exclusive(block)) => block.take().ok_or(missing),
+        _ => Err(missing),
+    })
+}
+
+/// The ring with this index.
+///
+/// # Errors
+/// As [`take_frozen`].
+pub fn take_ring(index: u32) -> Result<Attachment, TransitError> {
+    inbound(|incoming| match incoming.get(index) {
+        Some(IncomingHandle::Ring(attachment)) => Ok(attachment.clone()),
+        _ => Err(TransitError::NoSuchHandle { index, wanted: "a queue" }),
+    })
+}
+
+impl Outbound {
+    fn is_at_home(&self, handle: &OutgoingHandle) -> bool {
+        handle.heap().is_some_and(|heap| heap.domain().id() == self.heap.domain().id())
+    }
+
+    fn add(&mut self, handle: OutgoingHandle) -> u32 {
+        let earliest = self.handles.len().saturating_sub(LOOK_BACK);
+        let known = self.handles[earliest..].iter().position(|h| h.is_same_as(&handle));
+        match known.and_then(|at| u32::try_from(earliest + at).ok()) {
+            Some(index) => index,
+            None => self.push(handle),
+        }
+    }
+
+    fn push(&mut self, handle: OutgoingHandle) -> u32 {
+        self.handles.push(handle);
+        // More than four billion handles are refused long before, as more than a message can have.
+        u32::try_from(self.handles.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Makes whole again what was given away, because the message is not sent.
+    pub(crate) fn undo(moved: &[Arc<AtomicBool>]) {
+        for flag in moved {
+            flag.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Inbound {
+    fn get(&mut self, index: u32) -> Option<&mut IncomingHandle> {
+        self.handles.get_mut(usize::try_from(index).ok()?)
+    }
+}

@@ -1,0 +1,92 @@
+//! The child's side: what it is told to do, and doing it.
+
+use serde::{Deserialize, Serialize};
+use tensorferry_domain::Admission;
+use tensorferry_process::{Failure, Inherited};
+use tensorferry_queue::Queue;
+use tensorferry_reduce::Parcel;
+use tensorferry_sharing::{Strategy, set_sharing_strategy};
+use tensorferry_storage::Heap;
+
+use crate::function::{BoxedError, Function};
+use crate::registry::{self, Key};
+
+tensorferry_process::entry! {
+    /// Runs one registered function.
+    pub(crate) static ENTRY = "tensorferry.spawn" => enter;
+}
+
+/// What a parent tells a child; the domain's descriptor travels beside it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) rank: u32,
+    pub(crate) function: Key,
+    pub(crate) admission: Admission,
+    /// The number of the parcel with the arguments and the way back for the value.
+    pub(crate) parcel: u64,
+    pub(crate) strategy: String,
+}
+
+/// Where a child's value goes: its index and the value.
+pub(crate) type Results<T> = Queue<(usize, T)>;
+
+/// One call of a registered function, in the child.
+#[derive(Debug)]
+pub struct Call<'a> {
+    inherited: &'a Inherited,
+    heap: Heap,
+    rank: usize,
+    parcel: u64,
+}
+
+impl Call<'_> {
+    /// Opens the arguments, calls the function, and sends its value to the parent.
+    ///
+    /// # Errors
+    /// [`Failure::Refused`] when the arguments cannot be read; the function's own error; or that its value cannot be
+    /// sent.
+    pub fn run<F, Args>(self, function: F) -> Result<(), Failure>
+    where
+        F: Function<Args>,
+        Args: serde::de::DeserializeOwned,
+    {
+        let (args, results): (Args, Results<F::Value>) = Parcel::open(&self.heap, self.parcel)
+            .map_err(|e| Failure::Refused(format!("its arguments cannot be read: {e}")))?;
+        // From here on the child itself holds what the arguments name.
+        self.inherited.taken();
+        let value = __tensorferry_call(function, self.rank, args).map_err(Failure::Error)?;
+        results
+            .put((self.rank, value))
+            .map_err(|e| Failure::Error(format!("its value cannot be sent: {e}").into()))
+    }
+}
+
+/// Calls the function. Backtraces end where a name begins with `__tensorferry_`.
+#[inline(never)]
+fn __tensorferry_call<F: Function<Args>, Args>(
+    function: F,
+    rank: usize,
+    args: Args,
+) -> Result<F::Value, BoxedError> {
+    let result = function.call(rank, args);
+    // Keeps this frame on the stack: the call above must not become a tail call.
+    std::hint::black_box(&result);
+    result
+}
+
+/// Joins the parent's domain and runs what it asks for.
+fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
+    let refused = |what: &str, error: &dyn std::fmt::Display| Failure::Refused(format!("{what}: {error}"));
+    let order: Order =
+        postcard::from_bytes(inherited.payload()).map_err(|e| refused("the order cannot be read", &e))?;
+    let function = registry::resolve(&order.function).map_err(|e| Failure::Refused(e.to_string()))?;
+    let fd = inherited.take_fds().pop();
+    let fd = fd.ok_or_else(|| Failure::Refused(String::from("the descriptor of the domain is missing")))?;
+    let heap = Heap::join(fd, order.admission).map_err(|e| refused("the domain cannot be joined", &e))?;
+    if let Ok(strategy) = order.strategy.parse::<Strategy>() {
+        // What works in the parent works here; and if not, this process has its own default.
+        let _ = set_sharing_strategy(strategy);
+    }
+    let rank = usize::try_from(order.rank).unwrap_or(usize::MAX);
+    function.run(Call { inherited, heap, rank, parcel: order.parcel })
+}

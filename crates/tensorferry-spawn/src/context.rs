@@ -1,0 +1,186 @@
+//! Processes that were started together: waiting for them, stopping them, and what they return.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tensorferry_process::{Child, Stage, wait_any};
+use tensorferry_reduce::Parcel;
+
+use crate::call::Results;
+use crate::error::{ProcessError, ProcessErrors, SpawnError};
+use crate::stop::{Step, Stop};
+
+/// Processes that were started together, each with its index.
+///
+/// They belong to this value: dropping it kills those that still run (SIGKILL) and collects them all. They never outlive
+/// this process either, however it ends.
+#[derive(Debug)]
+pub struct ProcessContext<T> {
+    children: Vec<Child>,
+    /// The arguments, each until its process has adopted what they name, or is gone.
+    parcels: Vec<Option<Parcel>>,
+    results: Results<T>,
+    grace_period: Option<Duration>,
+    stop: Option<Stop>,
+    /// Whom we have sent a signal.
+    stopped: Vec<bool>,
+}
+
+impl<T> ProcessContext<T> {
+    pub(crate) fn new(
+        children: Vec<Child>,
+        parcels: Vec<Parcel>,
+        results: Results<T>,
+        grace_period: Option<Duration>,
+    ) -> Self {
+        let stopped = vec![false; children.len()];
+        let parcels = parcels.into_iter().map(Some).collect();
+        Self { children, parcels, results, grace_period, stop: None, stopped }
+    }
+
+    /// The process numbers, in order of the index.
+    #[must_use]
+    pub fn pids(&self) -> Vec<u32> {
+        self.children.iter().map(Child::pid).collect()
+    }
+
+    /// Sends a signal to all that still run. That they then end by it is a failure like any other.
+    ///
+    /// # Errors
+    /// [`SpawnError::Wait`] with the first refusal; the others have been sent it all the same.
+    pub fn send_signal(&self, signal: i32) -> Result<(), SpawnError> {
+        let mut refused = None;
+        for child in &self.children {
+            refused = refused.or(child.send_signal(signal).err());
+        }
+        refused.map_or(Ok(()), |error| Err(SpawnError::Wait(error.into())))
+    }
+
+    /// Waits for all processes, in whatever order they end: true when all have succeeded, false when `timeout` is over
+    /// first (`None` waits for as long as it takes). May be called again, with the same answer once all have ended.
+    ///
+    /// When one fails, the others have `grace_period` to end by themselves, then they get SIGTERM, then they have
+    /// as long again, then they get SIGKILL. `None` stands for the grace period of [`Options`](crate::Options); where
+    /// there is none, SIGTERM comes at once and SIGKILL after 30 seconds. The grace period of the call
+    /// that sees the failure counts. A stopping that `timeout` interrupts goes on in the next call.
+    ///
+    /// # Blocking
+    /// For at most `timeout`, asleep in poll(2).
+    ///
+    /// # Errors
+    /// - [`SpawnError::Failed`] with every process that failed, the root cause first, once all have ended.
+    /// - [`SpawnError::Wait`] when the kernel refuses to wait.
+    pub fn join(
+        &mut self,
+        timeout: Option<Duration>,
+        grace_period: Option<Duration>,
+    ) -> Result<bool, SpawnError> {
+        let wait_failed = |e: tensorferry_process::OsError| SpawnError::Wait(e.into());
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        loop {
+            for child in &mut self.children {
+                child.update().map_err(wait_failed)?;
+            }
+            self.let_go_of_arguments();
+            if self.children.iter().all(|child| child.exit().is_some()) {
+                break;
+            }
+            let now = Instant::now();
+            if self.stop.is_none() && self.children.iter().any(has_failed) {
+                self.stop = Some(Stop::begin(now, grace_period.or(self.grace_period)));
+            }
+            if let Some(step) = self.stop.as_mut().and_then(|stop| stop.due(now)) {
+                self.carry_out(step);
+                continue;
+            }
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return Ok(false);
+            }
+            let next = [deadline, self.stop.and_then(|stop| stop.deadline())].into_iter().flatten().min();
+            let wait = next.map(|at| at.saturating_duration_since(now));
+            wait_any(&mut self.children, wait).map_err(wait_failed)?;
+        }
+        self.errors().map_or(Ok(true), |errors| Err(errors.into()))
+    }
+
+    /// What a process has adopted, or will not any more, need not be kept for it.
+    fn let_go_of_arguments(&mut self) {
+        for (child, parcel) in self.children.iter().zip(&mut self.parcels) {
+            if child.stage() >= Stage::Taken || child.exit().is_some() {
+                *parcel = None;
+            }
+        }
+    }
+
+    /// Signals those that still run. One that has said how its function went is on its way out and may finish telling,
+    /// until SIGKILL. Refusals are left: the next step, or the caller's time-out, comes all the same.
+    fn carry_out(&mut self, step: Step) {
+        for (child, stopped) in self.children.iter().zip(&mut self.stopped) {
+            if child.exit().is_some() || (step == Step::Terminate && child.stage() >= Stage::Raised) {
+                continue;
+            }
+            let sent = match step {
+                Step::Terminate => child.terminate(),
+                Step::Kill => child.kill(),
+            };
+            *stopped |= sent.is_ok();
+        }
+    }
+
+    /// Every failure of a process by itself. One that ended without a word after we had signalled it was stopped.
+    fn errors(&self) -> Option<ProcessErrors> {
+        let (mut failures, mut stopped) = (Vec::new(), Vec::new());
+        for (rank, child) in self.children.iter().enumerate() {
+            match child.exit() {
+                Some(exit) if !exit.is_success() => {
+                    if self.stopped.get(rank) == Some(&true) && exit.report.is_none() {
+                        stopped.push(rank);
+                    } else {
+                        failures.push(ProcessError::new(rank, child.pid(), exit));
+                    }
+                }
+                _ => {}
+            }
+        }
+        ProcessErrors::new(failures, stopped)
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
+    /// Waits for all processes for as long as it takes, and returns their values in order of the index.
+    ///
+    /// # Blocking
+    /// Until all processes have ended.
+    ///
+    /// # Errors
+    /// As [`ProcessContext::join`]; [`SpawnError::Value`] when a value has been lost on the way.
+    pub fn into_values(mut self) -> Result<Vec<T>, SpawnError> {
+        while !self.join(None, None)? {}
+        let mut values: Vec<Option<T>> = self.children.iter().map(|_| None).collect();
+        for rank in 0..self.children.len() {
+            // All have put their value before they ended: nothing is waited for.
+            let (from, value) =
+                self.results.get_nowait().map_err(|e| SpawnError::Value { rank, source: e.into() })?;
+            if let Some(place) = values.get_mut(from) {
+                *place = Some(value);
+            }
+        }
+        let missing = |rank| SpawnError::Value { rank, source: "another process has sent two".into() };
+        values.into_iter().enumerate().map(|(rank, value)| value.ok_or_else(|| missing(rank))).collect()
+    }
+}
+
+/// Whether a process has failed, be it that it has ended or that it has said so.
+fn has_failed(child: &Child) -> bool {
+    child.stage() == Stage::Raised || child.exit().is_some_and(|exit| !exit.is_success())
+}
+
+impl<T> Drop for ProcessContext<T> {
+    fn drop(&mut self) {
+        // All at once; the children's own drops then collect one after the other.
+        for child in &self.children {
+            let _ = child.kill();
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What can go wrong with spawned processes, on both sides.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use tensorferry_process::{Ended, Exit, Report};
+
+use crate::function::BoxedError;
+
+/// Why processes could not be started. Those that had been started already have been killed and collected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The function is not in the table of functions. No process was started.
+    #[error("`{function}` cannot be spawned because it is not registered: {hint}")]
+    NotRegistered {
+        /// The function's path, or what it is.
+        function: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The arguments cannot travel. No process was started.
+    #[error("the arguments of `{function}` for process {rank} cannot be sent: {source}")]
+    Arguments {
+        /// The function's path.
+        function: String,
+        /// Which process they were for.
+        rank: usize,
+        /// What serde or the transport says.
+        source: BoxedError,
+    },
+    /// There is no shared memory to start in.
+    #[error("no shared memory for the processes: {0}")]
+    Memory(#[source] BoxedError),
+    /// A process could not be started.
+    #[error("process {rank} cannot be started: {source}")]
+    Process {
+        /// Which one.
+        rank: usize,
+        /// Why.
+        source: tensorferry_process::StartError,
+    },
+}
+
+/// Why `spawn` has no values to return.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// The processes could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// At least one process failed.
+    #[error(transparent)]
+    Failed(#[from] ProcessErrors),
+    /// All processes succeeded, but a value has not arrived.
+    #[error("the value of process {rank} has not arrived: {source}")]
+    Value {
+        /// Whose value.
+        rank: usize,
+        /// Why.
+        source: BoxedError,
+    },
+    /// Waiting failed.
+    #[error("waiting for the processes failed: {0}")]
+    Wait(#[source] BoxedError),
+}
+
+/// Why a child did not do what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The function is not in the child's table.
+    #[error(
+        "this program has no function `{function}`; it has {}", if .known.is_empty() { String::from("none") } else { .known.join(", ") }
+    )]
+    Unknown {
+        /// The function's path.
+        function: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// The function is there, with other types.
+    #[error(
+        "`{function}` was to be called as {wanted}, but this program has it as {here}; start the same build"
+    )]
+    OtherTypes {
+        /// The function's path.
+        function: String,
+        /// What the parent wants.
+        wanted: String,
+        /// What the child has.
+        here: String,
+    },
+}
+
+/// What ended a process before its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// It panicked, returned an error, or was refused, and said so.
+    Raised(Box<Report>),
+    /// It exited without saying why.
+    Exited {
+        /// The exit code. 0 means that it exited before its function had returned.
+        code: i32,
+    },
+    /// A signal ended it.
+    Signaled {
+        /// The signal's number.
+        signal: i32,
+        /// Whether the kernel wrote a core dump.
+        core_dumped: bool,
+    },
+    /// It ended, and something else in this process has collected its exit status.
+    Lost,
+}
+
+/// The failure of one process.
+///
+/// Displayed with all that is known, the backtrace included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcessError {
+    /// The index of the process.
+    pub rank: usize,
+    /// Its process number.
+    pub pid: u32,
+    /// What ended it.
+    pub cause: Cause,
+    /// When it happened, as near as can be known (`CLOCK_MONOTONIC`): the moment that its report names, or the last
+    /// moment at which it was seen alive.
+    pub at: Duration,
+    /// Exit code or signal in words, and what else is to be said.
+    ended: String,
+}
+
+impl ProcessError {
+    pub(crate) fn new(rank: usize, pid: u32, exit: &Exit) -> Self {
+        let cause = match (&exit.report, exit.ended) {
+            (Some(report), _) => Cause::Raised(Box::new(report.clone())),
+            (None, Ended::Exited { code }) => Cause::Exited { code },
+            (None, Ended::Signaled { signal, core_dumped }) => Cause::Signaled { signal, core_dumped },
+            (None, Ended::Lost) => Cause::Lost,
+        };
+        let at = exit.report.as_ref().map_or(exit.alive_at, |report| report.raised_at);
+        Self { rank, pid, cause, at, ended: format!("{exit:#}") }
+    }
+
+    /// What the process said about its failure, if it could.
+    #[must_use]
+    pub fn report(&self) -> Option<&Report> {
+        match &self.cause {
+            Cause::Raised(report) => Some(report),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} (pid {}) {}", self.rank, self.pid, self.ended)
+    }
+}
+
+impl Error for ProcessError {}
+
+/// Every process that failed by itself, the root cause first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessErrors {
+    // INVARIANT: not empty; ordered by time.
+    failures: Vec<ProcessError>,
+    stopped: Vec<usize>,
+}
+
+impl ProcessErrors {
+    /// `None` when nothing failed.
+    pub(crate) fn new(mut failures: Vec<ProcessError>, stopped: Vec<usize>) -> Option<Self> {
+        failures.sort_by_key(|failure| (failure.at, failure.rank));
+        if failures.is_empty() { None } else { Some(Self { failures, stopped }) }
+    }
+
+    /// All failures, the earliest first. A process that died without a word counts from the last moment at which it
+    /// was seen alive, because the others' errors are then often about its death.
+    #[must_use]
+    pub fn failures(&self) -> &[ProcessError] {
+        &self.failures
+    }
+
+    /// The earliest failure.
+    #[must_use]
+    pub fn root_cause(&self) -> &ProcessError {
+        &self.failures[0]
+    }
+
+    /// The processes that had to be stopped because of the failures, by index.
+    #[must_use]
+    pub fn stopped(&self) -> &[usize] {
+        &self.stopped
+    }
+}
+
+impl fmt::Display for ProcessErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, failure) in self.failures.iter().enumerate() {
+            if n > 0 {
+                write!(f, "\nalso: ")?;
+            }
+            write!(f, "{failure}")?;
+        }
+        if !self.stopped.is_empty() {
+            write!(f, "\nstopped because of this: {:?}", self.stopped)?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for ProcessErrors {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(rank: usize, at_ms: u64) -> ProcessError {
+        let at = Duration::from_millis(at_ms);
+        let ended = String::from("exited with code 1");
+        ProcessError { rank, pid: 100, cause: Cause::Exited { code: 1 }, at, ended }
+    }
+
+    #[test]
+    fn the_earliest_failure_is_the_root_cause_and_none_is_left_out() {
+        let errors =
+            ProcessErrors::new(vec![failure(0, 30), failure(1, 10), failure(2, 20)], vec![3]).unwrap();
+        assert_eq!(errors.root_cause().rank, 1);
+        assert_eq!(errors.failures().iter().map(|f| f.rank).collect::<Vec<_>>(), [1, 2, 0]);
+        assert_eq!(
+            errors.to_string(),
+            "process 1 (pid 100) exited with code 1\nalso: process 2 (pid 100) exited with code 1\n\
+             also: process 0 (pid 100) exited with code 1\nstopped because of this: [3]"
+        );
+        assert_eq!(ProcessErrors::new(Vec::new(), Vec::new()), None);
+    }
+}

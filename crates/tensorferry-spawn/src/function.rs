@@ -1,0 +1,119 @@
+//! What can be spawned, as traits: a function of an index and up to eight arguments, and what it may return.
+
+use std::error::Error;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A boxed error, as [`Outcome`] hands it on.
+pub type BoxedError = Box<dyn Error + Send + Sync>;
+
+/// What a spawned function may return: `()`, or a `Result` whose value travels and whose error can be told.
+#[diagnostic::on_unimplemented(
+    message = "a spawned function cannot return `{Self}`",
+    note = "it returns `()` or `Result<T, E>`, where serde can read and write `T`, and `E` is an error type, `String` or \
+            `anyhow::Error`"
+)]
+pub trait Outcome {
+    /// What travels back to the parent.
+    type Value: Serialize + DeserializeOwned;
+
+    /// The value, or the error in the form in which it is reported.
+    ///
+    /// # Errors
+    /// The function's own.
+    fn into_result(self) -> Result<Self::Value, BoxedError>;
+}
+
+impl Outcome for () {
+    type Value = ();
+
+    fn into_result(self) -> Result<(), BoxedError> {
+        Ok(())
+    }
+}
+
+impl<T, E> Outcome for Result<T, E>
+where
+    T: Serialize + DeserializeOwned,
+    E: Into<BoxedError>,
+{
+    type Value = T;
+
+    fn into_result(self) -> Result<T, BoxedError> {
+        self.map_err(Into::into)
+    }
+}
+
+/// A function that takes the index of its process and then `Args`, a tuple.
+///
+/// Implemented for every function and closure of that shape; which of them can really be spawned is known by the
+/// attribute [`func`](crate::func), and looked at before a process is started.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a function that can be spawned with `{Args}`",
+    note = "it takes the index of its process, `usize`, then each element of the tuple by value; one argument is \
+            written `(argument,)`, none `()`",
+    note = "serde must be able to read and write every argument"
+)]
+pub trait Function<Args>: Copy + 'static {
+    /// What travels back to the parent.
+    type Value: Serialize + DeserializeOwned;
+
+    /// Calls it.
+    ///
+    /// # Errors
+    /// The function's own.
+    fn call(self, rank: usize, args: Args) -> Result<Self::Value, BoxedError>;
+}
+
+macro_rules! functions {
+    ($(($($Type:ident $name:ident),*))+) => {$(
+        impl<Callee, Return, $($Type),*> Function<($($Type,)*)> for Callee
+        where
+            Callee: Fn(usize, $($Type),*) -> Return + Copy + 'static,
+            Return: Outcome,
+            $($Type: Serialize + DeserializeOwned,)*
+        {
+            type Value = Return::Value;
+
+            fn call(self, rank: usize, ($($name,)*): ($($Type,)*)) -> Result<Return::Value, BoxedError> {
+                self(rank, $($name),*).into_result()
+            }
+        }
+    )+};
+}
+
+functions! {
+    ()
+    (A a)
+    (A a, B b)
+    (A a, B b, C c)
+    (A a, B b, C c, D d)
+    (A a, B b, C c, D d, E e)
+    (A a, B b, C c, D d, E e, F f)
+    (A a, B b, C c, D d, E e, F f, G g)
+    (A a, B b, C c, D d, E e, F f, G g, H h)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nothing(_rank: usize) {}
+
+    fn sum(rank: usize, a: u8, b: Vec<u8>) -> Result<usize, String> {
+        if a == 0 { Err(String::from("zero")) } else { Ok(rank + usize::from(a) + b.len()) }
+    }
+
+    /// The value's type follows from the function alone.
+    fn called<F: Function<Args>, Args>(function: F, rank: usize, args: Args) -> Result<F::Value, BoxedError> {
+        function.call(rank, args)
+    }
+
+    #[test]
+    fn the_index_comes_first_and_the_tuple_is_spread() {
+        called(nothing, 3, ()).unwrap();
+        assert_eq!(called(sum, 3, (4, vec![0, 0])).unwrap(), 9);
+        assert_eq!(called(sum, 3, (0, vec![])).unwrap_err().to_string(), "zero");
+    }
+}

@@ -1,0 +1,96 @@
+//! From a function and its arguments to running processes.
+
+use std::os::fd::AsFd;
+
+use serde::Serialize;
+use tensorferry_process::{Child, Start};
+use tensorferry_queue::Queue;
+use tensorferry_reduce::Parcel;
+use tensorferry_sharing::get_sharing_strategy;
+use tensorferry_storage::Heap;
+
+use crate::call::{ENTRY, Order, Results};
+use crate::context::ProcessContext;
+use crate::error::StartError;
+use crate::function::{BoxedError, Function};
+use crate::options::Options;
+use crate::registry::{self, Key};
+
+/// Starts the processes. Everything that can be refused is refused before the first of them exists.
+pub(crate) fn launch<F, Args>(
+    options: &Options,
+    function: F,
+    args: &Args,
+    nprocs: usize,
+) -> Result<ProcessContext<F::Value>, StartError>
+where
+    F: Function<Args>,
+    Args: Serialize,
+{
+    let key = registry::find(&function)?;
+    let heap = Heap::current().map_err(|e| StartError::Memory(e.into()))?;
+    let results: Results<F::Value> = Queue::new(nprocs.max(1)).map_err(|e| StartError::Memory(e.into()))?;
+    let parcels = pack(&heap, &key, args, &results, nprocs)?;
+    let mut children = Vec::with_capacity(nprocs);
+    for (rank, parcel) in parcels.iter().enumerate() {
+        // A failure here drops those that run already, which kills and collects them.
+        let child = start(options, &heap, &key, rank, parcel.id());
+        children.push(child.map_err(|source| StartError::Process { rank, source })?);
+    }
+    Ok(ProcessContext::new(children, parcels, results, options.grace_period))
+}
+
+/// One parcel for each process, because what is given away exclusively can be in one only.
+fn pack<Args: Serialize, T: Serialize>(
+    heap: &Heap,
+    key: &Key,
+    args: &Args,
+    results: &Results<T>,
+    nprocs: usize,
+) -> Result<Vec<Parcel>, StartError> {
+    let one = |rank| {
+        Parcel::pack(heap, &(args, results)).map_err(|e| StartError::Arguments {
+            function: key.name().to_owned(),
+            rank,
+            source: e.into(),
+        })
+    };
+    (0..nprocs).map(one).collect()
+}
+
+fn start(
+    options: &Options,
+    heap: &Heap,
+    key: &Key,
+    rank: usize,
+    parcel: u64,
+) -> Result<Child, tensorferry_process::StartError> {
+    let name = options.name.as_deref().unwrap_or_else(|| key.last_name());
+    let mut start = Start::new(&ENTRY).name(format!("{name} {rank}"));
+    for (whose, variable, value) in &options.environment {
+        if whose.is_none_or(|whose| whose == rank) {
+            start = match value {
+                Some(value) => start.env(variable, value),
+                None => start.env_remove(variable),
+            };
+        }
+    }
+    if let Some(executable) = &options.executable {
+        start = start.executable(executable);
+    }
+    let domain = heap.domain();
+    let fd = domain
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|e| tensorferry_process::StartError::Payload(e.into()))?;
+    start.fd(fd).start_with(|child| {
+        let order = Order {
+            rank: u32::try_from(rank)?,
+            function: key.clone(),
+            admission: domain.admit(child)?,
+            parcel,
+            strategy: get_sharing_strategy().to_string(),
+        };
+        postcard::to_stdvec(&order).map_err(BoxedError::from)
+    })
+}

@@ -1,0 +1,168 @@
+//! How processes are started.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::context::ProcessContext;
+use crate::error::{SpawnError, StartError};
+use crate::function::Function;
+use crate::launch;
+
+/// Settings for processes that are started together.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use tensorferry_spawn::{Options, func};
+///
+/// #[func]
+/// fn train(rank: usize, rate: f32) -> Result<f32, String> {
+///     Ok(rate * rank as f32)
+/// }
+///
+/// let options = Options::new().name("train").env("OMP_NUM_THREADS", "1").grace_period(Duration::from_secs(5));
+/// let rates = options.spawn(train, (0.1,), 4)?;
+/// # Ok::<(), tensorferry_spawn::SpawnError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub(crate) name: Option<String>,
+    pub(crate) environment: Vec<(Option<usize>, OsString, Option<OsString>)>,
+    pub(crate) executable: Option<PathBuf>,
+    pub(crate) grace_period: Option<Duration>,
+}
+
+impl Options {
+    /// The defaults: named after the function, the environment of this process, no grace period.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the processes are called: the name and their index, `train 0`, in reports and by `ps`.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Sets a variable in the environment of all of them.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((None, name.as_ref().to_owned(), Some(value.as_ref().to_owned())));
+        self
+    }
+
+    /// Sets a variable in the environment of one of them.
+    #[must_use]
+    pub fn env_of(mut self, rank: usize, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((Some(rank), name.as_ref().to_owned(), Some(value.as_ref().to_owned())));
+        self
+    }
+
+    /// Removes a variable from the environment of all of them.
+    #[must_use]
+    pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.environment.push((None, name.as_ref().to_owned(), None));
+        self
+    }
+
+    /// Another program to run: one that links this library and has the function registered. Needed where the running
+    /// program is not ours, as in a Python extension.
+    #[must_use]
+    pub fn executable(mut self, path: impl Into<PathBuf>) -> Self {
+        self.executable = Some(path.into());
+        self
+    }
+
+    /// How long the other processes have to end by themselves once one has failed, and again between SIGTERM and
+    /// SIGKILL. Without it, SIGTERM comes at once and SIGKILL after 30 seconds.
+    #[must_use]
+    pub fn grace_period(mut self, grace_period: Duration) -> Self {
+        self.grace_period = Some(grace_period);
+        self
+    }
+
+    /// Starts `nprocs` processes that call `function` with their index and `args`, and returns without waiting for them.
+    ///
+    /// # Errors
+    /// As [`start_processes`].
+    pub fn start_processes<F, Args>(
+        &self,
+        function: F,
+        args: Args,
+        nprocs: usize,
+    ) -> Result<ProcessContext<F::Value>, StartError>
+    where
+        F: Function<Args>,
+        Args: Serialize + DeserializeOwned,
+    {
+        launch::launch(self, function, &args, nprocs)
+    }
+
+    /// As [`Options::start_processes`], and waits for the values, in order of the index.
+    ///
+    /// # Errors
+    /// As [`spawn`].
+    pub fn spawn<F, Args>(&self, function: F, args: Args, nprocs: usize) -> Result<Vec<F::Value>, SpawnError>
+    where
+        F: Function<Args>,
+        Args: Serialize + DeserializeOwned,
+    {
+        self.start_processes(function, args, nprocs)?.into_values()
+    }
+}
+
+/// Starts `nprocs` processes, each of which calls `function` with its index and its own clone of `args`, waits for all
+/// of them, and returns their values in order of the index. Zero processes are fine.
+///
+/// `args` is a tuple: `(queue, tensor)`, `(queue,)` for one, `()` for none. It travels by serde, with tensors, queues
+/// and locks by handle. The function must have the attribute [`func`](crate::func).
+///
+/// The first failure stops the others; see [`Options::grace_period`].
+///
+/// # Blocking
+/// Until all processes have ended.
+///
+/// # Errors
+/// - [`SpawnError::Start`] when they could not be started, with none left.
+/// - [`SpawnError::Failed`] with every process that failed, the root cause first.
+///
+/// # Examples
+/// ```no_run
+/// #[tensorferry_spawn::func]
+/// fn square(rank: usize, offset: u64) -> Result<u64, String> {
+///     Ok((rank as u64 + offset).pow(2))
+/// }
+///
+/// assert_eq!(tensorferry_spawn::spawn(square, (10,), 3)?, [100, 121, 144]);
+/// # Ok::<(), tensorferry_spawn::SpawnError>(())
+/// ```
+pub fn spawn<F, Args>(function: F, args: Args, nprocs: usize) -> Result<Vec<F::Value>, SpawnError>
+where
+    F: Function<Args>,
+    Args: Serialize + DeserializeOwned,
+{
+    Options::new().spawn(function, args, nprocs)
+}
+
+/// Starts `nprocs` processes, each of which calls `function` with its index and its own clone of `args`, and returns
+/// without waiting for them. Arguments as for [`spawn`].
+///
+/// # Errors
+/// - [`StartError::NotRegistered`], [`StartError::Arguments`] and [`StartError::Memory`] before any process exists.
+/// - [`StartError::Process`] when one of them cannot be started; the others have been killed and collected.
+pub fn start_processes<F, Args>(
+    function: F,
+    args: Args,
+    nprocs: usize,
+) -> Result<ProcessContext<F::Value>, StartError>
+where
+    F: Function<Args>,
+    Args: Serialize + DeserializeOwned,
+{
+    Options::new().start_processes(function, args, nprocs)
+}

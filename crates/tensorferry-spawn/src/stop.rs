@@ -1,0 +1,85 @@
+//! How the other processes are stopped once one has failed: grace, SIGTERM, patience, SIGKILL.
+
+use std::time::{Duration, Instant};
+
+/// How long a process has between SIGTERM and SIGKILL when no grace period was named.
+pub(crate) const DEFAULT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is to be done to those that still run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// SIGTERM.
+    Terminate,
+    /// SIGKILL.
+    Kill,
+}
+
+/// The stopping as far as it has come. It knows time and nothing of processes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop {
+    next: Option<(Step, Instant)>,
+    patience: Duration,
+}
+
+impl Stop {
+    /// Begins at the first failure. With a grace period the others have that long to end by themselves, and as long
+    /// again after SIGTERM. Without one, SIGTERM comes at once and SIGKILL after 30 seconds.
+    pub(crate) fn begin(now: Instant, grace_period: Option<Duration>) -> Self {
+        let next = later(now, grace_period.unwrap_or(Duration::ZERO)).map(|at| (Step::Terminate, at));
+        Self { next, patience: grace_period.unwrap_or(DEFAULT_PATIENCE) }
+    }
+
+    /// The step that is due, once.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<Step> {
+        let (step, _) = self.next.filter(|&(_, at)| at <= now)?;
+        self.next = match step {
+            Step::Terminate => later(now, self.patience).map(|at| (Step::Kill, at)),
+            Step::Kill => None,
+        };
+        Some(step)
+    }
+
+    /// When the next step is due; `None` when there is none.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.next.map(|(_, at)| at)
+    }
+}
+
+/// `None` for a moment that the clock cannot express: it will not come.
+fn later(now: Instant, by: Duration) -> Option<Instant> {
+    now.checked_add(by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_grace_period_counts_before_and_after_the_first_signal() {
+        let start = Instant::now();
+        let mut stop = Stop::begin(start, Some(20 * SECOND));
+        assert_eq!(stop.due(start + 19 * SECOND), None);
+        assert_eq!(stop.deadline(), Some(start + 20 * SECOND));
+        assert_eq!(stop.due(start + 21 * SECOND), Some(Step::Terminate));
+        assert_eq!(stop.due(start + 21 * SECOND), None, "each step once");
+        assert_eq!(stop.due(start + 40 * SECOND), None);
+        assert_eq!(stop.due(start + 41 * SECOND), Some(Step::Kill));
+        assert_eq!((stop.due(start + 999 * SECOND), stop.deadline()), (None, None));
+    }
+
+    #[test]
+    fn without_a_grace_period_the_first_signal_comes_at_once() {
+        let start = Instant::now();
+        let mut stop = Stop::begin(start, None);
+        assert_eq!(stop.due(start), Some(Step::Terminate));
+        assert_eq!(stop.deadline(), Some(start + DEFAULT_PATIENCE));
+    }
+
+    #[test]
+    fn an_endless_grace_period_never_ends() {
+        let mut stop = Stop::begin(Instant::now(), Some(Duration::MAX));
+        assert_eq!((stop.due(Instant::now() + SECOND), stop.deadline()), (None, None));
+    }
+}

@@ -1,0 +1,243 @@
+//! The three ways to hold the bytes of a block, as types.
+//!
+//! # Safety
+//!
+//! Slices into shared memory are lent here and nowhere else. What makes them sound is a protocol that every
+//! member runs, because every member runs this library (docs/SAFETY.md says what is promised against a member
+//! that does not):
+//!
+//! - An [`ExclusiveBlock`] is made only for a fresh block that no other process or handle knows, for a block whose
+//!   one and only handle in the whole domain was consumed, or from a message that granted it, and a message
+//!   grants it once. Its bytes are lent through `&mut self` alone. Sending it ends its *tenure* while it is
+//!   borrowed for serialisation, so a handle that is still reachable afterwards, through an `Arc` for example,
+//!   lends an empty slice.
+//! - A [`FrozenBlock`] is made only from an exclusive one that was consumed, or from a message that granted it
+//!   frozen. As long as one exists anywhere, none of the others does, and nobody writes.
+//! - A [`SharedBlock`] lends atomic words and never a slice of bytes.
+#![expect(unsafe_code, reason = "lending slices of shared memory rests on the protocol described above")]
+#![expect(clippy::disallowed_methods, reason = "this is the one file that makes slices of shared memory")]
+
+use std::sync::atomic::AtomicU64;
+
+use crate::BlockId;
+use crate::block::Block;
+
+/// The only right to a block's bytes in the whole domain. The bytes are aligned to 64.
+///
+/// Both [`bytes`](Self::bytes) and [`bytes_mut`](Self::bytes_mut) take `&mut self`. That is what makes it
+/// sound to send an exclusive block through `serde`, which sees only a shared reference: while a slice is
+/// lent, nobody can have one.
+#[derive(Debug)]
+pub struct ExclusiveBlock {
+    block: Option<Block>,
+    tenure: u32,
+}
+
+/// Bytes that nobody writes any more. A clone costs one private counter.
+#[derive(Clone, Debug)]
+pub struct FrozenBlock {
+    block: Option<Block>,
+}
+
+/// Bytes that several processes read and write on purpose, as atomic words.
+#[derive(Clone, Debug)]
+pub struct SharedBlock {
+    block: Option<Block>,
+}
+
+impl ExclusiveBlock {
+    /// No bytes at all.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { block: None, tenure: 0 }
+    }
+
+    /// For a block that no other process and no other handle of this one can reach, or that a message granted.
+    pub(crate) fn new(block: Block) -> Self {
+        let tenure = block.tenure();
+        Self { block: Some(block), tenure }
+    }
+
+    /// The block, unless its tenure has ended.
+    fn held(&self) -> Option<&Block> {
+        self.block.as_ref().filter(|block| block.tenure() == self.tenure)
+    }
+
+    fn into_held(self) -> Option<Block> {
+        let tenure = self.tenure;
+        self.block.filter(|block| block.tenure() == tenure)
+    }
+
+    /// The length in bytes; 0 once the block was sent away.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.held().map_or(0, Block::len_bytes)
+    }
+
+    /// Whether the block was sent away while something still referred to this handle.
+    #[must_use]
+    pub fn is_moved(&self) -> bool {
+        self.block.is_some() && self.held().is_none()
+    }
+
+    /// Which block it is.
+    #[must_use]
+    pub fn id(&self) -> BlockId {
+        self.held().map_or_else(BlockId::default, Block::id)
+    }
+
+    /// The bytes; empty once the block was sent away.
+    pub fn bytes(&mut self) -> &[u8] {
+        self.bytes_mut()
+    }
+
+    /// The bytes, to write; empty once the block was sent away.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let Some(block) = self.held() else { return &mut [] };
+        // SAFETY: `from_raw_parts_mut` needs memory valid for reads and writes, aligned, initialised, and touched
+        // by nobody else while the slice lives:
+        // - the range is mapped and open while `block` lives (INVARIANT on `Block::heap`), and u8 needs no
+        //   alignment and no initialisation beyond the zeroes that the kernel provides;
+        // - nobody else has a right to the bytes: the tenure is still ours (just checked), it can only end by
+        //   `claim`, which borrows `self`, and the slice keeps `self` mutably borrowed.
+        unsafe { std::slice::from_raw_parts_mut(block.data().as_ptr(), block.len_bytes()) }
+    }
+
+    /// Gives up writing.
+    #[must_use]
+    pub fn freeze(self) -> FrozenBlock {
+        FrozenBlock { block: self.into_held() }
+    }
+
+    /// Gives up being alone.
+    #[must_use]
+    pub fn share(self) -> SharedBlock {
+        SharedBlock { block: self.into_held() }
+    }
+
+    /// Ends the tenure, so that the block can be granted to somebody else. `None` when it has ended already.
+    pub(crate) fn claim(&self) -> Option<Claim> {
+        let block = self.block.as_ref()?;
+        let ended = self.tenure.wrapping_add(1);
+        block.change_tenure(self.tenure, ended).then(|| Claim {
+            block: block.clone(),
+            tenure: self.tenure,
+            ended,
+        })
+    }
+}
+
+/// The exclusive right to a block on its way out of the process.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) block: Block,
+    tenure: u32,
+    ended: u32,
+}
+
+impl Claim {
+    /// Gives the right back to the handle that it came from, because the message was not sent.
+    pub(crate) fn give_back(self) {
+        self.block.change_tenure(self.ended, self.tenure);
+    }
+}
+
+impl FrozenBlock {
+    /// No bytes at all.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { block: None }
+    }
+
+    /// For a block that a message granted frozen.
+    pub(crate) fn new(block: Block) -> Self {
+        Self { block: Some(block) }
+    }
+
+    pub(crate) fn block(&self) -> Option<&Block> {
+        self.block.as_ref()
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.block.as_ref().map_or(0, Block::len_bytes)
+    }
+
+    /// Which block it is.
+    #[must_use]
+    pub fn id(&self) -> BlockId {
+        self.block.as_ref().map_or_else(BlockId::default, Block::id)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        let Some(block) = &self.block else { return &[] };
+        // SAFETY: `from_raw_parts` needs memory valid for reads, initialised, and written by nobody while the
+        // slice lives: the range is mapped and open while `block` lives; frozen bytes are written by nobody
+        // as long as a frozen handle exists (see the top of the file), and `self` is one.
+        unsafe { std::slice::from_raw_parts(block.data().as_ptr(), block.len_bytes()) }
+    }
+
+    /// Becomes exclusive when nobody else holds it: no other process, no message in flight, no clone here.
+    ///
+    /// # Errors
+    /// The block itself, when somebody does.
+    pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, Self> {
+        match self.block {
+            None => Ok(ExclusiveBlock::empty()),
+            Some(block) if block.is_sole() => Ok(ExclusiveBlock::new(block)),
+            block => Err(Self { block }),
+        }
+    }
+}
+
+impl SharedBlock {
+    /// No bytes at all.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { block: None }
+    }
+
+    /// For a block that a message granted shared.
+    pub(crate) fn new(block: Block) -> Self {
+        Self { block: Some(block) }
+    }
+
+    pub(crate) fn block(&self) -> Option<&Block> {
+        self.block.as_ref()
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.block.as_ref().map_or(0, Block::len_bytes)
+    }
+
+    /// Which block it is.
+    #[must_use]
+    pub fn id(&self) -> BlockId {
+        self.block.as_ref().map_or_else(BlockId::default, Block::id)
+    }
+
+    /// The bytes as 64-bit words, `len_bytes` rounded up. Every access to a shared block goes through these
+    /// words, because accesses of different sizes to the same memory may not race: a smaller element is
+    /// shifted and masked, and storing one is a compare-and-swap.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        self.block.as_ref().map_or(&[], Block::words)
+    }
+
+    /// Becomes exclusive when nobody else holds it.
+    ///
+    /// # Errors
+    /// The block itself, when somebody does.
+    pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, Self> {
+        match self.block {
+            None => Ok(ExclusiveBlock::empty()),
+            Some(block) if block.is_sole() => Ok(ExclusiveBlock::new(block)),
+            block => Err(Self { block }),
+        }
+    }
+}

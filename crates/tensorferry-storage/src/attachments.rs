@@ -1,0 +1,114 @@
+//! Who may put into a ring and who may get from it.
+//!
+//! A ring has one word of member bits for each role. The bits follow the same rules as holder bits: set before
+//! the message that granted them is freed, kept by the sender until then, turned into SUSPECT by a sweep. A
+//! message on its way therefore keeps its role alive, and nobody sees a ring without senders while the last
+//! sender is travelling.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::block::Block;
+use crate::reference::Role;
+use crate::ring_layout::RingWords;
+
+/// How often this process is attached to each ring in each role.
+#[derive(Debug, Default)]
+pub(crate) struct Attachments {
+    counts: Mutex<HashMap<usize, RoleCounts>>,
+}
+
+#[derive(Debug, Default)]
+struct RoleCounts {
+    sends: usize,
+    receives: usize,
+}
+
+/// A held ring together with a role in it.
+#[derive(Debug)]
+pub struct Attachment {
+    block: Block,
+    role: Role,
+}
+
+impl Attachment {
+    /// Attaches this process to the ring in this role; the block is a ring.
+    pub(crate) fn new(block: Block, role: Role) -> Self {
+        {
+            let heap = block.heap();
+            let mut counts = heap.inner().attachments.lock();
+            let counts = counts.entry(block.place().header_offset_bytes).or_default();
+            let bit = heap.me().bit();
+            if let Some(ring) = RingWords::of(&block) {
+                if role.sends && counts.sends == 0 {
+                    ring.senders().fetch_or(bit, Ordering::SeqCst);
+                }
+                if role.receives && counts.receives == 0 {
+                    ring.receivers().fetch_or(bit, Ordering::SeqCst);
+                }
+            }
+            counts.sends += usize::from(role.sends);
+            counts.receives += usize::from(role.receives);
+        }
+        Self { block, role }
+    }
+
+    /// The same ring in another role.
+    #[must_use]
+    pub fn with_role(&self, role: Role) -> Self {
+        Self::new(self.block.clone(), role)
+    }
+
+    /// The role.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    pub(crate) fn block(&self) -> &Block {
+        &self.block
+    }
+}
+
+impl Clone for Attachment {
+    fn clone(&self) -> Self {
+        Self::new(self.block.clone(), self.role)
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        let heap = self.block.heap();
+        let at = self.block.place().header_offset_bytes;
+        let mut all = heap.inner().attachments.lock();
+        let Some(counts) = all.get_mut(&at) else { return };
+        counts.sends -= usize::from(self.role.sends);
+        counts.receives -= usize::from(self.role.receives);
+        let ring = RingWords::of(&self.block);
+        let bit = heap.me().bit();
+        if let Some(ring) = &ring {
+            if self.role.sends && counts.sends == 0 {
+                ring.senders().fetch_and(!bit, Ordering::SeqCst);
+            }
+            if self.role.receives && counts.receives == 0 {
+                ring.receivers().fetch_and(!bit, Ordering::SeqCst);
+            }
+        }
+        if counts.sends == 0 && counts.receives == 0 {
+            all.remove(&at);
+        }
+        drop(all);
+        // Whoever waits for the other side looks again.
+        if let Some(ring) = ring {
+            ring.not_empty().wake();
+            ring.not_full().wake();
+        }
+    }
+}
+
+impl Attachments {
+    fn lock(&self) -> MutexGuard<'_, HashMap<usize, RoleCounts>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

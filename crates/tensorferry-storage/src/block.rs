@@ -1,0 +1,93 @@
+//! A handle on one block: what this process holds.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::BlockId;
+use crate::heap::Heap;
+use crate::place::Place;
+use crate::reference::{Grant, Reference};
+
+/// One of this process's handles on a block. Cloning and dropping count privately; only the first and the last
+/// handle of a process touch the block's holder word.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// INVARIANT: while this handle lives, this member's bit is set in the block's holder word, so the block is
+    /// not reused; and its data range is open.
+    heap: Heap,
+    place: Place,
+    len_bytes: usize,
+}
+
+impl Block {
+    /// Wraps a handle that is counted already. The range is open.
+    pub(crate) fn from_counted(heap: Heap, place: Place, len_bytes: usize) -> Self {
+        Self { heap, place, len_bytes }
+    }
+
+    pub(crate) fn heap(&self) -> &Heap {
+        &self.heap
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    pub(crate) fn id(&self) -> BlockId {
+        BlockId(self.place.header_offset_bytes as u64)
+    }
+
+    /// The address of the data. Aligned to 64 bytes; valid for `len_bytes` rounded up to 64.
+    pub(crate) fn data(&self) -> NonNull<u8> {
+        let bytes = self.heap.data().bytes(self.place.data_offset_bytes, self.len_bytes);
+        // The range was opened before this handle was made, so the address is always there.
+        bytes.unwrap_or(NonNull::<AtomicU64>::dangling().cast())
+    }
+
+    /// The data as words, the last one perhaps reaching over the end into the block's own padding.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        let n_words = self.len_bytes.div_ceil(8);
+        self.heap.data().words(self.place.data_offset_bytes, n_words).unwrap_or(&[])
+    }
+
+    /// How another process is told about this block.
+    pub(crate) fn reference(&self, grant: Grant) -> u64 {
+        let generation = self.heap.header(self.place).map_or(0, |header| header.generation());
+        Reference { header_offset_bytes: self.place.header_offset_bytes, generation, grant }.pack()
+    }
+
+    /// Whether nobody else can reach the block: no other member, no message in flight, no other handle here.
+    pub(crate) fn is_sole(&self) -> bool {
+        let me = self.heap.me().bit();
+        self.heap.cell(self.place).is_single()
+            && self
+                .heap
+                .header(self.place)
+                .is_some_and(|header| header.holders().load(Ordering::SeqCst) == me)
+    }
+
+    pub(crate) fn tenure(&self) -> u32 {
+        self.heap.cell(self.place).tenure()
+    }
+
+    pub(crate) fn change_tenure(&self, from: u32, to: u32) -> bool {
+        self.heap.cell(self.place).change_tenure(from, to)
+    }
+}
+
+impl Clone for Block {
+    fn clone(&self) -> Self {
+        self.heap.cell(self.place).clone_handle();
+        Self { heap: self.heap.clone(), place: self.place, len_bytes: self.len_bytes }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.heap.cell(self.place).release(|| self.heap.let_go(self.place));
+    }
+}

@@ -1,0 +1,37 @@
+//! What can go wrong with blocks.
+
+use tensorferry_domain::DomainError;
+
+/// Why memory could not be had, or a reference could not be followed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// The domain refused: its limit, its address space, or the kernel. The message carries the numbers.
+    #[error(transparent)]
+    Domain(#[from] DomainError),
+    /// One block larger than a domain can ever hold.
+    #[error("a block of {len_bytes} bytes does not fit into a domain of {address_space_bytes} bytes")]
+    TooLarge {
+        /// What was asked for, in bytes.
+        len_bytes: usize,
+        /// The domain's data area, in bytes.
+        address_space_bytes: usize,
+    },
+    /// A reference from another process that names no live block. The message that carried it is lost.
+    #[error("a reference from another process is not valid: {what} ({reference:#018x})")]
+    BadReference {
+        /// The reference as it arrived.
+        reference: u64,
+        /// Which check failed.
+        what: &'static str,
+    },
+    /// The process has a default heap already.
+    #[error("this process is a member of a default domain already")]
+    AlreadyJoined,
+}
+
+impl From<tensorferry_os::Error> for StorageError {
+    fn from(error: tensorferry_os::Error) -> Self {
+        Self::Domain(error.into())
+    }
+}

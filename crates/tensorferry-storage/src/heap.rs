@@ -1,0 +1,417 @@
+//! This process's view of one domain's memory.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use tensorferry_domain::{Admission, Caretaker, Domain, DomainBuilder, DomainError, ExtentOwner, Member};
+use tensorferry_os::mapping::Reservation;
+
+use crate::access::ExclusiveBlock;
+use crate::arena::{Arena, extents_for};
+use crate::attachments::Attachments;
+use crate::block::Block;
+use crate::class::Class;
+use crate::counts::{Cell, Counts};
+use crate::header::{Header, SUSPECT, line};
+use crate::pins::Pins;
+use crate::place::{Place, Places};
+use crate::reference::{GENERATION_MASK, Reference};
+use crate::{HeapStats, HeapUsage, StorageError};
+
+/// The memory of one domain, as one process sees it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Heap(Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) counts: Counts,
+    arena: Mutex<Arena>,
+    pub(crate) pins: Pins,
+    pub(crate) attachments: Attachments,
+    /// A block of nobody's came back that only a scan can free.
+    pub(crate) orphans_suspected: AtomicBool,
+    this: Weak<Inner>,
+}
+
+/// The heap that tensors are made in when none is named.
+static CURRENT: OnceLock<Heap> = OnceLock::new();
+
+impl Heap {
+    /// The heap of this process's default domain, which is made on first use with default settings, or was
+    /// joined when the process was started as a child.
+    ///
+    /// # Errors
+    /// [`StorageError::Domain`] when the domain cannot be made.
+    pub fn current() -> Result<Self, StorageError> {
+        if let Some(heap) = CURRENT.get() {
+            return Ok(heap.clone());
+        }
+        let heap = Self::create(Domain::builder())?;
+        Ok(CURRENT.get_or_init(|| heap).clone())
+    }
+
+    /// Makes `self` the heap of [`Heap::current`].
+    ///
+    /// # Errors
+    /// [`StorageError::AlreadyJoined`] when there is one already.
+    pub fn make_current(&self) -> Result<(), StorageError> {
+        CURRENT.set(self.clone()).map_err(|_| StorageError::AlreadyJoined)
+    }
+
+    /// Makes a domain with these settings and the heap in it.
+    ///
+    /// # Errors
+    /// [`StorageError::Domain`] when the domain cannot be made.
+    pub fn create(settings: DomainBuilder) -> Result<Self, StorageError> {
+        Self::over(settings.create()?)
+    }
+
+    /// Joins the domain behind `fd` as the member that `admission` names, and makes it the current one.
+    ///
+    /// # Errors
+    /// [`StorageError::Domain`] when the domain refuses, [`StorageError::AlreadyJoined`] when this process has a
+    /// default domain already.
+    pub fn join(fd: OwnedFd, admission: Admission) -> Result<Self, StorageError> {
+        let heap = Self::over(Domain::join(fd, admission)?)?;
+        heap.make_current()?;
+        Ok(heap)
+    }
+
+    fn over(domain: Arc<Domain>) -> Result<Self, StorageError> {
+        let layout = *domain.layout();
+        let inner = Arc::new_cyclic(|this| Inner {
+            this: this.clone(),
+            orphans_suspected: AtomicBool::new(false),
+            counts: Counts::new(layout.n_extents, layout.extent_len_bytes),
+            arena: Mutex::new(Arena::new()),
+            pins: Pins::default(),
+            attachments: Attachments::default(),
+            domain,
+        });
+        let caretaker: Weak<Inner> = Arc::downgrade(&inner);
+        inner.domain.start_service(caretaker)?;
+        Ok(Self(inner))
+    }
+
+    /// The domain.
+    #[must_use]
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.0.domain
+    }
+
+    /// A block of `len_bytes` for this process alone, aligned to 64 bytes. Its contents are whatever its last
+    /// user in this domain left. Zero bytes need no block.
+    ///
+    /// # Errors
+    /// [`StorageError::Domain`] with the numbers when the domain's limit, its address space or the machine's
+    /// memory is used up; [`StorageError::TooLarge`].
+    pub fn allocate(&self, len_bytes: usize) -> Result<ExclusiveBlock, StorageError> {
+        if len_bytes == 0 {
+            return Ok(ExclusiveBlock::empty());
+        }
+        Ok(ExclusiveBlock::new(self.allocate_block(len_bytes)?))
+    }
+
+    /// As [`Heap::allocate`], filled with zeroes.
+    ///
+    /// # Errors
+    /// As [`Heap::allocate`].
+    pub fn allocate_zeroed(&self, len_bytes: usize) -> Result<ExclusiveBlock, StorageError> {
+        let mut block = self.allocate(len_bytes)?;
+        block.bytes_mut().fill(0);
+        Ok(block)
+    }
+
+    /// Gives free memory back to the system: whole free blocks and slabs that are populated, and extents that
+    /// nobody uses. Returns how many bytes came together. The next allocations pay for fresh pages again.
+    #[must_use = "the number says whether trimming helped"]
+    pub fn trim(&self) -> u64 {
+        self.0.retire_pins();
+        crate::sweep::resolve_known_suspects(&self.0);
+        let mut arena = self.0.arena();
+        arena.collect(self.0.places());
+        arena.look_at_all_pending(self.0.places());
+        let trimmed = arena.trim(self.0.places(), u64::MAX);
+        self.0.publish(&arena);
+        trimmed
+    }
+
+    /// Numbers about this process's side and about the whole domain.
+    #[must_use]
+    pub fn stats(&self) -> HeapStats {
+        HeapStats {
+            own: self.0.arena().usage,
+            members: self.0.domain.members(),
+            bytes_populated: self.0.domain.populated_bytes(),
+            limit_bytes: self.0.domain.limit_bytes(),
+            messages_pinned: self.0.pins.len(),
+        }
+    }
+
+    /// Looks after messages that were taken and memory that came back, now instead of when memory runs short.
+    pub fn settle(&self) {
+        self.0.retire_pins();
+        crate::sweep::resolve_known_suspects(&self.0);
+        let mut arena = self.0.arena();
+        arena.collect(self.0.places());
+        arena.look_at_all_pending(self.0.places());
+        self.0.publish(&arena);
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
+    }
+
+    pub(crate) fn me(&self) -> Member {
+        self.0.domain.me()
+    }
+
+    pub(crate) fn data(&self) -> &Reservation {
+        self.0.domain.data()
+    }
+
+    pub(crate) fn cell(&self, place: Place) -> Cell<'_> {
+        self.0.counts.cell(place.header_offset_bytes)
+    }
+
+    pub(crate) fn header(&self, place: Place) -> Option<Header<'_>> {
+        self.0.places().header(place.header_offset_bytes)
+    }
+
+    /// A block with one handle, this one.
+    pub(crate) fn allocate_block(&self, len_bytes: usize) -> Result<Block, StorageError> {
+        let class = Class::holding(len_bytes)
+            .filter(|class| class.size_bytes() <= self.0.domain.layout().data_len_bytes);
+        let class = class.ok_or(StorageError::TooLarge {
+            len_bytes,
+            address_space_bytes: self.0.domain.layout().data_len_bytes,
+        })?;
+        let place = self.0.take_place(class, len_bytes)?;
+        let unreachable =
+            StorageError::BadReference { reference: 0, what: "the header of a fresh block is closed" };
+        let header = self.header(place).ok_or(unreachable)?;
+        self.cell(place).acquire(|| {
+            header.prepare(len_bytes);
+            // From here on the block is held; a sweep after our death finds this bit.
+            header.holders().store(self.me().bit(), Ordering::SeqCst);
+            Ok::<(), StorageError>(())
+        })?;
+        Ok(Block::from_counted(self.clone(), place, len_bytes))
+    }
+
+    /// Holds the block that a message names. The message itself, or whoever sent it, holds it until then.
+    pub(crate) fn hold(&self, reference: Reference) -> Result<Block, StorageError> {
+        let bad = |what| StorageError::BadReference { reference: reference.pack(), what };
+        let places = self.0.places();
+        let place = places.find(reference.header_offset_bytes).map_err(bad)?;
+        let header = self.header(place).ok_or_else(|| bad("its header is closed"))?;
+        let bit = self.me().bit();
+        self.cell(place)
+            .acquire(|| if header.hold_if_held(bit) { Ok(()) } else { Err(bad("nobody holds the block")) })?;
+        let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX);
+        let counted = Block::from_counted(self.clone(), place, len_bytes.min(place.capacity_bytes));
+        if header.generation() & GENERATION_MASK != reference.generation {
+            return Err(bad("the block was reused since"));
+        }
+        if len_bytes > place.capacity_bytes {
+            return Err(bad("its length is beyond its block"));
+        }
+        places.open_range(place.data_offset_bytes, len_bytes)?;
+        Ok(counted)
+    }
+
+    /// The last handle of this process is gone.
+    pub(crate) fn let_go(&self, place: Place) {
+        self.0.let_go(place);
+    }
+}
+
+impl Inner {
+    /// The handle that blocks need; `None` while the last one is being dropped.
+    pub(crate) fn heap(&self) -> Option<Heap> {
+        self.this.upgrade().map(Heap)
+    }
+
+    pub(crate) fn places(&self) -> Places<'_> {
+        Places { domain: &self.domain }
+    }
+
+    pub(crate) fn arena(&self) -> MutexGuard<'_, Arena> {
+        self.arena.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn publish(&self, arena: &Arena) {
+        let usage: HeapUsage = arena.usage;
+        self.domain.publish_usage(usage.blocks_live, usage.bytes_live, usage.bytes_cached());
+    }
+
+    fn take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
+        let first = self.try_take_place(class, len_bytes);
+        let Err(StorageError::Domain(DomainError::Limit { wanted_bytes, .. })) = &first else { return first };
+        // Before giving up: what is free but of another class goes back to the system, and what the dead may
+        // have sent is looked through.
+        self.retire_pins();
+        crate::sweep::resolve_known_suspects(self);
+        {
+            let mut arena = self.arena();
+            arena.collect(self.places());
+            arena.look_at_all_pending(self.places());
+            if let Ok(Some(place)) = arena.take_recycled(self.places(), class, len_bytes) {
+                return Ok(place);
+            }
+            if arena.trim(self.places(), *wanted_bytes) == 0 {
+                return first;
+            }
+        }
+        self.try_take_place(class, len_bytes)
+    }
+
+    /// Recycled memory first, then what came back, then fresh memory.
+    fn try_take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
+        let places = self.places();
+        let mut arena = self.arena();
+        if let Some(place) = arena.take_recycled(places, class, len_bytes)? {
+            self.publish(&arena);
+            return Ok(place);
+        }
+        if self.pins.any() {
+            // Dropping a pinned block may need the arena.
+            drop(arena);
+            self.retire_pins();
+            arena = self.arena();
+        }
+        if self.domain.take_returns() || arena.has_pending() {
+            arena.collect(places);
+        }
+        let place = match arena.take_recycled(places, class, len_bytes)? {
+            Some(place) => place,
+            None => self.take_fresh(&mut arena, class, len_bytes)?,
+        };
+        self.publish(&arena);
+        Ok(place)
+    }
+
+    fn take_fresh(&self, arena: &mut Arena, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
+        let places = self.places();
+        if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
+            return Ok(place);
+        }
+        while let Some(run) = self.domain.claim_released() {
+            arena.adopt(places, run)?;
+            if let Some(place) = arena.take_recycled(places, class, len_bytes)? {
+                return Ok(place);
+            }
+            if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
+                return Ok(place);
+            }
+        }
+        let no_room = match extents_for(places, class).map(|n| self.domain.claim_extents(n)) {
+            Ok(Ok(run)) => {
+                arena.add_fresh(places, run)?;
+                if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
+                    return Ok(place);
+                }
+                StorageError::TooLarge {
+                    len_bytes,
+                    address_space_bytes: places.domain.layout().data_len_bytes,
+                }
+            }
+            Ok(Err(error)) => error.into(),
+            Err(error) => error,
+        };
+        arena.take_larger(places, class, len_bytes)?.ok_or(no_room)
+    }
+
+    fn let_go(&self, place: Place) {
+        let Some(header) = self.places().header(place.header_offset_bytes) else { return };
+        let me = self.domain.me();
+        let extent = place.address.extent;
+        if self.domain.extent_owner(extent) == ExtentOwner::Member(me) {
+            let mut arena = self.arena();
+            if arena.owns(extent) {
+                let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();
+                if others == 0 {
+                    arena.put_back(self.places(), place.address);
+                    self.publish(&arena);
+                }
+                return;
+            }
+        }
+        self.mark_returned(place);
+        let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();
+        let orphaned = || self.domain.extent_owner(extent) == ExtentOwner::Nobody;
+        if others == 0 && orphaned() {
+            self.adopt_orphan(extent);
+        } else if others == SUSPECT && orphaned() && !crate::sweep::is_scanning() {
+            self.orphans_suspected.store(true, Ordering::SeqCst);
+            self.domain.poke();
+        }
+    }
+
+    /// Marks a block as returned: the block, then its slab, its head, its extent and its owner, so that the owner
+    /// finds it from the top down. Comes before the holder bit is cleared; a block that is marked already costs
+    /// one load of a line that the caller is about to write anyway.
+    pub(crate) fn mark_returned(&self, place: Place) {
+        let places = self.places();
+        let Some(header) = places.header(place.header_offset_bytes) else { return };
+        if header.returned().load(Ordering::SeqCst) != 0 {
+            return;
+        }
+        header.returned().store(1, Ordering::SeqCst);
+        let address = place.address;
+        let span = places.span(address.extent, address.line);
+        if span.is_some_and(|span| span.class.is_slab())
+            && let Some(words) = places.head_line(address.extent, address.line)
+        {
+            set_bit(&words[line::RETURNED], address.index);
+        }
+        if let Some(word) = places.summary(address.extent).and_then(|summary| summary.get(address.line / 64))
+        {
+            set_bit(word, address.line % 64);
+        }
+        self.domain.hint_return(address.extent);
+    }
+
+    /// The last holder of a block in an extent that nobody owns gives its memory back.
+    pub(crate) fn adopt_orphan(&self, extent: usize) {
+        let mut arena = self.arena();
+        if let Some(run) = self.domain.claim_released_at(extent) {
+            self.adopt_and_trim(&mut arena, run);
+        }
+    }
+
+    /// Takes a run over, gives its free memory to the system, and the run itself to whoever needs it next.
+    /// Blocks in it that are held stay as they are.
+    pub(crate) fn adopt_and_trim(&self, arena: &mut Arena, run: tensorferry_domain::ExtentRun) {
+        if arena.adopt(self.places(), run).is_ok() {
+            arena.trim_run(self.places(), run.first);
+        }
+        arena.give_up(self.places(), run.first);
+        self.domain.release_extents(run);
+        self.publish(arena);
+    }
+
+    /// Lets go of the blocks of messages that were taken.
+    pub(crate) fn retire_pins(&self) {
+        self.pins.retire();
+    }
+}
+
+fn set_bit(word: &AtomicU64, bit: usize) {
+    let mask = 1_u64 << (bit % 64);
+    if word.load(Ordering::SeqCst) & mask == 0 {
+        word.fetch_or(mask, Ordering::SeqCst);
+    }
+}
+
+impl Caretaker for Inner {
+    fn sweep(&self, dead: Member) {
+        crate::sweep::sweep(self, dead);
+    }
+
+    fn beat(&self) -> Option<std::time::Duration> {
+        crate::sweep::beat(self)
+    }
+}

@@ -1,0 +1,282 @@
+//! Messages on their way out and in: a payload of bytes beside a table of handles.
+//!
+//! A message names its blocks in a table that every member can read, never only inside serialised bytes. The
+//! same table stands in a slot, in a block that a long message spilled to, and in a parcel.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+
+use crate::access::{Claim, ExclusiveBlock, FrozenBlock, SharedBlock};
+use crate::attachments::Attachment;
+use crate::block::Block;
+use crate::header::Kind;
+use crate::heap::Heap;
+use crate::reference::{Grant, Reference};
+use crate::{BlockId, StorageError};
+
+/// More handles than this in one message are refused as garbage on receipt and as too many on sending.
+pub const MAX_HANDLES: usize = 65_535;
+
+/// Words of a spilled table before its references: how many there are, and the payload's length.
+const TABLE_HEAD_WORDS: usize = 2;
+
+/// What a message holds besides bytes, on its way out.
+#[derive(Debug)]
+pub struct OutgoingHandle(pub(crate) Outgoing);
+
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    Frozen(FrozenBlock),
+    Shared(SharedBlock),
+    Exclusive(Claim),
+    Ring(Attachment),
+    Spill(Block),
+}
+
+impl OutgoingHandle {
+    /// Lets the receiver read the block. `None` for an empty one, which needs no handle.
+    #[must_use]
+    pub fn frozen(block: &FrozenBlock) -> Option<Self> {
+        block.block()?;
+        Some(Self(Outgoing::Frozen(block.clone())))
+    }
+
+    /// Lets the receiver read and write the block too. `None` for an empty one.
+    #[must_use]
+    pub fn shared(block: &SharedBlock) -> Option<Self> {
+        block.block()?;
+        Some(Self(Outgoing::Shared(block.clone())))
+    }
+
+    /// Gives the block away: from now on `block` is empty, until the message is dropped unsent. `None` when it
+    /// is empty already.
+    #[must_use]
+    pub fn exclusive(block: &ExclusiveBlock) -> Option<Self> {
+        Some(Self(Outgoing::Exclusive(block.claim()?)))
+    }
+
+    /// Lets the receiver use a ring in the role of this attachment.
+    #[must_use]
+    pub fn ring(attachment: &Attachment) -> Self {
+        Self(Outgoing::Ring(attachment.clone()))
+    }
+
+    /// Which block it is.
+    #[must_use]
+    pub fn id(&self) -> BlockId {
+        self.block().map_or_else(BlockId::default, Block::id)
+    }
+
+    /// Whether both grant the same on the same block, so that one entry serves for both.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        self.reference() == other.reference() && self.heap().map(Heap::me) == other.heap().map(Heap::me)
+    }
+
+    /// Gives an exclusive block back to where it came from, because the message is not sent.
+    pub fn take_back(self) {
+        if let Outgoing::Exclusive(claim) = self.0 {
+            claim.give_back();
+        }
+    }
+
+    /// The heap that the block lies in.
+    #[must_use]
+    pub fn heap(&self) -> Option<&Heap> {
+        self.block().map(Block::heap)
+    }
+
+    fn block(&self) -> Option<&Block> {
+        match &self.0 {
+            Outgoing::Frozen(block) => block.block(),
+            Outgoing::Shared(block) => block.block(),
+            Outgoing::Exclusive(claim) => Some(&claim.block),
+            Outgoing::Ring(attachment) => Some(attachment.block()),
+            Outgoing::Spill(block) => Some(block),
+        }
+    }
+
+    pub(crate) fn reference(&self) -> u64 {
+        let grant = match &self.0 {
+            Outgoing::Frozen(_) => Grant::Frozen,
+            Outgoing::Shared(_) => Grant::Shared,
+            Outgoing::Exclusive(_) => Grant::Exclusive,
+            Outgoing::Ring(attachment) => Grant::Ring(attachment.role()),
+            Outgoing::Spill(_) => Grant::Message,
+        };
+        self.block().map_or(0, |block| block.reference(grant))
+    }
+}
+
+/// The handles of one message. Few messages have more than two.
+pub type OutgoingHandles = SmallVec<[OutgoingHandle; 2]>;
+
+/// What a message held besides bytes, at its receiver.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum IncomingHandle {
+    /// A block to read.
+    Frozen(FrozenBlock),
+    /// A block to share.
+    Shared(SharedBlock),
+    /// A block that is the receiver's alone; `None` once it was taken out.
+    Exclusive(Option<ExclusiveBlock>),
+    /// A ring, attached in the role that was granted.
+    Ring(Attachment),
+}
+
+/// A message that was taken: private bytes, and handles that this process holds.
+#[derive(Debug, Default)]
+pub struct IncomingMessage {
+    /// The payload. It may be anything: decode it as what a stranger sent.
+    pub payload: SmallVec<[u8; 232]>,
+    /// The handles, in the order in which they were given.
+    pub handles: SmallVec<[IncomingHandle; 2]>,
+}
+
+/// Holds what one reference of a message grants.
+pub(crate) fn accept(heap: &Heap, word: u64) -> Result<Accepted, StorageError> {
+    let bad = |what| StorageError::BadReference { reference: word, what };
+    let reference = Reference::unpack(word).ok_or_else(|| bad("it grants nothing that is known"))?;
+    let block = heap.hold(reference)?;
+    Ok(match reference.grant {
+        Grant::Frozen => Accepted::Handle(IncomingHandle::Frozen(FrozenBlock::new(block))),
+        Grant::Shared => Accepted::Handle(IncomingHandle::Shared(SharedBlock::new(block))),
+        Grant::Exclusive => Accepted::Handle(IncomingHandle::Exclusive(Some(ExclusiveBlock::new(block)))),
+        Grant::Ring(role) => {
+            if heap.header(block.place()).is_none_or(|header| header.kind() != Kind::Ring) {
+                return Err(bad("the block is no ring"));
+            }
+            Accepted::Handle(IncomingHandle::Ring(Attachment::new(block, role)))
+        }
+        Grant::Message => {
+            if heap.header(block.place()).is_none_or(|header| header.kind() != Kind::Message) {
+                return Err(bad("the block is no message"));
+            }
+            Accepted::Spill(block)
+        }
+    })
+}
+
+pub(crate) enum Accepted {
+    Handle(IncomingHandle),
+    Spill(Block),
+}
+
+/// Writes a long message into a block of its own.
+pub(crate) fn spill(heap: &Heap, payload: &[u8], handles: &[OutgoingHandle]) -> Result<Block, StorageError> {
+    let n_words = TABLE_HEAD_WORDS + handles.len() + payload.len().div_ceil(8);
+    let block = heap.allocate_block(n_words * 8)?;
+    let (head, rest) = block.words().split_at(TABLE_HEAD_WORDS.min(block.words().len()));
+    for (word, value) in head.iter().zip([handles.len() as u64, payload.len() as u64]) {
+        word.store(value, Ordering::Relaxed);
+    }
+    let references = handles.iter().map(OutgoingHandle::reference);
+    for (word, value) in rest.iter().zip(references.chain(payload_words(payload))) {
+        word.store(value, Ordering::Relaxed);
+    }
+    if let Some(header) = heap.header(block.place()) {
+        header.set_kind(Kind::Message);
+    }
+    Ok(block)
+}
+
+/// Reads a message from its own block: a private copy of the payload, and every handle held.
+pub(crate) fn unspill(heap: &Heap, block: &Block) -> Result<IncomingMessage, StorageError> {
+    let bad = |what| StorageError::BadReference { reference: block.id().0, what };
+    let (references, payload_len, payload) =
+        table_of(block).ok_or_else(|| bad("its table is longer than its block"))?;
+    let mut message = IncomingMessage::default();
+    for word in references {
+        match accept(heap, word.load(Ordering::Relaxed))? {
+            Accepted::Handle(handle) => message.handles.push(handle),
+            Accepted::Spill(_) => return Err(bad("a message inside a message")),
+        }
+    }
+    message.payload.reserve_exact(payload_len);
+    for word in payload {
+        message.payload.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+    }
+    message.payload.truncate(payload_len);
+    Ok(message)
+}
+
+type Words<'a> = &'a [AtomicU64];
+
+/// The parts of a spilled message: references, the payload's length in bytes, the payload's words. `None` when
+/// the numbers do not fit the block.
+fn table_of(block: &Block) -> Option<(Words<'_>, usize, Words<'_>)> {
+    let words = block.words();
+    let number = |index: usize| usize::try_from(words.get(index)?.load(Ordering::Relaxed)).ok();
+    let (n_handles, payload_len) = (number(0)?, number(1)?);
+    if n_handles > MAX_HANDLES {
+        return None;
+    }
+    let payload_at = TABLE_HEAD_WORDS.checked_add(n_handles)?;
+    let payload_end = payload_at.checked_add(payload_len.div_ceil(8))?;
+    Some((words.get(TABLE_HEAD_WORDS..payload_at)?, payload_len, words.get(payload_at..payload_end)?))
+}
+
+/// The references in a message's own block, as a scan after a death reads them.
+pub(crate) fn references_in(block: &Block) -> Vec<u64> {
+    let load = |word: &AtomicU64| word.load(Ordering::Acquire);
+    table_of(block).map(|(references, ..)| references.iter().map(load).collect()).unwrap_or_default()
+}
+
+/// The payload as words, the last one padded with zeroes.
+pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    payload.chunks(8).map(|chunk| {
+        let mut bytes = [0; 8];
+        bytes[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(bytes)
+    })
+}
+
+/// A message outside of any ring: for the arguments of a process that is being started.
+///
+/// Whoever packed it keeps it until the other side has opened it; dropping it lets go of everything it names.
+#[derive(Debug)]
+pub struct Parcel {
+    block: Block,
+    handles: OutgoingHandles,
+}
+
+impl Parcel {
+    /// Packs a payload and its handles. What was given away exclusively is gone with the parcel.
+    ///
+    /// # Errors
+    /// [`StorageError::Domain`] when there is no memory for it; the handles are given back to where they came from.
+    pub fn pack(heap: &Heap, payload: &[u8], handles: OutgoingHandles) -> Result<Self, StorageError> {
+        match spill(heap, payload, &handles) {
+            Ok(block) => Ok(Self { block, handles }),
+            Err(error) => {
+                handles.into_iter().for_each(OutgoingHandle::take_back);
+                Err(error)
+            }
+        }
+    }
+
+    /// A plain number by which a member of the same domain opens it.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.block.reference(Grant::Message)
+    }
+
+    /// How many handles it has.
+    #[must_use]
+    pub fn n_handles(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// Opens the parcel with this number, which its packer still keeps.
+    ///
+    /// # Errors
+    /// [`StorageError::BadReference`] when the number names no parcel (any more).
+    pub fn open(heap: &Heap, id: u64) -> Result<IncomingMessage, StorageError> {
+        match accept(heap, id)? {
+            Accepted::Spill(block) => unspill(heap, &block),
+            Accepted::Handle(_) => Err(StorageError::BadReference { reference: id, what: "it is no parcel" }),
+        }
+    }
+}

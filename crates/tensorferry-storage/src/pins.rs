@@ -1,0 +1,133 @@
+//! Pins: what this process sent and nobody has taken yet.
+//!
+//! A sender, owner of the block or not, keeps its holder bit until the message is taken: until the slot has moved
+//! on. There is no acknowledgement and no shared count; the sender looks at the slot. A receiver sets its own
+//! bit before it frees the slot, so whoever sees the slot freed sees that bit.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+use crate::block::Block;
+use crate::message::OutgoingHandles;
+use crate::ring_layout::{RingWords, SlotState};
+
+/// The pins of all rings that this process sends to.
+#[derive(Debug, Default)]
+pub(crate) struct Pins {
+    lists: Mutex<Vec<Arc<PinList>>>,
+    n_pinned: Arc<AtomicUsize>,
+}
+
+/// The pins of one ring, oldest first.
+#[derive(Debug)]
+pub(crate) struct PinList {
+    ring: Block,
+    pins: Mutex<VecDeque<Pin>>,
+    n_pinned: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct Pin {
+    position: u64,
+    /// Held, never looked at.
+    _handles: OutgoingHandles,
+}
+
+/// How many old pins are looked at when a new one is made: more than one, so that the list shrinks again.
+const LOOKS_PER_PIN: usize = 2;
+
+impl Pins {
+    /// A list for a ring that this process may send to.
+    pub(crate) fn list_for(&self, ring: Block) -> Arc<PinList> {
+        let list = Arc::new(PinList { ring, pins: Mutex::default(), n_pinned: Arc::clone(&self.n_pinned) });
+        self.lists().push(Arc::clone(&list));
+        list
+    }
+
+    pub(crate) fn any(&self) -> bool {
+        self.n_pinned.load(Ordering::Relaxed) != 0
+    }
+
+    /// How many messages are pinned.
+    pub(crate) fn len(&self) -> usize {
+        self.n_pinned.load(Ordering::Relaxed)
+    }
+
+    /// Lets go of everything whose slot has moved on, and of lists that nobody needs any more.
+    pub(crate) fn retire(&self) {
+        let lists: Vec<_> = self.lists().clone();
+        for list in &lists {
+            list.retire_all();
+        }
+        drop(lists);
+        let gone: Vec<_> = {
+            let mut lists = self.lists();
+            let (gone, kept) =
+                lists.drain(..).partition(|list| Arc::strong_count(list) == 1 && list.lock().is_empty());
+            *lists = kept;
+            gone
+        };
+        // Dropping the last handle on a ring may need the arena: not under our lock.
+        drop(gone);
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Vec<Arc<PinList>>> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PinList {
+    /// Pins the handles of the message at `position`, and looks whether old pins can go.
+    pub(crate) fn pin(&self, position: u64, handles: OutgoingHandles) {
+        let mut retired: SmallVec<[Pin; LOOKS_PER_PIN]> = SmallVec::new();
+        {
+            let mut pins = self.lock();
+            pins.push_back(Pin { position, _handles: handles });
+            self.n_pinned.fetch_add(1, Ordering::Relaxed);
+            while retired.len() < LOOKS_PER_PIN
+                && pins.front().is_some_and(|pin| self.has_moved_on(pin.position))
+            {
+                retired.extend(pins.pop_front());
+            }
+        }
+        self.n_pinned.fetch_sub(retired.len(), Ordering::Relaxed);
+        drop(retired);
+    }
+
+    /// Lets go of every pin whose slot has moved on, in whatever order they did.
+    pub(crate) fn retire_all(&self) {
+        let mut retired = Vec::new();
+        {
+            let mut pins = self.lock();
+            for _ in 0..pins.len() {
+                let Some(pin) = pins.pop_front() else { break };
+                if self.has_moved_on(pin.position) {
+                    retired.push(pin);
+                } else {
+                    pins.push_back(pin);
+                }
+            }
+        }
+        self.n_pinned.fetch_sub(retired.len(), Ordering::Relaxed);
+        drop(retired);
+    }
+
+    /// Whether the message at `position` was taken. One that nobody can take any more is thrown away here, by its
+    /// sender: no receiver is attached, and no message on its way would attach one.
+    fn has_moved_on(&self, position: u64) -> bool {
+        let Some(ring) = RingWords::of(&self.ring) else { return true };
+        let n_slots = ring.n_slots() as u64;
+        let (slot, lap) = (ring.slot(usize::try_from(position % n_slots).unwrap_or(0)), position / n_slots);
+        if slot.state() == SlotState::ready(lap) && ring.receivers().load(Ordering::SeqCst) == 0 {
+            slot.change(SlotState::ready(lap), SlotState::free(lap + 1));
+        }
+        slot.state().lap > lap
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Pin>> {
+        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,204 @@
+//! From a reference to memory: where headers and data lie in an extent.
+//!
+//! ```text
+//! run of extents, offset 0
+//! | head: line 0 (marks) | summary of returns | a line for each span | pages: span, span, ... |
+//! slab:  | page of headers: line 0 (the slab), lines 1..=63 (its blocks) | block 0 | block 1 | ... |
+//! alone: | data |                               its span's line is the block's header
+//! ```
+//!
+//! The head is 1/128 of an extent. Everything that is read here may have been written by another process, so each
+//! number is checked before it becomes an offset.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tensorferry_domain::Domain;
+use tensorferry_os::mapping::PAGE_BYTES;
+
+use crate::StorageError;
+use crate::class::{LINE_BYTES, LINE_WORDS, SLAB_BLOCKS};
+use crate::header::{Header, SpanWord, head, line, slab};
+
+const HEAD_FRACTION: usize = 128;
+/// Memory is opened in steps of this size, so that growing costs few system calls.
+const OPEN_STEP_BYTES: usize = 256 << 10;
+
+/// Where a block lies, in offsets of the data area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) header_offset_bytes: usize,
+    pub(crate) data_offset_bytes: usize,
+    pub(crate) capacity_bytes: usize,
+    pub(crate) address: Address,
+}
+
+/// Where a block lies, in the terms of its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Address {
+    /// The first extent of its run.
+    pub(crate) extent: usize,
+    /// Its span's line in the head.
+    pub(crate) line: usize,
+    /// Which block of the slab; 0 for a block that stands alone.
+    pub(crate) index: usize,
+}
+
+/// The view of one domain's data area.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places<'a> {
+    pub(crate) domain: &'a Domain,
+}
+
+impl<'a> Places<'a> {
+    pub(crate) fn extent_len_bytes(&self) -> usize {
+        self.domain.layout().extent_len_bytes
+    }
+
+    pub(crate) fn head_len_bytes(&self) -> usize {
+        self.extent_len_bytes() / HEAD_FRACTION
+    }
+
+    pub(crate) fn n_lines(&self) -> usize {
+        self.head_len_bytes() / LINE_BYTES
+    }
+
+    pub(crate) fn n_summary_words(&self) -> usize {
+        self.n_lines() / 64
+    }
+
+    pub(crate) fn first_span_line(&self) -> usize {
+        1 + self.n_summary_words().div_ceil(LINE_WORDS)
+    }
+
+    pub(crate) fn start_of(&self, extent: usize) -> usize {
+        extent * self.extent_len_bytes()
+    }
+
+    /// Opens the first `end_bytes` of an extent, and a little more.
+    pub(crate) fn open(&self, extent: usize, end_bytes: usize) -> Result<(), StorageError> {
+        let end = end_bytes.next_multiple_of(OPEN_STEP_BYTES).min(self.extent_len_bytes());
+        Ok(self.domain.data().open(extent, end)?)
+    }
+
+    /// Opens a range that may reach over several extents of a run.
+    pub(crate) fn open_range(&self, offset_bytes: usize, len_bytes: usize) -> Result<(), StorageError> {
+        let end = offset_bytes + len_bytes;
+        let mut at = offset_bytes;
+        while at < end {
+            let extent = at / self.extent_len_bytes();
+            let until = end.min(self.start_of(extent + 1));
+            self.open(extent, until - self.start_of(extent))?;
+            at = until;
+        }
+        Ok(())
+    }
+
+    /// One line of the data area as words.
+    pub(crate) fn line_at(&self, offset_bytes: usize) -> Option<&'a [AtomicU64; LINE_WORDS]> {
+        self.domain.data().words(offset_bytes, LINE_WORDS)?.first_chunk()
+    }
+
+    /// Line `index` of the head of a run.
+    pub(crate) fn head_line(&self, extent: usize, index: usize) -> Option<&'a [AtomicU64; LINE_WORDS]> {
+        if index >= self.n_lines() {
+            return None;
+        }
+        self.line_at(self.start_of(extent) + index * LINE_BYTES)
+    }
+
+    /// The bitmap of lines that have returns, as words.
+    pub(crate) fn summary(&self, extent: usize) -> Option<&'a [AtomicU64]> {
+        self.domain.data().words(self.start_of(extent) + LINE_BYTES, self.n_summary_words())
+    }
+
+    /// What the line says about its span.
+    pub(crate) fn span(&self, extent: usize, index: usize) -> Option<SpanWord> {
+        if index < self.first_span_line() {
+            return None;
+        }
+        SpanWord::unpack(self.head_line(extent, index)?[line::SPAN].load(Ordering::Acquire))
+    }
+
+    /// Lines of the head that are in use, as the head says, cut to what it can mean.
+    pub(crate) fn lines_high_water(&self, extent: usize) -> usize {
+        self.head_mark(extent, head::LINES_HIGH_WATER).clamp(self.first_span_line(), self.n_lines())
+    }
+
+    /// Pages of the run that are in use, as the head says.
+    pub(crate) fn pages_high_water(&self, extent: usize) -> usize {
+        self.head_mark(extent, head::PAGES_HIGH_WATER).max(self.head_len_bytes() / PAGE_BYTES)
+    }
+
+    fn head_mark(&self, extent: usize, word: usize) -> usize {
+        let mark = self.head_line(extent, 0).map_or(0, |line| line[word].load(Ordering::Acquire));
+        usize::try_from(mark).unwrap_or(0)
+    }
+
+    /// Where block `index` of a span lies. The numbers are the owner's own, or were checked by the caller.
+    pub(crate) fn place(&self, address: Address, span: SpanWord) -> Place {
+        let start = self.start_of(address.extent);
+        let span_offset = start + span.start_page * PAGE_BYTES;
+        let capacity_bytes = span.class.size_bytes();
+        if span.class.is_slab() {
+            Place {
+                header_offset_bytes: span_offset + (1 + address.index) * LINE_BYTES,
+                data_offset_bytes: span_offset + PAGE_BYTES + address.index * capacity_bytes,
+                capacity_bytes,
+                address,
+            }
+        } else {
+            Place {
+                header_offset_bytes: start + address.line * LINE_BYTES,
+                data_offset_bytes: span_offset,
+                capacity_bytes,
+                address,
+            }
+        }
+    }
+
+    pub(crate) fn header(&self, header_offset_bytes: usize) -> Option<Header<'a>> {
+        self.line_at(header_offset_bytes).map(Header::new)
+    }
+
+    /// Finds the block whose header is said to lie at this offset. Opens what is needed to look.
+    pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<Place, &'static str> {
+        let extent = header_offset_bytes / self.extent_len_bytes();
+        if extent >= self.domain.extents_high_water() {
+            return Err("it lies above everything that is in use");
+        }
+        let unreadable = "its extent cannot be opened";
+        self.open(extent, self.head_len_bytes()).map_err(|_| unreadable)?;
+        let inside = header_offset_bytes - self.start_of(extent);
+        let address = if inside < self.head_len_bytes() {
+            Address { extent, line: inside / LINE_BYTES, index: 0 }
+        } else {
+            let page = inside / PAGE_BYTES;
+            let index = (inside % PAGE_BYTES / LINE_BYTES).checked_sub(1).ok_or("it is no header")?;
+            self.open(extent, (page + 1) * PAGE_BYTES).map_err(|_| unreadable)?;
+            let first = self.line_at(self.start_of(extent) + page * PAGE_BYTES).ok_or(unreadable)?;
+            let line =
+                usize::try_from(first[slab::LINE].load(Ordering::Acquire)).map_err(|_| "it is in no slab")?;
+            Address { extent, line, index }
+        };
+        let span = self.span(extent, address.line).ok_or("it is in no span")?;
+        let place = self.place_checked(address, span)?;
+        if place.header_offset_bytes != header_offset_bytes {
+            return Err("its span lies elsewhere");
+        }
+        Ok(place)
+    }
+
+    /// As [`Self::place`], for numbers that another process wrote.
+    pub(crate) fn place_checked(&self, address: Address, span: SpanWord) -> Result<Place, &'static str> {
+        let pages_left =
+            self.domain.layout().data_len_bytes.saturating_sub(self.start_of(address.extent)) / PAGE_BYTES;
+        let end = span.start_page.checked_add(span.class.span_pages());
+        if end.is_none_or(|end| end > pages_left) || span.start_page < self.head_len_bytes() / PAGE_BYTES {
+            return Err("its span lies outside");
+        }
+        if span.class.is_slab() && address.index >= SLAB_BLOCKS {
+            return Err("the slab has no such block");
+        }
+        Ok(self.place(address, span))
+    }
+}

@@ -1,0 +1,277 @@
+//! The words of a ring in shared memory. docs/WIRE.md shows the same table.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use tensorferry_domain::WaitWord;
+
+use crate::block::Block;
+
+/// Words of one slot: 256 bytes. Word 0 is the state, word 1 the lengths, the rest references and payload.
+pub(crate) const SLOT_WORDS: usize = 32;
+/// Words of a slot that references and payload share.
+pub(crate) const SLOT_ROOM_WORDS: usize = SLOT_WORDS - 2;
+/// At most this many slots, so that a ring that claims more is known for garbage.
+pub(crate) const MAX_SLOTS: usize = 1 << 20;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"RING\x01\0\0\0");
+
+mod word {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const N_SLOTS: usize = 1;
+    pub(super) const TYPE_HASH: usize = 2;
+    pub(super) const CLOSED: usize = 3;
+    pub(super) const SENDERS: usize = 4;
+    pub(super) const RECEIVERS: usize = 5;
+    pub(super) const DEATHS: usize = 6;
+    pub(super) const TAIL: usize = 8;
+    pub(super) const HEAD: usize = 16;
+    /// 32-bit futex words stand in lines of their own.
+    pub(super) const NOT_EMPTY: usize = 24;
+    pub(super) const NOT_FULL: usize = 32;
+    pub(super) const SLOTS: usize = 40;
+}
+
+/// The tag of a slot's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tag {
+    /// Nobody's: the message of this lap has not been put yet.
+    Free,
+    /// A sender is writing.
+    Writing,
+    /// A message is there.
+    Ready,
+    /// A receiver is taking it.
+    Claimed,
+}
+
+/// A slot's state word: `lap:40 | owner:16 | tag:8`. The owner is the member that moved the slot to Writing or
+/// Claimed; only it, or a sweeper with proof of its death, moves the slot on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotState {
+    pub(crate) lap: u64,
+    pub(crate) owner: u8,
+    pub(crate) tag: Tag,
+}
+
+impl SlotState {
+    pub(crate) fn pack(self) -> u64 {
+        let tag = match self.tag {
+            Tag::Free => 0,
+            Tag::Writing => 1,
+            Tag::Ready => 2,
+            Tag::Claimed => 3,
+        };
+        self.lap << 24 | u64::from(self.owner) << 8 | tag
+    }
+
+    /// A tag that is none of ours reads as Writing by nobody: senders and receivers pass it by.
+    pub(crate) fn unpack(word: u64) -> Self {
+        let bytes = word.to_le_bytes();
+        let tag = match bytes[0] {
+            0 => Tag::Free,
+            2 => Tag::Ready,
+            3 => Tag::Claimed,
+            _ => Tag::Writing,
+        };
+        Self { lap: word >> 24, owner: bytes[1], tag }
+    }
+
+    pub(crate) fn free(lap: u64) -> Self {
+        Self { lap, owner: 0, tag: Tag::Free }
+    }
+
+    pub(crate) fn ready(lap: u64) -> Self {
+        Self { lap, owner: 0, tag: Tag::Ready }
+    }
+}
+
+/// How many words a ring of `n_slots` needs.
+pub(crate) fn words_for(n_slots: usize) -> usize {
+    word::SLOTS + n_slots * SLOT_WORDS
+}
+
+/// The words of one ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingWords<'a> {
+    words: &'a [AtomicU64],
+    not_empty: &'a AtomicU32,
+    not_full: &'a AtomicU32,
+    n_slots: usize,
+}
+
+impl<'a> RingWords<'a> {
+    /// The ring in this block; `None` when what stands there is none.
+    pub(crate) fn of(block: &'a Block) -> Option<Self> {
+        let words = block.words();
+        let n_slots = usize::try_from(words.get(word::N_SLOTS)?.load(Ordering::Relaxed)).ok()?;
+        let magic = words.get(word::MAGIC)?.load(Ordering::Acquire);
+        let fits = (1..=MAX_SLOTS).contains(&n_slots) && words.len() >= words_for(n_slots);
+        if magic != MAGIC || !fits {
+            return None;
+        }
+        let futex = |index: usize| {
+            let offset = block.place().data_offset_bytes + index * 8;
+            block.heap().data().words32(offset, 1)?.first()
+        };
+        Some(Self { words, not_empty: futex(word::NOT_EMPTY)?, not_full: futex(word::NOT_FULL)?, n_slots })
+    }
+
+    /// Writes an empty ring into a block that nobody else knows yet.
+    pub(crate) fn format(block: &Block, n_slots: usize, type_hash: u64) {
+        for word in block.words() {
+            word.store(0, Ordering::Relaxed);
+        }
+        for (index, value) in
+            [(word::N_SLOTS, n_slots as u64), (word::TYPE_HASH, type_hash), (word::MAGIC, MAGIC)]
+        {
+            if let Some(word) = block.words().get(index) {
+                word.store(value, Ordering::Release);
+            }
+        }
+    }
+
+    pub(crate) fn n_slots(&self) -> usize {
+        self.n_slots
+    }
+
+    pub(crate) fn type_hash(&self) -> u64 {
+        self.words[word::TYPE_HASH].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn closed(&self) -> &'a AtomicU64 {
+        &self.words[word::CLOSED]
+    }
+
+    pub(crate) fn senders(&self) -> &'a AtomicU64 {
+        &self.words[word::SENDERS]
+    }
+
+    pub(crate) fn receivers(&self) -> &'a AtomicU64 {
+        &self.words[word::RECEIVERS]
+    }
+
+    /// How many attached senders have died.
+    pub(crate) fn deaths(&self) -> &'a AtomicU64 {
+        &self.words[word::DEATHS]
+    }
+
+    pub(crate) fn tail(&self) -> &'a AtomicU64 {
+        &self.words[word::TAIL]
+    }
+
+    pub(crate) fn head(&self) -> &'a AtomicU64 {
+        &self.words[word::HEAD]
+    }
+
+    pub(crate) fn not_empty(&self) -> WaitWord<'a> {
+        WaitWord::new(self.not_empty)
+    }
+
+    pub(crate) fn not_full(&self) -> WaitWord<'a> {
+        WaitWord::new(self.not_full)
+    }
+
+    /// Slot `index`, below `n_slots`.
+    pub(crate) fn slot(&self, index: usize) -> Slot<'a> {
+        let start = word::SLOTS + index * SLOT_WORDS;
+        static NOWHERE: [AtomicU64; SLOT_WORDS] = [const { AtomicU64::new(0) }; SLOT_WORDS];
+        let words = self.words.get(start..).and_then(|words| words.first_chunk()).unwrap_or(&NOWHERE);
+        Slot { words }
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot<'a>> + use<'a> {
+        let ring = *self;
+        (0..self.n_slots).map(move |index| ring.slot(index))
+    }
+}
+
+/// One slot of a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot<'a> {
+    words: &'a [AtomicU64; SLOT_WORDS],
+}
+
+/// What a slot says about its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotLengths {
+    pub(crate) payload_len_bytes: usize,
+    pub(crate) n_references: usize,
+}
+
+impl<'a> Slot<'a> {
+    pub(crate) fn state_word(&self) -> &'a AtomicU64 {
+        &self.words[0]
+    }
+
+    pub(crate) fn state(&self) -> SlotState {
+        SlotState::unpack(self.state_word().load(Ordering::Acquire))
+    }
+
+    pub(crate) fn change(&self, from: SlotState, to: SlotState) -> bool {
+        self.state_word()
+            .compare_exchange(from.pack(), to.pack(), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    pub(crate) fn set_lengths(&self, lengths: SlotLengths) {
+        let word = (lengths.payload_len_bytes as u64) << 32 | lengths.n_references as u64;
+        self.words[1].store(word, Ordering::Relaxed);
+    }
+
+    /// The lengths, cut to what a slot can hold.
+    pub(crate) fn lengths(&self) -> SlotLengths {
+        let word = self.words[1].load(Ordering::Relaxed);
+        let n_references = usize::try_from(word & 0xffff_ffff).unwrap_or(0).min(SLOT_ROOM_WORDS);
+        let room_bytes = (SLOT_ROOM_WORDS - n_references) * 8;
+        let payload_len_bytes = usize::try_from(word >> 32).unwrap_or(0).min(room_bytes);
+        SlotLengths { payload_len_bytes, n_references }
+    }
+
+    /// The words for references and payload.
+    pub(crate) fn room(&self) -> &'a [AtomicU64] {
+        &self.words[2..]
+    }
+
+    /// The references of the message in this slot, if there is one that counts: Ready, or Claimed by somebody.
+    /// Retries while the slot moves, so that what it returns belongs to one message.
+    pub(crate) fn references(&self) -> Vec<u64> {
+        for _ in 0..64 {
+            let before = self.state();
+            if !matches!(before.tag, Tag::Ready | Tag::Claimed) {
+                return Vec::new();
+            }
+            let n_references = self.lengths().n_references;
+            let references = self.room()[..n_references].iter().map(|w| w.load(Ordering::Acquire)).collect();
+            std::sync::atomic::fence(Ordering::Acquire);
+            let after = self.state();
+            if after.lap == before.lap && matches!(after.tag, Tag::Ready | Tag::Claimed) {
+                return references;
+            }
+        }
+        // A slot that moves this fast is in the hands of the living, who hold what it names.
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn states_survive_their_word(lap in 0_u64..1 << 40, owner: u8, which in 0..4_usize) {
+            let tag = [Tag::Free, Tag::Writing, Tag::Ready, Tag::Claimed][which];
+            let state = SlotState { lap, owner, tag };
+            prop_assert_eq!(SlotState::unpack(state.pack()), state);
+        }
+
+        #[test]
+        fn lengths_from_anywhere_stay_inside_the_slot(word: u64) {
+            let words = [const { AtomicU64::new(0) }; SLOT_WORDS];
+            words[1].store(word, Ordering::Relaxed);
+            let lengths = Slot { words: &words }.lengths();
+            prop_assert!(lengths.n_references * 8 + lengths.payload_len_bytes <= SLOT_ROOM_WORDS * 8);
+        }
+    }
+}

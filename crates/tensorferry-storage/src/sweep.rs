@@ -1,0 +1,258 @@
+//! After a death: giving back what the dead one held, without taking what its messages still name.
+//!
+//! Every step can be repeated from the beginning by another sweeper. Order matters:
+//!
+//! 1. In every ring: what the dead one was writing is skipped, what it was taking is ready again, its roles end,
+//!    and everybody who waits looks again.
+//! 2. In every block: its holder bit turns into SUSPECT, in one compare-and-swap. A suspect block is not reused.
+//! 3. A scan of all rings and messages finds what the dead one's messages still name; everything else is no
+//!    longer suspect. What a living process takes in the meantime carries that process's bit.
+//! 4. Its extents: what is free in them goes back to the system, and they are anybody's.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tensorferry_domain::{ExtentOwner, Member};
+
+use crate::block::Block;
+use crate::class::SLAB_BLOCKS;
+use crate::header::{Header, Kind, SUSPECT};
+use crate::heap::{Heap, Inner};
+use crate::message::references_in;
+use crate::place::{Address, Place, Places};
+use crate::reference::{Grant, Reference};
+use crate::ring_layout::{RingWords, SlotState, Tag};
+
+thread_local! {
+    /// Set while this thread holds and drops blocks only to look at them.
+    static SCANNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a drop on this thread is a scan's own, which must not ask for another scan.
+pub(crate) fn is_scanning() -> bool {
+    SCANNING.get()
+}
+
+/// How often a process looks after its pins and suspects while it has any.
+const BEAT: Duration = Duration::from_millis(100);
+
+pub(crate) fn sweep(inner: &Inner, dead: Member) {
+    let Some(heap) = inner.heap() else { return };
+    let places = inner.places();
+    each_block(places, &mut |place, header| {
+        if header.kind() == Kind::Ring
+            && let Some(block) = hold(&heap, place, header)
+        {
+            sweep_ring(&block, dead);
+        }
+    });
+    each_block(places, &mut |place, header| {
+        if header.holders().load(Ordering::SeqCst) & dead.bit() != 0 {
+            inner.mark_returned(place);
+            suspect(header.holders(), dead);
+        }
+    });
+    resolve_suspects(inner, &heap);
+    let mut arena = inner.arena();
+    for run in inner.domain.take_over(dead) {
+        inner.adopt_and_trim(&mut arena, run);
+    }
+}
+
+/// Looks after pins and suspects; returns when to look again.
+pub(crate) fn beat(inner: &Inner) -> Option<Duration> {
+    if inner.pins.any() {
+        inner.retire_pins();
+    }
+    resolve_known_suspects(inner);
+    let mut arena = inner.arena();
+    if inner.domain.take_returns() {
+        arena.collect(inner.places());
+        inner.publish(&arena);
+    }
+    (inner.pins.any() || arena.has_suspects()).then_some(BEAT)
+}
+
+/// Scans only when this process knows of a suspect.
+pub(crate) fn resolve_known_suspects(inner: &Inner) {
+    let orphans = inner.orphans_suspected.swap(false, Ordering::SeqCst);
+    let known = orphans || inner.arena().has_suspects();
+    if known && let Some(heap) = inner.heap() {
+        resolve_suspects(inner, &heap);
+        let mut arena = inner.arena();
+        arena.look_at_all_pending(inner.places());
+        inner.publish(&arena);
+    }
+}
+
+fn sweep_ring(block: &Block, dead: Member) {
+    let Some(ring) = RingWords::of(block) else { return };
+    for slot in ring.slots() {
+        let state = slot.state();
+        if state.owner != dead.slot {
+            continue;
+        }
+        let next = match state.tag {
+            Tag::Writing => SlotState::free(state.lap + 1),
+            Tag::Claimed => SlotState::ready(state.lap),
+            Tag::Free | Tag::Ready => continue,
+        };
+        slot.change(state, next);
+    }
+    let bit = dead.bit();
+    let attached =
+        (ring.senders().load(Ordering::SeqCst) | ring.receivers().load(Ordering::SeqCst)) & bit != 0;
+    if attached {
+        // Counted before the roles end, so that whoever sees them ended knows why. Counting twice does no harm.
+        ring.deaths().fetch_add(1, Ordering::SeqCst);
+        suspect(ring.senders(), dead);
+        suspect(ring.receivers(), dead);
+    }
+    ring.not_empty().wake_sleepers();
+    ring.not_full().wake_sleepers();
+}
+
+/// Turns the dead member's bit into SUSPECT.
+fn suspect(word: &AtomicU64, dead: Member) {
+    let turn = |bits: u64| (bits & dead.bit() != 0).then_some((bits | SUSPECT) & !dead.bit());
+    let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn);
+}
+
+fn resolve_suspects(inner: &Inner, heap: &Heap) {
+    let places = inner.places();
+    SCANNING.set(true);
+    let named = Named::scan(places, heap);
+    clear_unnamed(inner, heap, &named);
+    SCANNING.set(false);
+}
+
+fn clear_unnamed(inner: &Inner, heap: &Heap, named: &Named) {
+    let places = inner.places();
+    each_block(places, &mut |place, header| {
+        let holders = header.holders().load(Ordering::SeqCst);
+        if holders & SUSPECT != 0 && !named.blocks.contains(&place.header_offset_bytes) {
+            inner.mark_returned(place);
+            let before = header.holders().fetch_and(!SUSPECT, Ordering::SeqCst);
+            if before & !SUSPECT == 0
+                && inner.domain.extent_owner(place.address.extent) == ExtentOwner::Nobody
+            {
+                inner.adopt_orphan(place.address.extent);
+            }
+        }
+        if header.kind() == Kind::Ring
+            && let Some(block) = hold(heap, place, header)
+            && let Some(ring) = RingWords::of(&block)
+        {
+            let at = place.header_offset_bytes;
+            for (word, named) in [(ring.senders(), &named.senders), (ring.receivers(), &named.receivers)] {
+                if word.load(Ordering::SeqCst) & SUSPECT != 0 && !named.contains(&at) {
+                    word.fetch_and(!SUSPECT, Ordering::SeqCst);
+                    ring.not_empty().wake_sleepers();
+                    ring.not_full().wake_sleepers();
+                }
+            }
+        }
+    });
+}
+
+/// What messages name: header offsets of blocks, and of rings by the role that is on its way.
+#[derive(Default)]
+struct Named {
+    blocks: HashSet<usize>,
+    senders: HashSet<usize>,
+    receivers: HashSet<usize>,
+}
+
+impl Named {
+    fn scan(places: Places<'_>, heap: &Heap) -> Self {
+        let mut named = Self::default();
+        each_block(places, &mut |place, header| {
+            let holders = header.holders().load(Ordering::SeqCst);
+            if holders == 0 {
+                return;
+            }
+            match header.kind() {
+                Kind::Plain => {}
+                Kind::Ring => {
+                    let Some(block) = hold(heap, place, header) else { return };
+                    let Some(ring) = RingWords::of(&block) else { return };
+                    for reference in ring.slots().flat_map(|slot| slot.references()) {
+                        named.add(heap, reference);
+                    }
+                }
+                // Held by somebody alive: being written, opened, or kept as a parcel.
+                Kind::Message if holders & !SUSPECT != 0 => {
+                    if let Some(block) = hold(heap, place, header) {
+                        named.add_table(&block);
+                    }
+                }
+                Kind::Message => {}
+            }
+        });
+        named
+    }
+
+    fn add(&mut self, heap: &Heap, word: u64) {
+        let Some(reference) = Reference::unpack(word) else { return };
+        self.add_one(reference);
+        if reference.grant == Grant::Message
+            && let Ok(block) = heap.hold(reference)
+        {
+            self.add_table(&block);
+        }
+    }
+
+    fn add_table(&mut self, block: &Block) {
+        references_in(block)
+            .into_iter()
+            .filter_map(Reference::unpack)
+            .for_each(|reference| self.add_one(reference));
+    }
+
+    fn add_one(&mut self, reference: Reference) {
+        let at = reference.header_offset_bytes;
+        self.blocks.insert(at);
+        if let Grant::Ring(role) = reference.grant {
+            if role.sends {
+                self.senders.insert(at);
+            }
+            if role.receives {
+                self.receivers.insert(at);
+            }
+        }
+    }
+}
+
+/// Holds a block that was found by walking, if somebody holds it still.
+fn hold(heap: &Heap, place: Place, header: Header<'_>) -> Option<Block> {
+    let generation = header.generation() & crate::reference::GENERATION_MASK;
+    let grant = Grant::Frozen;
+    heap.hold(Reference { header_offset_bytes: place.header_offset_bytes, generation, grant }).ok()
+}
+
+/// Walks over every block of the domain that was ever in use.
+fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) {
+    for extent in 0..places.domain.extents_high_water() {
+        if places.domain.run_starting_at(extent).is_none()
+            || places.open(extent, places.head_len_bytes()).is_err()
+        {
+            continue;
+        }
+        for line in places.first_span_line()..places.lines_high_water(extent) {
+            let Some(span) = places.span(extent, line) else { break };
+            let n_blocks = if span.class.is_slab() { SLAB_BLOCKS } else { 1 };
+            for index in 0..n_blocks {
+                let address = Address { extent, line, index };
+                let Ok(place) = places.place_checked(address, span) else { break };
+                if index == 0 && places.open_range(place.header_offset_bytes, 64).is_err() {
+                    break;
+                }
+                if let Some(header) = places.header(place.header_offset_bytes) {
+                    visit(place, header);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Statistics of a heap.
+
+use tensorferry_domain::MemberInfo;
+
+/// What this process's side of a heap holds. Counts are of blocks in extents that this process owns, whoever
+/// holds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeapUsage {
+    /// Blocks that somebody holds.
+    pub blocks_live: u64,
+    /// Their lengths added up, in bytes.
+    pub bytes_live: u64,
+    /// Memory that is populated, headers and free blocks included, in bytes.
+    pub bytes_populated: u64,
+    /// How often fresh memory had to be populated: flat in a steady state.
+    pub populate_calls: u64,
+}
+
+impl HeapUsage {
+    /// Memory that is kept for the next allocations, in bytes.
+    #[must_use]
+    pub fn bytes_cached(&self) -> u64 {
+        self.bytes_populated.saturating_sub(self.bytes_live)
+    }
+}
+
+/// Statistics of a whole domain, as one of its members sees them.
+#[derive(Clone, Debug)]
+pub struct HeapStats {
+    /// This process's side.
+    pub own: HeapUsage,
+    /// Every member, with what it published last.
+    pub members: Vec<MemberInfo>,
+    /// What all members have populated, in bytes.
+    pub bytes_populated: u64,
+    /// What all members may populate, in bytes.
+    pub limit_bytes: u64,
+    /// Messages whose blocks this process still pins, because their slots have not moved on yet.
+    pub messages_pinned: usize,
+}

@@ -1,0 +1,201 @@
+//! The ring among threads of one process.
+
+use std::time::{Duration, Instant};
+
+use tensorferry_storage::{
+    Company, Heap, IncomingHandle, OutgoingHandle, OutgoingHandles, Patience, PutFailure, Ring, Role,
+    TakeFailure,
+};
+
+use crate::heap;
+
+fn none() -> OutgoingHandles {
+    OutgoingHandles::new()
+}
+
+fn put(ring: &Ring, payload: &[u8]) -> Result<(), PutFailure> {
+    ring.put(payload, none(), Company::Many, Patience::None)
+}
+
+fn take(ring: &Ring) -> Result<Vec<u8>, TakeFailure> {
+    ring.take(Company::Many, Patience::None).map(|message| message.payload.to_vec())
+}
+
+#[test]
+fn messages_come_in_order_and_the_ring_is_bounded() {
+    for n_slots in [1, 2, 3, 8] {
+        let ring = Ring::create(&heap(), n_slots, 0).unwrap();
+        for lap in 0..5_u8 {
+            for index in 0..n_slots {
+                put(&ring, &[lap, u8::try_from(index).unwrap()]).unwrap();
+            }
+            assert!(matches!(put(&ring, b"more"), Err(PutFailure::Full)));
+            assert_eq!(ring.len(), n_slots);
+            for index in 0..n_slots {
+                assert_eq!(take(&ring).unwrap(), [lap, u8::try_from(index).unwrap()]);
+            }
+            assert!(matches!(take(&ring), Err(TakeFailure::Empty)));
+        }
+    }
+}
+
+#[test]
+fn payloads_of_every_length_arrive_whole() {
+    let ring = Ring::create(&heap(), 2, 0).unwrap();
+    for len in (0..300).chain([4096, 100_000]) {
+        let payload: Vec<u8> = (0..len).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        put(&ring, &payload).unwrap();
+        assert_eq!(take(&ring).unwrap(), payload, "length {len}");
+    }
+}
+
+#[test]
+fn a_thousand_handles_travel_in_one_message() {
+    let heap = heap();
+    let ring = Ring::create(&heap, 2, 0).unwrap();
+    let blocks: Vec<_> = (0..1000_u32)
+        .map(|i| {
+            let mut block = heap.allocate(64).unwrap();
+            block.bytes_mut()[..4].copy_from_slice(&i.to_le_bytes());
+            block.freeze()
+        })
+        .collect();
+    let handles = blocks.iter().filter_map(OutgoingHandle::frozen).collect();
+    ring.put(b"", handles, Company::Many, Patience::None).unwrap();
+    drop(blocks);
+    let message = ring.take(Company::Many, Patience::None).unwrap();
+    assert_eq!(message.handles.len(), 1000);
+    for (i, handle) in message.handles.iter().enumerate() {
+        let IncomingHandle::Frozen(block) = handle else { panic!("{handle:?}") };
+        assert_eq!(block.bytes()[..4], u32::try_from(i).unwrap().to_le_bytes());
+    }
+    drop(message);
+    heap.settle();
+    assert_eq!(heap.stats().own.blocks_live, 1, "the ring alone is left");
+}
+
+#[test]
+fn closing_refuses_puts_and_lets_the_rest_be_taken() {
+    let ring = Ring::create(&heap(), 4, 0).unwrap();
+    put(&ring, b"last").unwrap();
+    ring.close();
+    assert!(matches!(put(&ring, b"late"), Err(PutFailure::Closed)));
+    assert_eq!(take(&ring).unwrap(), b"last");
+    assert!(matches!(take(&ring), Err(TakeFailure::Closed)));
+}
+
+#[test]
+fn the_last_sender_leaving_is_noticed_by_who_waits() {
+    let heap = heap();
+    let both = Ring::create(&heap, 4, 0).unwrap();
+    let sender = both.with_role(Role { sends: true, receives: false }).unwrap();
+    let receiver = both.with_role(Role { sends: false, receives: true }).unwrap();
+    drop(both);
+    std::thread::scope(|s| {
+        let waiting = s.spawn(|| {
+            let first = receiver.take(Company::Many, Patience::Forever);
+            (first, receiver.take(Company::Many, Patience::Forever))
+        });
+        put(&sender, b"one").unwrap();
+        drop(sender);
+        let (first, second) = waiting.join().unwrap();
+        assert_eq!(&first.unwrap().payload[..], b"one");
+        assert!(matches!(second, Err(TakeFailure::NoSenders)));
+    });
+}
+
+#[test]
+fn a_put_into_a_ring_without_receivers_is_refused_once_it_is_full() {
+    let heap = heap();
+    let both = Ring::create(&heap, 1, 0).unwrap();
+    let sender = both.with_role(Role { sends: true, receives: false }).unwrap();
+    drop(both);
+    put(&sender, b"nobody will see this").unwrap();
+    let refused = sender.put(b"", none(), Company::Many, Patience::Forever);
+    assert!(matches!(refused, Err(PutFailure::NoReceivers)), "{refused:?}");
+}
+
+#[test]
+fn messages_that_nobody_can_take_give_their_memory_back() {
+    let heap = heap();
+    let ring = Ring::create(&heap, 4, 0).unwrap();
+    let sender = ring.with_role(Role { sends: true, receives: false }).unwrap();
+    let block = heap.allocate(1 << 20).unwrap().freeze();
+    let handles = OutgoingHandle::frozen(&block).into_iter().collect();
+    sender.put(b"", handles, Company::Many, Patience::None).unwrap();
+    drop((block, ring));
+    heap.settle();
+    assert_eq!(heap.stats().own.blocks_live, 1, "the ring alone is left");
+    drop(sender);
+    heap.settle();
+    assert_eq!(heap.stats().own.blocks_live, 0);
+}
+
+#[test]
+fn a_time_out_waits_at_least_that_long() {
+    let ring = Ring::create(&heap(), 1, 0).unwrap();
+    let (start, patience) = (Instant::now(), Duration::from_millis(20));
+    let outcome = ring.take(Company::Many, Patience::Until(start + patience));
+    assert!(matches!(outcome, Err(TakeFailure::Empty)));
+    assert!(start.elapsed() >= patience);
+}
+
+fn exchange(
+    heap: &Heap,
+    n_slots: usize,
+    (senders, send_as): (u8, Company),
+    (receivers, take_as): (u8, Company),
+) {
+    const N: u32 = 20_000;
+    let ring = Ring::create(heap, n_slots, 0).unwrap();
+    let mut taken = std::thread::scope(|s| {
+        let takers: Vec<_> = (0..receivers)
+            .map(|_| {
+                s.spawn(|| {
+                    let mut taken = Vec::new();
+                    while let Ok(message) = ring.take(take_as, Patience::Forever) {
+                        let number = u32::from_le_bytes(message.payload[1..5].try_into().unwrap());
+                        taken.push((message.payload[0], number));
+                    }
+                    taken
+                })
+            })
+            .collect();
+        let putters: Vec<_> = (0..senders)
+            .map(|sender| {
+                let ring = &ring;
+                s.spawn(move || {
+                    for number in 0..N {
+                        let mut payload = vec![sender];
+                        payload.extend(number.to_le_bytes());
+                        ring.put(&payload, none(), send_as, Patience::Forever).unwrap();
+                    }
+                })
+            })
+            .collect();
+        putters.into_iter().for_each(|putter| putter.join().unwrap());
+        ring.close();
+        let taken: Vec<Vec<(u8, u32)>> = takers.into_iter().map(|taker| taker.join().unwrap()).collect();
+        for one in &taken {
+            for sender in 0..senders {
+                let from_one: Vec<_> = one.iter().filter(|(s, _)| *s == sender).collect();
+                assert!(from_one.is_sorted(), "a receiver sees each sender's messages in order");
+            }
+        }
+        taken.concat()
+    });
+    taken.sort_unstable();
+    let expected: Vec<_> = (0..senders).flat_map(|s| (0..N).map(move |n| (s, n))).collect();
+    assert!(taken == expected, "every message exactly once: {} of {}", taken.len(), expected.len());
+}
+
+#[test]
+fn every_message_is_taken_exactly_once() {
+    let heap = heap();
+    for n_slots in [1, 2, 7, 64] {
+        exchange(&heap, n_slots, (2, Company::Many), (2, Company::Many));
+    }
+    exchange(&heap, 8, (1, Company::Sole), (1, Company::Sole));
+    exchange(&heap, 8, (1, Company::Sole), (2, Company::Many));
+    exchange(&heap, 8, (2, Company::Many), (1, Company::Sole));
+}

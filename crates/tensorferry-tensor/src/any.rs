@@ -1,0 +1,159 @@
+//! Tensors whose element type is known only at run time.
+
+use tensorferry_storage::{BlockId, Heap};
+
+use crate::bytes;
+use crate::dtype::DType;
+use crate::element::Element;
+use crate::error::TensorError;
+use crate::frozen::Tensor;
+use crate::layout::Layout;
+use crate::storage::FrozenStorage;
+use crate::views::view_methods;
+
+/// A frozen tensor that carries its [`DType`]: what a receiver takes that does not know what it will get.
+///
+/// It is made from a [`Tensor`] and gives one back with [`AnyTensor::downcast`]. A type that this build has no element
+/// for (such as `float16` without the feature `half`) can be held, viewed and forwarded all the same.
+#[derive(Clone, Debug)]
+pub struct AnyTensor {
+    dtype: DType,
+    /// INVARIANT: large enough for `layout`; private storage is aligned for `dtype`.
+    storage: FrozenStorage,
+    layout: Layout,
+}
+
+view_methods!(AnyTensor);
+
+impl AnyTensor {
+    /// Refuses a storage that is too small.
+    pub(crate) fn from_parts(
+        dtype: DType,
+        storage: FrozenStorage,
+        layout: Layout,
+    ) -> Result<Self, TensorError> {
+        layout.check_fits(storage.bytes().len() / dtype.size_bytes())?;
+        Ok(Self { dtype, storage, layout })
+    }
+
+    pub(crate) const fn storage(&self) -> &FrozenStorage {
+        &self.storage
+    }
+
+    fn with_layout(&self, layout: Layout) -> Self {
+        Self { dtype: self.dtype, storage: self.storage.clone(), layout }
+    }
+
+    /// The data type of the elements.
+    #[must_use]
+    pub const fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Shape, strides and offset.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The tensor with its element type.
+    ///
+    /// # Errors
+    /// [`DowncastError`] gives the tensor back when it holds another type.
+    pub fn downcast<T: Element>(self) -> Result<Tensor<T>, DowncastError> {
+        if self.dtype != T::DTYPE || bytes::elements::<T>(self.storage.bytes()).is_err() {
+            return Err(DowncastError { tensor: Box::new(self), expected: T::DTYPE });
+        }
+        Ok(Tensor::from_checked(self.storage, self.layout))
+    }
+
+    /// The bytes of the elements in row-major order, copied.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let size_bytes = self.dtype.size_bytes();
+        let mut bytes = vec![0; self.n_elements() * size_bytes];
+        bytes::gather(self.storage.bytes(), &self.layout, size_bytes, &mut bytes);
+        bytes
+    }
+
+    /// As [`Tensor::contiguous`].
+    ///
+    /// # Errors
+    /// [`TensorError::Storage`] when shared memory runs out.
+    pub fn contiguous(&self) -> Result<Self, TensorError> {
+        if self.is_contiguous() {
+            return Ok(self.clone());
+        }
+        let layout = Layout::contiguous(self.shape())?;
+        Ok(Self { dtype: self.dtype, storage: self.storage.gathered(self.dtype, &self.layout)?, layout })
+    }
+
+    /// As [`Tensor::compact`].
+    ///
+    /// # Errors
+    /// [`TensorError::Storage`] when shared memory runs out.
+    pub fn compact(&self) -> Result<Self, TensorError> {
+        let storage_elements = self.storage.bytes().len() / self.dtype.size_bytes();
+        if self.layout.offset() == 0 && self.layout.end() == storage_elements {
+            return Ok(self.clone());
+        }
+        let storage = self.storage.span(self.dtype, &self.layout)?;
+        Ok(Self { dtype: self.dtype, storage, layout: self.layout.rebased() })
+    }
+
+    /// True when the elements lie in shared memory.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.storage.block().is_some()
+    }
+
+    /// As [`Tensor::share_memory`].
+    ///
+    /// # Errors
+    /// [`TensorError::Storage`] when shared memory runs out.
+    pub fn share_memory(&self) -> Result<Self, TensorError> {
+        let block = self.storage.share(|| Heap::current().map_err(TensorError::from))?;
+        Ok(Self { dtype: self.dtype, storage: FrozenStorage::Block(block), layout: self.layout.clone() })
+    }
+
+    /// Which storage in shared memory this is a view of, or `None` while it is private.
+    #[must_use]
+    pub fn storage_id(&self) -> Option<BlockId> {
+        self.storage.id()
+    }
+
+    /// True when both are views of the same memory. Storages without bytes are nobody's memory.
+    #[must_use]
+    pub fn shares_storage_with(&self, other: &Self) -> bool {
+        self.storage.is_same(&other.storage)
+    }
+}
+
+impl<T: Element> From<Tensor<T>> for AnyTensor {
+    fn from(tensor: Tensor<T>) -> Self {
+        let (storage, layout) = tensor.into_parts();
+        Self { dtype: T::DTYPE, storage, layout }
+    }
+}
+
+/// The tensor holds another type; [`DowncastError::into_tensor`] gives it back.
+#[derive(Debug, thiserror::Error)]
+#[error("the tensor holds {}, not {expected}", tensor.dtype())]
+pub struct DowncastError {
+    tensor: Box<AnyTensor>,
+    expected: DType,
+}
+
+impl DowncastError {
+    /// The tensor, unchanged.
+    #[must_use]
+    pub fn into_tensor(self) -> AnyTensor {
+        *self.tensor
+    }
+}
+
+impl From<DowncastError> for TensorError {
+    fn from(error: DowncastError) -> Self {
+        Self::DTypeMismatch { expected: error.expected, found: error.tensor.dtype() }
+    }
+}

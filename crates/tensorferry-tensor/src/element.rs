@@ -1,0 +1,207 @@
+//! The types that a tensor can hold: plain data of a known [`DType`].
+
+use std::fmt::Debug;
+
+use bytemuck::{Pod, Zeroable};
+use num_complex::Complex;
+
+use crate::dtype::DType;
+use crate::small_float::{
+    F4E2M1FnX2, F6E2M3Fn, F6E3M2Fn, F8E3M4, F8E4M3, F8E4M3B11Fnuz, F8E4M3Fn, F8E4M3Fnuz, F8E5M2, F8E5M2Fnuz,
+    F8E8M0Fnu,
+};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A truth value as it lies in memory: one byte, zero is false, anything else is true.
+///
+/// Rust's `bool` has only two valid bytes, so memory that another process filled cannot be read as one.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct Bool(u8);
+
+impl Bool {
+    /// The byte 0.
+    pub const FALSE: Self = Self(0);
+    /// The byte 1.
+    pub const TRUE: Self = Self(1);
+
+    /// 1 for true, 0 for false.
+    #[must_use]
+    pub const fn new(value: bool) -> Self {
+        Self(value as u8)
+    }
+
+    /// True unless the byte is zero.
+    #[must_use]
+    pub const fn get(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl From<bool> for Bool {
+    fn from(value: bool) -> Self {
+        Self::new(value)
+    }
+}
+
+impl From<Bool> for bool {
+    fn from(value: Bool) -> Self {
+        value.get()
+    }
+}
+
+/// Two values are equal when both are true or both are false, whatever the bytes.
+impl PartialEq for Bool {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for Bool {}
+
+/// Plain data that can be an element: every bit pattern is a value, there are no pointers and no padding.
+///
+/// The trait is sealed; its implementors are Rust's integers and floats, [`Bool`], `half`'s floats, [`Complex`] and
+/// the small floats of this crate.
+pub trait Element: Pod + Debug + Default + PartialEq + Send + Sync + sealed::Sealed {
+    /// The data type of `Self` at run time; `size_of::<Self>()` is its `size_bytes`.
+    const DTYPE: DType;
+}
+
+/// An element that fits a 64-bit word, so that it can be read and written atomically.
+///
+/// Only `complex128`, with its 16 bytes, does not: a shared tensor of it is refused by the compiler.
+pub trait AtomicElement: Element {
+    /// The elements in one 64-bit word, in the order of their addresses.
+    type Lanes: Pod + AsRef<[Self]> + AsMut<[Self]>;
+
+    /// How many elements share one word.
+    const N_LANES: usize = size_of::<u64>() / size_of::<Self>();
+}
+
+/// An atomic element that can be added: integers wrap around, floats round.
+pub trait AtomicNumber: AtomicElement {
+    /// `self + other`.
+    #[must_use]
+    fn plus(self, other: Self) -> Self;
+
+    /// `self * factor`.
+    #[must_use]
+    fn times(self, factor: Self) -> Self;
+}
+
+macro_rules! element {
+    ($($type:ty => $dtype:ident, $n_lanes:literal;)*) => {$(
+        impl sealed::Sealed for $type {}
+        impl Element for $type {
+            const DTYPE: DType = DType::$dtype;
+        }
+        const _: () = assert!(size_of::<$type>() == DType::$dtype.size_bytes());
+        impl AtomicElement for $type {
+            type Lanes = [$type; $n_lanes];
+        }
+    )*};
+}
+
+macro_rules! integer {
+    ($($type:ty)*) => {$(
+        impl AtomicNumber for $type {
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            fn times(self, factor: Self) -> Self {
+                self.wrapping_mul(factor)
+            }
+        }
+    )*};
+}
+
+macro_rules! float {
+    ($($type:ty)*) => {$(
+        impl AtomicNumber for $type {
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+            fn times(self, factor: Self) -> Self {
+                self * factor
+            }
+        }
+    )*};
+}
+
+element! {
+    Bool => Bool, 8;
+    u8 => U8, 8;
+    u16 => U16, 4;
+    u32 => U32, 2;
+    u64 => U64, 1;
+    i8 => I8, 8;
+    i16 => I16, 4;
+    i32 => I32, 2;
+    i64 => I64, 1;
+    f32 => F32, 2;
+    f64 => F64, 1;
+    Complex<f32> => Complex64, 1;
+    F8E3M4 => F8E3M4, 8;
+    F8E4M3 => F8E4M3, 8;
+    F8E4M3B11Fnuz => F8E4M3B11Fnuz, 8;
+    F8E4M3Fn => F8E4M3Fn, 8;
+    F8E4M3Fnuz => F8E4M3Fnuz, 8;
+    F8E5M2 => F8E5M2, 8;
+    F8E5M2Fnuz => F8E5M2Fnuz, 8;
+    F8E8M0Fnu => F8E8M0Fnu, 8;
+    F6E2M3Fn => F6E2M3Fn, 8;
+    F6E3M2Fn => F6E3M2Fn, 8;
+    F4E2M1FnX2 => F4E2M1FnX2, 8;
+}
+
+integer!(u8 u16 u32 u64 i8 i16 i32 i64);
+float!(f32 f64 Complex<f32>);
+
+#[cfg(feature = "half")]
+element! {
+    half::f16 => F16, 4;
+    half::bf16 => BF16, 4;
+    Complex<half::f16> => Complex32, 2;
+}
+
+#[cfg(feature = "half")]
+float!(half::f16 half::bf16);
+
+impl sealed::Sealed for Complex<f64> {}
+impl Element for Complex<f64> {
+    const DTYPE: DType = DType::Complex128;
+}
+const _: () = assert!(size_of::<Complex<f64>>() == DType::Complex128.size_bytes());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_byte_but_zero_is_true() {
+        let bytes = [0_u8, 1, 2, 255];
+        let values: Vec<bool> =
+            bytemuck::cast_slice::<u8, Bool>(&bytes).iter().map(|value| value.get()).collect();
+        assert_eq!(values, [false, true, true, true]);
+        assert_eq!(Bool(2), Bool::TRUE);
+        assert_ne!(Bool::from(false), Bool::TRUE);
+        assert!(bool::from(Bool::new(true)));
+    }
+
+    #[test]
+    fn a_word_holds_lanes_in_address_order() {
+        let lanes: [u16; 4] = bytemuck::must_cast(u64::from_ne_bytes([1, 0, 2, 0, 3, 0, 4, 0]));
+        assert_eq!(lanes.map(u16::from_le), [1, 2, 3, 4]);
+        assert_eq!(<u16 as AtomicElement>::N_LANES, 4);
+    }
+
+    #[test]
+    fn integers_wrap() {
+        assert_eq!(250_u8.plus(10), 4);
+        assert_eq!(i8::MIN.times(-1), i8::MIN);
+    }
+}

@@ -1,0 +1,260 @@
+//! Tensors that several processes read and write at the same time, on purpose.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicU64;
+
+use tensorferry_storage::{BlockId, Heap, SharedBlock};
+
+use crate::bytes;
+use crate::dtype::DType;
+use crate::element::{AtomicElement, AtomicNumber};
+use crate::error::{TensorError, TryIntoMutError};
+use crate::exclusive::TensorMut;
+use crate::layout::{Layout, LayoutError};
+use crate::shape::Shape;
+use crate::views::view_methods;
+use crate::words;
+
+/// A tensor whose elements every holder may read and write while others do: parameters in Hogwild training, counters,
+/// flags. A view of a storage, cheap to clone; a clone is the same memory.
+///
+/// No slice of it is ever lent out; all access is atomic, element by element:
+///
+/// - An element is never torn: a reader sees a value that somebody stored, whole.
+/// - A bulk operation is *not* atomic as a whole. [`SharedTensor::to_vec`] while somebody writes may see some elements
+///   from before and some from after.
+/// - [`SharedTensor::fetch_add`] and the `add` family lose no addition, whoever adds at the same time.
+/// - Single-element operations order what is around them: a [`SharedTensor::load`] that sees a
+///   [`SharedTensor::store`] also sees what the storing process did before it. Bulk operations order nothing; send a
+///   message, or store to an element, when the other side has to see all of it.
+///
+/// Elements smaller than 8 bytes share a 64-bit word with their neighbours, as memory has no atomics of mixed sizes;
+/// that is not visible, except that writing part of a word takes a compare-and-swap.
+///
+/// Elements of 16 bytes cannot be shared:
+///
+/// ```compile_fail
+/// fn shared(tensor: tensorferry_tensor::TensorMut<tensorferry_tensor::Complex<f64>>) {
+///     tensor.share();
+/// }
+/// ```
+#[derive(Clone)]
+pub struct SharedTensor<T> {
+    /// INVARIANT: large enough for `layout`.
+    block: SharedBlock,
+    layout: Layout,
+    elements: PhantomData<T>,
+}
+
+view_methods!(SharedTensor<T: AtomicElement>);
+
+impl<T: AtomicElement> SharedTensor<T> {
+    /// A shared tensor of zeros in the default domain's memory.
+    ///
+    /// # Errors
+    /// As [`TensorMut::zeros`].
+    pub fn zeros(shape: impl Into<Shape>) -> Result<Self, TensorError> {
+        Ok(TensorMut::zeros(shape)?.share())
+    }
+
+    /// [`SharedTensor::zeros`] in the given memory.
+    ///
+    /// # Errors
+    /// As [`TensorMut::zeros`].
+    pub fn zeros_in(heap: &Heap, shape: impl Into<Shape>) -> Result<Self, TensorError> {
+        Ok(TensorMut::zeros_in(heap, shape)?.share())
+    }
+
+    /// A shared tensor with a copy of `data`, in row-major order.
+    ///
+    /// # Errors
+    /// As [`TensorMut::from_slice`].
+    pub fn from_slice(data: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError> {
+        Ok(TensorMut::from_slice(data, shape)?.share())
+    }
+
+    /// The layout fits the block.
+    pub(crate) const fn from_checked(block: SharedBlock, layout: Layout) -> Self {
+        Self { block, layout, elements: PhantomData }
+    }
+
+    /// Refuses a block that is too small.
+    pub(crate) fn from_parts(block: SharedBlock, layout: Layout) -> Result<Self, TensorError> {
+        layout.check_fits(block.len_bytes() / size_of::<T>())?;
+        Ok(Self::from_checked(block, layout))
+    }
+
+    pub(crate) const fn block(&self) -> &SharedBlock {
+        &self.block
+    }
+
+    fn with_layout(&self, layout: Layout) -> Self {
+        Self::from_checked(self.block.clone(), layout)
+    }
+
+    /// Shape, strides and offset.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The data type of the elements.
+    #[must_use]
+    pub const fn dtype(&self) -> DType {
+        T::DTYPE
+    }
+
+    /// Which storage this is a view of.
+    #[must_use]
+    pub fn storage_id(&self) -> BlockId {
+        self.block.id()
+    }
+
+    /// True when both are views of the same memory. Storages without bytes are nobody's memory.
+    #[must_use]
+    pub fn shares_storage_with<U: AtomicElement>(&self, other: &SharedTensor<U>) -> bool {
+        self.block.len_bytes() > 0 && other.block.len_bytes() > 0 && self.block.id() == other.block.id()
+    }
+
+    /// Reads one element.
+    ///
+    /// # Errors
+    /// [`LayoutError::IndexRank`], [`LayoutError::IndexOutOfRange`].
+    pub fn load(&self, index: impl AsRef<[usize]>) -> Result<T, LayoutError> {
+        Ok(words::load(self.block.words(), self.layout.offset_of(index.as_ref())?))
+    }
+
+    /// Writes one element.
+    ///
+    /// # Errors
+    /// As [`SharedTensor::load`].
+    pub fn store(&self, index: impl AsRef<[usize]>, value: T) -> Result<(), LayoutError> {
+        words::update(self.block.words(), self.layout.offset_of(index.as_ref())?, |_| value);
+        Ok(())
+    }
+
+    /// Writes one element and returns the one that was there.
+    ///
+    /// # Errors
+    /// As [`SharedTensor::load`].
+    pub fn swap(&self, index: impl AsRef<[usize]>, value: T) -> Result<T, LayoutError> {
+        Ok(words::update(self.block.words(), self.layout.offset_of(index.as_ref())?, |_| value))
+    }
+
+    /// Copies all elements to `out` in row-major order. Not atomic as a whole; see [`SharedTensor`].
+    ///
+    /// # Errors
+    /// [`LayoutError::LengthMismatch`] when `out` has another length.
+    pub fn read_into(&self, out: &mut [T]) -> Result<(), LayoutError> {
+        bytes::check_len(&self.layout, out.len())?;
+        let runs = self.layout.runs();
+        let run_len = runs.run_len();
+        for (start, out) in runs.zip(out.chunks_exact_mut(run_len)) {
+            words::read(self.block.words(), start, out);
+        }
+        Ok(())
+    }
+
+    /// All elements in row-major order. Not atomic as a whole; see [`SharedTensor`].
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<T> {
+        let mut elements = vec![T::zeroed(); self.n_elements()];
+        // The length is right by construction.
+        let _ = self.read_into(&mut elements);
+        elements
+    }
+
+    /// Writes all elements, given in row-major order. Not atomic as a whole; see [`SharedTensor`].
+    ///
+    /// # Errors
+    /// [`LayoutError::LengthMismatch`] when `data` has another length.
+    pub fn write_from(&self, data: &[T]) -> Result<(), LayoutError> {
+        self.for_each_run(data, words::write)
+    }
+
+    /// Writes one value to all elements. Not atomic as a whole; see [`SharedTensor`].
+    pub fn fill(&self, value: T) {
+        let runs = self.layout.runs();
+        let run_len = runs.run_len();
+        let same = [value; 256];
+        for start in runs {
+            for first in (0..run_len).step_by(same.len()) {
+                words::write(self.block.words(), start + first, &same[..same.len().min(run_len - first)]);
+            }
+        }
+    }
+
+    fn for_each_run(&self, data: &[T], apply: impl Fn(&[AtomicU64], usize, &[T])) -> Result<(), LayoutError> {
+        bytes::check_len(&self.layout, data.len())?;
+        let runs = self.layout.runs();
+        let run_len = runs.run_len();
+        for (start, data) in runs.zip(data.chunks_exact(run_len)) {
+            apply(self.block.words(), start, data);
+        }
+        Ok(())
+    }
+
+    /// This memory, to write without atomics, if this is the only view of it anywhere and covers all of it.
+    ///
+    /// # Errors
+    /// [`TryIntoMutError`] gives the tensor back and says what is in the way.
+    pub fn try_into_mut(self) -> Result<TensorMut<T>, TryIntoMutError<Self>> {
+        let storage_elements = self.block.len_bytes() / size_of::<T>();
+        if self.offset() != 0 || !self.is_contiguous() || self.n_elements() != storage_elements {
+            return Err(TryIntoMutError::new(self, "the tensor is a view of part of its storage"));
+        }
+        let Self { block, layout, .. } = self;
+        match block.try_into_exclusive() {
+            Ok(block) => Ok(TensorMut::from_checked(block, layout.shape().clone())),
+            Err(block) => {
+                Err(TryIntoMutError::new(Self::from_checked(block, layout), "somebody else holds it too"))
+            }
+        }
+    }
+}
+
+impl<T: AtomicNumber> SharedTensor<T> {
+    /// Adds to one element and returns what was there before. Integers wrap around.
+    ///
+    /// # Errors
+    /// As [`SharedTensor::load`].
+    pub fn fetch_add(&self, index: impl AsRef<[usize]>, value: T) -> Result<T, LayoutError> {
+        Ok(words::update(self.block.words(), self.layout.offset_of(index.as_ref())?, |old: T| {
+            old.plus(value)
+        }))
+    }
+
+    /// Adds `data`, given in row-major order, element by element. No addition is lost; the whole is not atomic.
+    ///
+    /// Words that would have only zeros added are skipped.
+    ///
+    /// # Errors
+    /// [`LayoutError::LengthMismatch`] when `data` has another length.
+    pub fn add_from(&self, data: &[T]) -> Result<(), LayoutError> {
+        self.for_each_run(data, |words, start, data| words::add(words, start, data, |value| value))
+    }
+
+    /// Adds `alpha * data`, element by element: a step of gradient descent with `alpha` = minus the learning rate.
+    /// As [`SharedTensor::add_from`] otherwise.
+    ///
+    /// # Errors
+    /// [`LayoutError::LengthMismatch`] when `data` has another length.
+    pub fn add_scaled_from(&self, data: &[T], alpha: T) -> Result<(), LayoutError> {
+        self.for_each_run(data, |words, start, data| {
+            words::add(words, start, data, |value| value.times(alpha))
+        })
+    }
+}
+
+impl<T: AtomicElement> fmt::Debug for SharedTensor<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedTensor")
+            .field("dtype", &T::DTYPE)
+            .field("shape", self.shape())
+            .field("strides", &self.strides())
+            .field("offset", &self.offset())
+            .field("storage", &self.block)
+            .finish()
+    }
+}

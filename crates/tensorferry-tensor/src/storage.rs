@@ -1,0 +1,153 @@
+//! What a frozen tensor reads from: a private vector, or a block of shared memory.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use tensorferry_storage::{BlockId, FrozenBlock, Heap, StorageError};
+
+use crate::bytes;
+use crate::dtype::DType;
+use crate::element::Element;
+use crate::error::TensorError;
+use crate::layout::Layout;
+
+/// The bytes under frozen tensors; cloning it never copies them.
+#[derive(Clone)]
+pub(crate) enum FrozenStorage {
+    /// Memory of this process only, until it is shared.
+    Private(Arc<dyn PrivateBytes>),
+    /// Memory that all processes of the domain read.
+    Block(FrozenBlock),
+}
+
+/// A vector whose element type has been forgotten.
+pub(crate) trait PrivateBytes: Any + Send + Sync {
+    fn bytes(&self) -> &[u8];
+    /// The copy in shared memory, made when the first view of this storage is shared or sent. It is kept so that all
+    /// views, in one message or many, arrive as views of one storage.
+    fn copy(&self) -> &OnceLock<FrozenBlock>;
+}
+
+struct Private<T> {
+    data: Vec<T>,
+    /// INVARIANT: at most the bytes of `data`.
+    len_bytes: usize,
+    copy: OnceLock<FrozenBlock>,
+}
+
+impl<T: Element> PrivateBytes for Private<T> {
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.data)[..self.len_bytes]
+    }
+
+    fn copy(&self) -> &OnceLock<FrozenBlock> {
+        &self.copy
+    }
+}
+
+impl FrozenStorage {
+    pub(crate) fn private<T: Element>(data: Vec<T>) -> Self {
+        let len_bytes = size_of_val(data.as_slice());
+        Self::private_prefix(data, len_bytes)
+    }
+
+    fn private_prefix<T: Element>(data: Vec<T>, len_bytes: usize) -> Self {
+        Self::Private(Arc::new(Private { data, len_bytes, copy: OnceLock::new() }))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Private(private) => private.bytes(),
+            Self::Block(block) => block.bytes(),
+        }
+    }
+
+    /// The block in shared memory, if there is one yet.
+    pub(crate) fn block(&self) -> Option<&FrozenBlock> {
+        match self {
+            Self::Private(private) => private.copy().get(),
+            Self::Block(block) => Some(block),
+        }
+    }
+
+    pub(crate) fn id(&self) -> Option<BlockId> {
+        self.block().map(FrozenBlock::id)
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        if self.bytes().is_empty() || other.bytes().is_empty() {
+            return false;
+        }
+        match (self, other) {
+            (Self::Private(one), Self::Private(two)) => Arc::ptr_eq(one, two),
+            _ => self.id().is_some() && self.id() == other.id(),
+        }
+    }
+
+    /// The block in shared memory; a private storage is copied the first time, and its bytes are counted.
+    pub(crate) fn share<E: From<StorageError>>(
+        &self,
+        heap: impl FnOnce() -> Result<Heap, E>,
+    ) -> Result<FrozenBlock, E> {
+        if let Some(block) = self.block() {
+            return Ok(block.clone());
+        }
+        let bytes = self.bytes();
+        let mut copy = heap()?.allocate(bytes.len())?;
+        copy.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        tensorferry_reduce::count_copied(bytes.len());
+        let copy = copy.freeze();
+        Ok(match self {
+            // When another thread was faster, its copy is the one that everybody uses.
+            Self::Private(private) => private.copy().get_or_init(|| copy).clone(),
+            Self::Block(_) => copy,
+        })
+    }
+
+    /// The vector itself when nobody else uses it and its elements are of type `T`; the storage otherwise.
+    pub(crate) fn try_into_vec<T: Element>(self) -> Result<Vec<T>, Self> {
+        let Self::Private(private) = self else { return Err(self) };
+        let any: Arc<dyn Any + Send + Sync> = Arc::clone(&private) as _;
+        let Ok(typed) = any.downcast::<Private<T>>() else { return Err(Self::Private(private)) };
+        drop(private);
+        Arc::try_unwrap(typed).map(|private| private.data).map_err(|used| Self::Private(used))
+    }
+
+    /// A storage of the same kind (private or shared) with exactly the elements of `layout`, in row-major order.
+    pub(crate) fn gathered(&self, dtype: DType, layout: &Layout) -> Result<Self, TensorError> {
+        let len_bytes = layout.n_elements() * dtype.size_bytes();
+        self.copied(len_bytes, |from, to| bytes::gather(from, layout, dtype.size_bytes(), to))
+    }
+
+    /// A storage of the same kind with only the span that `layout` covers; `layout.rebased()` fits it.
+    pub(crate) fn span(&self, dtype: DType, layout: &Layout) -> Result<Self, TensorError> {
+        let start = layout.offset() * dtype.size_bytes();
+        let end = layout.end() * dtype.size_bytes();
+        self.copied(end.saturating_sub(start), |from, to| to.copy_from_slice(&from[start..end]))
+    }
+
+    fn copied(&self, len_bytes: usize, fill: impl FnOnce(&[u8], &mut [u8])) -> Result<Self, TensorError> {
+        let mut copy = match self {
+            Self::Private(_) => {
+                // Words, so that every element type is aligned.
+                let mut words = vec![0_u64; len_bytes.div_ceil(size_of::<u64>())];
+                let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+                fill(self.bytes(), &mut bytes[..len_bytes]);
+                return Ok(Self::private_prefix(words, len_bytes));
+            }
+            Self::Block(_) => Heap::current()?.allocate(len_bytes)?,
+        };
+        fill(self.bytes(), &mut copy.bytes_mut()[..len_bytes]);
+        Ok(Self::Block(copy.freeze()))
+    }
+}
+
+impl fmt::Debug for FrozenStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Private(private) => write!(f, "private memory of {} bytes", private.bytes().len()),
+            Self::Block(block) => block.fmt(f),
+        }
+    }
+}

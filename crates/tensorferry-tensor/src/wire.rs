@@ -1,0 +1,220 @@
+//! What of a tensor stands in the payload of a message; the bytes themselves travel as a handle beside it.
+//!
+//! All three kinds of tensor have one form: dtype, shape, strides (absent when contiguous), offset, and the index of
+//! the storage in the message's table of handles (absent when there are no elements). The table knows whether an entry
+//! is exclusive, frozen or shared, and refuses to hand it out as another. Everything that arrives is checked before it
+//! is used: rank, overflow, the end of the storage, the element type.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
+use serde::ser::{self, Serialize, Serializer};
+use tensorferry_storage::{ExclusiveBlock, FrozenBlock, SharedBlock};
+
+use crate::any::AnyTensor;
+use crate::dtype::DType;
+use crate::element::{AtomicElement, Element};
+use crate::error::TensorError;
+use crate::exclusive::TensorMut;
+use crate::frozen::Tensor;
+use crate::layout::{Layout, LayoutError, MAX_RANK};
+use crate::shape::Dims;
+use crate::shared::SharedTensor;
+use crate::storage::FrozenStorage;
+
+/// The payload of one tensor. `docs/WIRE.md` has it as a table.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(rename = "Tensor")]
+struct WireTensor {
+    dtype: DType,
+    shape: WireDims,
+    /// Row-major from element `offset` when absent.
+    strides: Option<WireDims>,
+    offset: usize,
+    /// Index in the message's table of handles.
+    storage: Option<u32>,
+}
+
+/// Lengths or strides as a sequence; at most [`MAX_RANK`], and no allocation up to 8.
+struct WireDims(Dims);
+
+impl Serialize for WireDims {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for WireDims {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct DimsVisitor;
+
+        impl<'de> Visitor<'de> for DimsVisitor {
+            type Value = WireDims;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "at most {MAX_RANK} numbers")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<WireDims, A::Error> {
+                let mut dims = Dims::new();
+                while let Some(number) = sequence.next_element()? {
+                    if dims.len() == MAX_RANK {
+                        return Err(de::Error::custom(LayoutError::RankTooLarge { rank: MAX_RANK + 1 }));
+                    }
+                    dims.push(number);
+                }
+                Ok(WireDims(dims))
+            }
+        }
+
+        deserializer.deserialize_seq(DimsVisitor)
+    }
+}
+
+impl WireTensor {
+    /// Describes a tensor; `give` puts its storage into the message and is called only if there are elements.
+    fn describe(
+        dtype: DType,
+        layout: &Layout,
+        give: impl FnOnce() -> Result<u32, TensorError>,
+    ) -> Result<Self, TensorError> {
+        let storage = if layout.n_elements() == 0 { None } else { Some(give()?) };
+        let strides =
+            if layout.is_contiguous() { None } else { Some(WireDims(Dims::from_slice(layout.strides()))) };
+        let shape = WireDims(Dims::from_slice(layout.shape()));
+        Ok(Self { dtype, shape, strides, offset: layout.offset(), storage })
+    }
+
+    /// The layout, checked, and the index of the storage.
+    fn layout(self) -> Result<(Layout, Option<u32>), TensorError> {
+        let contiguous = Layout::contiguous(self.shape.0)?;
+        let n_elements = contiguous.n_elements();
+        match self.storage {
+            Some(_) if n_elements == 0 => {
+                return Err(TensorError::StorageAndShapeDisagree { given: "a", n_elements });
+            }
+            None if n_elements > 0 => {
+                return Err(TensorError::StorageAndShapeDisagree { given: "no", n_elements });
+            }
+            _ => {}
+        }
+        let layout = match (&self.strides, self.offset) {
+            (None, 0) => contiguous,
+            (None, offset) => Layout::new(contiguous.shape(), contiguous.strides(), offset)?,
+            (Some(strides), offset) => Layout::new(contiguous.shape(), &strides.0, offset)?,
+        };
+        Ok((layout, self.storage))
+    }
+
+    fn expect<T: Element>(self) -> Result<Self, TensorError> {
+        if self.dtype != T::DTYPE {
+            return Err(TensorError::DTypeMismatch { expected: T::DTYPE, found: self.dtype });
+        }
+        Ok(self)
+    }
+
+    fn into_exclusive<T: Element>(self) -> Result<TensorMut<T>, TensorError> {
+        if self.strides.is_some() || self.offset != 0 {
+            return Err(TensorError::NotWhole { offset: self.offset });
+        }
+        let (layout, storage) = self.expect::<T>()?.layout()?;
+        let block =
+            storage.map_or_else(|| Ok(ExclusiveBlock::empty()), tensorferry_reduce::take_exclusive)?;
+        TensorMut::from_parts(block, &layout)
+    }
+
+    fn into_frozen<T: Element>(self) -> Result<Tensor<T>, TensorError> {
+        let (layout, storage) = self.expect::<T>()?.layout()?;
+        Tensor::from_parts(take_frozen(storage)?, layout)
+    }
+
+    fn into_any(self) -> Result<AnyTensor, TensorError> {
+        let dtype = self.dtype;
+        let (layout, storage) = self.layout()?;
+        AnyTensor::from_parts(dtype, take_frozen(storage)?, layout)
+    }
+
+    fn into_shared<T: AtomicElement>(self) -> Result<SharedTensor<T>, TensorError> {
+        let (layout, storage) = self.expect::<T>()?.layout()?;
+        let block = storage.map_or_else(|| Ok(SharedBlock::empty()), tensorferry_reduce::take_shared)?;
+        SharedTensor::from_parts(block, layout)
+    }
+}
+
+fn take_frozen(storage: Option<u32>) -> Result<FrozenStorage, TensorError> {
+    let block = storage.map_or_else(|| Ok(FrozenBlock::empty()), tensorferry_reduce::take_frozen)?;
+    Ok(FrozenStorage::Block(block))
+}
+
+fn give_frozen(storage: &FrozenStorage) -> Result<u32, TensorError> {
+    let block = storage.share(|| tensorferry_reduce::heap().map_err(TensorError::from))?;
+    Ok(tensorferry_reduce::give_frozen(&block)?)
+}
+
+fn write<S: Serializer>(wire: Result<WireTensor, TensorError>, serializer: S) -> Result<S::Ok, S::Error> {
+    wire.map_err(ser::Error::custom)?.serialize(serializer)
+}
+
+/// Moves the tensor into the message that is being built. What stays here reads as empty, unless the message cannot be
+/// sent. Outside of a message this is an error.
+impl<T: Element> Serialize for TensorMut<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (block, shape) = self.parts();
+        let describe = || {
+            let layout = Layout::contiguous(shape)?;
+            WireTensor::describe(T::DTYPE, &layout, || Ok(tensorferry_reduce::give_exclusive(block)?))
+        };
+        write(describe(), serializer)
+    }
+}
+
+impl<'de, T: Element> Deserialize<'de> for TensorMut<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        WireTensor::deserialize(deserializer)?.into_exclusive().map_err(de::Error::custom)
+    }
+}
+
+/// Puts a handle into the message that is being built; private storage is copied into shared memory first, once.
+/// Outside of a message this is an error.
+impl<T: Element> Serialize for Tensor<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        write(WireTensor::describe(T::DTYPE, self.layout(), || give_frozen(self.storage())), serializer)
+    }
+}
+
+impl<'de, T: Element> Deserialize<'de> for Tensor<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        WireTensor::deserialize(deserializer)?.into_frozen().map_err(de::Error::custom)
+    }
+}
+
+/// As for [`Tensor`].
+impl Serialize for AnyTensor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        write(WireTensor::describe(self.dtype(), self.layout(), || give_frozen(self.storage())), serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for AnyTensor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        WireTensor::deserialize(deserializer)?.into_any().map_err(de::Error::custom)
+    }
+}
+
+/// Puts a handle into the message that is being built; the receiver reads and writes the same memory. Outside of a
+/// message this is an error.
+impl<T: AtomicElement> Serialize for SharedTensor<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let give = || Ok(tensorferry_reduce::give_shared(self.block())?);
+        write(WireTensor::describe(T::DTYPE, self.layout(), give), serializer)
+    }
+}
+
+impl<'de, T: AtomicElement> Deserialize<'de> for SharedTensor<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        WireTensor::deserialize(deserializer)?.into_shared().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

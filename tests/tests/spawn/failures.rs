@@ -1,0 +1,211 @@
+//! What the parent learns about processes that fail: all of them, the root cause first.
+
+use std::time::Duration;
+
+use tensorferry_spawn::{Cause, ProcessErrors, ReportKind, SpawnError, func, spawn, start_processes};
+
+use crate::support::{Meeting, attend, exists};
+
+const GRACE: Option<Duration> = Some(Duration::from_secs(20));
+
+#[func]
+fn fail_one(rank: usize, which: usize) -> Result<(), std::io::Error> {
+    if rank == which {
+        return Err(std::io::Error::other(format!("legitimate error from process {rank}")));
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Outer(std::num::ParseFloatError);
+
+impl std::fmt::Display for Outer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("bad learning rate")
+    }
+}
+
+impl std::error::Error for Outer {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[func]
+fn fail_with_chain(_rank: usize, text: String) -> Result<f64, Outer> {
+    text.parse().map_err(Outer)
+}
+
+#[func]
+fn fail_all(rank: usize, meeting: String) -> Result<(), String> {
+    attend(&meeting, rank);
+    Err(format!("legitimate error from process {rank}"))
+}
+
+#[inline(never)]
+fn look_up(rank: usize) -> usize {
+    [1, 2, 3][rank + 3]
+}
+
+#[func]
+fn panic_out_of_bounds(rank: usize) -> Result<usize, String> {
+    Ok(look_up(rank))
+}
+
+#[func]
+fn abort(_rank: usize) {
+    std::process::abort();
+}
+
+#[func]
+fn exit_with(_rank: usize, code: i32) {
+    std::process::exit(code);
+}
+
+/// Each process does what its letter says once the test lets it go on: `e`rror, e`x`it 3, `o`k.
+#[func]
+fn act(rank: usize, meeting: String, acts: String) -> Result<(), String> {
+    attend(&meeting, rank);
+    match acts.as_bytes()[rank] {
+        b'e' => Err(String::from("my peer is gone")),
+        b'x' => std::process::exit(3),
+        _ => Ok(()),
+    }
+}
+
+fn failed<T: std::fmt::Debug>(result: Result<T, SpawnError>) -> ProcessErrors {
+    match result.unwrap_err() {
+        SpawnError::Failed(errors) => errors,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn one_error_is_reported_with_its_process() {
+    let mut context = start_processes(fail_one, (1,), 3).unwrap();
+    let pids = context.pids();
+    let errors = failed(context.join(None, GRACE));
+    let cause = errors.root_cause();
+    assert_eq!((errors.failures().len(), cause.rank, cause.pid), (1, 1, pids[1]));
+    let report = cause.report().unwrap();
+    assert_eq!(
+        (report.kind, report.message.as_str()),
+        (ReportKind::Error, "legitimate error from process 1")
+    );
+    assert!(errors.stopped().is_empty(), "the others had time to end");
+    let text = errors.to_string();
+    assert!(
+        text.starts_with(&format!("process 1 (pid {}) failed: returned an error: legitimate", pids[1])),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_chain_of_an_error_arrives() {
+    let errors = failed(spawn(fail_with_chain, (String::from("fast"),), 1));
+    let report = errors.root_cause().report().unwrap();
+    assert_eq!(report.message, "bad learning rate");
+    assert_eq!(report.chain, ["invalid float literal"]);
+}
+
+#[test]
+fn a_value_may_come_where_an_error_could() {
+    assert_eq!(spawn(fail_with_chain, (String::from("0.5"),), 2).unwrap(), [0.5, 0.5]);
+}
+
+#[test]
+fn all_failures_are_reported_not_only_the_first() {
+    let meeting = Meeting::new();
+    let mut context = start_processes(fail_all, (meeting.name(),), 4).unwrap();
+    for guest in meeting.guests(4).iter().rev() {
+        guest.release();
+        guest.wait_gone();
+    }
+    let errors = failed(context.join(None, GRACE));
+    let order: Vec<usize> = errors.failures().iter().map(|failure| failure.rank).collect();
+    assert_eq!(order, [3, 2, 1, 0], "in the order in which they failed");
+    let text = errors.to_string();
+    for rank in 0..4 {
+        assert!(text.contains(&format!("legitimate error from process {rank}")), "{text}");
+    }
+}
+
+#[test]
+fn a_panic_arrives_with_message_place_and_stack() {
+    let errors = failed(tensorferry_spawn::Options::new().env("RUST_BACKTRACE", "1").spawn(
+        panic_out_of_bounds,
+        (),
+        1,
+    ));
+    let report = errors.root_cause().report().unwrap();
+    assert_eq!(report.kind, ReportKind::Panic);
+    assert_eq!(report.message, "index out of bounds: the len is 3 but the index is 3");
+    let location = report.location.as_ref().unwrap();
+    assert!(location.file.ends_with("failures.rs") && location.line > 1, "{location}");
+    let backtrace = report.backtrace.as_ref().unwrap();
+    assert!(backtrace.contains("look_up") && backtrace.contains("panic_out_of_bounds"), "{backtrace}");
+    assert!(!backtrace.contains("tensorferry_process::"), "{backtrace}");
+    let text = errors.to_string();
+    assert!(text.contains(&location.to_string()) && text.contains("look_up"), "{text}");
+}
+
+#[test]
+fn a_signal_is_named() {
+    let errors = failed(spawn(abort, (), 1));
+    assert!(matches!(errors.root_cause().cause, Cause::Signaled { signal: 6, .. }), "{errors}");
+    assert!(errors.to_string().contains("terminated by signal SIGABRT"), "{errors}");
+}
+
+#[test]
+fn an_exit_code_is_told_and_zero_before_the_end_is_no_success() {
+    let errors = failed(spawn(exit_with, (123,), 1));
+    assert_eq!(errors.root_cause().cause, Cause::Exited { code: 123 });
+    assert!(errors.to_string().contains("exited with code 123"), "{errors}");
+    let errors = failed(spawn(exit_with, (0,), 1));
+    assert_eq!(errors.root_cause().cause, Cause::Exited { code: 0 });
+    assert!(errors.to_string().contains("before its function returned"), "{errors}");
+}
+
+#[test]
+fn success_first_then_failure_is_a_failure() {
+    let meeting = Meeting::new();
+    let mut context = start_processes(act, (meeting.name(), String::from("oe")), 2).unwrap();
+    let guests = meeting.guests(2);
+    guests[0].release();
+    guests[0].wait_gone();
+    assert!(!context.join(Some(Duration::from_millis(20)), GRACE).unwrap());
+    guests[1].release();
+    let errors = failed(context.join(None, GRACE));
+    assert_eq!((errors.failures().len(), errors.root_cause().rank), (1, 1));
+}
+
+#[test]
+fn a_silent_death_comes_before_the_error_about_it() {
+    // Nobody looks until both have ended, so the parent cannot know when the first one died; but the other one's
+    // error has a time, and the first one may have been dead by then.
+    let meeting = Meeting::new();
+    let mut context = start_processes(act, (meeting.name(), String::from("ex")), 2).unwrap();
+    for guest in meeting.guests(2).iter().rev() {
+        guest.release();
+        guest.wait_gone();
+    }
+    let errors = failed(context.join(None, GRACE));
+    assert_eq!(errors.root_cause().cause, Cause::Exited { code: 3 }, "{errors}");
+    assert_eq!(errors.failures()[1].report().unwrap().message, "my peer is gone");
+}
+
+#[test]
+fn a_silent_death_after_an_error_comes_after_it() {
+    let meeting = Meeting::new();
+    let mut context = start_processes(act, (meeting.name(), String::from("xe")), 2).unwrap();
+    let guests = meeting.guests(2);
+    guests[1].release();
+    // Until the parent has seen and collected it.
+    while exists(guests[1].pid) {
+        assert!(!context.join(Some(Duration::from_millis(5)), GRACE).unwrap());
+    }
+    guests[0].release();
+    let errors = failed(context.join(None, GRACE));
+    let order: Vec<usize> = errors.failures().iter().map(|failure| failure.rank).collect();
+    assert_eq!(order, [1, 0], "{errors}");
+}

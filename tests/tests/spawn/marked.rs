@@ -1,0 +1,64 @@
+//! Processes that carry the mark of a child without being one: an error and an end, never a run of `main`.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "starts this binary by hand, as something other than us would"
+)]
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Output, Stdio};
+
+use crate::support::within_deadline;
+
+/// This binary, marked as a child, told to list its tests: a run of `main` would print them.
+fn run_marked(stdin: impl Into<Stdio>) -> Output {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("--list").env("TENSORFERRY_CHILD", "0123456789abcdef").stdin(stdin);
+    within_deadline("the end of a marked process", move || command.output().unwrap())
+}
+
+fn assert_refused(output: &Output, reason: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(tensorferry_process::EXIT_CODE_NO_PARENT), "{stderr}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "main must not run");
+    assert!(stderr.contains(reason), "{stderr}");
+}
+
+#[test]
+fn without_a_socket() {
+    assert_refused(&run_marked(Stdio::null()), "standard input is not the socket of a parent");
+}
+
+#[test]
+fn with_a_socket_that_says_nothing() {
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    assert_refused(&run_marked(OwnedFd::from(theirs)), "holds no greeting");
+}
+
+#[test]
+fn with_a_socket_that_is_closed() {
+    let (_, theirs) = UnixStream::pair().unwrap();
+    assert_refused(&run_marked(OwnedFd::from(theirs)), "ended after 0 of 4 bytes");
+}
+
+#[test]
+fn with_a_socket_that_says_something_else() {
+    for (bytes, reason) in [
+        (&b"\x10\0\0\0GET / HTTP/1.1\r\n"[..], "begins with 0x20544547"),
+        (&b"GET / HTTP/1.1\r\n"[..], "over the limit"),
+        (&b"\x10\0\0\0TFCH"[..], "ended after 4 of 16 bytes"),
+        (&b"\x06\0\0\0TFCH\xff\xff"[..], "speaks version 65535"),
+    ] {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(bytes).unwrap();
+        assert_refused(&run_marked(OwnedFd::from(theirs)), reason);
+    }
+}
+
+#[test]
+fn without_the_mark_the_same_binary_runs_its_main() {
+    let output = Command::new("/proc/self/exe").arg("--list").stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("without_the_mark"));
+}

@@ -1,0 +1,115 @@
+//! What the tests of this area share: reading with a deadline, and meeting other processes.
+
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Longer than anything here takes on a slow machine; reaching it is a failure.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Reads to the end of a stream, which for a pipe is when the last process that could write to it is gone.
+pub fn read_to_end(mut stream: impl Read + Send + 'static) -> String {
+    within_deadline("the end of a stream", move || {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    })
+}
+
+/// Reads one line.
+pub fn read_line(stream: impl Read + Send + 'static) -> String {
+    within_deadline("a line", move || {
+        stream
+            .bytes()
+            .map(|byte| char::from(byte.unwrap()))
+            .take_while(|&character| character != '\n')
+            .collect()
+    })
+}
+
+/// Runs `work` on another thread and panics when it takes longer than [`DEADLINE`].
+pub fn within_deadline<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, finished) = mpsc::channel();
+    std::thread::spawn(move || done.send(work()));
+    finished.recv_timeout(DEADLINE).unwrap_or_else(|_| panic!("{what} did not come within {DEADLINE:?}"))
+}
+
+/// Whether a process with this number exists; a zombie counts.
+pub fn exists(pid: u32) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// A place where processes of one test meet: a socket in the abstract namespace, which leaves nothing behind.
+pub struct Meeting {
+    listener: UnixListener,
+    name: String,
+}
+
+/// One process at a meeting, as the test sees it.
+pub struct Guest {
+    pub rank: usize,
+    pub pid: u32,
+    stream: UnixStream,
+}
+
+impl Meeting {
+    pub fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name =
+            format!("tensorferry-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        Self { listener: UnixListener::bind_addr(&address).unwrap(), name }
+    }
+
+    /// What a process needs to come, as an argument.
+    pub fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    /// Waits for so many processes, and sorts them by index.
+    pub fn guests(&self, n: usize) -> Vec<Guest> {
+        let listener = self.listener.try_clone().unwrap();
+        let mut guests = within_deadline("a meeting", move || {
+            (0..n).map(|_| Guest::new(listener.accept().unwrap().0)).collect::<Vec<_>>()
+        });
+        guests.sort_by_key(|guest| guest.rank);
+        guests
+    }
+}
+
+impl Guest {
+    fn new(stream: UnixStream) -> Self {
+        let line = read_line(stream.try_clone().unwrap());
+        let (rank, pid) = line.split_once(' ').unwrap();
+        Self { rank: rank.parse().unwrap(), pid: pid.parse().unwrap(), stream }
+    }
+
+    /// Lets the process go on.
+    pub fn release(&self) {
+        (&self.stream).write_all(b"!").unwrap();
+    }
+
+    /// Waits until the process is gone: it keeps its end for as long as it lives.
+    pub fn wait_gone(&self) {
+        read_to_end(self.stream.try_clone().unwrap());
+    }
+}
+
+/// Goes to a meeting from another process, and stays until that process ends. Returns once the test lets it go on.
+pub fn attend(meeting: &str, rank: usize) {
+    let address = SocketAddr::from_abstract_name(meeting).unwrap();
+    let mut stream = UnixStream::connect_addr(&address).unwrap();
+    writeln!(stream, "{rank} {}", std::process::id()).unwrap();
+    let mut released = [0];
+    let stay = stream.try_clone().unwrap();
+    KEPT.lock().unwrap().push(stay);
+    // The end of the stream is no release: the test is gone, and so will this process be.
+    if stream.read_exact(&mut released).is_err() {
+        std::process::exit(99);
+    }
+}
+
+static KEPT: std::sync::Mutex<Vec<UnixStream>> = std::sync::Mutex::new(Vec::new());

@@ -1,0 +1,183 @@
+//! One call of cargo: a line that can be shown, repeated by hand, run, and watched while it runs.
+
+use std::fmt;
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use xshell::Shell;
+
+/// A watched call that takes longer than this hangs: the whole of `ci` is meant to take less.
+pub(crate) const HANGS_AFTER: Duration = Duration::from_secs(15 * 60);
+
+/// The arguments of one call of cargo and the environment that it needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CargoLine {
+    env: Option<(&'static str, &'static str)>,
+    args: Vec<String>,
+}
+
+/// Which of its two outputs a watched call wrote a line to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl CargoLine {
+    /// A line of arguments, separated by white space, without the word `cargo`.
+    pub(crate) fn new(line: &str) -> CargoLine {
+        CargoLine { env: None, args: line.split_whitespace().map(str::to_owned).collect() }
+    }
+
+    /// The same call with these arguments added.
+    pub(crate) fn args<I>(mut self, args: I) -> CargoLine
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// The same call with this variable set.
+    pub(crate) fn env(mut self, name: &'static str, value: &'static str) -> CargoLine {
+        self.env = Some((name, value));
+        self
+    }
+
+    /// Runs the call with the outputs of this process.
+    pub(crate) fn run(&self, sh: &Shell) -> anyhow::Result<ExitStatus> {
+        self.command(sh).status().with_context(|| format!("could not start `{self}`"))
+    }
+
+    /// Runs the call and gives every line that it writes to `on_line`, in the order in which the lines arrive.
+    /// After [`HANGS_AFTER`] the call is killed and that is the error.
+    pub(crate) fn watch(&self, sh: &Shell, on_line: impl FnMut(Stream, &str)) -> anyhow::Result<ExitStatus> {
+        self.watch_for(sh, HANGS_AFTER, on_line)
+    }
+
+    fn watch_for(
+        &self,
+        sh: &Shell,
+        limit: Duration,
+        mut on_line: impl FnMut(Stream, &str),
+    ) -> anyhow::Result<ExitStatus> {
+        let mut command = self.command(sh);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("could not start `{self}`"))?;
+
+        let (to_us, lines) = mpsc::channel();
+        if let Some(stdout) = child.stdout.take() {
+            forward(Stream::Stdout, stdout, to_us.clone());
+        }
+        if let Some(stderr) = child.stderr.take() {
+            forward(Stream::Stderr, stderr, to_us);
+        }
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let received =
+                if left.is_zero() { Err(RecvTimeoutError::Timeout) } else { lines.recv_timeout(left) };
+            match received {
+                Ok((stream, line)) => on_line(stream, &line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    child.kill().with_context(|| format!("could not kill `{self}`"))?;
+                    child.wait().with_context(|| format!("could not wait for `{self}`"))?;
+                    bail!(
+                        "`{self}`, or a process that it left behind, still ran after {} s",
+                        limit.as_secs()
+                    );
+                }
+            }
+        }
+        child.wait().with_context(|| format!("could not wait for `{self}`"))
+    }
+
+    fn command(&self, sh: &Shell) -> Command {
+        let mut cmd = sh.cmd("cargo").args(&self.args);
+        if let Some((name, value)) = self.env {
+            cmd = cmd.env(name, value);
+        }
+        cmd.into()
+    }
+}
+
+/// Shows a line on the output that it came from.
+pub(crate) fn pass_on(stream: Stream, line: &str) {
+    match stream {
+        Stream::Stdout => println!("{line}"),
+        Stream::Stderr => eprintln!("{line}"),
+    }
+}
+
+fn forward(stream: Stream, output: impl Read + Send + 'static, to: mpsc::Sender<(Stream, String)>) {
+    thread::spawn(move || {
+        let mut reader = BufReader::new(output);
+        let mut bytes = Vec::new();
+        while reader.read_until(b'\n', &mut bytes).is_ok_and(|len_bytes| len_bytes > 0) {
+            let line = String::from_utf8_lossy(&bytes);
+            if to.send((stream, line.trim_end_matches(['\r', '\n']).to_owned())).is_err() {
+                return;
+            }
+            bytes.clear();
+        }
+    });
+}
+
+impl fmt::Display for CargoLine {
+    /// The line as it is typed into a shell.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((name, value)) = self.env {
+            write!(f, "{name}={} ", quoted(value))?;
+        }
+        f.write_str("cargo")?;
+        self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(arg)))
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_shown_as_it_is_typed() {
+        let line = CargoLine::new("doc --no-deps").env("RUSTDOCFLAGS", "-D warnings").args(["it's"]);
+        assert_eq!(line.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'it'\''s'");
+    }
+
+    #[test]
+    fn a_watched_call_gives_its_lines_and_its_status() {
+        let sh = Shell::new().unwrap();
+        let mut seen = Vec::new();
+        let status =
+            CargoLine::new("--version").watch(&sh, |stream, line| seen.push((stream, line.to_owned())));
+        assert!(status.unwrap().success());
+        assert!(seen.iter().any(|(s, line)| *s == Stream::Stdout && line.starts_with("cargo ")), "{seen:?}");
+
+        let mut complaint = String::new();
+        let status = CargoLine::new("no-such-command").watch(&sh, |_, line| complaint.push_str(line));
+        assert!(!status.unwrap().success());
+        assert!(complaint.contains("no-such-command"), "{complaint}");
+    }
+
+    #[test]
+    fn a_call_that_hangs_is_killed_and_named() {
+        let sh = Shell::new().unwrap();
+        let error = CargoLine::new("--version").watch_for(&sh, Duration::ZERO, |_, _| ()).unwrap_err();
+        assert!(error.to_string().contains("cargo --version"), "{error}");
+    }
+}

@@ -1,0 +1,173 @@
+//! `cargo xtask ci`: everything that has to hold, on any machine with Rust, without a GPU.
+//!
+//! All steps use the same profile, flags and target directory, so that what one step has built the next one finds.
+//! Warnings are therefore made errors by arguments of clippy and rustdoc, never by `RUSTFLAGS`.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use xshell::Shell;
+
+use crate::cargo::{CargoLine, pass_on};
+use crate::tally::Tally;
+use crate::workspace::{Package, Workspace};
+use crate::{test, tidy};
+
+/// The arguments with which `ci` runs an example that would otherwise take long.
+const EXAMPLE_ARGUMENTS: &[(&str, &str)] = &[("hogwild", "--processes 2 --epochs 2 --hidden 16")];
+
+/// One thing that has to hold.
+struct Step {
+    name: String,
+    action: Action,
+}
+
+enum Action {
+    /// A tool of the toolchain; it uses the terminal as it likes.
+    Tool(CargoLine),
+    /// A program of ours; killed where it hangs.
+    Program(CargoLine),
+    /// A test runner; its tests are counted.
+    Tests(CargoLine),
+    Tidy,
+}
+
+/// Runs the steps in order up to the first that fails. The last line counts: tests, and each other step as one.
+pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
+    let steps = steps(&Workspace::load(sh)?, test::tests(sh, None));
+    let begin = Instant::now();
+    let mut tally = Tally::default();
+    let mut summary = Vec::new();
+    let mut failed = None;
+    for (i, step) in steps.iter().enumerate() {
+        println!("\n[{}/{}] {}: {}", i + 1, steps.len(), step.name, step.action.shown());
+        let step_begin = Instant::now();
+        // A step that could not be run is a step that failed: the summary and the count still follow.
+        let (success, counted) = step.action.run(sh).unwrap_or_else(|error| {
+            println!("error: {error:#}");
+            (false, Tally::of(false))
+        });
+        tally += counted;
+        let verdict = if success { "ok" } else { "FAILED" };
+        summary.push(format!("{:>8.1} s  {verdict:<6}  {}", step_begin.elapsed().as_secs_f64(), step.name));
+        if !success {
+            failed = Some(step);
+            break;
+        }
+    }
+
+    println!("\n{}", summary.join("\n"));
+    println!("{:>8.1} s  in all, {} of {} steps", begin.elapsed().as_secs_f64(), summary.len(), steps.len());
+    if let Some(step) = failed {
+        println!("failed: {}; to repeat: {}", step.name, step.action.shown());
+    }
+    println!("{tally}");
+    Ok(if failed.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What is checked, the quickest first.
+fn steps(workspace: &Workspace, tests: CargoLine) -> Vec<Step> {
+    let tool = |name: &str, line: CargoLine| Step { name: name.to_owned(), action: Action::Tool(line) };
+    let docs = CargoLine::new("doc --workspace --no-deps --all-features").env("RUSTDOCFLAGS", "-D warnings");
+    let mut steps = vec![
+        tool("fmt", CargoLine::new("fmt --all --check")),
+        Step { name: "tidy".to_owned(), action: Action::Tidy },
+        tool("clippy", clippy("--workspace --all-targets --all-features")),
+        tool("docs", docs),
+        Step { name: "tests".to_owned(), action: Action::Tests(tests) },
+        Step { name: "doctests".to_owned(), action: Action::Tests(test::doctests(None)) },
+    ];
+    for package in workspace.crates() {
+        let name = &package.name;
+        steps.push(tool(&format!("{name} alone"), clippy(&format!("-p {name}"))));
+        steps.push(tool(
+            &format!("{name} without features"),
+            clippy(&format!("-p {name} --no-default-features")),
+        ));
+        steps.extend(examples(package));
+    }
+    steps.extend(workspace.package("tensorferry").into_iter().flat_map(examples));
+    steps
+}
+
+/// A check of the code that refuses warnings, with the same flags everywhere.
+fn clippy(selection: &str) -> CargoLine {
+    CargoLine::new(&format!("clippy {selection} -- -D warnings"))
+}
+
+fn examples(package: &Package) -> impl Iterator<Item = Step> {
+    package.examples.iter().map(|example| {
+        let line = CargoLine::new(&format!("run -p {} --example {example}", package.name));
+        let arguments =
+            EXAMPLE_ARGUMENTS.iter().find(|(name, _)| name == example).map(|(_, arguments)| *arguments);
+        let line = match arguments {
+            Some(arguments) => line.args(["--"]).args(arguments.split_whitespace()),
+            None => line,
+        };
+        Step { name: format!("{} example {example}", package.name), action: Action::Program(line) }
+    })
+}
+
+impl Action {
+    /// The line that repeats this step by hand.
+    fn shown(&self) -> String {
+        match self {
+            Action::Tool(line) | Action::Program(line) | Action::Tests(line) => line.to_string(),
+            Action::Tidy => "cargo xtask tidy".to_owned(),
+        }
+    }
+
+    fn run(&self, sh: &Shell) -> anyhow::Result<(bool, Tally)> {
+        let success = match self {
+            Action::Tests(line) => return test::count(sh, line),
+            Action::Tool(line) => line.run(sh)?.success(),
+            Action::Program(line) => line.watch(sh, pass_on)?.success(),
+            Action::Tidy => tidy::run(sh).map(|()| true)?,
+        };
+        Ok((success, Tally::of(success)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, folder: &str, example: &str) -> Package {
+        Package {
+            name: name.to_owned(),
+            manifest: format!("{folder}/Cargo.toml"),
+            examples: vec![example.to_owned()],
+            ..Package::default()
+        }
+    }
+
+    #[test]
+    fn every_crate_is_built_alone_and_every_example_runs() {
+        let packages = vec![
+            package("tensorferry", "facade", "hogwild"),
+            package("tensorferry-os", "crates/tensorferry-os", "map"),
+            package("tensorferry-tests", "tests", "not_run"),
+        ];
+        let steps = steps(&Workspace { packages }, CargoLine::new("test"));
+        let lines: Vec<_> = steps.iter().map(|step| step.action.shown()).collect();
+        for expected in [
+            "cargo xtask tidy",
+            "cargo clippy -p tensorferry-os -- -D warnings",
+            "cargo clippy -p tensorferry-os --no-default-features -- -D warnings",
+            "cargo run -p tensorferry-os --example map",
+            "cargo run -p tensorferry --example hogwild -- --processes 2 --epochs 2 --hidden 16",
+        ] {
+            assert!(lines.iter().any(|line| line == expected), "{expected} is not in {lines:#?}");
+        }
+        assert!(!lines.iter().any(|line| line.contains("not_run")), "{lines:#?}");
+    }
+
+    #[test]
+    fn a_step_that_fails_is_counted() {
+        let sh = Shell::new().unwrap();
+        let fails = Action::Tool(CargoLine::new("no-such-command"));
+        assert_eq!(fails.run(&sh).unwrap(), (false, Tally { passed: 0, failed: 1 }));
+        let works = Action::Tool(CargoLine::new("--version"));
+        assert_eq!(works.run(&sh).unwrap(), (true, Tally { passed: 1, failed: 0 }));
+    }
+}

@@ -1,0 +1,90 @@
+//! `cargo xtask test [FILTER]`: the tests of all packages, then the examples in the docs.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use xshell::{Shell, cmd};
+
+use crate::cargo::{CargoLine, pass_on};
+use crate::tally::Tally;
+
+/// Runs the tests whose name holds `filter`, or all; both steps run even if the first one fails.
+pub(crate) fn run(sh: &Shell, filter: Option<&str>) -> anyhow::Result<ExitCode> {
+    let mut tally = Tally::default();
+    let mut failed = Vec::new();
+    for line in [tests(sh, filter), doctests(filter)] {
+        println!("{line}");
+        let (success, counted) = count(sh, &line)?;
+        tally += counted;
+        if !success {
+            failed.push(line);
+        }
+    }
+    for line in &failed {
+        println!("failed; to repeat: {line}");
+    }
+    if let Some(filter) = filter
+        && tally.total() == 0
+        && failed.is_empty()
+    {
+        bail!("no test has `{filter}` in its name");
+    }
+    println!("{tally}");
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Unit tests, crate tests and the tests with processes: by nextest where it is installed, else by cargo itself.
+pub(crate) fn tests(sh: &Shell, filter: Option<&str>) -> CargoLine {
+    let selection = "--workspace --all-features --tests --no-fail-fast";
+    let line = if has_nextest(sh) {
+        // The doctests may still hold what the filter asks for.
+        let on_none = if filter.is_some() { "pass" } else { "fail" };
+        CargoLine::new(&format!("nextest run {selection} --no-tests={on_none}"))
+    } else {
+        CargoLine::new(&format!("test {selection}"))
+    };
+    line.args(filter)
+}
+
+/// The examples in the docs and in README.md.
+pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
+    CargoLine::new("test --workspace --all-features --doc --no-fail-fast").args(filter)
+}
+
+/// Runs a test runner and counts. A runner that failed without a failed test (it did not compile) counts as one.
+pub(crate) fn count(sh: &Shell, line: &CargoLine) -> anyhow::Result<(bool, Tally)> {
+    let mut tally = Tally::default();
+    let status = line.watch(sh, |stream, text| {
+        pass_on(stream, text);
+        tally.read(text);
+    })?;
+    if !status.success() && tally.failed == 0 {
+        tally += Tally::of(false);
+    }
+    Ok((status.success(), tally))
+}
+
+fn has_nextest(sh: &Shell) -> bool {
+    cmd!(sh, "cargo nextest --version").quiet().ignore_stdout().ignore_stderr().run().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_reaches_both_runners() {
+        let sh = Shell::new().unwrap();
+        for line in [tests(&sh, Some("queue")), doctests(Some("queue"))] {
+            assert!(line.to_string().ends_with(" queue"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_runner_that_does_not_start_its_tests_counts_as_a_failure() {
+        let sh = Shell::new().unwrap();
+        let (success, tally) = count(&sh, &CargoLine::new("test --no-such-option")).unwrap();
+        assert!(!success);
+        assert_eq!(tally, Tally { passed: 0, failed: 1 });
+    }
+}

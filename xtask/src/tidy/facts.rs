@@ -1,0 +1,55 @@
+//! The decisions that `tidy` enforces, and their exceptions: each exception with its reason.
+
+/// A name and the reason why it is in the list.
+pub(super) type Listed = (&'static str, &'static str);
+
+/// Which crates a crate may depend on, without the prefix `tensorferry-`. It may also use what those may use.
+/// docs/ARCHITECTURE.md has the picture.
+pub(super) const ARROWS: &[(&str, &[&str])] = &[
+    ("os", &[]),
+    ("process", &["os"]),
+    ("sharing", &["os", "process"]),
+    ("domain", &["os", "sharing"]),
+    ("storage", &["domain"]),
+    ("reduce", &["domain", "storage"]),
+    ("tensor", &["storage", "reduce"]),
+    ("sync", &["storage", "reduce"]),
+    ("queue", &["storage", "reduce"]),
+    ("macros", &[]),
+    // The return values of children come back through a queue.
+    ("spawn", &["process", "domain", "reduce", "queue", "macros"]),
+];
+
+/// External crates that only these crates may depend on.
+pub(super) const CONFINED: &[(&str, &[&str])] = &[
+    // `os` is the only door to the kernel.
+    ("libc", &["os"]),
+    ("memmap2", &["os"]),
+    ("nix", &["os"]),
+    ("rustix", &["os"]),
+    // The errors of a library are types of its own.
+    ("anyhow", &[]),
+];
+
+/// Crates that have no example of their own.
+pub(super) const WITHOUT_EXAMPLE: &[Listed] =
+    &[("tensorferry-macros", "its attributes name paths of tensorferry-spawn, whose example uses them")];
+
+/// Files that are longer than the limit.
+pub(super) const LONG_FILES: &[Listed] = &[];
+
+/// Crate roots that hold code.
+pub(super) const ROOTS_WITH_CODE: &[Listed] = &[(
+    "crates/tensorferry-macros/src/lib.rs",
+    "the compiler wants attributes defined in the root of their crate",
+)];
+
+/// Every file that holds `unsafe`.
+pub(super) const UNSAFE_FILES: &[Listed] = &[
+    (
+        "crates/tensorferry-os/src/child.rs",
+        "environment and signal disposition of a process that is just starting",
+    ),
+    ("crates/tensorferry-os/src/mapping.rs", "maps memory and lends atomic words of it"),
+    ("crates/tensorferry-process/src/entry.rs", "places the child's entry in .init_array"),
+];
