@@ -63,11 +63,10 @@ impl Block {
     /// Whether nobody else can reach the block: no other member, no message in flight, no other handle here.
     pub(crate) fn is_sole(&self) -> bool {
         let me = self.heap.me().bit();
-        self.heap.cell(self.place).is_single()
-            && self
-                .heap
-                .header(self.place)
-                .is_some_and(|header| header.holders().load(Ordering::SeqCst) == me)
+        let Some(header) = self.heap.header(self.place) else { return false };
+        // With no other handle here, and no way for one to be counted meanwhile, another process could reach the block
+        // only through a holder bit of its own or of a sender.
+        self.heap.cell(self.place).is_single_and(|| header.holders().load(Ordering::SeqCst) == me)
     }
 
     pub(crate) fn tenure(&self) -> u32 {

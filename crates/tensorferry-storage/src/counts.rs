@@ -115,9 +115,17 @@ impl Cell<'_> {
         }
     }
 
-    /// Whether there is exactly one handle in this process.
-    pub(crate) fn is_single(&self) -> bool {
-        self.settled() & COUNT == 1
+    /// Whether there is exactly one handle in this process and `check` holds. While it is checked no other handle can
+    /// be counted, so the two answers belong to one moment.
+    pub(crate) fn is_single_and(&self, check: impl FnOnce() -> bool) -> bool {
+        let seen = self.settled();
+        if seen & COUNT != 1 || !self.replace(seen, seen | BUSY) {
+            // Somebody else counted in the meantime, so there was another handle.
+            return false;
+        }
+        let holds = check();
+        self.word.store(seen, Ordering::Release);
+        holds
     }
 
     /// Which tenure of the exclusive right this is.
@@ -200,7 +208,10 @@ mod tests {
         let tenure = cell.tenure();
         assert!(cell.change_tenure(tenure, tenure + 1));
         assert!(!cell.change_tenure(tenure, tenure + 1), "somebody else was first");
-        assert!(cell.is_single());
+        assert!(cell.is_single_and(|| true));
+        assert!(!cell.is_single_and(|| false));
+        cell.clone_handle();
+        assert!(!cell.is_single_and(|| true));
     }
 
     #[test]

@@ -47,6 +47,18 @@ impl Pins {
         list
     }
 
+    /// The ring's end is going: forgets its list unless messages are still pinned in it.
+    pub(crate) fn close(&self, list: Arc<PinList>) {
+        list.retire_all();
+        let gone: Vec<_> = {
+            let mut lists = self.lists();
+            let is_done = |other: &Arc<PinList>| Arc::ptr_eq(other, &list) && other.lock().is_empty();
+            lists.extract_if(.., |other| is_done(other)).collect()
+        };
+        // Dropping the last handle on a ring may need the arena: not under our lock.
+        drop((gone, list));
+    }
+
     pub(crate) fn any(&self) -> bool {
         self.n_pinned.load(Ordering::Relaxed) != 0
     }
@@ -65,10 +77,7 @@ impl Pins {
         drop(lists);
         let gone: Vec<_> = {
             let mut lists = self.lists();
-            let (gone, kept) =
-                lists.drain(..).partition(|list| Arc::strong_count(list) == 1 && list.lock().is_empty());
-            *lists = kept;
-            gone
+            lists.extract_if(.., |list| Arc::strong_count(list) == 1 && list.lock().is_empty()).collect()
         };
         // Dropping the last handle on a ring may need the arena: not under our lock.
         drop(gone);

@@ -14,8 +14,8 @@
 //!
 //! A message is promised once [`Ring::put`] has returned, and taken by exactly one receiver.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use smallvec::SmallVec;
@@ -112,7 +112,8 @@ pub enum TakeFailure {
 #[derive(Debug)]
 pub struct Ring {
     attachment: Attachment,
-    pins: Arc<PinList>,
+    /// Made when the first message with handles is sent.
+    pins: OnceLock<Arc<PinList>>,
     put_spin: Spin,
     take_spin: Spin,
     /// Deaths of attached members that this end has reported already.
@@ -152,8 +153,13 @@ impl Ring {
             });
         };
         let deaths_reported = AtomicU64::new(words.deaths().load(Ordering::SeqCst));
-        let pins = block.heap().inner().pins.list_for(block.clone());
-        Ok(Self { attachment, pins, put_spin: Spin::default(), take_spin: Spin::default(), deaths_reported })
+        Ok(Self {
+            attachment,
+            pins: OnceLock::new(),
+            put_spin: Spin::default(),
+            take_spin: Spin::default(),
+            deaths_reported,
+        })
     }
 
     /// Another end of the same ring, in the given role.
@@ -249,7 +255,7 @@ impl Ring {
                 let mut handles = handles;
                 handles.extend(spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
                 if !handles.is_empty() {
-                    self.pins.pin(position, handles);
+                    self.pins().pin(position, handles);
                 }
                 if let Some(ring) = self.words() {
                     ring.not_empty().wake();
@@ -285,6 +291,10 @@ impl Ring {
             Patience::Forever => ring.not_empty().wait_until(&self.take_spin, None, look).ok(),
         };
         found.unwrap_or(Err(TakeFailure::Empty))
+    }
+
+    fn pins(&self) -> &PinList {
+        self.pins.get_or_init(|| self.heap().inner().pins.list_for(self.attachment.block().clone()))
     }
 
     fn words(&self) -> Option<RingWords<'_>> {
@@ -517,6 +527,14 @@ impl Ring {
             (position / n_slots, position % n_slots)
         };
         (ring.slot(usize::try_from(index).unwrap_or(0)), lap)
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if let Some(list) = self.pins.take() {
+            self.heap().inner().pins.close(list);
+        }
     }
 }
 
