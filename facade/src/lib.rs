@@ -26,8 +26,19 @@ pub use tensorferry_sync as sync;
 pub use tensorferry_tensor as tensor;
 
 #[doc(inline)]
+pub use domain::Domain;
+#[doc(inline)]
 pub use queue::{GetError, PutError, Queue};
 #[doc(inline)]
-pub use sharing::{get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy};
+pub use sharing::{Strategy, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy};
+#[doc(inline)]
+pub use spawn::{ProcessContext, ProcessErrors, SpawnError, func, init, spawn, start_processes};
 #[doc(inline)]
 pub use storage::Heap;
+#[doc(inline)]
+pub use tensor::{AnyTensor, DType, SharedTensor, Tensor, TensorMut};
+
+/// The README's example, compiled with the docs.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}

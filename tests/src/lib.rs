@@ -1,1 +1,46 @@
-//! The tests of tensorferry.
+//! The tests of tensorferry that need several processes, and the kit that they share.
+//!
+//! ```text
+//! test process                                    child process (src/bin/child.rs)
+//! with_family(|family| {
+//!   let child = family.start(Task { .. });  ──▶   joins the domain, opens its task, runs it
+//!   child.hear() / child.say(..)            ◀─▶   context.say(..) / context.hear()
+//!   child.finish() / child.kill()
+//! })  nothing may be left: members, blocks, descriptors, mappings, children
+//! ```
+//!
+//! - A [`Family`] is a domain that the test made and the children that it started in it. [`with_family`] runs one test
+//!   and compares what is there before and after it.
+//! - A [`Task`] is what a child does: a `serde` type with queues and tensors inside, and a function. The tasks are in
+//!   [`tasks`], because the test names them and the child runs them.
+//! - A [`Child`] is killed and reaped when it is dropped. Every wait ends at [`DEADLINE`] and says what was waited for.
+//! - [`Audit`] reads the domain's file byte by byte, as docs/WIRE.md describes it and without the library, and
+//!   [`Scribbler`] writes into it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "the kit fails a test by panicking, as tests do"
+)]
+
+mod audit;
+mod child;
+mod family;
+mod item;
+mod leftovers;
+mod link;
+mod loner;
+mod task;
+pub mod tasks;
+mod wait;
+
+pub use audit::{Audit, LiveBlock, Scribbler};
+pub use child::{Child, Limit};
+pub use family::{Family, with_family, with_family_of};
+pub use item::{Item, Random};
+pub use leftovers::Leftovers;
+pub use link::Link;
+pub use loner::{Loner, RootTask};
+pub use task::{Context, Task, run_child};
+pub use wait::{DEADLINE, until};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_reduce::{decode, with_encoded};
-use tensorferry_storage::{Attachment, Company, Heap, Patience, Ring, Role};
+use tensorferry_storage::{Attachment, Company, Heap, IncomingMessage, Patience, Ring, Role};
 
 use crate::{GetError, OpenError, PutError, PutErrorKind};
 
@@ -55,7 +55,9 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
     }
 
     pub(crate) fn get(&self, company: Company, patience: Patience) -> Result<T, GetError> {
-        Ok(decode(self.ring.take(company, patience)?)?)
+        let mut message = IncomingMessage::default();
+        self.ring.take_into(&mut message, company, patience)?;
+        Ok(decode(&mut message)?)
     }
 }
 

@@ -61,11 +61,11 @@ where
 /// Makes a value of a message that was taken. The payload is believed in nothing.
 ///
 /// # Errors
-/// [`DecodeError`]; the message and everything it held is gone then.
-pub fn decode<T: DeserializeOwned>(message: IncomingMessage) -> Result<T, DecodeError> {
-    let IncomingMessage { payload, handles } = message;
-    let inbound = Inbound { handles, refusal: None };
-    let (decoded, transit) = during(Transit::In(inbound), || postcard::take_from_bytes::<T>(&payload));
+/// [`DecodeError`]; everything that the message held is let go of then, as far as the value has not taken it.
+pub fn decode<T: DeserializeOwned>(message: &mut IncomingMessage) -> Result<T, DecodeError> {
+    let inbound = Inbound { handles: std::mem::take(&mut message.handles), refusal: None };
+    let payload = &message.payload;
+    let (decoded, transit) = during(Transit::In(inbound), || postcard::take_from_bytes::<T>(payload));
     match decoded {
         Ok((value, [])) => Ok(value),
         Ok((_, rest)) => Err(DecodeError::LeftOver(rest.len())),

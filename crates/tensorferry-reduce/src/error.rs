@@ -29,6 +29,9 @@ pub enum TransitError {
         /// What it should be.
         wanted: &'static str,
     },
+    /// A reducer refused, in its own words.
+    #[error("{0}")]
+    Refused(String),
     /// There was no memory to copy a tensor into the domain of the message.
     #[error("copying a tensor into the message's domain failed: {0}")]
     NoMemory(String),

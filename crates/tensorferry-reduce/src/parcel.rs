@@ -35,6 +35,6 @@ impl Parcel {
     /// # Errors
     /// [`DecodeError`] when the number names no parcel, or the parcel holds no `T`.
     pub fn open<T: DeserializeOwned>(heap: &Heap, id: u64) -> Result<T, DecodeError> {
-        decode(RawParcel::open(heap, id)?)
+        decode(&mut RawParcel::open(heap, id)?)
     }
 }

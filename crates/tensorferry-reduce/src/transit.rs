@@ -73,6 +73,23 @@ fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Res
     })
 }
 
+/// Says why a reducer refuses. serde's own errors lose their text in the wire format; this one reaches the caller of
+/// `put` or `get` as [`TransitError::Refused`]. Call it just before returning an error from `serialize` or
+/// `deserialize`; outside of a message it does nothing.
+pub fn refuse(reason: impl std::fmt::Display) {
+    let refusal = TransitError::Refused(reason.to_string());
+    TRANSIT.with_borrow_mut(|transit| match transit {
+        // What was refused first is the reason; what follows from it says less.
+        Some(Transit::Out(out)) => {
+            out.refusal.get_or_insert(refusal);
+        }
+        Some(Transit::In(incoming)) => {
+            incoming.refusal.get_or_insert(refusal);
+        }
+        None => {}
+    });
+}
+
 /// Lets the receiver read `block`. Returns the index to write into the payload; a block that was given before in
 /// the same message keeps its index. A block of another domain is copied into the message's, and counted.
 ///

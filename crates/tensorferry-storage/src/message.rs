@@ -135,6 +135,14 @@ pub struct IncomingMessage {
     pub handles: SmallVec<[IncomingHandle; 2]>,
 }
 
+impl IncomingMessage {
+    /// Lets go of everything, to be filled again.
+    pub(crate) fn clear(&mut self) {
+        self.payload.clear();
+        self.handles.clear();
+    }
+}
+
 /// Holds what one reference of a message grants.
 pub(crate) fn accept(heap: &Heap, word: u64) -> Result<Accepted, StorageError> {
     let bad = |what| StorageError::BadReference { reference: word, what };
@@ -183,23 +191,27 @@ pub(crate) fn spill(heap: &Heap, payload: &[u8], handles: &[OutgoingHandle]) -> 
 }
 
 /// Reads a message from its own block: a private copy of the payload, and every handle held.
-pub(crate) fn unspill(heap: &Heap, block: &Block) -> Result<IncomingMessage, StorageError> {
+pub(crate) fn unspill(heap: &Heap, block: &Block, message: &mut IncomingMessage) -> Result<(), StorageError> {
     let bad = |what| StorageError::BadReference { reference: block.id().0, what };
     let (references, payload_len, payload) =
         table_of(block).ok_or_else(|| bad("its table is longer than its block"))?;
-    let mut message = IncomingMessage::default();
     for word in references {
         match accept(heap, word.load(Ordering::Relaxed))? {
             Accepted::Handle(handle) => message.handles.push(handle),
             Accepted::Spill(_) => return Err(bad("a message inside a message")),
         }
     }
-    message.payload.reserve_exact(payload_len);
-    for word in payload {
-        message.payload.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+    fill_payload(message, payload, payload_len);
+    Ok(())
+}
+
+/// Copies `payload_len_bytes` bytes out of shared words.
+pub(crate) fn fill_payload(message: &mut IncomingMessage, words: Words<'_>, payload_len_bytes: usize) {
+    message.payload.resize(payload_len_bytes, 0);
+    for (chunk, word) in message.payload.chunks_mut(8).zip(words) {
+        let bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        chunk.copy_from_slice(&bytes[..chunk.len()]);
     }
-    message.payload.truncate(payload_len);
-    Ok(message)
 }
 
 type Words<'a> = &'a [AtomicU64];
@@ -275,7 +287,11 @@ impl Parcel {
     /// [`StorageError::BadReference`] when the number names no parcel (any more).
     pub fn open(heap: &Heap, id: u64) -> Result<IncomingMessage, StorageError> {
         match accept(heap, id)? {
-            Accepted::Spill(block) => unspill(heap, &block),
+            Accepted::Spill(block) => {
+                let mut message = IncomingMessage::default();
+                unspill(heap, &block, &mut message)?;
+                Ok(message)
+            }
             Accepted::Handle(_) => Err(StorageError::BadReference { reference: id, what: "it is no parcel" }),
         }
     }

@@ -26,8 +26,8 @@ use crate::attachments::Attachment;
 use crate::header::Kind;
 use crate::heap::Heap;
 use crate::message::{
-    Accepted, IncomingMessage, MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, accept, payload_words,
-    spill, unspill,
+    Accepted, IncomingMessage, MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, accept, fill_payload,
+    payload_words, spill, unspill,
 };
 use crate::pins::PinList;
 use crate::reference::Role;
@@ -278,13 +278,31 @@ impl Ring {
     /// # Errors
     /// [`TakeFailure`].
     pub fn take(&self, company: Company, patience: Patience) -> Result<IncomingMessage, TakeFailure> {
+        let mut message = IncomingMessage::default();
+        self.take_into(&mut message, company, patience)?;
+        Ok(message)
+    }
+
+    /// As [`Ring::take`], into a message that is used again: what it held before is let go of.
+    ///
+    /// # Errors
+    /// As [`Ring::take`]; the message is empty then.
+    pub fn take_into(
+        &self,
+        message: &mut IncomingMessage,
+        company: Company,
+        patience: Patience,
+    ) -> Result<(), TakeFailure> {
         let Some(ring) = self.words() else { return Err(TakeFailure::Closed) };
-        let look = || match self.try_take(&ring, company) {
+        let look = || match self.try_take(&ring, company, message) {
             Some(taken) => Some(taken),
             None => self.no_more_messages(&ring).map(Err),
         };
         let found = match patience {
-            Patience::None => look(),
+            Patience::None => {
+                let mut look = look;
+                look()
+            }
             Patience::Until(deadline) => {
                 ring.not_empty().wait_until(&self.take_spin, Some(deadline), look).ok()
             }
@@ -387,7 +405,8 @@ impl Ring {
         &self,
         ring: &RingWords<'_>,
         company: Company,
-    ) -> Option<Result<IncomingMessage, TakeFailure>> {
+        message: &mut IncomingMessage,
+    ) -> Option<Result<(), TakeFailure>> {
         let n_slots = ring.n_slots() as u64;
         'again: for _ in 0..MAX_STEPS {
             let mut head = ring.head().load(Ordering::Acquire);
@@ -418,7 +437,7 @@ impl Ring {
                         continue 'again;
                     }
                     let held = if company == Company::Many { claimed } else { SlotState::ready(lap) };
-                    let message = self.read(&slot);
+                    let taken = self.read(&slot, message);
                     // The take. Everything that the message names is held by now. Fenced means that we were
                     // declared dead: the message is somebody else's, and what we hold is dropped.
                     if !slot.change(held, SlotState::free(lap.wrapping_add(1))) {
@@ -429,7 +448,7 @@ impl Ring {
                         let _ = ring.head().compare_exchange(head, next, Ordering::AcqRel, Ordering::Relaxed);
                     }
                     ring.not_full().wake();
-                    return Some(message.map_err(TakeFailure::from));
+                    return Some(taken.map_err(TakeFailure::from));
                 } else {
                     holes.push(position);
                 }
@@ -441,24 +460,28 @@ impl Ring {
     }
 
     /// Copies a message out of its slot and holds what it names.
-    fn read(&self, slot: &Slot<'_>) -> Result<IncomingMessage, StorageError> {
+    fn read(&self, slot: &Slot<'_>, message: &mut IncomingMessage) -> Result<(), StorageError> {
+        message.clear();
         let SlotLengths { payload_len_bytes, n_references } = slot.lengths();
-        let mut message = IncomingMessage::default();
+        let (references, payload) = slot.room().split_at(n_references);
         let mut spilled = None;
-        for word in &slot.room()[..n_references] {
-            match accept(self.heap(), word.load(Ordering::Relaxed))? {
-                Accepted::Handle(handle) => message.handles.push(handle),
-                Accepted::Spill(block) => spilled = Some(block),
+        for word in references {
+            match accept(self.heap(), word.load(Ordering::Relaxed)) {
+                Ok(Accepted::Handle(handle)) => message.handles.push(handle),
+                Ok(Accepted::Spill(block)) => spilled = Some(block),
+                Err(error) => {
+                    message.clear();
+                    return Err(error);
+                }
             }
         }
-        if let Some(block) = spilled {
-            return unspill(self.heap(), &block);
+        match spilled {
+            Some(block) => unspill(self.heap(), &block, message).inspect_err(|_| message.clear()),
+            None => {
+                fill_payload(message, payload, payload_len_bytes);
+                Ok(())
+            }
         }
-        for word in &slot.room()[n_references..n_references + payload_len_bytes.div_ceil(8)] {
-            message.payload.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-        }
-        message.payload.truncate(payload_len_bytes);
-        Ok(message)
     }
 
     /// After a look that found nothing: whether nothing can come any more.

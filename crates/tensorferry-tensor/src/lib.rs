@@ -1,5 +1,62 @@
-//! Tensors in shared memory: dtypes, shapes, views, and three states with their rights.
-//! (placeholder docs)
+//! Tensors in shared memory: what is in a block, how it is laid out, and who may do what with it.
+//!
+//! | type | you get | others can |
+//! | --- | --- | --- |
+//! | [`TensorMut<T>`] exclusive | `&[T]`, `&mut [T]`; sending it moves it | nothing |
+//! | [`Tensor<T>`] frozen | `&[T]`, `Clone`, views; back to exclusive when nobody else holds it | read |
+//! | [`SharedTensor<T>`] shared on purpose | atomic access to elements, in bulk too; views | read and write |
+//! | [`AnyTensor`] frozen | its [`DType`] at run time; [`AnyTensor::downcast`] gives the [`Tensor<T>`] | read |
+//!
+//! A tensor begins exclusive, in shared memory ([`TensorMut::zeros`], never copied), or private, from a vector
+//! ([`Tensor::from_vec`], copied once when it is sent or [shared](Tensor::share_memory), and counted). All four are
+//! `serde` types: inside of a message they travel as a handle and a few numbers, whatever the size of their storage;
+//! outside of a message serialising them is an error. Elements are plain data ([`Element`]): Rust's numbers, [`Bool`],
+//! [`Complex`], `half`'s floats, and floats of 8 bits and fewer.
+//!
+//! Views share the storage and keep it alive. Several views of one storage in one message arrive as views of one
+//! storage. [`Layout`] does the arithmetic and can be used alone: shapes, strides and offsets are elements, row-major,
+//! and numbers from another process are checked before they are used.
+//!
+//! ```
+//! use tensorferry_tensor::{AnyTensor, SharedTensor, Tensor, TensorMut};
+//!
+//! // Filled by one owner, then read by everybody.
+//! let mut image = TensorMut::<u8>::zeros([3, 480, 640])?;
+//! image.as_mut_slice()[7] = 255;
+//! let image: Tensor<u8> = image.freeze();
+//!
+//! // Views copy nothing.
+//! let left_half = image.narrow(2, 0, 320)?.transpose(1, 2)?;
+//! assert_eq!(left_half.shape(), &[3, 320, 480]);
+//! assert_eq!(left_half.get([0, 7, 0])?, 255);
+//! assert!(left_half.shares_storage_with(&image));
+//!
+//! // Once nobody else holds it, the memory can be written again.
+//! drop(left_half);
+//! let mut image = image.try_into_mut()?;
+//! image.as_mut_slice().fill(0);
+//!
+//! // Parameters that several processes change at once.
+//! let weights = SharedTensor::<f32>::zeros([128, 10])?;
+//! weights.select(0, 5)?.add_scaled_from(&[1.0; 10], -0.5)?;
+//! assert_eq!(weights.load([5, 9])?, -0.5);
+//!
+//! // The type can wait until run time.
+//! let any = AnyTensor::from(Tensor::from_vec(vec![1_i64, 2, 3], [3])?);
+//! assert_eq!(any.dtype().to_string(), "int64");
+//! assert!(any.downcast::<f32>().is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Features
+//!
+//! - `half` (on by default): elements `f16`, `bf16` and `Complex<f16>`.
+//! - `ndarray`: tensors as array views (`view`, `view_mut`), and arrays as tensors.
+//!
+//! # What this crate does not do
+//!
+//! It computes nothing. It starts no processes and has no queue: messages are built by `tensorferry-reduce`.
+
 #![forbid(unsafe_code)]
 
 mod dtype;
@@ -16,11 +73,11 @@ mod shared;
 
 #[cfg(feature = "ndarray")]
 mod nd;
+mod wire;
 
 mod bytes;
 mod storage;
 mod views;
-mod wire;
 mod words;
 
 mod error;
@@ -31,6 +88,8 @@ pub use element::{AtomicElement, AtomicNumber, Bool, Element};
 pub use error::{FromVecError, TensorError, TryIntoMutError};
 pub use exclusive::TensorMut;
 pub use frozen::{Iter, Tensor};
+#[cfg(feature = "half")]
+pub use half::{bf16, f16};
 pub use layout::{DimSlice, Layout, LayoutError, MAX_RANK, Offsets};
 pub use num_complex::Complex;
 pub use shape::Shape;

@@ -152,7 +152,13 @@ fn give_frozen(storage: &FrozenStorage) -> Result<u32, TensorError> {
 }
 
 fn write<S: Serializer>(wire: Result<WireTensor, TensorError>, serializer: S) -> Result<S::Ok, S::Error> {
-    wire.map_err(ser::Error::custom)?.serialize(serializer)
+    wire.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)
+}
+
+/// Tells the message in progress why, because the text of a serde error is lost in the wire format.
+fn told(error: TensorError) -> TensorError {
+    tensorferry_reduce::refuse(&error);
+    error
 }
 
 /// Moves the tensor into the message that is being built. What stays here reads as empty, unless the message cannot be
@@ -170,7 +176,9 @@ impl<T: Element> Serialize for TensorMut<T> {
 
 impl<'de, T: Element> Deserialize<'de> for TensorMut<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        WireTensor::deserialize(deserializer)?.into_exclusive().map_err(de::Error::custom)
+        WireTensor::deserialize(deserializer)?
+            .into_exclusive()
+            .map_err(|error| de::Error::custom(told(error)))
     }
 }
 
@@ -184,7 +192,7 @@ impl<T: Element> Serialize for Tensor<T> {
 
 impl<'de, T: Element> Deserialize<'de> for Tensor<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        WireTensor::deserialize(deserializer)?.into_frozen().map_err(de::Error::custom)
+        WireTensor::deserialize(deserializer)?.into_frozen().map_err(|error| de::Error::custom(told(error)))
     }
 }
 
@@ -197,7 +205,7 @@ impl Serialize for AnyTensor {
 
 impl<'de> Deserialize<'de> for AnyTensor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        WireTensor::deserialize(deserializer)?.into_any().map_err(de::Error::custom)
+        WireTensor::deserialize(deserializer)?.into_any().map_err(|error| de::Error::custom(told(error)))
     }
 }
 
@@ -212,7 +220,7 @@ impl<T: AtomicElement> Serialize for SharedTensor<T> {
 
 impl<'de, T: AtomicElement> Deserialize<'de> for SharedTensor<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        WireTensor::deserialize(deserializer)?.into_shared().map_err(de::Error::custom)
+        WireTensor::deserialize(deserializer)?.into_shared().map_err(|error| de::Error::custom(told(error)))
     }
 }
 

@@ -1,0 +1,236 @@
+//! A child process as the test sees it.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+
+use nix::sys::resource::{Resource, setrlimit};
+use serde::{Deserialize, Serialize};
+use tensorferry::domain::Member;
+use tensorferry_os::pidfd::PidFd;
+
+use crate::task::Welcome;
+use crate::{DEADLINE, Link, until};
+
+/// A limit that a child sets for itself before it does anything else (getrlimit(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    /// `RLIMIT_NOFILE`: descriptors.
+    OpenFiles,
+    /// `RLIMIT_AS`: bytes of address space.
+    AddressSpace,
+    /// `RLIMIT_FSIZE`: bytes of a file.
+    FileSize,
+}
+
+impl Limit {
+    /// Sets the soft and the hard limit of this process.
+    pub fn set(self, value: u64) {
+        let resource = match self {
+            Self::OpenFiles => Resource::RLIMIT_NOFILE,
+            Self::AddressSpace => Resource::RLIMIT_AS,
+            Self::FileSize => Resource::RLIMIT_FSIZE,
+        };
+        setrlimit(resource, value, value).unwrap();
+    }
+}
+
+/// A process that the test started. Dropping it kills and reaps it.
+#[derive(Debug)]
+pub struct Child {
+    name: &'static str,
+    process: std::process::Child,
+    pidfd: PidFd,
+    link: Option<Link>,
+    stderr: File,
+    reaped: bool,
+    pub(crate) member: Option<Member>,
+}
+
+impl Child {
+    /// Starts the child binary with this sub-command.
+    pub(crate) fn start(name: &'static str) -> Self {
+        let (link, theirs) = Link::pair();
+        // A memory file takes whatever the child has to say without anybody having to read it in time.
+        let stderr = rustix::fs::memfd_create("stderr", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let stderr = File::from(stderr);
+        #[expect(clippy::disallowed_methods, reason = "the kit starts children without the code under test")]
+        let process = Command::new(child_executable())
+            .arg(name)
+            .stdin(theirs)
+            .stdout(Stdio::null())
+            .stderr(stderr.try_clone().unwrap())
+            .spawn()
+            .unwrap();
+        let pidfd = PidFd::open(process.id()).unwrap();
+        Self { name, process, pidfd, link: Some(link), stderr, reaped: false, member: None }
+    }
+
+    pub(crate) fn welcome(&self, welcome: &Welcome, fds: &[BorrowedFd<'_>]) {
+        self.link().say_with(&serde_json::to_string(welcome).unwrap(), fds);
+    }
+
+    /// Its descriptor.
+    #[must_use]
+    pub fn pidfd(&self) -> &PidFd {
+        &self.pidfd
+    }
+
+    /// Its process number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Which member of the family it is.
+    #[must_use]
+    pub fn member(&self) -> Member {
+        self.member.expect("a member of a domain")
+    }
+
+    /// Tells it something.
+    pub fn say(&self, line: impl AsRef<str>) {
+        self.link().say(line.as_ref());
+    }
+
+    /// Waits for its next line.
+    #[track_caller]
+    pub fn hear(&self) -> String {
+        match self.link().hear_within(DEADLINE) {
+            Ok(Some(line)) => line,
+            Ok(None) => panic!("{} ended instead of saying something\n{}", self.name, self.stderr()),
+            Err(_) => panic!("{} said nothing for {DEADLINE:?}\n{}", self.name, self.stderr()),
+        }
+    }
+
+    /// Waits for its next line, which must be this one.
+    #[track_caller]
+    pub fn expect(&self, line: &str) {
+        assert_eq!(self.hear(), line, "from {}\n{}", self.name, self.stderr());
+    }
+
+    /// Waits for its next line, which must be a number.
+    #[track_caller]
+    pub fn hear_number(&self) -> u64 {
+        let line = self.hear();
+        line.parse().unwrap_or_else(|_| panic!("{} said {line:?} instead of a number", self.name))
+    }
+
+    /// Takes the descriptor that came beside the lines heard so far.
+    #[track_caller]
+    pub fn take_fd(&self) -> OwnedFd {
+        self.link().take_fd().expect("a descriptor came")
+    }
+
+    /// Waits until its main thread sleeps in the kernel. A child that has said what it is about to wait for, and sleeps
+    /// then, waits.
+    #[track_caller]
+    pub fn wait_until_asleep(&self) {
+        let path = format!("/proc/{0}/task/{0}/stat", self.pid());
+        until("the child sleeps", || {
+            let stat = std::fs::read_to_string(&path).unwrap();
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            assert!(!matches!(state, Some('Z' | 'X')), "{} ended\n{}", self.name, self.stderr());
+            state == Some('S')
+        });
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        self.pidfd.send_signal(signal as i32).unwrap();
+    }
+
+    /// Stops it with SIGSTOP, and waits until it is.
+    #[track_caller]
+    pub fn stop(&self) {
+        self.signal(nix::sys::signal::Signal::SIGSTOP);
+        let path = format!("/proc/{}/stat", self.pid());
+        until("the child stops", || {
+            let stat = std::fs::read_to_string(&path).unwrap();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        });
+    }
+
+    /// Lets it go on after [`Child::stop`].
+    pub fn go_on(&self) {
+        self.signal(nix::sys::signal::Signal::SIGCONT);
+    }
+
+    /// Kills it with SIGKILL and reaps it. It must not have ended before.
+    #[track_caller]
+    pub fn kill(mut self) {
+        self.signal(nix::sys::signal::Signal::SIGKILL);
+        let status = self.reap();
+        let killed = status.signal() == Some(nix::sys::signal::Signal::SIGKILL as i32);
+        assert!(killed, "{} ended before it was killed: {status}\n{}", self.name, self.stderr());
+    }
+
+    /// As [`Child::kill`], but its parent does not reap it yet: it is dead and a zombie.
+    #[track_caller]
+    pub fn kill_unreaped(&self) {
+        self.signal(nix::sys::signal::Signal::SIGKILL);
+        assert!(self.pidfd.wait_dead(Some(DEADLINE)).unwrap(), "SIGKILL kills");
+    }
+
+    /// Waits until it has done its task, and checks that it ended well.
+    #[track_caller]
+    pub fn finish(mut self) {
+        // A child that waits for another word learns that there is none.
+        self.link = None;
+        let dead = self.pidfd.wait_dead(Some(DEADLINE)).unwrap();
+        assert!(dead, "{} did not end within {DEADLINE:?}\n{}", self.name, self.stderr());
+        let status = self.reap();
+        assert!(status.success(), "{} failed: {status}\n{}", self.name, self.stderr());
+    }
+
+    /// What it has written to standard error so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        // Not `read`: the position in the file is shared with the child.
+        let mut bytes = vec![0; 1 << 16];
+        let n = self.stderr.read_at(&mut bytes, 0).unwrap_or(0);
+        format!("standard error of {}: {}", self.name, String::from_utf8_lossy(&bytes[..n]))
+    }
+
+    fn link(&self) -> &Link {
+        self.link.as_ref().expect("the link lives as long as the child")
+    }
+
+    fn reap(&mut self) -> ExitStatus {
+        self.reaped = true;
+        self.process.wait().unwrap()
+    }
+}
+
+impl AsFd for Child {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.reaped {
+            return;
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            let text = self.stderr();
+            let mut out = std::io::stderr();
+            let _ = std::io::Write::write_all(&mut out, text.as_bytes());
+        }
+    }
+}
+
+/// The child binary lies beside the folder of the test binaries; a child that starts children is it.
+fn child_executable() -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    if here.file_stem().is_some_and(|stem| stem == "child") {
+        return here;
+    }
+    here.ancestors().nth(2).unwrap().join("child")
+}

@@ -1,0 +1,105 @@
+//! A domain, the children in it, and the proof that nothing is left of them.
+
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+
+use tensorferry::domain::{Domain, DomainBuilder, Member};
+use tensorferry::reduce::Parcel;
+use tensorferry::storage::Heap;
+
+use crate::task::{OPENED, Welcome};
+use crate::{Audit, Child, Leftovers, Limit, Task, until};
+
+/// A domain that this process made, and from which it starts children.
+#[derive(Debug)]
+pub struct Family {
+    heap: Heap,
+}
+
+/// Descriptors and mappings belong to the whole process, so one test at a time can say that it left none.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Runs a test in a domain of 1 GiB of address space and 512 MiB of memory, and checks that nothing is left of it.
+#[track_caller]
+pub fn with_family(body: impl FnOnce(&Family)) {
+    with_family_of(Domain::builder().address_space_bytes(1 << 30).limit_bytes(512 << 20), body);
+}
+
+/// As [`with_family`], in a domain with these settings.
+#[track_caller]
+pub fn with_family_of(settings: DomainBuilder, body: impl FnOnce(&Family)) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = Leftovers::look();
+    let family = Family { heap: Heap::create(settings).unwrap() };
+    body(&family);
+    family.wait_alone();
+    family.wait_no_blocks();
+    drop(family);
+    before.wait_nothing_more();
+}
+
+impl Family {
+    /// The heap of the test process.
+    #[must_use]
+    pub fn heap(&self) -> &Heap {
+        &self.heap
+    }
+
+    /// Starts a child and waits until it has its task.
+    #[track_caller]
+    pub fn start<T: Task>(&self, task: T) -> Child {
+        self.start_limited(task, &[])
+    }
+
+    /// As [`Family::start`], with limits.
+    #[track_caller]
+    pub fn start_limited<T: Task>(&self, task: T, limits: &[(Limit, u64)]) -> Child {
+        let mut child = Child::start(T::NAME);
+        let domain = self.heap.domain();
+        let admission = domain.admit(child.pidfd()).unwrap();
+        child.member = Some(admission.member());
+        let parcel = Parcel::pack(&self.heap, &task).unwrap();
+        let membership = Some((admission, parcel.id()));
+        child.welcome(&Welcome { limits: limits.to_vec(), membership }, &[domain.as_fd()]);
+        child.expect(OPENED);
+        child
+    }
+
+    /// The members of the domain at this moment.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        self.heap.domain().members().iter().map(|info| info.member).collect()
+    }
+
+    /// Waits until this process is the only member.
+    #[track_caller]
+    pub fn wait_alone(&self) {
+        until("every other member is gone and swept", || self.members() == [self.heap.domain().me()]);
+    }
+
+    /// Waits until so many blocks are held by anybody, rings and messages included.
+    #[track_caller]
+    pub fn wait_blocks(&self, n_blocks: usize) {
+        let mut audit = None;
+        let settled = || {
+            self.heap.settle();
+            let now = Audit::of(self.heap.domain());
+            let done = now.live().len() == n_blocks;
+            audit = Some(now);
+            done
+        };
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until("memory comes back", settled);
+        }));
+        assert!(outcome.is_ok(), "{n_blocks} blocks should be held, these are: {:#?}", audit.map(Audit::into_live));
+    }
+
+    /// Waits until no block of the domain is held by anybody, and until this process's own count says the same.
+    #[track_caller]
+    pub fn wait_no_blocks(&self) {
+        self.wait_blocks(0);
+        let own = self.heap.stats().own;
+        assert_eq!((own.blocks_live, own.bytes_live), (0, 0), "the count of this process agrees: {own:?}");
+        assert_eq!(self.heap.stats().messages_pinned, 0);
+    }
+}

@@ -1,0 +1,109 @@
+//! Values whose every byte says what it should be.
+
+use serde::{Deserialize, Serialize};
+use tensorferry::storage::Heap;
+use tensorferry::tensor::{Tensor, TensorMut};
+
+/// A message that can tell whether it arrived whole.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Item {
+    /// Who made it.
+    pub sender: u32,
+    /// Which of its maker's items it is, from 0.
+    pub sequence: u64,
+    /// Filled with what follows from maker, sequence and position.
+    pub tensors: Vec<Tensor<u64>>,
+    /// As many bytes that are not a tensor's, filled likewise.
+    pub note: Vec<u8>,
+}
+
+impl Item {
+    /// An item with tensors of these lengths, allocated in `heap`.
+    #[must_use]
+    pub fn new(heap: &Heap, sender: u32, sequence: u64, lengths: &[usize]) -> Self {
+        let tensors = lengths.iter().enumerate().map(|(index, &n_elements)| {
+            let mut tensor = TensorMut::empty_in(heap, [n_elements]).unwrap();
+            for (at, element) in tensor.as_mut_slice().iter_mut().enumerate() {
+                *element = expected(sender, sequence, index, at);
+            }
+            tensor.freeze()
+        });
+        Self { sender, sequence, tensors: tensors.collect(), note: Vec::new() }
+    }
+
+    /// Adds `len_bytes` of bytes beside the tensors.
+    #[must_use]
+    pub fn with_note(mut self, len_bytes: usize) -> Self {
+        self.note = (0..len_bytes).map(|at| note_byte(self.sender, self.sequence, at)).collect();
+        self
+    }
+
+    /// Checks every byte.
+    #[track_caller]
+    pub fn check(&self) {
+        let (sender, sequence) = (self.sender, self.sequence);
+        for (index, tensor) in self.tensors.iter().enumerate() {
+            for (at, &element) in tensor.as_slice().unwrap().iter().enumerate() {
+                let right = expected(sender, sequence, index, at);
+                assert!(element == right, "item {sender}/{sequence}, tensor {index}, element {at}: {element}");
+            }
+        }
+        for (at, &byte) in self.note.iter().enumerate() {
+            assert!(byte == note_byte(sender, sequence, at), "item {sender}/{sequence}, note byte {at}");
+        }
+    }
+}
+
+fn expected(sender: u32, sequence: u64, tensor: usize, element: usize) -> u64 {
+    let seed = u64::from(sender) << 48 ^ sequence << 20 ^ (tensor as u64) << 56 ^ element as u64;
+    mix(seed)
+}
+
+fn note_byte(sender: u32, sequence: u64, at: usize) -> u8 {
+    mix(u64::from(sender) << 40 ^ sequence << 24 ^ at as u64).to_le_bytes()[3]
+}
+
+/// The finaliser of splitmix64: every bit of the input moves every bit of the output.
+fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// Random numbers from a seed that a failing test prints.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// A seed of its own for each run, unless `TENSORFERRY_TEST_SEED` has one.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let given = std::env::var("TENSORFERRY_TEST_SEED").ok().and_then(|text| text.parse().ok());
+        let now = tensorferry_os::child::monotonic_now();
+        Self(given.unwrap_or_else(|| mix(u64::from(now.subsec_nanos()) ^ now.as_secs() << 30)))
+    }
+
+    /// From this seed.
+    #[must_use]
+    pub fn from_seed(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The seed that the next numbers follow from.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.0
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        mix(self.0)
+    }
+
+    /// The next number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}

@@ -1,0 +1,64 @@
+//! What a test may leave behind: descriptors, mappings, children, names in `/dev/shm`.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::until;
+
+/// What this process has at one moment.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Leftovers {
+    n_descriptors: usize,
+    n_mappings: usize,
+    children: BTreeSet<u32>,
+    shared_names: BTreeSet<String>,
+}
+
+impl Leftovers {
+    /// Looks around.
+    #[must_use]
+    pub fn look() -> Self {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        Self {
+            n_descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
+            n_mappings: maps.lines().filter(|line| line.contains("memfd:tensorferry")).count(),
+            children: children(),
+            // Other programs may use the place; ours would have this in its name.
+            shared_names: names_in("/dev/shm").into_iter().filter(|name| name.contains("tensorferry")).collect(),
+        }
+    }
+
+    /// Waits until this process has nothing that it had not then. A thread that lets go of the last handle on a domain
+    /// may need a moment to do so.
+    #[track_caller]
+    pub fn wait_nothing_more(&self) {
+        let mut last = Self::look();
+        let gone = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until("nothing is left", || {
+                last = Self::look();
+                last == *self
+            });
+        }));
+        assert!(gone.is_ok(), "before: {self:?}\nafter: {last:?}\nopen: {:?}", open_descriptors());
+    }
+}
+
+fn children() -> BTreeSet<u32> {
+    let me = std::process::id();
+    names_in("/proc").into_iter().filter_map(|name| name.parse().ok()).filter(|&pid| parent_of(pid) == Some(me)).collect()
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+fn names_in(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn open_descriptors() -> Vec<String> {
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned())).collect()
+}

@@ -1,0 +1,60 @@
+//! A child that makes a domain of its own, so that the test can kill it: the test process is no member.
+
+use std::os::fd::OwnedFd;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tensorferry::domain::Admission;
+
+use crate::task::{OPENED, Welcome, meet};
+use crate::{Child, Limit, Link, Task};
+
+/// What a child does that starts outside of any domain. The value is its arguments, without tensors.
+pub trait RootTask: Serialize + DeserializeOwned {
+    /// The sub-command of the child binary.
+    const NAME: &'static str;
+
+    /// Does it. A panic is a failure of the child.
+    fn run(self, link: &Link);
+}
+
+/// Starts children that are not members of this process's domain.
+#[derive(Clone, Copy, Debug)]
+pub struct Loner;
+
+impl Loner {
+    /// Starts a child with this task.
+    #[track_caller]
+    #[must_use]
+    pub fn start<T: RootTask>(task: &T, limits: &[(Limit, u64)]) -> Child {
+        let child = Child::start(T::NAME);
+        child.welcome(&Welcome { limits: limits.to_vec(), membership: None }, &[]);
+        child.say(serde_json::to_string(task).unwrap());
+        child
+    }
+
+    /// Starts a child that joins the domain of `host`, which runs a task that answers `admit PID` with an admission and
+    /// `pack` with the number of a parcel.
+    #[track_caller]
+    #[must_use]
+    pub fn start_in<T: Task>(host: &Child) -> Child {
+        let mut child = Child::start(T::NAME);
+        host.say(format!("admit {}", child.pid()));
+        let line = host.hear();
+        let (admission, parcel): (Admission, u64) = serde_json::from_str(&line).unwrap();
+        let fd: OwnedFd = host.take_fd();
+        child.member = Some(admission.member());
+        let welcome = Welcome { limits: Vec::new(), membership: Some((admission, parcel)) };
+        child.welcome(&welcome, &[std::os::fd::AsFd::as_fd(&fd)]);
+        child.expect(OPENED);
+        child
+    }
+}
+
+/// Runs a root task in the child.
+pub(crate) fn run_root_task<T: RootTask>() {
+    let (link, _) = meet();
+    let line = link.hear_until(None).unwrap().expect("the arguments follow the welcome");
+    let task: T = serde_json::from_str(&line).unwrap();
+    task.run(&link);
+}
