@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tensorferry_spawn::{Cause, ProcessErrors, ReportKind, SpawnError, func, spawn, start_processes};
+use tensorferry::spawn::{Cause, ProcessErrors, ReportKind, SpawnError, func, spawn, start_processes};
 
 use crate::support::{Meeting, attend, exists};
 
@@ -132,7 +132,7 @@ fn all_failures_are_reported_not_only_the_first() {
 
 #[test]
 fn a_panic_arrives_with_message_place_and_stack() {
-    let errors = failed(tensorferry_spawn::Options::new().env("RUST_BACKTRACE", "1").spawn(
+    let errors = failed(tensorferry::spawn::Options::new().env("RUST_BACKTRACE", "1").spawn(
         panic_out_of_bounds,
         (),
         1,

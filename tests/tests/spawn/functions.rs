@@ -1,7 +1,7 @@
 //! Registered functions: arguments, values, and what cannot be called.
 
 use serde::{Deserialize, Serialize};
-use tensorferry_spawn::{Options, SpawnError, StartError, func, spawn, start_processes};
+use tensorferry::spawn::{Options, SpawnError, StartError, func, spawn, start_processes};
 
 #[func]
 fn nothing(_rank: usize) {}
@@ -52,14 +52,14 @@ fn not_registered(_rank: usize) {}
 
 mod same_name {
     pub(crate) mod a {
-        #[tensorferry_spawn::func]
+        #[tensorferry::func]
         pub(crate) fn work(rank: usize) -> Result<String, String> {
             Ok(format!("a{rank}"))
         }
     }
 
     pub(crate) mod b {
-        #[tensorferry_spawn::func]
+        #[tensorferry::func]
         pub(crate) fn work(rank: usize) -> Result<String, String> {
             Ok(format!("b{rank}"))
         }
@@ -147,7 +147,7 @@ fn a_registered_function_stays_callable() {
 #[test]
 fn what_is_registered_can_be_listed() {
     let found =
-        tensorferry_spawn::registered().find(|f| f.name().ends_with("functions::environment")).unwrap();
+        tensorferry::spawn::registered().find(|f| f.name().ends_with("functions::environment")).unwrap();
     assert_eq!(found.arguments(), "(alloc::vec::Vec<alloc::string::String>,)");
 }
 
@@ -188,7 +188,7 @@ fn an_argument_that_cannot_be_sent_is_an_error_in_the_parent() {
 fn an_argument_that_cannot_be_read_is_refused_in_the_child() {
     let SpawnError::Failed(errors) = spawn(take_one_way, (OneWay(1),), 1).unwrap_err() else { panic!() };
     let report = errors.root_cause().report().unwrap();
-    assert_eq!(report.kind, tensorferry_spawn::ReportKind::Refused);
+    assert_eq!(report.kind, tensorferry::spawn::ReportKind::Refused);
     assert!(report.message.starts_with("its arguments cannot be read"), "{report}");
 }
 

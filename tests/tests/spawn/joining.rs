@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tensorferry_spawn::{Cause, ProcessContext, ProcessErrors, SpawnError, func, start_processes};
+use tensorferry::spawn::{Cause, ProcessContext, ProcessErrors, SpawnError, func, start_processes};
 
 use crate::support::{Meeting, attend, exists};
 

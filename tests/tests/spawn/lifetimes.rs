@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use tensorferry::spawn::{func, start_processes};
 use tensorferry_process::{Failure, Inherited, Start};
-use tensorferry_spawn::{func, start_processes};
 
 use crate::support::{DEADLINE, Meeting, attend, exists};
 
@@ -18,7 +18,7 @@ fn leaf(rank: usize, meeting: String) {
 
 /// Starts two leaves of its own from another thread, and waits for them.
 #[func]
-fn branch(rank: usize, meeting: String) -> Result<(), tensorferry_spawn::SpawnError> {
+fn branch(rank: usize, meeting: String) -> Result<(), tensorferry::spawn::SpawnError> {
     let name = meeting.clone();
     let mut leaves = std::thread::spawn(move || start_processes(leaf, (name,), 2)).join().unwrap()?;
     attend(&meeting, 10 + rank);

@@ -1,5 +1,7 @@
 //! Typed queues inside one process. What needs several processes is tested in the `tests` package.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod ends;
 mod values;
 

@@ -1,5 +1,7 @@
 //! The heap and the ring inside one process. What needs several processes is tested in the `tests` package.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod heap;
 mod recycling;
 mod ring;

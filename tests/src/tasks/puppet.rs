@@ -1,0 +1,128 @@
+//! A child that does one thing after another, as the test tells it.
+
+use serde::{Deserialize, Serialize};
+use tensorferry::queue::{GetError, PutErrorKind, Queue, Receiver, Sender};
+
+use crate::{Context, Item, Task};
+
+/// Puts, gets and holds items on command. To each command it answers `on it`, and then with the outcome:
+///
+/// | command | outcome |
+/// | --- | --- |
+/// | `put SENDER SEQUENCE LENGTHS..`, `try_put ..` | `put`, or the error's name |
+/// | `get`, `try_get` | `got SENDER/SEQUENCE`, or the error's name; the item was checked and is held |
+/// | `pass` | as `put`, with the oldest item that is held |
+/// | `let_go` | `let go` of every item that is held |
+/// | `leave` | `left` every queue |
+/// | `close` | `closed` the queue |
+/// | `live` | how many blocks in extents of this process are held by anybody |
+/// | `leak` | `leaked` the items that are held: they are never dropped |
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Puppet {
+    /// Used where there is no end for one role.
+    pub queue: Option<Queue<Item>>,
+    /// Where to put.
+    pub to: Option<Sender<Item>>,
+    /// Where to get.
+    pub from: Option<Receiver<Item>>,
+}
+
+impl Task for Puppet {
+    const NAME: &'static str = "puppet";
+
+    fn run(mut self, context: &Context) {
+        let mut held = Vec::new();
+        while let Some(command) = context.hear() {
+            let mut words = command.split(' ');
+            let verb = words.next().unwrap_or_default();
+            let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
+            let item = |numbers: &[u64]| {
+                let lengths: Vec<usize> = numbers[2..].iter().map(|&n| usize::try_from(n).unwrap()).collect();
+                Item::new(&context.heap, u32::try_from(numbers[0]).unwrap(), numbers[1], &lengths)
+            };
+            // Made before the answer, so that the child is inside of the call when it sleeps.
+            let made = matches!(verb, "put" | "try_put").then(|| item(&numbers));
+            context.say("on it");
+            let outcome = match (verb, made) {
+                ("put", Some(item)) => self.put(item, true),
+                ("try_put", Some(item)) => self.put(item, false),
+                ("pass", _) => self.put(held.remove(0), true),
+                ("get", _) => self.get(true, &mut held),
+                ("try_get", _) => self.get(false, &mut held),
+                ("let_go", _) => {
+                    held.clear();
+                    "let go".to_owned()
+                }
+                ("leak", _) => {
+                    held.drain(..).for_each(|item| drop(Box::leak(Box::new(item))));
+                    "leaked".to_owned()
+                }
+                ("leave", _) => {
+                    self = Self::default();
+                    "left".to_owned()
+                }
+                ("close", _) => {
+                    self.close();
+                    "closed".to_owned()
+                }
+                ("live", _) => {
+                    context.heap.settle();
+                    context.heap.stats().own.blocks_live.to_string()
+                }
+                _ => panic!("what is {command:?}?"),
+            };
+            context.say(outcome);
+        }
+    }
+}
+
+impl Puppet {
+    fn put(&self, item: Item, wait: bool) -> String {
+        let outcome = match (&self.to, &self.queue, wait) {
+            (Some(to), _, true) => to.put(item),
+            (Some(to), _, false) => to.put_nowait(item),
+            (None, Some(queue), true) => queue.put(item),
+            (None, Some(queue), false) => queue.put_nowait(item),
+            (None, None, _) => panic!("nowhere to put"),
+        };
+        match outcome {
+            Ok(()) => "put".to_owned(),
+            Err(refused) => {
+                refused.value.check();
+                match refused.kind {
+                    PutErrorKind::Encode(error) => format!("Encode: {error}"),
+                    kind => format!("{kind:?}"),
+                }
+            }
+        }
+    }
+
+    fn get(&self, wait: bool, held: &mut Vec<Item>) -> String {
+        let outcome = match (&self.from, &self.queue, wait) {
+            (Some(from), _, true) => from.get(),
+            (Some(from), _, false) => from.get_nowait(),
+            (None, Some(queue), true) => queue.get(),
+            (None, Some(queue), false) => queue.get_nowait(),
+            (None, None, _) => panic!("nowhere to get"),
+        };
+        match outcome {
+            Ok(item) => {
+                item.check();
+                let outcome = format!("got {}/{}", item.sender, item.sequence);
+                held.push(item);
+                outcome
+            }
+            Err(GetError::Decode(error)) => format!("Decode: {error}"),
+            Err(error) => format!("{error:?}"),
+        }
+    }
+
+    fn close(&self) {
+        match (&self.queue, &self.to, &self.from) {
+            (Some(queue), ..) => queue.close(),
+            (_, Some(to), _) => to.close(),
+            (.., Some(from)) => from.close(),
+            _ => panic!("nothing to close"),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Children that work through many items.
+
+use serde::{Deserialize, Serialize};
+use tensorferry::queue::{Queue, Receiver, Sender};
+use tensorferry::tensor::{SharedTensor, TensorMut};
+
+use crate::{Context, Item, Task};
+
+/// Puts items, then leaves the channel and waits for the test to end it. Says `done`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Produce {
+    /// Where to.
+    pub to: Sender<Item>,
+    /// Which sender the items name.
+    pub sender: u32,
+    /// How many.
+    pub n_items: u64,
+    /// The lengths of the tensors in each.
+    pub lengths: Vec<usize>,
+    /// Bytes beside the tensors in each.
+    pub note_len_bytes: usize,
+}
+
+impl Task for Produce {
+    const NAME: &'static str = "produce";
+
+    fn run(self, context: &Context) {
+        for sequence in 0..self.n_items {
+            let item = Item::new(&context.heap, self.sender, sequence, &self.lengths);
+            self.to.put(item.with_note(self.note_len_bytes)).unwrap();
+        }
+        drop(self.to);
+        context.say("done");
+        let _ = context.hear();
+    }
+}
+
+/// What a [`Consume`] got.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Heard {
+    /// Sender and sequence of each item, in the order in which they came.
+    pub items: Vec<(u32, u64)>,
+    /// Why no more came.
+    pub end: String,
+}
+
+/// Gets and checks items until no more can come. Says a [`Heard`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Consume {
+    /// Where from.
+    pub from: Receiver<Item>,
+}
+
+impl Task for Consume {
+    const NAME: &'static str = "consume";
+
+    fn run(self, context: &Context) {
+        let mut items = Vec::new();
+        let mut all = self.from.iter();
+        for item in all.by_ref() {
+            item.check();
+            items.push((item.sender, item.sequence));
+        }
+        let end = format!("{:?}", all.end().unwrap());
+        context.say(serde_json::to_string(&Heard { items, end }).unwrap());
+    }
+}
+
+/// Passes on what it gets, untouched, until no more can come. Says how many.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Forward {
+    /// Where from.
+    pub from: Receiver<Item>,
+    /// Where to.
+    pub to: Sender<Item>,
+}
+
+impl Task for Forward {
+    const NAME: &'static str = "forward";
+
+    fn run(self, context: &Context) {
+        let mut n_items = 0_u64;
+        for item in &self.from {
+            self.to.put(item).unwrap();
+            n_items += 1;
+        }
+        context.say(n_items.to_string());
+    }
+}
+
+/// Gets jobs until it gets `None`, and answers each in the queue that came with it. Says how many.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Worker {
+    /// Items, each with the queue for the sum of its elements.
+    pub jobs: Queue<Option<(Item, Queue<u64>)>>,
+}
+
+impl Task for Worker {
+    const NAME: &'static str = "worker";
+
+    fn run(self, context: &Context) {
+        let mut n_jobs = 0_u64;
+        while let Some((item, answers)) = self.jobs.get().unwrap() {
+            let elements = item.tensors.iter().flat_map(|tensor| tensor.iter());
+            answers.put(elements.fold(0, u64::wrapping_add)).unwrap();
+            n_jobs += 1;
+        }
+        context.say(n_jobs.to_string());
+    }
+}
+
+/// Something to count in.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Count {
+    /// Memory that everybody adds to.
+    Shared(SharedTensor<i64>),
+    /// Memory that whoever has it adds to.
+    Exclusive(TensorMut<i64>),
+}
+
+/// Adds one to every element of what comes and passes it on, until no more can come.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Adder {
+    /// Where from.
+    pub from: Receiver<Count>,
+    /// Where to.
+    pub to: Sender<Count>,
+}
+
+impl Task for Adder {
+    const NAME: &'static str = "adder";
+
+    fn run(self, _: &Context) {
+        for mut count in &self.from {
+            match &mut count {
+                Count::Shared(shared) => {
+                    for index in 0..shared.shape().n_elements() {
+                        shared.fetch_add([index], 1).unwrap();
+                    }
+                }
+                Count::Exclusive(exclusive) => {
+                    exclusive.as_mut_slice().iter_mut().for_each(|element| *element += 1);
+                }
+            }
+            self.to.put(count).unwrap();
+        }
+    }
+}
