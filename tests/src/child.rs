@@ -125,6 +125,20 @@ impl Child {
         self.link().take_fd().expect("a descriptor came")
     }
 
+    /// Tells a puppet to do something and waits for the outcome.
+    #[track_caller]
+    pub fn ask(&self, command: &str) -> String {
+        self.begin(command);
+        self.hear()
+    }
+
+    /// Tells a puppet to do something and waits until it is about to.
+    #[track_caller]
+    pub fn begin(&self, command: &str) {
+        self.say(command);
+        self.expect("on it");
+    }
+
     /// Waits until its main thread sleeps in the kernel. A child that has said what it is about to wait for, and sleeps
     /// then, waits.
     #[track_caller]

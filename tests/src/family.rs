@@ -91,7 +91,11 @@ impl Family {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             until("memory comes back", settled);
         }));
-        assert!(outcome.is_ok(), "{n_blocks} blocks should be held, these are: {:#?}", audit.map(Audit::into_live));
+        assert!(
+            outcome.is_ok(),
+            "{n_blocks} blocks should be held, these are: {:#?}",
+            audit.map(Audit::into_live)
+        );
     }
 
     /// Waits until no block of the domain is held by anybody, and until this process's own count says the same.

@@ -38,6 +38,13 @@ impl Item {
         self
     }
 
+    /// The elements of all tensors, added up.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        let elements = self.tensors.iter().flat_map(|tensor| tensor.as_slice().unwrap());
+        elements.copied().fold(0, u64::wrapping_add)
+    }
+
     /// Checks every byte.
     #[track_caller]
     pub fn check(&self) {
@@ -45,7 +52,10 @@ impl Item {
         for (index, tensor) in self.tensors.iter().enumerate() {
             for (at, &element) in tensor.as_slice().unwrap().iter().enumerate() {
                 let right = expected(sender, sequence, index, at);
-                assert!(element == right, "item {sender}/{sequence}, tensor {index}, element {at}: {element}");
+                assert!(
+                    element == right,
+                    "item {sender}/{sequence}, tensor {index}, element {at}: {element}"
+                );
             }
         }
         for (at, &byte) in self.note.iter().enumerate() {

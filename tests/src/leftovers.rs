@@ -24,7 +24,10 @@ impl Leftovers {
             n_mappings: maps.lines().filter(|line| line.contains("memfd:tensorferry")).count(),
             children: children(),
             // Other programs may use the place; ours would have this in its name.
-            shared_names: names_in("/dev/shm").into_iter().filter(|name| name.contains("tensorferry")).collect(),
+            shared_names: names_in("/dev/shm")
+                .into_iter()
+                .filter(|name| name.contains("tensorferry"))
+                .collect(),
         }
     }
 
@@ -45,7 +48,11 @@ impl Leftovers {
 
 fn children() -> BTreeSet<u32> {
     let me = std::process::id();
-    names_in("/proc").into_iter().filter_map(|name| name.parse().ok()).filter(|&pid| parent_of(pid) == Some(me)).collect()
+    names_in("/proc")
+        .into_iter()
+        .filter_map(|name| name.parse().ok())
+        .filter(|&pid| parent_of(pid) == Some(me))
+        .collect()
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
@@ -60,5 +67,7 @@ fn names_in(folder: &str) -> Vec<String> {
 
 fn open_descriptors() -> Vec<String> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned())).collect()
+    entries
+        .filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned()))
+        .collect()
 }

@@ -4,7 +4,7 @@ mod puppet;
 mod streams;
 
 pub use puppet::Puppet;
-pub use streams::{Adder, Consume, Count, Forward, Heard, Produce, Worker};
+pub use streams::{Adder, Consume, Count, Forward, Heard, Produce, SoleEcho, Worker};
 
 use crate::task::run_task;
 
@@ -26,6 +26,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<Forward>,
         run_task::<Worker>,
         run_task::<Adder>,
+        run_task::<SoleEcho>,
     ];
     false
 }

@@ -20,7 +20,7 @@
 //! - This crate carries opaque bytes and descriptors. It knows neither tensors nor shared memory.
 //!
 //! # Example
-//! ```no_run
+//! ```
 //! use tensorferry_process::{Failure, Inherited, Start};
 //!
 //! tensorferry_process::entry! {

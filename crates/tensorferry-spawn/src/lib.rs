@@ -12,7 +12,7 @@
 //! - Nothing has to be called first, and no process outlives its parent.
 //!
 //! # Example
-//! ```no_run
+//! ```
 //! use tensorferry_spawn::{func, spawn};
 //!
 //! #[func]

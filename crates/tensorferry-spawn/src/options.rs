@@ -14,7 +14,7 @@ use crate::launch;
 
 /// Settings for processes that are started together.
 ///
-/// ```no_run
+/// ```
 /// use std::time::Duration;
 /// use tensorferry_spawn::{Options, func};
 ///
@@ -132,7 +132,7 @@ impl Options {
 /// - [`SpawnError::Failed`] with every process that failed, the root cause first.
 ///
 /// # Examples
-/// ```no_run
+/// ```
 /// #[tensorferry_spawn::func]
 /// fn square(rank: usize, offset: u64) -> Result<u64, String> {
 ///     Ok((rank as u64 + offset).pow(2))

@@ -93,14 +93,14 @@ impl ExclusiveBlock {
 
     /// The bytes, to write; empty once the block was sent away.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let Some(block) = self.held() else { return &mut [] };
+        let Some((data, len_bytes)) = self.held().and_then(Block::range) else { return &mut [] };
         // SAFETY: `from_raw_parts_mut` needs memory valid for reads and writes, aligned, initialised, and touched
         // by nobody else while the slice lives:
-        // - the range is mapped and open while `block` lives (INVARIANT on `Block::heap`), and u8 needs no
+        // - the range was just checked to be mapped and open, and stays so while the block lives; u8 needs no
         //   alignment and no initialisation beyond the zeroes that the kernel provides;
         // - nobody else has a right to the bytes: the tenure is still ours (just checked), it can only end by
         //   `claim`, which borrows `self`, and the slice keeps `self` mutably borrowed.
-        unsafe { std::slice::from_raw_parts_mut(block.data().as_ptr(), block.len_bytes()) }
+        unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), len_bytes) }
     }
 
     /// Gives up writing.
@@ -173,11 +173,11 @@ impl FrozenBlock {
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        let Some(block) = &self.block else { return &[] };
+        let Some((data, len_bytes)) = self.block.as_ref().and_then(Block::range) else { return &[] };
         // SAFETY: `from_raw_parts` needs memory valid for reads, initialised, and written by nobody while the
-        // slice lives: the range is mapped and open while `block` lives; frozen bytes are written by nobody
+        // slice lives: the range was just checked to be mapped and open, and stays so while the block lives; frozen bytes are written by nobody
         // as long as a frozen handle exists (see the top of the file), and `self` is one.
-        unsafe { std::slice::from_raw_parts(block.data().as_ptr(), block.len_bytes()) }
+        unsafe { std::slice::from_raw_parts(data.as_ptr(), len_bytes) }
     }
 
     /// Becomes exclusive when nobody else holds it: no other process, no message in flight, no clone here.

@@ -368,6 +368,8 @@ impl Arena {
         let word = span.word;
         let place = places.place(address, word);
         let span_offset = places.start_of(address.extent) + word.start_page * PAGE_BYTES;
+        // What another owner populated may still be closed here.
+        places.open_range(place.data_offset_bytes, len_bytes)?;
         let needed = (place.data_offset_bytes - span_offset + len_bytes).next_multiple_of(PAGE_BYTES);
         let have = span.populated_bytes;
         if needed > have {

@@ -41,11 +41,10 @@ impl Block {
         BlockId(self.place.header_offset_bytes as u64)
     }
 
-    /// The address of the data. Aligned to 64 bytes; valid for `len_bytes` rounded up to 64.
-    pub(crate) fn data(&self) -> NonNull<u8> {
-        let bytes = self.heap.data().bytes(self.place.data_offset_bytes, self.len_bytes);
-        // The range was opened before this handle was made, so the address is always there.
-        bytes.unwrap_or(NonNull::<AtomicU64>::dangling().cast())
+    /// The address of the data, aligned to 64 bytes, and its length. The range was opened before this handle was made, so it is always
+    /// there; the mapping checks again, because a slice is made of it.
+    pub(crate) fn range(&self) -> Option<(NonNull<u8>, usize)> {
+        Some((self.heap.data().bytes(self.place.data_offset_bytes, self.len_bytes)?, self.len_bytes))
     }
 
     /// The data as words, the last one perhaps reaching over the end into the block's own padding.

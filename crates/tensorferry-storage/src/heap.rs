@@ -74,9 +74,17 @@ impl Heap {
     /// [`StorageError::Domain`] when the domain refuses, [`StorageError::AlreadyJoined`] when this process has a
     /// default domain already.
     pub fn join(fd: OwnedFd, admission: Admission) -> Result<Self, StorageError> {
-        let heap = Self::over(Domain::join(fd, admission)?)?;
+        let heap = Self::attach(fd, admission)?;
         heap.make_current()?;
         Ok(heap)
+    }
+
+    /// As [`Heap::join`], beside the current one.
+    ///
+    /// # Errors
+    /// [`StorageError::Domain`] when the domain refuses.
+    pub fn attach(fd: OwnedFd, admission: Admission) -> Result<Self, StorageError> {
+        Self::over(Domain::join(fd, admission)?)
     }
 
     fn over(domain: Arc<Domain>) -> Result<Self, StorageError> {

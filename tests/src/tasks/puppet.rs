@@ -16,7 +16,6 @@ use crate::{Context, Item, Task};
 /// | `leave` | `left` every queue |
 /// | `close` | `closed` the queue |
 /// | `live` | how many blocks in extents of this process are held by anybody |
-/// | `leak` | `leaked` the items that are held: they are never dropped |
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Puppet {
     /// Used where there is no end for one role.
@@ -52,10 +51,6 @@ impl Task for Puppet {
                 ("let_go", _) => {
                     held.clear();
                     "let go".to_owned()
-                }
-                ("leak", _) => {
-                    held.drain(..).for_each(|item| drop(Box::leak(Box::new(item))));
-                    "leaked".to_owned()
                 }
                 ("leave", _) => {
                     self = Self::default();

@@ -1,7 +1,7 @@
 //! Children that work through many items.
 
 use serde::{Deserialize, Serialize};
-use tensorferry::queue::{Queue, Receiver, Sender};
+use tensorferry::queue::{Queue, Receiver, Sender, SoleReceiver};
 use tensorferry::tensor::{SharedTensor, TensorMut};
 
 use crate::{Context, Item, Task};
@@ -101,8 +101,7 @@ impl Task for Worker {
     fn run(self, context: &Context) {
         let mut n_jobs = 0_u64;
         while let Some((item, answers)) = self.jobs.get().unwrap() {
-            let elements = item.tensors.iter().flat_map(|tensor| tensor.iter());
-            answers.put(elements.fold(0, u64::wrapping_add)).unwrap();
+            answers.put(item.sum()).unwrap();
             n_jobs += 1;
         }
         context.say(n_jobs.to_string());
@@ -134,7 +133,7 @@ impl Task for Adder {
         for mut count in &self.from {
             match &mut count {
                 Count::Shared(shared) => {
-                    for index in 0..shared.shape().n_elements() {
+                    for index in 0..shared.n_elements() {
                         shared.fetch_add([index], 1).unwrap();
                     }
                 }
@@ -144,5 +143,27 @@ impl Task for Adder {
             }
             self.to.put(count).unwrap();
         }
+    }
+}
+
+/// Answers each item with the same item, in the channel that came with it. Says `done`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SoleEcho {
+    /// Where from, and nobody else.
+    pub from: SoleReceiver<(Item, Sender<Item>)>,
+    /// How many.
+    pub n_items: u64,
+}
+
+impl Task for SoleEcho {
+    const NAME: &'static str = "sole-echo";
+
+    fn run(mut self, context: &Context) {
+        for _ in 0..self.n_items {
+            let (item, back) = self.from.get().unwrap();
+            item.check();
+            back.put(item).unwrap();
+        }
+        context.say("done");
     }
 }

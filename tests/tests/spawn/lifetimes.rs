@@ -5,7 +5,7 @@ use std::time::Duration;
 use tensorferry::spawn::{func, start_processes};
 use tensorferry_process::{Failure, Inherited, Start};
 
-use crate::support::{DEADLINE, Meeting, attend, exists};
+use crate::support::{DEADLINE, Guest, Meeting, attend, exists};
 
 tensorferry_process::entry! {
     static HEAD = "test.head" => head;
@@ -49,7 +49,7 @@ fn processes_outlive_the_thread_that_started_them() {
     let mut context = std::thread::spawn(move || start_processes(leaf, (name,), 2).unwrap()).join().unwrap();
     let guests = meeting.guests(2);
     assert!(!context.join(Some(Duration::from_millis(50)), None).unwrap());
-    guests.iter().for_each(super::support::Guest::release);
+    guests.iter().for_each(Guest::release);
     assert!(context.join(Some(DEADLINE), None).unwrap());
 }
 
@@ -61,7 +61,7 @@ fn grandchildren_are_gone_after_their_parent() {
         let guests = meeting.guests(3);
         assert_eq!(guests.iter().map(|guest| guest.rank).collect::<Vec<_>>(), [0, 1, 10]);
         context.send_signal(signal).unwrap();
-        guests.iter().for_each(super::support::Guest::wait_gone);
+        guests.iter().for_each(Guest::wait_gone);
     }
 }
 
@@ -71,14 +71,14 @@ fn a_killed_main_process_leaves_nothing() {
     let main = Start::new(&HEAD).payload(meeting.name()).start().unwrap();
     let guests = meeting.guests(6);
     main.kill().unwrap();
-    guests.iter().for_each(super::support::Guest::wait_gone);
+    guests.iter().for_each(Guest::wait_gone);
 }
 
 #[test]
 fn nested_processes_end_well_when_they_are_let() {
     let meeting = Meeting::new();
     let mut main = Start::new(&HEAD).payload(meeting.name()).start().unwrap();
-    meeting.guests(6).iter().for_each(super::support::Guest::release);
+    meeting.guests(6).iter().for_each(Guest::release);
     let exit = main.wait(Some(DEADLINE)).unwrap().expect("it did not end");
     assert!(exit.is_success(), "{exit:#}");
 }

@@ -7,3 +7,4 @@ mod lifetimes;
 mod marked;
 mod process;
 mod support;
+mod tensors;

@@ -19,14 +19,14 @@ pub fn read_to_end(mut stream: impl Read + Send + 'static) -> String {
     })
 }
 
-/// Reads one line.
-pub fn read_line(stream: impl Read + Send + 'static) -> String {
+/// Reads one line, and nothing of what follows it.
+pub fn read_line(mut stream: impl Read + Send + 'static) -> String {
     within_deadline("a line", move || {
-        stream
-            .bytes()
-            .map(|byte| char::from(byte.unwrap()))
-            .take_while(|&character| character != '\n')
-            .collect()
+        let (mut line, mut byte) = (String::new(), [0]);
+        while stream.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
+            line.push(char::from(byte[0]));
+        }
+        line
     })
 }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod heap;
+mod members;
 mod recycling;
 mod ring;
 mod states;

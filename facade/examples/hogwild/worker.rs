@@ -1,0 +1,106 @@
+//! What each of the processes does.
+
+use serde::{Deserialize, Serialize};
+use tensorferry::queue::Queue;
+use tensorferry::reduce::bytes_copied;
+use tensorferry::spawn::func;
+use tensorferry::tensor::SharedTensor;
+
+use crate::digits::Examples;
+use crate::exchange::{Exchange, Message, Snapshot};
+use crate::network::{Network, Score, Workspace};
+use crate::random::Random;
+
+/// How training goes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Recipe {
+    pub(crate) network: Network,
+    pub(crate) epochs: usize,
+    pub(crate) batch: usize,
+    pub(crate) seed: u64,
+}
+
+/// Everything that a worker needs. The tensors and queues in it arrive as handles.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) recipe: Recipe,
+    pub(crate) examples: Examples,
+    pub(crate) exchange: Exchange,
+    /// `[1]`: the next step that nobody has taken yet. Whoever is slower takes fewer.
+    pub(crate) next_step: SharedTensor<u64>,
+    /// `[epochs, 3]`: the sum of the losses, right answers, images. Workers add to it.
+    pub(crate) history: SharedTensor<f64>,
+    pub(crate) messages: Queue<Message>,
+    pub(crate) start: Queue<()>,
+}
+
+/// What a worker did.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Account {
+    /// Tensor data that this process's transport copied.
+    pub(crate) bytes_copied: u64,
+    /// What it copied from shared parameters into its own memory, to compute with.
+    pub(crate) bytes_snapshot: u64,
+}
+
+impl Recipe {
+    const RATE: f32 = 0.1;
+
+    /// The learning rate falls in a straight line, so that the last steps settle instead of jumping about.
+    fn rate(&self, step: usize, n_steps: usize) -> f32 {
+        Self::RATE * (1.0 - step as f32 / n_steps as f32)
+    }
+}
+
+/// Trains until there are no batches left.
+#[func]
+pub(crate) fn train(rank: usize, job: Job) -> anyhow::Result<Account> {
+    let Recipe { network, epochs, batch, seed } = job.recipe;
+    let mut workspace = Workspace::new(network, batch);
+    let mut snapshot = Snapshot::new(network.n_parameters());
+    let mut order: Vec<usize> = (0..job.examples.len()).collect();
+
+    // One pass on parameters of its own brings code and data into the caches; then all begin at once.
+    let private = network.initial(seed);
+    for chosen in order.chunks(batch) {
+        workspace.step(&private, &job.examples, chosen, 0.0)?;
+    }
+    job.messages.put(Message::Ready)?;
+    job.start.get()?;
+
+    let steps_per_epoch = order.len().div_ceil(batch);
+    let n_steps = epochs * steps_per_epoch;
+    let mut epoch_of_order = None;
+    let mut score = Score::default();
+    loop {
+        let step = usize::try_from(job.next_step.fetch_add([0], 1)?)?;
+        let epoch = (step < n_steps).then_some(step / steps_per_epoch);
+        if epoch != epoch_of_order {
+            if let Some(last) = epoch_of_order {
+                job.report(last, std::mem::take(&mut score))?;
+            }
+            let Some(epoch) = epoch else { break };
+            // Every worker comes to the same order, so that an epoch is each image once.
+            order.iter_mut().enumerate().for_each(|(i, place)| *place = i);
+            Random::new(seed, epoch as u64 + 1).shuffle(&mut order);
+            epoch_of_order = Some(epoch);
+        }
+        let first = step % steps_per_epoch * batch;
+        let chosen = &order[first..order.len().min(first + batch)];
+        job.exchange.read(rank, &mut snapshot)?;
+        let rate = job.recipe.rate(step, n_steps);
+        let (change, of_step) = workspace.step(snapshot.as_slice()?, &job.examples, chosen, rate)?;
+        job.exchange.add(rank, change)?;
+        score += of_step;
+    }
+    job.messages.put(Message::Done)?;
+    Ok(Account { bytes_copied: bytes_copied(), bytes_snapshot: snapshot.bytes })
+}
+
+impl Job {
+    /// Adds to what is known about an epoch.
+    fn report(&self, epoch: usize, score: Score) -> anyhow::Result<()> {
+        let row = [score.loss, score.n_right, score.n_images];
+        Ok(self.history.select(0, epoch)?.add_from(&row)?)
+    }
+}

@@ -1,0 +1,110 @@
+//! Full, empty and closed queues, and who waits for them.
+
+use std::time::{Duration, Instant};
+
+use tensorferry::Queue;
+use tensorferry::queue::{GetError, PutErrorKind};
+use tensorferry_tests::tasks::{Consume, Heard};
+use tensorferry_tests::{Item, with_family};
+
+use crate::{channel, getter, member, putter};
+
+#[test]
+fn a_full_queue_refuses_or_makes_wait_until_another_process_takes() {
+    with_family(|family| {
+        let queue = Queue::new_in(family.heap(), 2).unwrap();
+        let child = member(family, &queue);
+        assert_eq!(child.ask("try_put 1 0"), "put");
+        assert_eq!(child.ask("try_put 1 1"), "put");
+        assert_eq!(child.ask("try_put 1 2"), "Full");
+        assert!(queue.full());
+        assert_eq!((queue.qsize(), queue.maxsize()), (2, 2));
+        let start = Instant::now();
+        let refused = queue.put_timeout(Item::new(family.heap(), 2, 0, &[3]), Duration::from_millis(20));
+        assert!(refused.unwrap_err().is_full());
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        child.begin("put 1 2 5");
+        child.wait_until_asleep();
+        assert_eq!(queue.get().unwrap().sequence, 0);
+        child.expect("put");
+        assert_eq!([queue.get().unwrap().sequence, queue.get().unwrap().sequence], [1, 2]);
+        child.finish();
+    });
+}
+
+#[test]
+fn an_empty_queue_makes_wait_until_another_process_puts() {
+    with_family(|family| {
+        let queue = Queue::new_in(family.heap(), 2).unwrap();
+        let child = member(family, &queue);
+        assert_eq!(child.ask("try_get"), "Empty");
+        let start = Instant::now();
+        assert!(matches!(queue.get_timeout(Duration::from_millis(20)), Err(GetError::Empty)));
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        child.begin("get");
+        child.wait_until_asleep();
+        queue.put(Item::new(family.heap(), 1, 0, &[8])).unwrap();
+        child.expect("got 1/0");
+        child.finish();
+    });
+}
+
+#[test]
+fn closing_wakes_everybody_who_waits_to_get() {
+    with_family(|family| {
+        let (to, from) = channel(family, 2);
+        let children = [getter(family, &from), getter(family, &from), getter(family, &from)];
+        for child in &children {
+            child.begin("get");
+            child.wait_until_asleep();
+        }
+        to.close();
+        children.iter().for_each(|child| child.expect("Closed"));
+        children.into_iter().for_each(tensorferry_tests::Child::finish);
+        assert!(matches!(from.get(), Err(GetError::Closed)));
+    });
+}
+
+#[test]
+fn closing_wakes_everybody_who_waits_to_put_and_gives_the_value_back() {
+    with_family(|family| {
+        let (to, from) = channel(family, 1);
+        to.put(Item::new(family.heap(), 1, 0, &[1])).unwrap();
+        let children = [putter(family, &to), putter(family, &to)];
+        for child in &children {
+            child.begin("put 2 0 100");
+            child.wait_until_asleep();
+        }
+        from.close();
+        children.iter().for_each(|child| child.expect("Closed"));
+        assert!(matches!(
+            to.put(Item::new(family.heap(), 1, 1, &[])).unwrap_err().kind,
+            PutErrorKind::Closed
+        ));
+        assert_eq!(from.get().unwrap().sequence, 0, "what was in the queue can still be got");
+        assert!(matches!(from.get(), Err(GetError::Closed)));
+        children.into_iter().for_each(tensorferry_tests::Child::finish);
+    });
+}
+
+#[test]
+fn an_iteration_ends_when_the_queue_is_closed_and_drained() {
+    with_family(|family| {
+        let (to, from) = channel(family, 3);
+        let children =
+            [family.start(Consume { from: from.clone() }), family.start(Consume { from: from.clone() })];
+        for sequence in 0..50 {
+            to.put(Item::new(family.heap(), 1, sequence, &[4])).unwrap();
+        }
+        to.close();
+        let mut came = Vec::new();
+        for child in children {
+            let heard: Heard = serde_json::from_str(&child.hear()).unwrap();
+            assert_eq!(heard.end, "Closed");
+            came.extend(heard.items.into_iter().map(|(_, sequence)| sequence));
+            child.finish();
+        }
+        came.sort_unstable();
+        assert_eq!(came, (0..50).collect::<Vec<_>>());
+    });
+}

@@ -1,0 +1,131 @@
+//! Shared memory in arguments and values: by handle, without a copy, and longer than the process that made it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tensorferry::reduce::bytes_copied;
+use tensorferry::spawn::{SpawnError, StartError, func, spawn, start_processes};
+use tensorferry::{Queue, SharedTensor, Tensor, TensorMut};
+
+use crate::support::{Guest, Meeting, attend};
+
+#[derive(Serialize, Deserialize)]
+struct Model {
+    weights: SharedTensor<f32>,
+    label: String,
+}
+
+#[func]
+fn add_rank(rank: usize, model: Model, times: u32) -> Result<String, String> {
+    for _ in 0..times {
+        model.weights.add_from(&[1.0, rank as f32]).map_err(|e| e.to_string())?;
+    }
+    Ok(format!("{}{rank}", model.label))
+}
+
+#[func]
+fn ramp(rank: usize, len: usize) -> Result<Tensor<u64>, Box<dyn std::error::Error + Send + Sync>> {
+    let mut tensor = TensorMut::zeros([len])?;
+    for (n, element) in tensor.as_mut_slice().iter_mut().enumerate() {
+        *element = (n + rank) as u64;
+    }
+    Ok(tensor.freeze())
+}
+
+#[func]
+fn sum_and_alias(_rank: usize, a: Tensor<i32>, view: Tensor<i32>) -> Result<(i32, bool, u64), String> {
+    Ok((a.iter().chain(view.iter()).sum(), a.shares_storage_with(&view), bytes_copied()))
+}
+
+#[func]
+fn double(_rank: usize, mut tensor: TensorMut<i64>) -> Result<TensorMut<i64>, String> {
+    tensor.as_mut_slice().iter_mut().for_each(|element| *element *= 2);
+    Ok(tensor)
+}
+
+#[func]
+fn put_one(
+    rank: usize,
+    queue: Queue<(usize, Tensor<u8>)>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let tensor = TensorMut::full([100 * (rank + 1)], u8::try_from(rank)?)?.freeze();
+    queue.put((rank, tensor))?;
+    Ok(())
+}
+
+#[func]
+fn hold(rank: usize, meeting: String, tensor: Tensor<u8>) -> Result<u8, String> {
+    attend(&meeting, rank);
+    tensor.get([5]).map_err(|e| e.to_string())
+}
+
+#[test]
+fn a_shared_tensor_is_the_same_in_every_process() {
+    let weights = SharedTensor::<f32>::zeros([2]).unwrap();
+    let model = Model { weights: weights.clone(), label: String::from("m") };
+    assert_eq!(spawn(add_rank, (model, 500), 3).unwrap(), ["m0", "m1", "m2"]);
+    assert_eq!(weights.to_vec(), [1500.0, 1500.0]);
+}
+
+#[test]
+fn what_a_process_returns_outlives_it() {
+    let tensors = spawn(ramp, (100_000,), 3).unwrap();
+    for (rank, tensor) in tensors.iter().enumerate() {
+        assert!(tensor.is_shared());
+        assert_eq!(tensor.get([99_999]).unwrap(), (99_999 + rank) as u64);
+    }
+    // The memory of a dead process is memory like any other.
+    let mut again = tensors.into_iter().next_back().unwrap().try_into_mut().unwrap();
+    again.as_mut_slice()[0] = 7;
+    assert_eq!(again.as_slice()[0..2], [7, 3]);
+}
+
+#[test]
+fn views_of_one_storage_arrive_as_such_and_nothing_is_copied_for_them() {
+    let whole = TensorMut::from_slice(&(0..1000).collect::<Vec<i32>>(), [1000]).unwrap().freeze();
+    let view = whole.narrow(0, 990, 10).unwrap();
+    let values = spawn(sum_and_alias, (whole, view), 2).unwrap();
+    assert_eq!(values, [(499_500 + 9945, true, 0); 2]);
+}
+
+#[test]
+fn an_exclusive_tensor_moves_to_the_one_process_and_back() {
+    let tensor = TensorMut::from_slice(&[1, 2, 3], [3]).unwrap();
+    let mut values = spawn(double, (tensor,), 1).unwrap();
+    assert_eq!(values[0].as_slice(), [2, 4, 6]);
+}
+
+#[test]
+fn an_exclusive_tensor_cannot_go_to_two_processes() {
+    let tensor = TensorMut::<i64>::zeros([3]).unwrap();
+    let error = spawn(double, (tensor,), 2).unwrap_err();
+    assert!(matches!(error, SpawnError::Start(StartError::Arguments { rank: 1, .. })), "{error}");
+    assert!(error.to_string().contains("freeze()"), "{error}");
+}
+
+#[test]
+fn tensors_through_a_queue_that_is_an_argument() {
+    let queue = Queue::new(4).unwrap();
+    spawn(put_one, (queue.clone(),), 3).unwrap();
+    let mut got: Vec<_> = (0..3).map(|_| queue.get().unwrap()).collect();
+    got.sort_by_key(|(rank, _)| *rank);
+    for (rank, tensor) in got {
+        assert_eq!(tensor.n_elements(), 100 * (rank + 1));
+        assert!(tensor.iter().all(|&element| usize::from(element) == rank));
+    }
+}
+
+#[test]
+fn an_argument_stays_alive_for_its_process_when_the_parent_lets_go() {
+    let meeting = Meeting::new();
+    let tensor = TensorMut::full([64], 9_u8).unwrap().freeze();
+    let mut context = start_processes(hold, (meeting.name(), tensor), 2).unwrap();
+    let guests = meeting.guests(2);
+    // The parent has no handle of it any more. Memory of that size is asked for and overwritten.
+    for _ in 0..100 {
+        assert!(!context.join(Some(Duration::ZERO), None).unwrap());
+        drop([TensorMut::full([64], 0_u8).unwrap(), TensorMut::full([64], 1_u8).unwrap()]);
+    }
+    guests.iter().for_each(Guest::release);
+    assert_eq!(context.into_values().unwrap(), [9, 9]);
+}
