@@ -81,7 +81,7 @@ fn tell(epoch: usize, score: Score) -> anyhow::Result<()> {
 
 fn table(outcomes: &[Outcome]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED).set_header([
+    table.load_style(presets::UTF8_FULL_CONDENSED).set_header([
         "processes",
         "accuracy, held out",
         "samples/s",

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::thread;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use lexopt::prelude::*;
 
 use crate::training::Transport;
