@@ -337,6 +337,10 @@ impl Ring {
             if ring.closed().load(Ordering::Relaxed) != 0 {
                 return Some(Err(PutFailure::Closed));
             }
+            // Also when there is room: a message that nobody will ever take is no message sent.
+            if ring.receivers().load(Ordering::SeqCst) == 0 {
+                return self.no_more_receivers(&ring).map(Err);
+            }
             match self.try_place(&ring, payload, &references, company) {
                 Some(placed) => Some(placed),
                 None => self.no_more_receivers(&ring).map(Err),
@@ -513,7 +517,7 @@ impl Ring {
         })
     }
 
-    /// After a look that found the ring full: whether nobody will ever take.
+    /// When the ring is full or has no receiver: whether nobody will ever take.
     fn no_more_receivers(&self, ring: &RingWords<'_>) -> Option<PutFailure> {
         let receivers = ring.receivers().load(Ordering::SeqCst);
         let me = self.heap().me().bit();

@@ -1,5 +1,7 @@
 //! Processes: start, entry, reports, death. The children are this very test binary, under plain `cargo test`.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod failures;
 mod functions;
 mod joining;

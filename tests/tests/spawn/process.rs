@@ -328,6 +328,19 @@ fn no_grandchild_outlives_its_parent() {
 }
 
 #[test]
+fn a_parent_that_is_killed_at_any_moment_leaves_nothing() {
+    // From before the parent has entered to after its child has: wherever the child is on its way, it must notice.
+    for moment in 0..60 {
+        let Waiting { mut child, input, output } = start_waiting(&NEST, "another thread");
+        child.wait(Some(Duration::from_micros(moment * 50))).unwrap();
+        child.kill().unwrap();
+        let said = read_to_end(output);
+        assert!(!said.contains("done"), "moment {moment}: {said}");
+        drop(input);
+    }
+}
+
+#[test]
 fn a_child_can_start_children_and_wait_for_them() {
     let Waiting { mut child, input, output } = start_waiting(&NEST, "another thread");
     drop(input);

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 /// Longer than anything here takes on a slow machine; reaching it is a failure.
@@ -43,9 +43,35 @@ pub fn exists(pid: u32) -> bool {
 }
 
 /// A place where processes of one test meet: a socket in the abstract namespace, which leaves nothing behind.
+///
+/// Only a few are held at once, because all tests of this binary share one domain, and it has room for 63 processes.
 pub struct Meeting {
     listener: UnixListener,
     name: String,
+    _seat: Seat,
+}
+
+struct Seat;
+
+static SEATS_TAKEN: Mutex<usize> = Mutex::new(0);
+static SEAT_GIVEN_BACK: Condvar = Condvar::new();
+
+impl Seat {
+    fn take() -> Self {
+        let taken = SEATS_TAKEN.lock().unwrap();
+        let (mut taken, waited) =
+            SEAT_GIVEN_BACK.wait_timeout_while(taken, DEADLINE * 5, |taken| *taken >= 6).unwrap();
+        assert!(!waited.timed_out(), "no meeting has ended");
+        *taken += 1;
+        Self
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        *SEATS_TAKEN.lock().unwrap() -= 1;
+        SEAT_GIVEN_BACK.notify_one();
+    }
 }
 
 /// One process at a meeting, as the test sees it.
@@ -61,7 +87,7 @@ impl Meeting {
         let name =
             format!("tensorferry-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let address = SocketAddr::from_abstract_name(&name).unwrap();
-        Self { listener: UnixListener::bind_addr(&address).unwrap(), name }
+        Self { listener: UnixListener::bind_addr(&address).unwrap(), name, _seat: Seat::take() }
     }
 
     /// What a process needs to come, as an argument.
@@ -112,4 +138,4 @@ pub fn attend(meeting: &str, rank: usize) {
     }
 }
 
-static KEPT: std::sync::Mutex<Vec<UnixStream>> = std::sync::Mutex::new(Vec::new());
+static KEPT: Mutex<Vec<UnixStream>> = Mutex::new(Vec::new());

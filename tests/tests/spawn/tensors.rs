@@ -1,13 +1,13 @@
 //! Shared memory in arguments and values: by handle, without a copy, and longer than the process that made it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tensorferry::reduce::bytes_copied;
 use tensorferry::spawn::{SpawnError, StartError, func, spawn, start_processes};
 use tensorferry::{Queue, SharedTensor, Tensor, TensorMut};
 
-use crate::support::{Guest, Meeting, attend};
+use crate::support::{DEADLINE, Guest, Meeting, attend};
 
 #[derive(Serialize, Deserialize)]
 struct Model {
@@ -74,8 +74,17 @@ fn what_a_process_returns_outlives_it() {
         assert!(tensor.is_shared());
         assert_eq!(tensor.get([99_999]).unwrap(), (99_999 + rank) as u64);
     }
-    // The memory of a dead process is memory like any other.
-    let mut again = tensors.into_iter().next_back().unwrap().try_into_mut().unwrap();
+    // The memory of a dead process is memory like any other, once its death has been dealt with.
+    let mut last = tensors.into_iter().next_back().unwrap();
+    let start = Instant::now();
+    let mut again = loop {
+        match last.try_into_mut() {
+            Ok(tensor) => break tensor,
+            Err(error) => last = error.into_tensor(),
+        }
+        assert!(start.elapsed() < DEADLINE, "the dead process still holds its tensor");
+        std::thread::yield_now();
+    };
     again.as_mut_slice()[0] = 7;
     assert_eq!(again.as_slice()[0..2], [7, 3]);
 }
