@@ -25,6 +25,7 @@ pub(crate) struct Pins {
 #[derive(Debug)]
 pub(crate) struct PinList {
     ring: Block,
+    n_slots: usize,
     pins: Mutex<VecDeque<Pin>>,
     n_pinned: Arc<AtomicUsize>,
 }
@@ -41,8 +42,9 @@ const LOOKS_PER_PIN: usize = 2;
 
 impl Pins {
     /// A list for a ring that this process may send to.
-    pub(crate) fn list_for(&self, ring: Block) -> Arc<PinList> {
-        let list = Arc::new(PinList { ring, pins: Mutex::default(), n_pinned: Arc::clone(&self.n_pinned) });
+    pub(crate) fn list_for(&self, ring: Block, n_slots: usize) -> Arc<PinList> {
+        let list =
+            Arc::new(PinList { ring, n_slots, pins: Mutex::default(), n_pinned: Arc::clone(&self.n_pinned) });
         self.lists().push(Arc::clone(&list));
         list
     }
@@ -127,8 +129,8 @@ impl PinList {
     /// Whether the message at `position` was taken. One that nobody can take any more is thrown away here, by its
     /// sender: no receiver is attached, and no message on its way would attach one.
     fn has_moved_on(&self, position: u64) -> bool {
-        let Some(ring) = RingWords::of(&self.ring) else { return true };
-        let n_slots = ring.n_slots() as u64;
+        let Some(ring) = RingWords::with_slots(&self.ring, self.n_slots) else { return true };
+        let n_slots = self.n_slots as u64;
         let (slot, lap) = (ring.slot(usize::try_from(position % n_slots).unwrap_or(0)), position / n_slots);
         if slot.state() == SlotState::ready(lap) && ring.receivers().load(Ordering::SeqCst) == 0 {
             slot.change(SlotState::ready(lap), SlotState::free(lap + 1));

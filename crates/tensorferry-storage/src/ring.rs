@@ -112,6 +112,8 @@ pub enum TakeFailure {
 #[derive(Debug)]
 pub struct Ring {
     attachment: Attachment,
+    /// Read once, and believed from then on.
+    n_slots: usize,
     /// Made when the first message with handles is sent.
     pins: OnceLock<Arc<PinList>>,
     put_spin: Spin,
@@ -153,8 +155,10 @@ impl Ring {
             });
         };
         let deaths_reported = AtomicU64::new(words.deaths().load(Ordering::SeqCst));
+        let n_slots = words.n_slots();
         Ok(Self {
             attachment,
+            n_slots,
             pins: OnceLock::new(),
             put_spin: Spin::default(),
             take_spin: Spin::default(),
@@ -185,7 +189,7 @@ impl Ring {
     /// How many messages fit.
     #[must_use]
     pub fn capacity_items(&self) -> usize {
-        self.words().map_or(0, |ring| ring.n_slots())
+        self.n_slots
     }
 
     /// What travels in it, as its maker said.
@@ -312,11 +316,12 @@ impl Ring {
     }
 
     fn pins(&self) -> &PinList {
-        self.pins.get_or_init(|| self.heap().inner().pins.list_for(self.attachment.block().clone()))
+        self.pins
+            .get_or_init(|| self.heap().inner().pins.list_for(self.attachment.block().clone(), self.n_slots))
     }
 
     fn words(&self) -> Option<RingWords<'_>> {
-        RingWords::of(self.attachment.block())
+        RingWords::with_slots(self.attachment.block(), self.n_slots)
     }
 
     fn me(&self) -> u8 {

@@ -105,15 +105,24 @@ impl<'a> RingWords<'a> {
         let words = block.words();
         let n_slots = usize::try_from(words.get(word::N_SLOTS)?.load(Ordering::Relaxed)).ok()?;
         let magic = words.get(word::MAGIC)?.load(Ordering::Acquire);
-        let fits = (1..=MAX_SLOTS).contains(&n_slots) && words.len() >= words_for(n_slots);
-        if magic != MAGIC || !fits {
-            return None;
-        }
-        let futex = |index: usize| {
+        let is_ring = magic == MAGIC && (1..=MAX_SLOTS).contains(&n_slots);
+        is_ring.then(|| Self::with_slots(block, n_slots)).flatten()
+    }
+
+    /// The ring in a block that was looked at before and found to have this many slots.
+    pub(crate) fn with_slots(block: &'a Block, n_slots: usize) -> Option<Self> {
+        let words = block.words();
+        let line_at = |index: usize| {
             let offset = block.place().data_offset_bytes + index * 8;
             block.heap().data().words32(offset, 1)?.first()
         };
-        Some(Self { words, not_empty: futex(word::NOT_EMPTY)?, not_full: futex(word::NOT_FULL)?, n_slots })
+        (words.len() >= words_for(n_slots)).then_some(())?;
+        Some(Self {
+            words,
+            not_empty: line_at(word::NOT_EMPTY)?,
+            not_full: line_at(word::NOT_FULL)?,
+            n_slots,
+        })
     }
 
     /// Writes an empty ring into a block that nobody else knows yet.

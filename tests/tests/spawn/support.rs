@@ -8,10 +8,10 @@ use std::sync::{Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 /// Longer than anything here takes on a slow machine; reaching it is a failure.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Reads to the end of a stream, which for a pipe is when the last process that could write to it is gone.
-pub fn read_to_end(mut stream: impl Read + Send + 'static) -> String {
+pub(crate) fn read_to_end(mut stream: impl Read + Send + 'static) -> String {
     within_deadline("the end of a stream", move || {
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
@@ -20,7 +20,7 @@ pub fn read_to_end(mut stream: impl Read + Send + 'static) -> String {
 }
 
 /// Reads one line, and nothing of what follows it.
-pub fn read_line(mut stream: impl Read + Send + 'static) -> String {
+pub(crate) fn read_line(mut stream: impl Read + Send + 'static) -> String {
     within_deadline("a line", move || {
         let (mut line, mut byte) = (String::new(), [0]);
         while stream.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
@@ -31,21 +31,21 @@ pub fn read_line(mut stream: impl Read + Send + 'static) -> String {
 }
 
 /// Runs `work` on another thread and panics when it takes longer than [`DEADLINE`].
-pub fn within_deadline<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn within_deadline<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, finished) = mpsc::channel();
     std::thread::spawn(move || done.send(work()));
     finished.recv_timeout(DEADLINE).unwrap_or_else(|_| panic!("{what} did not come within {DEADLINE:?}"))
 }
 
 /// Whether a process with this number exists; a zombie counts.
-pub fn exists(pid: u32) -> bool {
+pub(crate) fn exists(pid: u32) -> bool {
     std::path::Path::new(&format!("/proc/{pid}")).exists()
 }
 
 /// A place where processes of one test meet: a socket in the abstract namespace, which leaves nothing behind.
 ///
 /// Only a few are held at once, because all tests of this binary share one domain, and it has room for 63 processes.
-pub struct Meeting {
+pub(crate) struct Meeting {
     listener: UnixListener,
     name: String,
     _seat: Seat,
@@ -75,14 +75,14 @@ impl Drop for Seat {
 }
 
 /// One process at a meeting, as the test sees it.
-pub struct Guest {
-    pub rank: usize,
-    pub pid: u32,
+pub(crate) struct Guest {
+    pub(crate) rank: usize,
+    pub(crate) pid: u32,
     stream: UnixStream,
 }
 
 impl Meeting {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name =
             format!("tensorferry-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -91,12 +91,12 @@ impl Meeting {
     }
 
     /// What a process needs to come, as an argument.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.name.clone()
     }
 
     /// Waits for so many processes, and sorts them by index.
-    pub fn guests(&self, n: usize) -> Vec<Guest> {
+    pub(crate) fn guests(&self, n: usize) -> Vec<Guest> {
         let listener = self.listener.try_clone().unwrap();
         let mut guests = within_deadline("a meeting", move || {
             (0..n).map(|_| Guest::new(listener.accept().unwrap().0)).collect::<Vec<_>>()
@@ -114,18 +114,18 @@ impl Guest {
     }
 
     /// Lets the process go on.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         (&self.stream).write_all(b"!").unwrap();
     }
 
     /// Waits until the process is gone: it keeps its end for as long as it lives.
-    pub fn wait_gone(&self) {
+    pub(crate) fn wait_gone(&self) {
         read_to_end(self.stream.try_clone().unwrap());
     }
 }
 
 /// Goes to a meeting from another process, and stays until that process ends. Returns once the test lets it go on.
-pub fn attend(meeting: &str, rank: usize) {
+pub(crate) fn attend(meeting: &str, rank: usize) {
     let address = SocketAddr::from_abstract_name(meeting).unwrap();
     let mut stream = UnixStream::connect_addr(&address).unwrap();
     writeln!(stream, "{rank} {}", std::process::id()).unwrap();

@@ -105,14 +105,18 @@ fn the_last_sender_leaving_is_noticed_by_who_waits() {
 }
 
 #[test]
-fn a_put_into_a_ring_without_receivers_is_refused_once_it_is_full() {
+fn a_put_into_a_ring_without_receivers_is_refused_also_while_it_waits() {
     let heap = heap();
     let both = Ring::create(&heap, 1, 0).unwrap();
     let sender = both.with_role(Role { sends: true, receives: false }).unwrap();
-    drop(both);
-    put(&sender, b"nobody will see this").unwrap();
-    let refused = sender.put(b"", none(), Company::Many, Patience::Forever);
-    assert!(matches!(refused, Err(PutFailure::NoReceivers)), "{refused:?}");
+    put(&sender, b"the only slot").unwrap();
+    std::thread::scope(|s| {
+        let waiting = s.spawn(|| sender.put(b"", none(), Company::Many, Patience::Forever));
+        drop(both);
+        let refused = waiting.join().unwrap();
+        assert!(matches!(refused, Err(PutFailure::NoReceivers)), "{refused:?}");
+    });
+    assert!(matches!(put(&sender, b"at once"), Err(PutFailure::NoReceivers)));
 }
 
 #[test]

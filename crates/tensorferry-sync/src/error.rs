@@ -1,0 +1,44 @@
+//! What can go wrong with a value or an array.
+
+use tensorferry_reduce::TransitError;
+use tensorferry_storage::StorageError;
+
+use crate::ScalarKind;
+
+/// Why a value or an array could not be made, sent or received.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncError {
+    /// There was no memory for it.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// It was serialised outside of a message, or the message has no such handle.
+    #[error(transparent)]
+    Transit(#[from] TransitError),
+    /// What arrived holds another type.
+    #[error("a shared value of {expected} was expected, but what arrived holds {found}")]
+    WrongType {
+        /// What the receiver asked for.
+        expected: ScalarKind,
+        /// What the sender says it is.
+        found: ScalarKind,
+    },
+    /// What arrived says that it has another length than its memory.
+    #[error("a shared array of {claimed} elements arrived with memory of {found_bytes} bytes, 8 for each are needed")]
+    WrongLength {
+        /// How many elements it is said to have.
+        claimed: u64,
+        /// How long its memory is, in bytes.
+        found_bytes: usize,
+    },
+}
+
+/// There is no such element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("index {index} is outside of a shared array of {len} elements")]
+pub struct OutOfRange {
+    /// What was asked for, from 0.
+    pub index: usize,
+    /// How many elements there are.
+    pub len: usize,
+}
