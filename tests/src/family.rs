@@ -16,9 +16,6 @@ pub struct Family {
     heap: Heap,
 }
 
-/// Descriptors and mappings belong to the whole process, so one test at a time can say that it left none.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// Runs a test in a domain of 1 GiB of address space and 512 MiB of memory, and checks that nothing is left of it.
 #[track_caller]
 pub fn with_family(body: impl FnOnce(&Family)) {
@@ -28,17 +25,32 @@ pub fn with_family(body: impl FnOnce(&Family)) {
 /// As [`with_family`], in a domain with these settings.
 #[track_caller]
 pub fn with_family_of(settings: DomainBuilder, body: impl FnOnce(&Family)) {
+    alone(|| {
+        let family = Family { heap: Heap::create(settings).unwrap() };
+        body(&family);
+        family.wait_alone();
+        family.wait_no_blocks();
+    });
+}
+
+/// Runs a test that makes its own domains, if any, and checks that nothing is left of it. One at a time, because
+/// descriptors and mappings belong to the whole process.
+#[track_caller]
+pub fn alone(body: impl FnOnce()) {
+    static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = Leftovers::look();
-    let family = Family { heap: Heap::create(settings).unwrap() };
-    body(&family);
-    family.wait_alone();
-    family.wait_no_blocks();
-    drop(family);
+    body();
     before.wait_nothing_more();
 }
 
 impl Family {
+    /// The family of a child that starts children itself, in a domain that it joined.
+    #[must_use]
+    pub fn of(heap: &Heap) -> Self {
+        Self { heap: heap.clone() }
+    }
+
     /// The heap of the test process.
     #[must_use]
     pub fn heap(&self) -> &Heap {

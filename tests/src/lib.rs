@@ -25,6 +25,7 @@
 )]
 
 mod audit;
+mod chaos;
 mod child;
 mod family;
 mod item;
@@ -36,8 +37,9 @@ pub mod tasks;
 mod wait;
 
 pub use audit::{Audit, LiveBlock, Scribbler};
+pub use chaos::Chaos;
 pub use child::{Child, Limit};
-pub use family::{Family, with_family, with_family_of};
+pub use family::{Family, alone, with_family, with_family_of};
 pub use item::{Item, Random};
 pub use leftovers::Leftovers;
 pub use link::Link;

@@ -1,11 +1,15 @@
 //! What children can do. Each task says what it tells the test.
 
 mod puppet;
+mod root;
 mod streams;
 
 pub use puppet::Puppet;
-pub use streams::{Adder, Consume, Count, Forward, Heard, Produce, SoleEcho, Worker};
+pub use root::Host;
+pub use streams::{Adder, Consume, Count, Forward, Heard, MakeQueue, Produce, SoleEcho, Worker};
 
+use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
+use crate::loner::run_root_task;
 use crate::task::run_task;
 
 /// Runs the task with this name; false when there is none.
@@ -18,7 +22,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
             })*
         };
     }
-    use crate::Task as _;
+    use crate::{RootTask as _, Task as _};
     tasks![
         run_task::<Puppet>,
         run_task::<Produce>,
@@ -27,6 +31,12 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<Worker>,
         run_task::<Adder>,
         run_task::<SoleEcho>,
+        run_task::<MakeQueue>,
+        run_task::<Chaos>,
+        run_task::<ChaosProducer>,
+        run_task::<ChaosForwarder>,
+        run_task::<ChaosConsumer>,
+        run_root_task::<Host>,
     ];
     false
 }

@@ -83,6 +83,17 @@ pub fn signal_name(signal: i32) -> Cow<'static, str> {
     }
 }
 
+/// How many processes the out-of-memory killer has ended on this machine since boot, in whatever cgroup (`oom_kill` of
+/// `/proc/vmstat`, Linux 4.13); `None` where the kernel does not say.
+#[must_use]
+pub fn out_of_memory_kills() -> Option<u64> {
+    parse_out_of_memory_kills(&std::fs::read_to_string("/proc/vmstat").ok()?)
+}
+
+fn parse_out_of_memory_kills(vmstat: &str) -> Option<u64> {
+    vmstat.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
 /// Reads a variable of the environment and removes it, so that no process started from here inherits it.
 ///
 /// For the first instant of a process only, before it has started a thread.
@@ -175,6 +186,13 @@ mod tests {
         assert_eq!(signal_name(34), "SIGRTMIN");
         assert_eq!(signal_name(36), "SIGRTMIN+2");
         assert_eq!(signal_name(99), "signal 99");
+    }
+
+    #[test]
+    fn out_of_memory_kills_are_counted_by_the_line_of_that_name() {
+        let vmstat = "nr_free_pages 7\noom_kill_allocating_task 5\noom_kill 3\n";
+        assert_eq!(parse_out_of_memory_kills(vmstat), Some(3));
+        assert_eq!(parse_out_of_memory_kills("nr_free_pages 7\n"), None);
     }
 
     #[test]

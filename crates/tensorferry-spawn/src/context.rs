@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_process::{Child, Stage, wait_any};
+use tensorferry_process::{Child, Stage, out_of_memory_kills, wait_any};
 use tensorferry_reduce::Parcel;
 
 use crate::call::Results;
@@ -25,6 +25,10 @@ pub struct ProcessContext<T> {
     stop: Option<Stop>,
     /// Whom we have sent a signal.
     stopped: Vec<bool>,
+    /// As of the start, to tell whether the out-of-memory killer came by.
+    out_of_memory_kills: Option<u64>,
+    /// The answer, once all have ended.
+    verdict: Option<Result<(), ProcessErrors>>,
 }
 
 impl<T> ProcessContext<T> {
@@ -36,7 +40,16 @@ impl<T> ProcessContext<T> {
     ) -> Self {
         let stopped = vec![false; children.len()];
         let parcels = parcels.into_iter().map(Some).collect();
-        Self { children, parcels, results, grace_period, stop: None, stopped }
+        Self {
+            children,
+            parcels,
+            results,
+            grace_period,
+            stop: None,
+            stopped,
+            out_of_memory_kills: out_of_memory_kills(),
+            verdict: None,
+        }
     }
 
     /// The process numbers, in order of the index.
@@ -101,7 +114,13 @@ impl<T> ProcessContext<T> {
             let wait = next.map(|at| at.saturating_duration_since(now));
             wait_any(&mut self.children, wait).map_err(wait_failed)?;
         }
-        self.errors().map_or(Ok(true), |errors| Err(errors.into()))
+        if self.verdict.is_none() {
+            self.verdict = Some(self.errors().map_or(Ok(()), Err));
+        }
+        match &self.verdict {
+            Some(Err(errors)) => Err(errors.clone().into()),
+            _ => Ok(true),
+        }
     }
 
     /// What a process has adopted, or will not any more, need not be kept for it.
@@ -128,6 +147,11 @@ impl<T> ProcessContext<T> {
         }
     }
 
+    fn out_of_memory_kills_since_start(&self) -> u64 {
+        let (now, then) = (out_of_memory_kills(), self.out_of_memory_kills);
+        now.zip(then).map_or(0, |(now, then)| now.saturating_sub(then))
+    }
+
     /// Every failure of a process by itself. One that ended without a word after we had signalled it was stopped.
     fn errors(&self) -> Option<ProcessErrors> {
         let (mut failures, mut stopped) = (Vec::new(), Vec::new());
@@ -137,7 +161,8 @@ impl<T> ProcessContext<T> {
                     if self.stopped.get(rank) == Some(&true) && exit.report.is_none() {
                         stopped.push(rank);
                     } else {
-                        failures.push(ProcessError::new(rank, child.pid(), exit));
+                        let kills = || self.out_of_memory_kills_since_start();
+                        failures.push(ProcessError::new(rank, child.pid(), exit, kills));
                     }
                 }
                 _ => {}

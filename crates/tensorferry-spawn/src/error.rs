@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use tensorferry_process::{Ended, Exit, Report};
+use tensorferry_process::{Ended, Exit, Report, SIGKILL};
 
 use crate::function::BoxedError;
 
@@ -131,12 +131,16 @@ pub struct ProcessError {
     /// When it happened, as near as can be known (`CLOCK_MONOTONIC`): the moment that its report names, or the last
     /// moment at which it was seen alive.
     pub at: Duration,
+    /// For SIGKILL: how many processes the kernel's out-of-memory killer has ended on this machine since the start. The
+    /// kernel does not say which, so more than 0 is a strong hint and not a proof.
+    pub out_of_memory_kills: u64,
     /// Exit code or signal in words, and what else is to be said.
     ended: String,
 }
 
 impl ProcessError {
-    pub(crate) fn new(rank: usize, pid: u32, exit: &Exit) -> Self {
+    /// `out_of_memory_kills` is asked only where it can matter.
+    pub(crate) fn new(rank: usize, pid: u32, exit: &Exit, out_of_memory_kills: impl FnOnce() -> u64) -> Self {
         let cause = match (&exit.report, exit.ended) {
             (Some(report), _) => Cause::Raised(Box::new(report.clone())),
             (None, Ended::Exited { code }) => Cause::Exited { code },
@@ -144,7 +148,11 @@ impl ProcessError {
             (None, Ended::Lost) => Cause::Lost,
         };
         let at = exit.report.as_ref().map_or(exit.alive_at, |report| report.raised_at);
-        Self { rank, pid, cause, at, ended: format!("{exit:#}") }
+        let out_of_memory_kills = match cause {
+            Cause::Signaled { signal: SIGKILL, .. } => out_of_memory_kills(),
+            _ => 0,
+        };
+        Self { rank, pid, cause, at, out_of_memory_kills, ended: format!("{exit:#}") }
     }
 
     /// What the process said about its failure, if it could.
@@ -159,7 +167,14 @@ impl ProcessError {
 
 impl fmt::Display for ProcessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} (pid {}) {}", self.rank, self.pid, self.ended)
+        write!(f, "process {} (pid {}) {}", self.rank, self.pid, self.ended)?;
+        match self.out_of_memory_kills {
+            0 => Ok(()),
+            n => write!(
+                f,
+                "; the machine or its container may be out of memory: the kernel ended {n} processes for that meanwhile"
+            ),
+        }
     }
 }
 
@@ -224,7 +239,15 @@ mod tests {
     fn failure(rank: usize, at_ms: u64) -> ProcessError {
         let at = Duration::from_millis(at_ms);
         let ended = String::from("exited with code 1");
-        ProcessError { rank, pid: 100, cause: Cause::Exited { code: 1 }, at, ended }
+        let cause = Cause::Exited { code: 1 };
+        ProcessError { rank, pid: 100, cause, at, out_of_memory_kills: 0, ended }
+    }
+
+    #[test]
+    fn the_out_of_memory_killer_is_named_when_it_was_at_work() {
+        let killed = ProcessError { out_of_memory_kills: 2, ..failure(0, 0) };
+        assert!(killed.to_string().ends_with("the kernel ended 2 processes for that meanwhile"), "{killed}");
+        assert!(!failure(0, 0).to_string().contains("memory"));
     }
 
     #[test]

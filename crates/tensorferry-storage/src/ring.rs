@@ -202,9 +202,18 @@ impl Ring {
     #[must_use]
     pub fn len(&self) -> usize {
         let Some(ring) = self.words() else { return 0 };
-        let head = ring.head().load(Ordering::Acquire);
-        let tail = ring.tail().load(Ordering::Acquire);
-        usize::try_from(tail.saturating_sub(head)).unwrap_or(usize::MAX).min(ring.n_slots())
+        let n_slots = ring.n_slots() as u64;
+        let mut head = ring.head().load(Ordering::Acquire);
+        let tail = ring.tail().load(Ordering::Acquire).min(head.saturating_add(n_slots));
+        // What was taken in another order than it was put is passed by the head only at the next take.
+        while head < tail {
+            let (slot, lap) = self.slot_of(&ring, head, n_slots);
+            if slot.state().lap <= lap {
+                break;
+            }
+            head += 1;
+        }
+        usize::try_from(tail.saturating_sub(head)).unwrap_or(usize::MAX)
     }
 
     /// Whether no message is in it, as far as one can tell.

@@ -36,7 +36,7 @@ impl<T: Scalar> RawArray<T> {
     /// # Errors
     /// As [`RawArray::new`].
     pub fn new_in(heap: &Heap, values: &[T]) -> Result<Self, SyncError> {
-        let block = filled(heap, values.len(), values.iter().copied())?;
+        let block = allocate(heap, values.len(), values.iter().copied())?;
         Ok(Self { block, holds: PhantomData })
     }
 
@@ -53,7 +53,7 @@ impl<T: Scalar> RawArray<T> {
     /// # Errors
     /// As [`RawArray::new`].
     pub fn filled_in(heap: &Heap, value: T, len: usize) -> Result<Self, SyncError> {
-        let block = filled(heap, len, std::iter::repeat_n(value, len))?;
+        let block = allocate(heap, len, std::iter::repeat_n(value, len))?;
         Ok(Self { block, holds: PhantomData })
     }
 
@@ -138,7 +138,7 @@ impl<T: Number> RawArray<T> {
 }
 
 /// A block of `len` words that hold `values`.
-pub(crate) fn filled<T: Scalar>(
+pub(crate) fn allocate<T: Scalar>(
     heap: &Heap,
     len: usize,
     values: impl Iterator<Item = T>,

@@ -24,7 +24,9 @@ pub enum SyncError {
         found: ScalarKind,
     },
     /// What arrived says that it has another length than its memory.
-    #[error("a shared array of {claimed} elements arrived with memory of {found_bytes} bytes, 8 for each are needed")]
+    #[error(
+        "a shared array of {claimed} elements arrived with memory of {found_bytes} bytes, 8 for each are needed"
+    )]
     WrongLength {
         /// How many elements it is said to have.
         claimed: u64,

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use tensorferry_storage::{Heap, SharedBlock};
 
-use crate::array::filled;
+use crate::array::allocate;
 use crate::cell::Cell;
 use crate::wire::{ELEMENT_LEN_BYTES, Wire, told};
 use crate::{Number, Scalar, SyncError};
@@ -36,7 +36,7 @@ impl<T: Scalar> RawValue<T> {
     /// # Errors
     /// As [`RawValue::new`].
     pub fn new_in(heap: &Heap, value: T) -> Result<Self, SyncError> {
-        let block = filled(heap, 1, std::iter::once(value))?;
+        let block = allocate(heap, 1, std::iter::once(value))?;
         Ok(Self { block, holds: PhantomData })
     }
 

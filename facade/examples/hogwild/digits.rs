@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use anyhow::{Context as _, ensure};
 use flate2::read::GzDecoder;
-use tensorferry::tensor::{Tensor, TensorMut};
+use tensorferry::{Tensor, TensorMut};
 
 use crate::random::Random;
 

@@ -2,11 +2,11 @@
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use tensorferry::queue::Queue;
-use tensorferry::tensor::{SharedTensor, Tensor};
+use tensorferry::{Queue, SharedTensor, Tensor};
 
 /// What workers tell the parent while they train.
 #[derive(Debug, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "messages are few, and this one is what the mode is about")]
 pub(crate) enum Message {
     /// The worker waits for the start.
     Ready,

@@ -3,10 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use tensorferry::queue::{GetError, Queue};
 use tensorferry::reduce::bytes_copied;
-use tensorferry::spawn::{ProcessContext, start_processes};
-use tensorferry::tensor::{SharedTensor, Tensor};
+use tensorferry::{GetError, ProcessContext, Queue, SharedTensor, Tensor, start_processes};
 
 use crate::digits::Digits;
 use crate::exchange::{Exchange, Message};

@@ -1,10 +1,8 @@
 //! What each of the processes does.
 
 use serde::{Deserialize, Serialize};
-use tensorferry::queue::Queue;
 use tensorferry::reduce::bytes_copied;
-use tensorferry::spawn::func;
-use tensorferry::tensor::SharedTensor;
+use tensorferry::{Queue, SharedTensor, func};
 
 use crate::digits::Examples;
 use crate::exchange::{Exchange, Message, Snapshot};

@@ -15,6 +15,8 @@ use crate::{Context, Item, Task};
 /// | `let_go` | `let go` of every item that is held |
 /// | `leave` | `left` every queue |
 /// | `close` | `closed` the queue |
+/// | `members` | how many members the domain has |
+/// | `sum` | the elements of all tensors that are held, added up |
 /// | `live` | how many blocks in extents of this process are held by anybody |
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Puppet {
@@ -64,6 +66,8 @@ impl Task for Puppet {
                     context.heap.settle();
                     context.heap.stats().own.blocks_live.to_string()
                 }
+                ("members", _) => context.heap.domain().members().len().to_string(),
+                ("sum", _) => held.iter().map(Item::sum).fold(0, u64::wrapping_add).to_string(),
                 _ => panic!("what is {command:?}?"),
             };
             context.say(outcome);

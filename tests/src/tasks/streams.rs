@@ -167,3 +167,22 @@ impl Task for SoleEcho {
         context.say("done");
     }
 }
+
+/// Makes a queue, sends it, and lives on.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct MakeQueue {
+    /// Where the queue goes.
+    pub back: Sender<Queue<Item>>,
+    /// How many items it holds.
+    pub maxsize: usize,
+}
+
+impl Task for MakeQueue {
+    const NAME: &'static str = "make-queue";
+
+    fn run(self, context: &Context) {
+        let queue = Queue::new_in(&context.heap, self.maxsize).unwrap();
+        self.back.put(queue.clone()).unwrap();
+        let _ = context.hear();
+    }
+}

@@ -191,6 +191,7 @@ fn exchange(
     taken.sort_unstable();
     let expected: Vec<_> = (0..senders).flat_map(|s| (0..N).map(move |n| (s, n))).collect();
     assert!(taken == expected, "every message exactly once: {} of {}", taken.len(), expected.len());
+    assert!(ring.is_empty(), "also when they were taken in another order");
 }
 
 #[test]

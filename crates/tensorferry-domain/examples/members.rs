@@ -1,0 +1,56 @@
+//! One domain with two members, who owns what in it, and waiting for one another.
+//!
+//! `cargo run -p tensorferry-domain --example members`
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use tensorferry_domain::{Domain, DomainError, Spin, WaitWord};
+use tensorferry_os::pidfd::PidFd;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let first = Domain::builder().address_space_bytes(1 << 30).limit_bytes(1 << 20).create()?;
+    let layout = first.layout();
+    println!("{} extents of {} bytes, all in one descriptor", layout.n_extents, layout.extent_len_bytes);
+
+    // A member admits a process whose pidfd it holds; that process joins with the descriptor and the admission.
+    // Usually it is a child. Here this process admits itself and is a member twice.
+    let admission = first.admit(&PidFd::of_self()?)?;
+    let second = Domain::join(first.as_fd().try_clone_to_owned()?, admission)?;
+    println!("members: {:?} and {:?}", first.me(), second.me());
+
+    // Each allocates in extents of its own, and both see whose is whose.
+    let mine = first.claim_extents(1)?;
+    let theirs = second.claim_extents(2)?;
+    println!("extent {} belongs to {:?}", theirs.first, first.extent_owner(theirs.first));
+
+    // What is populated is counted against one limit for all.
+    first.count_populated(mine.first, 1 << 19)?;
+    match second.count_populated(theirs.first, 1 << 20) {
+        Err(error @ DomainError::Limit { .. }) => println!("{error}"),
+        other => println!("unexpected: {other:?}"),
+    }
+
+    // Waiting: spin as long as it pays on this machine, then sleep. This word could as well lie in the domain.
+    let (word, answer) = (AtomicU32::new(0), AtomicU32::new(0));
+    let found = thread::scope(|scope| {
+        scope.spawn(|| {
+            answer.store(42, Ordering::Release);
+            WaitWord::new(&word).wake();
+        });
+        let look = || Some(answer.load(Ordering::Acquire)).filter(|&answer| answer != 0);
+        WaitWord::new(&word).wait_until(&Spin::default(), None, look)
+    });
+    println!("waited for {found:?}");
+
+    drop(second);
+    println!(
+        "members left: {}, and the extent is {:?}'s",
+        first.members().len(),
+        first.extent_owner(theirs.first)
+    );
+    Ok(())
+}

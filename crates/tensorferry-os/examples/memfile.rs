@@ -1,0 +1,50 @@
+//! A memory file without a name, mapped twice, and a thread that sleeps on a word of it.
+//!
+//! `cargo run -p tensorferry-os --example memfile`
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use tensorferry_os::mapping::{Reservation, Tables};
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_os::{futex, limits, memfd};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("usable processors: {}", limits::usable_cpus());
+    println!("memory to be had: {:?} bytes", limits::available_memory_bytes());
+    println!("this process is alive: {}", !PidFd::of_self()?.is_dead()?);
+
+    // A gigabyte that costs nothing until it is touched, and whose size nobody can change.
+    let file = memfd::create_sealed("example", 1 << 30)?;
+    let whole = Reservation::map(&file, 0, 1 << 30, 2 << 20)?;
+    println!("closed at first: {}", whole.words(0, 1).is_none());
+    whole.open(0, 64 << 10)?;
+    whole.populate(0, 64 << 10)?;
+    println!("of a gigabyte, {} bytes are memory", memfd::allocated_bytes(&file)?);
+
+    // Two mappings of one file are what two processes would have.
+    let head = Tables::map(&file, 4096)?;
+    let (ours, theirs) = (whole.words32(8, 1), head.words32(8, 1));
+    let (Some([ours]), Some([theirs])) = (ours, theirs) else { return Err("not mapped".into()) };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while theirs.load(Ordering::Acquire) == 0 {
+                // Sleeps only while the word is still 0, so a wake cannot be missed.
+                let _ = futex::wait(theirs, 0, None);
+            }
+            println!("woken, and the word is {}", theirs.load(Ordering::Relaxed));
+        });
+        ours.store(7, Ordering::Release);
+        futex::wake_all(ours).map(drop)
+    })?;
+
+    memfd::punch_hole(&file, 0, 64 << 10)?;
+    println!(
+        "after the hole {} bytes, and the word is {}",
+        memfd::allocated_bytes(&file)?,
+        ours.load(Ordering::Relaxed)
+    );
+    Ok(())
+}

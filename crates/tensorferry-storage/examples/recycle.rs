@@ -1,0 +1,44 @@
+//! A block through a ring and back, and memory that is used again instead of being allocated.
+//!
+//! `cargo run -p tensorferry-storage --example recycle`
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use tensorferry_domain::Domain;
+use tensorferry_storage::{Company, Heap, IncomingHandle, OutgoingHandle, Patience, Ring};
+
+const LEN_BYTES: usize = 1 << 20;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let heap = Heap::create(Domain::builder().limit_bytes(64 << 20))?;
+    let ring = Ring::create(&heap, 4, 0)?;
+
+    for round in 0..100_u8 {
+        // Mine alone: bytes to write. Frozen: bytes to read, for as many as want to.
+        let mut block = heap.allocate(LEN_BYTES)?;
+        block.bytes_mut().fill(round);
+        let frozen = block.freeze();
+        // The message is a handle of 8 bytes beside a payload; the megabyte stays where it is.
+        let handles = OutgoingHandle::frozen(&frozen).into_iter().collect();
+        ring.put(&[round], handles, Company::Many, Patience::None)?;
+
+        let message = ring.take(Company::Many, Patience::None)?;
+        let [IncomingHandle::Frozen(received)] = &message.handles[..] else { return Err("no block".into()) };
+        if received.id() != frozen.id() || received.bytes()[LEN_BYTES - 1] != message.payload[0] {
+            return Err("another block arrived".into());
+        }
+        if round == 0 || round == 99 {
+            let own = heap.stats().own;
+            println!("round {round}: memory was populated {} times so far", own.populate_calls);
+        }
+    }
+
+    heap.settle();
+    let own = heap.stats().own;
+    println!("live: {} bytes, kept for the next: {} bytes", own.bytes_live, own.bytes_cached());
+    println!("given back to the system: {} bytes", heap.trim());
+    if let Err(error) = heap.allocate(1 << 30) {
+        println!("a gigabyte: {error}");
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Arrays.
+
+use tensorferry_storage::StorageError;
+use tensorferry_sync::{OutOfRange, RawArray, SyncError};
+
+use crate::{heap, sent};
+
+#[test]
+fn elements_are_read_and_replaced_one_by_one_and_together() {
+    let heap = heap();
+    let array = RawArray::new_in(&heap, &[1_i8, 2, 3]).unwrap();
+    assert_eq!((array.len(), array.is_empty()), (3, false));
+    assert_eq!((array.get(2), array.get(3)), (Some(3), None));
+    array.set(0, -1).unwrap();
+    assert_eq!(array.swap(1, 20), Ok(2));
+    assert_eq!(array.fetch_add(2, 125), Ok(3));
+    assert_eq!(array.to_vec(), [-1, 20, -128]);
+    assert_eq!(array.compare_exchange(1, 20, 21), Ok(Ok(20)));
+    assert_eq!(array.compare_exchange(1, 20, 22), Ok(Err(21)));
+    assert_eq!(format!("{array:?}"), "RawArray[-1, 21, -128]");
+    array.fill(4);
+    assert_eq!(array.to_vec(), [4, 4, 4]);
+    assert_eq!(RawArray::filled_in(&heap, true, 2).unwrap().to_vec(), [true, true]);
+}
+
+#[test]
+fn outside_is_an_error_with_the_numbers() {
+    let array = RawArray::new_in(&heap(), &[1_u64, 2]).unwrap();
+    let outside = OutOfRange { index: 2, len: 2 };
+    assert_eq!(array.set(2, 0), Err(outside));
+    assert_eq!(array.swap(2, 0), Err(outside));
+    assert_eq!(array.fetch_add(2, 1), Err(outside));
+    assert_eq!(array.compare_exchange(2, 0, 1), Err(outside));
+    assert_eq!(array.get(usize::MAX), None);
+    assert_eq!(outside.to_string(), "index 2 is outside of a shared array of 2 elements");
+    assert_eq!(array.to_vec(), [1, 2]);
+}
+
+#[test]
+fn a_clone_and_what_was_sent_are_the_same_memory() {
+    let heap = heap();
+    let array = RawArray::new_in(&heap, &[0.0_f32; 5]).unwrap();
+    // Two handles on one array in one message, and the array in a nest of other types.
+    let (first, rest): (RawArray<f32>, Vec<Option<RawArray<f32>>>) =
+        sent(&heap, &(&array, vec![Some(array.clone()), None])).unwrap();
+    let second = rest[0].as_ref().unwrap();
+    assert!(first.is_same_as(&array) && second.is_same_as(&array));
+    first.set(4, 2.5).unwrap();
+    assert_eq!((array.get(4), second.get(4), array.clone().get(4)), (Some(2.5), Some(2.5), Some(2.5)));
+}
+
+#[test]
+fn an_empty_array_takes_no_memory_and_travels() {
+    let heap = heap();
+    let array = RawArray::<u16>::new_in(&heap, &[]).unwrap();
+    let received: RawArray<u16> = sent(&heap, &array).unwrap();
+    assert!(received.is_empty() && received.is_same_as(&array));
+    assert_eq!((received.get(0), received.to_vec()), (None, vec![]));
+    received.fill(1);
+    assert_eq!(heap.stats().own.blocks_live, 0);
+}
+
+#[test]
+fn too_much_is_an_error_and_not_an_abort() {
+    let heap = heap();
+    for len in [4 << 20, usize::MAX / 8, usize::MAX] {
+        let error = RawArray::filled_in(&heap, 1_u8, len).unwrap_err();
+        assert!(
+            matches!(error, SyncError::Storage(StorageError::TooLarge { .. } | StorageError::Domain(_))),
+            "{len}: {error}"
+        );
+    }
+    assert_eq!(heap.stats().own.blocks_live, 0);
+}
+
+#[test]
+fn no_addition_to_neighbours_is_lost() {
+    const N: u16 = 5_000;
+    let array = RawArray::filled_in(&heap(), 0_u16, 3).unwrap();
+    std::thread::scope(|scope| {
+        for turn in 0..3 {
+            let array = array.clone();
+            scope.spawn(move || {
+                for step in 0..usize::from(N) {
+                    array.fetch_add((turn + step) % 3, 1).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(array.to_vec().iter().map(|&n| u32::from(n)).sum::<u32>(), 3 * u32::from(N));
+}

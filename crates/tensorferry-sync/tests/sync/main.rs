@@ -1,0 +1,25 @@
+//! Values and arrays inside one process, on their way through a message included. What needs several processes is
+//! tested in the `tests` package.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod array;
+mod hostile;
+mod value;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tensorferry_domain::Domain;
+use tensorferry_reduce::{DecodeError, Parcel};
+use tensorferry_storage::Heap;
+
+/// A heap of its own, so that tests do not see each other.
+fn heap() -> Heap {
+    Heap::create(Domain::builder().address_space_bytes(64 << 20).limit_bytes(16 << 20)).unwrap()
+}
+
+/// What a receiver makes of a value that was sent.
+fn sent<A: Serialize, B: DeserializeOwned>(heap: &Heap, value: &A) -> Result<B, DecodeError> {
+    let parcel = Parcel::pack(heap, value).unwrap();
+    Parcel::open(heap, parcel.id())
+}

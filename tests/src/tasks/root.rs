@@ -1,0 +1,49 @@
+//! Domains that a child makes.
+
+use std::os::fd::AsFd;
+
+use serde::{Deserialize, Serialize};
+use tensorferry::domain::Domain;
+use tensorferry::queue::Queue;
+use tensorferry::reduce::Parcel;
+use tensorferry::storage::Heap;
+use tensorferry_os::pidfd::PidFd;
+
+use crate::tasks::Puppet;
+use crate::{Chaos, Link, RootTask};
+
+/// Makes a domain and lets others into it. To `admit PID` it answers with an admission and the number of a parcel,
+/// and the domain's descriptor beside the line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Host {
+    /// Everybody gets a [`Puppet`] with one and the same queue for so many items.
+    Puppets {
+        /// How many fit.
+        maxsize: usize,
+    },
+    /// The newcomer gets this.
+    Chaos(Chaos),
+}
+
+impl RootTask for Host {
+    const NAME: &'static str = "host";
+
+    fn run(self, link: &Link) {
+        let settings = Domain::builder().address_space_bytes(1 << 30).limit_bytes(512 << 20);
+        let heap = Heap::create(settings).unwrap();
+        let parcel = match self {
+            Self::Puppets { maxsize } => {
+                let queue = Some(Queue::new_in(&heap, maxsize).unwrap());
+                Parcel::pack(&heap, &Puppet { queue, ..Puppet::default() })
+            }
+            Self::Chaos(chaos) => Parcel::pack(&heap, &chaos),
+        };
+        let parcel = parcel.unwrap();
+        while let Ok(Some(line)) = link.hear_until(None) {
+            let pid = line.strip_prefix("admit ").and_then(|pid| pid.parse().ok()).unwrap();
+            let admission = heap.domain().admit(&PidFd::open(pid).unwrap()).unwrap();
+            let answer = serde_json::to_string(&(admission, parcel.id())).unwrap();
+            link.say_with(&answer, &[heap.domain().as_fd()]);
+        }
+    }
+}
