@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 /// A system that moves from state to state.
-pub trait Model {
+pub(crate) trait Model {
     /// Everything that decides what can happen next, and what must have happened before.
     type State: Clone + Debug + Eq + Hash;
 
@@ -24,30 +24,31 @@ pub trait Model {
 
 /// What an exploration found.
 #[derive(Debug)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Every state is right and leads to a settled one.
     Holds {
         /// How many states there are.
         n_states: usize,
     },
-    /// A state is wrong.
-    Fault(String),
+    /// A state is wrong: how, and which.
+    Fault { fault: String, state: String },
     /// From this state nothing leads to a settled one.
-    Stuck(String),
+    Stuck { state: String },
 }
 
 impl Verdict {
     /// The number of states of a model that holds.
-    pub fn expect_holds(&self) -> usize {
+    pub(crate) fn expect_holds(&self) -> usize {
         match self {
             Self::Holds { n_states } => *n_states,
-            broken => panic!("the model does not hold: {broken:#?}"),
+            Self::Fault { fault, state } => panic!("{fault} in {state}"),
+            Self::Stuck { state } => panic!("nothing more happens that settles {state}"),
         }
     }
 
-    /// Panics unless something was found wrong.
-    pub fn expect_broken(&self) {
-        assert!(!matches!(self, Self::Holds { .. }), "the broken rule was not noticed: {self:?}");
+    /// Whether something was found wrong.
+    pub(crate) fn is_broken(&self) -> bool {
+        !matches!(self, Self::Holds { .. })
     }
 }
 
@@ -55,7 +56,7 @@ impl Verdict {
 const MAX_STATES: usize = 20_000_000;
 
 /// Visits every state that `model` can reach.
-pub fn explore<M: Model>(model: &M) -> Verdict {
+pub(crate) fn explore<M: Model>(model: &M) -> Verdict {
     let start = model.start();
     let mut numbers: HashMap<M::State, u32> = HashMap::from([(start.clone(), 0)]);
     let mut open = vec![start];
@@ -64,7 +65,7 @@ pub fn explore<M: Model>(model: &M) -> Verdict {
     while let Some(state) = open.pop() {
         let number = numbers[&state];
         if let Some(fault) = model.fault(&state) {
-            return Verdict::Fault(format!("{fault} in {state:?}"));
+            return Verdict::Fault { fault, state: format!("{state:?}") };
         }
         if model.is_settled(&state) {
             settled.push(number);
@@ -83,7 +84,7 @@ pub fn explore<M: Model>(model: &M) -> Verdict {
         None => Verdict::Holds { n_states: numbers.len() },
         Some(number) => {
             let stuck = numbers.iter().find(|(_, n)| **n == number).map(|(state, _)| format!("{state:?}"));
-            Verdict::Stuck(stuck.unwrap_or_default())
+            Verdict::Stuck { state: stuck.unwrap_or_default() }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The owner-stamped slot ring of `tensorferry-storage/src/ring.rs` with its recovery in `sweep.rs`: every shared
 //! access is a step, any process may be killed before any step, a sweep may be broken off and started over, and a
-//! living process may wrongly be declared dead.
+//! living process may wrongly be declared dead (which proof by pidfd rules out; what the fences are for).
 //!
 //! What must hold: a message whose put has committed is taken once or lies ready; none is taken twice or taken without
 //! having been committed; when all is done no slot is stuck; without a death each sender's order is kept.
@@ -435,7 +435,7 @@ fn nothing_is_lost_doubled_or_stuck() {
         ("one kill, three messages", Ring { kills: 1, ..ring(2, &[2, 1], 1) }),
         ("two kills", Ring { kills: 2, restarts: 1, ..ring(2, &[1, 1], 1) }),
         ("a false death", Ring { false_deaths: 1, ..ring(2, &[1, 1], 2) }),
-        ("a kill and a false death", Ring { kills: 1, false_deaths: 1, ..ring(2, &[1, 1], 1) }),
+        ("a false death, one slot", Ring { false_deaths: 1, ..ring(1, &[2, 1], 1) }),
     ];
     for (name, model) in cases {
         println!("{name}: {} states", explore(&model).expect_holds());
@@ -445,7 +445,7 @@ fn nothing_is_lost_doubled_or_stuck() {
 #[test]
 fn each_rule_is_needed() {
     let killed = || Ring { kills: 1, ..ring(2, &[1, 1], 2) };
-    let fenced = || Ring { false_deaths: 1, ..ring(2, &[1, 1], 2) };
+    let fenced = || Ring { false_deaths: 1, ..ring(1, &[2, 1], 2) };
     for model in [
         Ring { broken: Broken::NoLookBack, ..ring(4, &[2, 1], 1) },
         Ring { broken: Broken::CommitStores, ..fenced() },
@@ -453,7 +453,6 @@ fn each_rule_is_needed() {
         Ring { broken: Broken::ClaimedIsFreed, ..killed() },
         Ring { broken: Broken::NobodyHelps, ..killed() },
     ] {
-        println!("{:?}", model.broken);
-        explore(&model).expect_broken();
+        assert!(explore(&model).is_broken(), "{:?} was not noticed", model.broken);
     }
 }

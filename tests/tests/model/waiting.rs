@@ -6,10 +6,13 @@
 
 use crate::explore::{Model, explore};
 
-/// The word: `epoch << 1 | sleepers`.
-type Word = u8;
-const FLAG: Word = 1;
-const EPOCH: Word = 2;
+/// A process's private copy of the word. The epoch never comes back to an old value, so all that can matter is whether the
+/// word has moved since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Copied {
+    StillThere,
+    Outdated,
+}
 
 /// Where a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,14 +21,14 @@ enum At {
     Publish,
     LookAtFlag,
     MoveEpoch,
-    Wake { moved: Word },
-    ClearFlag { moved: Word },
+    Wake { moved: Copied },
+    ClearFlag { moved: Copied },
     // A consumer.
     FirstLook,
     ReadWord,
-    Announce { seen: Word },
-    SecondLook { expected: Word },
-    Sleep { expected: Word },
+    Announce { seen: Copied },
+    SecondLook { expected: Copied },
+    Sleep { expected: Copied },
     Asleep,
     // Either.
     Done,
@@ -33,7 +36,8 @@ enum At {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
-    word: Word,
+    /// The flag; of the epoch only changes matter.
+    flag: bool,
     /// Items that nobody has taken.
     items: u8,
     /// Puts that have returned.
@@ -74,7 +78,7 @@ impl Model for Waiting {
         let n = self.n_producers + self.n_consumers;
         let at = (0..n).map(|i| if i < self.n_producers { At::Publish } else { At::FirstLook }).collect();
         State {
-            word: 0,
+            flag: false,
             items: 0,
             returned: 0,
             taken: 0,
@@ -119,76 +123,88 @@ impl Model for Waiting {
 impl Waiting {
     fn step(&self, state: &State, process: usize, steps: &mut Vec<State>) {
         let mut next = state.clone();
-        let (at, word) = (&mut next.at[process], state.word);
+        let at = &mut next.at[process];
         match state.at[process] {
             At::Publish => {
                 next.items += 1;
                 *at = At::LookAtFlag;
             }
-            At::LookAtFlag if word & FLAG != 0 => *at = At::MoveEpoch,
-            At::LookAtFlag => return self.put_returns(next, process, steps),
+            At::LookAtFlag if state.flag => *at = At::MoveEpoch,
+            At::LookAtFlag => return put_returns(next, process, steps),
             At::MoveEpoch => {
-                next.word = word.wrapping_add(EPOCH);
-                if self.broken == Broken::FlagClearedFirst {
-                    next.word &= !FLAG;
-                }
-                *at = At::Wake { moved: next.word };
+                move_word(&mut next, self.broken != Broken::FlagClearedFirst);
+                next.at[process] = At::Wake { moved: Copied::StillThere };
             }
-            At::Wake { moved } => {
-                let sleepers: Vec<usize> =
-                    (0..state.at.len()).filter(|&i| state.at[i] == At::Asleep).collect();
-                if self.broken == Broken::WakesOne {
-                    // The kernel chooses; a sleeper that is stopped can be chosen too.
-                    for &one in &sleepers {
-                        let mut woken = next.clone();
-                        woken.at[one] = At::FirstLook;
-                        self.put_returns(woken, process, steps);
-                    }
-                    if !sleepers.is_empty() {
-                        return;
-                    }
-                }
-                for &sleeper in &sleepers {
-                    next.at[sleeper] = At::FirstLook;
-                }
-                if !sleepers.is_empty() {
-                    return self.put_returns(next, process, steps);
-                }
-                next.at[process] = At::ClearFlag { moved };
-            }
+            At::Wake { moved } => return self.wake(next, process, moved, steps),
             At::ClearFlag { moved } => {
-                if word == moved {
-                    next.word = moved & !FLAG;
+                if moved == Copied::StillThere {
+                    move_word(&mut next, false);
                 }
-                return self.put_returns(next, process, steps);
+                return put_returns(next, process, steps);
             }
-            At::FirstLook if state.items > 0 => take(&mut next, process),
+            At::FirstLook | At::SecondLook { .. } if state.items > 0 => take(&mut next, process),
             At::FirstLook => *at = At::ReadWord,
-            At::ReadWord => *at = At::Announce { seen: word },
-            At::Announce { seen } if word == seen => {
-                let keeps = self.broken == Broken::SleeperKeepsEpoch && seen & FLAG != 0;
-                next.word = if keeps { seen } else { seen.wrapping_add(EPOCH) | FLAG };
-                let expected = next.word;
-                *at = if self.broken == Broken::NoSecondLook {
+            At::ReadWord => *at = At::Announce { seen: Copied::StillThere },
+            At::Announce { seen: Copied::StillThere } => {
+                if !(self.broken == Broken::SleeperKeepsEpoch && state.flag) {
+                    move_word(&mut next, true);
+                }
+                let expected = Copied::StillThere;
+                next.at[process] = if self.broken == Broken::NoSecondLook {
                     At::Sleep { expected }
                 } else {
                     At::SecondLook { expected }
                 };
             }
-            At::Announce { .. } => *at = At::ReadWord,
-            At::SecondLook { .. } if state.items > 0 => take(&mut next, process),
+            At::Announce { seen: Copied::Outdated } => *at = At::ReadWord,
             At::SecondLook { expected } => *at = At::Sleep { expected },
-            At::Sleep { expected } => *at = if word == expected { At::Asleep } else { At::FirstLook },
+            At::Sleep { expected: Copied::StillThere } => *at = At::Asleep,
+            At::Sleep { expected: Copied::Outdated } => *at = At::FirstLook,
             At::Asleep | At::Done => return,
         }
         steps.push(next);
     }
 
-    fn put_returns(&self, mut next: State, process: usize, steps: &mut Vec<State>) {
-        next.returned += 1;
-        next.at[process] = At::Done;
-        steps.push(next);
+    fn wake(&self, mut next: State, process: usize, moved: Copied, steps: &mut Vec<State>) {
+        let sleepers: Vec<usize> = (0..next.at.len()).filter(|&i| next.at[i] == At::Asleep).collect();
+        if sleepers.is_empty() {
+            next.at[process] = At::ClearFlag { moved };
+            steps.push(next);
+        } else if self.broken == Broken::WakesOne {
+            // The kernel chooses; a sleeper that is stopped can be chosen too.
+            for &one in &sleepers {
+                let mut woken = next.clone();
+                woken.at[one] = At::FirstLook;
+                put_returns(woken, process, steps);
+            }
+        } else {
+            for &sleeper in &sleepers {
+                next.at[sleeper] = At::FirstLook;
+            }
+            put_returns(next, process, steps);
+        }
     }
+}
+
+/// Changes the word; nobody's copy is what stands there any more.
+fn move_word(next: &mut State, flag: bool) {
+    next.flag = flag;
+    for at in &mut next.at {
+        match at {
+            At::Wake { moved: copy }
+            | At::ClearFlag { moved: copy }
+            | At::Announce { seen: copy }
+            | At::SecondLook { expected: copy }
+            | At::Sleep { expected: copy } => *copy = Copied::Outdated,
+            _ => {}
+        }
+    }
+}
+
+fn put_returns(mut next: State, process: usize, steps: &mut Vec<State>) {
+    next.returned += 1;
+    next.at[process] = At::Done;
+    steps.push(next);
 }
 
 fn take(next: &mut State, process: usize) {
@@ -216,7 +232,10 @@ fn each_rule_is_needed() {
     for broken in
         [Broken::FlagClearedFirst, Broken::WakesOne, Broken::SleeperKeepsEpoch, Broken::NoSecondLook]
     {
-        println!("{broken:?}");
-        explore(&waiting(2, 2, 1, broken)).expect_broken();
+        let sizes = [(1, 2, 1), (2, 2, 1), (2, 3, 1)];
+        let noticed = sizes.into_iter().any(|(n_producers, n_consumers, stops)| {
+            explore(&waiting(n_producers, n_consumers, stops, broken)).is_broken()
+        });
+        assert!(noticed, "{broken:?} was not noticed");
     }
 }
