@@ -5,7 +5,7 @@
 //! a forwarder or consumer had in its hands when it was killed, at most one for each kill.
 
 use serde::{Deserialize, Serialize};
-use tensorferry::queue::{Receiver, Sender, channel_in};
+use tensorferry::queue::{GetError, Receiver, Sender, channel_in};
 use tensorferry::tensor::SharedTensor;
 
 use crate::{Child, Context, Family, Item, Random, Task, until};
@@ -82,9 +82,11 @@ impl Task for ChaosForwarder {
     const NAME: &'static str = "chaos-forwarder";
 
     fn run(self, _: &Context) {
-        for item in &self.from {
+        let mut all = self.from.iter();
+        for item in all.by_ref() {
             self.to.put(item).unwrap();
         }
+        assert_end(all.end());
     }
 }
 
@@ -99,13 +101,20 @@ impl Task for ChaosConsumer {
     const NAME: &'static str = "chaos-consumer";
 
     fn run(self, _: &Context) {
-        for item in &self.from {
+        let mut all = self.from.iter();
+        for item in all.by_ref() {
             item.check();
             let at = [usize::try_from(item.sender).unwrap(), usize::try_from(item.sequence).unwrap()];
             self.ledger.came.fetch_add(at, 1).unwrap();
             self.ledger.n_came.fetch_add([0], 1).unwrap();
         }
+        assert_end(all.end());
     }
+}
+
+/// It is over when all senders are gone, one way or the other, and for no other reason.
+fn assert_end(end: Option<&GetError>) {
+    assert!(matches!(end, Some(GetError::Disconnected | GetError::PeerDied)), "{end:?}");
 }
 
 /// The cast of one run.
@@ -173,6 +182,8 @@ impl Chaos {
             // The moment is an amount of work, so that it does not depend on how fast the machine is.
             let goal = cast.n_came() + i64::try_from(random.below(60)).unwrap();
             until(&format!("messages flow in round {round}"), || {
+                let mut standing = producers.iter().map(|p| &p.child).chain(&forwarders).chain(&consumers);
+                assert!(standing.all(Child::is_alive), "nobody ends before it is killed");
                 cast.n_came() >= goal || producers.iter().any(|producer| cast.is_exhausted(producer))
             });
             for _ in 0..1 + random.below(3) {

@@ -152,6 +152,12 @@ impl Child {
         });
     }
 
+    /// Whether it has not ended.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        !self.pidfd.is_dead().unwrap()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: nix::sys::signal::Signal) {
         self.pidfd.send_signal(signal as i32).unwrap();

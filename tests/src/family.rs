@@ -114,8 +114,17 @@ impl Family {
     #[track_caller]
     pub fn wait_no_blocks(&self) {
         self.wait_blocks(0);
-        let own = self.heap.stats().own;
-        assert_eq!((own.blocks_live, own.bytes_live), (0, 0), "the count of this process agrees: {own:?}");
-        assert_eq!(self.heap.stats().messages_pinned, 0);
+        self.wait_own_blocks(0);
+        let stats = self.heap.stats();
+        assert_eq!((stats.own.bytes_live, stats.messages_pinned), (0, 0), "{stats:?}");
+    }
+
+    /// Waits until this process counts so many blocks of its own that somebody holds.
+    #[track_caller]
+    pub fn wait_own_blocks(&self, n_blocks: u64) {
+        until("the owner learns what came back", || {
+            self.heap.settle();
+            self.heap.stats().own.blocks_live == n_blocks
+        });
     }
 }

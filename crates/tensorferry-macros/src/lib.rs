@@ -12,7 +12,7 @@ use proc_macro::TokenStream;
 /// and write (tensors, queues and locks among them). It returns `()` or a `Result` whose value serde can read and write
 /// and whose error can be boxed.
 ///
-/// ```ignore
+/// ```text
 /// #[tensorferry::func]
 /// fn train(rank: usize, rate: f32) -> Result<f64, String> {
 ///     if rate > 0.0 { Ok(f64::from(rate) * rank as f64) } else { Err(format!("rate {rate} is not positive")) }
