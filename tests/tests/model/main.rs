@@ -7,5 +7,6 @@
 //! otherwise the check would not check anything.
 
 mod explore;
+mod holding;
 mod ring;
 mod waiting;
