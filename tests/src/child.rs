@@ -79,6 +79,12 @@ impl Child {
         &self.pidfd
     }
 
+    /// The name of its task.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Its process number.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -201,6 +201,19 @@ impl Domain {
         self.header()[header::SWEEPS].load(Ordering::SeqCst)
     }
 
+    /// How often a sweep has begun to mark what a dead member held. A scan for what its messages still name decides
+    /// about such marks only if this has not moved since the scan began: an older scan may have missed what the dead
+    /// one sent.
+    #[must_use]
+    pub fn suspicions(&self) -> u64 {
+        self.header()[header::SUSPICIONS].load(Ordering::SeqCst)
+    }
+
+    /// Counts one more, before the first mark is made.
+    pub fn count_suspicion(&self) {
+        self.header()[header::SUSPICIONS].fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Gives pages of the data area back to the system; they read as zero afterwards.
     ///
     /// # Errors

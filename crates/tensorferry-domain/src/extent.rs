@@ -36,7 +36,7 @@ const KIND_CONTINUATION: u8 = 2;
 
 impl ExtentOwner {
     /// `epoch:32 | slot:16 | kind:8`; zero is nobody.
-    fn pack(self) -> u64 {
+    pub(crate) fn pack(self) -> u64 {
         match self {
             Self::Nobody => 0,
             Self::Member(member) => {
@@ -58,9 +58,6 @@ impl ExtentOwner {
         }
     }
 }
-
-/// Word 3 of an entry: the length of the run that starts here, 0 before it was ever used.
-const RUN_LEN: usize = 3;
 
 impl Domain {
     /// Claims `n_extents` never used extents in a row for this member.
@@ -230,7 +227,7 @@ impl Domain {
         let end = u64::try_from(first + n_extents).unwrap_or(u64::MAX);
         self.header()[header::EXTENTS_HIGH_WATER].fetch_max(end, Ordering::SeqCst);
         if let Some(entry) = self.extent_entry(first) {
-            entry[RUN_LEN].store(u64::try_from(n_extents).unwrap_or(1), Ordering::SeqCst);
+            entry[extent::RUN_LEN].store(u64::try_from(n_extents).unwrap_or(1), Ordering::SeqCst);
         }
         self.mark_tail(first, n_extents);
         Ok(ExtentRun { first, n_extents })
@@ -261,7 +258,8 @@ impl Domain {
     /// The length of the run that starts at `first`; 0 where none starts. What the table claims is cut to what
     /// it can mean.
     fn run_len(&self, first: usize) -> usize {
-        let claimed = self.extent_entry(first).map_or(0, |entry| entry[RUN_LEN].load(Ordering::SeqCst));
+        let claimed =
+            self.extent_entry(first).map_or(0, |entry| entry[extent::RUN_LEN].load(Ordering::SeqCst));
         usize::try_from(claimed).unwrap_or(0).min(self.layout().n_extents.saturating_sub(first))
     }
 

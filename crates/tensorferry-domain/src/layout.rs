@@ -24,7 +24,8 @@ pub(crate) mod header {
     pub(crate) const LIMIT_BYTES: usize = 7;
     pub(crate) const EXTENTS_HIGH_WATER: usize = 8;
     pub(crate) const SWEEPS: usize = 9;
-    pub(crate) const N_WORDS: usize = 10;
+    pub(crate) const SUSPICIONS: usize = 10;
+    pub(crate) const N_WORDS: usize = 11;
 }
 
 /// Word indexes in a process slot.
@@ -45,6 +46,8 @@ pub(crate) mod extent {
     pub(crate) const OWNER: usize = 0;
     pub(crate) const POPULATED_BYTES: usize = 1;
     pub(crate) const RETURNS: usize = 2;
+    /// The length of the run that starts here, 0 before it was ever used.
+    pub(crate) const RUN_LEN: usize = 3;
     pub(crate) const N_WORDS: usize = 4;
 }
 

@@ -41,6 +41,8 @@ mod member;
 mod service;
 mod spin;
 mod wait;
+#[cfg(test)]
+mod wire_tests;
 
 pub use admission::Admission;
 pub use builder::DomainBuilder;

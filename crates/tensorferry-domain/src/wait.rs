@@ -22,8 +22,8 @@ use tensorferry_os::futex;
 
 use crate::Spin;
 
-const SLEEPERS: u32 = 1;
-const EPOCH: u32 = 2;
+pub(crate) const SLEEPERS: u32 = 1;
+pub(crate) const EPOCH: u32 = 2;
 
 /// A futex word in shared memory.
 #[derive(Clone, Copy, Debug)]

@@ -49,6 +49,8 @@ mod ring;
 mod ring_layout;
 mod sweep;
 mod usage;
+#[cfg(test)]
+mod wire_tests;
 
 pub use access::{ExclusiveBlock, FrozenBlock, SharedBlock};
 pub use attachments::Attachment;

@@ -18,8 +18,13 @@ use crate::{BlockId, StorageError};
 /// More handles than this in one message are refused as garbage on receipt and as too many on sending.
 pub const MAX_HANDLES: usize = 65_535;
 
-/// Words of a spilled table before its references: how many there are, and the payload's length.
-const TABLE_HEAD_WORDS: usize = 2;
+/// Word indexes in a block that a message spilled to, or in a parcel's.
+pub(crate) mod table {
+    pub(crate) const N_REFERENCES: usize = 0;
+    pub(crate) const PAYLOAD_LEN_BYTES: usize = 1;
+    /// The references, then the payload.
+    pub(crate) const ROOM: usize = 2;
+}
 
 /// What a message holds besides bytes, on its way out.
 #[derive(Debug)]
@@ -174,11 +179,15 @@ pub(crate) enum Accepted {
 
 /// Writes a long message into a block of its own.
 pub(crate) fn spill(heap: &Heap, payload: &[u8], handles: &[OutgoingHandle]) -> Result<Block, StorageError> {
-    let n_words = TABLE_HEAD_WORDS + handles.len() + payload.len().div_ceil(8);
+    let n_words = table::ROOM + handles.len() + payload.len().div_ceil(8);
     let block = heap.allocate_block(n_words * 8)?;
-    let (head, rest) = block.words().split_at(TABLE_HEAD_WORDS.min(block.words().len()));
-    for (word, value) in head.iter().zip([handles.len() as u64, payload.len() as u64]) {
-        word.store(value, Ordering::Relaxed);
+    let (head, rest) = block.words().split_at(table::ROOM.min(block.words().len()));
+    for (index, value) in
+        [(table::N_REFERENCES, handles.len() as u64), (table::PAYLOAD_LEN_BYTES, payload.len() as u64)]
+    {
+        if let Some(word) = head.get(index) {
+            word.store(value, Ordering::Relaxed);
+        }
     }
     let references = handles.iter().map(OutgoingHandle::reference);
     for (word, value) in rest.iter().zip(references.chain(payload_words(payload))) {
@@ -221,13 +230,13 @@ type Words<'a> = &'a [AtomicU64];
 fn table_of(block: &Block) -> Option<(Words<'_>, usize, Words<'_>)> {
     let words = block.words();
     let number = |index: usize| usize::try_from(words.get(index)?.load(Ordering::Relaxed)).ok();
-    let (n_handles, payload_len) = (number(0)?, number(1)?);
+    let (n_handles, payload_len) = (number(table::N_REFERENCES)?, number(table::PAYLOAD_LEN_BYTES)?);
     if n_handles > MAX_HANDLES {
         return None;
     }
-    let payload_at = TABLE_HEAD_WORDS.checked_add(n_handles)?;
+    let payload_at = table::ROOM.checked_add(n_handles)?;
     let payload_end = payload_at.checked_add(payload_len.div_ceil(8))?;
-    Some((words.get(TABLE_HEAD_WORDS..payload_at)?, payload_len, words.get(payload_at..payload_end)?))
+    Some((words.get(table::ROOM..payload_at)?, payload_len, words.get(payload_at..payload_end)?))
 }
 
 /// The references in a message's own block, as a scan after a death reads them.

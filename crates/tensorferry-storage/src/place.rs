@@ -19,7 +19,8 @@ use crate::StorageError;
 use crate::class::{LINE_BYTES, LINE_WORDS, SLAB_BLOCKS};
 use crate::header::{Header, SpanWord, head, line, slab};
 
-const HEAD_FRACTION: usize = 128;
+/// An extent is this many times as long as its head.
+pub(crate) const HEAD_FRACTION: usize = 128;
 /// Memory is opened in steps of this size, so that growing costs few system calls.
 const OPEN_STEP_BYTES: usize = 256 << 10;
 

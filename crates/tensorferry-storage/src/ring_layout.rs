@@ -6,29 +6,38 @@ use tensorferry_domain::WaitWord;
 
 use crate::block::Block;
 
-/// Words of one slot: 256 bytes. Word 0 is the state, word 1 the lengths, the rest references and payload.
+/// Words of one slot: 256 bytes.
 pub(crate) const SLOT_WORDS: usize = 32;
 /// Words of a slot that references and payload share.
-pub(crate) const SLOT_ROOM_WORDS: usize = SLOT_WORDS - 2;
+pub(crate) const SLOT_ROOM_WORDS: usize = SLOT_WORDS - slot::ROOM;
 /// At most this many slots, so that a ring that claims more is known for garbage.
 pub(crate) const MAX_SLOTS: usize = 1 << 20;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"RING\x01\0\0\0");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RING\x01\0\0\0");
 
-mod word {
-    pub(super) const MAGIC: usize = 0;
-    pub(super) const N_SLOTS: usize = 1;
-    pub(super) const TYPE_HASH: usize = 2;
-    pub(super) const CLOSED: usize = 3;
-    pub(super) const SENDERS: usize = 4;
-    pub(super) const RECEIVERS: usize = 5;
-    pub(super) const DEATHS: usize = 6;
-    pub(super) const TAIL: usize = 8;
-    pub(super) const HEAD: usize = 16;
+/// Word indexes in a ring. Those of a slot are in [`slot`].
+pub(crate) mod word {
+    pub(crate) const MAGIC: usize = 0;
+    pub(crate) const N_SLOTS: usize = 1;
+    pub(crate) const TYPE_HASH: usize = 2;
+    pub(crate) const CLOSED: usize = 3;
+    pub(crate) const SENDERS: usize = 4;
+    pub(crate) const RECEIVERS: usize = 5;
+    pub(crate) const DEATHS: usize = 6;
+    pub(crate) const TAIL: usize = 8;
+    pub(crate) const HEAD: usize = 16;
     /// 32-bit futex words stand in lines of their own.
-    pub(super) const NOT_EMPTY: usize = 24;
-    pub(super) const NOT_FULL: usize = 32;
-    pub(super) const SLOTS: usize = 40;
+    pub(crate) const NOT_EMPTY: usize = 24;
+    pub(crate) const NOT_FULL: usize = 32;
+    pub(crate) const SLOTS: usize = 40;
+}
+
+/// Word indexes in a slot.
+pub(crate) mod slot {
+    pub(crate) const STATE: usize = 0;
+    pub(crate) const LENGTHS: usize = 1;
+    /// References first, then the payload.
+    pub(crate) const ROOM: usize = 2;
 }
 
 /// The tag of a slot's state.
@@ -207,9 +216,16 @@ pub(crate) struct SlotLengths {
     pub(crate) n_references: usize,
 }
 
+impl SlotLengths {
+    /// `payload length:32 | references:32`.
+    pub(crate) fn pack(self) -> u64 {
+        (self.payload_len_bytes as u64) << 32 | self.n_references as u64
+    }
+}
+
 impl<'a> Slot<'a> {
     pub(crate) fn state_word(&self) -> &'a AtomicU64 {
-        &self.words[0]
+        &self.words[slot::STATE]
     }
 
     pub(crate) fn state(&self) -> SlotState {
@@ -223,13 +239,12 @@ impl<'a> Slot<'a> {
     }
 
     pub(crate) fn set_lengths(&self, lengths: SlotLengths) {
-        let word = (lengths.payload_len_bytes as u64) << 32 | lengths.n_references as u64;
-        self.words[1].store(word, Ordering::Relaxed);
+        self.words[slot::LENGTHS].store(lengths.pack(), Ordering::Relaxed);
     }
 
     /// The lengths, cut to what a slot can hold.
     pub(crate) fn lengths(&self) -> SlotLengths {
-        let word = self.words[1].load(Ordering::Relaxed);
+        let word = self.words[slot::LENGTHS].load(Ordering::Relaxed);
         let n_references = usize::try_from(word & 0xffff_ffff).unwrap_or(0).min(SLOT_ROOM_WORDS);
         let room_bytes = (SLOT_ROOM_WORDS - n_references) * 8;
         let payload_len_bytes = usize::try_from(word >> 32).unwrap_or(0).min(room_bytes);
@@ -238,7 +253,7 @@ impl<'a> Slot<'a> {
 
     /// The words for references and payload.
     pub(crate) fn room(&self) -> &'a [AtomicU64] {
-        &self.words[2..]
+        &self.words[slot::ROOM..]
     }
 
     /// The references of the message in this slot, if there is one that counts: Ready, or Claimed by somebody.
@@ -278,7 +293,7 @@ mod tests {
         #[test]
         fn lengths_from_anywhere_stay_inside_the_slot(word: u64) {
             let words = [const { AtomicU64::new(0) }; SLOT_WORDS];
-            words[1].store(word, Ordering::Relaxed);
+            words[slot::LENGTHS].store(word, Ordering::Relaxed);
             let lengths = Slot { words: &words }.lengths();
             prop_assert!(lengths.n_references * 8 + lengths.payload_len_bytes <= SLOT_ROOM_WORDS * 8);
         }

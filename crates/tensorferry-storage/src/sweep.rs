@@ -6,7 +6,9 @@
 //!    and everybody who waits looks again.
 //! 2. In every block: its holder bit turns into SUSPECT, in one compare-and-swap. A suspect block is not reused.
 //! 3. A scan of all rings and messages finds what the dead one's messages still name; everything else is no
-//!    longer suspect. What a living process takes in the meantime carries that process's bit.
+//!    longer suspect. What a living process takes in the meantime carries that process's bit. If that process dies
+//!    too, the scan has not seen what it sent: so each sweep counts up a word of the domain before it marks anything,
+//!    and a scan that is older than the last count clears nothing and begins again.
 //! 4. Its extents: what is free in them goes back to the system, and they are anybody's.
 
 use std::cell::Cell;
@@ -38,9 +40,13 @@ pub(crate) fn is_scanning() -> bool {
 /// How often a process looks after its pins and suspects while it has any.
 const BEAT: Duration = Duration::from_millis(100);
 
+/// How often a scan is begun again because somebody else died meanwhile.
+const MAX_SCANS: usize = 16;
+
 pub(crate) fn sweep(inner: &Inner, dead: Member) {
     let Some(heap) = inner.heap() else { return };
     let places = inner.places();
+    inner.domain.count_suspicion();
     each_block(places, &mut |place, header| {
         if header.kind() == Kind::Ring
             && let Some(block) = hold(&heap, place, header)
@@ -72,7 +78,8 @@ pub(crate) fn beat(inner: &Inner) -> Option<Duration> {
         arena.collect(inner.places());
         inner.publish(&arena);
     }
-    (inner.pins.any() || arena.has_suspects()).then_some(BEAT)
+    let again = inner.pins.any() || arena.has_suspects() || inner.orphans_suspected.load(Ordering::SeqCst);
+    again.then_some(BEAT)
 }
 
 /// Scans only when this process knows of a suspect.
@@ -120,41 +127,85 @@ fn suspect(word: &AtomicU64, dead: Member) {
     let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn);
 }
 
+/// Ends suspicions that a scan finds to be groundless. When deaths keep coming meanwhile, the rest is left to the
+/// next beat.
 fn resolve_suspects(inner: &Inner, heap: &Heap) {
-    let places = inner.places();
     SCANNING.set(true);
-    let named = Named::scan(places, heap);
-    clear_unnamed(inner, heap, &named);
+    let finished = (0..MAX_SCANS).any(|_| {
+        let scan = Scan { inner, heap, suspicions: inner.domain.suspicions() };
+        scan.clear_unnamed(&Named::scan(inner.places(), heap))
+    });
     SCANNING.set(false);
+    if !finished {
+        inner.orphans_suspected.store(true, Ordering::SeqCst);
+        inner.domain.poke();
+    }
 }
 
-fn clear_unnamed(inner: &Inner, heap: &Heap, named: &Named) {
-    let places = inner.places();
-    each_block(places, &mut |place, header| {
-        let holders = header.holders().load(Ordering::SeqCst);
-        if holders & SUSPECT != 0 && !named.blocks.contains(&place.header_offset_bytes) {
-            inner.mark_returned(place);
-            let before = header.holders().fetch_and(!SUSPECT, Ordering::SeqCst);
-            if before & !SUSPECT == 0
-                && inner.domain.extent_owner(place.address.extent) == ExtentOwner::Nobody
-            {
-                inner.adopt_orphan(place.address.extent);
+/// One scan, and the count of suspicions when it began.
+struct Scan<'a> {
+    inner: &'a Inner,
+    heap: &'a Heap,
+    suspicions: u64,
+}
+
+impl Scan<'_> {
+    /// False when the scan became too old to decide.
+    fn clear_unnamed(&self, named: &Named) -> bool {
+        let (domain, places) = (&self.inner.domain, self.inner.places());
+        let mut in_time = true;
+        each_block(places, &mut |place, header| {
+            if !in_time {
+                return;
             }
-        }
-        if header.kind() == Kind::Ring
-            && let Some(block) = hold(heap, place, header)
-            && let Some(ring) = RingWords::of(&block)
-        {
             let at = place.header_offset_bytes;
-            for (word, named) in [(ring.senders(), &named.senders), (ring.receivers(), &named.receivers)] {
-                if word.load(Ordering::SeqCst) & SUSPECT != 0 && !named.contains(&at) {
-                    word.fetch_and(!SUSPECT, Ordering::SeqCst);
-                    ring.not_empty().wake_sleepers();
-                    ring.not_full().wake_sleepers();
+            if header.holders().load(Ordering::SeqCst) & SUSPECT != 0 && !named.blocks.contains(&at) {
+                self.inner.mark_returned(place);
+                in_time = self.clear(header.holders());
+                if header.holders().load(Ordering::SeqCst) == 0
+                    && domain.extent_owner(place.address.extent) == ExtentOwner::Nobody
+                {
+                    self.inner.adopt_orphan(place.address.extent);
                 }
             }
+            if header.kind() == Kind::Ring
+                && let Some(block) = hold(self.heap, place, header)
+                && let Some(ring) = RingWords::of(&block)
+            {
+                for (word, named) in [(ring.senders(), &named.senders), (ring.receivers(), &named.receivers)]
+                {
+                    if word.load(Ordering::SeqCst) & SUSPECT != 0 && !named.contains(&at) {
+                        in_time = in_time && self.clear(word);
+                        ring.not_empty().wake_sleepers();
+                        ring.not_full().wake_sleepers();
+                    }
+                }
+            }
+        });
+        in_time
+    }
+
+    /// Clears the mark, unless somebody may have made it since the scan began. Whoever makes one counts first, so a
+    /// mark that was there when the count was still the same is old; and making one always changes the word.
+    fn clear(&self, word: &AtomicU64) -> bool {
+        let mut seen = word.load(Ordering::SeqCst);
+        loop {
+            if self.inner.domain.suspicions() != self.suspicions {
+                return false;
+            }
+            match word.compare_exchange(seen, seen & !SUSPECT, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
         }
-    });
+        // The word may have come back to the same value, if we were stopped in between for as long as a sweep and
+        // a newcomer in the dead one's place take.
+        let in_time = self.inner.domain.suspicions() == self.suspicions;
+        if !in_time {
+            word.fetch_or(SUSPECT, Ordering::SeqCst);
+        }
+        in_time
+    }
 }
 
 /// What messages name: header offsets of blocks, and of rings by the role that is on its way.

@@ -51,7 +51,7 @@ pub(crate) fn run(
     let job = Job {
         recipe,
         examples: digits.training.clone(),
-        exchange: server.exchange(&messages),
+        exchange: server.exchange(&messages, processes),
         next_step: SharedTensor::zeros([1])?,
         history: history.clone(),
         messages: messages.clone(),
@@ -155,9 +155,9 @@ impl Server {
         })
     }
 
-    fn exchange(&self, messages: &Queue<Message>) -> Exchange {
+    fn exchange(&self, messages: &Queue<Message>, n_workers: usize) -> Exchange {
         match self {
-            Self::Shared(parameters) => Exchange::Shared(parameters.clone()),
+            Self::Shared(parameters) => Exchange::Shared { parameters: parameters.clone(), n_workers },
             Self::ByValue { to_workers, .. } => {
                 Exchange::ByValue { changes: messages.clone(), parameters: to_workers.clone() }
             }

@@ -5,7 +5,7 @@ use tensorferry::reduce::bytes_copied;
 use tensorferry::{Queue, SharedTensor, func};
 
 use crate::digits::Examples;
-use crate::exchange::{Exchange, Message, Snapshot};
+use crate::exchange::{Exchange, Message};
 use crate::network::{Network, Score, Workspace};
 use crate::random::Random;
 
@@ -55,8 +55,9 @@ impl Recipe {
 pub(crate) fn train(rank: usize, job: Job) -> anyhow::Result<Account> {
     let Recipe { network, epochs, batch, seed } = job.recipe;
     let mut workspace = Workspace::new(network, batch);
-    let mut snapshot = Snapshot::new(network.n_parameters());
     let mut order: Vec<usize> = (0..job.examples.len()).collect();
+
+    let mut parameters = job.exchange.open(rank)?;
 
     // One pass on parameters of its own brings code and data into the caches; then all begin at once.
     let private = network.initial(seed);
@@ -75,7 +76,7 @@ pub(crate) fn train(rank: usize, job: Job) -> anyhow::Result<Account> {
         let epoch = (step < n_steps).then_some(step / steps_per_epoch);
         if epoch != epoch_of_order {
             if let Some(last) = epoch_of_order {
-                job.report(last, std::mem::take(&mut score))?;
+                report(&job.history, last, std::mem::take(&mut score))?;
             }
             let Some(epoch) = epoch else { break };
             // Every worker comes to the same order, so that an epoch is each image once.
@@ -85,20 +86,17 @@ pub(crate) fn train(rank: usize, job: Job) -> anyhow::Result<Account> {
         }
         let first = step % steps_per_epoch * batch;
         let chosen = &order[first..order.len().min(first + batch)];
-        job.exchange.read(rank, &mut snapshot)?;
         let rate = job.recipe.rate(step, n_steps);
-        let (change, of_step) = workspace.step(snapshot.as_slice()?, &job.examples, chosen, rate)?;
-        job.exchange.add(rank, change)?;
+        let (change, of_step) = workspace.step(parameters.read()?, &job.examples, chosen, rate)?;
+        parameters.add(change)?;
         score += of_step;
     }
     job.messages.put(Message::Done)?;
-    Ok(Account { bytes_copied: bytes_copied(), bytes_snapshot: snapshot.bytes })
+    Ok(Account { bytes_copied: bytes_copied(), bytes_snapshot: parameters.bytes_snapshot() })
 }
 
-impl Job {
-    /// Adds to what is known about an epoch.
-    fn report(&self, epoch: usize, score: Score) -> anyhow::Result<()> {
-        let row = [score.loss, score.n_right, score.n_images];
-        Ok(self.history.select(0, epoch)?.add_from(&row)?)
-    }
+/// Adds to what is known about an epoch.
+fn report(history: &SharedTensor<f64>, epoch: usize, score: Score) -> anyhow::Result<()> {
+    let row = [score.loss, score.n_right, score.n_images];
+    Ok(history.select(0, epoch)?.add_from(&row)?)
 }
