@@ -81,20 +81,10 @@ pub(crate) struct ChaosForwarder {
 impl Task for ChaosForwarder {
     const NAME: &'static str = "chaos-forwarder";
 
-    fn run(self, context: &Context) {
+    fn run(self, _: &Context) {
         let mut all = self.from.iter();
         for item in all.by_ref() {
             self.to.put(item).unwrap();
-        }
-        if matches!(all.end(), Some(GetError::Decode(_))) { 
-            let text = format!("{:?}", all.end());
-            let r: u64 = text.split("reference: ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
-            let off = (r >> 30) * 64;
-            let f = crate::Scribbler::of(context.heap.domain());
-            let l = context.heap.domain().layout();
-            let at = l.data_offset_bytes as u64 + off;
-            let ext = off / l.extent_len_bytes as u64;
-            eprintln!("ref gen {} grant {} offset {off:#x} extent {ext} owner {:?} header {:x?} me {:?} sweeps {} susp {}", r >> 4 & 0x3ffffff, r & 15, context.heap.domain().extent_owner(usize::try_from(ext).unwrap()), (0..8).map(|i| f.word(at + 8*i)).collect::<Vec<_>>(), context.heap.domain().me(), context.heap.domain().sweeps(), context.heap.domain().suspicions());
         }
         assert_end(all.end());
     }
@@ -207,7 +197,6 @@ impl Chaos {
                     if random.below(4) == 0 {
                         victim.stop();
                     }
-                    println!("round {round}: killed {} {:?}", victim.name(), victim.member());
                     victim.kill();
                     n_hands_killed += i64::from(has_hands);
                 }
@@ -217,15 +206,12 @@ impl Chaos {
             }
             while producers.len() < 2 {
                 producers.push(cast.producer());
-                println!("round {round}: producer {:?}", producers.last().unwrap().child.member());
             }
             while forwarders.len() < 2 {
                 forwarders.push(cast.forwarder());
-                println!("round {round}: forwarder {:?}", forwarders.last().unwrap().member());
             }
             while consumers.len() < 2 {
                 consumers.push(cast.consumer());
-                println!("round {round}: consumer {:?}", consumers.last().unwrap().member());
             }
         }
         producers.into_iter().for_each(|producer| producer.child.kill());

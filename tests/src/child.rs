@@ -131,6 +131,12 @@ impl Child {
         self.link().take_fd().expect("a descriptor came")
     }
 
+    /// Whether a line has come that was not heard yet.
+    #[must_use]
+    pub fn has_spoken(&self) -> bool {
+        self.link().has_more()
+    }
+
     /// Tells a puppet to do something and waits for the outcome.
     #[track_caller]
     pub fn ask(&self, command: &str) -> String {

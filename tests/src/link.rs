@@ -72,6 +72,14 @@ impl Link {
         }
     }
 
+    /// Whether the other end has sent something that was not heard yet, or is gone.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        let readable = [(self.socket.as_fd(), Interest::Readable)];
+        !self.unread.borrow().bytes.is_empty()
+            || socket::wait_ready(&readable, Some(Duration::ZERO)).unwrap_or_default() == [true]
+    }
+
     /// As [`Link::hear_until`], for at most `timeout`.
     ///
     /// # Errors

@@ -50,3 +50,25 @@ pub(crate) fn told(error: impl fmt::Display) -> String {
     tensorferry_reduce::refuse(&error);
     error.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_types_are_those_of_the_document() {
+        const WIRE: &str = include_str!("../../../docs/WIRE.md");
+        let kinds: Vec<ScalarKind> = (0..).map_while(|number| postcard::from_bytes(&[number]).ok()).collect();
+        let names: Vec<String> = kinds.iter().map(ScalarKind::to_string).collect();
+        assert_eq!(names.len(), 11);
+        assert!(WIRE.contains(&format!("from 0: {};", names.join(", "))), "{names:?}");
+    }
+
+    #[test]
+    fn the_payload_is_type_length_and_index() {
+        let wire = Wire { kind: ScalarKind::F64, n_elements: 300, memory: Some(2) };
+        assert_eq!(postcard::to_stdvec(&wire).unwrap(), [10, 0xac, 0x02, 1, 2]);
+        let empty = Wire { kind: ScalarKind::Bool, n_elements: 0, memory: None };
+        assert_eq!(postcard::to_stdvec(&empty).unwrap(), [0, 0, 0]);
+    }
+}

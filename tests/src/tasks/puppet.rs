@@ -5,13 +5,15 @@ use tensorferry::queue::{GetError, PutErrorKind, Queue, Receiver, Sender};
 
 use crate::{Context, Item, Task};
 
-/// Puts, gets and holds items on command. To each command it answers `on it`, and then with the outcome:
+/// Puts, gets and holds items on command. A command that begins with `halt` stops the thread first, for a
+/// [`Stepper`](crate::Stepper) that runs it. To each command it answers `on it`, and then with the outcome:
 ///
 /// | command | outcome |
 /// | --- | --- |
 /// | `put SENDER SEQUENCE LENGTHS..`, `try_put ..` | `put`, or the error's name |
 /// | `get`, `try_get` | `got SENDER/SEQUENCE`, or the error's name; the item was checked and is held |
 /// | `pass` | as `put`, with the oldest item that is held |
+/// | `make SENDER SEQUENCE LENGTHS..` | `made` an item, which is held |
 /// | `let_go` | `let go` of every item that is held |
 /// | `leave` | `left` every queue |
 /// | `close` | `closed` the queue |
@@ -34,7 +36,8 @@ impl Task for Puppet {
     fn run(mut self, context: &Context) {
         let mut held = Vec::new();
         while let Some(command) = context.hear() {
-            let mut words = command.split(' ');
+            let mut words = command.split(' ').peekable();
+            let halts = words.next_if_eq(&"halt").is_some();
             let verb = words.next().unwrap_or_default();
             let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
             let item = |numbers: &[u64]| {
@@ -44,12 +47,19 @@ impl Task for Puppet {
             // Made before the answer, so that the child is inside of the call when it sleeps.
             let made = matches!(verb, "put" | "try_put").then(|| item(&numbers));
             context.say("on it");
+            if halts {
+                nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP).unwrap();
+            }
             let outcome = match (verb, made) {
                 ("put", Some(item)) => self.put(item, true),
                 ("try_put", Some(item)) => self.put(item, false),
                 ("pass", _) => self.put(held.remove(0), true),
                 ("get", _) => self.get(true, &mut held),
                 ("try_get", _) => self.get(false, &mut held),
+                ("make", _) => {
+                    held.push(item(&numbers));
+                    "made".to_owned()
+                }
                 ("let_go", _) => {
                     held.clear();
                     "let go".to_owned()

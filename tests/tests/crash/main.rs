@@ -1,9 +1,12 @@
 //! Processes that are killed or stopped: nobody hangs, what was put is delivered, nothing is left.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod deaths;
 mod many;
 mod random;
 mod root;
+mod steps;
 mod stopped;
 
 use tensorferry::Queue;

@@ -38,7 +38,7 @@ fn without_the_root_the_others_go_on_and_sweep_each_other() {
 fn a_survivor_that_is_not_the_root_cleans_up_after_everybody() {
     alone(|| {
         let mut random = Random::from_environment();
-        let seed = random.next();
+        let seed = random.draw();
         println!("seed {seed}");
         let host = Host::Chaos(Chaos { n_rounds: 20, seed });
         let root = Loner::start(&host, &[]);

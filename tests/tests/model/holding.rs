@@ -93,7 +93,9 @@ impl Holding {
                     if early { At::FreeSlot } else { At::Hold }
                 }
                 // Nothing comes any more once everybody before is over and swept.
-                _ if next.to_sweep == 0 && next.at[..process].iter().all(|at| matches!(at, At::Over | At::Dead)) => {
+                _ if next.to_sweep == 0
+                    && next.at[..process].iter().all(|at| matches!(at, At::Over | At::Dead)) =>
+                {
                     At::Over
                 }
                 _ => At::Claim,

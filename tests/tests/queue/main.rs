@@ -1,5 +1,7 @@
 //! Queues between processes.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod contents;
 mod order;
 mod passing;

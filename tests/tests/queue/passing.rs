@@ -3,7 +3,7 @@
 use tensorferry::queue::GetError;
 use tensorferry::reduce::bytes_copied;
 use tensorferry_tests::tasks::{Forward, Produce};
-use tensorferry_tests::{Item, with_family};
+use tensorferry_tests::{Item, alone, with_family};
 
 use crate::{channel, getter, member, putter};
 
@@ -105,4 +105,20 @@ fn a_receiver_that_holds_on_keeps_memory_of_a_sender_that_is_gone() {
         family.wait_blocks(0);
         receiver.finish();
     });
+}
+
+#[test]
+fn a_queue_that_is_dropped_keeps_nothing_of_its_domain_open() {
+    // The descriptor, the mapping and the thread go, whether messages are still in it or not.
+    for n_left in [0, 2] {
+        alone(|| {
+            let settings = tensorferry::domain::Domain::builder().address_space_bytes(64 << 20);
+            let heap = tensorferry::Heap::create(settings).unwrap();
+            let queue = tensorferry::Queue::new_in(&heap, 2).unwrap();
+            for sequence in 0..n_left {
+                queue.put(Item::new(&heap, 1, sequence, &[10])).unwrap();
+            }
+            drop((queue, heap));
+        });
+    }
 }

@@ -1,0 +1,126 @@
+//! Running a thread of a child instruction by instruction, so that it can be killed or left standing at any of them.
+
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::{Child, until};
+
+/// One thread of a child under the control of the thread that made this (ptrace(2)). The other threads run on.
+#[derive(Debug)]
+pub struct Stepper {
+    thread: Pid,
+}
+
+/// How [`Stepper::step`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stepped {
+    /// The thread stands, so many instructions further.
+    All,
+    /// The thread waits in the kernel for something that does not come.
+    Blocked,
+}
+
+impl Stepper {
+    /// Takes the main thread of a puppet that waits for a command, gives it the command, and runs it up to where the
+    /// command's work begins.
+    ///
+    /// # Errors
+    /// EPERM where this process may not trace its children.
+    pub fn begin(child: &Child, command: &str) -> Result<Self, Errno> {
+        let thread = Pid::from_raw(i32::try_from(child.pid()).unwrap());
+        ptrace::seize(thread, ptrace::Options::PTRACE_O_EXITKILL)?;
+        let stepper = Self { thread };
+        child.say(format!("halt {command}"));
+        stepper.wait_stop(Signal::SIGSTOP);
+        child.expect("on it");
+        Ok(stepper)
+    }
+
+    /// Stops the thread with this name wherever it is.
+    ///
+    /// # Errors
+    /// As [`Stepper::begin`].
+    pub fn interrupt(child: &Child, name: &str) -> Result<Self, Errno> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", child.pid())).unwrap();
+        let mut threads = threads.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let named = |thread: &String| {
+            let comm = format!("/proc/{}/task/{thread}/comm", child.pid());
+            std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim_end() == name)
+        };
+        let thread = threads.find(named).expect("there is such a thread");
+        let thread = Pid::from_raw(thread.parse().unwrap());
+        ptrace::seize(thread, ptrace::Options::PTRACE_O_EXITKILL)?;
+        ptrace::interrupt(thread)?;
+        let stepper = Self { thread };
+        until("the thread stops", || stepper.poll().is_some());
+        Ok(stepper)
+    }
+
+    /// Runs so many instructions, or until `done` holds; `done` is looked at now and then. Returns how many were run.
+    pub fn step_until(&self, most: u64, mut done: impl FnMut() -> bool) -> (u64, Stepped) {
+        for n in 0..most {
+            if n % 64 == 0 && done() {
+                return (n, Stepped::All);
+            }
+            ptrace::step(self.thread, None).unwrap();
+            let mut looks = 0_u32;
+            while self.poll().is_none() {
+                looks += 1;
+                if looks > 2_000 {
+                    std::thread::yield_now();
+                }
+                if looks.is_multiple_of(2_000) && done() {
+                    return (n, Stepped::Blocked);
+                }
+            }
+        }
+        (most, Stepped::All)
+    }
+
+    /// Runs so many instructions.
+    pub fn step(&self, n_steps: u64) {
+        let _ = self.step_until(n_steps, || false);
+    }
+
+    /// Lets the thread run on by itself.
+    pub fn let_run(self) {
+        ptrace::detach(self.thread, None).unwrap();
+    }
+
+    /// Kills the child where it stands.
+    #[track_caller]
+    pub fn kill(self, child: Child) {
+        child.signal(Signal::SIGKILL);
+        // A traced thread is not gone before its tracer has seen it go.
+        let is_leader = u32::try_from(self.thread.as_raw()).ok() == Some(child.pid());
+        if !is_leader {
+            until("the thread is gone", || {
+                !matches!(waitpid(self.thread, flags()), Ok(WaitStatus::StillAlive | WaitStatus::Stopped(..)))
+            });
+        }
+        child.kill();
+    }
+
+    fn wait_stop(&self, signal: Signal) {
+        until("the thread stops", || match self.poll() {
+            Some(WaitStatus::Stopped(_, stopped)) if stopped == signal => true,
+            None => false,
+            Some(other) => panic!("the thread did something else: {other:?}"),
+        });
+    }
+
+    fn poll(&self) -> Option<WaitStatus> {
+        match waitpid(self.thread, flags()) {
+            Ok(WaitStatus::StillAlive) => None,
+            Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(_) => panic!("the thread is gone"),
+            Ok(status) => Some(status),
+        }
+    }
+}
+
+fn flags() -> Option<WaitPidFlag> {
+    Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)
+}
