@@ -69,7 +69,7 @@ impl Stepper {
             let mut looks = 0_u32;
             while self.poll().is_none() {
                 looks += 1;
-                if looks > 2_000 {
+                if looks > 0 {
                     std::thread::yield_now();
                 }
                 if looks.is_multiple_of(2_000) && done() {

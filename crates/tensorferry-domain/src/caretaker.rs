@@ -7,8 +7,9 @@ use crate::Member;
 /// Called by a domain's service thread; implemented by the heap of `tensorferry-storage`.
 pub trait Caretaker: Send + Sync {
     /// Gives back everything that `dead` held in shared memory. Its process is proven gone. Called again, from
-    /// the beginning, by another member if this one dies in the middle: every step must be idempotent.
-    fn sweep(&self, dead: Member);
+    /// the beginning, by another member if this one dies in the middle: every step must be idempotent. Returns whether
+    /// all of it could be reached; if not, it is called again later.
+    fn sweep(&self, dead: Member) -> bool;
 
     /// Looks after what finishes elsewhere (messages that were taken, memory that came back). Returns when it
     /// wants to be called again; `None` means not before somebody pokes the thread.

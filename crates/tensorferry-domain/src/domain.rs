@@ -39,7 +39,7 @@ impl Domain {
         DomainBuilder::new()
     }
 
-    /// Maps the domain behind `fd` and becomes the member that `admission` names.
+    /// Maps the domain behind `fd` and becomes the member that `admission` names. An admission can be used once.
     ///
     /// # Errors
     /// [`DomainError::NotADomain`], [`DomainError::WrongVersion`], [`DomainError::NotAdmitted`], or the
@@ -60,22 +60,29 @@ impl Domain {
             return Err(DomainError::WrongVersion { found: version, ours: VERSION });
         }
         let layout = Layout::from_claims(backing.len_bytes(), data_len, data_offset, extent_len)?;
-        let (slot, epoch) = (admission.member.slot, admission.member.epoch);
-        let refused =
-            |what: &str| DomainError::NotAdmitted { slot: usize::from(slot), what: what.to_owned() };
         if admission.domain_id != id {
-            return Err(refused("it is for another domain"));
+            return Err(refused(admission, "it is for another domain"));
         }
-        let domain = Self::map(backing, layout, id, admission.member)?;
-        let entry = domain.slot(slot).ok_or_else(|| refused("there is no such slot"))?;
-        let state = entry.state();
-        if state.phase != Phase::Live || state.epoch != epoch {
-            return Err(refused("it was given back"));
+        // The invitation is used up before this process has anything that leaving would give away: whoever is refused
+        // here has changed nothing.
+        let slot = slot_in(&head, admission.member.slot)
+            .ok_or_else(|| refused(admission, "there is no such slot"))?;
+        let invited = slot.state();
+        if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
+            return Err(refused(admission, "it was used or given back"));
         }
-        if !PidFd::of_self()?.identity()?.is_same_process(&entry.identity()) {
-            return Err(refused("it is for another process"));
+        if !PidFd::of_self()?.identity()?.is_same_process(&slot.identity()) {
+            return Err(refused(admission, "it is for another process"));
         }
-        Ok(Arc::new(domain))
+        let live = State { phase: Phase::Live, ..invited };
+        if !slot.change(invited, live) {
+            return Err(refused(admission, "it was used or given back"));
+        }
+        let domain = Self::map(backing, layout, id, admission.member);
+        if domain.is_err() {
+            slot.change(live, invited);
+        }
+        Ok(Arc::new(domain?))
     }
 
     /// Writes a fresh layout into an empty file and becomes its first member.
@@ -128,9 +135,13 @@ impl Domain {
     /// member.
     ///
     /// # Errors
-    /// [`DomainError::ProcessTableFull`] when every slot is taken.
+    /// [`DomainError::ProcessTableFull`] when every slot is taken, [`DomainError::UnknownProcess`] when the process
+    /// cannot be told from others.
     pub fn admit(&self, child: &PidFd) -> Result<Admission, DomainError> {
         let identity = child.identity()?;
+        if !identity.is_known() {
+            return Err(DomainError::UnknownProcess { pid: child.pid() });
+        }
         for index in 0..MAX_MEMBERS {
             let Ok(slot) = u8::try_from(index) else { break };
             let Some(entry) = self.slot(slot) else { break };
@@ -142,7 +153,7 @@ impl Domain {
             };
             if free.phase == Phase::Free && entry.change(free, admitting) {
                 entry.set_identity(identity);
-                entry.change(admitting, State { phase: Phase::Live, ..admitting });
+                entry.change(admitting, State { phase: Phase::Invited, ..admitting });
                 self.poke();
                 return Ok(Admission { domain_id: self.id, member: Member { slot, epoch: admitting.epoch } });
             }
@@ -291,10 +302,7 @@ impl Domain {
     }
 
     pub(crate) fn slot(&self, index: u8) -> Option<Slot<'_>> {
-        let index = usize::from(index);
-        let offset = PROCESS_TABLE_OFFSET_BYTES + index * SLOT_LEN_BYTES;
-        let words = self.tables.words(offset, slot::N_WORDS)?.first_chunk()?;
-        (index < MAX_MEMBERS).then_some(Slot { words })
+        slot_in(&self.tables, index)
     }
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = (u8, Slot<'_>)> {
@@ -311,6 +319,16 @@ impl Domain {
         let offset = EXTENT_TABLE_OFFSET_BYTES + index * EXTENT_ENTRY_LEN_BYTES;
         self.tables.words(offset, extent::N_WORDS)?.first_chunk()
     }
+}
+
+fn refused(admission: Admission, what: &str) -> DomainError {
+    DomainError::NotAdmitted { slot: usize::from(admission.member.slot), what: what.to_owned() }
+}
+
+fn slot_in(tables: &Tables, index: u8) -> Option<Slot<'_>> {
+    let index = usize::from(index);
+    let words = tables.words(PROCESS_TABLE_OFFSET_BYTES + index * SLOT_LEN_BYTES, slot::N_WORDS)?;
+    (index < MAX_MEMBERS).then_some(Slot { words: words.first_chunk()? })
 }
 
 fn read_header(tables: &Tables) -> Result<[u64; header::N_WORDS], DomainError> {

@@ -41,6 +41,14 @@ pub enum DomainError {
         /// How many slots a domain has.
         slots: usize,
     },
+    /// Neither the process's pidfd nor `/proc` tells it from another with the same number.
+    #[error(
+        "process {pid} cannot be told from others: its pidfd has no inode of its own and /proc/{pid}/stat cannot be read"
+    )]
+    UnknownProcess {
+        /// The process.
+        pid: u32,
+    },
     /// The admission is for another process, another domain, or was given back.
     #[error("the admission to slot {slot} is not valid: {what}")]
     NotAdmitted {

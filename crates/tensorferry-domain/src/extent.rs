@@ -215,17 +215,24 @@ impl Domain {
 
     /// Claims the extents one by one; on meeting one that is taken, gives back and says which.
     fn try_claim_run(&self, first: usize, n_extents: usize) -> Result<ExtentRun, usize> {
+        // First of all, so that nothing that is owned lies above the mark, whenever we are killed.
+        let end = u64::try_from(first + n_extents).unwrap_or(u64::MAX);
+        self.header()[header::EXTENTS_HIGH_WATER].fetch_max(end, Ordering::SeqCst);
         let me = ExtentOwner::Member(self.me());
         for index in first..first + n_extents {
-            if self.run_len(index) != 0 || !self.change_owner(index, ExtentOwner::Nobody, me) {
+            let claimed = self.change_owner(index, ExtentOwner::Nobody, me);
+            // Only an extent that is ours can be told to be unused for good: somebody may have used and left it
+            // between a look and the claim.
+            if claimed && self.run_len(index) != 0 {
+                self.change_owner(index, me, ExtentOwner::Nobody);
+            }
+            if !claimed || self.run_len(index) != 0 {
                 for mine in first..index {
                     self.change_owner(mine, me, ExtentOwner::Nobody);
                 }
                 return Err(index);
             }
         }
-        let end = u64::try_from(first + n_extents).unwrap_or(u64::MAX);
-        self.header()[header::EXTENTS_HIGH_WATER].fetch_max(end, Ordering::SeqCst);
         if let Some(entry) = self.extent_entry(first) {
             entry[extent::RUN_LEN].store(u64::try_from(n_extents).unwrap_or(1), Ordering::SeqCst);
         }

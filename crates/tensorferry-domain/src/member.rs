@@ -1,8 +1,8 @@
 //! Members and the word that says how each of them is.
 //!
-//! A slot walks FREE → LIVE → DEAD → FREE, with a new epoch at each LIVE. The state is one word, so every step
-//! is one compare-and-swap that names its author: a LIVE slot was claimed by whoever held the newcomer's pidfd,
-//! a DEAD one names the member that sweeps it.
+//! A slot walks FREE → ADMITTING → INVITED → LIVE → DEAD → FREE, with a new epoch each time it is claimed. The state is
+//! one word, so every step is one compare-and-swap that names its author: a slot is claimed by whoever holds the
+//! newcomer's pidfd, an invitation is used up by joining, a DEAD slot names the member that sweeps it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,6 +35,8 @@ pub enum Phase {
     Free,
     /// Claimed for a newcomer by the member that admits it; its identity is being written.
     Admitting,
+    /// Ready for the one process that it was claimed for, which has not joined yet.
+    Invited,
     /// Its process is a member.
     Live,
     /// Its process is proven dead, and one member is giving back what it held.
@@ -73,6 +75,7 @@ impl State {
             Phase::Admitting => 1,
             Phase::Live => 2,
             Phase::Dead => 3,
+            Phase::Invited => 4,
         };
         u64::from(self.epoch) << 32 | u64::from(self.author) << 8 | phase
     }
@@ -84,6 +87,7 @@ impl State {
             1 => Phase::Admitting,
             2 => Phase::Live,
             3 => Phase::Dead,
+            4 => Phase::Invited,
             _ => Phase::Free,
         };
         let epoch = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
@@ -147,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_state_survives_its_word() {
-        for phase in [Phase::Free, Phase::Admitting, Phase::Live, Phase::Dead] {
+        for phase in [Phase::Free, Phase::Admitting, Phase::Invited, Phase::Live, Phase::Dead] {
             let state = State { epoch: u32::MAX, author: 62, phase };
             assert_eq!(State::unpack(state.pack()), state);
         }

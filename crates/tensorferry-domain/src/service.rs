@@ -84,6 +84,7 @@ fn run(shared: &Shared, domain: &Weak<Domain>, caretaker: &Weak<dyn Caretaker>) 
 
 /// Looks at everybody that this member watches and sweeps who is proven dead, until nobody is.
 fn sweep_the_dead(domain: &Domain, caretaker: &dyn Caretaker, watched: &mut Vec<Watched>) {
+    finish_unfinished(domain, caretaker);
     loop {
         let dead = watch(domain, watched);
         if dead.is_empty() {
@@ -126,7 +127,7 @@ fn worth_watching(domain: &Domain) -> Vec<Member> {
         let member = Member { slot: index, epoch: state.epoch };
         let mine = state.author == me.slot;
         match state.phase {
-            Phase::Live => {
+            Phase::Live | Phase::Invited => {
                 if mine || neighbours < N_NEIGHBOURS {
                     wanted.push(member);
                 }
@@ -153,7 +154,12 @@ fn open(domain: &Domain, member: Member) -> Opened {
         Ok(pidfd) => match pidfd.identity() {
             // A zombie's start time can still be read, so equal means the same process, dead or alive.
             Ok(found) if found.is_same_process(&identity) => Opened::Alive(pidfd),
-            Ok(_) if slot.identity() == identity => Opened::Dead,
+            // That it is another process must be known, not merely that nothing is known about it.
+            Ok(found)
+                if found.is_known() && found.is_comparable(&identity) && slot.identity() == identity =>
+            {
+                Opened::Dead
+            }
             _ => Opened::Unknown,
         },
         Err(error) if error.is_no_such_process() && slot.identity() == identity => Opened::Dead,
@@ -167,11 +173,17 @@ fn sweep(domain: &Domain, caretaker: &dyn Caretaker, dead: Member) {
     let Some(slot) = domain.slot(dead.slot) else { return };
     let found = slot.state();
     let claimed = State { epoch: dead.epoch, author: domain.me().slot, phase: Phase::Dead };
-    if found.epoch != dead.epoch || found.phase != Phase::Live || !slot.change(found, claimed) {
+    let is_member = matches!(found.phase, Phase::Live | Phase::Invited);
+    if found.epoch != dead.epoch || !is_member || !slot.change(found, claimed) {
         return;
     }
-    // What the dead one was sweeping or admitting is ours now. First, because a half-swept member may hold
-    // what is given back below.
+    finish(domain, caretaker, dead);
+}
+
+/// Gives back what `dead` held; its slot is stamped as ours.
+fn finish(domain: &Domain, caretaker: &dyn Caretaker, dead: Member) {
+    // What the dead one was sweeping or admitting is ours now, and what they were in turn. First, because a half-swept
+    // member may hold what is given back below.
     for (index, other) in domain.slots() {
         let state = other.state();
         if state.author != dead.slot || index == dead.slot {
@@ -187,22 +199,32 @@ fn sweep(domain: &Domain, caretaker: &dyn Caretaker, dead: Member) {
                 other.change(state, State { phase: Phase::Free, ..state });
             }
             // Its children are watched by us from now on.
-            Phase::Live => {
+            Phase::Live | Phase::Invited => {
                 other.change(state, mine);
             }
             Phase::Dead | Phase::Free => {}
         }
     }
-    finish(domain, caretaker, dead);
-}
-
-fn finish(domain: &Domain, caretaker: &dyn Caretaker, dead: Member) {
-    caretaker.sweep(dead);
+    if !caretaker.sweep(dead) {
+        // Something could not be reached; the slot stays ours to sweep, and the next turn tries again.
+        return;
+    }
     domain.count_sweep();
     if let Some(slot) = domain.slot(dead.slot) {
         let state = slot.state();
         if state.epoch == dead.epoch {
             slot.change(state, State { phase: Phase::Free, ..state });
+        }
+    }
+}
+
+/// Sweeps that were begun by this member and could not be finished.
+fn finish_unfinished(domain: &Domain, caretaker: &dyn Caretaker) {
+    let me = domain.me().slot;
+    for (index, slot) in domain.slots() {
+        let state = slot.state();
+        if state.phase == Phase::Dead && state.author == me {
+            finish(domain, caretaker, Member { slot: index, epoch: state.epoch });
         }
     }
 }

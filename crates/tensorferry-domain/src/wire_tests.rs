@@ -95,6 +95,7 @@ fn bits_of_a_process_state() {
         (Phase::Admitting, "admitting"),
         (Phase::Live, "live"),
         (Phase::Dead, "dead"),
+        (Phase::Invited, "invited"),
     ];
     check_values("Phases", &phases.map(|(phase, name)| (State { phase, ..nobody }.pack(), name)));
 }

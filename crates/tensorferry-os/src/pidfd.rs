@@ -32,6 +32,18 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Whether it tells this process from every other. Where it does not, nothing can be proven about the process.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.inode != 0 || self.start_ticks != 0
+    }
+
+    /// Whether both know the same thing, so that a difference means something.
+    #[must_use]
+    pub fn is_comparable(&self, other: &Self) -> bool {
+        (self.inode != 0 && other.inode != 0) || (self.start_ticks != 0 && other.start_ticks != 0)
+    }
+
     /// Whether `other`, found under the same number, is the same process: by inode where both have one, else by
     /// start time.
     #[must_use]

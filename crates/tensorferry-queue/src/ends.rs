@@ -58,7 +58,7 @@ impl<T: Serialize + DeserializeOwned> Sender<T> {
     /// # Errors
     /// [`PutError`] with the value: closed, every receiver gone or dead, or the value cannot be sent.
     pub fn put(&self, value: T) -> Result<(), PutError<T>> {
-        self.typed.put(value, Company::Many, Patience::Forever)
+        self.typed.put(value, Patience::Forever)
     }
 
     /// As [`Sender::put`], waiting for at most `timeout`.
@@ -66,7 +66,7 @@ impl<T: Serialize + DeserializeOwned> Sender<T> {
     /// # Errors
     /// As [`Sender::put`], or the channel stayed full.
     pub fn put_timeout(&self, value: T, timeout: Duration) -> Result<(), PutError<T>> {
-        self.typed.put(value, Company::Many, within(timeout))
+        self.typed.put(value, within(timeout))
     }
 
     /// As [`Sender::put`], without waiting.
@@ -74,7 +74,7 @@ impl<T: Serialize + DeserializeOwned> Sender<T> {
     /// # Errors
     /// As [`Sender::put`], or the channel is full.
     pub fn put_nowait(&self, value: T) -> Result<(), PutError<T>> {
-        self.typed.put(value, Company::Many, Patience::None)
+        self.typed.put(value, Patience::None)
     }
 }
 
@@ -121,7 +121,7 @@ impl<'a, T: Serialize + DeserializeOwned> IntoIterator for &'a Receiver<T> {
 
 /// What both ends have in common.
 macro_rules! end {
-    ($end:ident, $name:literal) => {
+    ($end:ident, $name:literal, $role:expr) => {
         impl<T> $end<T> {
             /// How many messages fit.
             #[must_use]
@@ -177,11 +177,11 @@ macro_rules! end {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let attachment = tensorferry_reduce::take_ring(u32::deserialize(deserializer)?);
                 let attachment = attachment.map_err(serde::de::Error::custom)?;
-                Ok(Self { typed: Typed::open(attachment).map_err(serde::de::Error::custom)? })
+                Ok(Self { typed: Typed::open(attachment, $role).map_err(serde::de::Error::custom)? })
             }
         }
     };
 }
 
-end!(Sender, "Sender");
-end!(Receiver, "Receiver");
+end!(Sender, "Sender", Role { sends: true, receives: false });
+end!(Receiver, "Receiver", Role { sends: false, receives: true });

@@ -12,6 +12,9 @@ pub enum OpenError {
     /// There is no memory for it.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The message grants another role than this end has.
+    #[error("the message does not grant what this end of a queue does")]
+    WrongRole,
     /// The queue carries values of another type.
     #[error("the queue carries another type than {0}")]
     WrongType(&'static str),

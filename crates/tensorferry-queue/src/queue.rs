@@ -94,7 +94,7 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
     /// # Errors
     /// [`PutError`] with the value: the queue is closed, the only other processes died, or the value cannot be sent.
     pub fn put(&self, value: T) -> Result<(), PutError<T>> {
-        self.typed.put(value, Company::Many, Patience::Forever)
+        self.typed.put(value, Patience::Forever)
     }
 
     /// As [`Queue::put`], waiting for at most `timeout`.
@@ -102,7 +102,7 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
     /// # Errors
     /// As [`Queue::put`], or the queue stayed full.
     pub fn put_timeout(&self, value: T, timeout: Duration) -> Result<(), PutError<T>> {
-        self.typed.put(value, Company::Many, within(timeout))
+        self.typed.put(value, within(timeout))
     }
 
     /// As [`Queue::put`], without waiting.
@@ -110,7 +110,7 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
     /// # Errors
     /// As [`Queue::put`], or the queue is full.
     pub fn put_nowait(&self, value: T) -> Result<(), PutError<T>> {
-        self.typed.put(value, Company::Many, Patience::None)
+        self.typed.put(value, Patience::None)
     }
 
     /// Gets a value; waits while the queue is empty.
@@ -180,9 +180,9 @@ impl<T> Serialize for Queue<T> {
 impl<'de, T> Deserialize<'de> for Queue<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let attachment = tensorferry_reduce::take_ring(u32::deserialize(deserializer)?);
-        let typed = attachment
-            .map_err(serde::de::Error::custom)
-            .and_then(|attachment| Typed::open(attachment).map_err(serde::de::Error::custom))?;
+        let typed = attachment.map_err(serde::de::Error::custom).and_then(|attachment| {
+            Typed::open(attachment, Role { sends: true, receives: true }).map_err(serde::de::Error::custom)
+        })?;
         Ok(Self { typed })
     }
 }

@@ -1,8 +1,9 @@
-//! Ends that cannot be cloned: the only sender or the only receiver of a channel, with a faster path.
+//! Ends that cannot be cloned: the only sender or the only receiver of a channel.
 //!
-//! The ring's slots look the same; a sole end merely saves the claim that keeps others out. What makes that sound is
-//! that there is never a second one: the ends are not `Clone`, every call takes `&mut self`, and sending an end to
-//! another process turns this one off for good, even where it can still be reached through an alias.
+//! There is never a second one: the ends are not `Clone`, every call takes `&mut self`, and sending an end to another
+//! process turns this one off for good, even where it can still be reached through an alias. A sole receiver saves a
+//! claim on each message. Nothing unsound rests on being alone: whoever forges a second end finds that each message
+//! still goes to one of them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
         if self.moved.load(Ordering::SeqCst) {
             return Err(PutError { value, kind: PutErrorKind::Moved });
         }
-        self.typed.put(value, Company::Sole, patience)
+        self.typed.put(value, patience)
     }
 }
 
@@ -127,7 +128,7 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
 
 /// What both ends have in common.
 macro_rules! sole_end {
-    ($end:ident, $name:literal) => {
+    ($end:ident, $name:literal, $role:expr) => {
         impl<T> $end<T> {
             fn over(typed: Typed<T>) -> Self {
                 Self { typed, moved: Arc::default() }
@@ -164,11 +165,11 @@ macro_rules! sole_end {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let attachment = tensorferry_reduce::take_ring(u32::deserialize(deserializer)?);
                 let attachment = attachment.map_err(serde::de::Error::custom)?;
-                Ok(Self::over(Typed::open(attachment).map_err(serde::de::Error::custom)?))
+                Ok(Self::over(Typed::open(attachment, $role).map_err(serde::de::Error::custom)?))
             }
         }
     };
 }
 
-sole_end!(SoleSender, "SoleSender");
-sole_end!(SoleReceiver, "SoleReceiver");
+sole_end!(SoleSender, "SoleSender", SENDS);
+sole_end!(SoleReceiver, "SoleReceiver", RECEIVES);

@@ -25,8 +25,12 @@ impl<T> Typed<T> {
         Ok(Self { ring: Arc::new(ring), carries: PhantomData })
     }
 
-    /// Takes over a ring from a message.
-    pub(crate) fn open(attachment: Attachment) -> Result<Self, OpenError> {
+    /// Takes over a ring from a message that grants at least the wanted role.
+    pub(crate) fn open(attachment: Attachment, wanted: Role) -> Result<Self, OpenError> {
+        let role = attachment.role();
+        if (wanted.sends && !role.sends) || (wanted.receives && !role.receives) {
+            return Err(OpenError::WrongRole);
+        }
         let ring = Ring::attach(attachment)?;
         if ring.type_hash() != type_hash::<T>() {
             return Err(OpenError::WrongType(type_name::<T>()));
@@ -44,9 +48,9 @@ impl<T> Typed<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> Typed<T> {
-    pub(crate) fn put(&self, value: T, company: Company, patience: Patience) -> Result<(), PutError<T>> {
+    pub(crate) fn put(&self, value: T, patience: Patience) -> Result<(), PutError<T>> {
         let sent = with_encoded(self.ring.heap(), &value, |payload, handles| {
-            Ok::<(), PutErrorKind>(self.ring.put(payload, handles, company, patience)?)
+            Ok::<(), PutErrorKind>(self.ring.put(payload, handles, patience)?)
         });
         match sent {
             Ok(()) => Ok(()),

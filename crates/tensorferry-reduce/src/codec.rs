@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandle, OutgoingHandles};
+use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandles};
 
 use crate::transit::{Inbound, Outbound, Transit, during};
 use crate::{DecodeError, EncodeError};
@@ -37,20 +37,20 @@ where
     let outbound =
         Outbound { heap: heap.clone(), handles: OutgoingHandles::new(), moved: Vec::new(), refusal: None };
     let (encoded, transit) = during(Transit::Out(outbound), || postcard::to_extend(value, buffer));
-    let Some(Transit::Out(Outbound { handles, moved, refusal, .. })) = transit else {
+    let Some(Transit::Out(mut outbound)) = transit else {
         return Err(EncodeError::from(crate::TransitError::NotInTransit).into());
     };
     let buffer = match encoded {
         Ok(buffer) => buffer,
         Err(error) => {
-            handles.into_iter().for_each(OutgoingHandle::take_back);
-            Outbound::undo(&moved);
+            // What was given away comes back as `outbound` is dropped.
+            let refusal = outbound.refusal.take();
             return Err(refusal.map_or_else(|| EncodeError::Serialize(error), EncodeError::Transit).into());
         }
     };
-    let sent = send(&buffer, handles);
-    if sent.is_err() {
-        Outbound::undo(&moved);
+    let sent = send(&buffer, std::mem::take(&mut outbound.handles));
+    if sent.is_ok() {
+        outbound.moved.clear();
     }
     if buffer.capacity() <= KEPT_BUFFER_BYTES {
         BUFFER.set(buffer);

@@ -30,7 +30,12 @@ impl Parcel {
         self.raw.id()
     }
 
-    /// Opens the parcel with this number.
+    /// Gives exclusive tensors in it back to where they came from, unless it was opened.
+    pub fn take_back(self) {
+        self.raw.take_back();
+    }
+
+    /// Opens the parcel with this number. A parcel can be opened once.
     ///
     /// # Errors
     /// [`DecodeError`] when the number names no parcel, or the parcel holds no `T`.

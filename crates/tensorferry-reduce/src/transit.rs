@@ -246,10 +246,16 @@ impl Outbound {
         // More than four billion handles are refused long before, as more than a message can have.
         u32::try_from(self.handles.len() - 1).unwrap_or(u32::MAX)
     }
+}
 
-    /// Makes whole again what was given away, because the message is not sent.
-    pub(crate) fn undo(moved: &[Arc<AtomicBool>]) {
-        for flag in moved {
+impl Drop for Outbound {
+    /// Makes whole again what was given away and not sent: the value could not be serialised, a `Serialize` panicked, or
+    /// the message was refused.
+    fn drop(&mut self) {
+        for handle in std::mem::take(&mut self.handles) {
+            handle.take_back();
+        }
+        for flag in &self.moved {
             flag.store(false, Ordering::SeqCst);
         }
     }

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let frozen = block.freeze();
         // The message is a handle of 8 bytes beside a payload; the megabyte stays where it is.
         let handles = OutgoingHandle::frozen(&frozen).into_iter().collect();
-        ring.put(&[round], handles, Company::Many, Patience::None)?;
+        ring.put(&[round], handles, Patience::None)?;
 
         let message = ring.take(Company::Many, Patience::None)?;
         let [IncomingHandle::Frozen(received)] = &message.handles[..] else { return Err("no block".into()) };

@@ -194,7 +194,7 @@ impl Arena {
                     free.push((word.class, address));
                 } else {
                     self.usage.blocks_live += 1;
-                    self.usage.bytes_live += header.len_bytes();
+                    self.usage.bytes_live += header.len_bytes().min(place.capacity_bytes as u64);
                     self.has_suspects |= holders & SUSPECT != 0;
                     if header.returned().load(Ordering::SeqCst) != 0 {
                         span.pending |= 1 << block;
@@ -342,9 +342,15 @@ impl Arena {
         trimmed
     }
 
-    /// As [`Arena::trim`], for all of one run.
+    /// As [`Arena::trim`], for all of one run, whatever its last owner said was populated: it may have died in between.
     pub(crate) fn trim_run(&mut self, places: Places<'_>, extent: usize) {
         if let Some(run) = self.runs.get_mut(&extent) {
+            for span in run.spans.iter().filter(|span| span.is_free()) {
+                let kept = span.kept_bytes();
+                let offset = places.start_of(extent) + span.word.start_page * PAGE_BYTES + kept;
+                // An error means that nothing was given back, which the count below does not claim.
+                let _ = places.domain.punch_hole(offset, span.word.class.span_pages() * PAGE_BYTES - kept);
+            }
             let trimmed = run.trim(places, u64::MAX);
             self.usage.bytes_populated = self.usage.bytes_populated.saturating_sub(trimmed);
         }
@@ -486,22 +492,32 @@ impl Arena {
     }
 }
 
+impl Span {
+    fn is_free(&self) -> bool {
+        self.free.count_ones() as usize == self.carved
+    }
+
+    /// A slab's page of headers stays when its blocks are given back: others may be reading it.
+    fn kept_bytes(&self) -> usize {
+        if self.word.class.is_slab() { PAGE_BYTES } else { 0 }
+    }
+}
+
 impl Run {
     fn trim(&mut self, places: Places<'_>, at_least_bytes: u64) -> u64 {
         let (extent, start) = (self.run.first, places.start_of(self.run.first));
         let mut trimmed = 0_u64;
         for (index, span) in self.spans.iter_mut().enumerate() {
-            // A slab's page of headers stays: others may be reading it.
-            let kept = if span.word.class.is_slab() { PAGE_BYTES } else { 0 };
-            let all_free = span.free.count_ones() as usize == span.carved;
-            if trimmed >= at_least_bytes || !all_free || span.populated_bytes <= kept {
+            let kept = span.kept_bytes();
+            if trimmed >= at_least_bytes || !span.is_free() || span.populated_bytes <= kept {
                 continue;
             }
             let offset = start + span.word.start_page * PAGE_BYTES + kept;
             let len_bytes = span.populated_bytes - kept;
+            // Said before it is done: the next owner populates what is there already rather than nothing.
+            publish_populated(places, extent, places.first_span_line() + index, kept);
             if places.domain.punch_hole(offset, len_bytes).is_ok() {
                 span.populated_bytes = kept;
-                publish_populated(places, extent, places.first_span_line() + index, kept);
                 places.domain.count_returned_to_system(extent, len_bytes as u64);
                 trimmed += len_bytes as u64;
             }

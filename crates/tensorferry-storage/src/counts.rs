@@ -89,7 +89,11 @@ impl Cell<'_> {
 
     /// Counts one more handle beside one that exists.
     pub(crate) fn clone_handle(&self) {
-        self.word.fetch_add(1, Ordering::Relaxed);
+        let seen = self.word.fetch_add(1, Ordering::Relaxed);
+        if seen & COUNT > COUNT / 2 {
+            // As in `Arc`: so many handles were forgotten that the next would make the count lie.
+            std::process::abort();
+        }
     }
 
     /// Counts one handle less. `last` runs when none is left.

@@ -25,6 +25,9 @@ pub enum StorageError {
         /// Which check failed.
         what: &'static str,
     },
+    /// A handle of another domain in a message of this one.
+    #[error("a block of another domain cannot be sent in a message of this one")]
+    ForeignDomain,
     /// The process has a default heap already.
     #[error("this process is a member of a default domain already")]
     AlreadyJoined,

@@ -21,6 +21,8 @@ pub(crate) mod line {
     pub(crate) const LEN_BYTES: usize = 4;
     /// Of a span's line: how much of the span is populated from its start, in bytes.
     pub(crate) const POPULATED_BYTES: usize = 5;
+    /// Of a parcel: 1 once somebody opened it, 2 once its packer took it back.
+    pub(crate) const OPENED: usize = 6;
 }
 
 /// Word indexes in the first line of a run's head.
@@ -49,6 +51,8 @@ pub(crate) enum Kind {
     Ring,
     /// A message too long for its slot: a table of references, then bytes.
     Message,
+    /// A message outside of any ring, of the same form; it can be opened once.
+    Parcel,
 }
 
 /// What a span is, as its line says.
@@ -97,16 +101,21 @@ impl<'a> Header<'a> {
     }
 
     pub(crate) fn generation(&self) -> u32 {
-        let bytes = self.words[line::KIND].load(Ordering::Acquire).to_le_bytes();
-        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        generation_of(self.words[line::KIND].load(Ordering::Acquire))
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        match self.words[line::KIND].load(Ordering::Acquire) >> 32 {
-            1 => Kind::Ring,
-            2 => Kind::Message,
-            _ => Kind::Plain,
-        }
+        kind_of(self.words[line::KIND].load(Ordering::Acquire))
+    }
+
+    /// Both from one load, so that they belong to the same use of the block.
+    pub(crate) fn kind_and_generation(&self) -> (Kind, u32) {
+        let word = self.words[line::KIND].load(Ordering::Acquire);
+        (kind_of(word), generation_of(word))
+    }
+
+    pub(crate) fn opened(&self) -> &'a AtomicU64 {
+        &self.words[line::OPENED]
     }
 
     pub(crate) fn len_bytes(&self) -> u64 {
@@ -117,6 +126,7 @@ impl<'a> Header<'a> {
     pub(crate) fn prepare(&self, len_bytes: usize) {
         self.words[line::LEN_BYTES].store(len_bytes as u64, Ordering::Relaxed);
         self.words[line::RETURNED].store(0, Ordering::Relaxed);
+        self.words[line::OPENED].store(0, Ordering::Relaxed);
         let generation = self.generation().wrapping_add(1);
         self.words[line::KIND].store(u64::from(generation), Ordering::Release);
     }
@@ -127,6 +137,7 @@ impl<'a> Header<'a> {
             Kind::Plain => 0,
             Kind::Ring => 1,
             Kind::Message => 2,
+            Kind::Parcel => 3,
         };
         self.words[line::KIND].store(number << 32 | u64::from(self.generation()), Ordering::Release);
     }
@@ -136,6 +147,20 @@ impl<'a> Header<'a> {
     pub(crate) fn hold_if_held(&self, bit: u64) -> bool {
         let add = |holders: u64| (holders != 0).then_some(holders | bit);
         self.holders().fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok()
+    }
+}
+
+fn generation_of(kind_word: u64) -> u32 {
+    let bytes = kind_word.to_le_bytes();
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+fn kind_of(kind_word: u64) -> Kind {
+    match kind_word >> 32 {
+        1 => Kind::Ring,
+        2 => Kind::Message,
+        3 => Kind::Parcel,
+        _ => Kind::Plain,
     }
 }
 

@@ -4,7 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use tensorferry_domain::{Admission, Caretaker, Domain, DomainBuilder, DomainError, ExtentOwner, Member};
+use tensorferry_domain::{
+    Admission, Caretaker, Domain, DomainBuilder, DomainError, ExtentOwner, ExtentRun, Member,
+};
 use tensorferry_os::mapping::Reservation;
 
 use crate::access::ExclusiveBlock;
@@ -13,7 +15,7 @@ use crate::attachments::Attachments;
 use crate::block::Block;
 use crate::class::Class;
 use crate::counts::{Cell, Counts};
-use crate::header::{Header, SUSPECT, line};
+use crate::header::{Header, Kind, SUSPECT, line};
 use crate::pins::Pins;
 use crate::place::{Place, Places};
 use crate::reference::{GENERATION_MASK, Reference};
@@ -269,7 +271,14 @@ impl Inner {
             if let Ok(Some(place)) = arena.take_recycled(self.places(), class, len_bytes) {
                 return Ok(place);
             }
-            if arena.trim(self.places(), *wanted_bytes) == 0 {
+            let mut trimmed = arena.trim(self.places(), *wanted_bytes);
+            for extent in 0..self.domain.extents_high_water() {
+                // What the dead and the gone left behind and nobody has looked through since.
+                if let Some(run) = self.domain.claim_released_at(extent) {
+                    trimmed += self.adopt_and_trim(&mut arena, run);
+                }
+            }
+            if trimmed == 0 {
                 return first;
             }
         }
@@ -307,7 +316,11 @@ impl Inner {
             return Ok(place);
         }
         while let Some(run) = self.domain.claim_released() {
-            arena.adopt(places, run)?;
+            if let Err(error) = arena.adopt(places, run) {
+                arena.give_up(places, run.first);
+                self.domain.release_extents(run);
+                return Err(error);
+            }
             if let Some(place) = arena.take_recycled(places, class, len_bytes)? {
                 return Ok(place);
             }
@@ -317,7 +330,11 @@ impl Inner {
         }
         let no_room = match extents_for(places, class).map(|n| self.domain.claim_extents(n)) {
             Ok(Ok(run)) => {
-                arena.add_fresh(places, run)?;
+                if let Err(error) = arena.add_fresh(places, run) {
+                    arena.give_up(places, run.first);
+                    self.domain.release_extents(run);
+                    return Err(error);
+                }
                 if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
                     return Ok(place);
                 }
@@ -336,6 +353,10 @@ impl Inner {
         let Some(header) = self.places().header(place.header_offset_bytes) else { return };
         let me = self.domain.me();
         let extent = place.address.extent;
+        if header.kind() != Kind::Plain && self.domain.sweeps() > 0 && !crate::sweep::is_scanning() {
+            // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
+            self.orphans_suspected.store(true, Ordering::SeqCst);
+        }
         if self.domain.extent_owner(extent) == ExtentOwner::Member(me) {
             let mut arena = self.arena();
             if arena.owns(extent) {
@@ -364,9 +385,16 @@ impl Inner {
     pub(crate) fn mark_returned(&self, place: Place) {
         let places = self.places();
         let Some(header) = places.header(place.header_offset_bytes) else { return };
-        if header.returned().load(Ordering::SeqCst) != 0 {
-            return;
+        if header.returned().load(Ordering::SeqCst) == 0 {
+            self.mark_returned_anew(place);
         }
+    }
+
+    /// As [`Inner::mark_returned`], also when the block says that it is marked: whoever said so may have been killed
+    /// before the other marks.
+    pub(crate) fn mark_returned_anew(&self, place: Place) {
+        let places = self.places();
+        let Some(header) = places.header(place.header_offset_bytes) else { return };
         header.returned().store(1, Ordering::SeqCst);
         let address = place.address;
         let span = places.span(address.extent, address.line);
@@ -390,15 +418,26 @@ impl Inner {
         }
     }
 
-    /// Takes a run over, gives its free memory to the system, and the run itself to whoever needs it next.
-    /// Blocks in it that are held stay as they are.
-    pub(crate) fn adopt_and_trim(&self, arena: &mut Arena, run: tensorferry_domain::ExtentRun) {
-        if arena.adopt(self.places(), run).is_ok() {
-            arena.trim_run(self.places(), run.first);
+    /// Takes a run over, gives its free memory to the system, and the run itself to whoever needs it next. Blocks in it
+    /// that are held stay as they are. Returns how many bytes came together.
+    pub(crate) fn adopt_and_trim(&self, arena: &mut Arena, run: ExtentRun) -> u64 {
+        let before = self.domain.populated_bytes();
+        let mut mine = Some(run);
+        while let Some(run) = mine {
+            if arena.adopt(self.places(), run).is_ok() {
+                arena.trim_run(self.places(), run.first);
+            }
+            arena.give_up(self.places(), run.first);
+            self.domain.release_extents(run);
+            // Whoever returned a block meanwhile saw us as the owner and left it to us.
+            mine = if self.domain.take_extent_returns(run.first) {
+                self.domain.claim_released_at(run.first)
+            } else {
+                None
+            };
         }
-        arena.give_up(self.places(), run.first);
-        self.domain.release_extents(run);
         self.publish(arena);
+        before.saturating_sub(self.domain.populated_bytes())
     }
 
     /// Lets go of the blocks of messages that were taken.
@@ -415,8 +454,8 @@ fn set_bit(word: &AtomicU64, bit: usize) {
 }
 
 impl Caretaker for Inner {
-    fn sweep(&self, dead: Member) {
-        crate::sweep::sweep(self, dead);
+    fn sweep(&self, dead: Member) -> bool {
+        crate::sweep::sweep(self, dead)
     }
 
     fn beat(&self) -> Option<std::time::Duration> {

@@ -23,7 +23,7 @@
 //! let mut block = heap.allocate(1 << 20)?;
 //! block.bytes_mut().fill(7);
 //! let handles = OutgoingHandle::frozen(&block.freeze()).into_iter().collect();
-//! ring.put(b"a megabyte of sevens", handles, Company::Many, Patience::None)?;
+//! ring.put(b"a megabyte of sevens", handles, Patience::None)?;
 //!
 //! let message = ring.take(Company::Many, Patience::None)?;
 //! assert_eq!(&message.payload[..], b"a megabyte of sevens");

@@ -54,7 +54,7 @@ impl OutgoingHandle {
         Some(Self(Outgoing::Shared(block.clone())))
     }
 
-    /// Gives the block away: from now on `block` is empty, until the message is dropped unsent. `None` when it
+    /// Gives the block away: from now on `block` is empty, unless [`OutgoingHandle::take_back`] is called. `None` when it
     /// is empty already.
     #[must_use]
     pub fn exclusive(block: &ExclusiveBlock) -> Option<Self> {
@@ -178,7 +178,12 @@ pub(crate) enum Accepted {
 }
 
 /// Writes a long message into a block of its own.
-pub(crate) fn spill(heap: &Heap, payload: &[u8], handles: &[OutgoingHandle]) -> Result<Block, StorageError> {
+pub(crate) fn spill(
+    heap: &Heap,
+    kind: Kind,
+    payload: &[u8],
+    handles: &[OutgoingHandle],
+) -> Result<Block, StorageError> {
     let n_words = table::ROOM + handles.len() + payload.len().div_ceil(8);
     let block = heap.allocate_block(n_words * 8)?;
     let (head, rest) = block.words().split_at(table::ROOM.min(block.words().len()));
@@ -194,7 +199,7 @@ pub(crate) fn spill(heap: &Heap, payload: &[u8], handles: &[OutgoingHandle]) -> 
         word.store(value, Ordering::Relaxed);
     }
     if let Some(header) = heap.header(block.place()) {
-        header.set_kind(Kind::Message);
+        header.set_kind(kind);
     }
     Ok(block)
 }
@@ -254,22 +259,39 @@ pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
+/// Gives exclusive blocks back to where they came from and returns the error, unless every handle is of this domain.
+pub(crate) fn check_domain(heap: &Heap, handles: OutgoingHandles) -> Result<OutgoingHandles, StorageError> {
+    let home = heap.domain().id();
+    if handles.iter().all(|handle| handle.heap().is_some_and(|heap| heap.domain().id() == home)) {
+        return Ok(handles);
+    }
+    handles.into_iter().for_each(OutgoingHandle::take_back);
+    Err(StorageError::ForeignDomain)
+}
+
 /// A message outside of any ring: for the arguments of a process that is being started.
 ///
-/// Whoever packed it keeps it until the other side has opened it; dropping it lets go of everything it names.
+/// Whoever packed it keeps it until the other side has opened it; dropping it lets go of everything it names. It can be
+/// opened once, by whoever is first.
 #[derive(Debug)]
 pub struct Parcel {
     block: Block,
     handles: OutgoingHandles,
 }
 
+/// Values of [`line::OPENED`](crate::header::line::OPENED).
+const OPENED: u64 = 1;
+const TAKEN_BACK: u64 = 2;
+
 impl Parcel {
     /// Packs a payload and its handles. What was given away exclusively is gone with the parcel.
     ///
     /// # Errors
-    /// [`StorageError::Domain`] when there is no memory for it; the handles are given back to where they came from.
+    /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::ForeignDomain`]; the handles are given
+    /// back to where they came from.
     pub fn pack(heap: &Heap, payload: &[u8], handles: OutgoingHandles) -> Result<Self, StorageError> {
-        match spill(heap, payload, &handles) {
+        let handles = check_domain(heap, handles)?;
+        match spill(heap, Kind::Parcel, payload, &handles) {
             Ok(block) => Ok(Self { block, handles }),
             Err(error) => {
                 handles.into_iter().for_each(OutgoingHandle::take_back);
@@ -290,18 +312,37 @@ impl Parcel {
         self.handles.len()
     }
 
+    /// Gives what was given away exclusively back to where it came from, unless the parcel was opened.
+    pub fn take_back(self) {
+        if use_up(&self.block, TAKEN_BACK) {
+            self.handles.into_iter().for_each(OutgoingHandle::take_back);
+        }
+    }
+
     /// Opens the parcel with this number, which its packer still keeps.
     ///
     /// # Errors
-    /// [`StorageError::BadReference`] when the number names no parcel (any more).
+    /// [`StorageError::BadReference`] when the number names no parcel (any more), or one that was opened already.
     pub fn open(heap: &Heap, id: u64) -> Result<IncomingMessage, StorageError> {
-        match accept(heap, id)? {
-            Accepted::Spill(block) => {
-                let mut message = IncomingMessage::default();
-                unspill(heap, &block, &mut message)?;
-                Ok(message)
-            }
-            Accepted::Handle(_) => Err(StorageError::BadReference { reference: id, what: "it is no parcel" }),
+        let bad = |what| StorageError::BadReference { reference: id, what };
+        let reference = Reference::unpack(id).filter(|reference| reference.grant == Grant::Message);
+        let block = heap.hold(reference.ok_or_else(|| bad("it is no parcel"))?)?;
+        if heap.header(block.place()).is_none_or(|header| header.kind() != Kind::Parcel) {
+            return Err(bad("the block is no parcel"));
         }
+        if !use_up(&block, OPENED) {
+            return Err(bad("the parcel was opened or taken back already"));
+        }
+        let mut message = IncomingMessage::default();
+        unspill(heap, &block, &mut message)?;
+        Ok(message)
     }
+}
+
+/// Decides who has what is in the parcel: true for the first who comes.
+fn use_up(block: &Block, by: u64) -> bool {
+    let header = block.heap().header(block.place());
+    header.is_some_and(|header| {
+        header.opened().compare_exchange(0, by, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    })
 }

@@ -164,8 +164,8 @@ impl<'a> Places<'a> {
     /// Finds the block whose header is said to lie at this offset. Opens what is needed to look.
     pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<Place, &'static str> {
         let extent = header_offset_bytes / self.extent_len_bytes();
-        if extent >= self.domain.extents_high_water() {
-            return Err("it lies above everything that is in use");
+        if self.domain.run_starting_at(extent).is_none() {
+            return Err("its extent is not in use");
         }
         let unreadable = "its extent cannot be opened";
         self.open(extent, self.head_len_bytes()).map_err(|_| unreadable)?;
@@ -191,8 +191,8 @@ impl<'a> Places<'a> {
 
     /// As [`Self::place`], for numbers that another process wrote.
     pub(crate) fn place_checked(&self, address: Address, span: SpanWord) -> Result<Place, &'static str> {
-        let pages_left =
-            self.domain.layout().data_len_bytes.saturating_sub(self.start_of(address.extent)) / PAGE_BYTES;
+        let n_extents = self.domain.run_starting_at(address.extent).map_or(0, |run| run.n_extents);
+        let pages_left = n_extents * (self.extent_len_bytes() / PAGE_BYTES);
         let end = span.start_page.checked_add(span.class.span_pages());
         if end.is_none_or(|end| end > pages_left) || span.start_page < self.head_len_bytes() / PAGE_BYTES {
             return Err("its span lies outside");

@@ -26,8 +26,8 @@ use crate::attachments::Attachment;
 use crate::header::Kind;
 use crate::heap::Heap;
 use crate::message::{
-    Accepted, IncomingMessage, MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, accept, fill_payload,
-    payload_words, spill, unspill,
+    Accepted, IncomingMessage, MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, accept, check_domain,
+    fill_payload, payload_words, spill, unspill,
 };
 use crate::pins::PinList;
 use crate::reference::Role;
@@ -39,13 +39,13 @@ use crate::ring_layout::{
 /// this often; words that somebody scribbled over could, for ever.
 const MAX_STEPS: usize = 1 << 21;
 
-/// Whether this side of a ring has the ring to itself. A sole side saves its claim; the slots look the same.
+/// Whether a receiver has its ring to itself. A sole one saves its claim; the slots look the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Company {
     /// Others may be doing the same at the same time.
     Many,
-    /// No other thread or process ever does the same. Broken, messages are overwritten or doubled, but every access
-    /// stays in range.
+    /// No other thread or process takes at the same time. Where that is not so, the message still goes to one of them
+    /// alone, because freeing the slot decides; the others have looked in vain.
     Sole,
 }
 
@@ -132,7 +132,10 @@ impl Ring {
         let n_slots = n_slots.max(1);
         if n_slots > MAX_SLOTS {
             let address_space_bytes = heap.domain().layout().data_len_bytes;
-            return Err(StorageError::TooLarge { len_bytes: n_slots * 256, address_space_bytes });
+            return Err(StorageError::TooLarge {
+                len_bytes: n_slots.saturating_mul(256),
+                address_space_bytes,
+            });
         }
         let block = heap.allocate_block(words_for(n_slots) * 8)?;
         RingWords::format(&block, n_slots, type_hash);
@@ -245,21 +248,22 @@ impl Ring {
         &self,
         payload: &[u8],
         handles: OutgoingHandles,
-        company: Company,
         patience: Patience,
     ) -> Result<(), PutFailure> {
+        let handles = check_domain(self.heap(), handles)?;
         if handles.len() > MAX_HANDLES {
             let n_handles = handles.len();
             handles.into_iter().for_each(OutgoingHandle::take_back);
             return Err(PutFailure::TooManyHandles(n_handles));
         }
         let fits = handles.len() + payload.len().div_ceil(8) <= SLOT_ROOM_WORDS;
-        let spilled = if fits { Ok(None) } else { spill(self.heap(), payload, &handles).map(Some) };
+        let spilled =
+            if fits { Ok(None) } else { spill(self.heap(), Kind::Message, payload, &handles).map(Some) };
         let placed = match &spilled {
-            Ok(None) => self.place(payload, &handles, company, patience),
+            Ok(None) => self.place(payload, &handles, patience),
             Ok(Some(block)) => {
                 let spilled = OutgoingHandle(Outgoing::Spill(block.clone()));
-                self.place(&[], std::slice::from_ref(&spilled), company, patience)
+                self.place(&[], std::slice::from_ref(&spilled), patience)
             }
             Err(_) => Err(PutFailure::Full),
         };
@@ -342,7 +346,6 @@ impl Ring {
         &self,
         payload: &[u8],
         handles: &[OutgoingHandle],
-        company: Company,
         patience: Patience,
     ) -> Result<u64, PutFailure> {
         let Some(ring) = self.words() else { return Err(PutFailure::Closed) };
@@ -355,7 +358,7 @@ impl Ring {
             if ring.receivers().load(Ordering::SeqCst) == 0 {
                 return self.no_more_receivers(&ring).map(Err);
             }
-            match self.try_place(&ring, payload, &references, company) {
+            match self.try_place(&ring, payload, &references) {
                 Some(placed) => Some(placed),
                 None => self.no_more_receivers(&ring).map(Err),
             }
@@ -376,7 +379,6 @@ impl Ring {
         ring: &RingWords<'_>,
         payload: &[u8],
         references: &[u64],
-        company: Company,
     ) -> Option<Result<u64, PutFailure>> {
         let n_slots = ring.n_slots() as u64;
         for _ in 0..MAX_STEPS {
@@ -390,8 +392,7 @@ impl Ring {
                 continue;
             }
             let writing = SlotState { lap, owner: self.me(), tag: Tag::Writing };
-            let claimed = state == SlotState::free(lap)
-                && (company == Company::Sole || slot.change(SlotState::free(lap), writing));
+            let claimed = state == SlotState::free(lap) && slot.change(SlotState::free(lap), writing);
             // Whoever claimed the position may have died before moving the tail, so everybody moves it.
             let moved = position.wrapping_add(1);
             if state.lap > lap || state.tag != Tag::Free || claimed {
@@ -401,9 +402,8 @@ impl Ring {
                 continue;
             }
             write(&slot, payload, references);
-            let before = if company == Company::Sole { SlotState::free(lap) } else { writing };
             // The commit. A compare-and-swap, so that a sender that was wrongly declared dead is fenced.
-            if !slot.change(before, SlotState::ready(lap)) {
+            if !slot.change(writing, SlotState::ready(lap)) {
                 return Some(Err(PutFailure::Fenced));
             }
             // A receiver that saw the ring closed and empty does not look again: take the message back then.
@@ -459,6 +459,7 @@ impl Ring {
                     // The take. Everything that the message names is held by now. Fenced means that we were
                     // declared dead: the message is somebody else's, and what we hold is dropped.
                     if !slot.change(held, SlotState::free(lap.wrapping_add(1))) {
+                        message.clear();
                         continue 'again;
                     }
                     let next = position.wrapping_add(1);
@@ -466,6 +467,7 @@ impl Ring {
                         let _ = ring.head().compare_exchange(head, next, Ordering::AcqRel, Ordering::Relaxed);
                     }
                     ring.not_full().wake();
+                    self.wake_the_last(ring);
                     return Some(taken.map_err(TakeFailure::from));
                 } else {
                     holes.push(position);
@@ -546,6 +548,14 @@ impl Ring {
             self.report_deaths(ring);
             PutFailure::PeerDied
         })
+    }
+
+    /// When nothing more can come, receivers wait for those who are still taking, and nobody else will wake them.
+    fn wake_the_last(&self, ring: &RingWords<'_>) {
+        let others = ring.senders().load(Ordering::Relaxed) & !self.heap().me().bit();
+        if others == 0 || ring.closed().load(Ordering::Relaxed) != 0 {
+            ring.not_empty().wake();
+        }
     }
 
     fn has_unreported_death(&self, ring: &RingWords<'_>) -> bool {

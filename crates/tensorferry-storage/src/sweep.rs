@@ -43,28 +43,31 @@ const BEAT: Duration = Duration::from_millis(100);
 /// How often a scan is begun again because somebody else died meanwhile.
 const MAX_SCANS: usize = 16;
 
-pub(crate) fn sweep(inner: &Inner, dead: Member) {
-    let Some(heap) = inner.heap() else { return };
+/// Returns whether every block could be reached.
+pub(crate) fn sweep(inner: &Inner, dead: Member) -> bool {
+    let Some(heap) = inner.heap() else { return false };
     let places = inner.places();
     inner.domain.count_suspicion();
-    each_block(places, &mut |place, header| {
-        if header.kind() == Kind::Ring
-            && let Some(block) = hold(&heap, place, header)
-        {
+    let rings_reached = each_block(places, &mut |place, header| {
+        if let Some(block) = hold_of_kind(&heap, place, header, Kind::Ring) {
             sweep_ring(&block, dead);
         }
     });
-    each_block(places, &mut |place, header| {
+    let blocks_reached = each_block(places, &mut |place, header| {
         if header.holders().load(Ordering::SeqCst) & dead.bit() != 0 {
-            inner.mark_returned(place);
+            inner.mark_returned_anew(place);
             suspect(header.holders(), dead);
         }
     });
+    if !rings_reached || !blocks_reached {
+        return false;
+    }
     resolve_suspects(inner, &heap);
     let mut arena = inner.arena();
     for run in inner.domain.take_over(dead) {
         inner.adopt_and_trim(&mut arena, run);
     }
+    true
 }
 
 /// Looks after pins and suspects; returns when to look again.
@@ -160,7 +163,7 @@ impl Scan<'_> {
             }
             let at = place.header_offset_bytes;
             if header.holders().load(Ordering::SeqCst) & SUSPECT != 0 && !named.blocks.contains(&at) {
-                self.inner.mark_returned(place);
+                self.inner.mark_returned_anew(place);
                 in_time = self.clear(header.holders());
                 if header.holders().load(Ordering::SeqCst) == 0
                     && domain.extent_owner(place.address.extent) == ExtentOwner::Nobody
@@ -168,8 +171,7 @@ impl Scan<'_> {
                     self.inner.adopt_orphan(place.address.extent);
                 }
             }
-            if header.kind() == Kind::Ring
-                && let Some(block) = hold(self.heap, place, header)
+            if let Some(block) = hold_of_kind(self.heap, place, header, Kind::Ring)
                 && let Some(ring) = RingWords::of(&block)
             {
                 for (word, named) in [(ring.senders(), &named.senders), (ring.receivers(), &named.receivers)]
@@ -220,26 +222,19 @@ impl Named {
     fn scan(places: Places<'_>, heap: &Heap) -> Self {
         let mut named = Self::default();
         each_block(places, &mut |place, header| {
-            let holders = header.holders().load(Ordering::SeqCst);
-            if holders == 0 {
-                return;
-            }
-            match header.kind() {
-                Kind::Plain => {}
-                Kind::Ring => {
-                    let Some(block) = hold(heap, place, header) else { return };
-                    let Some(ring) = RingWords::of(&block) else { return };
-                    for reference in ring.slots().flat_map(|slot| slot.references()) {
-                        named.add(heap, reference);
-                    }
+            if let Some(block) = hold_of_kind(heap, place, header, Kind::Ring) {
+                let Some(ring) = RingWords::of(&block) else { return };
+                for reference in ring.slots().flat_map(|slot| slot.references()) {
+                    named.add(heap, reference);
                 }
-                // Held by somebody alive: being written, opened, or kept as a parcel.
-                Kind::Message if holders & !SUSPECT != 0 => {
-                    if let Some(block) = hold(heap, place, header) {
+            }
+            // Held by somebody alive: being written, opened, or kept as a parcel.
+            if header.holders().load(Ordering::SeqCst) & !SUSPECT != 0 {
+                for kind in [Kind::Message, Kind::Parcel] {
+                    if let Some(block) = hold_of_kind(heap, place, header, kind) {
                         named.add_table(&block);
                     }
                 }
-                Kind::Message => {}
             }
         });
         named
@@ -276,19 +271,27 @@ impl Named {
     }
 }
 
-/// Holds a block that was found by walking, if somebody holds it still.
-fn hold(heap: &Heap, place: Place, header: Header<'_>) -> Option<Block> {
-    let generation = header.generation() & crate::reference::GENERATION_MASK;
+/// Holds a block that was found by walking, if somebody holds it and it is of this kind. The kind and the generation that
+/// is held come from one load, so a block that is reused in between is not taken for what it was.
+fn hold_of_kind(heap: &Heap, place: Place, header: Header<'_>, kind: Kind) -> Option<Block> {
+    let (found, generation) = header.kind_and_generation();
+    if found != kind || header.holders().load(Ordering::SeqCst) == 0 {
+        return None;
+    }
+    let generation = generation & crate::reference::GENERATION_MASK;
     let grant = Grant::Frozen;
     heap.hold(Reference { header_offset_bytes: place.header_offset_bytes, generation, grant }).ok()
 }
 
-/// Walks over every block of the domain that was ever in use.
-fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) {
+/// Walks over every block of the domain that was ever in use. Returns whether all of them could be reached.
+fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) -> bool {
+    let mut all_reached = true;
     for extent in 0..places.domain.extents_high_water() {
-        if places.domain.run_starting_at(extent).is_none()
-            || places.open(extent, places.head_len_bytes()).is_err()
-        {
+        if places.domain.run_starting_at(extent).is_none() {
+            continue;
+        }
+        if places.open(extent, places.head_len_bytes()).is_err() {
+            all_reached = false;
             continue;
         }
         for line in places.first_span_line()..places.lines_high_water(extent) {
@@ -298,6 +301,7 @@ fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) {
                 let address = Address { extent, line, index };
                 let Ok(place) = places.place_checked(address, span) else { break };
                 if index == 0 && places.open_range(place.header_offset_bytes, 64).is_err() {
+                    all_reached = false;
                     break;
                 }
                 if let Some(header) = places.header(place.header_offset_bytes) {
@@ -306,4 +310,5 @@ fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) {
             }
         }
     }
+    all_reached
 }

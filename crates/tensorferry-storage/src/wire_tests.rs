@@ -50,6 +50,7 @@ fn words_of_lines() {
             ("kind", line::KIND, 8),
             ("len_bytes", line::LEN_BYTES, 8),
             ("populated_bytes", line::POPULATED_BYTES, 8),
+            ("opened", line::OPENED, 8),
         ],
     );
 }
@@ -85,7 +86,12 @@ fn bits_of_a_kind_word() {
     };
     check_values(
         "Kinds of block",
-        &[(number(Kind::Plain), "plain"), (number(Kind::Ring), "ring"), (number(Kind::Message), "message")],
+        &[
+            (number(Kind::Plain), "plain"),
+            (number(Kind::Ring), "ring"),
+            (number(Kind::Message), "message"),
+            (number(Kind::Parcel), "parcel"),
+        ],
     );
 }
 

@@ -69,20 +69,20 @@ pub(crate) fn train(rank: usize, job: Job) -> anyhow::Result<Account> {
 
     let steps_per_epoch = order.len().div_ceil(batch);
     let n_steps = epochs * steps_per_epoch;
-    let mut epoch_of_order = None;
-    let mut score = Score::default();
+    let (mut epoch, mut score) = (None, Score::default());
     loop {
         let step = usize::try_from(job.next_step.fetch_add([0], 1)?)?;
-        let epoch = (step < n_steps).then_some(step / steps_per_epoch);
-        if epoch != epoch_of_order {
-            if let Some(last) = epoch_of_order {
-                report(&job.history, last, std::mem::take(&mut score))?;
+        if epoch != Some(step / steps_per_epoch) {
+            if let Some(epoch) = epoch {
+                report(&job.history, epoch, std::mem::take(&mut score))?;
             }
-            let Some(epoch) = epoch else { break };
+            if step >= n_steps {
+                break;
+            }
+            epoch = Some(step / steps_per_epoch);
             // Every worker comes to the same order, so that an epoch is each image once.
             order.iter_mut().enumerate().for_each(|(i, place)| *place = i);
-            Random::new(seed, epoch as u64 + 1).shuffle(&mut order);
-            epoch_of_order = Some(epoch);
+            Random::new(seed, (1 + step / steps_per_epoch) as u64).shuffle(&mut order);
         }
         let first = step % steps_per_epoch * batch;
         let chosen = &order[first..order.len().min(first + batch)];

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::{GetError, PutErrorKind, Queue, Receiver, Sender};
 
-use crate::{Context, Item, Task};
+use crate::{Audit, Context, Item, Task};
 
 /// Puts, gets and holds items on command. A command that begins with `halt` stops the thread first, for a
 /// [`Stepper`](crate::Stepper) that runs it. To each command it answers `on it`, and then with the outcome:
@@ -18,6 +18,7 @@ use crate::{Context, Item, Task};
 /// | `leave` | `left` every queue |
 /// | `close` | `closed` the queue |
 /// | `members` | how many members the domain has |
+/// | `held` | how many blocks of the domain are held by anybody |
 /// | `sum` | the elements of all tensors that are held, added up |
 /// | `live` | how many blocks in extents of this process are held by anybody |
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -77,6 +78,10 @@ impl Task for Puppet {
                     context.heap.stats().own.blocks_live.to_string()
                 }
                 ("members", _) => context.heap.domain().members().len().to_string(),
+                ("held", _) => {
+                    context.heap.settle();
+                    Audit::of(context.heap.domain()).live().len().to_string()
+                }
                 ("sum", _) => held.iter().map(Item::sum).fold(0, u64::wrapping_add).to_string(),
                 _ => panic!("what is {command:?}?"),
             };

@@ -1,53 +1,53 @@
 //! A process that ends, or stands still for ever, between any two instructions of a call.
+//!
+//! Each test cuts a call off at a few places of its length, other ones in each run. `TENSORFERRY_TEST_PLACES` asks for
+//! more of them.
 
 use tensorferry::Queue;
-use tensorferry_tests::{Child, Family, Item, Random, Stepper, with_family};
+use tensorferry_tests::tasks::{Host, Puppet};
+use tensorferry_tests::{Child, Family, Item, Loner, Random, Stepper, alone, until, with_family};
 
 use crate::{assert_all_slots_work, member, queue};
-
-/// At how many places each call is cut off.
-const N_PLACES: u64 = 40;
 
 /// More instructions than any of these calls takes; reached only when something is wrong.
 const MANY: u64 = 5_000_000;
 
-/// Prepares, cuts `command` off at places all over its length, and checks what is left each time.
+fn n_places() -> u64 {
+    std::env::var("TENSORFERRY_TEST_PLACES").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
+}
+
+/// Whether this process may trace its children; says so if not.
+fn may_trace(stepper: Result<Stepper, nix::errno::Errno>) -> Option<Stepper> {
+    stepper.inspect_err(|error| println!("skipped: this process may not trace its children: {error}")).ok()
+}
+
+/// Prepares, stops `command` at places all over its length, and checks what is left each time.
 fn cut_off(
     command: &str,
     prepare: impl Fn(&Family, &Queue<Item>, &Child),
-    check: impl Fn(&Family, &Queue<Item>, Child, Stepper, bool),
+    check: impl Fn(&Family, &Queue<Item>, Child, Stepper),
 ) {
     let mut random = Random::from_environment();
     println!("seed {}", random.seed());
     with_family(|family| {
         let queue = queue(family, 4);
         let mut length = None;
-        for _ in 0..N_PLACES {
+        for _ in 0..n_places() {
             let child = member(family, &queue);
             prepare(family, &queue, &child);
-            let stepper = match Stepper::begin(&child, command) {
-                Ok(stepper) => stepper,
-                Err(error) => {
-                    println!("skipped: this process may not trace its children: {error}");
-                    return;
-                }
-            };
-            let most = *length.get_or_insert_with(|| {
-                let measured = member(family, &queue);
-                prepare(family, &queue, &measured);
-                let stepper = Stepper::begin(&measured, command).unwrap();
-                let (n_steps, _) = stepper.step_until(MANY, || measured.has_spoken());
+            let Some(stepper) = may_trace(Stepper::begin(&child, command)) else { return };
+            let Some(length) = length else {
+                // The first time is for measuring.
+                length = Some(stepper.step_until(MANY, || child.has_spoken()).0);
+                println!("{command}: {length:?} instructions");
                 stepper.let_run();
-                let _ = measured.hear();
-                measured.finish();
+                let _ = child.hear();
+                child.finish();
                 while queue.get_nowait().is_ok() {}
-                println!("{command}: {n_steps} instructions");
-                n_steps
-            });
-            let place = random.below(most);
-            stepper.step(place);
-            let spoke = child.has_spoken();
-            check(family, &queue, child, stepper, spoke);
+                continue;
+            };
+            stepper.step(random.below(length));
+            check(family, &queue, child, stepper);
             family.wait_alone();
             while queue.get_nowait().is_ok() {}
             family.wait_blocks(1);
@@ -56,17 +56,179 @@ fn cut_off(
     });
 }
 
+/// Kills it; what it had put, if it said so, must be there and whole.
+fn kill_putter(family: &Family, queue: &Queue<Item>, child: Child, stepper: Stepper) {
+    let has_put = child.has_spoken();
+    stepper.kill(child);
+    family.wait_alone();
+    let got = queue.get_nowait();
+    assert!(got.is_ok() || !has_put, "what was put is delivered");
+    got.iter().for_each(Item::check);
+}
+
+fn kill(_: &Family, _: &Queue<Item>, child: Child, stepper: Stepper) {
+    stepper.kill(child);
+}
+
 #[test]
 fn killed_inside_of_put() {
-    cut_off(
-        "pass",
-        |_, _, child| assert_eq!(child.ask("make 1 0 200 10"), "made"),
-        |family, queue, child, stepper, spoke| {
-            stepper.kill(child);
-            family.wait_alone();
-            let got = queue.get_nowait();
-            assert!(got.is_ok() || !spoke, "what was put is delivered");
-            got.iter().for_each(Item::check);
-        },
-    );
+    cut_off("pass", |_, _, child| assert_eq!(child.ask("make 1 0 200 10"), "made"), kill_putter);
+}
+
+#[test]
+fn killed_inside_of_put_of_a_message_that_does_not_fit_into_a_slot() {
+    let make = format!("make 1 0{}", " 3".repeat(40));
+    cut_off("pass", |_, _, child| assert_eq!(child.ask(&make), "made"), kill_putter);
+}
+
+#[test]
+fn killed_inside_of_get() {
+    let put = |family: &Family, queue: &Queue<Item>, _: &Child| {
+        queue.put(Item::new(family.heap(), 1, 0, &[200, 10])).unwrap();
+    };
+    cut_off("get", put, |family, queue, child, stepper| {
+        stepper.kill(child);
+        family.wait_alone();
+        // It is still there, or it was taken and is gone with who took it.
+        queue.get_nowait().iter().for_each(Item::check);
+    });
+}
+
+#[test]
+fn killed_inside_of_an_allocation() {
+    cut_off("make 1 0 5000 7", |_, _, _| {}, kill);
+}
+
+#[test]
+fn killed_while_letting_go_of_what_others_own() {
+    let got = |family: &Family, queue: &Queue<Item>, child: &Child| {
+        queue.put(Item::new(family.heap(), 1, 0, &[200, 100_000])).unwrap();
+        assert_eq!(child.ask("get"), "got 1/0");
+    };
+    cut_off("let_go", got, kill);
+    cut_off("leave", got, kill);
+}
+
+#[test]
+fn standing_still_inside_of_put_it_is_in_nobodys_way() {
+    let make = |_: &Family, _: &Queue<Item>, child: &Child| assert_eq!(child.ask("make 1 0 200"), "made");
+    cut_off("pass", make, |family, queue, child, stepper| {
+        let items = [(); 3].map(|()| Item::new(family.heap(), 2, 0, &[10]));
+        items.into_iter().for_each(|item| queue.put_nowait(item).unwrap());
+        let mut came: Vec<u32> = (0..3).map(|_| queue.get_nowait().unwrap().sender).collect();
+        stepper.let_run();
+        child.expect("put");
+        came.push(queue.get_nowait().unwrap().sender);
+        came.sort_unstable();
+        assert_eq!(came, [1, 2, 2, 2]);
+        child.finish();
+    });
+}
+
+#[test]
+fn standing_still_inside_of_get_it_is_in_nobodys_way() {
+    let put = |family: &Family, queue: &Queue<Item>, _: &Child| {
+        queue.put(Item::new(family.heap(), 1, 0, &[200])).unwrap();
+    };
+    cut_off("try_get", put, |family, queue, child, stepper| {
+        let items = [(); 3].map(|()| Item::new(family.heap(), 2, 0, &[10]));
+        items.into_iter().for_each(|item| queue.put_nowait(item).unwrap());
+        let came = (0..4).filter(|_| queue.get_nowait().is_ok()).count();
+        stepper.let_run();
+        let outcome = child.hear();
+        let expected = if came == 4 { "Empty" } else { "got 1/0" };
+        assert_eq!(outcome, expected);
+        child.finish();
+    });
+}
+
+/// A domain in which one member alone sweeps another, with its sweeping thread under control:
+/// a root that is stopped, a victim, a witness that watches the sweeper but not the victim, and the sweeper.
+struct Sweeping {
+    root: Child,
+    witness: Child,
+    sweeper: Child,
+    /// Watched by the sweeper and by the witness.
+    other: Child,
+    stepper: Stepper,
+}
+
+impl Sweeping {
+    /// Up to where the victim is dead and the sweep can begin. The victim has left two items in the queue, the
+    /// witness holds a third.
+    fn prepare() -> Option<Self> {
+        let root = Loner::start(&Host::Puppets { maxsize: 4 }, &[]);
+        let [victim, witness, sweeper, other] = [(); 4].map(|()| Loner::start_in::<Puppet>(&root));
+        assert_eq!(victim.ask("put 1 0 50"), "put");
+        assert_eq!(witness.ask("get"), "got 1/0");
+        assert_eq!(victim.ask("put 1 1 50"), "put");
+        assert_eq!(victim.ask(&format!("put 1 2{}", " 3".repeat(40))), "put");
+        assert_eq!(sweeper.ask("members"), "5");
+        root.stop();
+        let stepper = may_trace(Stepper::interrupt(&sweeper, "tensorferry"))?;
+        victim.kill();
+        Some(Self { root, witness, sweeper, other, stepper })
+    }
+
+    fn measure() -> Option<u64> {
+        let Self { root, witness, sweeper, other, stepper } = Self::prepare()?;
+        let (length, _) = stepper.step_until(MANY, || witness.ask("members") == "4");
+        println!("a sweep: {length} instructions");
+        stepper.let_run();
+        root.go_on();
+        [root, witness, sweeper, other].into_iter().for_each(Child::finish);
+        Some(length)
+    }
+}
+
+#[test]
+fn a_sweeper_is_killed_inside_of_a_sweep_and_the_next_one_finishes_it() {
+    let mut random = Random::from_environment();
+    println!("seed {}", random.seed());
+    alone(|| {
+        let Some(length) = Sweeping::measure() else { return };
+        for _ in 0..n_places() {
+            let Some(sweeping) = Sweeping::prepare() else { return };
+            let Sweeping { root, witness, sweeper, other, stepper } = sweeping;
+            stepper.step(random.below(length));
+            stepper.kill(sweeper);
+            until("both are swept", || witness.ask("members") == "3");
+            for outcome in ["got 1/1", "got 1/2"] {
+                assert_eq!(witness.ask("get"), outcome);
+            }
+            assert_eq!(witness.ask("let_go"), "let go");
+            root.go_on();
+            // The queue and the parcel of the root.
+            until("memory comes back", || witness.ask("held") == "2");
+            [root, witness, other].into_iter().for_each(Child::finish);
+        }
+    });
+}
+
+#[test]
+fn a_sweeper_that_stood_still_takes_nothing_that_was_sent_meanwhile() {
+    let mut random = Random::from_environment();
+    println!("seed {}", random.seed());
+    alone(|| {
+        let Some(length) = Sweeping::measure() else { return };
+        for _ in 0..n_places() {
+            let Some(sweeping) = Sweeping::prepare() else { return };
+            let Sweeping { root, witness, sweeper, other, stepper } = sweeping;
+            stepper.step(random.below(length));
+            let before: u64 = witness.ask("members").parse().unwrap();
+            assert_eq!(other.ask("put 2 0 50 60"), "put");
+            assert_eq!(other.ask("put 2 1 50 60"), "put");
+            other.kill();
+            until("the other is swept", || witness.ask("members") == (before - 1).to_string());
+            stepper.let_run();
+            until("the victim is swept", || witness.ask("members") == "3");
+            for outcome in ["got 1/1", "got 1/2", "got 2/0", "got 2/1"] {
+                assert_eq!(witness.ask("get"), outcome);
+            }
+            assert_eq!(witness.ask("let_go"), "let go");
+            root.go_on();
+            until("memory comes back", || witness.ask("held") == "2");
+            [root, witness, sweeper].into_iter().for_each(Child::finish);
+        }
+    });
 }

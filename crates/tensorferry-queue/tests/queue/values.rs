@@ -1,6 +1,7 @@
 //! What can be put, and what happens when it cannot.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
@@ -79,11 +80,12 @@ fn a_queue_of_another_type_is_refused() {
     // Two queues whose messages look alike on the wire, so that only the rings can tell.
     #[derive(Serialize, Deserialize)]
     struct Carrier<T>(Queue<T>);
-    let as_u8 =
-        tensorferry_reduce::Parcel::pack(&heap, &Carrier(Queue::<u8>::new_in(&heap, 2).unwrap())).unwrap();
-    let as_u16 = tensorferry_reduce::Parcel::open::<Carrier<u16>>(&heap, as_u8.id());
-    assert!(as_u16.is_err());
-    assert!(tensorferry_reduce::Parcel::open::<Carrier<u8>>(&heap, as_u8.id()).is_ok());
+    let carrier = Carrier(Queue::<u8>::new_in(&heap, 2).unwrap());
+    let parcel = || tensorferry_reduce::Parcel::pack(&heap, &carrier).unwrap();
+    let (first, second) = (parcel(), parcel());
+    assert!(tensorferry_reduce::Parcel::open::<Carrier<u16>>(&heap, first.id()).is_err());
+    assert!(tensorferry_reduce::Parcel::open::<Carrier<u8>>(&heap, second.id()).is_ok());
+    assert!(tensorferry_reduce::Parcel::open::<Carrier<u8>>(&heap, second.id()).is_err(), "it was opened");
 }
 
 #[test]
@@ -109,4 +111,38 @@ fn sentinels_and_closing_both_end_a_loop() {
     assert!(matches!(rest.end(), Some(GetError::Closed)));
     assert_eq!(seen, 1);
     assert!(queue.put(Some(3)).unwrap_err().is_final());
+}
+
+#[test]
+fn a_queue_of_any_size_is_made_or_refused() {
+    assert!(Queue::<u8>::new_in(&heap(), usize::MAX).is_err());
+    assert_eq!(Queue::<u8>::new_in(&heap(), 0).unwrap().maxsize(), 1);
+}
+
+/// Gives an exclusive block away and panics before the message is complete.
+#[derive(Debug)]
+struct Panics(tensorferry_storage::ExclusiveBlock);
+
+impl Serialize for Panics {
+    fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        tensorferry_reduce::give_exclusive(&self.0).unwrap();
+        panic!("in the middle");
+    }
+}
+
+impl<'de> Deserialize<'de> for Panics {
+    fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(serde::de::Error::custom("never sent"))
+    }
+}
+
+#[test]
+fn a_panic_while_serialising_gives_back_what_was_given_away() {
+    let heap = heap();
+    let queue: Queue<Arc<Panics>> = Queue::new_in(&heap, 2).unwrap();
+    let value = Arc::new(Panics(heap.allocate(64).unwrap()));
+    let put = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queue.put(Arc::clone(&value))));
+    assert!(put.is_err());
+    let mut value = Arc::into_inner(value).unwrap();
+    assert_eq!(value.0.bytes_mut().len(), 64);
 }

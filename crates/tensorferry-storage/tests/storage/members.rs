@@ -4,7 +4,10 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use tensorferry_os::pidfd::PidFd;
-use tensorferry_storage::{Company, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Patience, Ring};
+use tensorferry_storage::{
+    Company, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Parcel, Patience, PutFailure,
+    Ring, StorageError,
+};
 
 use crate::heap;
 
@@ -16,13 +19,10 @@ fn second(first: &Heap) -> Heap {
 
 /// The ring of `ring` as `to` sees it.
 fn seen_by(to: &Heap, ring: &Ring) -> Ring {
-    let parcel = tensorferry_storage::Parcel::pack(
-        ring.heap(),
-        b"",
-        [OutgoingHandle::ring(ring.attachment())].into_iter().collect(),
-    );
+    let parcel =
+        Parcel::pack(ring.heap(), b"", [OutgoingHandle::ring(ring.attachment())].into_iter().collect());
     let parcel = parcel.unwrap();
-    let message = tensorferry_storage::Parcel::open(to, parcel.id()).unwrap();
+    let message = Parcel::open(to, parcel.id()).unwrap();
     let Some(IncomingHandle::Ring(attachment)) = message.handles.into_iter().next() else {
         panic!("no ring")
     };
@@ -31,7 +31,7 @@ fn seen_by(to: &Heap, ring: &Ring) -> Ring {
 
 fn send(ring: &Ring, block: &FrozenBlock) {
     let handles = OutgoingHandle::frozen(block).into_iter().collect();
-    ring.put(b"", handles, Company::Many, Patience::None).unwrap();
+    ring.put(b"", handles, Patience::None).unwrap();
 }
 
 fn receive(ring: &Ring) -> FrozenBlock {
@@ -109,4 +109,66 @@ fn a_slot_is_used_again_with_a_new_epoch() {
     let again = second(&a).domain().me();
     assert_eq!(first.slot, again.slot);
     assert_eq!(first.epoch + 1, again.epoch);
+}
+
+#[test]
+fn an_admission_is_used_once() {
+    let a = heap();
+    let admission = a.domain().admit(&PidFd::of_self().unwrap()).unwrap();
+    let fd = || a.domain().as_fd().try_clone_to_owned().unwrap();
+    let b = Heap::attach(fd(), admission).unwrap();
+    let mut block = b.allocate(100).unwrap();
+    block.bytes_mut().fill(5);
+    let error = Heap::attach(fd(), admission).unwrap_err();
+    assert!(error.to_string().contains("used or given back"), "{error}");
+    assert_eq!(a.domain().members().len(), 2, "the one who has it keeps it");
+    let others: Vec<_> = (0..100).map(|_| b.allocate(100).unwrap()).collect();
+    assert!(others.iter().all(|other| other.id() != block.id()));
+    assert_eq!(block.bytes(), [5; 100]);
+}
+
+#[test]
+fn whoever_is_refused_changes_nothing() {
+    let a = heap();
+    // The process that started this one is alive, and this one is not it.
+    let parent = PidFd::open(std::os::unix::process::parent_id()).unwrap();
+    let admission = a.domain().admit(&parent).unwrap();
+    let before = a.domain().members();
+    let error = Heap::attach(a.domain().as_fd().try_clone_to_owned().unwrap(), admission).unwrap_err();
+    assert!(error.to_string().contains("another process"), "{error}");
+    assert_eq!(a.domain().members(), before);
+}
+
+#[test]
+fn handles_of_another_domain_are_refused_and_come_back() {
+    let (a, b) = (heap(), heap());
+    let ring = Ring::create(&a, 2, 0).unwrap();
+    let mut foreign = b.allocate_zeroed(100).unwrap();
+    let give = || OutgoingHandle::exclusive(&foreign).into_iter().collect();
+    assert!(matches!(
+        ring.put(b"", give(), Patience::None),
+        Err(PutFailure::Storage(StorageError::ForeignDomain))
+    ));
+    assert!(matches!(Parcel::pack(&a, b"", give()), Err(StorageError::ForeignDomain)));
+    assert_eq!(foreign.bytes_mut().len(), 100, "it was not sent");
+}
+
+#[test]
+fn a_parcel_is_opened_once_or_taken_back() {
+    let a = heap();
+    let mut block = a.allocate_zeroed(100).unwrap();
+    let pack = |block: &ExclusiveBlock| {
+        Parcel::pack(&a, b"", OutgoingHandle::exclusive(block).into_iter().collect()).unwrap()
+    };
+    let parcel = pack(&block);
+    let id = parcel.id();
+    parcel.take_back();
+    assert_eq!(block.bytes_mut().len(), 100, "it was taken back");
+    assert!(Parcel::open(&a, id).is_err());
+    let parcel = pack(&block);
+    let opened = Parcel::open(&a, parcel.id()).unwrap();
+    assert!(Parcel::open(&a, parcel.id()).is_err(), "there is one exclusive block");
+    parcel.take_back();
+    assert!(block.is_moved(), "what was opened is not taken back");
+    drop(opened);
 }

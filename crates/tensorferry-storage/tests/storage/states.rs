@@ -25,7 +25,7 @@ fn a_message_on_its_way_keeps_a_block_from_thawing() {
     let ring = Ring::create(&heap, 2, 0).unwrap();
     let frozen = heap.allocate_zeroed(100).unwrap().freeze();
     let handles = OutgoingHandle::frozen(&frozen).into_iter().collect();
-    ring.put(b"", handles, Company::Many, Patience::None).unwrap();
+    ring.put(b"", handles, Patience::None).unwrap();
     let frozen = frozen.try_into_exclusive().expect_err("it is in the ring");
     drop(ring.take(Company::Many, Patience::None).unwrap());
     heap.settle();
@@ -39,7 +39,7 @@ fn a_block_that_was_given_away_is_empty_here_and_whole_there() {
     let mut block = heap.allocate(100).unwrap();
     block.bytes_mut().fill(9);
     let handles = OutgoingHandle::exclusive(&block).into_iter().collect();
-    ring.put(b"", handles, Company::Many, Patience::None).unwrap();
+    ring.put(b"", handles, Patience::None).unwrap();
     assert!(block.is_moved());
     assert_eq!((block.len_bytes(), block.bytes_mut().len()), (0, 0));
     assert!(OutgoingHandle::exclusive(&block).is_none(), "it can be given once");
@@ -52,10 +52,10 @@ fn a_block_that_was_given_away_is_empty_here_and_whole_there() {
 fn a_block_comes_back_when_the_message_is_not_sent() {
     let heap = heap();
     let ring = Ring::create(&heap, 1, 0).unwrap();
-    ring.put(b"", [].into_iter().collect(), Company::Many, Patience::None).unwrap();
+    ring.put(b"", [].into_iter().collect(), Patience::None).unwrap();
     let mut block = heap.allocate_zeroed(100).unwrap();
     let handles = OutgoingHandle::exclusive(&block).into_iter().collect();
-    assert!(ring.put(b"", handles, Company::Many, Patience::None).is_err());
+    assert!(ring.put(b"", handles, Patience::None).is_err());
     assert!(!block.is_moved());
     assert_eq!(block.bytes_mut().len(), 100);
 }
