@@ -101,16 +101,17 @@ impl Access {
         }
     }
 
-    /// Adds a change. No addition is lost, whoever adds at the same time.
-    pub(crate) fn add(&self, change: &[f32]) -> anyhow::Result<()> {
+    /// Adds `rate` times `change`. No addition is lost, whoever adds at the same time.
+    pub(crate) fn add(&self, change: &[f32], rate: f32) -> anyhow::Result<()> {
         match self {
             Self::Shared { blocks, .. } => {
                 for (range, block) in blocks {
-                    block.add_from(&change[range.clone()])?;
+                    block.add_scaled_from(&change[range.clone()], rate)?;
                 }
             }
             Self::ByValue { rank, changes, .. } => {
-                changes.put(Message::Change { rank: *rank, change: Tensor::from(change.to_vec()) })?;
+                let change: Vec<_> = change.iter().map(|value| rate * value).collect();
+                changes.put(Message::Change { rank: *rank, change: Tensor::from(change) })?;
             }
         }
         Ok(())

@@ -97,18 +97,17 @@ impl Workspace {
         }
     }
 
-    /// One step of gradient descent on the images `chosen`: the change that is to be added to the parameters, and how
-    /// well they did before it.
-    pub(crate) fn step(
+    /// Which way is down: minus the gradient of the mean cross-entropy of the images `chosen`. Also how well the
+    /// parameters do.
+    pub(crate) fn descent(
         &mut self,
         parameters: &[f32],
         examples: &Examples,
         chosen: &[usize],
-        rate: f32,
     ) -> anyhow::Result<(&[f32], Score)> {
         self.gather(examples, chosen)?;
         self.forward(parameters)?;
-        let score = self.score(rate / chosen.len() as f32);
+        let score = self.score((chosen.len() as f32).recip());
         self.backward(parameters)?;
         Ok((&self.change, score))
     }
@@ -166,8 +165,8 @@ impl Workspace {
     }
 
     /// Compares the logits with the labels. How each logit has to change is minus the derivative of its image's
-    /// cross-entropy, times `rate`.
-    fn score(&mut self, rate: f32) -> Score {
+    /// cross-entropy, times `weight`.
+    fn score(&mut self, weight: f32) -> Score {
         let n = self.labels.len();
         let mut score = Score { n_images: n as f64, ..Score::default() };
         let rows = self.logits.chunks_exact(N_CLASSES).zip(self.logits_change.chunks_exact_mut(N_CLASSES));
@@ -179,8 +178,8 @@ impl Workspace {
                 *change = (logit - largest).exp();
                 sum += *change;
             }
-            change.iter_mut().for_each(|value| *value *= -rate / sum);
-            change[label] += rate;
+            change.iter_mut().for_each(|value| *value *= -weight / sum);
+            change[label] += weight;
             score.loss += f64::from(sum.ln() + largest - logits[label]);
             score.n_right += if logits[label] >= largest { 1.0 } else { 0.0 };
         }

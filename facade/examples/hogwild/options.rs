@@ -14,7 +14,7 @@ Trains a network on images of handwritten digits, with several processes that sh
 Usage: hogwild [OPTIONS]
 
   --processes N  how many processes train [default: one for each core]
-  --epochs N     how often they go through all images, together [default: 60]
+  --epochs N     how often they go through all images, together [default: 200]
   --hidden N     how many hidden units the network has [default: 128]
   --batch N      how many images make one step [default: 32]
   --seed N       where the parameters and the order of the images come from [default: 0]
@@ -43,7 +43,7 @@ impl Default for Options {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         Self {
             processes: cores.min(MAX_PROCESSES),
-            epochs: 60,
+            epochs: 200,
             hidden: 128,
             batch: 32,
             seed: 0,

@@ -41,13 +41,16 @@ pub(crate) struct Account {
     pub(crate) bytes_snapshot: u64,
 }
 
-impl Recipe {
-    const RATE: f32 = 0.1;
-
-    /// The learning rate falls in a straight line, so that the last steps settle instead of jumping about.
-    fn rate(&self, step: usize, n_steps: usize) -> f32 {
-        Self::RATE * (1.0 - step as f32 / n_steps as f32)
-    }
+/// The learning rate, when `done` of the training (from 0 to 1) is done and `n_since` steps were begun since this one
+/// read the parameters, itself included.
+///
+/// It falls in a straight line, so that the last steps settle instead of jumping about. And it is less for a change
+/// that comes late: many changes computed from the same parameters, each of full length, would together go much too
+/// far. So the training is stable with any number of workers, and with one that was held up.
+fn rate(done: f32, n_since: usize) -> f32 {
+    const RATE: f32 = 0.3;
+    const N_SINCE_FULL: f32 = 4.0;
+    RATE * (1.0 - done) * (N_SINCE_FULL / n_since as f32).min(1.0)
 }
 
 /// Trains until there are no batches left.
@@ -56,13 +59,12 @@ pub(crate) fn train(rank: usize, job: Job) -> anyhow::Result<Account> {
     let Recipe { network, epochs, batch, seed } = job.recipe;
     let mut workspace = Workspace::new(network, batch);
     let mut order: Vec<usize> = (0..job.examples.len()).collect();
-
     let mut parameters = job.exchange.open(rank)?;
 
     // One pass on parameters of its own brings code and data into the caches; then all begin at once.
     let private = network.initial(seed);
     for chosen in order.chunks(batch) {
-        workspace.step(&private, &job.examples, chosen, 0.0)?;
+        workspace.descent(&private, &job.examples, chosen)?;
     }
     job.messages.put(Message::Ready)?;
     job.start.get()?;
@@ -86,9 +88,9 @@ pub(crate) fn train(rank: usize, job: Job) -> anyhow::Result<Account> {
         }
         let first = step % steps_per_epoch * batch;
         let chosen = &order[first..order.len().min(first + batch)];
-        let rate = job.recipe.rate(step, n_steps);
-        let (change, of_step) = workspace.step(parameters.read()?, &job.examples, chosen, rate)?;
-        parameters.add(change)?;
+        let (change, of_step) = workspace.descent(parameters.read()?, &job.examples, chosen)?;
+        let n_since = usize::try_from(job.next_step.load([0])?)? - step;
+        parameters.add(change, rate(step as f32 / n_steps as f32, n_since))?;
         score += of_step;
     }
     job.messages.put(Message::Done)?;

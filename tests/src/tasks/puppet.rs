@@ -14,6 +14,7 @@ use crate::{Audit, Context, Item, Task};
 /// | `get`, `try_get` | `got SENDER/SEQUENCE`, or the error's name; the item was checked and is held |
 /// | `pass` | as `put`, with the oldest item that is held |
 /// | `make SENDER SEQUENCE LENGTHS..` | `made` an item, which is held |
+/// | `note LENGTH` | `noted` so many bytes beside the tensors of the last item that is held |
 /// | `let_go` | `let go` of every item that is held |
 /// | `leave` | `left` every queue |
 /// | `close` | `closed` the queue |
@@ -60,6 +61,11 @@ impl Task for Puppet {
                 ("make", _) => {
                     held.push(item(&numbers));
                     "made".to_owned()
+                }
+                ("note", _) => {
+                    let last: Item = held.pop().unwrap();
+                    held.push(last.with_note(usize::try_from(numbers[0]).unwrap()));
+                    "noted".to_owned()
                 }
                 ("let_go", _) => {
                     held.clear();

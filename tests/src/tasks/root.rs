@@ -31,18 +31,24 @@ impl RootTask for Host {
     fn run(self, link: &Link) {
         let settings = Domain::builder().address_space_bytes(1 << 30).limit_bytes(512 << 20);
         let heap = Heap::create(settings).unwrap();
-        let parcel = match self {
-            Self::Puppets { maxsize } => {
-                let queue = Some(Queue::new_in(&heap, maxsize).unwrap());
-                Parcel::pack(&heap, &Puppet { queue, ..Puppet::default() })
-            }
-            Self::Chaos(chaos) => Parcel::pack(&heap, &chaos),
+        let queue = match &self {
+            Self::Puppets { maxsize } => Some(Queue::new_in(&heap, *maxsize).unwrap()),
+            Self::Chaos(_) => None,
         };
-        let parcel = parcel.unwrap();
+        // A parcel is opened once, so each newcomer gets one.
+        let mut parcels = Vec::new();
         while let Ok(Some(line)) = link.hear_until(None) {
             let pid = line.strip_prefix("admit ").and_then(|pid| pid.parse().ok()).unwrap();
             let admission = heap.domain().admit(&PidFd::open(pid).unwrap()).unwrap();
+            let parcel = match &self {
+                Self::Puppets { .. } => {
+                    Parcel::pack(&heap, &Puppet { queue: queue.clone(), ..Puppet::default() })
+                }
+                Self::Chaos(chaos) => Parcel::pack(&heap, chaos),
+            };
+            let parcel = parcel.unwrap();
             let answer = serde_json::to_string(&(admission, parcel.id())).unwrap();
+            parcels.push(parcel);
             link.say_with(&answer, &[heap.domain().as_fd()]);
         }
     }
