@@ -1,6 +1,6 @@
 //! Processes that are killed or stopped: nobody hangs, what was put is delivered, nothing is left.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
 mod deaths;
 mod many;

@@ -4,8 +4,7 @@
 //! more of them.
 
 use tensorferry::Queue;
-use tensorferry_tests::tasks::{Host, Puppet};
-use tensorferry_tests::{Child, Family, Item, Loner, Random, Stepper, alone, until, with_family};
+use tensorferry_tests::{Child, Family, Item, Random, Stepper, with_family};
 
 use crate::{assert_all_slots_work, member, queue};
 
@@ -98,11 +97,6 @@ fn killed_inside_of_get() {
 }
 
 #[test]
-fn killed_inside_of_an_allocation() {
-    cut_off("make 1 0 20 7", |_, _, _| {}, kill);
-}
-
-#[test]
 fn killed_while_letting_go_of_what_others_own() {
     let got = |family: &Family, queue: &Queue<Item>, child: &Child| {
         queue.put(Item::new(family.heap(), 1, 0, &[200, 100_000])).unwrap();
@@ -142,98 +136,5 @@ fn standing_still_inside_of_get_it_is_in_nobodys_way() {
         let expected = if came == 4 { "Empty" } else { "got 1/0" };
         assert_eq!(outcome, expected);
         child.finish();
-    });
-}
-
-/// A domain in which one member alone sweeps another, with its sweeping thread under control:
-/// a root that is stopped, a victim, a witness that watches the sweeper but not the victim, and the sweeper.
-struct Sweeping {
-    root: Child,
-    witness: Child,
-    sweeper: Child,
-    /// Watched by the sweeper and by the witness.
-    other: Child,
-    stepper: Stepper,
-}
-
-impl Sweeping {
-    /// Up to where the victim is dead and the sweep can begin. The victim has left two items in the queue, the
-    /// witness holds a third.
-    fn prepare() -> Option<Self> {
-        let root = Loner::start(&Host::Puppets { maxsize: 4 }, &[]);
-        let [victim, witness, sweeper, other] = [(); 4].map(|()| Loner::start_in::<Puppet>(&root));
-        assert_eq!(victim.ask("put 1 0 50"), "put");
-        assert_eq!(witness.ask("get"), "got 1/0");
-        assert_eq!(victim.ask("put 1 1 50"), "put");
-        assert_eq!(victim.ask("make 1 2 50"), "made");
-        assert_eq!(victim.ask("note 300"), "noted");
-        assert_eq!(victim.ask("pass"), "put");
-        assert_eq!(sweeper.ask("members"), "5");
-        root.stop();
-        let stepper = may_trace(Stepper::interrupt(&sweeper, "tensorferry"))?;
-        victim.kill();
-        Some(Self { root, witness, sweeper, other, stepper })
-    }
-
-    fn measure() -> Option<u64> {
-        let Self { root, witness, sweeper, other, stepper } = Self::prepare()?;
-        let (length, _) = stepper.step_until(MANY, || witness.ask("members") == "4");
-        println!("a sweep: {length} instructions");
-        stepper.let_run();
-        root.go_on();
-        [root, witness, sweeper, other].into_iter().for_each(Child::finish);
-        Some(length)
-    }
-}
-
-#[test]
-fn a_sweeper_is_killed_inside_of_a_sweep_and_the_next_one_finishes_it() {
-    let mut random = Random::from_environment();
-    println!("seed {}", random.seed());
-    alone(|| {
-        let Some(length) = Sweeping::measure() else { return };
-        for _ in 0..n_places() {
-            let Some(sweeping) = Sweeping::prepare() else { return };
-            let Sweeping { root, witness, sweeper, other, stepper } = sweeping;
-            stepper.step(random.below(length));
-            stepper.kill(sweeper);
-            until("both are swept", || witness.ask("members") == "3");
-            for outcome in ["got 1/1", "got 1/2"] {
-                assert_eq!(witness.ask("get"), outcome);
-            }
-            assert_eq!(witness.ask("let_go"), "let go");
-            root.go_on();
-            // The queue and the parcel of the root.
-            until("memory comes back", || witness.ask("held") == "2");
-            [root, witness, other].into_iter().for_each(Child::finish);
-        }
-    });
-}
-
-#[test]
-fn a_sweeper_that_stood_still_takes_nothing_that_was_sent_meanwhile() {
-    let mut random = Random::from_environment();
-    println!("seed {}", random.seed());
-    alone(|| {
-        let Some(length) = Sweeping::measure() else { return };
-        for _ in 0..n_places() {
-            let Some(sweeping) = Sweeping::prepare() else { return };
-            let Sweeping { root, witness, sweeper, other, stepper } = sweeping;
-            stepper.step(random.below(length));
-            let before: u64 = witness.ask("members").parse().unwrap();
-            assert_eq!(other.ask("put 2 0 50 60"), "put");
-            assert_eq!(other.ask("put 2 1 50 60"), "put");
-            other.kill();
-            until("the other is swept", || witness.ask("members") == (before - 1).to_string());
-            stepper.let_run();
-            until("the victim is swept", || witness.ask("members") == "3");
-            for outcome in ["got 1/1", "got 1/2", "got 2/0", "got 2/1"] {
-                assert_eq!(witness.ask("get"), outcome);
-            }
-            assert_eq!(witness.ask("let_go"), "let go");
-            root.go_on();
-            until("memory comes back", || witness.ask("held") == "2");
-            [root, witness, sweeper].into_iter().for_each(Child::finish);
-        }
     });
 }
