@@ -1,5 +1,7 @@
 //! Running a thread of a child instruction by instruction, so that it can be killed or left standing at any of them.
 
+use std::time::{Duration, Instant};
+
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -44,14 +46,12 @@ impl Stepper {
     /// # Errors
     /// As [`Stepper::begin`].
     pub fn interrupt(child: &Child, name: &str) -> Result<Self, Errno> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", child.pid())).unwrap();
-        let mut threads = threads.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let named = |thread: &String| {
-            let comm = format!("/proc/{}/task/{thread}/comm", child.pid());
-            std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim_end() == name)
-        };
-        let thread = threads.find(named).expect("there is such a thread");
-        let thread = Pid::from_raw(thread.parse().unwrap());
+        let mut thread = None;
+        until("a thread has this name", || {
+            thread = thread_with_name(child, name);
+            thread.is_some()
+        });
+        let thread = thread.unwrap();
         ptrace::seize(thread, ptrace::Options::PTRACE_O_EXITKILL)?;
         ptrace::interrupt(thread)?;
         let stepper = Self { thread };
@@ -83,6 +83,18 @@ impl Stepper {
     /// Runs so many instructions.
     pub fn step(&self, n_steps: u64) {
         let _ = self.step_until(n_steps, || false);
+    }
+
+    /// Lets the thread run for about so long, and stops it again wherever it is then: for calls of too many
+    /// instructions.
+    pub fn run_for(&self, duration: Duration) {
+        ptrace::cont(self.thread, None).unwrap();
+        let start = Instant::now();
+        while start.elapsed() < duration {
+            std::hint::spin_loop();
+        }
+        ptrace::interrupt(self.thread).unwrap();
+        until("the thread stops", || self.poll().is_some());
     }
 
     /// Lets the thread run on by itself.
@@ -119,6 +131,15 @@ impl Stepper {
             Ok(status) => Some(status),
         }
     }
+}
+
+fn thread_with_name(child: &Child, name: &str) -> Option<Pid> {
+    let mut threads = std::fs::read_dir(format!("/proc/{}/task", child.pid())).unwrap();
+    threads.find_map(|entry| {
+        let path = entry.ok()?.path();
+        let is_named = std::fs::read_to_string(path.join("comm")).ok()?.trim_end() == name;
+        is_named.then(|| Some(Pid::from_raw(path.file_name()?.to_str()?.parse().ok()?)))?
+    })
 }
 
 fn flags() -> Option<WaitPidFlag> {

@@ -1,9 +1,11 @@
 //! What children can do. Each task says what it tells the test.
 
+mod buffers;
 mod puppet;
 mod root;
 mod streams;
 
+pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use puppet::Puppet;
 pub use root::Host;
 pub use streams::{Adder, Consume, Count, Forward, Heard, MakeQueue, Produce, SoleEcho, Worker};
@@ -32,6 +34,8 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<Adder>,
         run_task::<SoleEcho>,
         run_task::<MakeQueue>,
+        run_task::<Refiller>,
+        run_task::<Streamer>,
         run_task::<Chaos>,
         run_task::<ChaosProducer>,
         run_task::<ChaosForwarder>,

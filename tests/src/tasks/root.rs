@@ -35,8 +35,8 @@ impl RootTask for Host {
             Self::Puppets { maxsize } => Some(Queue::new_in(&heap, *maxsize).unwrap()),
             Self::Chaos(_) => None,
         };
-        // A parcel is opened once, so each newcomer gets one.
-        let mut parcels = Vec::new();
+        // A parcel is opened once, so each newcomer gets one. The one before has opened its own by then.
+        let mut _last = None;
         while let Ok(Some(line)) = link.hear_until(None) {
             let pid = line.strip_prefix("admit ").and_then(|pid| pid.parse().ok()).unwrap();
             let admission = heap.domain().admit(&PidFd::open(pid).unwrap()).unwrap();
@@ -48,7 +48,7 @@ impl RootTask for Host {
             };
             let parcel = parcel.unwrap();
             let answer = serde_json::to_string(&(admission, parcel.id())).unwrap();
-            parcels.push(parcel);
+            _last = Some(parcel);
             link.say_with(&answer, &[heap.domain().as_fd()]);
         }
     }

@@ -8,6 +8,7 @@ mod random;
 mod root;
 mod steps;
 mod stopped;
+mod sweeps;
 
 use tensorferry::Queue;
 use tensorferry::queue::PutErrorKind;

@@ -11,12 +11,12 @@ use crate::{assert_all_slots_work, member, queue};
 /// More instructions than any of these calls takes; reached only when something is wrong.
 const MANY: u64 = 5_000_000;
 
-fn n_places() -> u64 {
+pub(crate) fn n_places() -> u64 {
     std::env::var("TENSORFERRY_TEST_PLACES").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
 }
 
 /// Whether this process may trace its children; says so if not.
-fn may_trace(stepper: Result<Stepper, nix::errno::Errno>) -> Option<Stepper> {
+pub(crate) fn may_trace(stepper: Result<Stepper, nix::errno::Errno>) -> Option<Stepper> {
     stepper.inspect_err(|error| println!("skipped: this process may not trace its children: {error}")).ok()
 }
 

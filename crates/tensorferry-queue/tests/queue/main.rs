@@ -1,6 +1,6 @@
 //! Typed queues inside one process. What needs several processes is tested in the `tests` package.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod ends;
 mod values;
