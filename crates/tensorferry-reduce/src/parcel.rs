@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tensorferry_domain::Member;
 use tensorferry_storage::{Heap, Parcel as RawParcel};
 
 use crate::{DecodeError, EncodeError, decode, with_encoded};
@@ -28,6 +29,11 @@ impl Parcel {
     #[must_use]
     pub fn id(&self) -> u64 {
         self.raw.id()
+    }
+
+    /// Leaves the parcel to its heap, which keeps it until `to` has opened it or is no member any more.
+    pub fn post(self, to: Member) {
+        self.raw.post(to);
     }
 
     /// Gives exclusive tensors in it back to where they came from, unless it was opened.

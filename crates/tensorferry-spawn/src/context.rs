@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_process::{Child, Stage, out_of_memory_kills, wait_any};
-use tensorferry_reduce::Parcel;
 
 use crate::call::Results;
 use crate::error::{ProcessError, ProcessErrors, SpawnError};
@@ -18,8 +17,6 @@ use crate::stop::{Step, Stop};
 #[derive(Debug)]
 pub struct ProcessContext<T> {
     children: Vec<Child>,
-    /// The arguments, each until its process has adopted what they name, or is gone.
-    parcels: Vec<Option<Parcel>>,
     results: Results<T>,
     grace_period: Option<Duration>,
     stop: Option<Stop>,
@@ -32,17 +29,10 @@ pub struct ProcessContext<T> {
 }
 
 impl<T> ProcessContext<T> {
-    pub(crate) fn new(
-        children: Vec<Child>,
-        parcels: Vec<Parcel>,
-        results: Results<T>,
-        grace_period: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(children: Vec<Child>, results: Results<T>, grace_period: Option<Duration>) -> Self {
         let stopped = vec![false; children.len()];
-        let parcels = parcels.into_iter().map(Some).collect();
         Self {
             children,
-            parcels,
             results,
             grace_period,
             stop: None,
@@ -95,7 +85,6 @@ impl<T> ProcessContext<T> {
             for child in &mut self.children {
                 child.update().map_err(wait_failed)?;
             }
-            self.let_go_of_arguments();
             if self.children.iter().all(|child| child.exit().is_some()) {
                 break;
             }
@@ -120,15 +109,6 @@ impl<T> ProcessContext<T> {
         match &self.verdict {
             Some(Err(errors)) => Err(errors.clone().into()),
             _ => Ok(true),
-        }
-    }
-
-    /// What a process has adopted, or will not any more, need not be kept for it.
-    fn let_go_of_arguments(&mut self) {
-        for (child, parcel) in self.children.iter().zip(&mut self.parcels) {
-            if child.stage() >= Stage::Taken || child.exit().is_some() {
-                *parcel = None;
-            }
         }
     }
 

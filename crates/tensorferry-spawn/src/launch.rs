@@ -32,12 +32,12 @@ where
     let results: Results<F::Value> = Queue::new(nprocs.max(1)).map_err(|e| StartError::Memory(e.into()))?;
     let parcels = pack(&heap, &key, args, &results, nprocs)?;
     let mut children = Vec::with_capacity(nprocs);
-    for (rank, parcel) in parcels.iter().enumerate() {
+    for (rank, parcel) in parcels.into_iter().enumerate() {
         // A failure here drops those that run already, which kills and collects them.
-        let child = start(options, &heap, &key, rank, parcel.id());
+        let child = start(options, &heap, &key, rank, parcel);
         children.push(child.map_err(|source| StartError::Process { rank, source })?);
     }
-    Ok(ProcessContext::new(children, parcels, results, options.grace_period))
+    Ok(ProcessContext::new(children, results, options.grace_period))
 }
 
 /// One parcel for each process, because what is given away exclusively can be in one only.
@@ -63,7 +63,7 @@ fn start(
     heap: &Heap,
     key: &Key,
     rank: usize,
-    parcel: u64,
+    parcel: Parcel,
 ) -> Result<Child, tensorferry_process::StartError> {
     let name = options.name.as_deref().unwrap_or_else(|| key.last_name());
     let mut start = Start::new(&ENTRY).name(format!("{name} {rank}"));
@@ -83,14 +83,23 @@ fn start(
         .as_fd()
         .try_clone_to_owned()
         .map_err(|e| tensorferry_process::StartError::Payload(e.into()))?;
-    start.fd(fd).start_with(|child| {
+    let mut newcomer = None;
+    let child = start.fd(fd).start_with(|child| {
+        let admission = domain.admit(child)?;
+        newcomer = Some(admission.member());
         let order = Order {
             rank: u32::try_from(rank)?,
             function: key.clone(),
-            admission: domain.admit(child)?,
-            parcel,
+            admission,
+            parcel: parcel.id(),
             strategy: get_sharing_strategy().to_string(),
         };
         postcard::to_stdvec(&order).map_err(BoxedError::from)
-    })
+    })?;
+    if let Some(newcomer) = newcomer {
+        // From here on the arguments are held for the child, not by this process's own calls: when the child has adopted
+        // them or is gone, nothing here keeps a queue's other side waiting.
+        parcel.post(newcomer);
+    }
+    Ok(child)
 }

@@ -1,5 +1,6 @@
 //! A handle on one block: what this process holds.
 
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +11,6 @@ use crate::reference::{Grant, Reference};
 
 /// One of this process's handles on a block. Cloning and dropping count privately; only the first and the last
 /// handle of a process touch the block's holder word.
-#[derive(Debug)]
 pub(crate) struct Block {
     /// INVARIANT: while this handle lives, this member's bit is set in the block's holder word, so the block is
     /// not reused; and its data range is open.
@@ -74,6 +74,15 @@ impl Block {
 
     pub(crate) fn change_tenure(&self, from: u32, to: u32) -> bool {
         self.heap.cell(self.place).change_tenure(from, to)
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("id", &self.id().0)
+            .field("len_bytes", &self.len_bytes)
+            .finish_non_exhaustive()
     }
 }
 

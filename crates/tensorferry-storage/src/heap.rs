@@ -1,5 +1,6 @@
 //! This process's view of one domain's memory.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -18,23 +19,31 @@ use crate::counts::{Cell, Counts};
 use crate::header::{Header, Kind, SUSPECT, line};
 use crate::pins::Pins;
 use crate::place::{Place, Places};
+use crate::posted::Posted;
 use crate::reference::{GENERATION_MASK, Reference};
 use crate::{HeapStats, HeapUsage, StorageError};
 
 /// The memory of one domain, as one process sees it. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Heap(Arc<Inner>);
 
-#[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) domain: Arc<Domain>,
     pub(crate) counts: Counts,
     arena: Mutex<Arena>,
     pub(crate) pins: Pins,
     pub(crate) attachments: Attachments,
+    pub(crate) posted: Posted,
     /// A block of nobody's came back that only a scan can free.
     pub(crate) orphans_suspected: AtomicBool,
     this: Weak<Inner>,
+}
+
+impl fmt::Debug for Heap {
+    /// Which domain, and no more: everything that holds a block shows its heap.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heap").field("domain", &self.0.domain.id()).finish_non_exhaustive()
+    }
 }
 
 /// The heap that tensors are made in when none is named.
@@ -98,6 +107,7 @@ impl Heap {
             arena: Mutex::new(Arena::new()),
             pins: Pins::default(),
             attachments: Attachments::default(),
+            posted: Posted::default(),
             domain,
         });
         let caretaker: Weak<Inner> = Arc::downgrade(&inner);

@@ -44,6 +44,7 @@ mod heap;
 mod message;
 mod pins;
 mod place;
+mod posted;
 mod reference;
 mod ring;
 mod ring_layout;

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
+use tensorferry_domain::Member;
 
 use crate::access::{Claim, ExclusiveBlock, FrozenBlock, SharedBlock};
 use crate::attachments::Attachment;
@@ -282,6 +283,8 @@ pub struct Parcel {
 /// Values of [`line::OPENED`](crate::header::line::OPENED).
 const OPENED: u64 = 1;
 const TAKEN_BACK: u64 = 2;
+/// Whoever opened it holds everything that it names, or has failed to.
+const ADOPTED: u64 = 3;
 
 impl Parcel {
     /// Packs a payload and its handles. What was given away exclusively is gone with the parcel.
@@ -334,8 +337,24 @@ impl Parcel {
             return Err(bad("the parcel was opened or taken back already"));
         }
         let mut message = IncomingMessage::default();
-        unspill(heap, &block, &mut message)?;
-        Ok(message)
+        let opened = unspill(heap, &block, &mut message);
+        if let Some(header) = heap.header(block.place()) {
+            header.opened().store(ADOPTED, Ordering::SeqCst);
+        }
+        opened.map(|()| message)
+    }
+
+    /// Leaves the parcel to its heap, which keeps it until `to` has opened it or is no member any more.
+    pub fn post(self, to: Member) {
+        let heap = self.block.heap().clone();
+        heap.inner().posted.add(self, to);
+        heap.domain().poke();
+    }
+
+    /// Whether everything in it is held by whoever opened it.
+    pub(crate) fn is_adopted(&self) -> bool {
+        let header = self.block.heap().header(self.block.place());
+        header.is_none_or(|header| header.opened().load(Ordering::SeqCst) == ADOPTED)
     }
 }
 

@@ -75,13 +75,17 @@ pub(crate) fn beat(inner: &Inner) -> Option<Duration> {
     if inner.pins.any() {
         inner.retire_pins();
     }
+    let waits_for_opening = inner.posted.retire(&inner.domain);
     resolve_known_suspects(inner);
     let mut arena = inner.arena();
     if inner.domain.take_returns() {
         arena.collect(inner.places());
         inner.publish(&arena);
     }
-    let again = inner.pins.any() || arena.has_suspects() || inner.orphans_suspected.load(Ordering::SeqCst);
+    let again = waits_for_opening
+        || inner.pins.any()
+        || arena.has_suspects()
+        || inner.orphans_suspected.load(Ordering::SeqCst);
     again.then_some(BEAT)
 }
 

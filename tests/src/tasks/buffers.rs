@@ -140,7 +140,10 @@ impl Task for Streamer {
                 self.to.put(tensor.freeze()).unwrap();
             }
             match verb {
-                "spent" => context.say(serde_json::to_string(&Spent::by(&context.heap)).unwrap()),
+                "spent" => {
+                    context.heap.settle();
+                    context.say(serde_json::to_string(&Spent::by(&context.heap)).unwrap());
+                }
                 _ => context.say("done"),
             }
         }

@@ -21,6 +21,11 @@ fn stream(n_elements: usize) {
             }
             child.expect("done");
         };
+        // More at once than can be under way later.
+        child.say("round 16");
+        let many: Vec<_> = (0..16).map(|_| to.get().unwrap()).collect();
+        child.expect("done");
+        drop(many);
         go_round();
         let before = spent(&child);
         go_round();

@@ -1,0 +1,38 @@
+//! Parcels that were sent to a member and not opened yet.
+
+use std::sync::{Mutex, PoisonError};
+
+use tensorferry_domain::{Domain, Member, Phase};
+
+use crate::Parcel;
+
+/// What this process has posted.
+#[derive(Debug, Default)]
+pub(crate) struct Posted {
+    parcels: Mutex<Vec<(Parcel, Member)>>,
+}
+
+impl Posted {
+    pub(crate) fn add(&self, parcel: Parcel, to: Member) {
+        self.parcels.lock().unwrap_or_else(PoisonError::into_inner).push((parcel, to));
+    }
+
+    /// Lets go of what was opened or never will be. Returns whether anything is left.
+    pub(crate) fn retire(&self, domain: &Domain) -> bool {
+        let mut parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
+        if parcels.is_empty() {
+            return false;
+        }
+        let members = domain.members();
+        let is_member = |to: Member| {
+            members.iter().any(|info| info.member == to && matches!(info.phase, Phase::Live | Phase::Invited))
+        };
+        let done: Vec<_> =
+            parcels.extract_if(.., |(parcel, to)| parcel.is_adopted() || !is_member(*to)).collect();
+        let any_left = !parcels.is_empty();
+        drop(parcels);
+        // Dropping a handle may need the arena: not under our lock.
+        drop(done);
+        any_left
+    }
+}
