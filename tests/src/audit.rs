@@ -1,7 +1,7 @@
 //! Reading and writing a domain's file without the library: what docs/WIRE.md says, from outside.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use tensorferry::domain::{Domain, Layout};
@@ -80,6 +80,12 @@ impl Scribbler {
     #[must_use]
     pub fn of(domain: &Domain) -> Self {
         Self { file: domain.as_fd().try_clone_to_owned().unwrap().into() }
+    }
+
+    /// The file behind this descriptor.
+    #[must_use]
+    pub fn over(fd: OwnedFd) -> Self {
+        Self { file: fd.into() }
     }
 
     /// The word at this offset of the file.

@@ -102,6 +102,11 @@ impl Child {
         self.link().say(line.as_ref());
     }
 
+    /// As [`Child::say`], with descriptors beside the line.
+    pub fn say_with(&self, line: &str, fds: &[BorrowedFd<'_>]) {
+        self.link().say_with(line, fds);
+    }
+
     /// Waits for its next line.
     #[track_caller]
     pub fn hear(&self) -> String {

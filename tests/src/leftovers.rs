@@ -31,6 +31,17 @@ impl Leftovers {
         }
     }
 
+    /// How many descriptors were open, the one for looking included.
+    #[must_use]
+    pub fn n_descriptors(&self) -> usize {
+        self.n_descriptors
+    }
+
+    /// Expects so many descriptors less.
+    pub fn forget_descriptors(&mut self, n_descriptors: usize) {
+        self.n_descriptors -= n_descriptors;
+    }
+
     /// Waits until this process has nothing that it had not then. A thread that lets go of the last handle on a domain
     /// may need a moment to do so.
     #[track_caller]

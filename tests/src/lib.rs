@@ -45,6 +45,6 @@ pub use item::{Item, Random};
 pub use leftovers::Leftovers;
 pub use link::Link;
 pub use loner::{Loner, RootTask};
-pub use steps::{Stepped, Stepper};
+pub use steps::Stepper;
 pub use task::{Context, Task, run_child};
 pub use wait::{DEADLINE, until};

@@ -16,15 +16,6 @@ pub struct Stepper {
     thread: Pid,
 }
 
-/// How [`Stepper::step`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stepped {
-    /// The thread stands, so many instructions further.
-    All,
-    /// The thread waits in the kernel for something that does not come.
-    Blocked,
-}
-
 impl Stepper {
     /// Takes the main thread of a puppet that waits for a command, gives it the command, and runs it up to where the
     /// command's work begins.
@@ -53,36 +44,30 @@ impl Stepper {
         });
         let thread = thread.unwrap();
         ptrace::seize(thread, ptrace::Options::PTRACE_O_EXITKILL)?;
-        ptrace::interrupt(thread)?;
         let stepper = Self { thread };
-        until("the thread stops", || stepper.poll().is_some());
+        stepper.stop();
         Ok(stepper)
     }
 
-    /// Runs so many instructions, or until `done` holds; `done` is looked at now and then. Returns how many were run.
-    pub fn step_until(&self, most: u64, mut done: impl FnMut() -> bool) -> (u64, Stepped) {
+    /// Runs so many instructions, or until `done` holds; `done` is looked at now and then, and
+    /// whenever the thread waits in the kernel. Returns how many were run; the thread stands then.
+    pub fn step_until(&self, most: u64, mut done: impl FnMut() -> bool) -> u64 {
         for n in 0..most {
             if n % 64 == 0 && done() {
-                return (n, Stepped::All);
+                return n;
             }
             ptrace::step(self.thread, None).unwrap();
             let mut looks = 0_u32;
             while self.poll().is_none() {
                 looks += 1;
-                if looks > 0 {
-                    std::thread::yield_now();
-                }
+                std::thread::yield_now();
                 if looks.is_multiple_of(2_000) && done() {
-                    return (n, Stepped::Blocked);
+                    self.stop();
+                    return n;
                 }
             }
         }
-        (most, Stepped::All)
-    }
-
-    /// Runs so many instructions.
-    pub fn step(&self, n_steps: u64) {
-        let _ = self.step_until(n_steps, || false);
+        most
     }
 
     /// Lets the thread run for about so long, and stops it again wherever it is then: for calls of too many
@@ -93,8 +78,7 @@ impl Stepper {
         while start.elapsed() < duration {
             std::hint::spin_loop();
         }
-        ptrace::interrupt(self.thread).unwrap();
-        until("the thread stops", || self.poll().is_some());
+        self.stop();
     }
 
     /// Lets the thread run on by itself.
@@ -114,6 +98,11 @@ impl Stepper {
             });
         }
         child.kill();
+    }
+
+    fn stop(&self) {
+        ptrace::interrupt(self.thread).unwrap();
+        until("the thread stops", || self.poll().is_some());
     }
 
     fn wait_stop(&self, signal: Signal) {

@@ -1,13 +1,19 @@
 //! What children can do. Each task says what it tells the test.
 
 mod buffers;
+mod gauntlet;
+mod limited;
 mod puppet;
 mod root;
+mod stranger;
 mod streams;
 
 pub use buffers::{Filled, Refiller, Spent, Streamer};
+pub use gauntlet::{Gauntlet, Target};
+pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
 pub use puppet::Puppet;
 pub use root::Host;
+pub use stranger::Stranger;
 pub use streams::{Adder, Consume, Count, Forward, Heard, MakeQueue, Produce, SoleEcho, Worker};
 
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
@@ -34,6 +40,12 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<Adder>,
         run_task::<SoleEcho>,
         run_task::<MakeQueue>,
+        run_task::<SendMany>,
+        run_task::<KeepMany>,
+        run_root_task::<MakeDomain>,
+        run_root_task::<Stranger>,
+        run_root_task::<Gauntlet>,
+        run_root_task::<RunOutOfDescriptors>,
         run_task::<Refiller>,
         run_task::<Streamer>,
         run_task::<Chaos>,

@@ -130,7 +130,7 @@ impl Layout {
                 "data at {claimed_data_offset_bytes} in extents of {claimed_extent_len_bytes} bytes do not belong to {claimed_data_len_bytes} bytes"
             )));
         }
-        if layout.file_len_bytes() as u64 > file_len_bytes {
+        if layout.file_len_bytes() as u64 != file_len_bytes {
             return Err(not(format!(
                 "the file has {file_len_bytes} bytes, the layout needs {}",
                 layout.file_len_bytes()

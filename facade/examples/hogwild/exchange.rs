@@ -1,11 +1,14 @@
 //! How a worker gets at the parameters: in shared memory, or by value through queues.
+//!
+//! A worker computes with a snapshot. When it has a change, it adds the change to the parameters and takes a new
+//! snapshot of them.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use tensorferry::{Queue, SharedTensor, Tensor};
 
-/// How many parameters a worker adds to in one go: 16 cache lines of 64 bytes.
+/// How many parameters a worker exchanges in one go: 16 cache lines of 64 bytes.
 const BLOCK: usize = 256;
 
 /// What workers tell the parent while they train.
@@ -34,8 +37,7 @@ pub(crate) enum Exchange {
 #[derive(Debug)]
 pub(crate) enum Access {
     Shared {
-        parameters: SharedTensor<f32>,
-        /// Views of `parameters`, in the order in which this worker adds to them.
+        /// Views of the parameters, in the order in which this worker goes through them.
         blocks: Vec<(Range<usize>, SharedTensor<f32>)>,
         snapshot: Vec<f32>,
         bytes_snapshot: u64,
@@ -59,7 +61,7 @@ impl Exchange {
                     Ok((range.clone(), parameters.narrow(0, range.start, range.len())?))
                 });
                 let blocks = blocks.collect::<anyhow::Result<_>>()?;
-                Access::Shared { parameters, blocks, snapshot: vec![0.0; n], bytes_snapshot: 0 }
+                Access::Shared { blocks, snapshot: vec![0.0; n], bytes_snapshot: 0 }
             }
             Self::ByValue { changes, mut parameters } => {
                 let parameters = parameters.swap_remove(rank);
@@ -83,41 +85,58 @@ fn order(n_blocks: usize, rank: usize, n_workers: usize) -> impl Iterator<Item =
 }
 
 impl Access {
-    /// Takes what the parameters are now.
-    ///
-    /// In shared memory others are adding meanwhile: each number is whole, but some may be from before an addition
-    /// and some from after it. There is no `&[f32]` into such memory, hence the snapshot.
-    pub(crate) fn read(&mut self) -> anyhow::Result<&[f32]> {
+    /// Takes the first snapshot.
+    pub(crate) fn begin(&mut self) -> anyhow::Result<()> {
         match self {
-            Self::Shared { parameters, snapshot, bytes_snapshot, .. } => {
-                parameters.read_into(snapshot)?;
-                *bytes_snapshot += size_of_val(snapshot.as_slice()) as u64;
-                Ok(snapshot)
-            }
+            Self::Shared { .. } => self.each_block(|_, _| Ok(())),
             Self::ByValue { parameters, received, .. } => {
                 *received = parameters.get()?;
-                Ok(received.as_slice()?)
+                Ok(())
             }
         }
     }
 
-    /// Adds `rate` times `change`. No addition is lost, whoever adds at the same time.
-    pub(crate) fn add(&self, change: &[f32], rate: f32) -> anyhow::Result<()> {
+    /// The parameters as they were at the last exchange. There is no `&[f32]` into memory to which others add, hence
+    /// the snapshot.
+    pub(crate) fn snapshot(&self) -> anyhow::Result<&[f32]> {
         match self {
-            Self::Shared { blocks, .. } => {
-                for (range, block) in blocks {
-                    block.add_scaled_from(&change[range.clone()], rate)?;
-                }
+            Self::Shared { snapshot, .. } => Ok(snapshot),
+            Self::ByValue { received, .. } => Ok(received.as_slice()?),
+        }
+    }
+
+    /// Adds `rate` times `change` to the parameters and takes a new snapshot. No addition is lost, whoever adds at the
+    /// same time; some numbers of the snapshot may be from before an addition of others, and some from after it.
+    pub(crate) fn exchange(&mut self, change: &[f32], rate: f32) -> anyhow::Result<()> {
+        match self {
+            Self::Shared { .. } => {
+                self.each_block(|range, block| Ok(block.add_scaled_from(&change[range], rate)?))
             }
-            Self::ByValue { rank, changes, .. } => {
+            Self::ByValue { rank, changes, parameters, received } => {
                 let change: Vec<_> = change.iter().map(|value| rate * value).collect();
                 changes.put(Message::Change { rank: *rank, change: Tensor::from(change) })?;
+                *received = parameters.get()?;
+                Ok(())
             }
+        }
+    }
+
+    /// Changes each block and reads it at once, while its cache lines are still here.
+    fn each_block(
+        &mut self,
+        change: impl Fn(Range<usize>, &SharedTensor<f32>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        if let Self::Shared { blocks, snapshot, bytes_snapshot } = self {
+            for (range, block) in blocks {
+                change(range.clone(), block)?;
+                block.read_into(&mut snapshot[range.clone()])?;
+            }
+            *bytes_snapshot += size_of_val(snapshot.as_slice()) as u64;
         }
         Ok(())
     }
 
-    /// How many bytes this worker has copied into a snapshot.
+    /// How many bytes this worker has copied into its snapshots.
     pub(crate) fn bytes_snapshot(&self) -> u64 {
         match self {
             Self::Shared { bytes_snapshot, .. } => *bytes_snapshot,

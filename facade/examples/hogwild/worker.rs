@@ -42,7 +42,7 @@ pub(crate) struct Account {
 }
 
 /// The learning rate, when `done` of the training (from 0 to 1) is done and `n_since` steps were begun since this one
-/// read the parameters, itself included.
+/// took its snapshot, itself included.
 ///
 /// It falls in a straight line, so that the last steps settle instead of jumping about. And it is less for a change
 /// that comes late: many changes computed from the same parameters, each of full length, would together go much too
@@ -59,7 +59,7 @@ pub(crate) fn train(rank: usize, job: Job) -> anyhow::Result<Account> {
     let Recipe { network, epochs, batch, seed } = job.recipe;
     let mut workspace = Workspace::new(network, batch);
     let mut order: Vec<usize> = (0..job.examples.len()).collect();
-    let mut parameters = job.exchange.open(rank)?;
+    let mut access = job.exchange.open(rank)?;
 
     // One pass on parameters of its own brings code and data into the caches; then all begin at once.
     let private = network.initial(seed);
@@ -68,6 +68,7 @@ pub(crate) fn train(rank: usize, job: Job) -> anyhow::Result<Account> {
     }
     job.messages.put(Message::Ready)?;
     job.start.get()?;
+    access.begin()?;
 
     let steps_per_epoch = order.len().div_ceil(batch);
     let n_steps = epochs * steps_per_epoch;
@@ -88,13 +89,13 @@ pub(crate) fn train(rank: usize, job: Job) -> anyhow::Result<Account> {
         }
         let first = step % steps_per_epoch * batch;
         let chosen = &order[first..order.len().min(first + batch)];
-        let (change, of_step) = workspace.descent(parameters.read()?, &job.examples, chosen)?;
+        let (change, of_step) = workspace.descent(access.snapshot()?, &job.examples, chosen)?;
         let n_since = usize::try_from(job.next_step.load([0])?)? - step;
-        parameters.add(change, rate(step as f32 / n_steps as f32, n_since))?;
+        access.exchange(change, rate(step as f32 / n_steps as f32, n_since))?;
         score += of_step;
     }
     job.messages.put(Message::Done)?;
-    Ok(Account { bytes_copied: bytes_copied(), bytes_snapshot: parameters.bytes_snapshot() })
+    Ok(Account { bytes_copied: bytes_copied(), bytes_snapshot: access.bytes_snapshot() })
 }
 
 /// Adds to what is known about an epoch.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::{GetError, PutErrorKind, Queue, Receiver, Sender};
+use tensorferry::tensor::TensorMut;
 
 use crate::{Audit, Context, Item, Task};
 
@@ -14,6 +15,7 @@ use crate::{Audit, Context, Item, Task};
 /// | `get`, `try_get` | `got SENDER/SEQUENCE`, or the error's name; the item was checked and is held |
 /// | `pass` | as `put`, with the oldest item that is held |
 /// | `make SENDER SEQUENCE LENGTHS..` | `made` an item, which is held |
+/// | `try_make LENGTH` | `made` a tensor, which is not held, or the error |
 /// | `note LENGTH` | `noted` so many bytes beside the tensors of the last item that is held |
 /// | `let_go` | `let go` of every item that is held |
 /// | `leave` | `left` every queue |
@@ -61,6 +63,13 @@ impl Task for Puppet {
                 ("make", _) => {
                     held.push(item(&numbers));
                     "made".to_owned()
+                }
+                ("try_make", _) => {
+                    let n_elements = usize::try_from(numbers[0]).unwrap();
+                    match TensorMut::<u64>::empty_in(&context.heap, [n_elements]) {
+                        Ok(_) => "made".to_owned(),
+                        Err(error) => error.to_string(),
+                    }
                 }
                 ("note", _) => {
                     let last: Item = held.pop().unwrap();

@@ -37,7 +37,7 @@ fn cut_off(
             let Some(stepper) = may_trace(Stepper::begin(&child, command)) else { return };
             let Some(length) = length else {
                 // The first time is for measuring.
-                length = Some(stepper.step_until(MANY, || child.has_spoken()).0);
+                length = Some(stepper.step_until(MANY, || child.has_spoken()));
                 println!("{command}: {length:?} instructions");
                 stepper.let_run();
                 let _ = child.hear();
@@ -45,7 +45,8 @@ fn cut_off(
                 while queue.get_nowait().is_ok() {}
                 continue;
             };
-            stepper.step(random.below(length));
+            // Not every run takes the same way, so the end may come before the place.
+            stepper.step_until(random.below(length), || child.has_spoken());
             check(family, &queue, child, stepper);
             family.wait_alone();
             while queue.get_nowait().is_ok() {}
