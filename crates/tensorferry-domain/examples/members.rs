@@ -1,4 +1,4 @@
-//! One domain with two members, who owns what in it, and waiting for one another.
+//! One domain with two members, and waiting for one another.
 //!
 //! `cargo run -p tensorferry-domain --example members`
 
@@ -22,15 +22,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let second = Domain::join(first.as_fd().try_clone_to_owned()?, admission)?;
     println!("members: {:?} and {:?}", first.me(), second.me());
 
-    // Each allocates in extents of its own, and both see whose is whose.
-    let mine = first.claim_extents(1)?;
-    let theirs = second.claim_extents(2)?;
-    println!("extent {} belongs to {:?}", theirs.first, first.extent_owner(theirs.first));
-
-    // What is populated is counted against one limit for all.
-    first.count_populated(mine.first, 1 << 19)?;
-    match second.count_populated(theirs.first, 1 << 20) {
-        Err(error @ DomainError::Limit { .. }) => println!("{error}"),
+    // Each process knows what the others use, dead ones until somebody has swept them.
+    for member in second.members() {
+        println!("slot {}: {:?}, process {}", member.member.slot, member.phase, member.identity.pid);
+    }
+    // An admission is good for one process and one time.
+    match Domain::join(first.as_fd().try_clone_to_owned()?, admission) {
+        Err(error @ DomainError::NotAdmitted { .. }) => println!("{error}"),
         other => println!("unexpected: {other:?}"),
     }
 
@@ -47,10 +45,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("waited for {found:?}");
 
     drop(second);
-    println!(
-        "members left: {}, and the extent is {:?}'s",
-        first.members().len(),
-        first.extent_owner(theirs.first)
-    );
+    println!("members left: {}", first.members().len());
     Ok(())
 }

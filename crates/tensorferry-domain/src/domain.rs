@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
@@ -15,21 +15,21 @@ use crate::layout::{
 };
 use crate::member::{Slot, State};
 use crate::service::Service;
-use crate::{Admission, Caretaker, DomainBuilder, DomainError, Layout, Member, MemberInfo, Phase};
+use crate::{Admission, DomainBuilder, DomainError, Layout, Member, MemberInfo, Phase};
 
 /// One member's mapping of a domain.
 ///
-/// Dropping it leaves the domain: the member's extents are given up and its slot becomes free. A process that
-/// ends without doing so is swept by the others, with the same result.
+/// Dropping it leaves the domain: the member's slot becomes free. A process that ends without doing so is swept by the
+/// others, with the same result.
 #[derive(Debug)]
 pub struct Domain {
-    backing: Backing,
+    pub(crate) backing: Backing,
     tables: Tables,
-    data: Reservation,
+    pub(crate) data: Reservation,
     layout: Layout,
     id: u64,
     me: Member,
-    service: OnceLock<Service>,
+    pub(crate) service: OnceLock<Service>,
 }
 
 impl Domain {
@@ -185,12 +185,6 @@ impl Domain {
         self.backing.strategy()
     }
 
-    /// The data area.
-    #[must_use]
-    pub fn data(&self) -> &Reservation {
-        &self.data
-    }
-
     /// How much memory all members together may populate, in bytes.
     #[must_use]
     pub fn limit_bytes(&self) -> u64 {
@@ -220,20 +214,6 @@ impl Domain {
         self.header()[header::SUSPICIONS].load(Ordering::SeqCst)
     }
 
-    /// Counts one more, before the first mark is made.
-    pub fn count_suspicion(&self) {
-        self.header()[header::SUSPICIONS].fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Gives pages of the data area back to the system; they read as zero afterwards.
-    ///
-    /// # Errors
-    /// The kernel's error of fallocate(2).
-    pub fn punch_hole(&self, offset_bytes: usize, len_bytes: usize) -> Result<(), DomainError> {
-        let offset = self.layout.data_offset_bytes + offset_bytes;
-        Ok(memfd::punch_hole(&self.backing, offset as u64, len_bytes as u64)?)
-    }
-
     /// Memory that the whole file has allocated, in bytes, tables included.
     ///
     /// # Errors
@@ -242,52 +222,10 @@ impl Domain {
         Ok(memfd::allocated_bytes(&self.backing)?)
     }
 
-    /// Starts the service thread, which watches the other members and calls `caretaker`. Once per domain; later
-    /// calls do nothing.
-    ///
-    /// # Errors
-    /// The kernel's error when the thread or its eventfd cannot be made.
-    pub fn start_service(self: &Arc<Self>, caretaker: Weak<dyn Caretaker>) -> Result<(), DomainError> {
-        if self.service.get().is_none() {
-            let service = Service::start(Arc::downgrade(self), caretaker)?;
-            // Of two threads that come here at once one service stays, the other stops on drop.
-            let _ = self.service.set(service);
-        }
-        Ok(())
-    }
-
     /// Makes the service thread look around now.
     pub fn poke(&self) {
         if let Some(service) = self.service.get() {
             service.poke();
-        }
-    }
-
-    /// Says that this member owns blocks that somebody returned, and takes the mark away.
-    #[must_use]
-    pub fn take_returns(&self) -> bool {
-        self.slot(self.me.slot).is_some_and(|entry| {
-            let flag = &entry.words[slot::RETURNS];
-            flag.load(Ordering::SeqCst) != 0 && flag.swap(0, Ordering::SeqCst) != 0
-        })
-    }
-
-    /// Puts the mark back, after finding that there is more to come.
-    pub(crate) fn set_returns_flag(&self, member: Member) {
-        if let Some(entry) = self.slot(member.slot) {
-            let flag = &entry.words[slot::RETURNS];
-            if flag.load(Ordering::SeqCst) == 0 {
-                flag.store(1, Ordering::SeqCst);
-            }
-        }
-    }
-
-    /// Publishes this member's statistics.
-    pub fn publish_usage(&self, blocks_live: u64, bytes_live: u64, bytes_cached: u64) {
-        if let Some(entry) = self.slot(self.me.slot) {
-            entry.words[slot::BLOCKS_LIVE].store(blocks_live, Ordering::Relaxed);
-            entry.words[slot::BYTES_LIVE].store(bytes_live, Ordering::Relaxed);
-            entry.words[slot::BYTES_CACHED].store(bytes_cached, Ordering::Relaxed);
         }
     }
 
@@ -351,9 +289,6 @@ impl AsFd for Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        for run in self.take_over(self.me).collect::<Vec<_>>() {
-            self.release_extents(run);
-        }
         if let Some(entry) = self.slot(self.me.slot) {
             let state = entry.state();
             if state.epoch == self.me.epoch {

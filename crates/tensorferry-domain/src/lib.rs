@@ -14,8 +14,8 @@
 //!
 //! - who is a member ([`Member`], [`Domain::admit`], [`Domain::join`]) and who has died: a death is acted on
 //!   only with *proof* (a pidfd), never after a time-out, and by one stamped sweeper at a time ([`Caretaker`]);
-//! - who may allocate where ([`extents`](Domain::claim_extents)): the data area is cut into extents, each
-//!   owned by one member or by nobody;
+//! - who may allocate where ([`Memory::claim_extents`]): the data area is cut into extents, each owned by one member or
+//!   by nobody;
 //! - how to wait for another process ([`WaitWord`]): spin as long as it pays, then sleep on a futex.
 //!
 //! What lies inside an extent is the business of `tensorferry-storage`.
@@ -28,16 +28,16 @@
 //! # Ok::<(), tensorferry_domain::DomainError>(())
 //! ```
 
-#![forbid(unsafe_code)]
-
 mod admission;
 mod builder;
 mod caretaker;
+mod claims;
 mod domain;
 mod error;
 mod extent;
 mod layout;
 mod member;
+mod memory;
 mod service;
 mod spin;
 mod wait;
@@ -52,5 +52,6 @@ pub use error::DomainError;
 pub use extent::{ExtentOwner, ExtentRun};
 pub use layout::{Layout, MAX_MEMBERS};
 pub use member::{Member, MemberInfo, Phase};
+pub use memory::Memory;
 pub use spin::Spin;
 pub use wait::{WaitOutcome, WaitWord};

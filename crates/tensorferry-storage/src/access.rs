@@ -17,10 +17,20 @@
 #![expect(unsafe_code, reason = "lending slices of shared memory rests on the protocol described above")]
 #![expect(clippy::disallowed_methods, reason = "this is the one file that makes slices of shared memory")]
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+
+use tensorferry_domain::{Domain, Memory};
 
 use crate::BlockId;
 use crate::block::Block;
+
+/// The right to the memory of a domain that was just made or joined, for the heap of this process.
+pub(crate) fn memory_of(domain: Arc<Domain>) -> Memory {
+    // SAFETY: a heap makes or joins its domain itself and asks once, so there is one `Memory` for this `Domain`; and
+    // this crate is the implementation of docs/WIRE.md, held to it by `wire_tests`.
+    unsafe { Memory::of(domain) }
+}
 
 /// The only right to a block's bytes in the whole domain. The bytes are aligned to 64.
 ///

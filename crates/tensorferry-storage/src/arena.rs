@@ -205,7 +205,7 @@ impl Arena {
             adopted.spans.push(span);
         }
         self.usage.bytes_populated += populated_bytes as u64;
-        places.domain.recount_populated(run.first, populated_bytes as u64);
+        places.memory.recount_populated(run.first, populated_bytes as u64);
         self.runs.insert(run.first, adopted);
         for (class, address) in free {
             self.free[class.index()].push_back(address);
@@ -260,7 +260,7 @@ impl Arena {
     pub(crate) fn collect(&mut self, places: Places<'_>) {
         let runs: Vec<usize> = self.runs.keys().copied().collect();
         for extent in runs {
-            if places.domain.take_extent_returns(extent) {
+            if places.memory.take_extent_returns(extent) {
                 self.collect_run(places, extent);
             }
         }
@@ -349,7 +349,7 @@ impl Arena {
                 let kept = span.kept_bytes();
                 let offset = places.start_of(extent) + span.word.start_page * PAGE_BYTES + kept;
                 // An error means that nothing was given back, which the count below does not claim.
-                let _ = places.domain.punch_hole(offset, span.word.class.span_pages() * PAGE_BYTES - kept);
+                let _ = places.memory.punch_hole(offset, span.word.class.span_pages() * PAGE_BYTES - kept);
             }
             let trimmed = run.trim(places, u64::MAX);
             self.usage.bytes_populated = self.usage.bytes_populated.saturating_sub(trimmed);
@@ -385,9 +385,9 @@ impl Arena {
                 needed
             };
             places.open_range(span_offset, end)?;
-            places.domain.count_populated(address.extent, (end - have) as u64)?;
-            if let Err(error) = places.domain.data().populate(span_offset + have, end - have) {
-                places.domain.count_returned_to_system(address.extent, (end - have) as u64);
+            places.memory.count_populated(address.extent, (end - have) as u64)?;
+            if let Err(error) = places.memory.data().populate(span_offset + have, end - have) {
+                places.memory.count_returned_to_system(address.extent, (end - have) as u64);
                 return Err(error.into());
             }
             publish_populated(places, address.extent, line_index, end);
@@ -453,9 +453,9 @@ impl Arena {
     ) -> Result<(), StorageError> {
         let offset = places.start_of(address.extent) + word.start_page * PAGE_BYTES;
         places.open_range(offset, PAGE_BYTES)?;
-        places.domain.count_populated(address.extent, PAGE_BYTES as u64)?;
-        if let Err(error) = places.domain.data().populate(offset, PAGE_BYTES) {
-            places.domain.count_returned_to_system(address.extent, PAGE_BYTES as u64);
+        places.memory.count_populated(address.extent, PAGE_BYTES as u64)?;
+        if let Err(error) = places.memory.data().populate(offset, PAGE_BYTES) {
+            places.memory.count_returned_to_system(address.extent, PAGE_BYTES as u64);
             return Err(error.into());
         }
         if let Some(first) = places.line_at(offset) {
@@ -473,11 +473,11 @@ impl Arena {
         let Some(run) = self.runs.get_mut(&extent) else { return Ok(()) };
         let have = run.head_populated_bytes;
         if end_bytes > have {
-            places.domain.count_populated(extent, (end_bytes - have) as u64)?;
+            places.memory.count_populated(extent, (end_bytes - have) as u64)?;
             if let Err(error) =
-                places.domain.data().populate(places.start_of(extent) + have, end_bytes - have)
+                places.memory.data().populate(places.start_of(extent) + have, end_bytes - have)
             {
-                places.domain.count_returned_to_system(extent, (end_bytes - have) as u64);
+                places.memory.count_returned_to_system(extent, (end_bytes - have) as u64);
                 return Err(error.into());
             }
             run.head_populated_bytes = end_bytes;
@@ -516,9 +516,9 @@ impl Run {
             let len_bytes = span.populated_bytes - kept;
             // Said before it is done: the next owner populates what is there already rather than nothing.
             publish_populated(places, extent, places.first_span_line() + index, kept);
-            if places.domain.punch_hole(offset, len_bytes).is_ok() {
+            if places.memory.punch_hole(offset, len_bytes).is_ok() {
                 span.populated_bytes = kept;
-                places.domain.count_returned_to_system(extent, len_bytes as u64);
+                places.memory.count_returned_to_system(extent, len_bytes as u64);
                 trimmed += len_bytes as u64;
             }
         }
@@ -531,10 +531,10 @@ pub(crate) fn extents_for(places: Places<'_>, class: Class) -> Result<usize, Sto
     let first_page = class.align_page(places.head_len_bytes() / PAGE_BYTES);
     let bytes = (first_page + class.span_pages()) * PAGE_BYTES;
     let n_extents = bytes.div_ceil(places.extent_len_bytes());
-    if n_extents > places.domain.layout().n_extents {
+    if n_extents > places.memory.layout().n_extents {
         return Err(DomainError::NoExtents {
             wanted: n_extents,
-            n_extents: places.domain.layout().n_extents,
+            n_extents: places.memory.layout().n_extents,
             extent_len_bytes: places.extent_len_bytes(),
         }
         .into());

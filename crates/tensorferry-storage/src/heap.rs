@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tensorferry_domain::{
-    Admission, Caretaker, Domain, DomainBuilder, DomainError, ExtentOwner, ExtentRun, Member,
+    Admission, Caretaker, Domain, DomainBuilder, DomainError, ExtentOwner, ExtentRun, Member, Memory,
 };
 use tensorferry_os::mapping::Reservation;
 
-use crate::access::ExclusiveBlock;
+use crate::access::{self, ExclusiveBlock};
 use crate::arena::{Arena, extents_for};
 use crate::attachments::Attachments;
 use crate::block::Block;
@@ -28,7 +28,6 @@ use crate::{HeapStats, HeapUsage, StorageError};
 pub struct Heap(Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) domain: Arc<Domain>,
     pub(crate) counts: Counts,
     arena: Mutex<Arena>,
     pub(crate) pins: Pins,
@@ -37,12 +36,14 @@ pub(crate) struct Inner {
     /// A block of nobody's came back that only a scan can free.
     pub(crate) orphans_suspected: AtomicBool,
     this: Weak<Inner>,
+    /// Last, so that what is dropped before can still reach it.
+    pub(crate) memory: Memory,
 }
 
 impl fmt::Debug for Heap {
     /// Which domain, and no more: everything that holds a block shows its heap.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Heap").field("domain", &self.0.domain.id()).finish_non_exhaustive()
+        f.debug_struct("Heap").field("domain", &self.0.memory.id()).finish_non_exhaustive()
     }
 }
 
@@ -99,7 +100,8 @@ impl Heap {
     }
 
     fn over(domain: Arc<Domain>) -> Result<Self, StorageError> {
-        let layout = *domain.layout();
+        let memory = access::memory_of(domain);
+        let layout = *memory.layout();
         let inner = Arc::new_cyclic(|this| Inner {
             this: this.clone(),
             orphans_suspected: AtomicBool::new(false),
@@ -108,17 +110,17 @@ impl Heap {
             pins: Pins::default(),
             attachments: Attachments::default(),
             posted: Posted::default(),
-            domain,
+            memory,
         });
         let caretaker: Weak<Inner> = Arc::downgrade(&inner);
-        inner.domain.start_service(caretaker)?;
+        inner.memory.start_service(caretaker)?;
         Ok(Self(inner))
     }
 
     /// The domain.
     #[must_use]
     pub fn domain(&self) -> &Arc<Domain> {
-        &self.0.domain
+        self.0.memory.domain()
     }
 
     /// A block of `len_bytes` for this process alone, aligned to 64 bytes. Its contents are whatever its last
@@ -163,9 +165,9 @@ impl Heap {
     pub fn stats(&self) -> HeapStats {
         HeapStats {
             own: self.0.arena().usage,
-            members: self.0.domain.members(),
-            bytes_populated: self.0.domain.populated_bytes(),
-            limit_bytes: self.0.domain.limit_bytes(),
+            members: self.0.memory.members(),
+            bytes_populated: self.0.memory.populated_bytes(),
+            limit_bytes: self.0.memory.limit_bytes(),
             messages_pinned: self.0.pins.len(),
         }
     }
@@ -185,11 +187,11 @@ impl Heap {
     }
 
     pub(crate) fn me(&self) -> Member {
-        self.0.domain.me()
+        self.0.memory.me()
     }
 
     pub(crate) fn data(&self) -> &Reservation {
-        self.0.domain.data()
+        self.0.memory.data()
     }
 
     pub(crate) fn cell(&self, place: Place) -> Cell<'_> {
@@ -203,10 +205,10 @@ impl Heap {
     /// A block with one handle, this one.
     pub(crate) fn allocate_block(&self, len_bytes: usize) -> Result<Block, StorageError> {
         let class = Class::holding(len_bytes)
-            .filter(|class| class.size_bytes() <= self.0.domain.layout().data_len_bytes);
+            .filter(|class| class.size_bytes() <= self.0.memory.layout().data_len_bytes);
         let class = class.ok_or(StorageError::TooLarge {
             len_bytes,
-            address_space_bytes: self.0.domain.layout().data_len_bytes,
+            address_space_bytes: self.0.memory.layout().data_len_bytes,
         })?;
         let place = self.0.take_place(class, len_bytes)?;
         let unreachable =
@@ -255,7 +257,7 @@ impl Inner {
     }
 
     pub(crate) fn places(&self) -> Places<'_> {
-        Places { domain: &self.domain }
+        Places { memory: &self.memory }
     }
 
     pub(crate) fn arena(&self) -> MutexGuard<'_, Arena> {
@@ -264,7 +266,7 @@ impl Inner {
 
     pub(crate) fn publish(&self, arena: &Arena) {
         let usage: HeapUsage = arena.usage;
-        self.domain.publish_usage(usage.blocks_live, usage.bytes_live, usage.bytes_cached());
+        self.memory.publish_usage(usage.blocks_live, usage.bytes_live, usage.bytes_cached());
     }
 
     fn take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
@@ -282,9 +284,9 @@ impl Inner {
                 return Ok(place);
             }
             let mut trimmed = arena.trim(self.places(), *wanted_bytes);
-            for extent in 0..self.domain.extents_high_water() {
+            for extent in 0..self.memory.extents_high_water() {
                 // What the dead and the gone left behind and nobody has looked through since.
-                if let Some(run) = self.domain.claim_released_at(extent) {
+                if let Some(run) = self.memory.claim_released_at(extent) {
                     trimmed += self.adopt_and_trim(&mut arena, run);
                 }
             }
@@ -309,7 +311,7 @@ impl Inner {
             self.retire_pins();
             arena = self.arena();
         }
-        if self.domain.take_returns() || arena.has_pending() {
+        if self.memory.take_returns() || arena.has_pending() {
             arena.collect(places);
         }
         let place = match arena.take_recycled(places, class, len_bytes)? {
@@ -325,10 +327,10 @@ impl Inner {
         if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
             return Ok(place);
         }
-        while let Some(run) = self.domain.claim_released() {
+        while let Some(run) = self.memory.claim_released() {
             if let Err(error) = arena.adopt(places, run) {
                 arena.give_up(places, run.first);
-                self.domain.release_extents(run);
+                self.memory.release_extents(run);
                 return Err(error);
             }
             if let Some(place) = arena.take_recycled(places, class, len_bytes)? {
@@ -338,11 +340,11 @@ impl Inner {
                 return Ok(place);
             }
         }
-        let no_room = match extents_for(places, class).map(|n| self.domain.claim_extents(n)) {
+        let no_room = match extents_for(places, class).map(|n| self.memory.claim_extents(n)) {
             Ok(Ok(run)) => {
                 if let Err(error) = arena.add_fresh(places, run) {
                     arena.give_up(places, run.first);
-                    self.domain.release_extents(run);
+                    self.memory.release_extents(run);
                     return Err(error);
                 }
                 if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
@@ -350,7 +352,7 @@ impl Inner {
                 }
                 StorageError::TooLarge {
                     len_bytes,
-                    address_space_bytes: places.domain.layout().data_len_bytes,
+                    address_space_bytes: places.memory.layout().data_len_bytes,
                 }
             }
             Ok(Err(error)) => error.into(),
@@ -361,13 +363,13 @@ impl Inner {
 
     fn let_go(&self, place: Place) {
         let Some(header) = self.places().header(place.header_offset_bytes) else { return };
-        let me = self.domain.me();
+        let me = self.memory.me();
         let extent = place.address.extent;
-        if header.kind() != Kind::Plain && self.domain.sweeps() > 0 && !crate::sweep::is_scanning() {
+        if header.kind() != Kind::Plain && self.memory.sweeps() > 0 && !crate::sweep::is_scanning() {
             // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
             self.orphans_suspected.store(true, Ordering::SeqCst);
         }
-        if self.domain.extent_owner(extent) == ExtentOwner::Member(me) {
+        if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
             let mut arena = self.arena();
             if arena.owns(extent) {
                 let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();
@@ -380,12 +382,12 @@ impl Inner {
         }
         self.mark_returned(place);
         let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();
-        let orphaned = || self.domain.extent_owner(extent) == ExtentOwner::Nobody;
+        let orphaned = || self.memory.extent_owner(extent) == ExtentOwner::Nobody;
         if others == 0 && orphaned() {
             self.adopt_orphan(extent);
         } else if others == SUSPECT && orphaned() && !crate::sweep::is_scanning() {
             self.orphans_suspected.store(true, Ordering::SeqCst);
-            self.domain.poke();
+            self.memory.poke();
         }
     }
 
@@ -417,13 +419,13 @@ impl Inner {
         {
             set_bit(word, address.line % 64);
         }
-        self.domain.hint_return(address.extent);
+        self.memory.hint_return(address.extent);
     }
 
     /// The last holder of a block in an extent that nobody owns gives its memory back.
     pub(crate) fn adopt_orphan(&self, extent: usize) {
         let mut arena = self.arena();
-        if let Some(run) = self.domain.claim_released_at(extent) {
+        if let Some(run) = self.memory.claim_released_at(extent) {
             self.adopt_and_trim(&mut arena, run);
         }
     }
@@ -431,23 +433,23 @@ impl Inner {
     /// Takes a run over, gives its free memory to the system, and the run itself to whoever needs it next. Blocks in it
     /// that are held stay as they are. Returns how many bytes came together.
     pub(crate) fn adopt_and_trim(&self, arena: &mut Arena, run: ExtentRun) -> u64 {
-        let before = self.domain.populated_bytes();
+        let before = self.memory.populated_bytes();
         let mut mine = Some(run);
         while let Some(run) = mine {
             if arena.adopt(self.places(), run).is_ok() {
                 arena.trim_run(self.places(), run.first);
             }
             arena.give_up(self.places(), run.first);
-            self.domain.release_extents(run);
+            self.memory.release_extents(run);
             // Whoever returned a block meanwhile saw us as the owner and left it to us.
-            mine = if self.domain.take_extent_returns(run.first) {
-                self.domain.claim_released_at(run.first)
+            mine = if self.memory.take_extent_returns(run.first) {
+                self.memory.claim_released_at(run.first)
             } else {
                 None
             };
         }
         self.publish(arena);
-        before.saturating_sub(self.domain.populated_bytes())
+        before.saturating_sub(self.memory.populated_bytes())
     }
 
     /// Lets go of the blocks of messages that were taken.

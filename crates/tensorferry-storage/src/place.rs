@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tensorferry_domain::Domain;
+use tensorferry_domain::Memory;
 use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::StorageError;
@@ -47,12 +47,12 @@ pub(crate) struct Address {
 /// The view of one domain's data area.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
-    pub(crate) domain: &'a Domain,
+    pub(crate) memory: &'a Memory,
 }
 
 impl<'a> Places<'a> {
     pub(crate) fn extent_len_bytes(&self) -> usize {
-        self.domain.layout().extent_len_bytes
+        self.memory.layout().extent_len_bytes
     }
 
     pub(crate) fn head_len_bytes(&self) -> usize {
@@ -78,7 +78,7 @@ impl<'a> Places<'a> {
     /// Opens the first `end_bytes` of an extent, and a little more.
     pub(crate) fn open(&self, extent: usize, end_bytes: usize) -> Result<(), StorageError> {
         let end = end_bytes.next_multiple_of(OPEN_STEP_BYTES).min(self.extent_len_bytes());
-        Ok(self.domain.data().open(extent, end)?)
+        Ok(self.memory.data().open(extent, end)?)
     }
 
     /// Opens a range that may reach over several extents of a run.
@@ -96,7 +96,7 @@ impl<'a> Places<'a> {
 
     /// One line of the data area as words.
     pub(crate) fn line_at(&self, offset_bytes: usize) -> Option<&'a [AtomicU64; LINE_WORDS]> {
-        self.domain.data().words(offset_bytes, LINE_WORDS)?.first_chunk()
+        self.memory.data().words(offset_bytes, LINE_WORDS)?.first_chunk()
     }
 
     /// Line `index` of the head of a run.
@@ -109,7 +109,7 @@ impl<'a> Places<'a> {
 
     /// The bitmap of lines that have returns, as words.
     pub(crate) fn summary(&self, extent: usize) -> Option<&'a [AtomicU64]> {
-        self.domain.data().words(self.start_of(extent) + LINE_BYTES, self.n_summary_words())
+        self.memory.data().words(self.start_of(extent) + LINE_BYTES, self.n_summary_words())
     }
 
     /// What the line says about its span.
@@ -164,7 +164,7 @@ impl<'a> Places<'a> {
     /// Finds the block whose header is said to lie at this offset. Opens what is needed to look.
     pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<Place, &'static str> {
         let extent = header_offset_bytes / self.extent_len_bytes();
-        if self.domain.run_starting_at(extent).is_none() {
+        if self.memory.run_starting_at(extent).is_none() {
             return Err("its extent is not in use");
         }
         let unreadable = "its extent cannot be opened";
@@ -191,7 +191,7 @@ impl<'a> Places<'a> {
 
     /// As [`Self::place`], for numbers that another process wrote.
     pub(crate) fn place_checked(&self, address: Address, span: SpanWord) -> Result<Place, &'static str> {
-        let n_extents = self.domain.run_starting_at(address.extent).map_or(0, |run| run.n_extents);
+        let n_extents = self.memory.run_starting_at(address.extent).map_or(0, |run| run.n_extents);
         let pages_left = n_extents * (self.extent_len_bytes() / PAGE_BYTES);
         let end = span.start_page.checked_add(span.class.span_pages());
         if end.is_none_or(|end| end > pages_left) || span.start_page < self.head_len_bytes() / PAGE_BYTES {

@@ -47,7 +47,7 @@ const MAX_SCANS: usize = 16;
 pub(crate) fn sweep(inner: &Inner, dead: Member) -> bool {
     let Some(heap) = inner.heap() else { return false };
     let places = inner.places();
-    inner.domain.count_suspicion();
+    inner.memory.count_suspicion();
     let rings_reached = each_block(places, &mut |place, header| {
         if let Some(block) = hold_of_kind(&heap, place, header, Kind::Ring) {
             sweep_ring(&block, dead);
@@ -64,7 +64,7 @@ pub(crate) fn sweep(inner: &Inner, dead: Member) -> bool {
     }
     resolve_suspects(inner, &heap);
     let mut arena = inner.arena();
-    for run in inner.domain.take_over(dead) {
+    for run in inner.memory.take_over(dead) {
         inner.adopt_and_trim(&mut arena, run);
     }
     true
@@ -75,10 +75,10 @@ pub(crate) fn beat(inner: &Inner) -> Option<Duration> {
     if inner.pins.any() {
         inner.retire_pins();
     }
-    let waits_for_opening = inner.posted.retire(&inner.domain);
+    let waits_for_opening = inner.posted.retire(&inner.memory);
     resolve_known_suspects(inner);
     let mut arena = inner.arena();
-    if inner.domain.take_returns() {
+    if inner.memory.take_returns() {
         arena.collect(inner.places());
         inner.publish(&arena);
     }
@@ -139,13 +139,13 @@ fn suspect(word: &AtomicU64, dead: Member) {
 fn resolve_suspects(inner: &Inner, heap: &Heap) {
     SCANNING.set(true);
     let finished = (0..MAX_SCANS).any(|_| {
-        let scan = Scan { inner, heap, suspicions: inner.domain.suspicions() };
+        let scan = Scan { inner, heap, suspicions: inner.memory.suspicions() };
         scan.clear_unnamed(&Named::scan(inner.places(), heap))
     });
     SCANNING.set(false);
     if !finished {
         inner.orphans_suspected.store(true, Ordering::SeqCst);
-        inner.domain.poke();
+        inner.memory.poke();
     }
 }
 
@@ -159,7 +159,7 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// False when the scan became too old to decide.
     fn clear_unnamed(&self, named: &Named) -> bool {
-        let (domain, places) = (&self.inner.domain, self.inner.places());
+        let (memory, places) = (&self.inner.memory, self.inner.places());
         let mut in_time = true;
         each_block(places, &mut |place, header| {
             if !in_time {
@@ -170,7 +170,7 @@ impl Scan<'_> {
                 self.inner.mark_returned_anew(place);
                 in_time = self.clear(header.holders());
                 if header.holders().load(Ordering::SeqCst) == 0
-                    && domain.extent_owner(place.address.extent) == ExtentOwner::Nobody
+                    && memory.extent_owner(place.address.extent) == ExtentOwner::Nobody
                 {
                     self.inner.adopt_orphan(place.address.extent);
                 }
@@ -196,7 +196,7 @@ impl Scan<'_> {
     fn clear(&self, word: &AtomicU64) -> bool {
         let mut seen = word.load(Ordering::SeqCst);
         loop {
-            if self.inner.domain.suspicions() != self.suspicions {
+            if self.inner.memory.suspicions() != self.suspicions {
                 return false;
             }
             match word.compare_exchange(seen, seen & !SUSPECT, Ordering::SeqCst, Ordering::SeqCst) {
@@ -206,7 +206,7 @@ impl Scan<'_> {
         }
         // The word may have come back to the same value, if we were stopped in between for as long as a sweep and
         // a newcomer in the dead one's place take.
-        let in_time = self.inner.domain.suspicions() == self.suspicions;
+        let in_time = self.inner.memory.suspicions() == self.suspicions;
         if !in_time {
             word.fetch_or(SUSPECT, Ordering::SeqCst);
         }
@@ -290,8 +290,8 @@ fn hold_of_kind(heap: &Heap, place: Place, header: Header<'_>, kind: Kind) -> Op
 /// Walks over every block of the domain that was ever in use. Returns whether all of them could be reached.
 fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) -> bool {
     let mut all_reached = true;
-    for extent in 0..places.domain.extents_high_water() {
-        if places.domain.run_starting_at(extent).is_none() {
+    for extent in 0..places.memory.extents_high_water() {
+        if places.memory.run_starting_at(extent).is_none() {
             continue;
         }
         if places.open(extent, places.head_len_bytes()).is_err() {

@@ -47,6 +47,10 @@ pub(super) const ROOTS_WITH_CODE: &[Listed] = &[(
 /// Every file that holds `unsafe`.
 pub(super) const UNSAFE_FILES: &[Listed] = &[
     (
+        "crates/tensorferry-domain/src/memory.rs",
+        "declares the one function through which others' memory is reached",
+    ),
+    (
         "crates/tensorferry-os/src/child.rs",
         "environment and signal disposition of a process that is just starting",
     ),

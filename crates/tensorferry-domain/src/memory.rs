@@ -1,0 +1,149 @@
+//! The right to a domain's memory, for the one who manages it.
+//!
+//! # Safety
+//!
+//! The data area is where others have their slices: a heap lends `&[u8]` and `&mut [u8]` of blocks in it. Whoever could
+//! get at those bytes, or make the heap believe that a block is free, from safe code, could break what these slices
+//! promise. So all of that is behind [`Memory`], and a `Memory` is had by one `unsafe` function only. What the rest of
+//! the crate offers (who is a member, how much is used, waiting) cannot do harm.
+#![expect(unsafe_code, reason = "declares the one function through which memory is reached")]
+
+use std::ops::Deref;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use tensorferry_os::mapping::Reservation;
+use tensorferry_os::memfd;
+
+use crate::layout::{extent, header, slot};
+use crate::service::Service;
+use crate::{Caretaker, Domain, DomainError, ExtentOwner};
+
+/// A domain together with the right to manage its memory: what lies in the data area, who allocates where, and what a
+/// death leads to.
+///
+/// Dropping it gives up the member's extents.
+#[derive(Debug)]
+pub struct Memory {
+    domain: Arc<Domain>,
+}
+
+impl Memory {
+    /// The right to the memory of this member's domain.
+    ///
+    /// # Safety
+    /// - There is one `Memory` at a time for a `Domain`.
+    /// - What the caller reads, writes and claims through it, and what it does when its [`Caretaker`] is called, is
+    ///   what docs/WIRE.md says about blocks, spans, rings and returns. The other members of the domain rely on it: they
+    ///   lend slices of their blocks.
+    #[must_use]
+    pub unsafe fn of(domain: Arc<Domain>) -> Self {
+        Self { domain }
+    }
+
+    /// The domain.
+    #[must_use]
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// The data area.
+    #[must_use]
+    pub fn data(&self) -> &Reservation {
+        &self.domain.data
+    }
+
+    /// Gives pages of the data area back to the system; they read as zero afterwards.
+    ///
+    /// # Errors
+    /// The kernel's error of fallocate(2).
+    pub fn punch_hole(&self, offset_bytes: usize, len_bytes: usize) -> Result<(), DomainError> {
+        let offset = self.layout().data_offset_bytes + offset_bytes;
+        Ok(memfd::punch_hole(&self.domain.backing, offset as u64, len_bytes as u64)?)
+    }
+
+    /// Starts the service thread, which watches the other members and calls `caretaker`. Later calls do nothing.
+    ///
+    /// # Errors
+    /// The kernel's error when the thread or its eventfd cannot be made.
+    pub fn start_service(&self, caretaker: Weak<dyn Caretaker>) -> Result<(), DomainError> {
+        if self.domain.service.get().is_none() {
+            let service = Service::start(Arc::downgrade(&self.domain), caretaker)?;
+            // Of two threads that come here at once one service stays, the other stops on drop.
+            let _ = self.domain.service.set(service);
+        }
+        Ok(())
+    }
+
+    /// Counts one more of [`Domain::suspicions`], before the first mark is made.
+    pub fn count_suspicion(&self) {
+        self.header()[header::SUSPICIONS].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Tells the owner of extent `index` that a block in it came back. Returns that owner.
+    pub fn hint_return(&self, index: usize) -> ExtentOwner {
+        let Some(entry) = self.extent_entry(index) else { return ExtentOwner::Nobody };
+        if entry[extent::RETURNS].load(Ordering::SeqCst) == 0 {
+            entry[extent::RETURNS].store(1, Ordering::SeqCst);
+        }
+        let owner = self.extent_owner(index);
+        if let ExtentOwner::Member(member) = owner
+            && let Some(entry) = self.slot(member.slot)
+        {
+            let flag = &entry.words[slot::RETURNS];
+            if flag.load(Ordering::SeqCst) == 0 {
+                flag.store(1, Ordering::SeqCst);
+            }
+        }
+        owner
+    }
+
+    /// Whether a block in extent `index` came back since the last call. For the extent's owner.
+    #[must_use]
+    pub fn take_extent_returns(&self, index: usize) -> bool {
+        self.extent_entry(index).is_some_and(|entry| {
+            entry[extent::RETURNS].load(Ordering::SeqCst) != 0
+                && entry[extent::RETURNS].swap(0, Ordering::SeqCst) != 0
+        })
+    }
+
+    /// Whether this member owns blocks that somebody returned since the last call.
+    #[must_use]
+    pub fn take_returns(&self) -> bool {
+        self.slot(self.me().slot).is_some_and(|entry| {
+            let flag = &entry.words[slot::RETURNS];
+            flag.load(Ordering::SeqCst) != 0 && flag.swap(0, Ordering::SeqCst) != 0
+        })
+    }
+
+    /// Publishes this member's statistics.
+    pub fn publish_usage(&self, blocks_live: u64, bytes_live: u64, bytes_cached: u64) {
+        if let Some(entry) = self.slot(self.me().slot) {
+            entry.words[slot::BLOCKS_LIVE].store(blocks_live, Ordering::Relaxed);
+            entry.words[slot::BYTES_LIVE].store(bytes_live, Ordering::Relaxed);
+            entry.words[slot::BYTES_CACHED].store(bytes_cached, Ordering::Relaxed);
+        }
+    }
+
+    /// For the tests of this crate, which lend no slices.
+    #[cfg(test)]
+    pub(crate) fn over(domain: Arc<Domain>) -> Self {
+        Self { domain }
+    }
+}
+
+impl Deref for Memory {
+    type Target = Domain;
+
+    fn deref(&self) -> &Domain {
+        &self.domain
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        for run in self.take_over(self.me()).collect::<Vec<_>>() {
+            self.release_extents(run);
+        }
+    }
+}
