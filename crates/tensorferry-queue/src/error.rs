@@ -33,7 +33,11 @@ pub enum PutErrorKind {
     /// Every receiver is gone.
     #[error("every receiver of the queue is gone")]
     Disconnected,
-    /// The last process that could receive has died.
+    /// The last other process that could receive has died, and the queue is full.
+    ///
+    /// A [`Queue`](crate::Queue) can receive too, so this process itself could still make room: it is told once for each
+    /// death, and whoever puts again has decided to wait. A [`Sender`](crate::Sender) whose process has no receiving end
+    /// is told every time.
     #[error("the last process that could receive from the queue died")]
     PeerDied,
     /// This end was sent to another process.
@@ -104,6 +108,10 @@ pub enum GetError {
     #[error("every sender of the queue is gone")]
     Disconnected,
     /// The last other process that could put has died, and everything that was put has been got.
+    ///
+    /// A [`Queue`](crate::Queue) can put too, so this process itself could still send: it is told once for each death, and
+    /// whoever gets again has decided to wait. A [`Receiver`](crate::Receiver) whose process has no sending end is told
+    /// every time.
     #[error("the last process that could send to the queue died")]
     PeerDied,
     /// This end was sent to another process.

@@ -19,10 +19,11 @@ pub struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// A queue for at most `maxsize` messages (at least one) in the default domain.
+    /// A queue for at most `maxsize` messages in the default domain. From 1 to 1,048,576; 0 makes 1, because there is no
+    /// queue without a bound. It takes 256 bytes for each message that it has room for.
     ///
     /// # Errors
-    /// [`OpenError::Storage`] when there is no memory for it.
+    /// [`OpenError::Storage`] when there is no memory for it, or when it is too large.
     pub fn new(maxsize: usize) -> Result<Self, OpenError> {
         Self::new_in(&Heap::current()?, maxsize)
     }

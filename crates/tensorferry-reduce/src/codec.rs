@@ -19,7 +19,9 @@ thread_local! {
 /// Serialises `value` for the domain of `heap` and hands payload and handles to `send`. When `send` fails, what
 /// the value gave away is whole again; `send` itself takes care of the handles that it was given.
 ///
-/// The bytes are postcard's. `value` is serialised on the calling thread: what cannot be sent is an error here.
+/// The bytes are MessagePack, structs with their field names, so that every serde type travels: flattened, untagged and
+/// skipped fields, `serde_json::Value`. (What no self-describing format can tell apart is lost: `Some(None)` and
+/// `Some(())` arrive as `None`.) `value` is serialised on the calling thread: what cannot be sent is an error here.
 ///
 /// # Errors
 /// [`EncodeError`] when the value cannot be serialised; then `send` is not called. Otherwise what `send` returns.
@@ -36,18 +38,19 @@ where
     buffer.clear();
     let outbound =
         Outbound { heap: heap.clone(), handles: OutgoingHandles::new(), moved: Vec::new(), refusal: None };
-    let (encoded, transit) = during(Transit::Out(outbound), || postcard::to_extend(value, buffer));
+    let (encoded, transit) = during(Transit::Out(outbound), || {
+        value.serialize(&mut rmp_serde::Serializer::new(&mut buffer).with_struct_map())
+    });
     let Some(Transit::Out(mut outbound)) = transit else {
         return Err(EncodeError::from(crate::TransitError::NotInTransit).into());
     };
-    let buffer = match encoded {
-        Ok(buffer) => buffer,
-        Err(error) => {
-            // What was given away comes back as `outbound` is dropped.
-            let refusal = outbound.refusal.take();
-            return Err(refusal.map_or_else(|| EncodeError::Serialize(error), EncodeError::Transit).into());
-        }
-    };
+    if let Err(error) = encoded {
+        // What was given away comes back as `outbound` is dropped.
+        let refusal = outbound.refusal.take();
+        return Err(refusal
+            .map_or_else(|| EncodeError::Serialize(error.into()), EncodeError::Transit)
+            .into());
+    }
     let sent = send(&buffer, std::mem::take(&mut outbound.handles));
     if sent.is_ok() {
         outbound.moved.clear();
@@ -64,14 +67,15 @@ where
 /// [`DecodeError`]; everything that the message held is let go of then, as far as the value has not taken it.
 pub fn decode<T: DeserializeOwned>(message: &mut IncomingMessage) -> Result<T, DecodeError> {
     let inbound = Inbound { handles: std::mem::take(&mut message.handles), refusal: None };
-    let payload = &message.payload;
-    let (decoded, transit) = during(Transit::In(inbound), || postcard::take_from_bytes::<T>(payload));
+    let mut rest = message.payload.as_slice();
+    let (decoded, transit) =
+        during(Transit::In(inbound), || T::deserialize(&mut rmp_serde::Deserializer::new(&mut rest)));
     match decoded {
-        Ok((value, [])) => Ok(value),
-        Ok((_, rest)) => Err(DecodeError::LeftOver(rest.len())),
+        Ok(value) if rest.is_empty() => Ok(value),
+        Ok(_) => Err(DecodeError::LeftOver(rest.len())),
         Err(error) => Err(match transit {
             Some(Transit::In(Inbound { refusal: Some(refusal), .. })) => DecodeError::Transit(refusal),
-            _ => DecodeError::Deserialize(error),
+            _ => DecodeError::Deserialize(error.into()),
         }),
     }
 }

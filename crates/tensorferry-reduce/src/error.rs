@@ -44,9 +44,9 @@ pub enum EncodeError {
     /// Something in the value cannot travel.
     #[error(transparent)]
     Transit(#[from] TransitError),
-    /// The value's own `Serialize` refused, or uses what the wire format lacks.
+    /// The value's own `Serialize` refused.
     #[error("the value cannot be serialised: {0}")]
-    Serialize(#[from] postcard::Error),
+    Serialize(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// There was no memory for the message.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -61,7 +61,7 @@ pub enum DecodeError {
     Transit(#[from] TransitError),
     /// The payload is not of the expected type.
     #[error("the message is not of the expected type: {0}")]
-    Deserialize(#[from] postcard::Error),
+    Deserialize(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Bytes were left over.
     #[error("the message is longer than the expected type: {0} bytes are left over")]
     LeftOver(usize),

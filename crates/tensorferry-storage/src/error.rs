@@ -17,6 +17,14 @@ pub enum StorageError {
         /// The domain's data area, in bytes.
         address_space_bytes: usize,
     },
+    /// A ring with more slots than a ring can have.
+    #[error("a queue for {n_slots} messages cannot be made: at most {limit} are possible")]
+    TooManySlots {
+        /// What was asked for.
+        n_slots: usize,
+        /// The most that are possible.
+        limit: usize,
+    },
     /// A reference from another process that names no live block. The message that carried it is lost.
     #[error("a reference from another process is not valid: {what} ({reference:#018x})")]
     BadReference {

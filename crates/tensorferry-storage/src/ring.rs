@@ -127,15 +127,12 @@ impl Ring {
     /// what travels in it.
     ///
     /// # Errors
-    /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::TooLarge`] for more than a million slots.
+    /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::TooManySlots`]
+    /// for more than 1,048,576.
     pub fn create(heap: &Heap, n_slots: usize, type_hash: u64) -> Result<Self, StorageError> {
         let n_slots = n_slots.max(1);
         if n_slots > MAX_SLOTS {
-            let address_space_bytes = heap.domain().layout().data_len_bytes;
-            return Err(StorageError::TooLarge {
-                len_bytes: n_slots.saturating_mul(256),
-                address_space_bytes,
-            });
+            return Err(StorageError::TooManySlots { n_slots, limit: MAX_SLOTS });
         }
         let block = heap.allocate_block(words_for(n_slots) * 8)?;
         RingWords::format(&block, n_slots, type_hash);

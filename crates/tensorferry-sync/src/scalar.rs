@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde_repr::{Deserialize_repr, Serialize_repr};
 
 mod sealed {
     pub trait Sealed {}
@@ -35,8 +35,9 @@ pub trait Number: Scalar {
 /// Which type the words of a value or an array hold.
 ///
 /// What travels is the number of the variant, from 0 in this order; new types are added at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize_repr, Deserialize_repr)]
 #[non_exhaustive]
+#[repr(u8)]
 pub enum ScalarKind {
     /// `bool`
     Bool,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_storage::SharedBlock;
 
 use crate::{ScalarKind, SyncError};
@@ -10,14 +10,26 @@ use crate::{ScalarKind, SyncError};
 /// Bytes of one element in memory, whatever its type.
 pub(crate) const ELEMENT_LEN_BYTES: usize = size_of::<u64>();
 
-/// The payload of one value or array. A value is an array of one element.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename = "RawArray")]
+/// The payload of one value or array, a tuple. A value is an array of one element.
+#[derive(Debug)]
 pub(crate) struct Wire {
     kind: ScalarKind,
     n_elements: u64,
     /// Index in the message's table of handles; absent when there are no elements.
     memory: Option<u32>,
+}
+
+impl Serialize for Wire {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.kind, self.n_elements, self.memory).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Wire {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (kind, n_elements, memory) = Deserialize::deserialize(deserializer)?;
+        Ok(Self { kind, n_elements, memory })
+    }
 }
 
 impl Wire {
@@ -45,7 +57,7 @@ impl Wire {
     }
 }
 
-/// Tells the message in progress why, because the text of a serde error is lost in the wire format.
+/// Tells the message in progress why, so that the caller of `put` or `get` has it as a typed error.
 pub(crate) fn told(error: impl fmt::Display) -> String {
     tensorferry_reduce::refuse(&error);
     error.to_string()
@@ -58,7 +70,8 @@ mod tests {
     #[test]
     fn the_numbers_of_types_are_those_of_the_document() {
         const WIRE: &str = include_str!("../../../docs/WIRE.md");
-        let kinds: Vec<ScalarKind> = (0..).map_while(|number| postcard::from_bytes(&[number]).ok()).collect();
+        let kinds: Vec<ScalarKind> =
+            (0..).map_while(|number| rmp_serde::from_slice(&[number]).ok()).collect();
         let names: Vec<String> = kinds.iter().map(ScalarKind::to_string).collect();
         assert_eq!(names.len(), 11);
         assert!(WIRE.contains(&format!("from 0: {};", names.join(", "))), "{names:?}");
@@ -67,8 +80,8 @@ mod tests {
     #[test]
     fn the_payload_is_type_length_and_index() {
         let wire = Wire { kind: ScalarKind::F64, n_elements: 300, memory: Some(2) };
-        assert_eq!(postcard::to_stdvec(&wire).unwrap(), [10, 0xac, 0x02, 1, 2]);
+        assert_eq!(rmp_serde::to_vec_named(&wire).unwrap(), [0x93, 10, 0xcd, 1, 0x2c, 2]);
         let empty = Wire { kind: ScalarKind::Bool, n_elements: 0, memory: None };
-        assert_eq!(postcard::to_stdvec(&empty).unwrap(), [0, 0, 0]);
+        assert_eq!(rmp_serde::to_vec_named(&empty).unwrap(), [0x93, 0, 0, 0xc0]);
     }
 }

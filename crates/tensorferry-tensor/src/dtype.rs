@@ -252,9 +252,9 @@ mod tests {
     fn serde_writes_a_name_for_people_and_one_byte_for_machines() {
         assert_eq!(serde_json::to_string(&DType::BF16).unwrap(), "\"bfloat16\"");
         assert_eq!(serde_json::from_str::<DType>("\"bf16\"").unwrap(), DType::BF16);
-        assert_eq!(postcard::to_stdvec(&DType::F32).unwrap(), [12]);
-        assert_eq!(postcard::from_bytes::<DType>(&[12]).unwrap(), DType::F32);
-        assert!(postcard::from_bytes::<DType>(&[99]).is_err());
+        assert_eq!(rmp_serde::to_vec_named(&DType::F32).unwrap(), [12]);
+        assert_eq!(rmp_serde::from_slice::<DType>(&[12]).unwrap(), DType::F32);
+        assert!(rmp_serde::from_slice::<DType>(&[99]).is_err());
         assert!(serde_json::from_str::<DType>("\"f33\"").is_err());
     }
 

@@ -129,7 +129,10 @@ impl<T: Element> Tensor<T> {
     /// The elements in row-major order, by reference.
     #[must_use]
     pub fn iter(&self) -> Iter<'_, T> {
-        Iter { elements: self.whole(), offsets: self.layout.offsets() }
+        Iter(match self.as_slice() {
+            Ok(slice) => Walk::Contiguous(slice.iter()),
+            Err(_) => Walk::Strided { elements: self.whole(), offsets: self.layout.offsets() },
+        })
     }
 
     /// One element.
@@ -303,20 +306,45 @@ impl<'a, T: Element> IntoIterator for &'a Tensor<T> {
 
 /// The elements of a tensor in row-major order; made by [`Tensor::iter`].
 #[derive(Clone, Debug)]
-pub struct Iter<'a, T> {
-    elements: &'a [T],
-    offsets: Offsets<'a>,
+pub struct Iter<'a, T>(Walk<'a, T>);
+
+#[derive(Clone, Debug)]
+enum Walk<'a, T> {
+    /// As fast as a slice, which is what it is.
+    Contiguous(std::slice::Iter<'a, T>),
+    Strided {
+        elements: &'a [T],
+        offsets: Offsets<'a>,
+    },
 }
 
 impl<'a, T> Iterator for Iter<'a, T> {
     type Item = &'a T;
 
     fn next(&mut self) -> Option<&'a T> {
-        self.elements.get(self.offsets.next()?)
+        match &mut self.0 {
+            Walk::Contiguous(slice) => slice.next(),
+            Walk::Strided { elements, offsets } => elements.get(offsets.next()?),
+        }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.offsets.size_hint()
+        match &self.0 {
+            Walk::Contiguous(slice) => slice.size_hint(),
+            Walk::Strided { offsets, .. } => offsets.size_hint(),
+        }
+    }
+
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut f: F) -> B {
+        match self.0 {
+            Walk::Contiguous(slice) => slice.fold(init, f),
+            Walk::Strided { elements, offsets } => {
+                offsets.fold(init, |value, offset| match elements.get(offset) {
+                    Some(element) => f(value, element),
+                    None => value,
+                })
+            }
+        }
     }
 }
 

@@ -22,9 +22,7 @@ use crate::shape::Dims;
 use crate::shared::SharedTensor;
 use crate::storage::FrozenStorage;
 
-/// The payload of one tensor. `docs/WIRE.md` has it as a table.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(rename = "Tensor")]
+/// The payload of one tensor: a tuple, because there may be many in a message. `docs/WIRE.md` has it as a table.
 struct WireTensor {
     dtype: DType,
     shape: WireDims,
@@ -33,6 +31,19 @@ struct WireTensor {
     offset: usize,
     /// Index in the message's table of handles.
     storage: Option<u32>,
+}
+
+impl Serialize for WireTensor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.dtype, &self.shape, &self.strides, self.offset, self.storage).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for WireTensor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (dtype, shape, strides, offset, storage) = Deserialize::deserialize(deserializer)?;
+        Ok(Self { dtype, shape, strides, offset, storage })
+    }
 }
 
 /// Lengths or strides as a sequence; at most [`MAX_RANK`], and no allocation up to 8.
@@ -155,7 +166,7 @@ fn write<S: Serializer>(wire: Result<WireTensor, TensorError>, serializer: S) ->
     wire.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)
 }
 
-/// Tells the message in progress why, because the text of a serde error is lost in the wire format.
+/// Tells the message in progress why, so that the caller of `put` or `get` has it as a typed error.
 fn told(error: TensorError) -> TensorError {
     tensorferry_reduce::refuse(&error);
     error

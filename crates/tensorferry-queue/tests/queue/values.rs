@@ -31,6 +31,84 @@ fn any_serde_type_travels() {
     assert_eq!(queue.get().unwrap(), Job::Stop);
 }
 
+/// What serde's attributes and maps of anything ask of a format: names, and to be told apart without a type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Request {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deadline_ms: Option<u64>,
+    retries: Option<u8>,
+    #[serde(flatten)]
+    more: BTreeMap<String, serde_json::Value>,
+    step: Step,
+    answer: Answer,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type")]
+enum Step {
+    Load { path: String },
+    Run(Settings),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Settings {
+    rate: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Number(i64),
+    Text(String),
+}
+
+#[test]
+fn what_serdes_attributes_make_of_a_type_arrives_as_it_was() {
+    let queue = Queue::new_in(&heap(), 4).unwrap();
+    let more = [("user".to_owned(), serde_json::json!({ "id": 7, "tags": ["a", null, 1.5] }))].into();
+    let first = Request {
+        deadline_ms: None,
+        retries: Some(3),
+        more,
+        step: Step::Load { path: "x".to_owned() },
+        answer: Answer::Number(-5),
+    };
+    let second = Request {
+        deadline_ms: Some(9),
+        retries: None,
+        step: Step::Run(Settings { rate: 0.5 }),
+        answer: Answer::Text("yes".to_owned()),
+        ..first.clone()
+    };
+    for request in [first, second] {
+        queue.put(request.clone()).unwrap();
+        assert_eq!(queue.get().unwrap(), request);
+    }
+}
+
+/// Is serialised gladly and refuses to come back.
+#[derive(Debug, Serialize)]
+struct OneWay;
+
+impl<'de> Deserialize<'de> for OneWay {
+    fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(serde::de::Error::custom("there is no way back"))
+    }
+}
+
+#[test]
+fn a_value_that_refuses_to_come_back_says_why_and_the_queue_goes_on() {
+    let queue = Queue::new_in(&heap(), 4).unwrap();
+    queue.put(Ok(OneWay)).unwrap();
+    queue.put(Err(3)).unwrap();
+    let error: GetError = Queue::<Result<OneWay, u8>>::get(&queue).unwrap_err();
+    assert!(
+        matches!(error, GetError::Decode(_)) && error.to_string().ends_with("there is no way back"),
+        "{error}"
+    );
+    assert_eq!(queue.get().unwrap().unwrap_err(), 3);
+}
+
 #[test]
 fn sizes_are_told_and_kept() {
     let queue = Queue::new_in(&heap(), 3).unwrap();
@@ -51,7 +129,7 @@ struct Stubborn(u32);
 
 impl Serialize for Stubborn {
     fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
-        Err(serde::ser::Error::custom("no"))
+        Err(serde::ser::Error::custom("not on Sundays"))
     }
 }
 
@@ -60,6 +138,7 @@ fn a_value_that_cannot_be_sent_is_an_error_at_once_and_comes_back() {
     let queue = Queue::new_in(&heap(), 4).unwrap();
     let refused = queue.put(Stubborn(7)).unwrap_err();
     assert!(matches!(refused.kind, PutErrorKind::Encode(_)), "{refused}");
+    assert!(refused.to_string().ends_with("not on Sundays"), "its own words are kept: {refused}");
     assert_eq!(refused.into_value().0, 7);
     assert!(queue.empty(), "nothing was sent");
 }
@@ -115,7 +194,10 @@ fn sentinels_and_closing_both_end_a_loop() {
 
 #[test]
 fn a_queue_of_any_size_is_made_or_refused() {
-    assert!(Queue::<u8>::new_in(&heap(), usize::MAX).is_err());
+    for too_large in [1_048_577, usize::MAX] {
+        let error = Queue::<u8>::new_in(&heap(), too_large).unwrap_err().to_string();
+        assert!(error.contains(&too_large.to_string()) && error.contains("at most 1048576"), "{error}");
+    }
     assert_eq!(Queue::<u8>::new_in(&heap(), 0).unwrap().maxsize(), 1);
 }
 

@@ -20,13 +20,13 @@ fn error(wire: WireTensor) -> String {
 
 #[test]
 fn the_bytes_are_those_of_the_table() {
-    // dtype code; rank, lengths; 0 or 1, rank, strides; offset; 0 or 1, index.
+    // Five fields: dtype code; rank and lengths; nothing, or rank and strides; offset; nothing, or index.
     let contiguous = wire(&[2, 300], None, 0, Some(5));
-    assert_eq!(postcard::to_stdvec(&contiguous).unwrap(), [12, 2, 2, 0xac, 2, 0, 0, 1, 5]);
+    assert_eq!(rmp_serde::to_vec_named(&contiguous).unwrap(), [0x95, 12, 0x92, 2, 0xcd, 1, 0x2c, 0xc0, 0, 5]);
     let view = wire(&[2], Some(&[3]), 7, Some(0));
-    assert_eq!(postcard::to_stdvec(&view).unwrap(), [12, 1, 2, 1, 1, 3, 7, 1, 0]);
+    assert_eq!(rmp_serde::to_vec_named(&view).unwrap(), [0x95, 12, 0x91, 2, 0x91, 3, 7, 0]);
     let empty = wire(&[0], None, 0, None);
-    assert_eq!(postcard::to_stdvec(&empty).unwrap(), [12, 1, 0, 0, 0, 0]);
+    assert_eq!(rmp_serde::to_vec_named(&empty).unwrap(), [0x95, 12, 0x91, 0, 0xc0, 0, 0xc0]);
 }
 
 #[test]
@@ -55,23 +55,27 @@ fn contradictions_are_errors() {
 
 #[test]
 fn a_rank_beyond_the_limit_is_refused_before_it_is_stored() {
-    let mut bytes = vec![12, 65];
-    bytes.extend([1; 65]);
-    bytes.extend([0, 0, 1, 0]);
-    assert!(postcard::from_bytes::<WireTensor>(&bytes).is_err());
-    let huge = [12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1];
-    assert!(postcard::from_bytes::<WireTensor>(&huge).is_err());
+    let with_rank = |rank: u8| {
+        let mut bytes = vec![0x95, 12, 0xdc, 0, rank];
+        bytes.extend(std::iter::repeat_n(1, rank.into()));
+        bytes.extend([0xc0, 0, 0]);
+        rmp_serde::from_slice::<WireTensor>(&bytes)
+    };
+    assert!(with_rank(64).is_ok());
+    assert!(with_rank(65).is_err_and(|error| error.to_string().contains("64")));
+    // Four billion lengths are announced, and one follows.
+    assert!(rmp_serde::from_slice::<WireTensor>(&[0x95, 12, 0xdd, 0xff, 0xff, 0xff, 0xff, 1]).is_err());
 }
 
 #[test]
 fn an_empty_tensor_needs_no_message() {
     let tensor = Tensor::from_vec(Vec::<f64>::new(), [3, 0]).unwrap();
-    let bytes = postcard::to_stdvec(&tensor).unwrap();
-    assert_eq!(postcard::from_bytes::<Tensor<f64>>(&bytes).unwrap().shape(), &[3, 0]);
-    let any: AnyTensor = postcard::from_bytes(&bytes).unwrap();
+    let bytes = rmp_serde::to_vec_named(&tensor).unwrap();
+    assert_eq!(rmp_serde::from_slice::<Tensor<f64>>(&bytes).unwrap().shape(), &[3, 0]);
+    let any: AnyTensor = rmp_serde::from_slice(&bytes).unwrap();
     assert_eq!((any.dtype(), any.n_elements()), (DType::F64, 0));
-    assert_eq!(postcard::from_bytes::<SharedTensor<f64>>(&bytes).unwrap().shape(), &[3, 0]);
-    let wrong = postcard::from_bytes::<Tensor<f32>>(&bytes);
+    assert_eq!(rmp_serde::from_slice::<SharedTensor<f64>>(&bytes).unwrap().shape(), &[3, 0]);
+    let wrong = rmp_serde::from_slice::<Tensor<f32>>(&bytes);
     assert!(wrong.is_err(), "{wrong:?}");
 }
 
@@ -84,8 +88,8 @@ proptest! {
         let (shape, strides): (Vec<usize>, Vec<usize>) = dims.into_iter().unzip();
         let layout = Layout::new(shape, &strides, offset).unwrap();
         let sent = WireTensor::describe(DType::F32, &layout, || Ok(3)).unwrap();
-        let bytes = postcard::to_stdvec(&sent).unwrap();
-        let (received, storage) = postcard::from_bytes::<WireTensor>(&bytes).unwrap().layout().unwrap();
+        let bytes = rmp_serde::to_vec_named(&sent).unwrap();
+        let (received, storage) = rmp_serde::from_slice::<WireTensor>(&bytes).unwrap().layout().unwrap();
         prop_assert_eq!(received.offsets().collect::<Vec<_>>(), layout.offsets().collect::<Vec<_>>());
         prop_assert_eq!(received.shape(), layout.shape());
         prop_assert_eq!(storage.is_some(), layout.n_elements() > 0);
@@ -93,7 +97,7 @@ proptest! {
 
     #[test]
     fn hostile_bytes_are_an_error_or_a_layout_that_knows_its_end(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-        if let Ok((layout, _)) = postcard::from_bytes::<WireTensor>(&bytes).map_err(drop).and_then(|w| w.layout().map_err(drop)) {
+        if let Ok((layout, _)) = rmp_serde::from_slice::<WireTensor>(&bytes).map_err(drop).and_then(|w| w.layout().map_err(drop)) {
             let end = layout.end();
             prop_assert!(layout.offsets().take(64).all(|place| place < end));
         }
