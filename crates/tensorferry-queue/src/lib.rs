@@ -38,4 +38,4 @@ pub use ends::{Receiver, Sender, channel, channel_in};
 pub use error::{GetError, OpenError, PutError, PutErrorKind};
 pub use iter::Iter;
 pub use queue::Queue;
-pub use sole::{SoleReceiver, SoleSender, mpsc, spmc, spsc};
+pub use sole::{SoleReceiver, SoleSender, mpsc, mpsc_in, spmc, spmc_in, spsc, spsc_in};

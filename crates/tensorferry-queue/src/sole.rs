@@ -32,29 +32,53 @@ pub struct SoleReceiver<T> {
 const SENDS: Role = Role { sends: true, receives: false };
 const RECEIVES: Role = Role { sends: false, receives: true };
 
-/// A channel with one sender and one receiver, in the domain of `heap`.
+/// A channel with one sender and one receiver, for at most `capacity_items` messages, in the default domain.
 ///
 /// # Errors
 /// [`OpenError::Storage`] when there is no memory for it.
-pub fn spsc<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, SoleReceiver<T>), OpenError> {
+pub fn spsc<T>(capacity_items: usize) -> Result<(SoleSender<T>, SoleReceiver<T>), OpenError> {
+    spsc_in(&Heap::current()?, capacity_items)
+}
+
+/// As [`spsc`], in the domain of `heap`.
+///
+/// # Errors
+/// As [`spsc`].
+pub fn spsc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, SoleReceiver<T>), OpenError> {
     let both = Typed::create(heap, capacity_items)?;
     Ok((SoleSender::over(both.with_role(SENDS)?), SoleReceiver::over(both.with_role(RECEIVES)?)))
 }
 
-/// A channel with many senders and one receiver, in the domain of `heap`.
+/// A channel with many senders and one receiver, for at most `capacity_items` messages, in the default domain.
 ///
 /// # Errors
 /// As [`spsc`].
-pub fn mpsc<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), OpenError> {
+pub fn mpsc<T>(capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), OpenError> {
+    mpsc_in(&Heap::current()?, capacity_items)
+}
+
+/// As [`mpsc`], in the domain of `heap`.
+///
+/// # Errors
+/// As [`spsc`].
+pub fn mpsc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), OpenError> {
     let both = Typed::create(heap, capacity_items)?;
     Ok((Sender::over(both.with_role(SENDS)?), SoleReceiver::over(both.with_role(RECEIVES)?)))
 }
 
-/// A channel with one sender and many receivers, in the domain of `heap`.
+/// A channel with one sender and many receivers, for at most `capacity_items` messages, in the default domain.
 ///
 /// # Errors
 /// As [`spsc`].
-pub fn spmc<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), OpenError> {
+pub fn spmc<T>(capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), OpenError> {
+    spmc_in(&Heap::current()?, capacity_items)
+}
+
+/// As [`spmc`], in the domain of `heap`.
+///
+/// # Errors
+/// As [`spsc`].
+pub fn spmc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), OpenError> {
     let both = Typed::create(heap, capacity_items)?;
     Ok((SoleSender::over(both.with_role(SENDS)?), Receiver::over(both.with_role(RECEIVES)?)))
 }

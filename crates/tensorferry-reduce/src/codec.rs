@@ -36,8 +36,7 @@ where
 {
     let mut buffer = BUFFER.take();
     buffer.clear();
-    let outbound =
-        Outbound { heap: heap.clone(), handles: OutgoingHandles::new(), moved: Vec::new(), refusal: None };
+    let outbound = Outbound { heap: heap.clone(), handles: OutgoingHandles::new(), refusal: None };
     let (encoded, transit) = during(Transit::Out(outbound), || {
         value.serialize(&mut rmp_serde::Serializer::new(&mut buffer).with_struct_map())
     });
@@ -52,9 +51,6 @@ where
             .into());
     }
     let sent = send(&buffer, std::mem::take(&mut outbound.handles));
-    if sent.is_ok() {
-        outbound.moved.clear();
-    }
     if buffer.capacity() <= KEPT_BUFFER_BYTES {
         BUFFER.set(buffer);
     }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use tensorferry_storage::{
     Attachment, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, OutgoingHandles,
@@ -24,8 +24,6 @@ pub(crate) enum Transit {
 pub(crate) struct Outbound {
     pub(crate) heap: Heap,
     pub(crate) handles: OutgoingHandles,
-    /// Flags that were set because something was given away; cleared again if the message is not sent.
-    pub(crate) moved: Vec<Arc<AtomicBool>>,
     /// Why a reducer refused, in full: serde keeps only that it did.
     pub(crate) refusal: Option<TransitError>,
 }
@@ -162,14 +160,11 @@ pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
 /// As [`give_ring`], and [`TransitError::Moved`] when the flag was set already.
 pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Result<u32, TransitError> {
     outbound(|out| {
-        let handle = OutgoingHandle::ring(attachment);
+        let handle = OutgoingHandle::sole_ring(attachment, moved).ok_or(TransitError::Moved)?;
         if !out.is_at_home(&handle) {
+            handle.take_back();
             return Err(TransitError::ForeignDomain);
         }
-        if moved.swap(true, Ordering::SeqCst) {
-            return Err(TransitError::Moved);
-        }
-        out.moved.push(Arc::clone(moved));
         Ok(out.push(handle))
     })
 }
@@ -254,9 +249,6 @@ impl Drop for Outbound {
     fn drop(&mut self) {
         for handle in std::mem::take(&mut self.handles) {
             handle.take_back();
-        }
-        for flag in &self.moved {
-            flag.store(false, Ordering::SeqCst);
         }
     }
 }

@@ -142,7 +142,7 @@ impl<T> ProcessContext<T> {
                         stopped.push(rank);
                     } else {
                         let kills = || self.out_of_memory_kills_since_start();
-                        failures.push(ProcessError::new(rank, child.pid(), exit, kills));
+                        failures.push(ProcessError::new(rank, child, exit, kills));
                     }
                 }
                 _ => {}

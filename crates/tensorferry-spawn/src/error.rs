@@ -4,14 +4,22 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use tensorferry_process::{Ended, Exit, Report, SIGKILL};
+use tensorferry_process::{Child, Ended, Exit, Report, SIGKILL};
 
 use crate::function::BoxedError;
 
-/// Why processes could not be started. Those that had been started already have been killed and collected.
+/// Processes that could not be started, and why. Those that had been started already have been killed and collected.
+pub struct StartError<Args> {
+    /// The arguments. Exclusive tensors in them are whole, unless a process had received them already.
+    pub args: Args,
+    /// Why.
+    pub kind: StartErrorKind,
+}
+
+/// Why processes could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum StartErrorKind {
     /// The function is not in the table of functions. No process was started.
     #[error("`{function}` cannot be spawned because it is not registered: {hint}")]
     NotRegistered {
@@ -30,6 +38,18 @@ pub enum StartError {
         /// What serde or the transport says.
         source: BoxedError,
     },
+    /// A domain has no room for so many. No process was started.
+    #[error(
+        "{nprocs} processes cannot be started: a domain has room for {places} processes, {taken} places are taken"
+    )]
+    TooMany {
+        /// How many were asked for.
+        nprocs: usize,
+        /// How many are members of the domain now, this process included.
+        taken: usize,
+        /// How many there can be.
+        places: usize,
+    },
     /// There is no shared memory to start in.
     #[error("no shared memory for the processes: {0}")]
     Memory(#[source] BoxedError),
@@ -43,13 +63,48 @@ pub enum StartError {
     },
 }
 
+impl<Args> StartError<Args> {
+    /// The arguments, to try again or to drop.
+    pub fn into_args(self) -> Args {
+        self.args
+    }
+}
+
+impl<Args> fmt::Debug for StartError<Args> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.kind, f)
+    }
+}
+
+impl<Args> fmt::Display for StartError<Args> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl<Args> Error for StartError<Args> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.kind.source()
+    }
+}
+
+impl<Args> From<StartError<Args>> for SpawnError {
+    /// Without the arguments.
+    fn from(error: StartError<Args>) -> Self {
+        Self::Start(error.kind)
+    }
+}
+
 /// Why `spawn` has no values to return.
-#[derive(Debug, thiserror::Error)]
+///
+/// Displayed in a line for each failure. `Debug`, which is what a `main` that returns it prints, and `{:#}` add the
+/// backtraces.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
     /// The processes could not be started.
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] StartErrorKind),
     /// At least one process failed.
     #[error(transparent)]
     Failed(#[from] ProcessErrors),
@@ -64,6 +119,15 @@ pub enum SpawnError {
     /// Waiting failed.
     #[error("waiting for the processes failed: {0}")]
     Wait(#[source] BoxedError),
+}
+
+impl fmt::Debug for SpawnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(errors) => fmt::Debug::fmt(errors, f),
+            _ => fmt::Display::fmt(self, f),
+        }
+    }
 }
 
 /// Why a child did not do what it was asked for.
@@ -118,12 +182,15 @@ pub enum Cause {
 
 /// The failure of one process.
 ///
-/// Displayed with all that is known, the backtrace included.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Displayed in one line, with a line for each cause of an error. `Debug`, which is what a `main` that returns it prints,
+/// and `{:#}` add the backtrace.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessError {
     /// The index of the process.
     pub rank: usize,
+    /// What it was called: by [`Options::name`](crate::Options::name), or its function's name; then its index.
+    pub name: String,
     /// Its process number.
     pub pid: u32,
     /// What ended it.
@@ -134,13 +201,19 @@ pub struct ProcessError {
     /// For SIGKILL: how many processes the kernel's out-of-memory killer has ended on this machine since the start. The
     /// kernel does not say which, so more than 0 is a strong hint and not a proof.
     pub out_of_memory_kills: u64,
-    /// Exit code or signal in words, and what else is to be said.
+    /// Exit code or signal in words, and what else is to be said; the second time with the backtrace.
     ended: String,
+    ended_in_full: String,
 }
 
 impl ProcessError {
     /// `out_of_memory_kills` is asked only where it can matter.
-    pub(crate) fn new(rank: usize, pid: u32, exit: &Exit, out_of_memory_kills: impl FnOnce() -> u64) -> Self {
+    pub(crate) fn new(
+        rank: usize,
+        child: &Child,
+        exit: &Exit,
+        out_of_memory_kills: impl FnOnce() -> u64,
+    ) -> Self {
         let cause = match (&exit.report, exit.ended) {
             (Some(report), _) => Cause::Raised(Box::new(report.clone())),
             (None, Ended::Exited { code }) => Cause::Exited { code },
@@ -152,7 +225,16 @@ impl ProcessError {
             Cause::Signaled { signal: SIGKILL, .. } => out_of_memory_kills(),
             _ => 0,
         };
-        Self { rank, pid, cause, at, out_of_memory_kills, ended: format!("{exit:#}") }
+        Self {
+            rank,
+            name: child.name().to_owned(),
+            pid: child.pid(),
+            cause,
+            at,
+            out_of_memory_kills,
+            ended: format!("{exit}"),
+            ended_in_full: format!("{exit:#}"),
+        }
     }
 
     /// What the process said about its failure, if it could.
@@ -167,7 +249,8 @@ impl ProcessError {
 
 impl fmt::Display for ProcessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} (pid {}) {}", self.rank, self.pid, self.ended)?;
+        let ended = if f.alternate() { &self.ended_in_full } else { &self.ended };
+        write!(f, "process {} (`{}`, pid {}) {ended}", self.rank, self.name, self.pid)?;
         match self.out_of_memory_kills {
             0 => Ok(()),
             n => write!(
@@ -178,10 +261,16 @@ impl fmt::Display for ProcessError {
     }
 }
 
+impl fmt::Debug for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:#}")
+    }
+}
+
 impl Error for ProcessError {}
 
-/// Every process that failed by itself, the root cause first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Every process that failed by itself, the root cause first. Displayed like [`ProcessError`].
+#[derive(Clone, PartialEq, Eq)]
 pub struct ProcessErrors {
     // INVARIANT: not empty; ordered by time.
     failures: Vec<ProcessError>,
@@ -221,12 +310,22 @@ impl fmt::Display for ProcessErrors {
             if n > 0 {
                 write!(f, "\nalso: ")?;
             }
-            write!(f, "{failure}")?;
+            if f.alternate() {
+                write!(f, "{failure:#}")?;
+            } else {
+                write!(f, "{failure}")?;
+            }
         }
         if !self.stopped.is_empty() {
             write!(f, "\nstopped because of this: {:?}", self.stopped)?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for ProcessErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:#}")
     }
 }
 
@@ -240,7 +339,8 @@ mod tests {
         let at = Duration::from_millis(at_ms);
         let ended = String::from("exited with code 1");
         let cause = Cause::Exited { code: 1 };
-        ProcessError { rank, pid: 100, cause, at, out_of_memory_kills: 0, ended }
+        let (name, ended_in_full) = (format!("train {rank}"), format!("{ended}\n  backtrace:\n   0: train"));
+        ProcessError { rank, name, pid: 100, cause, at, out_of_memory_kills: 0, ended, ended_in_full }
     }
 
     #[test]
@@ -258,9 +358,12 @@ mod tests {
         assert_eq!(errors.failures().iter().map(|f| f.rank).collect::<Vec<_>>(), [1, 2, 0]);
         assert_eq!(
             errors.to_string(),
-            "process 1 (pid 100) exited with code 1\nalso: process 2 (pid 100) exited with code 1\n\
-             also: process 0 (pid 100) exited with code 1\nstopped because of this: [3]"
+            "process 1 (`train 1`, pid 100) exited with code 1\nalso: process 2 (`train 2`, pid 100) exited with code 1\n\
+             also: process 0 (`train 0`, pid 100) exited with code 1\nstopped because of this: [3]"
         );
+        let in_full = format!("{errors:?}");
+        assert_eq!(in_full.matches("backtrace").count(), 3, "{in_full}");
+        assert_eq!(format!("{:?}", SpawnError::from(errors)), in_full, "what a failing main prints");
         assert_eq!(ProcessErrors::new(Vec::new(), Vec::new()), None);
     }
 }

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use serde::Serialize;
+use tensorferry_domain::MAX_MEMBERS;
 use tensorferry_process::{Child, Start};
 use tensorferry_queue::Queue;
 use tensorferry_reduce::Parcel;
@@ -11,7 +12,7 @@ use tensorferry_storage::Heap;
 
 use crate::call::{ENTRY, Order, Results};
 use crate::context::ProcessContext;
-use crate::error::StartError;
+use crate::error::StartErrorKind;
 use crate::function::{BoxedError, Function};
 use crate::options::Options;
 use crate::registry::{self, Key};
@@ -22,20 +23,31 @@ pub(crate) fn launch<F, Args>(
     function: F,
     args: &Args,
     nprocs: usize,
-) -> Result<ProcessContext<F::Value>, StartError>
+) -> Result<ProcessContext<F::Value>, StartErrorKind>
 where
     F: Function<Args>,
     Args: Serialize,
 {
     let key = registry::find(&function)?;
-    let heap = Heap::current().map_err(|e| StartError::Memory(e.into()))?;
-    let results: Results<F::Value> = Queue::new(nprocs.max(1)).map_err(|e| StartError::Memory(e.into()))?;
+    let heap = Heap::current().map_err(|e| StartErrorKind::Memory(e.into()))?;
+    let taken = heap.domain().members().len();
+    if taken.saturating_add(nprocs) > MAX_MEMBERS {
+        return Err(StartErrorKind::TooMany { nprocs, taken, places: MAX_MEMBERS });
+    }
+    let results: Results<F::Value> =
+        Queue::new(nprocs.max(1)).map_err(|e| StartErrorKind::Memory(e.into()))?;
     let parcels = pack(&heap, &key, args, &results, nprocs)?;
     let mut children = Vec::with_capacity(nprocs);
-    for (rank, parcel) in parcels.into_iter().enumerate() {
-        // A failure here drops those that run already, which kills and collects them.
-        let child = start(options, &heap, &key, rank, parcel);
-        children.push(child.map_err(|source| StartError::Process { rank, source })?);
+    let mut parcels = parcels.into_iter().enumerate();
+    while let Some((rank, parcel)) = parcels.next() {
+        match start(options, &heap, &key, rank, parcel) {
+            Ok(child) => children.push(child),
+            Err(source) => {
+                // Dropping those that run already kills and collects them.
+                parcels.for_each(|(_, parcel)| parcel.take_back());
+                return Err(StartErrorKind::Process { rank, source });
+            }
+        }
     }
     Ok(ProcessContext::new(children, results, options.grace_period))
 }
@@ -47,15 +59,19 @@ fn pack<Args: Serialize, T: Serialize>(
     args: &Args,
     results: &Results<T>,
     nprocs: usize,
-) -> Result<Vec<Parcel>, StartError> {
-    let one = |rank| {
-        Parcel::pack(heap, &(args, results)).map_err(|e| StartError::Arguments {
-            function: key.name().to_owned(),
-            rank,
-            source: e.into(),
-        })
-    };
-    (0..nprocs).map(one).collect()
+) -> Result<Vec<Parcel>, StartErrorKind> {
+    let mut parcels = Vec::with_capacity(nprocs);
+    for rank in 0..nprocs {
+        match Parcel::pack(heap, &(args, results)) {
+            Ok(parcel) => parcels.push(parcel),
+            Err(error) => {
+                parcels.into_iter().for_each(Parcel::take_back);
+                let function = key.name().to_owned();
+                return Err(StartErrorKind::Arguments { function, rank, source: error.into() });
+            }
+        }
+    }
+    Ok(parcels)
 }
 
 fn start(
@@ -95,7 +111,14 @@ fn start(
             strategy: get_sharing_strategy().to_string(),
         };
         postcard::to_stdvec(&order).map_err(BoxedError::from)
-    })?;
+    });
+    let child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            parcel.take_back();
+            return Err(error);
+        }
+    };
     if let Some(newcomer) = newcomer {
         // From here on the arguments are held for the child, not by this process's own calls: when the child has adopted
         // them or is gone, nothing here keeps a queue's other side waiting.

@@ -71,7 +71,7 @@ mod registry;
 mod stop;
 
 pub use context::ProcessContext;
-pub use error::{Cause, ProcessError, ProcessErrors, Refusal, SpawnError, StartError};
+pub use error::{Cause, ProcessError, ProcessErrors, Refusal, SpawnError, StartError, StartErrorKind};
 pub use function::{BoxedError, Function, Outcome};
 pub use options::{Options, spawn, start_processes};
 pub use registry::{Signature, registered};

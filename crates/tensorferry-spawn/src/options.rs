@@ -8,6 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::ProcessContext;
+#[cfg(doc)]
+use crate::error::StartErrorKind;
 use crate::error::{SpawnError, StartError};
 use crate::function::Function;
 use crate::launch;
@@ -95,12 +97,15 @@ impl Options {
         function: F,
         args: Args,
         nprocs: usize,
-    ) -> Result<ProcessContext<F::Value>, StartError>
+    ) -> Result<ProcessContext<F::Value>, StartError<Args>>
     where
         F: Function<Args>,
         Args: Serialize + DeserializeOwned,
     {
-        launch::launch(self, function, &args, nprocs)
+        match launch::launch(self, function, &args, nprocs) {
+            Ok(context) => Ok(context),
+            Err(kind) => Err(StartError { args, kind }),
+        }
     }
 
     /// As [`Options::start_processes`], and waits for the values, in order of the index.
@@ -112,15 +117,19 @@ impl Options {
         F: Function<Args>,
         Args: Serialize + DeserializeOwned,
     {
-        self.start_processes(function, args, nprocs)?.into_values()
+        self.start_processes(function, args, nprocs).map_err(SpawnError::from)?.into_values()
     }
 }
 
-/// Starts `nprocs` processes, each of which calls `function` with its index and its own clone of `args`, waits for all
-/// of them, and returns their values in order of the index. Zero processes are fine.
+/// Starts `nprocs` processes, each of which calls `function` with its index and `args`, waits for all of them, and
+/// returns their values in order of the index. From 0 to 62 processes: a domain has 63 members, and this process is one.
 ///
-/// `args` is a tuple: `(queue, tensor)`, `(queue,)` for one, `()` for none. It travels by serde, with tensors, queues
-/// and locks by handle. The function must have the attribute [`func`](crate::func).
+/// `args` is a tuple: `(queue, tensor)`, `(queue,)` for one, `()` for none. It travels by serde, once to each process,
+/// with tensors, queues and locks by handle; what can be in one place only, like a `TensorMut` or a sole end of a queue,
+/// is refused for more than one process. The function must have the attribute [`func`](crate::func).
+///
+/// A stack overflow ends a process by SIGSEGV without the message that Rust prints elsewhere, because the function is
+/// entered before Rust's own start-up has prepared for that.
 ///
 /// The first failure stops the others; see [`Options::grace_period`].
 ///
@@ -149,17 +158,19 @@ where
     Options::new().spawn(function, args, nprocs)
 }
 
-/// Starts `nprocs` processes, each of which calls `function` with its index and its own clone of `args`, and returns
+/// Starts `nprocs` processes, each of which calls `function` with its index and `args`, and returns
 /// without waiting for them. Arguments as for [`spawn`].
 ///
 /// # Errors
-/// - [`StartError::NotRegistered`], [`StartError::Arguments`] and [`StartError::Memory`] before any process exists.
-/// - [`StartError::Process`] when one of them cannot be started; the others have been killed and collected.
+/// [`StartError`] gives the arguments back. Its kind is
+/// - [`StartErrorKind::NotRegistered`], [`StartErrorKind::Arguments`], [`StartErrorKind::TooMany`] or
+///   [`StartErrorKind::Memory`] before any process exists;
+/// - [`StartErrorKind::Process`] when one of them cannot be started; the others have been killed and collected.
 pub fn start_processes<F, Args>(
     function: F,
     args: Args,
     nprocs: usize,
-) -> Result<ProcessContext<F::Value>, StartError>
+) -> Result<ProcessContext<F::Value>, StartError<Args>>
 where
     F: Function<Args>,
     Args: Serialize + DeserializeOwned,

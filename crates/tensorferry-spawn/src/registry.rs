@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry_process::Failure;
 
 use crate::call::Call;
-use crate::error::{Refusal, StartError};
+use crate::error::{Refusal, StartErrorKind};
 use crate::function::Function;
 
 /// What is known about a function.
@@ -106,7 +106,7 @@ impl Key {
 }
 
 /// The key of a function of this program.
-pub(crate) fn find<F: Function<Args>, Args>(function: &F) -> Result<Key, StartError> {
+pub(crate) fn find<F: Function<Args>, Args>(function: &F) -> Result<Key, StartErrorKind> {
     let wanted = Signature::of::<F, Args>(function);
     // Comparing whole signatures: the same function can be called with one tuple of types only.
     let place = registered().position(|signature| signature == wanted);
@@ -118,7 +118,7 @@ pub(crate) fn find<F: Function<Args>, Args>(function: &F) -> Result<Key, StartEr
             arguments: wanted.arguments.to_owned(),
             value: wanted.value.to_owned(),
         }),
-        None => Err(StartError::NotRegistered { function: wanted.name, hint: hint(wanted.name) }),
+        None => Err(StartErrorKind::NotRegistered { function: wanted.name, hint: hint(wanted.name) }),
     }
 }
 

@@ -3,7 +3,8 @@
 //! A message names its blocks in a table that every member can read, never only inside serialised bytes. The
 //! same table stands in a slot, in a block that a long message spilled to, and in a parcel.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 use tensorferry_domain::Member;
@@ -37,6 +38,8 @@ pub(crate) enum Outgoing {
     Shared(SharedBlock),
     Exclusive(Claim),
     Ring(Attachment),
+    /// An end that only one may have, and the flag that says that it was given away.
+    SoleRing(Attachment, Arc<AtomicBool>),
     Spill(Block),
 }
 
@@ -68,6 +71,14 @@ impl OutgoingHandle {
         Self(Outgoing::Ring(attachment.clone()))
     }
 
+    /// As [`OutgoingHandle::ring`], for an end that only one may have: `moved` becomes true, and false again if
+    /// [`OutgoingHandle::take_back`] is called. `None` when it is true already.
+    #[must_use]
+    pub fn sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Option<Self> {
+        let first = !moved.swap(true, Ordering::SeqCst);
+        first.then(|| Self(Outgoing::SoleRing(attachment.clone(), Arc::clone(moved))))
+    }
+
     /// Which block it is.
     #[must_use]
     pub fn id(&self) -> BlockId {
@@ -80,10 +91,12 @@ impl OutgoingHandle {
         self.reference() == other.reference() && self.heap().map(Heap::me) == other.heap().map(Heap::me)
     }
 
-    /// Gives an exclusive block back to where it came from, because the message is not sent.
+    /// Gives an exclusive block or a sole end back to where it came from, because the message is not sent.
     pub fn take_back(self) {
-        if let Outgoing::Exclusive(claim) = self.0 {
-            claim.give_back();
+        match self.0 {
+            Outgoing::Exclusive(claim) => claim.give_back(),
+            Outgoing::SoleRing(_, moved) => moved.store(false, Ordering::SeqCst),
+            Outgoing::Frozen(_) | Outgoing::Shared(_) | Outgoing::Ring(_) | Outgoing::Spill(_) => {}
         }
     }
 
@@ -98,7 +111,7 @@ impl OutgoingHandle {
             Outgoing::Frozen(block) => block.block(),
             Outgoing::Shared(block) => block.block(),
             Outgoing::Exclusive(claim) => Some(&claim.block),
-            Outgoing::Ring(attachment) => Some(attachment.block()),
+            Outgoing::Ring(attachment) | Outgoing::SoleRing(attachment, _) => Some(attachment.block()),
             Outgoing::Spill(block) => Some(block),
         }
     }
@@ -108,7 +121,7 @@ impl OutgoingHandle {
             Outgoing::Frozen(_) => Grant::Frozen,
             Outgoing::Shared(_) => Grant::Shared,
             Outgoing::Exclusive(_) => Grant::Exclusive,
-            Outgoing::Ring(attachment) => Grant::Ring(attachment.role()),
+            Outgoing::Ring(attachment) | Outgoing::SoleRing(attachment, _) => Grant::Ring(attachment.role()),
             Outgoing::Spill(_) => Grant::Message,
         };
         self.block().map_or(0, |block| block.reference(grant))
@@ -130,6 +143,8 @@ pub enum IncomingHandle {
     Exclusive(Option<ExclusiveBlock>),
     /// A ring, attached in the role that was granted.
     Ring(Attachment),
+    /// An end that only one may have, and the flag that says that it was given away.
+    SoleRing(Attachment, Arc<AtomicBool>),
 }
 
 /// A message that was taken: private bytes, and handles that this process holds.

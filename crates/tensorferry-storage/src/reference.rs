@@ -3,7 +3,9 @@
 use crate::class::LINE_BYTES;
 
 /// Identity of a block within its domain. Equal ids name the same memory; empty blocks share the id 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, serde::Serialize, serde::Deserialize,
+)]
 pub struct BlockId(pub u64);
 
 /// What a message grants on a block that it names.

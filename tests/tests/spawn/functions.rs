@@ -1,7 +1,7 @@
 //! Registered functions: arguments, values, and what cannot be called.
 
 use serde::{Deserialize, Serialize};
-use tensorferry::spawn::{Options, SpawnError, StartError, func, spawn, start_processes};
+use tensorferry::spawn::{Options, SpawnError, StartErrorKind, func, spawn, start_processes};
 
 #[func]
 fn nothing(_rank: usize) {}
@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Stubborn {
 
 /// Serialises, and cannot be read again.
 #[derive(Debug, Serialize)]
-struct OneWay(u8);
+pub(crate) struct OneWay(pub(crate) u8);
 
 impl<'de> Deserialize<'de> for OneWay {
     fn deserialize<D: serde::Deserializer<'de>>(_deserializer: D) -> Result<Self, D::Error> {
@@ -163,7 +163,7 @@ fn the_environment_is_set_for_all_or_for_one() {
 #[test]
 fn a_function_that_is_not_registered_is_refused_by_name() {
     let error = start_processes(not_registered, (), 1).unwrap_err();
-    assert!(matches!(error, StartError::NotRegistered { .. }));
+    assert!(matches!(error.kind, StartErrorKind::NotRegistered { .. }));
     let text = error.to_string();
     assert!(text.contains("functions::not_registered") && text.contains("#[func]"), "{text}");
 }
@@ -179,7 +179,7 @@ fn a_closure_and_a_function_pointer_are_refused_with_what_to_do() {
 #[test]
 fn an_argument_that_cannot_be_sent_is_an_error_in_the_parent() {
     let error = start_processes(take_stubborn, (Stubborn,), 2).unwrap_err();
-    assert!(matches!(error, StartError::Arguments { rank: 0, .. }));
+    assert!(matches!(error.kind, StartErrorKind::Arguments { rank: 0, .. }));
     let text = error.to_string();
     assert!(text.contains("functions::take_stubborn"), "{text}");
 }

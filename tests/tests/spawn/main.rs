@@ -10,3 +10,4 @@ mod marked;
 mod process;
 mod support;
 mod tensors;
+mod told;

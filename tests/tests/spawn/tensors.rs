@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use tensorferry::queue::SoleSender;
 use tensorferry::reduce::bytes_copied;
-use tensorferry::spawn::{SpawnError, StartError, func, spawn, start_processes};
+use tensorferry::spawn::{Options, SpawnError, StartErrorKind, func, spawn, start_processes};
 use tensorferry::{Queue, SharedTensor, Tensor, TensorMut};
 
 use crate::support::{DEADLINE, Guest, Meeting, attend};
@@ -108,9 +109,42 @@ fn an_exclusive_tensor_moves_to_the_one_process_and_back() {
 fn an_exclusive_tensor_cannot_go_to_two_processes() {
     let tensor = TensorMut::<i64>::zeros([3]).unwrap();
     let error = spawn(double, (tensor,), 2).unwrap_err();
-    assert!(matches!(error, SpawnError::Start(StartError::Arguments { rank: 1, .. })), "{error}");
+    assert!(matches!(error, SpawnError::Start(StartErrorKind::Arguments { rank: 1, .. })), "{error}");
     assert!(error.to_string().contains("freeze()"), "{error}");
 }
+
+#[test]
+fn what_cannot_be_started_gives_its_arguments_back_whole() {
+    let (to, _from) = tensorferry::queue::spsc::<u8>(2).unwrap();
+    let args = || (TensorMut::from_slice(&[1, 2, 3], [3]).unwrap(),);
+    // The second parcel is refused after the first one was packed.
+    let refused = start_processes(double, args(), 2).unwrap_err();
+    assert_eq!(refused.into_args().0.as_slice(), [1, 2, 3]);
+    // There is no such program, so nobody receives what was packed for it.
+    let nowhere = Options::new().executable("/nonexistent");
+    let refused = nowhere.start_processes(double, args(), 1).unwrap_err();
+    assert!(matches!(refused.kind, StartErrorKind::Process { rank: 0, .. }), "{refused}");
+    let (mut tensor,) = refused.into_args();
+    assert_eq!(tensor.as_slice(), [1, 2, 3]);
+    let refused = nowhere.start_processes(put_seven, (to,), 1).unwrap_err();
+    let (mut to,) = refused.into_args();
+    to.put(7).unwrap();
+}
+
+#[func]
+fn put_seven(_: usize, mut to: SoleSender<u8>) -> Result<(), String> {
+    to.put(7).map_err(|e| e.to_string())
+}
+
+#[test]
+fn more_processes_than_a_domain_has_places_are_refused_before_the_first_starts() {
+    let error = start_processes(nap, (), 63).unwrap_err();
+    assert!(matches!(error.kind, StartErrorKind::TooMany { nprocs: 63, places: 63, .. }), "{error}");
+    assert!(start_processes(nap, (), usize::MAX).is_err());
+}
+
+#[func]
+fn nap(_: usize) {}
 
 #[test]
 fn tensors_through_a_queue_that_is_an_argument() {

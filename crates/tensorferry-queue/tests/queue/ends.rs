@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tensorferry_queue::{
-    GetError, PutErrorKind, Queue, Receiver, Sender, SoleSender, channel_in, mpsc, spmc, spsc,
+    GetError, PutErrorKind, Queue, Receiver, Sender, SoleSender, channel_in, mpsc_in, spmc_in, spsc_in,
 };
 use tensorferry_reduce::Parcel;
 
@@ -42,16 +42,16 @@ fn a_sender_on_its_way_keeps_the_channel_open() {
 #[test]
 fn sole_ends_pass_messages_in_order() {
     let heap = heap();
-    let (mut sender, mut receiver) = spsc(&heap, 3).unwrap();
+    let (mut sender, mut receiver) = spsc_in(&heap, 3).unwrap();
     std::thread::scope(|s| {
         s.spawn(move || (0..10_000_u32).for_each(|i| sender.put(i).unwrap()));
         (0..10_000_u32).for_each(|i| assert_eq!(receiver.get().unwrap(), i));
     });
     assert!(matches!(receiver.get(), Err(GetError::Disconnected)));
-    let (sender, mut receiver) = mpsc(&heap, 2).unwrap();
+    let (sender, mut receiver) = mpsc_in(&heap, 2).unwrap();
     sender.clone().put(1).unwrap();
     assert_eq!(receiver.get().unwrap(), 1);
-    let (mut sender, receiver) = spmc(&heap, 2).unwrap();
+    let (mut sender, receiver) = spmc_in(&heap, 2).unwrap();
     sender.put(2).unwrap();
     assert_eq!(receiver.clone().get().unwrap(), 2);
 }
@@ -75,7 +75,7 @@ impl<'de> Deserialize<'de> for Alias {
 #[test]
 fn a_sole_end_that_was_sent_is_off_even_through_an_alias() {
     let heap = heap();
-    let (sender, mut receiver) = spsc(&heap, 2).unwrap();
+    let (sender, mut receiver) = spsc_in(&heap, 2).unwrap();
     let alias = Alias(Arc::new(sender));
     let parcel = Parcel::pack(&heap, &alias).unwrap();
     assert!(Parcel::pack(&heap, &alias).is_err(), "it can be sent once");
@@ -91,9 +91,9 @@ fn a_sole_end_that_was_sent_is_off_even_through_an_alias() {
 #[test]
 fn a_sole_end_comes_back_when_it_was_not_sent() {
     let heap = heap();
-    let (sender, _receiver) = spsc::<u8>(&heap, 2).unwrap();
+    let (sender, _receiver) = spsc_in::<u8>(&heap, 2).unwrap();
     let full = Queue::new_in(&heap, 1).unwrap();
-    let (other, _) = spsc::<u8>(&heap, 2).unwrap();
+    let (other, _) = spsc_in::<u8>(&heap, 2).unwrap();
     full.put(other).unwrap();
     let mut sender = full.put_nowait(sender).unwrap_err().into_value();
     sender.put(1).unwrap();

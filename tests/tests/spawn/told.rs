@@ -1,0 +1,86 @@
+//! Who waits on a queue for processes that it started is told when they are gone, without joining them meanwhile.
+
+use std::time::Duration;
+
+use tensorferry::queue::{GetError, PutErrorKind, Receiver, Sender, channel};
+use tensorferry::spawn::{SpawnError, func, start_processes};
+use tensorferry::{Queue, Tensor, TensorMut};
+
+use crate::support::{DEADLINE, Meeting, attend};
+
+/// Puts one tensor and fails, one way or another.
+#[func]
+fn put_and_fail(rank: usize, results: Queue<Tensor<u8>>) -> Result<(), String> {
+    let tensor = TensorMut::zeros([100]).map_err(|e| e.to_string())?.freeze();
+    results.put(tensor).map_err(|e| e.to_string())?;
+    match rank {
+        0 => panic!("on purpose"),
+        1 => Err("on purpose".to_owned()),
+        _ => std::process::abort(),
+    }
+}
+
+#[func]
+fn send_one(_: usize, to: Sender<u8>) -> Result<(), String> {
+    to.put(1).map_err(|e| e.to_string())
+}
+
+/// Holds the receiving end and never receives.
+#[func]
+fn hold(rank: usize, _from: Receiver<Vec<u8>>, meeting: String) -> Result<(), String> {
+    attend(&meeting, rank);
+    Err("full".to_owned())
+}
+
+#[func]
+fn never_opens(_: usize, _: Sender<u8>, _: crate::functions::OneWay) {}
+
+#[test]
+fn workers_that_fail_are_missed_by_who_waits_for_their_results() {
+    let results = Queue::new(8).unwrap();
+    let mut workers = start_processes(put_and_fail, (results.clone(),), 3).unwrap();
+    let mut n_results = 0;
+    let end = loop {
+        match results.get_timeout(DEADLINE) {
+            Ok(tensor) => n_results += tensor.n_elements() / 100,
+            Err(end) => break end,
+        }
+    };
+    assert!(matches!(end, GetError::PeerDied), "{end}");
+    assert_eq!(n_results, 3, "what they had put before comes first");
+    let Err(SpawnError::Failed(errors)) = workers.join(None, Some(DEADLINE)) else { panic!("they failed") };
+    assert_eq!(errors.failures().len(), 3);
+}
+
+#[test]
+fn workers_that_end_well_close_their_side() {
+    let (to, from) = channel(8).unwrap();
+    let mut workers = start_processes(send_one, (to,), 2).unwrap();
+    assert_eq!((from.get_timeout(DEADLINE).unwrap(), from.get_timeout(DEADLINE).unwrap()), (1, 1));
+    let end = from.get_timeout(DEADLINE).unwrap_err();
+    assert!(matches!(end, GetError::Disconnected), "they left in order: {end}");
+    assert!(workers.join(None, None).unwrap());
+}
+
+#[test]
+fn a_receiver_that_fails_is_missed_by_who_waits_for_room() {
+    let (to, from) = channel(1).unwrap();
+    let meeting = Meeting::new();
+    let mut workers = start_processes(hold, (from, meeting.name()), 1).unwrap();
+    let guest = meeting.guests(1);
+    to.put(vec![1]).unwrap();
+    guest[0].release();
+    let refused = to.put_timeout(vec![2], DEADLINE).unwrap_err();
+    assert!(matches!(refused.kind, PutErrorKind::PeerDied | PutErrorKind::Disconnected), "{refused}");
+    assert_eq!(refused.into_value(), [2]);
+    assert!(workers.join(None, None).is_err());
+}
+
+#[test]
+fn arguments_that_were_never_opened_hold_nothing_once_their_process_is_gone() {
+    let (to, from) = channel::<u8>(1).unwrap();
+    let mut workers = start_processes(never_opens, (to, crate::functions::OneWay(1)), 1).unwrap();
+    let end = from.get_timeout(DEADLINE).unwrap_err();
+    assert!(matches!(end, GetError::Disconnected | GetError::PeerDied), "{end}");
+    assert!(workers.join(None, Some(Duration::ZERO)).is_err());
+}
