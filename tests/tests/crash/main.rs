@@ -4,6 +4,7 @@
 
 mod deaths;
 mod many;
+mod memory;
 mod random;
 mod root;
 mod steps;

@@ -1,0 +1,52 @@
+//! What the dead held is memory again: blocks, populated pages, extents.
+
+use std::time::Instant;
+
+use tensorferry::queue::Queue;
+use tensorferry_tests::tasks::Puppet;
+use tensorferry_tests::{Item, until, with_family};
+
+/// 4 MiB.
+const N_ELEMENTS: usize = 512 << 10;
+const N_CHILDREN: u64 = 3;
+const N_EACH: usize = 10;
+
+/// Children that leave half of their memory in a queue and take the other half to the grave.
+#[test]
+fn what_killed_processes_sent_and_held_comes_back_to_the_system() {
+    with_family(|family| {
+        let queue: Queue<Item> = Queue::new_in(family.heap(), 64).unwrap();
+        for round in 0..3 {
+            let children: Vec<_> = (0..N_CHILDREN)
+                .map(|_| family.start(Puppet { queue: Some(queue.clone()), ..Puppet::default() }))
+                .collect();
+            for sequence in 0..N_EACH {
+                for (sender, child) in children.iter().enumerate() {
+                    assert_eq!(child.ask(&format!("put {sender} {sequence} {N_ELEMENTS} 3")), "put");
+                    assert_eq!(child.ask(&format!("make {sender} {sequence} {N_ELEMENTS} 3")), "made");
+                }
+            }
+            let n_bytes = family.heap().stats().bytes_populated;
+            assert!(n_bytes >= N_CHILDREN * N_EACH as u64 * 2 * (4 << 20), "{n_bytes}");
+            // Every second time the messages are taken before anybody is swept, then after.
+            let drain = || {
+                let items: Vec<Item> = std::iter::from_fn(|| queue.get_nowait().ok()).collect();
+                items.iter().for_each(Item::check);
+                assert_eq!(items.len(), children.len() * N_EACH);
+            };
+            children.iter().for_each(|child| child.kill_unreaped());
+            if round % 2 == 0 {
+                family.wait_alone();
+            }
+            drain();
+            family.wait_alone();
+            let start = Instant::now();
+            until("all memory but the queue's is the system's again", || {
+                let _ = family.heap().trim();
+                family.heap().stats().bytes_populated < 2 << 20
+            });
+            println!("round {round}: {:?}", start.elapsed());
+            family.wait_blocks(1);
+        }
+    });
+}
