@@ -12,7 +12,7 @@
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
 //! | [`domain`] | the one file descriptor behind it all |
 //! | [`sharing`] | [`get_all_sharing_strategies`], [`get_sharing_strategy`], [`set_sharing_strategy`] |
-//! | [`reduce`] | how a type of your own travels by handle |
+//! | [`reduce`] | how a type of your own travels by handle; [`bytes_copied`] |
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,8 @@ pub use tensorferry_tensor as tensor;
 pub use domain::Domain;
 #[doc(inline)]
 pub use queue::{GetError, PutError, Queue};
+#[doc(inline)]
+pub use reduce::bytes_copied;
 #[doc(inline)]
 pub use sharing::{Strategy, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy};
 #[doc(inline)]

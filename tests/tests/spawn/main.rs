@@ -8,6 +8,7 @@ mod joining;
 mod lifetimes;
 mod marked;
 mod process;
+mod shared;
 mod support;
 mod tensors;
 mod told;
