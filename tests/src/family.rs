@@ -89,6 +89,12 @@ impl Family {
         until("every other member is gone and swept", || self.members() == [self.heap.domain().me()]);
     }
 
+    /// Waits until the domain has so many members.
+    #[track_caller]
+    pub fn wait_members(&self, n_members: usize) {
+        until("the dead are swept", || self.members().len() == n_members);
+    }
+
     /// Waits until so many blocks are held by anybody, rings and messages included.
     #[track_caller]
     pub fn wait_blocks(&self, n_blocks: usize) {

@@ -2,6 +2,7 @@
 
 mod buffers;
 mod gauntlet;
+mod lessee;
 mod limited;
 mod puppet;
 mod root;
@@ -10,6 +11,7 @@ mod streams;
 
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use gauntlet::{Gauntlet, Target};
+pub use lessee::Lessee;
 pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
 pub use puppet::Puppet;
 pub use root::Host;
@@ -40,6 +42,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<Adder>,
         run_task::<SoleEcho>,
         run_task::<MakeQueue>,
+        run_task::<Lessee>,
         run_task::<SendMany>,
         run_task::<KeepMany>,
         run_root_task::<MakeDomain>,

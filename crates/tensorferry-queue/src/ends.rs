@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_storage::{Company, Heap, Patience, Role};
 
 use crate::typed::{Typed, within};
-use crate::{GetError, Iter, OpenError, PutError};
+use crate::{GetError, Iter, Lease, OpenError, PutError};
 
 /// The putting end of a channel. Clonable and sendable; the channel has senders as long as one exists anywhere,
 /// in a message on its way included.
@@ -101,6 +101,33 @@ impl<T: Serialize + DeserializeOwned> Receiver<T> {
     /// As [`Receiver::get`], or [`GetError::Empty`].
     pub fn get_nowait(&self) -> Result<T, GetError> {
         self.typed.get(Company::Many, Patience::None)
+    }
+
+    /// Leases a value: gets it so that it comes back if this process dies before [`Lease::ack`]. What came back already is
+    /// the first in line. Waits while there is nothing, and while every lease is out and other processes have some of
+    /// them.
+    ///
+    /// # Errors
+    /// As `get`; [`GetError::NoLeases`] when the queue was made without, [`GetError::AllLeased`] when this process has
+    /// every lease already.
+    pub fn get_leased(&self) -> Result<Lease<T>, GetError> {
+        self.typed.get_leased(Patience::Forever)
+    }
+
+    /// As [`get_leased`](Self::get_leased), waiting for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`get_leased`](Self::get_leased), or [`GetError::Empty`].
+    pub fn get_leased_timeout(&self, timeout: Duration) -> Result<Lease<T>, GetError> {
+        self.typed.get_leased(within(timeout))
+    }
+
+    /// As [`get_leased`](Self::get_leased), without waiting.
+    ///
+    /// # Errors
+    /// As [`get_leased`](Self::get_leased), or [`GetError::Empty`].
+    pub fn get_leased_nowait(&self) -> Result<Lease<T>, GetError> {
+        self.typed.get_leased(Patience::None)
     }
 
     /// Gets values until nothing more can come; see [`Iter::end`].

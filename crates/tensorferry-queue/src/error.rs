@@ -117,6 +117,12 @@ pub enum GetError {
     /// This end was sent to another process.
     #[error("this end of the queue was moved to another process")]
     Moved,
+    /// The queue was made without leases; see [`Queue::with_leases`](crate::Queue::with_leases).
+    #[error("the queue was made without leases: make it by `Queue::with_leases`")]
+    NoLeases,
+    /// This process has every lease of the queue already.
+    #[error("this process has all {0} leases of the queue: acknowledge one first")]
+    AllLeased(usize),
     /// A message came that is not what it should be. It is lost; the next `get` gets the next one.
     #[error(transparent)]
     Decode(#[from] DecodeError),
@@ -126,7 +132,7 @@ impl GetError {
     /// Whether no later get can succeed.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::Closed | Self::Disconnected | Self::Moved)
+        matches!(self, Self::Closed | Self::Disconnected | Self::Moved | Self::NoLeases)
     }
 }
 
@@ -149,6 +155,8 @@ impl From<TakeFailure> for GetError {
             TakeFailure::Empty => Self::Empty,
             TakeFailure::NoSenders => Self::Disconnected,
             TakeFailure::PeerDied => Self::PeerDied,
+            TakeFailure::NoLeases => Self::NoLeases,
+            TakeFailure::AllLeased(max_leases) => Self::AllLeased(max_leases),
             TakeFailure::Storage(error) => Self::Decode(DecodeError::Storage(error)),
             _ => Self::Closed,
         }

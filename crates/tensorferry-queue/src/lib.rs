@@ -30,6 +30,7 @@
 mod ends;
 mod error;
 mod iter;
+mod lease;
 mod queue;
 mod sole;
 mod typed;
@@ -37,5 +38,7 @@ mod typed;
 pub use ends::{Receiver, Sender, channel, channel_in};
 pub use error::{GetError, OpenError, PutError, PutErrorKind};
 pub use iter::Iter;
+pub use lease::Lease;
 pub use queue::Queue;
 pub use sole::{SoleReceiver, SoleSender, mpsc, mpsc_in, spmc, spmc_in, spsc, spsc_in};
+pub use tensorferry_storage::LeaseLost;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_storage::{Company, Heap, Patience, Role};
 
 use crate::typed::{Typed, within};
-use crate::{GetError, Iter, OpenError, PutError, Receiver, Sender};
+use crate::{GetError, Iter, Lease, OpenError, PutError, Receiver, Sender};
 
 /// A bounded queue that any number of processes put to and get from.
 ///
@@ -34,6 +34,26 @@ impl<T> Queue<T> {
     /// As [`Queue::new`].
     pub fn new_in(heap: &Heap, maxsize: usize) -> Result<Self, OpenError> {
         Ok(Self { typed: Typed::create(heap, maxsize)? })
+    }
+
+    /// As [`Queue::new`], with room for `max_leases` values that are being worked on at a time (at most 65,536; 320 bytes
+    /// each). See [`Queue::get_leased`].
+    ///
+    /// What may be delivered again cannot be exclusive: a value with a `TensorMut` or a sole end in it is refused by
+    /// `put`; freeze the tensor, clone the sender.
+    ///
+    /// # Errors
+    /// As [`Queue::new`].
+    pub fn with_leases(maxsize: usize, max_leases: usize) -> Result<Self, OpenError> {
+        Self::with_leases_in(&Heap::current()?, maxsize, max_leases)
+    }
+
+    /// As [`Queue::with_leases`], in the domain of `heap`.
+    ///
+    /// # Errors
+    /// As [`Queue::new`].
+    pub fn with_leases_in(heap: &Heap, maxsize: usize, max_leases: usize) -> Result<Self, OpenError> {
+        Ok(Self { typed: Typed::with_leases(heap, maxsize, max_leases)? })
     }
 
     /// An end that only puts. Its receivers learn when every sender is gone.
@@ -136,6 +156,33 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
     /// As [`Queue::get`], or [`GetError::Empty`].
     pub fn get_nowait(&self) -> Result<T, GetError> {
         self.typed.get(Company::Many, Patience::None)
+    }
+
+    /// Leases a value: gets it so that it comes back if this process dies before [`Lease::ack`]. What came back already is
+    /// the first in line. Waits while there is nothing, and while every lease is out and other processes have some of
+    /// them.
+    ///
+    /// # Errors
+    /// As `get`; [`GetError::NoLeases`] when the queue was made without, [`GetError::AllLeased`] when this process has
+    /// every lease already.
+    pub fn get_leased(&self) -> Result<Lease<T>, GetError> {
+        self.typed.get_leased(Patience::Forever)
+    }
+
+    /// As [`get_leased`](Self::get_leased), waiting for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`get_leased`](Self::get_leased), or [`GetError::Empty`].
+    pub fn get_leased_timeout(&self, timeout: Duration) -> Result<Lease<T>, GetError> {
+        self.typed.get_leased(within(timeout))
+    }
+
+    /// As [`get_leased`](Self::get_leased), without waiting.
+    ///
+    /// # Errors
+    /// As [`get_leased`](Self::get_leased), or [`GetError::Empty`].
+    pub fn get_leased_nowait(&self) -> Result<Lease<T>, GetError> {
+        self.typed.get_leased(Patience::None)
     }
 
     /// Gets values until the queue is closed and drained, or every other process that could put is gone. What

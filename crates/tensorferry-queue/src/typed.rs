@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tensorferry_reduce::{decode, with_encoded};
 use tensorferry_storage::{Attachment, Company, Heap, IncomingMessage, Patience, Ring, Role};
 
-use crate::{GetError, OpenError, PutError, PutErrorKind};
+use crate::{GetError, Lease, OpenError, PutError, PutErrorKind};
 
 /// The ring behind every kind of end.
 pub(crate) struct Typed<T> {
@@ -21,7 +21,15 @@ pub(crate) struct Typed<T> {
 
 impl<T> Typed<T> {
     pub(crate) fn create(heap: &Heap, capacity_items: usize) -> Result<Self, OpenError> {
-        let ring = Ring::create(heap, capacity_items, type_hash::<T>())?;
+        Self::with_leases(heap, capacity_items, 0)
+    }
+
+    pub(crate) fn with_leases(
+        heap: &Heap,
+        capacity_items: usize,
+        max_leases: usize,
+    ) -> Result<Self, OpenError> {
+        let ring = Ring::create_with_leases(heap, capacity_items, max_leases, type_hash::<T>())?;
         Ok(Self { ring: Arc::new(ring), carries: PhantomData })
     }
 
@@ -62,6 +70,18 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
         let mut message = IncomingMessage::default();
         self.ring.take_into(&mut message, company, patience)?;
         Ok(decode(&mut message)?)
+    }
+
+    pub(crate) fn get_leased(&self, patience: Patience) -> Result<Lease<T>, GetError> {
+        let (mut message, raw) = self.ring.take_leased(patience)?;
+        match decode(&mut message) {
+            Ok(value) => Ok(Lease::new(value, raw)),
+            Err(error) => {
+                // Who comes next could not decode it either.
+                let _ = raw.ack();
+                Err(error.into())
+            }
+        }
     }
 }
 

@@ -100,6 +100,12 @@ impl OutgoingHandle {
         }
     }
 
+    /// Whether the receiver alone has it from then on.
+    #[must_use]
+    pub fn is_exclusive(&self) -> bool {
+        matches!(self.0, Outgoing::Exclusive(_) | Outgoing::SoleRing(..))
+    }
+
     /// The heap that the block lies in.
     #[must_use]
     pub fn heap(&self) -> Option<&Heap> {
@@ -143,8 +149,6 @@ pub enum IncomingHandle {
     Exclusive(Option<ExclusiveBlock>),
     /// A ring, attached in the role that was granted.
     Ring(Attachment),
-    /// An end that only one may have, and the flag that says that it was given away.
-    SoleRing(Attachment, Arc<AtomicBool>),
 }
 
 /// A message that was taken: private bytes, and handles that this process holds.

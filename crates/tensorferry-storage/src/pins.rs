@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 
 use crate::block::Block;
 use crate::message::OutgoingHandles;
-use crate::ring_layout::{RingWords, SlotState};
+use crate::record::RecordState;
+use crate::ring_layout::{RingShape, RingWords, SlotState};
 
 /// The pins of all rings that this process sends to.
 #[derive(Debug, Default)]
@@ -25,16 +26,25 @@ pub(crate) struct Pins {
 #[derive(Debug)]
 pub(crate) struct PinList {
     ring: Block,
-    n_slots: usize,
+    shape: RingShape,
     pins: Mutex<VecDeque<Pin>>,
     n_pinned: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
 struct Pin {
-    position: u64,
+    at: PinnedAt,
     /// Held, never looked at.
     _handles: OutgoingHandles,
+}
+
+/// Where a message waits for whoever takes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PinnedAt {
+    /// In the slot of this position.
+    Slot(u64),
+    /// In this record, since it had this state.
+    Record(usize, RecordState),
 }
 
 /// How many old pins are looked at when a new one is made: more than one, so that the list shrinks again.
@@ -42,9 +52,9 @@ const LOOKS_PER_PIN: usize = 2;
 
 impl Pins {
     /// A list for a ring that this process may send to.
-    pub(crate) fn list_for(&self, ring: Block, n_slots: usize) -> Arc<PinList> {
+    pub(crate) fn list_for(&self, ring: Block, shape: RingShape) -> Arc<PinList> {
         let list =
-            Arc::new(PinList { ring, n_slots, pins: Mutex::default(), n_pinned: Arc::clone(&self.n_pinned) });
+            Arc::new(PinList { ring, shape, pins: Mutex::default(), n_pinned: Arc::clone(&self.n_pinned) });
         self.lists().push(Arc::clone(&list));
         list
     }
@@ -91,16 +101,14 @@ impl Pins {
 }
 
 impl PinList {
-    /// Pins the handles of the message at `position`, and looks whether old pins can go.
-    pub(crate) fn pin(&self, position: u64, handles: OutgoingHandles) {
+    /// Pins the handles of a message, and looks whether old pins can go.
+    pub(crate) fn pin(&self, at: PinnedAt, handles: OutgoingHandles) {
         let mut retired: SmallVec<[Pin; LOOKS_PER_PIN]> = SmallVec::new();
         {
             let mut pins = self.lock();
-            pins.push_back(Pin { position, _handles: handles });
+            pins.push_back(Pin { at, _handles: handles });
             self.n_pinned.fetch_add(1, Ordering::Relaxed);
-            while retired.len() < LOOKS_PER_PIN
-                && pins.front().is_some_and(|pin| self.has_moved_on(pin.position))
-            {
+            while retired.len() < LOOKS_PER_PIN && pins.front().is_some_and(|pin| self.has_moved_on(pin.at)) {
                 retired.extend(pins.pop_front());
             }
         }
@@ -115,7 +123,7 @@ impl PinList {
             let mut pins = self.lock();
             for _ in 0..pins.len() {
                 let Some(pin) = pins.pop_front() else { break };
-                if self.has_moved_on(pin.position) {
+                if self.has_moved_on(pin.at) {
                     retired.push(pin);
                 } else {
                     pins.push_back(pin);
@@ -126,16 +134,30 @@ impl PinList {
         drop(retired);
     }
 
-    /// Whether the message at `position` was taken. One that nobody can take any more is thrown away here, by its
+    /// Whether the message was taken. One that nobody can take any more is thrown away here, by its
     /// sender: no receiver is attached, and no message on its way would attach one.
-    fn has_moved_on(&self, position: u64) -> bool {
-        let Some(ring) = RingWords::with_slots(&self.ring, self.n_slots) else { return true };
-        let n_slots = self.n_slots as u64;
-        let (slot, lap) = (ring.slot(usize::try_from(position % n_slots).unwrap_or(0)), position / n_slots);
-        if slot.state() == SlotState::ready(lap) && ring.receivers().load(Ordering::SeqCst) == 0 {
-            slot.change(SlotState::ready(lap), SlotState::free(lap + 1));
+    fn has_moved_on(&self, at: PinnedAt) -> bool {
+        let Some(ring) = RingWords::with_shape(&self.ring, self.shape) else { return true };
+        let is_lost = || ring.receivers().load(Ordering::SeqCst) == 0;
+        match at {
+            PinnedAt::Slot(position) => {
+                let (index, lap) = self.shape.slot_and_lap(position);
+                let slot = ring.slot(index);
+                if slot.state() == SlotState::ready(lap) && is_lost() {
+                    slot.change(SlotState::ready(lap), SlotState::free(lap + 1));
+                }
+                slot.state().lap > lap
+            }
+            PinnedAt::Record(index, returned) => {
+                let record = ring.record(index);
+                if record.state() == returned && is_lost() {
+                    record.change(returned, returned.freed());
+                }
+                let state = record.state();
+                // While somebody takes it, it may come back: whoever takes it may die.
+                state.serial != returned.serial || state.deliveries != returned.deliveries
+            }
         }
-        slot.state().lap > lap
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Pin>> {

@@ -23,21 +23,24 @@ use tensorferry_domain::Spin;
 
 use crate::StorageError;
 use crate::attachments::Attachment;
+use crate::block::Block;
 use crate::header::Kind;
 use crate::heap::Heap;
+use crate::lease::Kept;
 use crate::message::{
     Accepted, IncomingMessage, MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, accept, check_domain,
     fill_payload, payload_words, spill, unspill,
 };
-use crate::pins::PinList;
+use crate::pins::{PinList, PinnedAt};
+use crate::record::{MAX_RECORDS, RecordTag};
 use crate::reference::Role;
 use crate::ring_layout::{
-    MAX_SLOTS, RingWords, SLOT_ROOM_WORDS, Slot, SlotLengths, SlotState, Tag, words_for,
+    MAX_SLOTS, RingShape, RingWords, SLOT_ROOM_WORDS, Slot, SlotLengths, SlotState, Tag,
 };
 
 /// How often one look starts over before it reports that it found nothing. The living cannot make anybody start over
 /// this often; words that somebody scribbled over could, for ever.
-const MAX_STEPS: usize = 1 << 21;
+pub(crate) const MAX_STEPS: usize = 1 << 21;
 
 /// Whether a receiver has its ring to itself. A sole one saves its claim; the slots look the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +85,12 @@ pub enum PutFailure {
     /// More handles than a message can have.
     #[error("{0} handles in one message, at most 65535 are possible")]
     TooManyHandles(usize),
+    /// Something that is one's alone, in a message that may be delivered again.
+    #[error(
+        "a message of a queue with leases may be delivered again, so nothing exclusive can be in it: freeze() the tensor, \
+         clone the sender"
+    )]
+    NotRepeatable,
     /// There was no memory for a message that does not fit into a slot.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -103,6 +112,12 @@ pub enum TakeFailure {
     /// The last process that could have sent died.
     #[error("the last process that could send to the queue died")]
     PeerDied,
+    /// The ring was made without leases.
+    #[error("the queue was made without leases")]
+    NoLeases,
+    /// This process has all of them: it has to acknowledge one first.
+    #[error("no message can be leased: this process has all {0} leases of the queue")]
+    AllLeased(usize),
     /// A message was taken whose table makes no sense. It is lost.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -113,7 +128,7 @@ pub enum TakeFailure {
 pub struct Ring {
     attachment: Attachment,
     /// Read once, and believed from then on.
-    n_slots: usize,
+    shape: RingShape,
     /// Made when the first message with handles is sent.
     pins: OnceLock<Arc<PinList>>,
     put_spin: Spin,
@@ -130,12 +145,28 @@ impl Ring {
     /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::TooManySlots`]
     /// for more than 1,048,576.
     pub fn create(heap: &Heap, n_slots: usize, type_hash: u64) -> Result<Self, StorageError> {
-        let n_slots = n_slots.max(1);
+        Self::create_with_leases(heap, n_slots, 0, type_hash)
+    }
+
+    /// As [`Ring::create`], with room for so many leases at a time, of 320 bytes each.
+    ///
+    /// # Errors
+    /// As [`Ring::create`]; [`StorageError::TooManySlots`] also for more than 65,536 leases.
+    pub fn create_with_leases(
+        heap: &Heap,
+        n_slots: usize,
+        n_records: usize,
+        type_hash: u64,
+    ) -> Result<Self, StorageError> {
+        let shape = RingShape { n_slots: n_slots.max(1), n_records };
+        if n_records > MAX_RECORDS {
+            return Err(StorageError::TooManySlots { n_slots: n_records, limit: MAX_RECORDS });
+        }
         if n_slots > MAX_SLOTS {
             return Err(StorageError::TooManySlots { n_slots, limit: MAX_SLOTS });
         }
-        let block = heap.allocate_block(words_for(n_slots) * 8)?;
-        RingWords::format(&block, n_slots, type_hash);
+        let block = heap.allocate_block(shape.n_words() * 8)?;
+        RingWords::format(&block, shape, type_hash);
         if let Some(header) = heap.header(block.place()) {
             header.set_kind(Kind::Ring);
         }
@@ -155,10 +186,10 @@ impl Ring {
             });
         };
         let deaths_reported = AtomicU64::new(words.deaths().load(Ordering::SeqCst));
-        let n_slots = words.n_slots();
+        let shape = words.shape();
         Ok(Self {
             attachment,
-            n_slots,
+            shape,
             pins: OnceLock::new(),
             put_spin: Spin::default(),
             take_spin: Spin::default(),
@@ -189,7 +220,13 @@ impl Ring {
     /// How many messages fit.
     #[must_use]
     pub fn capacity_items(&self) -> usize {
-        self.n_slots
+        self.shape.n_slots
+    }
+
+    /// How many messages can be leased at a time; 0 for a ring without leases.
+    #[must_use]
+    pub fn max_leases(&self) -> usize {
+        self.shape.n_records
     }
 
     /// What travels in it, as its maker said.
@@ -207,13 +244,14 @@ impl Ring {
         let tail = ring.tail().load(Ordering::Acquire).min(head.saturating_add(n_slots));
         // What was taken in another order than it was put is passed by the head only at the next take.
         while head < tail {
-            let (slot, lap) = self.slot_of(&ring, head, n_slots);
+            let (slot, lap) = self.slot_of(&ring, head);
             if slot.state().lap <= lap {
                 break;
             }
             head += 1;
         }
-        usize::try_from(tail.saturating_sub(head)).unwrap_or(usize::MAX)
+        let n_waiting = ring.records().filter(|record| record.state().tag == RecordTag::Waiting).count();
+        usize::try_from(tail.saturating_sub(head)).unwrap_or(usize::MAX).saturating_add(n_waiting)
     }
 
     /// Whether no message is in it, as far as one can tell.
@@ -248,6 +286,10 @@ impl Ring {
         patience: Patience,
     ) -> Result<(), PutFailure> {
         let handles = check_domain(self.heap(), handles)?;
+        if self.shape.n_records > 0 && handles.iter().any(OutgoingHandle::is_exclusive) {
+            handles.into_iter().for_each(OutgoingHandle::take_back);
+            return Err(PutFailure::NotRepeatable);
+        }
         if handles.len() > MAX_HANDLES {
             let n_handles = handles.len();
             handles.into_iter().for_each(OutgoingHandle::take_back);
@@ -269,7 +311,7 @@ impl Ring {
                 let mut handles = handles;
                 handles.extend(spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
                 if !handles.is_empty() {
-                    self.pins().pin(position, handles);
+                    self.pins().pin(PinnedAt::Slot(position), handles);
                 }
                 if let Some(ring) = self.words() {
                     ring.not_empty().wake();
@@ -308,15 +350,23 @@ impl Ring {
         patience: Patience,
     ) -> Result<(), TakeFailure> {
         let Some(ring) = self.words() else { return Err(TakeFailure::Closed) };
-        let look = || match self.try_take(&ring, company, message) {
-            Some(taken) => Some(taken),
-            None => self.no_more_messages(&ring).map(Err),
-        };
+        let has_leases = self.max_leases() > 0;
+        self.wait_for_message(&ring, patience, || {
+            let returned = if has_leases { self.take_returned(&ring, message) } else { None };
+            returned.or_else(|| self.try_take(&ring, company, message, &mut None))
+        })
+    }
+
+    /// Looks until there is something, or nothing can come any more, or `patience` ends.
+    pub(crate) fn wait_for_message<R>(
+        &self,
+        ring: &RingWords<'_>,
+        patience: Patience,
+        mut take: impl FnMut() -> Option<Result<R, TakeFailure>>,
+    ) -> Result<R, TakeFailure> {
+        let mut look = || take().or_else(|| self.no_more_messages(ring).map(Err));
         let found = match patience {
-            Patience::None => {
-                let mut look = look;
-                look()
-            }
+            Patience::None => look(),
             Patience::Until(deadline) => {
                 ring.not_empty().wait_until(&self.take_spin, Some(deadline), look).ok()
             }
@@ -325,16 +375,16 @@ impl Ring {
         found.unwrap_or(Err(TakeFailure::Empty))
     }
 
-    fn pins(&self) -> &PinList {
+    pub(crate) fn pins(&self) -> &PinList {
         self.pins
-            .get_or_init(|| self.heap().inner().pins.list_for(self.attachment.block().clone(), self.n_slots))
+            .get_or_init(|| self.heap().inner().pins.list_for(self.attachment.block().clone(), self.shape))
     }
 
-    fn words(&self) -> Option<RingWords<'_>> {
-        RingWords::with_slots(self.attachment.block(), self.n_slots)
+    pub(crate) fn words(&self) -> Option<RingWords<'_>> {
+        RingWords::with_shape(self.attachment.block(), self.shape)
     }
 
-    fn me(&self) -> u8 {
+    pub(crate) fn me(&self) -> u8 {
         self.heap().me().slot
     }
 
@@ -377,10 +427,9 @@ impl Ring {
         payload: &[u8],
         references: &[u64],
     ) -> Option<Result<u64, PutFailure>> {
-        let n_slots = ring.n_slots() as u64;
         for _ in 0..MAX_STEPS {
             let position = ring.tail().load(Ordering::Acquire);
-            let (slot, lap) = self.slot_of(ring, position, n_slots);
+            let (slot, lap) = self.slot_of(ring, position);
             let state = slot.state();
             if state.lap < lap {
                 if ring.tail().load(Ordering::Acquire) == position {
@@ -415,12 +464,14 @@ impl Ring {
         None
     }
 
-    /// `None` when there is no message.
-    fn try_take(
+    /// `None` when there is no message. With a `lease` that asks for it, the message stays in a record, of which the lease
+    /// then knows; `None` also when there is no record for it.
+    pub(crate) fn try_take(
         &self,
         ring: &RingWords<'_>,
         company: Company,
         message: &mut IncomingMessage,
+        lease: &mut Option<Kept>,
     ) -> Option<Result<(), TakeFailure>> {
         let n_slots = ring.n_slots() as u64;
         'again: for _ in 0..MAX_STEPS {
@@ -428,7 +479,7 @@ impl Ring {
             let mut position = head;
             let mut holes: SmallVec<[u64; 8]> = SmallVec::new();
             while position.wrapping_sub(head) < n_slots {
-                let (slot, lap) = self.slot_of(ring, position, n_slots);
+                let (slot, lap) = self.slot_of(ring, position);
                 let state = slot.state();
                 if state.lap > lap {
                     // Taken. The head moves past what is taken, by whoever sees it.
@@ -442,7 +493,7 @@ impl Ring {
                 } else if state.tag == Tag::Ready {
                     // A hole that became ready in the meantime comes first: each sender's order is kept.
                     for &hole in &holes {
-                        let (slot, lap) = self.slot_of(ring, hole, n_slots);
+                        let (slot, lap) = self.slot_of(ring, hole);
                         if slot.state() == SlotState::ready(lap) {
                             continue 'again;
                         }
@@ -452,10 +503,32 @@ impl Ring {
                         continue 'again;
                     }
                     let held = if company == Company::Many { claimed } else { SlotState::ready(lap) };
-                    let taken = self.read(&slot, message);
+                    if let Some(kept) = lease
+                        && !kept.claim_record(ring, self.me())
+                    {
+                        // Somebody else was faster. Who passed this slot by looks again.
+                        slot.change(claimed, SlotState::ready(lap));
+                        ring.not_empty().wake();
+                        return None;
+                    }
+                    let taken = self.read(slot.lengths(), slot.room(), message);
+                    let taken = taken.map(|spilled| {
+                        if let Some(kept) = lease {
+                            kept.spilled = spilled;
+                        }
+                    });
                     // The take. Everything that the message names is held by now. Fenced means that we were
                     // declared dead: the message is somebody else's, and what we hold is dropped.
-                    if !slot.change(held, SlotState::free(lap.wrapping_add(1))) {
+                    let freed = SlotState::free(lap.wrapping_add(1));
+                    let done = match lease {
+                        Some(kept) if taken.is_ok() => kept.keep(ring, position, &slot, claimed, freed),
+                        Some(kept) => {
+                            kept.let_go(ring);
+                            slot.change(held, freed)
+                        }
+                        None => slot.change(held, freed),
+                    };
+                    if !done {
                         message.clear();
                         continue 'again;
                     }
@@ -476,11 +549,16 @@ impl Ring {
         None
     }
 
-    /// Copies a message out of its slot and holds what it names.
-    fn read(&self, slot: &Slot<'_>, message: &mut IncomingMessage) -> Result<(), StorageError> {
+    /// Copies a message out of a slot or a record and holds what it names. Returns the block that it lay in, if any.
+    pub(crate) fn read(
+        &self,
+        lengths: SlotLengths,
+        room: &[AtomicU64],
+        message: &mut IncomingMessage,
+    ) -> Result<Option<Block>, StorageError> {
         message.clear();
-        let SlotLengths { payload_len_bytes, n_references } = slot.lengths();
-        let (references, payload) = slot.room().split_at(n_references);
+        let SlotLengths { payload_len_bytes, n_references } = lengths;
+        let (references, payload) = room.split_at(n_references);
         let mut spilled = None;
         for word in references {
             match accept(self.heap(), word.load(Ordering::Relaxed)) {
@@ -493,10 +571,13 @@ impl Ring {
             }
         }
         match spilled {
-            Some(block) => unspill(self.heap(), &block, message).inspect_err(|_| message.clear()),
+            Some(block) => {
+                unspill(self.heap(), &block, message).inspect_err(|_| message.clear())?;
+                Ok(Some(block))
+            }
             None => {
                 fill_payload(message, payload, payload_len_bytes);
-                Ok(())
+                Ok(None)
             }
         }
     }
@@ -548,7 +629,7 @@ impl Ring {
     }
 
     /// When nothing more can come, receivers wait for those who are still taking, and nobody else will wake them.
-    fn wake_the_last(&self, ring: &RingWords<'_>) {
+    pub(crate) fn wake_the_last(&self, ring: &RingWords<'_>) {
         let others = ring.senders().load(Ordering::Relaxed) & !self.heap().me().bit();
         if others == 0 || ring.closed().load(Ordering::Relaxed) != 0 {
             ring.not_empty().wake();
@@ -563,18 +644,22 @@ impl Ring {
         self.deaths_reported.store(ring.deaths().load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
-    /// Whether a message is ready, or was claimed by a receiver that may give it back by dying.
+    /// Whether a message is ready, or in the hands of another receiver that may give it back or die.
     fn has_message(&self, ring: &RingWords<'_>) -> bool {
-        ring.slots().any(|slot| matches!(slot.state().tag, Tag::Ready | Tag::Claimed))
+        ring.slots().any(|slot| matches!(slot.state().tag, Tag::Ready | Tag::Claimed | Tag::Moved))
+            || ring.records().any(|record| {
+                let state = record.state();
+                match state.tag {
+                    RecordTag::Free => false,
+                    RecordTag::Leased => state.owner != self.me(),
+                    RecordTag::Filling | RecordTag::Waiting | RecordTag::Taking => true,
+                }
+            })
     }
 
-    fn slot_of<'a>(&self, ring: &RingWords<'a>, position: u64, n_slots: u64) -> (Slot<'a>, u64) {
-        let (lap, index) = if n_slots.is_power_of_two() {
-            (position >> n_slots.trailing_zeros(), position & (n_slots - 1))
-        } else {
-            (position / n_slots, position % n_slots)
-        };
-        (ring.slot(usize::try_from(index).unwrap_or(0)), lap)
+    fn slot_of<'a>(&self, ring: &RingWords<'a>, position: u64) -> (Slot<'a>, u64) {
+        let (index, lap) = self.shape.slot_and_lap(position);
+        (ring.slot(index), lap)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tensorferry_domain::WaitWord;
 
 use crate::block::Block;
+use crate::record::{MAX_RECORDS, RECORD_WORDS, Record};
 
 /// Words of one slot: 256 bytes.
 pub(crate) const SLOT_WORDS: usize = 32;
@@ -24,8 +25,11 @@ pub(crate) mod word {
     pub(crate) const SENDERS: usize = 4;
     pub(crate) const RECEIVERS: usize = 5;
     pub(crate) const DEATHS: usize = 6;
+    pub(crate) const N_RECORDS: usize = 7;
     pub(crate) const TAIL: usize = 8;
     pub(crate) const HEAD: usize = 16;
+    /// In the receivers' line: they look at both.
+    pub(crate) const RETURNED: usize = 17;
     /// 32-bit futex words stand in lines of their own.
     pub(crate) const NOT_EMPTY: usize = 24;
     pub(crate) const NOT_FULL: usize = 32;
@@ -51,6 +55,8 @@ pub(crate) enum Tag {
     Ready,
     /// A receiver is taking it.
     Claimed,
+    /// The message was moved to a record: from here on the lease counts, and the slot is to be freed.
+    Moved,
 }
 
 /// A slot's state word: `lap:40 | owner:16 | tag:8`. The owner is the member that moved the slot to Writing or
@@ -69,6 +75,7 @@ impl SlotState {
             Tag::Writing => 1,
             Tag::Ready => 2,
             Tag::Claimed => 3,
+            Tag::Moved => 4,
         };
         self.lap << 24 | u64::from(self.owner) << 8 | tag
     }
@@ -80,6 +87,7 @@ impl SlotState {
             0 => Tag::Free,
             2 => Tag::Ready,
             3 => Tag::Claimed,
+            4 => Tag::Moved,
             _ => Tag::Writing,
         };
         Self { lap: word >> 24, owner: bytes[1], tag }
@@ -94,9 +102,37 @@ impl SlotState {
     }
 }
 
-/// How many words a ring of `n_slots` needs.
-pub(crate) fn words_for(n_slots: usize) -> usize {
-    word::SLOTS + n_slots * SLOT_WORDS
+/// How large a ring is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RingShape {
+    pub(crate) n_slots: usize,
+    pub(crate) n_records: usize,
+}
+
+impl RingShape {
+    /// How many words a ring of this shape needs.
+    pub(crate) fn n_words(self) -> usize {
+        self.records_at() + self.n_records * RECORD_WORDS
+    }
+
+    fn records_at(self) -> usize {
+        word::SLOTS + self.n_slots * SLOT_WORDS
+    }
+
+    /// The slot and the lap of a position.
+    pub(crate) fn slot_and_lap(self, position: u64) -> (usize, u64) {
+        let n_slots = self.n_slots as u64;
+        let (lap, index) = if n_slots.is_power_of_two() {
+            (position >> n_slots.trailing_zeros(), position & (n_slots - 1))
+        } else {
+            (position / n_slots, position % n_slots)
+        };
+        (usize::try_from(index).unwrap_or(0), lap)
+    }
+
+    fn is_possible(self) -> bool {
+        (1..=MAX_SLOTS).contains(&self.n_slots) && self.n_records <= MAX_RECORDS
+    }
 }
 
 /// The words of one ring.
@@ -105,43 +141,42 @@ pub(crate) struct RingWords<'a> {
     words: &'a [AtomicU64],
     not_empty: &'a AtomicU32,
     not_full: &'a AtomicU32,
-    n_slots: usize,
+    shape: RingShape,
 }
 
 impl<'a> RingWords<'a> {
     /// The ring in this block; `None` when what stands there is none.
     pub(crate) fn of(block: &'a Block) -> Option<Self> {
         let words = block.words();
-        let n_slots = usize::try_from(words.get(word::N_SLOTS)?.load(Ordering::Relaxed)).ok()?;
+        let number = |index: usize| usize::try_from(words.get(index)?.load(Ordering::Relaxed)).ok();
+        let shape = RingShape { n_slots: number(word::N_SLOTS)?, n_records: number(word::N_RECORDS)? };
         let magic = words.get(word::MAGIC)?.load(Ordering::Acquire);
-        let is_ring = magic == MAGIC && (1..=MAX_SLOTS).contains(&n_slots);
-        is_ring.then(|| Self::with_slots(block, n_slots)).flatten()
+        let is_ring = magic == MAGIC && shape.is_possible();
+        is_ring.then(|| Self::with_shape(block, shape)).flatten()
     }
 
-    /// The ring in a block that was looked at before and found to have this many slots.
-    pub(crate) fn with_slots(block: &'a Block, n_slots: usize) -> Option<Self> {
+    /// The ring in a block that was looked at before and found to have this shape.
+    pub(crate) fn with_shape(block: &'a Block, shape: RingShape) -> Option<Self> {
         let words = block.words();
         let line_at = |index: usize| {
             let offset = block.place().data_offset_bytes + index * 8;
             block.heap().data().words32(offset, 1)?.first()
         };
-        (words.len() >= words_for(n_slots)).then_some(())?;
-        Some(Self {
-            words,
-            not_empty: line_at(word::NOT_EMPTY)?,
-            not_full: line_at(word::NOT_FULL)?,
-            n_slots,
-        })
+        (words.len() >= shape.n_words()).then_some(())?;
+        Some(Self { words, not_empty: line_at(word::NOT_EMPTY)?, not_full: line_at(word::NOT_FULL)?, shape })
     }
 
     /// Writes an empty ring into a block that nobody else knows yet.
-    pub(crate) fn format(block: &Block, n_slots: usize, type_hash: u64) {
+    pub(crate) fn format(block: &Block, shape: RingShape, type_hash: u64) {
         for word in block.words() {
             word.store(0, Ordering::Relaxed);
         }
-        for (index, value) in
-            [(word::N_SLOTS, n_slots as u64), (word::TYPE_HASH, type_hash), (word::MAGIC, MAGIC)]
-        {
+        for (index, value) in [
+            (word::N_SLOTS, shape.n_slots as u64),
+            (word::N_RECORDS, shape.n_records as u64),
+            (word::TYPE_HASH, type_hash),
+            (word::MAGIC, MAGIC),
+        ] {
             if let Some(word) = block.words().get(index) {
                 word.store(value, Ordering::Release);
             }
@@ -149,7 +184,11 @@ impl<'a> RingWords<'a> {
     }
 
     pub(crate) fn n_slots(&self) -> usize {
-        self.n_slots
+        self.shape.n_slots
+    }
+
+    pub(crate) fn shape(&self) -> RingShape {
+        self.shape
     }
 
     pub(crate) fn type_hash(&self) -> u64 {
@@ -181,6 +220,11 @@ impl<'a> RingWords<'a> {
         &self.words[word::HEAD]
     }
 
+    /// Says that a record may hold a message that was returned.
+    pub(crate) fn returned(&self) -> &'a AtomicU64 {
+        &self.words[word::RETURNED]
+    }
+
     pub(crate) fn not_empty(&self) -> WaitWord<'a> {
         WaitWord::new(self.not_empty)
     }
@@ -199,7 +243,19 @@ impl<'a> RingWords<'a> {
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot<'a>> + use<'a> {
         let ring = *self;
-        (0..self.n_slots).map(move |index| ring.slot(index))
+        (0..self.shape.n_slots).map(move |index| ring.slot(index))
+    }
+
+    /// Record `index`, below `n_records`.
+    pub(crate) fn record(&self, index: usize) -> Record<'a> {
+        let start = self.shape.records_at() + index * RECORD_WORDS;
+        static NOWHERE: [AtomicU64; RECORD_WORDS] = [const { AtomicU64::new(0) }; RECORD_WORDS];
+        Record::new(self.words.get(start..).and_then(|words| words.first_chunk()).unwrap_or(&NOWHERE))
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record<'a>> + use<'a> {
+        let ring = *self;
+        (0..self.shape.n_records).map(move |index| ring.record(index))
     }
 }
 
@@ -220,6 +276,14 @@ impl SlotLengths {
     /// `payload length:32 | references:32`.
     pub(crate) fn pack(self) -> u64 {
         (self.payload_len_bytes as u64) << 32 | self.n_references as u64
+    }
+
+    /// Cut to what a slot or a record can hold.
+    pub(crate) fn unpack(word: u64) -> Self {
+        let n_references = usize::try_from(word & 0xffff_ffff).unwrap_or(0).min(SLOT_ROOM_WORDS);
+        let room_bytes = (SLOT_ROOM_WORDS - n_references) * 8;
+        let payload_len_bytes = usize::try_from(word >> 32).unwrap_or(0).min(room_bytes);
+        Self { payload_len_bytes, n_references }
     }
 }
 
@@ -244,11 +308,7 @@ impl<'a> Slot<'a> {
 
     /// The lengths, cut to what a slot can hold.
     pub(crate) fn lengths(&self) -> SlotLengths {
-        let word = self.words[slot::LENGTHS].load(Ordering::Relaxed);
-        let n_references = usize::try_from(word & 0xffff_ffff).unwrap_or(0).min(SLOT_ROOM_WORDS);
-        let room_bytes = (SLOT_ROOM_WORDS - n_references) * 8;
-        let payload_len_bytes = usize::try_from(word >> 32).unwrap_or(0).min(room_bytes);
-        SlotLengths { payload_len_bytes, n_references }
+        SlotLengths::unpack(self.words[slot::LENGTHS].load(Ordering::Relaxed))
     }
 
     /// The words for references and payload.
@@ -284,8 +344,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn states_survive_their_word(lap in 0_u64..1 << 40, owner: u8, which in 0..4_usize) {
-            let tag = [Tag::Free, Tag::Writing, Tag::Ready, Tag::Claimed][which];
+        fn states_survive_their_word(lap in 0_u64..1 << 40, owner: u8, which in 0..5_usize) {
+            let tag = [Tag::Free, Tag::Writing, Tag::Ready, Tag::Claimed, Tag::Moved][which];
             let state = SlotState { lap, owner, tag };
             prop_assert_eq!(SlotState::unpack(state.pack()), state);
         }

@@ -24,6 +24,7 @@ use crate::header::{Header, Kind, SUSPECT};
 use crate::heap::{Heap, Inner};
 use crate::message::references_in;
 use crate::place::{Address, Place, Places};
+use crate::record::RecordTag;
 use crate::reference::{Grant, Reference};
 use crate::ring_layout::{RingWords, SlotState, Tag};
 
@@ -103,7 +104,7 @@ pub(crate) fn resolve_known_suspects(inner: &Inner) {
 
 fn sweep_ring(block: &Block, dead: Member) {
     let Some(ring) = RingWords::of(block) else { return };
-    for slot in ring.slots() {
+    for (index, slot) in ring.slots().enumerate() {
         let state = slot.state();
         if state.owner != dead.slot {
             continue;
@@ -111,9 +112,27 @@ fn sweep_ring(block: &Block, dead: Member) {
         let next = match state.tag {
             Tag::Writing => SlotState::free(state.lap + 1),
             Tag::Claimed => SlotState::ready(state.lap),
+            Tag::Moved => {
+                count_lease(&ring, index, state);
+                SlotState::free(state.lap + 1)
+            }
             Tag::Free | Tag::Ready => continue,
         };
         slot.change(state, next);
+    }
+    // After the slots: from here on what is being filled is known not to count.
+    let mut returned = false;
+    for record in ring.records() {
+        let state = record.state();
+        if state.owner != dead.slot {
+            continue;
+        }
+        let next = match state.tag {
+            RecordTag::Filling => state.freed(),
+            RecordTag::Leased | RecordTag::Taking => state.waiting(),
+            RecordTag::Free | RecordTag::Waiting => continue,
+        };
+        returned |= record.change(state, next);
     }
     let bit = dead.bit();
     let attached =
@@ -124,8 +143,24 @@ fn sweep_ring(block: &Block, dead: Member) {
         suspect(ring.senders(), dead);
         suspect(ring.receivers(), dead);
     }
+    if attached || returned {
+        // Also for what the dead one gave back without telling, or took notice of without acting on it.
+        ring.returned().store(1, Ordering::SeqCst);
+    }
     ring.not_empty().wake_sleepers();
     ring.not_full().wake_sleepers();
+}
+
+/// The dead one had moved the message of a slot to a record and died before it said so in the record.
+fn count_lease(ring: &RingWords<'_>, index: usize, slot: SlotState) {
+    let n_slots = ring.n_slots() as u64;
+    let position = slot.lap.wrapping_mul(n_slots).wrapping_add(index as u64);
+    for record in ring.records() {
+        let state = record.state();
+        if state.tag == RecordTag::Filling && state.owner == slot.owner && record.position() == position {
+            record.change(state, state.delivered());
+        }
+    }
 }
 
 /// Turns the dead member's bit into SUSPECT.
@@ -228,7 +263,11 @@ impl Named {
         each_block(places, &mut |place, header| {
             if let Some(block) = hold_of_kind(heap, place, header, Kind::Ring) {
                 let Some(ring) = RingWords::of(&block) else { return };
+                // Slots first: a message moves from a slot to a record, and from there nowhere.
                 for reference in ring.slots().flat_map(|slot| slot.references()) {
+                    named.add(heap, reference);
+                }
+                for reference in ring.records().flat_map(|record| record.references()) {
                     named.add(heap, reference);
                 }
             }

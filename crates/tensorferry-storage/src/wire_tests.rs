@@ -11,6 +11,7 @@ use crate::class::{Class, LINE_BYTES, LINE_WORDS, N_CLASSES, SLAB_BLOCKS, SLAB_M
 use crate::header::{Header, Kind, SUSPECT, SpanWord, head, line, slab};
 use crate::message::{MAX_HANDLES, table as message_table};
 use crate::place::HEAD_FRACTION;
+use crate::record::{MAX_RECORDS, RECORD_WORDS, RecordState, RecordTag, word as record};
 use crate::reference::{GENERATION_MASK, Grant, Reference, Role};
 use crate::ring_layout::{MAGIC, MAX_SLOTS, SLOT_WORDS, SlotLengths, SlotState, Tag, slot, word};
 
@@ -144,8 +145,10 @@ fn words_of_a_ring() {
             ("senders", word::SENDERS, 8),
             ("receivers", word::RECEIVERS, 8),
             ("deaths", word::DEATHS, 8),
+            ("n_records", word::N_RECORDS, 8),
             ("tail", word::TAIL, 8),
             ("head", word::HEAD, 8),
+            ("returned", word::RETURNED, 8),
             ("not_empty", word::NOT_EMPTY, 4),
             ("not_full", word::NOT_FULL, 4),
         ],
@@ -157,6 +160,8 @@ fn words_of_a_ring() {
             ("slots", word::SLOTS as u64 * 8),
             ("slot", SLOT_WORDS as u64 * 8),
             ("slots at most", MAX_SLOTS as u64),
+            ("record", RECORD_WORDS as u64 * 8),
+            ("records at most", MAX_RECORDS as u64),
         ],
     );
 }
@@ -185,8 +190,13 @@ fn bits_of_a_slot_state() {
     );
     check_mask("Slot state word", "owner", SlotState { owner: u8::MAX, ..first }.pack());
     check_mask("Slot state word", "lap", SlotState::free((1 << 40) - 1).pack());
-    let tags =
-        [(Tag::Free, "free"), (Tag::Writing, "writing"), (Tag::Ready, "ready"), (Tag::Claimed, "claimed")];
+    let tags = [
+        (Tag::Free, "free"),
+        (Tag::Writing, "writing"),
+        (Tag::Ready, "ready"),
+        (Tag::Claimed, "claimed"),
+        (Tag::Moved, "moved"),
+    ];
     check_values("Tags", &tags.map(|(tag, name)| (SlotState { tag, ..first }.pack(), name)));
     let lengths = |payload_len_bytes, n_references| SlotLengths { payload_len_bytes, n_references }.pack();
     check_bits(
@@ -194,6 +204,42 @@ fn bits_of_a_slot_state() {
         64,
         &[("n_references", lengths(0, 1)), ("payload_len_bytes", lengths(1, 0))],
     );
+}
+
+#[test]
+fn words_and_states_of_a_record() {
+    check_bytes(
+        "Ring record",
+        RECORD_WORDS * 8,
+        &[
+            ("state", record::STATE, 8),
+            ("position", record::POSITION, 8),
+            ("lengths", record::LENGTHS, 8),
+            ("room", record::ROOM, (SLOT_WORDS - slot::ROOM) * 8),
+        ],
+    );
+    let first = RecordState { serial: 0, deliveries: 0, owner: 0, tag: RecordTag::Free };
+    check_bits(
+        "Record state word",
+        64,
+        &[
+            ("tag", RecordState { tag: RecordTag::Filling, ..first }.pack()),
+            ("owner", RecordState { owner: 1, ..first }.pack()),
+            ("deliveries", RecordState { deliveries: 1, ..first }.pack()),
+            ("serial", RecordState { serial: 1, ..first }.pack()),
+        ],
+    );
+    check_mask("Record state word", "owner", RecordState { owner: u8::MAX, ..first }.pack());
+    check_mask("Record state word", "deliveries", RecordState { deliveries: u16::MAX, ..first }.pack());
+    check_mask("Record state word", "serial", RecordState { serial: u32::MAX, ..first }.pack());
+    let tags = [
+        (RecordTag::Free, "free"),
+        (RecordTag::Filling, "filling"),
+        (RecordTag::Leased, "leased"),
+        (RecordTag::Waiting, "waiting"),
+        (RecordTag::Taking, "taking"),
+    ];
+    check_values("Record tags", &tags.map(|(tag, name)| (RecordState { tag, ..first }.pack(), name)));
 }
 
 #[test]

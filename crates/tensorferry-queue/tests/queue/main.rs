@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod ends;
+mod leases;
 mod values;
 
 use tensorferry_domain::Domain;

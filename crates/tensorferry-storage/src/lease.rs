@@ -1,0 +1,273 @@
+//! Leases: messages that come back when their taker dies.
+//!
+//! A leased message moves from its slot to a record of the ring, so that a long lease fills no slot. It stays there until
+//! it is acknowledged:
+//!
+//! ```text
+//! slot   ... Ready(L) → Claimed(L, me) ──────────────→ Moved(L, me) ──────────────────→ Free(L+1)
+//! record Free → Filling(me) ─ copy, hold what it names ─┘ commit   → Leased(1, me) → acknowledged: Free
+//!                                                                       ↑    └ given back, or dead: Waiting(1)
+//!                                                        Leased(2, you) └───────── Taking(1, you) ←┘
+//! ```
+//!
+//! The slot's step to Moved is the commit: before it the message is the slot's, after it the record's. Who waits in a
+//! record is the first in line. A word of the ring says that somebody may be waiting; it is set before and after a
+//! message is given back, and by every sweep, so that nobody's death can hide one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::StorageError;
+use crate::block::Block;
+use crate::message::{IncomingHandle, IncomingMessage, Outgoing, OutgoingHandle, OutgoingHandles};
+use crate::pins::PinnedAt;
+use crate::record::{Record, RecordState, RecordTag};
+use crate::ring::{Company, MAX_STEPS, Patience, Ring, TakeFailure};
+use crate::ring_layout::{RingWords, Slot, SlotState};
+
+/// A message that this process has until it acknowledges it. Dropping it gives the message back, to be delivered again.
+pub struct Lease {
+    ring: Arc<Ring>,
+    index: usize,
+    /// INVARIANT: the record was in this state when the lease was made, and nobody but a sweeper may change it.
+    state: RecordState,
+    /// Everything that the message names. Taken when the lease ends.
+    handles: OutgoingHandles,
+    is_over: bool,
+}
+
+/// This process was declared dead, and its lease was given to somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lease was lost: another member of the domain declared this process dead")]
+pub struct LeaseLost;
+
+/// The record that a message is being moved to.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    index: usize,
+    state: Option<RecordState>,
+    pub(crate) spilled: Option<Block>,
+}
+
+impl Kept {
+    /// Claims a free record; false when there is none.
+    pub(crate) fn claim_record(&mut self, ring: &RingWords<'_>, me: u8) -> bool {
+        for (index, record) in ring.records().enumerate() {
+            let state = record.state();
+            let filling = state.owned(me, RecordTag::Filling);
+            if state.tag == RecordTag::Free && record.change(state, filling) {
+                *self = Self { index, state: Some(filling), spilled: None };
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Moves the message from the slot to the record; false when this process was declared dead.
+    pub(crate) fn keep(
+        &mut self,
+        ring: &RingWords<'_>,
+        position: u64,
+        slot: &Slot<'_>,
+        claimed: SlotState,
+        freed: SlotState,
+    ) -> bool {
+        let Some(filling) = self.state else { return false };
+        let record = ring.record(self.index);
+        record.fill(position, slot);
+        let moved = SlotState { tag: crate::ring_layout::Tag::Moved, ..claimed };
+        if !slot.change(claimed, moved) {
+            self.let_go(ring);
+            return false;
+        }
+        let leased = filling.delivered();
+        let counted = record.change(filling, leased);
+        self.state = counted.then_some(leased);
+        slot.change(moved, freed) && counted
+    }
+
+    /// Gives the record back unused.
+    pub(crate) fn let_go(&mut self, ring: &RingWords<'_>) {
+        if let Some(filling) = self.state.take() {
+            ring.record(self.index).change(filling, filling.freed());
+        }
+    }
+}
+
+impl Ring {
+    /// Leases a message: one that was given back or whose taker died, or else the next one. Waits as long as `patience`
+    /// allows, also while every lease is out and not all of them are this process's.
+    ///
+    /// # Errors
+    /// [`TakeFailure`]; [`TakeFailure::NoLeases`] and [`TakeFailure::AllLeased`] at once, whatever `patience` is.
+    pub fn take_leased(
+        self: &Arc<Self>,
+        patience: Patience,
+    ) -> Result<(IncomingMessage, Lease), TakeFailure> {
+        let Some(ring) = self.words() else { return Err(TakeFailure::Closed) };
+        if self.max_leases() == 0 {
+            return Err(TakeFailure::NoLeases);
+        }
+        self.wait_for_message(&ring, patience, || {
+            let mut message = IncomingMessage::default();
+            let found =
+                self.lease_returned(&ring, &mut message).or_else(|| self.lease_next(&ring, &mut message));
+            found.map(|found| found.and_then(|kept| self.lease(&ring, message, kept)))
+        })
+    }
+
+    /// Takes a message that was given back, for good.
+    pub(crate) fn take_returned(
+        &self,
+        ring: &RingWords<'_>,
+        message: &mut IncomingMessage,
+    ) -> Option<Result<(), TakeFailure>> {
+        let (index, taking) = self.claim_returned(ring)?;
+        let record = ring.record(index);
+        let read = self.read(record.lengths(), record.room(), message);
+        // What a plain take takes dies with its taker from here on. Where this process was declared dead, it is somebody
+        // else's.
+        if !record.change(taking, taking.freed()) {
+            message.clear();
+            return None;
+        }
+        ring.not_empty().wake();
+        Some(read.map(drop).map_err(TakeFailure::from))
+    }
+
+    fn lease_returned(
+        &self,
+        ring: &RingWords<'_>,
+        message: &mut IncomingMessage,
+    ) -> Option<Result<Kept, TakeFailure>> {
+        let (index, taking) = self.claim_returned(ring)?;
+        let record = ring.record(index);
+        let spilled = match self.read(record.lengths(), record.room(), message) {
+            Ok(spilled) => spilled,
+            Err(error) => {
+                record.change(taking, taking.freed());
+                return Some(Err(error.into()));
+            }
+        };
+        let leased = taking.delivered();
+        record.change(taking, leased).then_some(Ok(Kept { index, state: Some(leased), spilled }))
+    }
+
+    fn lease_next(
+        &self,
+        ring: &RingWords<'_>,
+        message: &mut IncomingMessage,
+    ) -> Option<Result<Kept, TakeFailure>> {
+        let mut all_mine = true;
+        let mut any_free = false;
+        for record in ring.records() {
+            let state = record.state();
+            any_free |= state.tag == RecordTag::Free;
+            all_mine &= state.tag != RecordTag::Free && state.owner == self.me();
+        }
+        if all_mine {
+            return Some(Err(TakeFailure::AllLeased(self.max_leases())));
+        }
+        any_free.then_some(())?;
+        let mut kept = Some(Kept::default());
+        let taken = self.try_take(ring, Company::Many, message, &mut kept)?;
+        kept.map(|kept| taken.map(|()| kept))
+    }
+
+    /// Claims the message that has waited longest.
+    fn claim_returned(&self, ring: &RingWords<'_>) -> Option<(usize, RecordState)> {
+        for _ in 0..MAX_STEPS {
+            if ring.returned().load(Ordering::SeqCst) == 0 {
+                break;
+            }
+            ring.returned().swap(0, Ordering::SeqCst);
+            let is_waiting = |(_, record): &(usize, Record<'_>)| record.state().tag == RecordTag::Waiting;
+            let waiting = ring.records().enumerate().filter(is_waiting);
+            let Some((index, record)) = waiting.min_by_key(|(_, record)| record.position()) else { continue };
+            // There may be more.
+            ring.returned().store(1, Ordering::SeqCst);
+            let state = record.state();
+            let taking = state.owned(self.me(), RecordTag::Taking);
+            if state.tag == RecordTag::Waiting && record.change(state, taking) {
+                return Some((index, taking));
+            }
+        }
+        None
+    }
+
+    /// The lease on a message whose record this process has.
+    fn lease(
+        self: &Arc<Self>,
+        ring: &RingWords<'_>,
+        message: IncomingMessage,
+        kept: Kept,
+    ) -> Result<(IncomingMessage, Lease), TakeFailure> {
+        let Some(state) = kept.state else { return Err(TakeFailure::Closed) };
+        let mut handles = OutgoingHandles::new();
+        handles.extend(kept.spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
+        for handle in &message.handles {
+            handles.extend(match handle {
+                IncomingHandle::Frozen(block) => OutgoingHandle::frozen(block),
+                IncomingHandle::Shared(block) => OutgoingHandle::shared(block),
+                IncomingHandle::Ring(attachment) => Some(OutgoingHandle::ring(attachment)),
+                IncomingHandle::Exclusive(_) => {
+                    // Nobody puts such a message.
+                    ring.record(kept.index).change(state, state.freed());
+                    let what = "a message that may be delivered again grants a block exclusively";
+                    return Err(StorageError::BadReference { reference: 0, what }.into());
+                }
+            });
+        }
+        Ok((message, Lease { ring: Arc::clone(self), index: kept.index, state, handles, is_over: false }))
+    }
+}
+
+impl Lease {
+    /// How often the message has been delivered, this time included. More than 1 means that whoever had it before gave it
+    /// back or died. Stops at 65,535.
+    #[must_use]
+    pub fn deliveries(&self) -> u16 {
+        self.state.deliveries
+    }
+
+    /// Says that the message is dealt with: nobody gets it again.
+    ///
+    /// # Errors
+    /// [`LeaseLost`].
+    pub fn ack(mut self) -> Result<(), LeaseLost> {
+        self.is_over = true;
+        let Some(ring) = self.ring.words() else { return Err(LeaseLost) };
+        let acknowledged = ring.record(self.index).change(self.state, self.state.freed());
+        // For who waits for a free record, or for the end.
+        ring.not_empty().wake();
+        if acknowledged { Ok(()) } else { Err(LeaseLost) }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let Some(ring) = self.ring.words() else { return };
+        ring.returned().store(1, Ordering::SeqCst);
+        let waiting = self.state.waiting();
+        if !ring.record(self.index).change(self.state, waiting) {
+            return;
+        }
+        ring.returned().store(1, Ordering::SeqCst);
+        // Until somebody else has it, this process holds what it names.
+        let handles = std::mem::take(&mut self.handles);
+        if !handles.is_empty() {
+            self.ring.pins().pin(PinnedAt::Record(self.index, waiting), handles);
+        }
+        ring.not_empty().wake();
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("deliveries", &self.deliveries()).finish_non_exhaustive()
+    }
+}
