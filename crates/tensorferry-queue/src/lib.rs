@@ -13,6 +13,9 @@
 //! sender. A process that is killed in the middle of a call blocks nobody. When the last other process dies, who
 //! waits for it is told: `PeerDied`, which is not `Closed`.
 //!
+//! A plain `get` takes a message for good: it dies with its taker. [`Queue::with_leases`] makes a queue whose messages can
+//! be leased instead: what a worker has not acknowledged when it dies is delivered again, first in line.
+//!
 //! ```
 //! use tensorferry_queue::Queue;
 //!
@@ -22,6 +25,14 @@
 //! while let Some(work) = queue.get()? {
 //!     assert_eq!(work, "work");
 //! }
+//!
+//! let jobs = Queue::with_leases(8, 4)?;
+//! jobs.put("job".to_owned())?;
+//! let lease = jobs.get_leased()?;
+//! drop(lease); // or this process dies
+//! let lease = jobs.get_leased()?;
+//! assert_eq!((lease.as_str(), lease.deliveries()), ("job", 2));
+//! lease.ack()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

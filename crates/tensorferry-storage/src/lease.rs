@@ -10,9 +10,10 @@
 //!                                                        Leased(2, you) └───────── Taking(1, you) ←┘
 //! ```
 //!
-//! The slot's step to Moved is the commit: before it the message is the slot's, after it the record's. Who waits in a
-//! record is the first in line. A word of the ring says that somebody may be waiting; it is set before and after a
-//! message is given back, and by every sweep, so that nobody's death can hide one.
+//! The slot's step to Moved is the commit: before it the message is the slot's, after it the record's. What waits in a
+//! record is the first in line. A word of the ring counts returns: it moves after a message was given back, and with
+//! every sweep. A receiver looks through the records when it has moved since the last look that found nothing. Nobody
+//! ever takes the count away, so nobody who is killed or stopped hides a message from the others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -178,15 +179,17 @@ impl Ring {
     /// Claims the message that has waited longest.
     fn claim_returned(&self, ring: &RingWords<'_>) -> Option<(usize, RecordState)> {
         for _ in 0..MAX_STEPS {
-            if ring.returned().load(Ordering::SeqCst) == 0 {
-                break;
+            let returns = ring.returns().load(Ordering::SeqCst);
+            if self.returns_seen.load(Ordering::Relaxed) == returns {
+                return None;
             }
-            ring.returned().swap(0, Ordering::SeqCst);
             let is_waiting = |(_, record): &(usize, Record<'_>)| record.state().tag == RecordTag::Waiting;
             let waiting = ring.records().enumerate().filter(is_waiting);
-            let Some((index, record)) = waiting.min_by_key(|(_, record)| record.position()) else { continue };
-            // There may be more.
-            ring.returned().store(1, Ordering::SeqCst);
+            let Some((index, record)) = waiting.min_by_key(|(_, record)| record.position()) else {
+                // What is given back from here on is counted after `returns`.
+                self.returns_seen.store(returns, Ordering::Relaxed);
+                return None;
+            };
             let state = record.state();
             let taking = state.owned(self.me(), RecordTag::Taking);
             if state.tag == RecordTag::Waiting && record.change(state, taking) {
@@ -251,12 +254,12 @@ impl Drop for Lease {
             return;
         }
         let Some(ring) = self.ring.words() else { return };
-        ring.returned().store(1, Ordering::SeqCst);
         let waiting = self.state.waiting();
         if !ring.record(self.index).change(self.state, waiting) {
             return;
         }
-        ring.returned().store(1, Ordering::SeqCst);
+        // If we die before this, whoever sweeps us counts.
+        ring.returns().fetch_add(1, Ordering::SeqCst);
         // Until somebody else has it, this process holds what it names.
         let handles = std::mem::take(&mut self.handles);
         if !handles.is_empty() {

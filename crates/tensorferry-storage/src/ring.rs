@@ -135,6 +135,8 @@ pub struct Ring {
     take_spin: Spin,
     /// Deaths of attached members that this end has reported already.
     deaths_reported: AtomicU64,
+    /// Up to which count of returns this end has looked through the records and found nothing.
+    pub(crate) returns_seen: AtomicU64,
 }
 
 impl Ring {
@@ -194,6 +196,7 @@ impl Ring {
             put_spin: Spin::default(),
             take_spin: Spin::default(),
             deaths_reported,
+            returns_seen: AtomicU64::new(u64::MAX),
         })
     }
 

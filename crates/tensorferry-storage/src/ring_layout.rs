@@ -29,7 +29,7 @@ pub(crate) mod word {
     pub(crate) const TAIL: usize = 8;
     pub(crate) const HEAD: usize = 16;
     /// In the receivers' line: they look at both.
-    pub(crate) const RETURNED: usize = 17;
+    pub(crate) const RETURNS: usize = 17;
     /// 32-bit futex words stand in lines of their own.
     pub(crate) const NOT_EMPTY: usize = 24;
     pub(crate) const NOT_FULL: usize = 32;
@@ -220,9 +220,9 @@ impl<'a> RingWords<'a> {
         &self.words[word::HEAD]
     }
 
-    /// Says that a record may hold a message that was returned.
-    pub(crate) fn returned(&self) -> &'a AtomicU64 {
-        &self.words[word::RETURNED]
+    /// Counts what was given back to records.
+    pub(crate) fn returns(&self) -> &'a AtomicU64 {
+        &self.words[word::RETURNS]
     }
 
     pub(crate) fn not_empty(&self) -> WaitWord<'a> {

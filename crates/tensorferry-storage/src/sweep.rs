@@ -144,8 +144,8 @@ fn sweep_ring(block: &Block, dead: Member) {
         suspect(ring.receivers(), dead);
     }
     if attached || returned {
-        // Also for what the dead one gave back without telling, or took notice of without acting on it.
-        ring.returned().store(1, Ordering::SeqCst);
+        // Also for what the dead one gave back before it could count it.
+        ring.returns().fetch_add(1, Ordering::SeqCst);
     }
     ring.not_empty().wake_sleepers();
     ring.not_full().wake_sleepers();

@@ -148,7 +148,7 @@ fn words_of_a_ring() {
             ("n_records", word::N_RECORDS, 8),
             ("tail", word::TAIL, 8),
             ("head", word::HEAD, 8),
-            ("returned", word::RETURNED, 8),
+            ("returns", word::RETURNS, 8),
             ("not_empty", word::NOT_EMPTY, 4),
             ("not_full", word::NOT_FULL, 4),
         ],

@@ -10,5 +10,6 @@
 
 mod explore;
 mod holding;
+mod leasing;
 mod ring;
 mod waiting;
