@@ -4,6 +4,7 @@ mod buffers;
 mod gauntlet;
 mod lessee;
 mod limited;
+mod nested;
 mod puppet;
 mod root;
 mod stranger;
@@ -13,6 +14,7 @@ pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use gauntlet::{Gauntlet, Target};
 pub use lessee::Lessee;
 pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
+pub use nested::{Nested, Unsharing};
 pub use puppet::Puppet;
 pub use root::Host;
 pub use stranger::Stranger;
@@ -43,6 +45,8 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<SoleEcho>,
         run_task::<MakeQueue>,
         run_task::<Lessee>,
+        run_task::<Nested>,
+        run_root_task::<Unsharing>,
         run_task::<SendMany>,
         run_task::<KeepMany>,
         run_root_task::<MakeDomain>,

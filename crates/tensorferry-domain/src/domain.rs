@@ -7,11 +7,12 @@ use std::sync::{Arc, OnceLock};
 use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
 use tensorferry_os::pidfd::PidFd;
+use tensorferry_os::presence::Presence;
 use tensorferry_sharing::{Backing, Strategy};
 
 use crate::layout::{
     EXTENT_ENTRY_LEN_BYTES, EXTENT_TABLE_OFFSET_BYTES, MAGIC, MAX_MEMBERS, PROCESS_TABLE_OFFSET_BYTES,
-    SLOT_LEN_BYTES, VERSION, extent, header, slot,
+    SLOT_LEN_BYTES, VERSION, extent, header, presence_offset, slot,
 };
 use crate::member::{Slot, State};
 use crate::service::Service;
@@ -30,6 +31,8 @@ pub struct Domain {
     id: u64,
     me: Member,
     pub(crate) service: OnceLock<Service>,
+    /// Goes with the domain, after the slot was left.
+    _presence: Presence,
 }
 
 impl Domain {
@@ -74,11 +77,13 @@ impl Domain {
         if !PidFd::of_self()?.identity()?.is_same_process(&slot.identity()) {
             return Err(refused(admission, "it is for another process"));
         }
+        // Before the slot is live: from then on an unlocked byte means a death.
+        let presence = Presence::announce(&backing, presence_offset(admission.member))?;
         let live = State { phase: Phase::Live, ..invited };
         if !slot.change(invited, live) {
             return Err(refused(admission, "it was used or given back"));
         }
-        let domain = Self::map(backing, layout, id, admission.member);
+        let domain = Self::map(backing, presence, layout, id, admission.member);
         if domain.is_err() {
             slot.change(live, invited);
         }
@@ -96,7 +101,8 @@ impl Domain {
         let (device, inode) = memfd::file_id(&backing)?;
         let id = device.rotate_left(32) ^ inode;
         let me = Member { slot: 0, epoch: 1 };
-        let domain = Self::map(backing, layout, id, me)?;
+        let presence = Presence::announce(&backing, presence_offset(me))?;
+        let domain = Self::map(backing, presence, layout, id, me)?;
         let words = domain.header();
         for (index, value) in [
             (header::FILE_LEN_BYTES, layout.file_len_bytes() as u64),
@@ -118,7 +124,13 @@ impl Domain {
         Ok(Arc::new(domain))
     }
 
-    fn map(backing: Backing, layout: Layout, id: u64, me: Member) -> Result<Self, DomainError> {
+    fn map(
+        backing: Backing,
+        presence: Presence,
+        layout: Layout,
+        id: u64,
+        me: Member,
+    ) -> Result<Self, DomainError> {
         let tables = Tables::map(&backing, layout.data_offset_bytes)?;
         let data = Reservation::map(
             &backing,
@@ -126,7 +138,7 @@ impl Domain {
             layout.data_len_bytes,
             layout.extent_len_bytes,
         )?;
-        Ok(Self { backing, tables, data, layout, id, me, service: OnceLock::new() })
+        Ok(Self { backing, tables, data, layout, id, me, service: OnceLock::new(), _presence: presence })
     }
 
     /// Claims a slot for the process behind `child` and says what that process needs to join.
@@ -291,7 +303,8 @@ impl Drop for Domain {
     fn drop(&mut self) {
         if let Some(entry) = self.slot(self.me.slot) {
             let state = entry.state();
-            if state.epoch == self.me.epoch {
+            // Where it was declared dead, the slot is the sweeper's.
+            if state.epoch == self.me.epoch && state.phase == Phase::Live {
                 entry.change(state, State { phase: Phase::Free, ..state });
             }
         }

@@ -2,7 +2,7 @@
 
 use tensorferry_os::mapping::{LARGE_PAGE_BYTES, PAGE_BYTES};
 
-use crate::DomainError;
+use crate::{DomainError, Member};
 
 /// How many processes a domain can have at once: one bit each in a block's holder word, and one bit to spare.
 pub const MAX_MEMBERS: usize = 63;
@@ -68,6 +68,12 @@ pub(crate) const DEFAULT_DATA_LEN_BYTES: usize = 1 << 40;
 const _: () = assert!(SLOT_LEN_BYTES * (MAX_MEMBERS + 1) <= PAGE_BYTES, "the process table is one page");
 const _: () = assert!(header::N_WORDS * 8 <= PAGE_BYTES, "the header is one page");
 
+/// The byte of the file that a member locks for as long as it lives: one that nobody had before. It may lie far behind the
+/// end of the file, which is fine for a lock.
+pub(crate) fn presence_offset(member: Member) -> u64 {
+    u64::from(member.slot) << 32 | u64::from(member.epoch)
+}
+
 /// The geometry of one domain: a function of the length of its data area alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -86,12 +92,15 @@ impl Layout {
     #[must_use]
     pub fn with_data_len(data_len_bytes: usize) -> Self {
         let wanted = data_len_bytes.max(MIN_DATA_LEN_BYTES);
-        let extent_len_bytes = (wanted / MAX_EXTENTS).next_power_of_two().max(MIN_EXTENT_LEN_BYTES);
-        let n_extents = (wanted / extent_len_bytes).min(MAX_EXTENTS);
+        let coarse = extent_len_for(wanted);
+        let data_len_bytes = wanted / coarse * coarse;
+        // Of what is left after rounding, so that the length alone gives the same again.
+        let extent_len_bytes = extent_len_for(data_len_bytes);
+        let n_extents = data_len_bytes / extent_len_bytes;
         let tables = EXTENT_TABLE_OFFSET_BYTES + n_extents * EXTENT_ENTRY_LEN_BYTES;
         Self {
             data_offset_bytes: tables.next_multiple_of(LARGE_PAGE_BYTES),
-            data_len_bytes: n_extents * extent_len_bytes,
+            data_len_bytes,
             extent_len_bytes,
             n_extents,
         }
@@ -140,6 +149,15 @@ impl Layout {
     }
 }
 
+/// The least power of two of which not more than the most extents fit.
+fn extent_len_for(data_len_bytes: usize) -> usize {
+    let mut extent_len_bytes = MIN_EXTENT_LEN_BYTES;
+    while data_len_bytes / extent_len_bytes > MAX_EXTENTS {
+        extent_len_bytes *= 2;
+    }
+    extent_len_bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +175,16 @@ mod tests {
     fn the_smallest_has_four_extents() {
         assert_eq!(Layout::smallest().n_extents, 4);
         assert_eq!(Layout::with_data_len(0), Layout::smallest());
+    }
+
+    #[test]
+    fn a_length_just_beyond_what_the_smallest_extents_hold_is_read_back() {
+        let most = MAX_EXTENTS * MIN_EXTENT_LEN_BYTES;
+        for len in [most - 1, most, most + 1, most + MAX_EXTENTS, most + MIN_EXTENT_LEN_BYTES, 2 * most + 7] {
+            let layout = Layout::with_data_len(len);
+            assert!(layout.data_len_bytes <= len && layout.n_extents <= MAX_EXTENTS);
+            assert_eq!(Layout::with_data_len(layout.data_len_bytes), layout, "{len}");
+        }
     }
 
     proptest! {

@@ -114,7 +114,8 @@ impl Slot<'_> {
     }
 
     pub(crate) fn set_identity(&self, identity: Identity) {
-        self.words[slot::PID].store(u64::from(identity.pid), Ordering::Relaxed);
+        let pid = u64::from(identity.namespace) << 32 | u64::from(identity.pid);
+        self.words[slot::PID].store(pid, Ordering::Relaxed);
         self.words[slot::INODE].store(identity.inode, Ordering::Relaxed);
         self.words[slot::START_TICKS].store(identity.start_ticks, Ordering::Relaxed);
         for counter in [slot::RETURNS, slot::BLOCKS_LIVE, slot::BYTES_LIVE, slot::BYTES_CACHED] {
@@ -123,8 +124,10 @@ impl Slot<'_> {
     }
 
     pub(crate) fn identity(&self) -> Identity {
+        let pid = self.words[slot::PID].load(Ordering::Relaxed);
         Identity {
-            pid: u32::try_from(self.words[slot::PID].load(Ordering::Relaxed)).unwrap_or(0),
+            pid: u32::try_from(pid & 0xffff_ffff).unwrap_or(0),
+            namespace: u32::try_from(pid >> 32).unwrap_or(0),
             inode: self.words[slot::INODE].load(Ordering::Relaxed),
             start_ticks: self.words[slot::START_TICKS].load(Ordering::Relaxed),
         }

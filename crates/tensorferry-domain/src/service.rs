@@ -13,9 +13,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tensorferry_os::event::{EventFd, poll_readable};
-use tensorferry_os::pidfd::PidFd;
+use tensorferry_os::pidfd::{PidFd, pid_namespace};
+use tensorferry_os::presence::Presence;
 
-use crate::member::State;
+use crate::layout::presence_offset;
+use crate::member::{Slot, State};
 use crate::{Caretaker, Domain, DomainError, Member, Phase};
 
 /// How long a silent neighbourhood is trusted before the thread looks at the table again. Decides how late a
@@ -150,6 +152,9 @@ enum Opened {
 fn open(domain: &Domain, member: Member) -> Opened {
     let Some(slot) = domain.slot(member.slot) else { return Opened::Unknown };
     let identity = slot.identity();
+    if identity.namespace != pid_namespace() {
+        return look_from_afar(domain, member, &slot);
+    }
     match PidFd::open(identity.pid) {
         Ok(pidfd) => match pidfd.identity() {
             // A zombie's start time can still be read, so equal means the same process, dead or alive.
@@ -165,6 +170,21 @@ fn open(domain: &Domain, member: Member) -> Opened {
         Err(error) if error.is_no_such_process() && slot.identity() == identity => Opened::Dead,
         // No descriptor left, say: somebody else watches too, and we try again.
         Err(_) => Opened::Unknown,
+    }
+}
+
+/// Looks after a member whose number means nothing here. A live member's byte of the file is locked from before it became
+/// live until after it has left; so an unlocked byte of a member that is live before and after is proof. Nothing tells us
+/// when that changes, so the next turn looks again.
+fn look_from_afar(domain: &Domain, member: Member, slot: &Slot<'_>) -> Opened {
+    let is_live = || {
+        let state = slot.state();
+        state.epoch == member.epoch && state.phase == Phase::Live
+    };
+    let was_live = is_live();
+    match Presence::is_announced(domain, presence_offset(member)) {
+        Ok(false) if was_live && is_live() => Opened::Dead,
+        _ => Opened::Unknown,
     }
 }
 

@@ -16,6 +16,7 @@ pub mod limits;
 pub mod mapping;
 pub mod memfd;
 pub mod pidfd;
+pub mod presence;
 pub mod socket;
 
 pub use error::{Error, Result};

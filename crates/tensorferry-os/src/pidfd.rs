@@ -1,6 +1,7 @@
 //! Processes by descriptor: a pidfd never names another process that got the same number (pidfd_open(2)).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -25,6 +26,9 @@ pub struct PidFd {
 pub struct Identity {
     /// The process number in the namespace of whoever asked.
     pub pid: u32,
+    /// The PID namespace of whoever asked (pid_namespaces(7)): the number means something only there. 0 where it cannot be
+    /// read.
+    pub namespace: u32,
     /// Inode of the pidfd on pidfs, or 0 where the kernel has no pidfs.
     pub inode: u64,
     /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`), or 0 when it cannot be read.
@@ -99,6 +103,7 @@ impl PidFd {
         let stat = rustix::fs::fstat(&self.fd).map_err(|e| Error::new("fstat of a pidfd", e))?;
         Ok(Identity {
             pid: self.pid,
+            namespace: pid_namespace(),
             inode: if on_pidfs { stat.st_ino } else { 0 },
             start_ticks: start_ticks(self.pid).unwrap_or(0),
         })
@@ -153,9 +158,24 @@ impl AsFd for PidFd {
     }
 }
 
-/// Start time of a process in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)).
+/// The PID namespace of this process, as a number that is unique among the live ones; 0 where `/proc` does not tell.
+#[must_use]
+pub fn pid_namespace() -> u32 {
+    static NAMESPACE: OnceLock<u32> = OnceLock::new();
+    *NAMESPACE.get_or_init(|| {
+        let inode = rustix::fs::stat("/proc/self/ns/pid").map(|stat| stat.st_ino);
+        inode.ok().and_then(|inode| u32::try_from(inode).ok()).unwrap_or(0)
+    })
+}
+
+/// Start time of a process in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)). `None` also where
+/// `/proc` is that of another PID namespace, in which the number means somebody else.
 #[must_use]
 pub fn start_ticks(pid: u32) -> Option<u64> {
+    let me = std::fs::read_link("/proc/self").ok()?;
+    if me.to_str()? != std::process::id().to_string() {
+        return None;
+    }
     parse_start_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 

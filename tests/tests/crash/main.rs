@@ -6,6 +6,7 @@ mod deaths;
 mod leases;
 mod many;
 mod memory;
+mod namespaces;
 mod random;
 mod root;
 mod steps;

@@ -7,6 +7,7 @@ mod functions;
 mod joining;
 mod lifetimes;
 mod marked;
+mod namespaces;
 mod process;
 mod shared;
 mod support;
