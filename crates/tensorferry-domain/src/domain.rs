@@ -241,6 +241,18 @@ impl Domain {
         }
     }
 
+    /// Proves and sweeps the dead now, on this thread, instead of when the service thread gets to it: afterwards the slots
+    /// of children that this process has waited for are free, and who waits for them has been told. Does nothing before
+    /// the service is started.
+    ///
+    /// # Blocking
+    /// While the service thread or another thread sweeps.
+    pub fn look_around(&self) {
+        if let Some(service) = self.service.get() {
+            service.look_around(self);
+        }
+    }
+
     pub(crate) fn count_sweep(&self) {
         self.header()[header::SWEEPS].fetch_add(1, Ordering::SeqCst);
     }

@@ -75,6 +75,13 @@ impl Memory {
         Ok(())
     }
 
+    /// Says that there is something new for the caretaker's beat, which comes soon from now on.
+    pub fn poke_if_resting(&self) {
+        if let Some(service) = self.domain.service.get() {
+            service.poke_if_resting();
+        }
+    }
+
     /// Counts one more of [`Domain::suspicions`], before the first mark is made.
     pub fn count_suspicion(&self) {
         self.header()[header::SUSPICIONS].fetch_add(1, Ordering::SeqCst);

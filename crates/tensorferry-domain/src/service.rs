@@ -7,9 +7,10 @@
 //! victims too. Every live member has a live predecessor in the ring, so no death stays unseen while anybody
 //! lives.
 
+use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tensorferry_os::event::{EventFd, poll_readable};
@@ -32,25 +33,50 @@ pub(crate) struct Service {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
 struct Shared {
     bell: EventFd,
     stop: AtomicBool,
+    /// The thread sleeps for long, because there was nothing to look after.
+    rests: AtomicBool,
+    caretaker: Weak<dyn Caretaker>,
+    /// One thread of this process sweeps at a time: a slot that one of them has freed may have a new user while the other
+    /// one still sweeps the old.
+    sweeping: Mutex<()>,
 }
 
 impl Service {
     pub(crate) fn start(domain: Weak<Domain>, caretaker: Weak<dyn Caretaker>) -> Result<Self, DomainError> {
-        let shared = Arc::new(Shared { bell: EventFd::new()?, stop: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            bell: EventFd::new()?,
+            stop: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
+            caretaker,
+            sweeping: Mutex::new(()),
+        });
         let theirs = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("tensorferry".to_owned())
-            .spawn(move || run(&theirs, &domain, &caretaker))
+            .spawn(move || run(&theirs, &domain))
             .map_err(|e| tensorferry_os::Error::new("starting the service thread", e))?;
         Ok(Self { shared })
     }
 
     pub(crate) fn poke(&self) {
         self.shared.bell.ring();
+    }
+
+    /// As [`Service::poke`], but only if the thread would sleep for long: it looks again soon anyway otherwise.
+    pub(crate) fn poke_if_resting(&self) {
+        if self.shared.rests.load(Ordering::SeqCst) && self.shared.rests.swap(false, Ordering::SeqCst) {
+            self.shared.bell.ring();
+        }
+    }
+
+    /// Does on the calling thread what the service thread does when it is poked.
+    pub(crate) fn look_around(&self, domain: &Domain) {
+        if let Some(caretaker) = self.shared.caretaker.upgrade() {
+            self.shared.sweep_the_dead(domain, caretaker.as_ref(), &mut Vec::new());
+        }
     }
 }
 
@@ -67,13 +93,21 @@ struct Watched {
     pidfd: PidFd,
 }
 
-fn run(shared: &Shared, domain: &Weak<Domain>, caretaker: &Weak<dyn Caretaker>) {
+fn run(shared: &Shared, domain: &Weak<Domain>) {
     let mut watched: Vec<Watched> = Vec::new();
     while !shared.stop.load(Ordering::Acquire) {
         let beat = {
-            let (Some(domain), Some(caretaker)) = (domain.upgrade(), caretaker.upgrade()) else { return };
-            sweep_the_dead(&domain, caretaker.as_ref(), &mut watched);
-            caretaker.beat()
+            let (Some(domain), Some(caretaker)) = (domain.upgrade(), shared.caretaker.upgrade()) else {
+                return;
+            };
+            shared.sweep_the_dead(&domain, caretaker.as_ref(), &mut watched);
+            // Said before looking, so that whoever has something new either is seen or sees it.
+            shared.rests.store(true, Ordering::SeqCst);
+            let beat = caretaker.beat();
+            if beat.is_some() {
+                shared.rests.store(false, Ordering::SeqCst);
+            }
+            beat
         };
         // Nothing of the domain is borrowed while the thread sleeps, so that the domain can be left.
         let fds: Vec<_> =
@@ -84,17 +118,26 @@ fn run(shared: &Shared, domain: &Weak<Domain>, caretaker: &Weak<dyn Caretaker>) 
     }
 }
 
-/// Looks at everybody that this member watches and sweeps who is proven dead, until nobody is.
-fn sweep_the_dead(domain: &Domain, caretaker: &dyn Caretaker, watched: &mut Vec<Watched>) {
-    finish_unfinished(domain, caretaker);
-    loop {
-        let dead = watch(domain, watched);
-        if dead.is_empty() {
-            return;
+impl Shared {
+    /// Looks at everybody that this member watches and sweeps who is proven dead, until nobody is.
+    fn sweep_the_dead(&self, domain: &Domain, caretaker: &dyn Caretaker, watched: &mut Vec<Watched>) {
+        let _one_at_a_time = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        finish_unfinished(domain, caretaker);
+        loop {
+            let dead = watch(domain, watched);
+            if dead.is_empty() {
+                return;
+            }
+            for member in dead {
+                sweep(domain, caretaker, member);
+            }
         }
-        for member in dead {
-            sweep(domain, caretaker, member);
-        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("stop", &self.stop).finish_non_exhaustive()
     }
 }
 

@@ -30,15 +30,16 @@ pub enum PutErrorKind {
     /// Somebody closed the queue.
     #[error("the queue is closed")]
     Closed,
-    /// Every receiver is gone.
+    /// Every other process that could receive has let go of its end.
+    ///
+    /// A [`Sender`](crate::Sender) whose process has no receiving end is told at every put. A [`Queue`](crate::Queue) can
+    /// receive too, so this process itself could still make room: it is told once when the others are gone and the queue
+    /// is full, and whoever puts again has decided to wait.
     #[error("every receiver of the queue is gone")]
     Disconnected,
-    /// The last other process that could receive has died, and the queue is full.
-    ///
-    /// A [`Queue`](crate::Queue) can receive too, so this process itself could still make room: it is told once for each
-    /// death, and whoever puts again has decided to wait. A [`Sender`](crate::Sender) whose process has no receiving end
-    /// is told every time.
-    #[error("the last process that could receive from the queue died")]
+    /// As [`Disconnected`](Self::Disconnected), and at least one of the receivers was killed. (One that panics or returns
+    /// an error lets go of its end in order: whether all is well is for `join` to say.)
+    #[error("every process that could receive from the queue is gone, and at least one of them died")]
     PeerDied,
     /// This end was sent to another process.
     #[error("this end of the queue was moved to another process")]
@@ -104,15 +105,16 @@ pub enum GetError {
     /// The queue is closed, and everything that was in it has been got.
     #[error("the queue is closed")]
     Closed,
-    /// Every sender is gone, and everything that they put has been got.
+    /// Every other process that could put has let go of its end, and everything that was put has been got.
+    ///
+    /// A [`Receiver`](crate::Receiver) whose process has no sending end is told at every get. A [`Queue`](crate::Queue) can
+    /// put too, so this process itself could still send: it is told once when the others are gone, and whoever gets again
+    /// has decided to wait.
     #[error("every sender of the queue is gone")]
     Disconnected,
-    /// The last other process that could put has died, and everything that was put has been got.
-    ///
-    /// A [`Queue`](crate::Queue) can put too, so this process itself could still send: it is told once for each death, and
-    /// whoever gets again has decided to wait. A [`Receiver`](crate::Receiver) whose process has no sending end is told
-    /// every time.
-    #[error("the last process that could send to the queue died")]
+    /// As [`Disconnected`](Self::Disconnected), and at least one of the senders was killed. (One that panics or returns an
+    /// error lets go of its end in order: whether all is well is for `join` to say.)
+    #[error("every process that could send to the queue is gone, and at least one of them died")]
     PeerDied,
     /// This end was sent to another process.
     #[error("this end of the queue was moved to another process")]

@@ -6,6 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_process::{Child, Stage, out_of_memory_kills, wait_any};
 
+use tensorferry_storage::Heap;
+
 use crate::call::Results;
 use crate::error::{ProcessError, ProcessErrors, SpawnError};
 use crate::stop::{Step, Stop};
@@ -17,6 +19,7 @@ use crate::stop::{Step, Stop};
 #[derive(Debug)]
 pub struct ProcessContext<T> {
     children: Vec<Child>,
+    heap: Heap,
     results: Results<T>,
     grace_period: Option<Duration>,
     stop: Option<Stop>,
@@ -29,10 +32,16 @@ pub struct ProcessContext<T> {
 }
 
 impl<T> ProcessContext<T> {
-    pub(crate) fn new(children: Vec<Child>, results: Results<T>, grace_period: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        children: Vec<Child>,
+        heap: Heap,
+        results: Results<T>,
+        grace_period: Option<Duration>,
+    ) -> Self {
         let stopped = vec![false; children.len()];
         Self {
             children,
+            heap,
             results,
             grace_period,
             stop: None,
@@ -104,6 +113,8 @@ impl<T> ProcessContext<T> {
             wait_any(&mut self.children, wait).map_err(wait_failed)?;
         }
         if self.verdict.is_none() {
+            // Whoever puts to them or gets from them from here on is told that they are gone.
+            self.heap.domain().look_around();
             self.verdict = Some(self.errors().map_or(Ok(()), Err));
         }
         match &self.verdict {

@@ -30,7 +30,12 @@ where
 {
     let key = registry::find(&function)?;
     let heap = Heap::current().map_err(|e| StartErrorKind::Memory(e.into()))?;
-    let taken = heap.domain().members().len();
+    let mut taken = heap.domain().members().len();
+    if taken.saturating_add(nprocs) > MAX_MEMBERS {
+        // Some of them may be dead.
+        heap.domain().look_around();
+        taken = heap.domain().members().len();
+    }
     if taken.saturating_add(nprocs) > MAX_MEMBERS {
         return Err(StartErrorKind::TooMany { nprocs, taken, places: MAX_MEMBERS });
     }
@@ -49,7 +54,7 @@ where
             }
         }
     }
-    Ok(ProcessContext::new(children, results, options.grace_period))
+    Ok(ProcessContext::new(children, heap, results, options.grace_period))
 }
 
 /// One parcel for each process, because what is given away exclusively can be in one only.

@@ -190,14 +190,15 @@ impl FrozenBlock {
         unsafe { std::slice::from_raw_parts(data.as_ptr(), len_bytes) }
     }
 
-    /// Becomes exclusive when nobody else holds it: no other process, no message in flight, no clone here.
+    /// Becomes exclusive when nobody else holds it: no other process, no message in flight, no clone here. A process that
+    /// sent the block holds it until it has seen that the message was taken, which may be a tenth of a second later.
     ///
     /// # Errors
     /// The block itself, when somebody does.
     pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, Self> {
         match self.block {
             None => Ok(ExclusiveBlock::empty()),
-            Some(block) if block.is_sole() => Ok(ExclusiveBlock::new(block)),
+            Some(block) if is_sole(&block) => Ok(ExclusiveBlock::new(block)),
             block => Err(Self { block }),
         }
     }
@@ -246,8 +247,17 @@ impl SharedBlock {
     pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, Self> {
         match self.block {
             None => Ok(ExclusiveBlock::empty()),
-            Some(block) if block.is_sole() => Ok(ExclusiveBlock::new(block)),
+            Some(block) if is_sole(&block) => Ok(ExclusiveBlock::new(block)),
             block => Err(Self { block }),
         }
+    }
+}
+
+/// Whether the block has this one handle in the whole domain. What this process only kept for messages that were taken
+/// is let go first.
+fn is_sole(block: &Block) -> bool {
+    block.is_sole() || {
+        block.heap().inner().retire_pins();
+        block.is_sole()
     }
 }

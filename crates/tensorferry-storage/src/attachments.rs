@@ -19,10 +19,13 @@ pub(crate) struct Attachments {
     counts: Mutex<HashMap<usize, RoleCounts>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct RoleCounts {
     sends: usize,
     receives: usize,
+    /// Of these, how many are on their way to somebody else.
+    sends_in_transit: usize,
+    receives_in_transit: usize,
 }
 
 /// A held ring together with a role in it.
@@ -30,11 +33,16 @@ struct RoleCounts {
 pub struct Attachment {
     block: Block,
     role: Role,
+    in_transit: bool,
 }
 
 impl Attachment {
     /// Attaches this process to the ring in this role; the block is a ring.
     pub(crate) fn new(block: Block, role: Role) -> Self {
+        Self::attach(block, role, false)
+    }
+
+    fn attach(block: Block, role: Role, in_transit: bool) -> Self {
         {
             let heap = block.heap();
             let mut counts = heap.inner().attachments.lock();
@@ -50,8 +58,22 @@ impl Attachment {
             }
             counts.sends += usize::from(role.sends);
             counts.receives += usize::from(role.receives);
+            counts.sends_in_transit += usize::from(role.sends && in_transit);
+            counts.receives_in_transit += usize::from(role.receives && in_transit);
         }
-        Self { block, role }
+        Self { block, role, in_transit }
+    }
+
+    /// The same, kept for a message until somebody else is attached.
+    pub(crate) fn in_transit(&self) -> Self {
+        Self::attach(self.block.clone(), self.role, true)
+    }
+
+    /// The role that this process keeps for others in messages that are on their way.
+    pub(crate) fn role_in_transit(&self) -> Role {
+        let all = self.block.heap().inner().attachments.lock();
+        let counts = all.get(&self.block.place().header_offset_bytes).copied().unwrap_or_default();
+        Role { sends: counts.sends_in_transit > 0, receives: counts.receives_in_transit > 0 }
     }
 
     /// The same ring in another role.
@@ -85,13 +107,17 @@ impl Drop for Attachment {
         let Some(counts) = all.get_mut(&at) else { return };
         counts.sends -= usize::from(self.role.sends);
         counts.receives -= usize::from(self.role.receives);
+        counts.sends_in_transit -= usize::from(self.role.sends && self.in_transit);
+        counts.receives_in_transit -= usize::from(self.role.receives && self.in_transit);
         let ring = RingWords::of(&self.block);
         let bit = heap.me().bit();
         if let Some(ring) = &ring {
             if self.role.sends && counts.sends == 0 {
+                ring.senders_gone().fetch_add(1, Ordering::SeqCst);
                 ring.senders().fetch_and(!bit, Ordering::SeqCst);
             }
             if self.role.receives && counts.receives == 0 {
+                ring.receivers_gone().fetch_add(1, Ordering::SeqCst);
                 ring.receivers().fetch_and(!bit, Ordering::SeqCst);
             }
         }

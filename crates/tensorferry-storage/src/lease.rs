@@ -213,7 +213,7 @@ impl Ring {
             handles.extend(match handle {
                 IncomingHandle::Frozen(block) => OutgoingHandle::frozen(block),
                 IncomingHandle::Shared(block) => OutgoingHandle::shared(block),
-                IncomingHandle::Ring(attachment) => Some(OutgoingHandle::ring(attachment)),
+                IncomingHandle::Ring(attachment) => Some(OutgoingHandle(Outgoing::Ring(attachment.clone()))),
                 IncomingHandle::Exclusive(_) => {
                     // Nobody puts such a message.
                     ring.record(kept.index).change(state, state.freed());

@@ -68,7 +68,7 @@ impl OutgoingHandle {
     /// Lets the receiver use a ring in the role of this attachment.
     #[must_use]
     pub fn ring(attachment: &Attachment) -> Self {
-        Self(Outgoing::Ring(attachment.clone()))
+        Self(Outgoing::Ring(attachment.in_transit()))
     }
 
     /// As [`OutgoingHandle::ring`], for an end that only one may have: `moved` becomes true, and false again if
@@ -76,7 +76,7 @@ impl OutgoingHandle {
     #[must_use]
     pub fn sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Option<Self> {
         let first = !moved.swap(true, Ordering::SeqCst);
-        first.then(|| Self(Outgoing::SoleRing(attachment.clone(), Arc::clone(moved))))
+        first.then(|| Self(Outgoing::SoleRing(attachment.in_transit(), Arc::clone(moved))))
     }
 
     /// Which block it is.

@@ -72,7 +72,7 @@ impl Pins {
     }
 
     pub(crate) fn any(&self) -> bool {
-        self.n_pinned.load(Ordering::Relaxed) != 0
+        self.n_pinned.load(Ordering::SeqCst) != 0
     }
 
     /// How many messages are pinned.
@@ -107,13 +107,14 @@ impl PinList {
         {
             let mut pins = self.lock();
             pins.push_back(Pin { at, _handles: handles });
-            self.n_pinned.fetch_add(1, Ordering::Relaxed);
+            self.n_pinned.fetch_add(1, Ordering::SeqCst);
             while retired.len() < LOOKS_PER_PIN && pins.front().is_some_and(|pin| self.has_moved_on(pin.at)) {
                 retired.extend(pins.pop_front());
             }
         }
         self.n_pinned.fetch_sub(retired.len(), Ordering::Relaxed);
         drop(retired);
+        self.ring.heap().inner().memory.poke_if_resting();
     }
 
     /// Lets go of every pin whose slot has moved on, in whatever order they did.

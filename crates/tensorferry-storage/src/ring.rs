@@ -76,8 +76,8 @@ pub enum PutFailure {
     /// Nobody is left who could receive.
     #[error("every receiver of the queue is gone")]
     NoReceivers,
-    /// The last process that could have received died.
-    #[error("the last process that could receive from the queue died")]
+    /// Nobody else is left who could receive, and somebody who could has died.
+    #[error("every process that could receive from the queue is gone, and at least one of them died")]
     PeerDied,
     /// This process was declared dead and its claim taken away.
     #[error("this process was declared dead by another member of its domain")]
@@ -109,8 +109,8 @@ pub enum TakeFailure {
     /// Nobody is left who could send.
     #[error("every sender of the queue is gone")]
     NoSenders,
-    /// The last process that could have sent died.
-    #[error("the last process that could send to the queue died")]
+    /// Nobody else is left who could send, and somebody who could has died.
+    #[error("every process that could send to the queue is gone, and at least one of them died")]
     PeerDied,
     /// The ring was made without leases.
     #[error("the queue was made without leases")]
@@ -133,8 +133,9 @@ pub struct Ring {
     pins: OnceLock<Arc<PinList>>,
     put_spin: Spin,
     take_spin: Spin,
-    /// Deaths of attached members that this end has reported already.
-    deaths_reported: AtomicU64,
+    /// Up to which count this end has reported that senders are gone.
+    senders_gone_reported: AtomicU64,
+    receivers_gone_reported: AtomicU64,
     /// Up to which count of returns this end has looked through the records and found nothing.
     pub(crate) returns_seen: AtomicU64,
 }
@@ -187,7 +188,9 @@ impl Ring {
                 what: "the block holds no ring",
             });
         };
-        let deaths_reported = AtomicU64::new(words.deaths().load(Ordering::SeqCst));
+        let now = |counter: &AtomicU64| AtomicU64::new(counter.load(Ordering::SeqCst));
+        let (senders_gone_reported, receivers_gone_reported) =
+            (now(words.senders_gone()), now(words.receivers_gone()));
         let shape = words.shape();
         Ok(Self {
             attachment,
@@ -195,7 +198,8 @@ impl Ring {
             pins: OnceLock::new(),
             put_spin: Spin::default(),
             take_spin: Spin::default(),
-            deaths_reported,
+            senders_gone_reported,
+            receivers_gone_reported,
             returns_seen: AtomicU64::new(u64::MAX),
         })
     }
@@ -594,18 +598,23 @@ impl Ring {
             return None;
         }
         let i_send = senders & me != 0;
-        let alone_after_death = !closed && i_send && self.has_unreported_death(ring);
-        if !closed && i_send && !alone_after_death {
-            return None;
+        let gone = ring.senders_gone().load(Ordering::SeqCst);
+        if !closed && i_send {
+            // This process could still put, so that the others are gone is told once. Who is on its way to being a sender is
+            // not gone.
+            let is_news = gone != self.senders_gone_reported.load(Ordering::SeqCst);
+            if !is_news || self.attachment.role_in_transit().sends {
+                return None;
+            }
         }
         // What was put before the last sender left or the ring was closed is still to be taken.
         fence(Ordering::SeqCst);
         if self.has_message(ring) {
             return None;
         }
-        let died = ring.deaths().load(Ordering::SeqCst) > 0;
-        if alone_after_death {
-            self.report_deaths(ring);
+        let died = ring.sender_deaths().load(Ordering::SeqCst) > 0;
+        if !closed && i_send {
+            self.senders_gone_reported.store(gone, Ordering::SeqCst);
         }
         Some(match (closed, died) {
             (true, _) => TakeFailure::Closed,
@@ -621,14 +630,17 @@ impl Ring {
         if receivers & !me != 0 {
             return None;
         }
-        if receivers & me == 0 {
-            let died = ring.deaths().load(Ordering::SeqCst) > 0;
-            return Some(if died { PutFailure::PeerDied } else { PutFailure::NoReceivers });
+        let gone = ring.receivers_gone().load(Ordering::SeqCst);
+        if receivers & me != 0 {
+            // As in `no_more_messages`.
+            let is_news = gone != self.receivers_gone_reported.load(Ordering::SeqCst);
+            if !is_news || self.attachment.role_in_transit().receives {
+                return None;
+            }
+            self.receivers_gone_reported.store(gone, Ordering::SeqCst);
         }
-        self.has_unreported_death(ring).then(|| {
-            self.report_deaths(ring);
-            PutFailure::PeerDied
-        })
+        let died = ring.receiver_deaths().load(Ordering::SeqCst) > 0;
+        Some(if died { PutFailure::PeerDied } else { PutFailure::NoReceivers })
     }
 
     /// When nothing more can come, receivers wait for those who are still taking, and nobody else will wake them.
@@ -637,14 +649,6 @@ impl Ring {
         if others == 0 || ring.closed().load(Ordering::Relaxed) != 0 {
             ring.not_empty().wake();
         }
-    }
-
-    fn has_unreported_death(&self, ring: &RingWords<'_>) -> bool {
-        ring.deaths().load(Ordering::SeqCst) > self.deaths_reported.load(Ordering::SeqCst)
-    }
-
-    fn report_deaths(&self, ring: &RingWords<'_>) {
-        self.deaths_reported.store(ring.deaths().load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
     /// Whether a message is ready, or in the hands of another receiver that may give it back or die.

@@ -24,9 +24,12 @@ pub(crate) mod word {
     pub(crate) const CLOSED: usize = 3;
     pub(crate) const SENDERS: usize = 4;
     pub(crate) const RECEIVERS: usize = 5;
-    pub(crate) const DEATHS: usize = 6;
+    pub(crate) const SENDER_DEATHS: usize = 6;
     pub(crate) const N_RECORDS: usize = 7;
     pub(crate) const TAIL: usize = 8;
+    pub(crate) const RECEIVER_DEATHS: usize = 9;
+    pub(crate) const SENDERS_GONE: usize = 10;
+    pub(crate) const RECEIVERS_GONE: usize = 11;
     pub(crate) const HEAD: usize = 16;
     /// In the receivers' line: they look at both.
     pub(crate) const RETURNS: usize = 17;
@@ -207,9 +210,24 @@ impl<'a> RingWords<'a> {
         &self.words[word::RECEIVERS]
     }
 
-    /// How many attached senders have died.
-    pub(crate) fn deaths(&self) -> &'a AtomicU64 {
-        &self.words[word::DEATHS]
+    /// How often a member has ceased to send, by leaving or by dying.
+    pub(crate) fn senders_gone(&self) -> &'a AtomicU64 {
+        &self.words[word::SENDERS_GONE]
+    }
+
+    /// How many members that could send have died.
+    pub(crate) fn sender_deaths(&self) -> &'a AtomicU64 {
+        &self.words[word::SENDER_DEATHS]
+    }
+
+    /// How often a member has ceased to receive, by leaving or by dying.
+    pub(crate) fn receivers_gone(&self) -> &'a AtomicU64 {
+        &self.words[word::RECEIVERS_GONE]
+    }
+
+    /// How many members that could receive have died.
+    pub(crate) fn receiver_deaths(&self) -> &'a AtomicU64 {
+        &self.words[word::RECEIVER_DEATHS]
     }
 
     pub(crate) fn tail(&self) -> &'a AtomicU64 {

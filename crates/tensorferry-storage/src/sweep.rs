@@ -135,13 +135,18 @@ fn sweep_ring(block: &Block, dead: Member) {
         returned |= record.change(state, next);
     }
     let bit = dead.bit();
-    let attached =
-        (ring.senders().load(Ordering::SeqCst) | ring.receivers().load(Ordering::SeqCst)) & bit != 0;
-    if attached {
-        // Counted before the roles end, so that whoever sees them ended knows why. Counting twice does no harm.
-        ring.deaths().fetch_add(1, Ordering::SeqCst);
-        suspect(ring.senders(), dead);
-        suspect(ring.receivers(), dead);
+    let mut attached = false;
+    for (members, deaths, gone) in [
+        (ring.senders(), ring.sender_deaths(), ring.senders_gone()),
+        (ring.receivers(), ring.receiver_deaths(), ring.receivers_gone()),
+    ] {
+        if members.load(Ordering::SeqCst) & bit != 0 {
+            attached = true;
+            // Counted before the role ends, so that whoever sees it ended knows why. Counting twice does no harm.
+            deaths.fetch_add(1, Ordering::SeqCst);
+            gone.fetch_add(1, Ordering::SeqCst);
+            suspect(members, dead);
+        }
     }
     if attached || returned {
         // Also for what the dead one gave back before it could count it.

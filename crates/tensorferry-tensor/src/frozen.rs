@@ -243,6 +243,10 @@ impl<T: Element> Tensor<T> {
 
     /// This memory, to write again, if this is the only view of it anywhere and covers all of it.
     ///
+    /// A process that has sent the tensor holds it until it has seen that it was taken, which may be a tenth of a second
+    /// later. So buffers that go round between processes are better sent as [`TensorMut`], which is the receiver's at
+    /// once.
+    ///
     /// # Errors
     /// [`TryIntoMutError`] gives the tensor back and says what is in the way.
     pub fn try_into_mut(self) -> Result<TensorMut<T>, TryIntoMutError<Self>> {
@@ -257,7 +261,7 @@ impl<T: Element> Tensor<T> {
         };
         match block.try_into_exclusive() {
             Ok(block) => Ok(TensorMut::from_checked(block, layout.shape().clone())),
-            Err(block) => Err(refused(FrozenStorage::Block(block), layout, "somebody else holds it too")),
+            Err(block) => Err(refused(FrozenStorage::Block(block), layout, SOMEBODY_ELSE)),
         }
     }
 
@@ -303,6 +307,10 @@ impl<'a, T: Element> IntoIterator for &'a Tensor<T> {
         self.iter()
     }
 }
+
+/// Why a whole tensor cannot be written.
+const SOMEBODY_ELSE: &str = "somebody else holds it too: a clone, another process, a message on its way, or the process that \
+     sent it, which lets go within a tenth of a second; send a TensorMut where buffers go round";
 
 /// The elements of a tensor in row-major order; made by [`Tensor::iter`].
 #[derive(Clone, Debug)]
