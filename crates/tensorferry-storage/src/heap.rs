@@ -33,7 +33,7 @@ pub(crate) struct Inner {
     pub(crate) pins: Pins,
     pub(crate) attachments: Attachments,
     pub(crate) posted: Posted,
-    /// A block of nobody's came back that only a scan can free.
+    /// A block or a role came back that only a scan can free of its suspicion.
     pub(crate) orphans_suspected: AtomicBool,
     this: Weak<Inner>,
     /// Last, so that what is dropped before can still reach it.
@@ -267,6 +267,12 @@ impl Inner {
     pub(crate) fn publish(&self, arena: &Arena) {
         let usage: HeapUsage = arena.usage;
         self.memory.publish_usage(usage.blocks_live, usage.bytes_live, usage.bytes_cached());
+    }
+
+    /// Has the service thread scan for what the dead are still suspected to have sent.
+    pub(crate) fn ask_for_scan(&self) {
+        self.orphans_suspected.store(true, Ordering::SeqCst);
+        self.memory.poke();
     }
 
     fn take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {

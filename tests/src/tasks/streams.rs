@@ -1,7 +1,7 @@
 //! Children that work through many items.
 
 use serde::{Deserialize, Serialize};
-use tensorferry::queue::{Queue, Receiver, Sender, SoleReceiver};
+use tensorferry::queue::{Queue, Receiver, Sender, SoleReceiver, channel_in};
 use tensorferry::tensor::{SharedTensor, TensorMut};
 
 use crate::{Context, Item, Task};
@@ -183,6 +183,27 @@ impl Task for MakeQueue {
     fn run(self, context: &Context) {
         let queue = Queue::new_in(&context.heap, self.maxsize).unwrap();
         self.back.put(queue.clone()).unwrap();
+        let _ = context.hear();
+    }
+}
+
+/// Makes a channel, sends its two ends through two queues, says so and waits.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct MakeChannel {
+    /// Where the getting end goes.
+    pub receivers: Sender<Receiver<u64>>,
+    /// Where the putting end goes.
+    pub senders: Sender<Sender<u64>>,
+}
+
+impl Task for MakeChannel {
+    const NAME: &'static str = "make-channel";
+
+    fn run(self, context: &Context) {
+        let (sender, receiver) = channel_in(&context.heap, 4).unwrap();
+        self.receivers.put(receiver).unwrap();
+        self.senders.put(sender).unwrap();
+        context.say("made");
         let _ = context.hear();
     }
 }
