@@ -14,7 +14,10 @@ pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
 pub use puppet::Puppet;
 pub use root::Host;
 pub use stranger::Stranger;
-pub use streams::{Adder, Consume, Count, Forward, Heard, MakeChannel, MakeQueue, Produce, SoleEcho, Worker};
+pub use streams::{
+    Adder, Consume, Count, Forward, Heard, MakeChannel, MakeQueue, Nest, Produce, SendTensor, SoleEcho,
+    Worker,
+};
 
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
 use crate::loner::run_root_task;
@@ -41,6 +44,8 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<SoleEcho>,
         run_task::<MakeQueue>,
         run_task::<MakeChannel>,
+        run_task::<Nest>,
+        run_task::<SendTensor>,
         run_task::<SendMany>,
         run_task::<KeepMany>,
         run_root_task::<MakeDomain>,

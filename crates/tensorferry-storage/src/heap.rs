@@ -371,10 +371,8 @@ impl Inner {
         let Some(header) = self.places().header(place.header_offset_bytes) else { return };
         let me = self.memory.me();
         let extent = place.address.extent;
-        if header.kind() != Kind::Plain && self.memory.sweeps() > 0 && !crate::sweep::is_scanning() {
-            // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
-            self.orphans_suspected.store(true, Ordering::SeqCst);
-        }
+        // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
+        let names_others = header.kind() != Kind::Plain && self.memory.sweeps() > 0;
         if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
             let mut arena = self.arena();
             if arena.owns(extent) {
@@ -383,17 +381,27 @@ impl Inner {
                     arena.put_back(self.places(), place.address);
                     self.publish(&arena);
                 }
+                drop(arena);
+                self.scan_after(others, names_others);
                 return;
             }
         }
         self.mark_returned(place);
         let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();
-        let orphaned = || self.memory.extent_owner(extent) == ExtentOwner::Nobody;
-        if others == 0 && orphaned() {
+        if others == 0 && self.memory.extent_owner(extent) == ExtentOwner::Nobody {
             self.adopt_orphan(extent);
-        } else if others == SUSPECT && orphaned() && !crate::sweep::is_scanning() {
+        }
+        self.scan_after(others, names_others);
+    }
+
+    /// A block was let go of, and `others` still hold it: whether only a scan can go on from here. A scan's own drop asks
+    /// for another one only when it was the very last, because the real last holder has gone meanwhile and was not.
+    fn scan_after(&self, others: u64, names_others: bool) {
+        if (others == 0 || !crate::sweep::is_scanning()) && (names_others || others == SUSPECT) {
             self.orphans_suspected.store(true, Ordering::SeqCst);
-            self.memory.poke();
+            if others == SUSPECT {
+                self.memory.poke();
+            }
         }
     }
 
