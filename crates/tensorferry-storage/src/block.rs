@@ -78,11 +78,11 @@ impl Block {
         is_sole
     }
 
-    pub(crate) fn tenure(&self) -> u32 {
+    pub(crate) fn tenure(&self) -> u64 {
         self.heap.cell(self.place).tenure()
     }
 
-    pub(crate) fn change_tenure(&self, from: u32, to: u32) -> bool {
+    pub(crate) fn change_tenure(&self, from: u64, to: u64) -> bool {
         self.heap.cell(self.place).change_tenure(from, to)
     }
 }
