@@ -71,8 +71,17 @@ impl Domain {
         if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
             return Err(refused(admission, "it was used or given back"));
         }
-        if !PidFd::of_self()?.identity()?.is_same_process(&slot.identity()) {
+        let (me, expected) = (PidFd::of_self()?.identity()?, slot.identity());
+        if !me.is_same_process(&expected) {
             return Err(refused(admission, "it is for another process"));
+        }
+        if me.pid != expected.pid {
+            // Members find each other by number. Here the others' numbers mean nobody, which would pass for proof that
+            // they are dead.
+            return Err(refused(
+                admission,
+                "this process has another number than the one that admitted it sees; members must be in one process-number namespace",
+            ));
         }
         let live = State { phase: Phase::Live, ..invited };
         if !slot.change(invited, live) {

@@ -116,6 +116,30 @@ fn an_admission_is_good_for_one_process_one_domain_and_one_time() {
     });
 }
 
+/// What it is like for a process in a process-number namespace of its own.
+#[test]
+fn a_process_that_has_another_number_for_itself_does_not_join() {
+    with_family(|family| {
+        let domain = family.heap().domain();
+        let stranger = Loner::start(&Stranger, &[]);
+        let admission = admission_for(family, &stranger);
+        let tables = Scribbler::of(domain);
+        let pid_offset = 4096 + 64 * admission["member"]["slot"].as_u64().unwrap() + 8;
+        let pid = tables.word(pid_offset);
+        assert_eq!(pid, u64::from(stranger.pidfd().pid()));
+        // The number of a thread, which proves nothing to those who watch.
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let number =
+            |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+        let thread = threads.map(number).find(|number| *number != std::process::id().to_string()).unwrap();
+        tables.set_word(pid_offset, thread.parse().unwrap());
+        let said = try_join(&stranger, domain, &admission);
+        assert!(said.contains("another number"), "{said}");
+        tables.set_word(pid_offset, pid);
+        stranger.finish();
+    });
+}
+
 #[test]
 fn an_admission_that_was_given_back_is_refused_also_to_the_next_in_its_slot() {
     with_family(|family| {
