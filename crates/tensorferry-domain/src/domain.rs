@@ -14,6 +14,7 @@ use crate::layout::{
     SLOT_LEN_BYTES, VERSION, extent, header, slot,
 };
 use crate::member::{Slot, State};
+use crate::memory;
 use crate::service::Service;
 use crate::{Admission, DomainBuilder, DomainError, Layout, Member, MemberInfo, Phase};
 
@@ -50,7 +51,7 @@ impl Domain {
         if backing.len_bytes() < Layout::smallest().file_len_bytes() as u64 {
             return Err(not(format!("{} bytes are too few", backing.len_bytes())));
         }
-        let head = Tables::map(&backing, EXTENT_TABLE_OFFSET_BYTES)?;
+        let head = memory::map_tables(&backing, EXTENT_TABLE_OFFSET_BYTES)?;
         let claims = read_header(&head)?;
         let [magic, version, _, data_offset, data_len, extent_len, id, ..] = claims;
         if magic != MAGIC {
@@ -128,13 +129,8 @@ impl Domain {
     }
 
     fn map(backing: Backing, layout: Layout, id: u64, me: Member) -> Result<Self, DomainError> {
-        let tables = Tables::map(&backing, layout.data_offset_bytes)?;
-        let data = Reservation::map(
-            &backing,
-            layout.data_offset_bytes as u64,
-            layout.data_len_bytes,
-            layout.extent_len_bytes,
-        )?;
+        let tables = memory::map_tables(&backing, layout.data_offset_bytes)?;
+        let data = memory::map_data(&backing, &layout)?;
         Ok(Self { backing, tables, data, layout, id, me, service: OnceLock::new() })
     }
 
