@@ -18,7 +18,10 @@ pub use nested::{Nested, Unsharing};
 pub use puppet::Puppet;
 pub use root::Host;
 pub use stranger::Stranger;
-pub use streams::{Adder, Consume, Count, Forward, Heard, MakeQueue, Produce, SoleEcho, Worker};
+pub use streams::{
+    Adder, Consume, Count, Forward, Heard, MakeChannel, MakeQueue, Nest, Produce, SendTensor, SoleEcho,
+    Worker,
+};
 
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
 use crate::loner::run_root_task;
@@ -47,6 +50,9 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<Lessee>,
         run_task::<Nested>,
         run_root_task::<Unsharing>,
+        run_task::<MakeChannel>,
+        run_task::<Nest>,
+        run_task::<SendTensor>,
         run_task::<SendMany>,
         run_task::<KeepMany>,
         run_root_task::<MakeDomain>,

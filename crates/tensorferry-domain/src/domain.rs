@@ -15,6 +15,7 @@ use crate::layout::{
     SLOT_LEN_BYTES, VERSION, extent, header, presence_offset, slot,
 };
 use crate::member::{Slot, State};
+use crate::memory;
 use crate::service::Service;
 use crate::{Admission, DomainBuilder, DomainError, Layout, Member, MemberInfo, Phase};
 
@@ -53,7 +54,7 @@ impl Domain {
         if backing.len_bytes() < Layout::smallest().file_len_bytes() as u64 {
             return Err(not(format!("{} bytes are too few", backing.len_bytes())));
         }
-        let head = Tables::map(&backing, EXTENT_TABLE_OFFSET_BYTES)?;
+        let head = memory::map_tables(&backing, EXTENT_TABLE_OFFSET_BYTES)?;
         let claims = read_header(&head)?;
         let [magic, version, _, data_offset, data_len, extent_len, id, ..] = claims;
         if magic != MAGIC {
@@ -131,13 +132,8 @@ impl Domain {
         id: u64,
         me: Member,
     ) -> Result<Self, DomainError> {
-        let tables = Tables::map(&backing, layout.data_offset_bytes)?;
-        let data = Reservation::map(
-            &backing,
-            layout.data_offset_bytes as u64,
-            layout.data_len_bytes,
-            layout.extent_len_bytes,
-        )?;
+        let tables = memory::map_tables(&backing, layout.data_offset_bytes)?;
+        let data = memory::map_data(&backing, &layout)?;
         Ok(Self { backing, tables, data, layout, id, me, service: OnceLock::new(), _presence: presence })
     }
 

@@ -6,18 +6,39 @@
 //! get at those bytes, or make the heap believe that a block is free, from safe code, could break what these slices
 //! promise. So all of that is behind [`Memory`], and a `Memory` is had by one `unsafe` function only. What the rest of
 //! the crate offers (who is a member, how much is used, waiting) cannot do harm.
-#![expect(unsafe_code, reason = "declares the one function through which memory is reached")]
+//!
+//! Mapping the file is unsafe for the same reason, and stands here too.
+#![expect(
+    unsafe_code,
+    reason = "maps the file and declares the one function through which its memory is reached"
+)]
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use tensorferry_os::mapping::Reservation;
+use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
+use tensorferry_sharing::Backing;
 
 use crate::layout::{extent, header, slot};
 use crate::service::Service;
-use crate::{Caretaker, Domain, DomainError, ExtentOwner};
+use crate::{Caretaker, Domain, DomainError, ExtentOwner, Layout};
+
+/// Maps the first `len_bytes` of the file: what the layout calls tables, or less.
+pub(crate) fn map_tables(backing: &Backing, len_bytes: usize) -> Result<Tables, DomainError> {
+    // SAFETY: this file has no name, and who has its descriptor is a member or about to become one (docs/SAFETY.md). All of
+    // them access the tables as atomic words of 64 bits, through this function.
+    Ok(unsafe { Tables::map(backing, len_bytes) }?)
+}
+
+/// Maps the data area, closed.
+pub(crate) fn map_data(backing: &Backing, layout: &Layout) -> Result<Reservation, DomainError> {
+    let (offset, len_bytes) = (layout.data_offset_bytes as u64, layout.data_len_bytes);
+    // SAFETY: as above for who has the file. The reservation is lent by `Memory` alone, whose holder has promised to access
+    // words and bytes as docs/WIRE.md says.
+    Ok(unsafe { Reservation::map(backing, offset, len_bytes, layout.extent_len_bytes) }?)
+}
 
 /// A domain together with the right to manage its memory: what lies in the data area, who allocates where, and what a
 /// death leads to.

@@ -1,8 +1,12 @@
 //! A memory file without a name, mapped twice, and a thread that sleeps on a word of it.
 //!
 //! `cargo run -p tensorferry-os --example memfile`
+//!
+//! # Safety
+//! The file is made here and nobody else has it, so what is done with it can be seen on this page.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(unsafe_code, reason = "whoever maps a file answers for what else is done with it")]
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -18,14 +22,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // A gigabyte that costs nothing until it is touched, and whose size nobody can change.
     let file = memfd::create_sealed("example", 1 << 30)?;
-    let whole = Reservation::map(&file, 0, 1 << 30, 2 << 20)?;
+    // SAFETY: nobody else has the file, and the one word that is used is always used as 32 bits.
+    let whole = unsafe { Reservation::map(&file, 0, 1 << 30, 2 << 20) }?;
     println!("closed at first: {}", whole.words(0, 1).is_none());
     whole.open(0, 64 << 10)?;
     whole.populate(0, 64 << 10)?;
     println!("of a gigabyte, {} bytes are memory", memfd::allocated_bytes(&file)?);
 
     // Two mappings of one file are what two processes would have.
-    let head = Tables::map(&file, 4096)?;
+    // SAFETY: as above.
+    let head = unsafe { Tables::map(&file, 4096) }?;
     let (ours, theirs) = (whole.words32(8, 1), head.words32(8, 1));
     let (Some([ours]), Some([theirs])) = (ours, theirs) else { return Err("not mapped".into()) };
     thread::scope(|scope| {

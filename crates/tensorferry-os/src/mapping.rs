@@ -11,7 +11,8 @@
 //! nothing. Every range is checked to lie inside the mapping and, for a reservation, inside what is open; a
 //! mapping lives as long as its owner and is never moved. The files behind it are sealed against shrinking (or
 //! named files, whose truncation by the same user is outside the contract), so a load cannot meet the end of
-//! the file. One convention is the callers' part: a word is accessed as 32 or as 64 bits, never as both.
+//! the file. What else is done with the same file is not ours to know, so mapping it is `unsafe`: whoever maps a file
+//! answers for it.
 #![expect(
     unsafe_code,
     reason = "mapping memory and lending atomic words of it cannot be expressed otherwise"
@@ -43,9 +44,15 @@ pub struct Tables {
 impl Tables {
     /// Maps the first `len_bytes` of the file.
     ///
+    /// # Safety
+    /// While the mapping lives, every word of it that is lent here ([`Self::words`], [`Self::words32`]) is
+    /// - of one size: accessed as 32 or as 64 bits, never as both at the same time;
+    /// - nobody's plain memory at that time: no `&[u8]`, `&mut [u8]` or other reference without atomics covers it, in
+    ///   this process or in another.
+    ///
     /// # Errors
     /// The kernel's error of mmap(2).
-    pub fn map(fd: impl AsFd, len_bytes: usize) -> Result<Self> {
+    pub unsafe fn map(fd: impl AsFd, len_bytes: usize) -> Result<Self> {
         let fd = fd.as_fd();
         let map = MmapOptions::new()
             .len(len_bytes)
@@ -109,9 +116,23 @@ impl Reservation {
     /// `granule_bytes` is a power of two of at least a page (EINVAL of ours if not). The mapping is left out of core
     /// dumps. It costs address space (`RLIMIT_AS`) but no memory.
     ///
+    /// A descriptor is not enough: whoever has one, a domain's for example, has not yet the right to its bytes.
+    ///
+    /// ```compile_fail,E0133
+    /// # fn forge(fd: std::os::fd::BorrowedFd<'_>) {
+    /// tensorferry_os::mapping::Reservation::map(fd, 0, 1 << 30, 4 << 20);
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    /// While the mapping lives, every word of it that is lent here ([`Self::words`], [`Self::words32`]) is
+    /// - of one size: accessed as 32 or as 64 bits, never as both at the same time;
+    /// - nobody's plain memory at that time: no `&[u8]`, `&mut [u8]` or other reference without atomics covers it, in
+    ///   this process or in another.
+    ///
     /// # Errors
     /// The kernel's error of mmap(2); ENOMEM when the address space is not to be had.
-    pub fn map(
+    pub unsafe fn map(
         fd: impl AsFd,
         file_offset_bytes: u64,
         len_bytes: usize,
@@ -320,10 +341,20 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    fn tables(fd: impl AsFd, len_bytes: usize) -> Tables {
+        // SAFETY: these tests map files of their own, and lend words of 64 bits only.
+        unsafe { Tables::map(fd, len_bytes) }.unwrap()
+    }
+
+    fn reservation(fd: impl AsFd) -> Reservation {
+        // SAFETY: as above.
+        unsafe { Reservation::map(fd, 0, 64 * MIB, 4 * MIB) }.unwrap()
+    }
+
     #[test]
     fn two_mappings_of_one_file_show_the_same_words() {
         let fd = memfd::create_sealed("test", 1 << 16).unwrap();
-        let (a, b) = (Tables::map(&fd, 1 << 16).unwrap(), Tables::map(&fd, 1 << 16).unwrap());
+        let (a, b) = (tables(&fd, 1 << 16), tables(&fd, 1 << 16));
         a.words(64, 1).unwrap()[0].store(42, Ordering::Release);
         assert_eq!(b.words(64, 1).unwrap()[0].load(Ordering::Acquire), 42);
         assert!(a.words(60, 1).is_none(), "unaligned");
@@ -334,7 +365,7 @@ mod tests {
     #[test]
     fn a_reservation_lends_only_what_is_open() {
         let fd = memfd::create_sealed("test", 64 << 20).unwrap();
-        let map = Reservation::map(&fd, 0, 64 * MIB, 4 * MIB).unwrap();
+        let map = reservation(&fd);
         assert!(map.words(0, 1).is_none());
         map.open(1, 10_000).unwrap();
         assert!(map.words(4 * MIB, 12_288 / 8).is_some(), "rounded up to pages");
@@ -352,7 +383,7 @@ mod tests {
     #[test]
     fn a_range_over_several_granules_needs_all_of_them_open() {
         let fd = memfd::create_sealed("test", 64 << 20).unwrap();
-        let map = Reservation::map(&fd, 0, 64 * MIB, 4 * MIB).unwrap();
+        let map = reservation(&fd);
         for granule in 0..3 {
             map.open(granule, 4 * MIB).unwrap();
         }

@@ -40,7 +40,7 @@ pub(crate) fn memory_of(domain: Arc<Domain>) -> Memory {
 #[derive(Debug)]
 pub struct ExclusiveBlock {
     block: Option<Block>,
-    tenure: u32,
+    tenure: u64,
 }
 
 /// Bytes that nobody writes any more. A clone costs one private counter.
@@ -141,8 +141,8 @@ impl ExclusiveBlock {
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) block: Block,
-    tenure: u32,
-    ended: u32,
+    tenure: u64,
+    ended: u64,
 }
 
 impl Claim {

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::block::Block;
+use crate::header::SUSPECT;
 use crate::reference::Role;
 use crate::ring_layout::RingWords;
 
@@ -111,6 +112,7 @@ impl Drop for Attachment {
         counts.receives_in_transit -= usize::from(self.role.receives && self.in_transit);
         let ring = RingWords::of(&self.block);
         let bit = heap.me().bit();
+        let mut left_by_the_dead = false;
         if let Some(ring) = &ring {
             if self.role.sends && counts.sends == 0 {
                 ring.senders_gone().fetch_add(1, Ordering::SeqCst);
@@ -120,11 +122,18 @@ impl Drop for Attachment {
                 ring.receivers_gone().fetch_add(1, Ordering::SeqCst);
                 ring.receivers().fetch_and(!bit, Ordering::SeqCst);
             }
+            let roles = ring.senders().load(Ordering::SeqCst) | ring.receivers().load(Ordering::SeqCst);
+            left_by_the_dead = roles & SUSPECT != 0;
         }
         if counts.sends == 0 && counts.receives == 0 {
             all.remove(&at);
         }
         drop(all);
+        if left_by_the_dead {
+            // This handle may be what a message of the dead brought, and nothing else would ask for a scan: the ring
+            // itself may be held for long.
+            heap.inner().ask_for_scan();
+        }
         // Whoever waits for the other side looks again.
         if let Some(ring) = ring {
             ring.not_empty().wake();

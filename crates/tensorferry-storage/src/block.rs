@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::BlockId;
+use crate::header::SUSPECT;
 use crate::heap::Heap;
 use crate::place::Place;
 use crate::reference::{Grant, Reference};
@@ -65,14 +66,23 @@ impl Block {
         let Some(header) = self.heap.header(self.place) else { return false };
         // With no other handle here, and no way for one to be counted meanwhile, another process could reach the block
         // only through a holder bit of its own or of a sender.
-        self.heap.cell(self.place).is_single_and(|| header.holders().load(Ordering::SeqCst) == me)
+        let mut holders = 0;
+        let is_sole = self.heap.cell(self.place).is_single_and(|| {
+            holders = header.holders().load(Ordering::SeqCst);
+            holders == me
+        });
+        if holders & !me == SUSPECT {
+            // Perhaps nothing of the dead names it any more; the next time it is known.
+            self.heap.inner().ask_for_scan();
+        }
+        is_sole
     }
 
-    pub(crate) fn tenure(&self) -> u32 {
+    pub(crate) fn tenure(&self) -> u64 {
         self.heap.cell(self.place).tenure()
     }
 
-    pub(crate) fn change_tenure(&self, from: u32, to: u32) -> bool {
+    pub(crate) fn change_tenure(&self, from: u64, to: u64) -> bool {
         self.heap.cell(self.place).change_tenure(from, to)
     }
 }

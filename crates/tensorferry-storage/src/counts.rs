@@ -1,27 +1,36 @@
 //! How often this process holds each block: private, so that clones and drops inside a process touch no shared
 //! memory. Only the first hold and the last drop do.
 //!
-//! A cell belongs to a header line, found by two loads. Its word is `tenure:32 | busy:1 | count:31`. While the
+//! A cell belongs to a header line, found by two loads. Its count is `busy:1 | count:31`. While the
 //! shared bit is being set or cleared the cell is *busy*, and whoever else comes waits for those few
 //! instructions; otherwise the drop of the last handle could clear the bit under a handle that just arrived.
 //!
 //! The *tenure* counts how often the exclusive right to the block left this process through a message, so that
-//! an alias of the sent handle can see that it has lost its bytes.
+//! an alias of the sent handle can see that it has lost its bytes. It has 64 bits and so never comes around: an alias
+//! that was kept for as many sends would have its bytes back beside their new owner.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::class::LINE_BYTES;
 
-const BUSY: u64 = 1 << 31;
-const COUNT: u64 = BUSY - 1;
-const TENURE_SHIFT: u32 = 32;
+const BUSY: u32 = 1 << 31;
+const COUNT: u32 = BUSY - 1;
+/// As in `Arc`: beyond this, so many handles were forgotten that some more would make the count lie.
+const COUNT_AT_MOST: u32 = COUNT / 2;
 const CELLS_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES;
 
+/// What this process knows about one block.
+#[derive(Debug, Default)]
+struct Words {
+    count: AtomicU32,
+    tenure: AtomicU64,
+}
+
 /// The cells of one page of headers.
-type Page = Box<[AtomicU64; CELLS_PER_PAGE]>;
+type Page = Box<[Words; CELLS_PER_PAGE]>;
 /// The pages of one extent, each made when it is first needed.
 type Pages = Box<[OnceLock<Page>]>;
 
@@ -32,13 +41,13 @@ pub(crate) struct Counts {
     pages_per_extent: usize,
     extent_shift: u32,
     /// Where an offset outside of the domain would lead; no caller has one.
-    nowhere: AtomicU64,
+    nowhere: Words,
 }
 
 /// The cell of one block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell<'a> {
-    word: &'a AtomicU64,
+    words: &'a Words,
 }
 
 impl Counts {
@@ -47,7 +56,7 @@ impl Counts {
             extents: (0..n_extents).map(|_| OnceLock::new()).collect(),
             pages_per_extent: extent_len_bytes / PAGE_BYTES,
             extent_shift: extent_len_bytes.trailing_zeros(),
-            nowhere: AtomicU64::new(0),
+            nowhere: Words::default(),
         }
     }
 
@@ -56,15 +65,15 @@ impl Counts {
         let extent = header_offset_bytes >> self.extent_shift;
         let page = (header_offset_bytes / PAGE_BYTES) & (self.pages_per_extent - 1);
         let line = (header_offset_bytes / LINE_BYTES) & (CELLS_PER_PAGE - 1);
-        let word = self
+        let words = self
             .extents
             .get(extent)
             .map(|pages| pages.get_or_init(|| (0..self.pages_per_extent).map(|_| OnceLock::new()).collect()))
             .and_then(|pages| pages.get(page))
-            .map(|page| page.get_or_init(|| Box::new([const { AtomicU64::new(0) }; CELLS_PER_PAGE])))
+            .map(|page| page.get_or_init(|| Box::new(std::array::from_fn(|_| Words::default()))))
             .and_then(|cells| cells.get(line))
             .unwrap_or(&self.nowhere);
-        Cell { word }
+        Cell { words }
     }
 }
 
@@ -75,13 +84,14 @@ impl Cell<'_> {
         loop {
             let seen = self.settled();
             if seen & COUNT > 0 {
+                abort_beyond_reason(seen);
                 if self.replace(seen, seen + 1) {
                     return Ok(());
                 }
             } else if self.replace(seen, seen | BUSY) {
                 let outcome = first();
-                let count = u64::from(outcome.is_ok());
-                self.word.store(seen + count, Ordering::Release);
+                let count = u32::from(outcome.is_ok());
+                self.words.count.store(seen + count, Ordering::Release);
                 return outcome;
             }
         }
@@ -89,11 +99,7 @@ impl Cell<'_> {
 
     /// Counts one more handle beside one that exists.
     pub(crate) fn clone_handle(&self) {
-        let seen = self.word.fetch_add(1, Ordering::Relaxed);
-        if seen & COUNT > COUNT / 2 {
-            // As in `Arc`: so many handles were forgotten that the next would make the count lie.
-            std::process::abort();
-        }
+        abort_beyond_reason(self.words.count.fetch_add(1, Ordering::Relaxed));
     }
 
     /// Counts one handle less. `last` runs when none is left.
@@ -106,7 +112,7 @@ impl Cell<'_> {
                 1 => {
                     if self.replace(seen, (seen - 1) | BUSY) {
                         last();
-                        self.word.store(seen - 1, Ordering::Release);
+                        self.words.count.store(seen - 1, Ordering::Release);
                         return;
                     }
                 }
@@ -128,34 +134,25 @@ impl Cell<'_> {
             return false;
         }
         let holds = check();
-        self.word.store(seen, Ordering::Release);
+        self.words.count.store(seen, Ordering::Release);
         holds
     }
 
     /// Which tenure of the exclusive right this is.
-    pub(crate) fn tenure(&self) -> u32 {
-        let bytes = self.word.load(Ordering::Acquire).to_le_bytes();
-        u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])
+    pub(crate) fn tenure(&self) -> u64 {
+        self.words.tenure.load(Ordering::Acquire)
     }
 
     /// Ends tenure `from`, or takes an end back: moves it to `to` if it is still `from`.
-    pub(crate) fn change_tenure(&self, from: u32, to: u32) -> bool {
-        loop {
-            let seen = self.settled();
-            if seen >> TENURE_SHIFT != u64::from(from) {
-                return false;
-            }
-            if self.replace(seen, seen & (COUNT | BUSY) | u64::from(to) << TENURE_SHIFT) {
-                return true;
-            }
-        }
+    pub(crate) fn change_tenure(&self, from: u64, to: u64) -> bool {
+        self.words.tenure.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The word once it is not busy.
-    fn settled(&self) -> u64 {
+    /// The count once it is not busy.
+    fn settled(&self) -> u32 {
         let mut looks = 0_u32;
         loop {
-            let seen = self.word.load(Ordering::Acquire);
+            let seen = self.words.count.load(Ordering::Acquire);
             if seen & BUSY == 0 {
                 return seen;
             }
@@ -168,8 +165,14 @@ impl Cell<'_> {
         }
     }
 
-    fn replace(&self, from: u64, to: u64) -> bool {
-        self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    fn replace(&self, from: u32, to: u32) -> bool {
+        self.words.count.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+fn abort_beyond_reason(count: u32) {
+    if count & COUNT > COUNT_AT_MOST {
+        std::process::abort();
     }
 }
 
@@ -200,8 +203,12 @@ mod tests {
         }
         assert_eq!((firsts, lasts), (1, 1));
         assert_eq!(cell.acquire(|| Err(7)), Err(7));
-        assert_eq!(counts.cell((4 << 20) + 128).word.load(Ordering::Relaxed), 0, "a refusal counts nothing");
-        assert!(!std::ptr::eq(counts.cell(128).word, cell.word));
+        assert_eq!(
+            counts.cell((4 << 20) + 128).words.count.load(Ordering::Relaxed),
+            0,
+            "a refusal counts nothing"
+        );
+        assert!(!std::ptr::eq(counts.cell(128).words, cell.words));
     }
 
     #[test]
@@ -216,6 +223,16 @@ mod tests {
         assert!(!cell.is_single_and(|| false));
         cell.clone_handle();
         assert!(!cell.is_single_and(|| true));
+    }
+
+    #[test]
+    fn a_tenure_does_not_come_around() {
+        let counts = Counts::new(1, 4 << 20);
+        let cell = counts.cell(64);
+        let kept = cell.tenure();
+        assert!(cell.change_tenure(kept, kept + u64::from(u32::MAX)));
+        assert!(cell.change_tenure(kept + u64::from(u32::MAX), kept + (1 << 32)));
+        assert_ne!(cell.tenure(), kept);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(crate) struct Inner {
     pub(crate) pins: Pins,
     pub(crate) attachments: Attachments,
     pub(crate) posted: Posted,
-    /// A block of nobody's came back that only a scan can free.
+    /// A block or a role came back that only a scan can free of its suspicion.
     pub(crate) orphans_suspected: AtomicBool,
     this: Weak<Inner>,
     /// Last, so that what is dropped before can still reach it.
@@ -269,6 +269,12 @@ impl Inner {
         self.memory.publish_usage(usage.blocks_live, usage.bytes_live, usage.bytes_cached());
     }
 
+    /// Has the service thread scan for what the dead are still suspected to have sent.
+    pub(crate) fn ask_for_scan(&self) {
+        self.orphans_suspected.store(true, Ordering::SeqCst);
+        self.memory.poke();
+    }
+
     fn take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
         let first = self.try_take_place(class, len_bytes);
         let Err(StorageError::Domain(DomainError::Limit { wanted_bytes, .. })) = &first else { return first };
@@ -365,10 +371,8 @@ impl Inner {
         let Some(header) = self.places().header(place.header_offset_bytes) else { return };
         let me = self.memory.me();
         let extent = place.address.extent;
-        if header.kind() != Kind::Plain && self.memory.sweeps() > 0 && !crate::sweep::is_scanning() {
-            // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
-            self.orphans_suspected.store(true, Ordering::SeqCst);
-        }
+        // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
+        let names_others = header.kind() != Kind::Plain && self.memory.sweeps() > 0;
         if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
             let mut arena = self.arena();
             if arena.owns(extent) {
@@ -377,17 +381,27 @@ impl Inner {
                     arena.put_back(self.places(), place.address);
                     self.publish(&arena);
                 }
+                drop(arena);
+                self.scan_after(others, names_others);
                 return;
             }
         }
         self.mark_returned(place);
         let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();
-        let orphaned = || self.memory.extent_owner(extent) == ExtentOwner::Nobody;
-        if others == 0 && orphaned() {
+        if others == 0 && self.memory.extent_owner(extent) == ExtentOwner::Nobody {
             self.adopt_orphan(extent);
-        } else if others == SUSPECT && orphaned() && !crate::sweep::is_scanning() {
+        }
+        self.scan_after(others, names_others);
+    }
+
+    /// A block was let go of, and `others` still hold it: whether only a scan can go on from here. A scan's own drop asks
+    /// for another one only when it was the very last, because the real last holder has gone meanwhile and was not.
+    fn scan_after(&self, others: u64, names_others: bool) {
+        if (others == 0 || !crate::sweep::is_scanning()) && (names_others || others == SUSPECT) {
             self.orphans_suspected.store(true, Ordering::SeqCst);
-            self.memory.poke();
+            if others == SUSPECT {
+                self.memory.poke();
+            }
         }
     }
 

@@ -291,8 +291,8 @@ pub(crate) fn check_domain(heap: &Heap, handles: OutgoingHandles) -> Result<Outg
 
 /// A message outside of any ring: for the arguments of a process that is being started.
 ///
-/// Whoever packed it keeps it until the other side has opened it; dropping it lets go of everything it names. It can be
-/// opened once, by whoever is first.
+/// Whoever packed it keeps it until the other side has opened it; dropping it lets go of everything it names, once nobody
+/// is opening it. It can be opened once, by whoever is first.
 #[derive(Debug)]
 pub struct Parcel {
     block: Block,
@@ -335,9 +335,9 @@ impl Parcel {
     }
 
     /// Gives what was given away exclusively back to where it came from, unless the parcel was opened.
-    pub fn take_back(self) {
+    pub fn take_back(mut self) {
         if use_up(&self.block, TAKEN_BACK) {
-            self.handles.into_iter().for_each(OutgoingHandle::take_back);
+            std::mem::take(&mut self.handles).into_iter().for_each(OutgoingHandle::take_back);
         }
     }
 
@@ -366,14 +366,34 @@ impl Parcel {
     /// Leaves the parcel to its heap, which keeps it until `to` has opened it or is no member any more.
     pub fn post(self, to: Member) {
         let heap = self.block.heap().clone();
-        heap.inner().posted.add(self, to);
+        heap.inner().posted.add(self, Some(to));
         heap.domain().poke();
     }
 
-    /// Whether everything in it is held by whoever opened it.
-    pub(crate) fn is_adopted(&self) -> bool {
-        let header = self.block.heap().header(self.block.place());
-        header.is_none_or(|header| header.opened().load(Ordering::SeqCst) == ADOPTED)
+    /// Whether nobody needs what it names any more: whoever opened it holds everything, or has died meanwhile, or nobody
+    /// will open it.
+    pub(crate) fn is_done(&self) -> bool {
+        let Some(header) = self.block.heap().header(self.block.place()) else { return true };
+        match header.opened().load(Ordering::SeqCst) {
+            ADOPTED | TAKEN_BACK => true,
+            // Whoever opens it holds it until it has adopted everything.
+            OPENED => self.block.is_sole(),
+            _ => false,
+        }
+    }
+}
+
+impl Drop for Parcel {
+    /// Somebody who is opening it right now holds only part of what it names. If that were let go of, the packer could
+    /// become the only one who is known to hold a block, and write it, while the other side takes it to read.
+    fn drop(&mut self) {
+        if self.handles.is_empty() || use_up(&self.block, TAKEN_BACK) || self.is_done() {
+            return;
+        }
+        let kept = Self { block: self.block.clone(), handles: std::mem::take(&mut self.handles) };
+        let heap = kept.block.heap().clone();
+        heap.inner().posted.add(kept, None);
+        heap.domain().poke();
     }
 }
 

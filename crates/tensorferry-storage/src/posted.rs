@@ -1,4 +1,4 @@
-//! Parcels that were sent to a member and not opened yet.
+//! Parcels that were sent to a member and not opened yet, or dropped while somebody was opening them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,11 +9,12 @@ use crate::Parcel;
 /// What this process has posted.
 #[derive(Debug, Default)]
 pub(crate) struct Posted {
-    parcels: Mutex<Vec<(Parcel, Member)>>,
+    /// With the member that a parcel is for, unless it was dropped.
+    parcels: Mutex<Vec<(Parcel, Option<Member>)>>,
 }
 
 impl Posted {
-    pub(crate) fn add(&self, parcel: Parcel, to: Member) {
+    pub(crate) fn add(&self, parcel: Parcel, to: Option<Member>) {
         self.parcels.lock().unwrap_or_else(PoisonError::into_inner).push((parcel, to));
     }
 
@@ -27,8 +28,8 @@ impl Posted {
         let is_member = |to: Member| {
             members.iter().any(|info| info.member == to && matches!(info.phase, Phase::Live | Phase::Invited))
         };
-        let done: Vec<_> =
-            parcels.extract_if(.., |(parcel, to)| parcel.is_adopted() || !is_member(*to)).collect();
+        let is_gone = |to: Option<Member>| to.is_some_and(|to| !is_member(to));
+        let done: Vec<_> = parcels.extract_if(.., |(parcel, to)| parcel.is_done() || is_gone(*to)).collect();
         let any_left = !parcels.is_empty();
         drop(parcels);
         // Dropping a handle may need the arena: not under our lock.

@@ -409,8 +409,10 @@ impl Ring {
                 return Some(Err(PutFailure::Closed));
             }
             // Also when there is room: a message that nobody will ever take is no message sent.
-            if ring.receivers().load(Ordering::SeqCst) == 0 {
-                return self.no_more_receivers(&ring).map(Err);
+            if ring.receivers().load(Ordering::SeqCst) == 0
+                && let Some(failure) = self.no_more_receivers(&ring)
+            {
+                return Some(Err(failure));
             }
             match self.try_place(&ring, payload, &references) {
                 Some(placed) => Some(placed),

@@ -16,8 +16,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tensorferry_domain::{ExtentOwner, Member};
+use tensorferry_domain::Member;
 
+use crate::StorageError;
 use crate::block::Block;
 use crate::class::SLAB_BLOCKS;
 use crate::header::{Header, Kind, SUSPECT};
@@ -49,18 +50,20 @@ pub(crate) fn sweep(inner: &Inner, dead: Member) -> bool {
     let Some(heap) = inner.heap() else { return false };
     let places = inner.places();
     inner.memory.count_suspicion();
-    let rings_reached = each_block(places, &mut |place, header| {
-        if let Some(block) = hold_of_kind(&heap, place, header, Kind::Ring) {
-            sweep_ring(&block, dead);
-        }
-    });
+    let mut rings_opened = true;
+    let rings_reached =
+        each_block(places, &mut |place, header| match hold_of_kind(&heap, place, header, Kind::Ring) {
+            Ok(Some(block)) => sweep_ring(&block, dead),
+            Ok(None) => {}
+            Err(Closed) => rings_opened = false,
+        });
     let blocks_reached = each_block(places, &mut |place, header| {
         if header.holders().load(Ordering::SeqCst) & dead.bit() != 0 {
             inner.mark_returned_anew(place);
             suspect(header.holders(), dead);
         }
     });
-    if !rings_reached || !blocks_reached {
+    if !rings_reached || !rings_opened || !blocks_reached {
         return false;
     }
     resolve_suspects(inner, &heap);
@@ -174,18 +177,23 @@ fn suspect(word: &AtomicU64, dead: Member) {
     let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn);
 }
 
-/// Ends suspicions that a scan finds to be groundless. When deaths keep coming meanwhile, the rest is left to the
-/// next beat.
+/// Ends suspicions that a scan finds to be groundless. When deaths keep coming meanwhile, or something cannot be looked
+/// at, the rest is left to the next beat.
 fn resolve_suspects(inner: &Inner, heap: &Heap) {
     SCANNING.set(true);
-    let finished = (0..MAX_SCANS).any(|_| {
+    let mut finished = false;
+    for _ in 0..MAX_SCANS {
         let scan = Scan { inner, heap, suspicions: inner.memory.suspicions() };
-        scan.clear_unnamed(&Named::scan(inner.places(), heap))
-    });
+        // What cannot be read may name anything.
+        let Ok(named) = Named::scan(inner.places(), heap) else { break };
+        finished = scan.clear_unnamed(&named);
+        if finished {
+            break;
+        }
+    }
     SCANNING.set(false);
     if !finished {
         inner.orphans_suspected.store(true, Ordering::SeqCst);
-        inner.memory.poke();
     }
 }
 
@@ -199,23 +207,22 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// False when the scan became too old to decide.
     fn clear_unnamed(&self, named: &Named) -> bool {
-        let (memory, places) = (&self.inner.memory, self.inner.places());
         let mut in_time = true;
-        each_block(places, &mut |place, header| {
+        each_block(self.inner.places(), &mut |place, header| {
             if !in_time {
                 return;
             }
             let at = place.header_offset_bytes;
-            if header.holders().load(Ordering::SeqCst) & SUSPECT != 0 && !named.blocks.contains(&at) {
+            if header.holders().load(Ordering::SeqCst) & SUSPECT != 0
+                && !named.blocks.contains(&at)
+                // Held while its mark is off, so that it cannot be reused before the mark is known to have been old; and
+                // if this process is killed here, its own bit sees to the rest. What was reused already is not held.
+                && let Ok(Some(_held)) = hold_as_found(self.heap, place, header)
+            {
                 self.inner.mark_returned_anew(place);
                 in_time = self.clear(header.holders());
-                if header.holders().load(Ordering::SeqCst) == 0
-                    && memory.extent_owner(place.address.extent) == ExtentOwner::Nobody
-                {
-                    self.inner.adopt_orphan(place.address.extent);
-                }
             }
-            if let Some(block) = hold_of_kind(self.heap, place, header, Kind::Ring)
+            if let Ok(Some(block)) = hold_of_kind(self.heap, place, header, Kind::Ring)
                 && let Some(ring) = RingWords::of(&block)
             {
                 for (word, named) in [(ring.senders(), &named.senders), (ring.receivers(), &named.receivers)]
@@ -262,40 +269,55 @@ struct Named {
     receivers: HashSet<usize>,
 }
 
+/// Something is there and cannot be opened for reading.
+#[derive(Debug)]
+struct Closed;
+
 impl Named {
-    fn scan(places: Places<'_>, heap: &Heap) -> Self {
+    /// All or nothing: what cannot be looked at may name anything.
+    fn scan(places: Places<'_>, heap: &Heap) -> Result<Self, Closed> {
         let mut named = Self::default();
-        each_block(places, &mut |place, header| {
-            if let Some(block) = hold_of_kind(heap, place, header, Kind::Ring) {
-                let Some(ring) = RingWords::of(&block) else { return };
-                // Slots first: a message moves from a slot to a record, and from there nowhere.
-                for reference in ring.slots().flat_map(|slot| slot.references()) {
-                    named.add(heap, reference);
-                }
-                for reference in ring.records().flat_map(|record| record.references()) {
-                    named.add(heap, reference);
-                }
-            }
-            // Held by somebody alive: being written, opened, or kept as a parcel.
-            if header.holders().load(Ordering::SeqCst) & !SUSPECT != 0 {
-                for kind in [Kind::Message, Kind::Parcel] {
-                    if let Some(block) = hold_of_kind(heap, place, header, kind) {
-                        named.add_table(&block);
-                    }
-                }
+        let mut outcome = Ok(());
+        let all_reached = each_block(places, &mut |place, header| {
+            if outcome.is_ok() {
+                outcome = named.visit(heap, place, header);
             }
         });
-        named
+        outcome?;
+        if all_reached { Ok(named) } else { Err(Closed) }
     }
 
-    fn add(&mut self, heap: &Heap, word: u64) {
-        let Some(reference) = Reference::unpack(word) else { return };
+    fn visit(&mut self, heap: &Heap, place: Place, header: Header<'_>) -> Result<(), Closed> {
+        if let Some(block) = hold_of_kind(heap, place, header, Kind::Ring)? {
+            let Some(ring) = RingWords::of(&block) else { return Ok(()) };
+            // Slots first: a message moves from a slot to a record, and from there nowhere.
+            for reference in ring.slots().flat_map(|slot| slot.references()) {
+                self.add(heap, reference)?;
+            }
+            for reference in ring.records().flat_map(|record| record.references()) {
+                self.add(heap, reference)?;
+            }
+        }
+        // Held by somebody alive: being written, opened, or kept as a parcel.
+        if header.holders().load(Ordering::SeqCst) & !SUSPECT != 0 {
+            for kind in [Kind::Message, Kind::Parcel] {
+                if let Some(block) = hold_of_kind(heap, place, header, kind)? {
+                    self.add_table(&block);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, heap: &Heap, word: u64) -> Result<(), Closed> {
+        let Some(reference) = Reference::unpack(word) else { return Ok(()) };
         self.add_one(reference);
         if reference.grant == Grant::Message
-            && let Ok(block) = heap.hold(reference)
+            && let Some(block) = hold_if_there(heap, reference)?
         {
             self.add_table(&block);
         }
+        Ok(())
     }
 
     fn add_table(&mut self, block: &Block) {
@@ -321,14 +343,37 @@ impl Named {
 
 /// Holds a block that was found by walking, if somebody holds it and it is of this kind. The kind and the generation that
 /// is held come from one load, so a block that is reused in between is not taken for what it was.
-fn hold_of_kind(heap: &Heap, place: Place, header: Header<'_>, kind: Kind) -> Option<Block> {
+fn hold_of_kind(heap: &Heap, place: Place, header: Header<'_>, kind: Kind) -> Result<Option<Block>, Closed> {
     let (found, generation) = header.kind_and_generation();
-    if found != kind || header.holders().load(Ordering::SeqCst) == 0 {
-        return None;
+    if found == kind { hold_found(heap, place, header, generation) } else { Ok(None) }
+}
+
+/// As [`hold_of_kind`], of whatever kind.
+fn hold_as_found(heap: &Heap, place: Place, header: Header<'_>) -> Result<Option<Block>, Closed> {
+    hold_found(heap, place, header, header.generation())
+}
+
+fn hold_found(
+    heap: &Heap,
+    place: Place,
+    header: Header<'_>,
+    generation: u32,
+) -> Result<Option<Block>, Closed> {
+    if header.holders().load(Ordering::SeqCst) == 0 {
+        return Ok(None);
     }
     let generation = generation & crate::reference::GENERATION_MASK;
     let grant = Grant::Frozen;
-    heap.hold(Reference { header_offset_bytes: place.header_offset_bytes, generation, grant }).ok()
+    hold_if_there(heap, Reference { header_offset_bytes: place.header_offset_bytes, generation, grant })
+}
+
+/// Holds what a reference names; `None` when it is gone or was reused.
+fn hold_if_there(heap: &Heap, reference: Reference) -> Result<Option<Block>, Closed> {
+    match heap.hold(reference) {
+        Ok(block) => Ok(Some(block)),
+        Err(StorageError::Domain(_)) => Err(Closed),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Walks over every block of the domain that was ever in use. Returns whether all of them could be reached.

@@ -192,7 +192,7 @@ fn bits_of_a_slot_state() {
         ],
     );
     check_mask("Slot state word", "owner", SlotState { owner: u8::MAX, ..first }.pack());
-    check_mask("Slot state word", "lap", SlotState::free((1 << 40) - 1).pack());
+    check_mask("Slot state word", "lap", SlotState::free((1 << 48) - 1).pack());
     let tags = [
         (Tag::Free, "free"),
         (Tag::Writing, "writing"),

@@ -1,8 +1,8 @@
 //! Children that work through many items.
 
 use serde::{Deserialize, Serialize};
-use tensorferry::queue::{Queue, Receiver, Sender, SoleReceiver};
-use tensorferry::tensor::{SharedTensor, TensorMut};
+use tensorferry::queue::{Queue, Receiver, Sender, SoleReceiver, channel_in};
+use tensorferry::tensor::{SharedTensor, Tensor, TensorMut};
 
 use crate::{Context, Item, Task};
 
@@ -183,6 +183,76 @@ impl Task for MakeQueue {
     fn run(self, context: &Context) {
         let queue = Queue::new_in(&context.heap, self.maxsize).unwrap();
         self.back.put(queue.clone()).unwrap();
+        let _ = context.hear();
+    }
+}
+
+/// Sends a frozen tensor, says so and waits.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SendTensor {
+    /// Where the tensor goes.
+    pub to: Sender<Tensor<u64>>,
+}
+
+impl Task for SendTensor {
+    const NAME: &'static str = "send-tensor";
+
+    fn run(self, context: &Context) {
+        self.to.put(TensorMut::full_in(&context.heap, [300], 7).unwrap().freeze()).unwrap();
+        context.say("sent");
+        let _ = context.hear();
+    }
+}
+
+/// A queue that travels in a queue like itself, or a tensor.
+#[derive(Debug, Serialize, Deserialize)]
+struct Nested {
+    queue: Option<Queue<Nested>>,
+    tensor: Option<TensorMut<u64>>,
+}
+
+/// Puts a tensor into a queue, that queue into another, and so on; says so, lets go of nothing and waits.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Nest {
+    /// How many queues.
+    pub depth: usize,
+    /// How many messages each of them has room for.
+    pub maxsize: usize,
+}
+
+impl Task for Nest {
+    const NAME: &'static str = "nest";
+
+    fn run(self, context: &Context) {
+        let tensor = TensorMut::zeros_in(&context.heap, [300]).unwrap();
+        let mut nested = Nested { queue: None, tensor: Some(tensor) };
+        for _ in 0..self.depth {
+            let queue = Queue::new_in(&context.heap, self.maxsize).unwrap();
+            queue.put(nested).unwrap();
+            nested = Nested { queue: Some(queue), tensor: None };
+        }
+        context.say("nested");
+        let _ = context.hear();
+    }
+}
+
+/// Makes a channel, sends its two ends through two queues, says so and waits.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct MakeChannel {
+    /// Where the getting end goes.
+    pub receivers: Sender<Receiver<u64>>,
+    /// Where the putting end goes.
+    pub senders: Sender<Sender<u64>>,
+}
+
+impl Task for MakeChannel {
+    const NAME: &'static str = "make-channel";
+
+    fn run(self, context: &Context) {
+        let (sender, receiver) = channel_in(&context.heap, 4).unwrap();
+        self.receivers.put(receiver).unwrap();
+        self.senders.put(sender).unwrap();
+        context.say("made");
         let _ = context.hear();
     }
 }

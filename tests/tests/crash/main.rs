@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
 mod deaths;
+mod ends;
 mod leases;
 mod many;
 mod memory;

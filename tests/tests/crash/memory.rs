@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use tensorferry::queue::Queue;
-use tensorferry_tests::tasks::Puppet;
+use tensorferry::queue::{Queue, channel_in};
+use tensorferry::tensor::Tensor;
+use tensorferry_tests::tasks::{Nest, Puppet, SendTensor};
 use tensorferry_tests::{Item, until, with_family};
 
 /// 4 MiB.
@@ -48,5 +49,38 @@ fn what_killed_processes_sent_and_held_comes_back_to_the_system() {
             println!("round {round}: {:?}", start.elapsed());
             family.wait_blocks(1);
         }
+    });
+}
+
+/// Each queue is larger than an extent, so that they do not come back together.
+#[test]
+fn a_queue_in_a_queue_in_a_queue_of_a_dead_process_comes_back() {
+    with_family(|family| {
+        let child = family.start(Nest { depth: 5, maxsize: 20_000 });
+        child.expect("nested");
+        family.wait_blocks(6);
+        child.kill();
+        family.wait_alone();
+        family.wait_blocks(0);
+    });
+}
+
+/// What comes from the dead is marked until it is known that no other message of theirs names it.
+#[test]
+fn a_tensor_of_a_dead_process_becomes_the_receivers_own() {
+    with_family(|family| {
+        let (to, from) = channel_in(family.heap(), 1).unwrap();
+        let child = family.start(SendTensor { to });
+        child.expect("sent");
+        child.kill();
+        family.wait_alone();
+        let mut tensor: Option<Tensor<u64>> = Some(from.get().unwrap());
+        until("nobody else is suspected to have it", || match tensor.take().unwrap().try_into_mut() {
+            Ok(mut own) => own.as_mut_slice() == [7; 300],
+            Err(error) => {
+                tensor = Some(error.into_tensor());
+                false
+            }
+        });
     });
 }

@@ -48,12 +48,13 @@ pub(super) const ROOTS_WITH_CODE: &[Listed] = &[(
 pub(super) const UNSAFE_FILES: &[Listed] = &[
     (
         "crates/tensorferry-domain/src/memory.rs",
-        "declares the one function through which others' memory is reached",
+        "maps the file of a domain and declares the one function through which its memory is reached",
     ),
     (
         "crates/tensorferry-os/src/child.rs",
         "environment and signal disposition of a process that is just starting",
     ),
+    ("crates/tensorferry-os/examples/memfile.rs", "maps a file of its own"),
     ("crates/tensorferry-os/src/mapping.rs", "maps memory and lends atomic words of it"),
     ("crates/tensorferry-process/src/entry.rs", "places the child's entry in .init_array"),
     ("crates/tensorferry-storage/src/access.rs", "lends slices of blocks, by the members' protocol"),

@@ -1,8 +1,10 @@
 //! Exclusive, frozen, shared: who may become what.
 
+use std::sync::Barrier;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use tensorferry_storage::{Company, IncomingHandle, OutgoingHandle, Patience, Ring};
+use tensorferry_storage::{Company, IncomingHandle, OutgoingHandle, Parcel, Patience, Ring};
 
 use crate::heap;
 
@@ -69,4 +71,43 @@ fn shared_words_are_the_same_for_every_holder() {
     let other = shared.clone();
     assert_eq!(other.words()[2].load(Ordering::Relaxed), 5);
     assert!(shared.try_into_exclusive().is_err());
+}
+
+/// One thread opens a parcel while another one drops it and wants what it named for itself.
+#[test]
+fn a_parcel_that_is_dropped_while_it_is_opened_keeps_what_it_names() {
+    let heap = heap();
+    let before = heap.allocate(64).unwrap().freeze();
+    let (mut opened, mut thawed) = (0, 0);
+    for round in 0_u64..2_000 {
+        let frozen = heap.allocate(64).unwrap().freeze();
+        let handles = (0..200).map(|_| &before).chain([&frozen]).filter_map(OutgoingHandle::frozen).collect();
+        let parcel = Parcel::pack(&heap, b"", handles).unwrap();
+        let id = parcel.id();
+        let start = Barrier::new(2);
+        let (message, own) = std::thread::scope(|s| {
+            let opener = s.spawn(|| {
+                start.wait();
+                Parcel::open(&heap, id)
+            });
+            start.wait();
+            for _ in 0..round * 10 {
+                std::hint::spin_loop();
+            }
+            drop(parcel);
+            let own = frozen.try_into_exclusive();
+            (opener.join().unwrap(), own)
+        });
+        assert!(message.is_err() || own.is_err(), "round {round}: one has it to read and one to write");
+        opened += u32::from(message.is_ok());
+        thawed += u32::from(own.is_ok());
+    }
+    println!("{opened} opened, {thawed} thawed");
+    drop(before);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while heap.stats().own.blocks_live > 0 {
+        assert!(Instant::now() < deadline, "{:?}", heap.stats());
+        heap.settle();
+        std::thread::yield_now();
+    }
 }
