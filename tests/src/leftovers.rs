@@ -66,6 +66,18 @@ impl Leftovers {
     }
 }
 
+/// How many descriptors this process or a child has open.
+pub(crate) fn n_descriptors_of(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// How many of them are for processes.
+pub(crate) fn n_pidfds_of(pid: u32) -> usize {
+    let names = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let is_pidfd = |target: std::path::PathBuf| target.to_string_lossy().contains("pidfd");
+    names.filter(|entry| fs::read_link(entry.path()).is_ok_and(is_pidfd)).count()
+}
+
 fn children() -> BTreeSet<u32> {
     let me = std::process::id();
     names_in("/proc")

@@ -17,6 +17,7 @@ pub use stranger::Stranger;
 pub use streams::{Adder, Consume, Count, Forward, Heard, MakeQueue, Produce, SoleEcho, Worker};
 
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
+use crate::kill::Subject;
 use crate::loner::run_root_task;
 use crate::task::run_task;
 
@@ -33,6 +34,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
     use crate::{RootTask as _, Task as _};
     tasks![
         run_task::<Puppet>,
+        run_task::<Subject>,
         run_task::<Produce>,
         run_task::<Consume>,
         run_task::<Forward>,

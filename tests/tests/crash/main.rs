@@ -11,7 +11,6 @@ mod stopped;
 mod sweeps;
 
 use tensorferry::Queue;
-use tensorferry::queue::PutErrorKind;
 use tensorferry_tests::tasks::Puppet;
 use tensorferry_tests::{Child, Family, Item};
 
@@ -23,24 +22,4 @@ fn member(family: &Family, queue: &Queue<Item>) -> Child {
 
 fn queue(family: &Family, maxsize: usize) -> Queue<Item> {
     Queue::new_in(family.heap(), maxsize).unwrap()
-}
-
-/// Checks that every slot of an empty queue can be used.
-#[track_caller]
-fn assert_all_slots_work(family: &Family, queue: &Queue<Item>) {
-    for lap in 0..2 {
-        for sequence in 0..queue.maxsize() as u64 {
-            queue.put_nowait(Item::new(family.heap(), lap, sequence, &[2])).unwrap();
-        }
-        let one_more = || queue.put_nowait(Item::new(family.heap(), lap, 99, &[])).unwrap_err().kind;
-        // A death that left this process alone is reported once.
-        assert!(matches!(one_more(), PutErrorKind::Full | PutErrorKind::PeerDied));
-        assert!(matches!(one_more(), PutErrorKind::Full));
-        for sequence in 0..queue.maxsize() as u64 {
-            let item = queue.get_nowait().unwrap();
-            item.check();
-            assert_eq!((item.sender, item.sequence), (lap, sequence));
-        }
-        assert!(queue.empty());
-    }
 }
