@@ -12,11 +12,13 @@
 mod cast;
 mod operation;
 mod plan;
+mod plant;
 mod run;
 mod subject;
 mod sweeping;
 
 pub use operation::Operation;
 pub use plan::Plan;
+pub use plant::{PLANTS, Plant};
 pub use run::{Coverage, cover};
 pub use subject::Subject;

@@ -37,6 +37,18 @@ impl Leftovers {
         self.n_descriptors
     }
 
+    /// How many domains were mapped, in pieces.
+    #[must_use]
+    pub fn n_mappings(&self) -> usize {
+        self.n_mappings
+    }
+
+    /// How many children there were.
+    #[must_use]
+    pub fn n_children(&self) -> usize {
+        self.children.len()
+    }
+
     /// Expects so many descriptors less.
     pub fn forget_descriptors(&mut self, n_descriptors: usize) {
         self.n_descriptors -= n_descriptors;

@@ -18,6 +18,7 @@ pub use streams::{Adder, Consume, Count, Forward, Heard, MakeQueue, Produce, Sol
 
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
 use crate::kill::Subject;
+use crate::soak::{SoakConsumer, SoakForwarder, SoakProducer};
 use crate::loner::run_root_task;
 use crate::task::run_task;
 
@@ -54,6 +55,9 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<ChaosProducer>,
         run_task::<ChaosForwarder>,
         run_task::<ChaosConsumer>,
+        run_task::<SoakProducer>,
+        run_task::<SoakForwarder>,
+        run_task::<SoakConsumer>,
         run_root_task::<Host>,
     ];
     false

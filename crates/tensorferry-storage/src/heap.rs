@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tensorferry_domain::{
     Admission, Caretaker, Domain, DomainBuilder, DomainError, ExtentOwner, ExtentRun, Member, Memory,
+    planted,
 };
 use tensorferry_os::mapping::Reservation;
 
@@ -380,8 +381,12 @@ impl Inner {
                 return;
             }
         }
+        if planted("drop-clears-before-mark") {
+            header.holders().fetch_and(!me.bit(), Ordering::SeqCst);
+        }
         self.mark_returned(place);
-        let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();
+        let cleared = if planted("drop-keeps-bit") { 0 } else { me.bit() };
+        let others = header.holders().fetch_and(!cleared, Ordering::SeqCst) & !me.bit();
         let orphaned = || self.memory.extent_owner(extent) == ExtentOwner::Nobody;
         if others == 0 && orphaned() {
             self.adopt_orphan(extent);

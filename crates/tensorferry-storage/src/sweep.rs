@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tensorferry_domain::{ExtentOwner, Member};
+use tensorferry_domain::{ExtentOwner, Member, planted};
 
 use crate::block::Block;
 use crate::class::SLAB_BLOCKS;
@@ -54,7 +54,7 @@ pub(crate) fn sweep(inner: &Inner, dead: Member) -> bool {
         }
     });
     let blocks_reached = each_block(places, &mut |place, header| {
-        if header.holders().load(Ordering::SeqCst) & dead.bit() != 0 {
+        if header.holders().load(Ordering::SeqCst) & dead.bit() != 0 && !planted("sweep-forgets-bits") {
             inner.mark_returned_anew(place);
             suspect(header.holders(), dead);
         }
@@ -63,6 +63,9 @@ pub(crate) fn sweep(inner: &Inner, dead: Member) -> bool {
         return false;
     }
     resolve_suspects(inner, &heap);
+    if planted("sweep-keeps-extents") {
+        return true;
+    }
     let mut arena = inner.arena();
     for run in inner.memory.take_over(dead) {
         inner.adopt_and_trim(&mut arena, run);
@@ -109,6 +112,7 @@ fn sweep_ring(block: &Block, dead: Member) {
             continue;
         }
         let next = match state.tag {
+            Tag::Writing if planted("sweep-skips-writing") => continue,
             Tag::Writing => SlotState::free(state.lap + 1),
             Tag::Claimed => SlotState::ready(state.lap),
             Tag::Free | Tag::Ready => continue,
@@ -124,13 +128,21 @@ fn sweep_ring(block: &Block, dead: Member) {
         suspect(ring.senders(), dead);
         suspect(ring.receivers(), dead);
     }
+    wake_all(&ring);
+}
+
+fn wake_all(ring: &RingWords<'_>) {
+    if planted("sweep-wakes-nobody") {
+        return;
+    }
     ring.not_empty().wake_sleepers();
     ring.not_full().wake_sleepers();
 }
 
 /// Turns the dead member's bit into SUSPECT.
 fn suspect(word: &AtomicU64, dead: Member) {
-    let turn = |bits: u64| (bits & dead.bit() != 0).then_some((bits | SUSPECT) & !dead.bit());
+    let mark = if planted("sweep-suspects-nothing") { 0 } else { SUSPECT };
+    let turn = |bits: u64| (bits & dead.bit() != 0).then_some((bits | mark) & !dead.bit());
     let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn);
 }
 
@@ -182,8 +194,7 @@ impl Scan<'_> {
                 {
                     if word.load(Ordering::SeqCst) & SUSPECT != 0 && !named.contains(&at) {
                         in_time = in_time && self.clear(word);
-                        ring.not_empty().wake_sleepers();
-                        ring.not_full().wake_sleepers();
+                        wake_all(&ring);
                     }
                 }
             }

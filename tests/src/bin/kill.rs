@@ -6,16 +6,21 @@ use std::process::ExitCode;
 
 use lexopt::prelude::*;
 use tensorferry_tests::Random;
-use tensorferry_tests::kill::{Coverage, Operation, Plan, cover};
+use tensorferry_tests::kill::{Coverage, Operation, PLANTS, Plan, Plant, cover};
 
 const HELP: &str = "\
 cargo xtask kill [--exhaustive | --sample N] [--operation NAME].. [--seed S] [--json]
+cargo xtask kill --plant NAME [--operation NAME].. [--json]
+cargo xtask kill --plants | --list
 
   --exhaustive      kill at every position
   --sample N        kill at N positions of each operation and at the last (8)
   --operation NAME  this operation only; may be repeated
   --seed S          where the sample's random numbers start
   --json            one JSON object for each operation, in a line of its own
+  --plant NAME      plant this bug first: the run has to fail then
+  --plants          plant one bug after the other; fails when a run does not
+  --list            the names of operations and bugs
 ";
 
 struct Options {
@@ -28,10 +33,7 @@ struct Options {
 fn main() -> ExitCode {
     match Options::parse() {
         Ok(Some(options)) => run(&options),
-        Ok(None) => {
-            print!("{HELP}");
-            ExitCode::SUCCESS
-        }
+        Ok(None) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}\n\n{HELP}");
             ExitCode::FAILURE
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 impl Options {
-    /// `None` when help is wanted.
+    /// `None` when only something to read was wanted.
     fn parse() -> Result<Option<Self>, lexopt::Error> {
         let mut options = Self {
             n_drawn: Some(8),
@@ -55,12 +57,25 @@ impl Options {
                 Long("sample") => options.n_drawn = Some(parser.value()?.parse()?),
                 Long("seed") => options.random = Random::from_seed(parser.value()?.parse()?),
                 Long("json") => options.json = true,
+                // The caller has planted it; here it decides where to look.
+                Long("plant") => options.look_for(&parser.value()?.string()?)?,
+                Long("list") => {
+                    list();
+                    return Ok(None);
+                }
+                Long("list-plants") => {
+                    PLANTS.iter().for_each(|plant| println!("{}", plant.name));
+                    return Ok(None);
+                }
                 Long("operation") => {
                     let name = parser.value()?.string()?;
                     let unknown = || lexopt::Error::Custom(format!("no operation is called `{name}`").into());
                     options.operations.push(Operation::with_name(&name).ok_or_else(unknown)?);
                 }
-                Long("help") | Short('h') => return Ok(None),
+                Long("help") | Short('h') => {
+                    print!("{HELP}");
+                    return Ok(None);
+                }
                 other => return Err(other.unexpected()),
             }
         }
@@ -68,6 +83,15 @@ impl Options {
             options.operations = Operation::ALL.to_vec();
         }
         Ok(Some(options))
+    }
+
+    /// Every position of the operations in which this bug shows.
+    fn look_for(&mut self, name: &str) -> Result<(), lexopt::Error> {
+        let unknown = || lexopt::Error::Custom(format!("no planted bug is called `{name}`").into());
+        let plant = Plant::with_name(name).ok_or_else(unknown)?;
+        self.n_drawn = None;
+        self.operations.extend(plant.noticed_in);
+        Ok(())
     }
 }
 
@@ -105,6 +129,13 @@ fn run(options: &Options) -> ExitCode {
         failed.iter().for_each(|name| println!("FAILED: {name}"));
     }
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn list() {
+    println!("operations");
+    Operation::ALL.iter().for_each(|operation| println!("  {}", operation.name()));
+    println!("bugs");
+    PLANTS.iter().for_each(|plant| println!("  {:<24} {}", plant.name, plant.bug));
 }
 
 fn show(coverage: &Coverage, json: bool) {
