@@ -206,6 +206,15 @@ impl Child {
         assert!(killed, "{} ended before it was killed: {status}\n{}", self.name, self.stderr());
     }
 
+    /// As [`Child::kill`], for one that may have done its task just before.
+    #[track_caller]
+    pub fn kill_unless_finished(mut self) {
+        self.signal(nix::sys::signal::Signal::SIGKILL);
+        let status = self.reap();
+        let killed = status.signal() == Some(nix::sys::signal::Signal::SIGKILL as i32);
+        assert!(killed || status.success(), "{} failed: {status}\n{}", self.name, self.stderr());
+    }
+
     /// As [`Child::kill`], but its parent does not reap it yet: it is dead and a zombie.
     #[track_caller]
     pub fn kill_unreaped(&self) {

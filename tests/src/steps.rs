@@ -175,7 +175,8 @@ impl Stepper {
     }
 
     fn wait_step(&self) {
-        // Looking is quicker than sleeping: the other processor runs the step meanwhile.
+        // Looking is quicker than sleeping: another processor runs the step meanwhile. Where none is free, yielding lets
+        // the step have this one.
         let start = Instant::now();
         let mut looks = 0_u32;
         loop {
@@ -184,9 +185,11 @@ impl Stepper {
                 Some(other) => panic!("a step ended in {other:?}"),
                 None => looks += 1,
             }
+            if looks > 64 {
+                std::thread::yield_now();
+            }
             if looks.is_multiple_of(4096) {
                 assert!(start.elapsed() < deadline(), "a step took longer than {:?}", deadline());
-                std::thread::yield_now();
             }
         }
     }

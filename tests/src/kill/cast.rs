@@ -48,6 +48,13 @@ impl<'a> Cast<'a> {
         Subject { operation, queue: self.queue.clone() }
     }
 
+    /// What the others do before a child comes. It gets this before it is warm, and then it knows the peer's memory.
+    pub(super) fn greet(&self, operation: Operation) {
+        if !operation.is_first_use() {
+            assert_eq!(self.peer.ask("put 2 9 2 3"), "put");
+        }
+    }
+
     /// What the others do before a child that is warm gets ready. Returns what the child is told.
     pub(super) fn set(&self, operation: Operation, child: &Child) -> String {
         match operation {

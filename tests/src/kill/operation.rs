@@ -109,6 +109,20 @@ impl Operation {
         Self::ALL.into_iter().find(|operation| operation.name() == name)
     }
 
+    /// About how many positions it has.
+    #[must_use]
+    pub fn n_positions(self) -> u64 {
+        match self {
+            Self::PutSpilled => 69,
+            Self::Join | Self::Sweep => 48,
+            Self::AllocateFirst | Self::Admit => 24,
+            Self::AllocateSlab | Self::GetSpilled => 18,
+            Self::PutToSleeper | Self::AllocateAdopting | Self::AllocateLarge => 14,
+            Self::LeaveQueue | Self::Clone => 4,
+            _ => 11,
+        }
+    }
+
     pub(super) fn gets(self) -> bool {
         matches!(self, Self::Get | Self::GetSpilled | Self::GetStandingStill)
     }

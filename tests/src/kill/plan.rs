@@ -16,12 +16,19 @@ pub enum Plan {
         /// From where.
         random: Random,
     },
+    /// At one that is drawn, without counting first.
+    One {
+        /// Out of about how many. When there are fewer, the last one is tried.
+        n_positions: u64,
+        /// From where.
+        random: Random,
+    },
 }
 
 impl Plan {
     /// Runs `strike` for the positions that are wanted. It gets a position and returns where the child was killed: at that
     /// position, or at the last one when the call was over before. Returns how many positions were covered, and how many
-    /// there are.
+    /// there are; so many at least, where nobody has counted.
     pub(super) fn carry_out(&mut self, mut strike: impl FnMut(u64) -> Struck) -> (u64, u64) {
         let mut covered = BTreeSet::new();
         let mut last = 0;
@@ -35,6 +42,11 @@ impl Plan {
                         break;
                     }
                 }
+            }
+            Self::One { n_positions, random } => {
+                let struck = strike(random.below(*n_positions));
+                covered.insert(struck.position);
+                last = struck.position;
             }
             Self::Sampled { n_drawn, random } => {
                 // The first run is for counting.
@@ -77,6 +89,15 @@ mod tests {
     #[test]
     fn every_position_is_covered_and_the_end_ends_it() {
         assert_eq!(Plan::Exhaustive.carry_out(strike), (7, 7));
+    }
+
+    #[test]
+    fn one_is_one_and_never_beyond_the_end() {
+        for seed in 0..20 {
+            let mut plan = Plan::One { n_positions: 12, random: Random::from_seed(seed) };
+            let (covered, at_least) = plan.carry_out(strike);
+            assert!(covered == 1 && at_least <= 7);
+        }
     }
 
     #[test]

@@ -133,6 +133,7 @@ impl Victim {
             cast.freeze(operation);
             return Ok(Self { child, main, services: Vec::new(), _parcel: Some(parcel) });
         }
+        cast.greet(operation);
         let child = cast.family.start(cast.subject(operation));
         child.expect("warm");
         child.say(cast.set(operation, &child));

@@ -34,6 +34,8 @@ pub struct SoakReport {
     pub descriptors: [usize; 2],
     /// Mappings of domains in the director, before and after.
     pub mappings: [usize; 2],
+    /// Extents of the domain that were ever used: after the warm-up, and in the end.
+    pub extents_used: [usize; 2],
     /// Bytes of the domain's file that have memory when nobody holds anything: after the warm-up, and in the end.
     pub bytes_allocated: [u64; 2],
     /// Members beside the director in the end.
@@ -92,10 +94,11 @@ impl fmt::Display for SoakReport {
         let wide = |[before, after]: [usize; 2]| [before as u64, after as u64];
         writeln!(
             f,
-            "left: {}, {}, {}, {} slots, {} children",
+            "left: {}, {}, {}, {}, {} slots, {} children",
             pair("descriptors", wide(self.descriptors)),
             pair("mappings", wide(self.mappings)),
             pair("bytes", self.bytes_allocated),
+            pair("extents", wide(self.extents_used)),
             self.slots_left,
             self.children_left
         )

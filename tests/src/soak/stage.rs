@@ -21,6 +21,8 @@ const CAPACITY_ITEMS: usize = 8;
 const MAX_PAUSE_MS: u64 = 40;
 /// The longest that a child is stopped.
 const MAX_STOP_MS: u64 = 250;
+/// Nobody is killed while so many have not been swept: a time is to be one of a sweep, not of a queue for it.
+const MAX_DYING: usize = 3;
 
 /// A soak.
 #[derive(Clone, Copy, Debug)]
@@ -50,9 +52,7 @@ impl Soak {
         with_family_of(settings, |family| {
             let mut random = Random::from_seed(self.seed);
             let warm_up = self.duration / 8;
-            for (duration, bytes) in
-                [warm_up, self.duration - warm_up].into_iter().zip(&mut report.bytes_allocated)
-            {
+            for (part, duration) in [warm_up, self.duration - warm_up].into_iter().enumerate() {
                 let stage = Stage::new(family, self.n_processes, random.clone());
                 let ended = stage.play(duration);
                 messages.add(ended.books.account());
@@ -70,7 +70,9 @@ impl Soak {
                 family.wait_alone();
                 family.wait_no_blocks();
                 let _ = family.heap().trim();
-                *bytes = family.heap().domain().allocated_bytes().unwrap();
+                let domain = family.heap().domain();
+                report.bytes_allocated[part] = domain.allocated_bytes().unwrap();
+                report.extents_used[part] = domain.extents_high_water();
             }
             report.slots_left = family.members().len() - 1;
         });
@@ -173,13 +175,17 @@ impl<'a> Stage<'a> {
     fn act(&mut self) {
         let index = usize::try_from(self.random.below(self.actors.len() as u64)).unwrap();
         match self.random.below(8) {
-            0..4 => self.kill(index),
+            0..4 if self.dying.len() < MAX_DYING => self.kill(index),
+            0..4 => {}
             4..7 => self.stop(index),
             _ => self.send_away(index),
         }
     }
 
     fn kill(&mut self, index: usize) {
+        if !self.actors[index].child.is_alive() {
+            return;
+        }
         let Actor { child, hand, .. } = self.actors.swap_remove(index);
         let others_stopped = self.actors.iter().any(|actor| actor.stopped_until.is_some());
         self.dying.push((Dying::kill(child, others_stopped), hand));
@@ -224,10 +230,14 @@ impl<'a> Stage<'a> {
             };
             let (dying, hand) = self.dying.swap_remove(at);
             self.times[usize::from(dying.others_stopped)].add(time);
-            if let Some(hand) = hand {
-                self.books.note_death(&hand);
+            match hand {
+                Some(hand) => {
+                    self.books.note_death(&hand);
+                    dying.child.kill();
+                }
+                // A producer may have come to its end a moment before.
+                None => dying.child.kill_unless_finished(),
             }
-            dying.child.kill();
         }
         for child in self.leaving.extract_if(.., |child| !child.is_alive()) {
             child.finish();
