@@ -75,7 +75,8 @@ impl SharedBytes {
                 while known.next_if(|page| page.offset_bytes < offset_bytes).is_some() {}
                 // A page that was not there read as zeroes.
                 let fresh = || Page { offset_bytes, copy: Box::new([0; WORDS]) };
-                self.pages.push(known.next_if(|page| page.offset_bytes == offset_bytes).unwrap_or_else(fresh));
+                self.pages
+                    .push(known.next_if(|page| page.offset_bytes == offset_bytes).unwrap_or_else(fresh));
             }
             at = hole;
         }
@@ -85,7 +86,8 @@ impl SharedBytes {
 impl Page {
     fn differs(&self, words: &[AtomicU64]) -> bool {
         // Without a branch for each word, because this runs once for each instruction that is stepped.
-        let differing = |all: u64, (word, copy): (&AtomicU64, &u64)| all | (word.load(Ordering::Relaxed) ^ copy);
+        let differing =
+            |all: u64, (word, copy): (&AtomicU64, &u64)| all | (word.load(Ordering::Relaxed) ^ copy);
         words.iter().zip(self.copy.iter()).fold(0, differing) != 0
     }
 

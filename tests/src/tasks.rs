@@ -18,8 +18,8 @@ pub use streams::{Adder, Consume, Count, Forward, Heard, MakeQueue, Produce, Sol
 
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
 use crate::kill::Subject;
-use crate::soak::{SoakConsumer, SoakForwarder, SoakProducer};
 use crate::loner::run_root_task;
+use crate::soak::{SoakConsumer, SoakForwarder, SoakProducer};
 use crate::task::run_task;
 
 /// Runs the task with this name; false when there is none.

@@ -90,8 +90,12 @@ mod tests {
 
     #[test]
     fn a_planted_run_can_be_repeated_by_hand() {
-        let line = planted("drop-keeps-bit", &["--plant".to_owned(), "drop-keeps-bit".to_owned()]).to_string();
-        assert!(line.starts_with("RUSTFLAGS='--cfg tensorferry_plants' TENSORFERRY_PLANT=drop-keeps-bit "), "{line}");
+        let line =
+            planted("drop-keeps-bit", &["--plant".to_owned(), "drop-keeps-bit".to_owned()]).to_string();
+        assert!(
+            line.starts_with("RUSTFLAGS='--cfg tensorferry_plants' TENSORFERRY_PLANT=drop-keeps-bit "),
+            "{line}"
+        );
         assert!(line.ends_with("--bin kill -- --plant drop-keeps-bit"), "{line}");
     }
 

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tensorferry_domain::{
-    Admission, Caretaker, Domain, DomainBuilder, DomainError, ExtentOwner, ExtentRun, Member, Memory,
-    planted,
+    Admission, Caretaker, Domain, DomainBuilder, DomainError, ExtentOwner, ExtentRun, Member, Memory, planted,
 };
 use tensorferry_os::mapping::Reservation;
 

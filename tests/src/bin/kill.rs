@@ -98,7 +98,10 @@ impl Options {
 fn run(options: &Options) -> ExitCode {
     let seed = options.random.seed();
     if !options.json {
-        println!("{:<20} {:>9} {:>9} {:>13} {:>9}", "operation", "covered", "in all", "instructions", "seconds");
+        println!(
+            "{:<20} {:>9} {:>9} {:>13} {:>9}",
+            "operation", "covered", "in all", "instructions", "seconds"
+        );
     }
     let (mut covered, mut in_all, mut failed) = (0, 0, Vec::new());
     for &operation in &options.operations {
@@ -145,5 +148,7 @@ fn show(coverage: &Coverage, json: bool) {
     }
     let Coverage { operation, positions_covered, positions_in_all, instructions, elapsed } = coverage;
     let seconds = elapsed.as_secs_f64();
-    println!("{operation:<20} {positions_covered:>9} {positions_in_all:>9} {instructions:>13} {seconds:>9.1}");
+    println!(
+        "{operation:<20} {positions_covered:>9} {positions_in_all:>9} {instructions:>13} {seconds:>9.1}"
+    );
 }

@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use nix::errno::Errno;
 use tensorferry::domain::Layout;
 
+use super::Operation;
 use super::plan::Struck;
 use super::run::{Announced, SERVICE_THREAD, kill, run_to};
-use super::Operation;
 use crate::tasks::{Host, Puppet};
 use crate::{Child, Loner, SharedBytes, Stepper, alone, until};
 

@@ -77,13 +77,11 @@ impl fmt::Display for SoakReport {
             messages;
         writeln!(f, "messages: {put} put, {came} came, {doubled} doubled")?;
         writeln!(f, "  {died_with_taker} died with their takers, by the takers' own notes")?;
-        writeln!(
-            f,
-            "  {missing_without_note} missing without a note, of {killed_without_note} that may be"
-        )?;
-        for (name, times) in
-            [("recovery", &self.recovery), ("recovery while others stood still", &self.recovery_while_stopped)]
-        {
+        writeln!(f, "  {missing_without_note} missing without a note, of {killed_without_note} that may be")?;
+        for (name, times) in [
+            ("recovery", &self.recovery),
+            ("recovery while others stood still", &self.recovery_while_stopped),
+        ] {
             let Histogram { count, p50_us, p99_us, max_us, buckets } = times;
             writeln!(f, "{name}: {count} kills, p50 {p50_us} us, p99 {p99_us} us, max {max_us} us")?;
             for (below, n) in buckets {

@@ -261,7 +261,8 @@ impl<'a> Stage<'a> {
     fn refill(&mut self) {
         while self.actors.len() < self.n_processes {
             let count = |role| self.actors.iter().filter(|actor| actor.role == role).count();
-            let role = [Role::Producer, Role::Forwarder, Role::Consumer].into_iter().min_by_key(|&r| count(r));
+            let role =
+                [Role::Producer, Role::Forwarder, Role::Consumer].into_iter().min_by_key(|&r| count(r));
             let actor = self.start(role.unwrap());
             self.actors.push(actor);
             self.counts.spawned += 1;

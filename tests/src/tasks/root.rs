@@ -34,7 +34,8 @@ impl RootTask for Host {
     const NAME: &'static str = "host";
 
     fn run(self, link: &Link) {
-        let settings = Domain::builder().address_space_bytes(Self::ADDRESS_SPACE_BYTES).limit_bytes(512 << 20);
+        let settings =
+            Domain::builder().address_space_bytes(Self::ADDRESS_SPACE_BYTES).limit_bytes(512 << 20);
         let heap = Heap::create(settings).unwrap();
         let queue = match &self {
             Self::Puppets { maxsize } => Some(Queue::new_in(&heap, *maxsize).unwrap()),

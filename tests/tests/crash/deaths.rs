@@ -3,7 +3,7 @@
 use tensorferry::Queue;
 use tensorferry::queue::channel_in;
 use tensorferry_tests::tasks::Puppet;
-use tensorferry_tests::{assert_all_slots_work, Child, Item, until, with_family};
+use tensorferry_tests::{Child, Item, assert_all_slots_work, until, with_family};
 
 use crate::{member, queue};
 

@@ -4,7 +4,7 @@
 //! more of them.
 
 use tensorferry::Queue;
-use tensorferry_tests::{assert_all_slots_work, Child, Family, Item, Random, Stepper, with_family};
+use tensorferry_tests::{Child, Family, Item, Random, Stepper, assert_all_slots_work, with_family};
 
 use crate::{member, queue};
 
