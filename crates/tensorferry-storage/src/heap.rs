@@ -327,10 +327,10 @@ impl Inner {
         if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
             return Ok(place);
         }
-        while let Some(run) = self.memory.claim_released() {
+        for first in 0..self.memory.extents_high_water() {
+            let Some(run) = self.memory.claim_released_at(first) else { continue };
             if let Err(error) = arena.adopt(places, run) {
-                arena.give_up(places, run.first);
-                self.memory.release_extents(run);
+                self.give_back(arena, run);
                 return Err(error);
             }
             if let Some(place) = arena.take_recycled(places, class, len_bytes)? {
@@ -339,6 +339,8 @@ impl Inner {
             if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
                 return Ok(place);
             }
+            // Somebody else may find in it what it needs, who would claim a fresh extent otherwise.
+            self.give_back(arena, run);
         }
         let no_room = match extents_for(places, class).map(|n| self.memory.claim_extents(n)) {
             Ok(Ok(run)) => {
@@ -431,6 +433,18 @@ impl Inner {
         let mut arena = self.arena();
         if let Some(run) = self.memory.claim_released_at(extent) {
             self.adopt_and_trim(&mut arena, run);
+        }
+    }
+
+    /// Gives a run up that this member has no use for.
+    fn give_back(&self, arena: &mut Arena, run: ExtentRun) {
+        arena.give_up(self.places(), run.first);
+        self.memory.release_extents(run);
+        // Whoever returned a block meanwhile saw us as the owner and left it to us.
+        if self.memory.take_extent_returns(run.first)
+            && let Some(run) = self.memory.claim_released_at(run.first)
+        {
+            self.adopt_and_trim(arena, run);
         }
     }
 
