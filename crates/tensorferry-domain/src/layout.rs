@@ -85,9 +85,12 @@ impl Layout {
     /// The layout with a data area of about `data_len_bytes` (rounded to whole extents, at least 16 MiB).
     #[must_use]
     pub fn with_data_len(data_len_bytes: usize) -> Self {
+        let extent_for = |len: usize| (len / MAX_EXTENTS).next_power_of_two().max(MIN_EXTENT_LEN_BYTES);
         let wanted = data_len_bytes.max(MIN_DATA_LEN_BYTES);
-        let extent_len_bytes = (wanted / MAX_EXTENTS).next_power_of_two().max(MIN_EXTENT_LEN_BYTES);
-        let n_extents = (wanted / extent_len_bytes).min(MAX_EXTENTS);
+        // Whoever joins knows the rounded length alone, for which a smaller extent may be enough.
+        let rounded = wanted - wanted % extent_for(wanted);
+        let extent_len_bytes = extent_for(rounded);
+        let n_extents = (rounded / extent_len_bytes).min(MAX_EXTENTS);
         let tables = EXTENT_TABLE_OFFSET_BYTES + n_extents * EXTENT_ENTRY_LEN_BYTES;
         Self {
             data_offset_bytes: tables.next_multiple_of(LARGE_PAGE_BYTES),
@@ -157,6 +160,15 @@ mod tests {
     fn the_smallest_has_four_extents() {
         assert_eq!(Layout::smallest().n_extents, 4);
         assert_eq!(Layout::with_data_len(0), Layout::smallest());
+    }
+
+    #[test]
+    fn a_layout_follows_from_its_own_length() {
+        // A little above the largest data area of the smallest extents.
+        for len in [(64 << 30) + 16_384, (128 << 30) + 32_768, (64 << 30) - 1] {
+            let layout = Layout::with_data_len(len);
+            assert_eq!(Layout::with_data_len(layout.data_len_bytes), layout, "{len}");
+        }
     }
 
     proptest! {
