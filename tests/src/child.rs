@@ -13,7 +13,8 @@ use tensorferry::domain::Member;
 use tensorferry_os::pidfd::PidFd;
 
 use crate::task::Welcome;
-use crate::{DEADLINE, Link, until};
+use crate::wait::deadline;
+use crate::{Link, until};
 
 /// A limit that a child sets for itself before it does anything else (getrlimit(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,10 +111,10 @@ impl Child {
     /// Waits for its next line.
     #[track_caller]
     pub fn hear(&self) -> String {
-        match self.link().hear_within(DEADLINE) {
+        match self.link().hear_within(deadline()) {
             Ok(Some(line)) => line,
             Ok(None) => panic!("{} ended instead of saying something\n{}", self.name, self.stderr()),
-            Err(_) => panic!("{} said nothing for {DEADLINE:?}\n{}", self.name, self.stderr()),
+            Err(_) => panic!("{} said nothing for {:?}\n{}", self.name, deadline(), self.stderr()),
         }
     }
 
@@ -205,11 +206,20 @@ impl Child {
         assert!(killed, "{} ended before it was killed: {status}\n{}", self.name, self.stderr());
     }
 
+    /// As [`Child::kill`], for one that may have done its task just before.
+    #[track_caller]
+    pub fn kill_unless_finished(mut self) {
+        self.signal(nix::sys::signal::Signal::SIGKILL);
+        let status = self.reap();
+        let killed = status.signal() == Some(nix::sys::signal::Signal::SIGKILL as i32);
+        assert!(killed || status.success(), "{} failed: {status}\n{}", self.name, self.stderr());
+    }
+
     /// As [`Child::kill`], but its parent does not reap it yet: it is dead and a zombie.
     #[track_caller]
     pub fn kill_unreaped(&self) {
         self.signal(nix::sys::signal::Signal::SIGKILL);
-        assert!(self.pidfd.wait_dead(Some(DEADLINE)).unwrap(), "SIGKILL kills");
+        assert!(self.pidfd.wait_dead(Some(deadline())).unwrap(), "SIGKILL kills");
     }
 
     /// Waits until it has done its task, and checks that it ended well.
@@ -217,8 +227,8 @@ impl Child {
     pub fn finish(mut self) {
         // A child that waits for another word learns that there is none.
         self.link = None;
-        let dead = self.pidfd.wait_dead(Some(DEADLINE)).unwrap();
-        assert!(dead, "{} did not end within {DEADLINE:?}\n{}", self.name, self.stderr());
+        let dead = self.pidfd.wait_dead(Some(deadline())).unwrap();
+        assert!(dead, "{} did not end within {:?}\n{}", self.name, deadline(), self.stderr());
         let status = self.reap();
         assert!(status.success(), "{} failed: {status}\n{}", self.name, self.stderr());
     }
@@ -263,11 +273,10 @@ impl Drop for Child {
     }
 }
 
-/// The child binary lies beside the folder of the test binaries; a child that starts children is it.
+/// The child binary lies beside the other binaries of the kit, which lie above the folder of the test binaries.
 fn child_executable() -> PathBuf {
     let here = std::env::current_exe().unwrap();
-    if here.file_stem().is_some_and(|stem| stem == "child") {
-        return here;
-    }
-    here.ancestors().nth(2).unwrap().join("child")
+    let folders = here.ancestors().skip(1).take(2);
+    let mut candidates = folders.map(|folder| folder.join("child"));
+    candidates.find(|child| child.is_file()).expect("the package's binaries are built")
 }

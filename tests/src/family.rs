@@ -3,12 +3,13 @@
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
+use nix::errno::Errno;
 use tensorferry::domain::{Domain, DomainBuilder, Member};
 use tensorferry::reduce::Parcel;
 use tensorferry::storage::Heap;
 
 use crate::task::{OPENED, Welcome};
-use crate::{Audit, Child, Leftovers, Limit, Task, until};
+use crate::{Audit, Child, Leftovers, Limit, Stepper, Task, until};
 
 /// A domain that this process made, and from which it starts children.
 #[derive(Debug)]
@@ -67,14 +68,33 @@ impl Family {
     #[track_caller]
     pub fn start_limited<T: Task>(&self, task: T, limits: &[(Limit, u64)]) -> Child {
         let mut child = Child::start(T::NAME);
+        let _parcel = self.invite(&mut child, &task, limits, false);
+        child.expect(OPENED);
+        child
+    }
+
+    /// Starts a child under control of the calling thread, up to where it is about to join. Its arguments are in the
+    /// parcel; it says `opened` when it has them.
+    ///
+    /// # Errors
+    /// EPERM where this process may not trace its children.
+    #[track_caller]
+    pub fn start_halted<T: Task>(&self, task: T) -> Result<(Child, Parcel, Stepper), Errno> {
+        let mut child = Child::start(T::NAME);
+        let stepper = Stepper::seize(&child)?;
+        let parcel = self.invite(&mut child, &task, &[], true);
+        stepper.wait_until_halted();
+        Ok((child, parcel, stepper))
+    }
+
+    fn invite<T: Task>(&self, child: &mut Child, task: &T, limits: &[(Limit, u64)], halts: bool) -> Parcel {
         let domain = self.heap.domain();
         let admission = domain.admit(child.pidfd()).unwrap();
         child.member = Some(admission.member());
-        let parcel = Parcel::pack(&self.heap, &task).unwrap();
+        let parcel = Parcel::pack(&self.heap, task).unwrap();
         let membership = Some((admission, parcel.id()));
-        child.welcome(&Welcome { limits: limits.to_vec(), membership }, &[domain.as_fd()]);
-        child.expect(OPENED);
-        child
+        child.welcome(&Welcome { limits: limits.to_vec(), membership, halts }, &[domain.as_fd()]);
+        parcel
     }
 
     /// The members of the domain at this moment.

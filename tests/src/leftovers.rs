@@ -37,6 +37,18 @@ impl Leftovers {
         self.n_descriptors
     }
 
+    /// How many domains were mapped, in pieces.
+    #[must_use]
+    pub fn n_mappings(&self) -> usize {
+        self.n_mappings
+    }
+
+    /// How many children there were.
+    #[must_use]
+    pub fn n_children(&self) -> usize {
+        self.children.len()
+    }
+
     /// Expects so many descriptors less.
     pub fn forget_descriptors(&mut self, n_descriptors: usize) {
         self.n_descriptors -= n_descriptors;
@@ -64,6 +76,18 @@ impl Leftovers {
             && self.children.is_subset(&before.children)
             && self.shared_names.is_subset(&before.shared_names)
     }
+}
+
+/// How many descriptors this process or a child has open.
+pub(crate) fn n_descriptors_of(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// How many of them are for processes.
+pub(crate) fn n_pidfds_of(pid: u32) -> usize {
+    let names = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let is_pidfd = |target: std::path::PathBuf| target.to_string_lossy().contains("pidfd");
+    names.filter(|entry| fs::read_link(entry.path()).is_ok_and(is_pidfd)).count()
 }
 
 fn children() -> BTreeSet<u32> {

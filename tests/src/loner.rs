@@ -28,7 +28,7 @@ impl Loner {
     #[must_use]
     pub fn start<T: RootTask>(task: &T, limits: &[(Limit, u64)]) -> Child {
         let child = Child::start(T::NAME);
-        child.welcome(&Welcome { limits: limits.to_vec(), membership: None }, &[]);
+        child.welcome(&Welcome { limits: limits.to_vec(), membership: None, halts: false }, &[]);
         child.say(serde_json::to_string(task).unwrap());
         child
     }
@@ -38,16 +38,24 @@ impl Loner {
     #[track_caller]
     #[must_use]
     pub fn start_in<T: Task>(host: &Child) -> Child {
+        Self::start_in_with_domain::<T>(host).0
+    }
+
+    /// As [`Loner::start_in`], with a descriptor of the domain's file.
+    #[track_caller]
+    #[must_use]
+    pub fn start_in_with_domain<T: Task>(host: &Child) -> (Child, OwnedFd) {
         let mut child = Child::start(T::NAME);
         host.say(format!("admit {}", child.pid()));
         let line = host.hear();
         let (admission, parcel): (Admission, u64) = serde_json::from_str(&line).unwrap();
         let fd: OwnedFd = host.take_fd();
         child.member = Some(admission.member());
-        let welcome = Welcome { limits: Vec::new(), membership: Some((admission, parcel)) };
+        let membership = Some((admission, parcel));
+        let welcome = Welcome { limits: Vec::new(), membership, halts: false };
         child.welcome(&welcome, &[std::os::fd::AsFd::as_fd(&fd)]);
         child.expect(OPENED);
-        child
+        (child, fd)
     }
 }
 

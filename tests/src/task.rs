@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use nix::sys::signal::{Signal, raise};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tensorferry::domain::Admission;
@@ -54,6 +55,8 @@ pub(crate) struct Welcome {
     pub(crate) limits: Vec<(Limit, u64)>,
     /// What it needs to join the domain whose descriptor comes beside the line, and where its task lies.
     pub(crate) membership: Option<(Admission, u64)>,
+    /// Whether it stops itself before it joins.
+    pub(crate) halts: bool,
 }
 
 /// What a child says once it has its task.
@@ -76,6 +79,9 @@ pub(crate) fn run_task<T: Task>() {
     let (link, welcome) = meet();
     let fd: OwnedFd = link.take_fd().expect("a domain comes with the welcome");
     let (admission, parcel) = welcome.membership.expect("an admission comes with the welcome");
+    if welcome.halts {
+        raise(Signal::SIGSTOP).unwrap();
+    }
     let heap = Heap::join(fd, admission).unwrap();
     let task: T = Parcel::open(&heap, parcel).unwrap();
     link.say(OPENED);

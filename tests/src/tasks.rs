@@ -24,7 +24,9 @@ pub use streams::{
 };
 
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
+use crate::kill::Subject;
 use crate::loner::run_root_task;
+use crate::soak::{SoakConsumer, SoakForwarder, SoakProducer};
 use crate::task::run_task;
 
 /// Runs the task with this name; false when there is none.
@@ -40,6 +42,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
     use crate::{RootTask as _, Task as _};
     tasks![
         run_task::<Puppet>,
+        run_task::<Subject>,
         run_task::<Produce>,
         run_task::<Consume>,
         run_task::<Forward>,
@@ -65,6 +68,9 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<ChaosProducer>,
         run_task::<ChaosForwarder>,
         run_task::<ChaosConsumer>,
+        run_task::<SoakProducer>,
+        run_task::<SoakForwarder>,
+        run_task::<SoakConsumer>,
         run_root_task::<Host>,
     ];
     false

@@ -16,7 +16,7 @@ pub(crate) const HANGS_AFTER: Duration = Duration::from_secs(15 * 60);
 /// The arguments of one call of cargo and the environment that it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CargoLine {
-    env: Option<(&'static str, &'static str)>,
+    env: Vec<(&'static str, String)>,
     args: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Stream {
 impl CargoLine {
     /// A line of arguments, separated by white space, without the word `cargo`.
     pub(crate) fn new(line: &str) -> CargoLine {
-        CargoLine { env: None, args: line.split_whitespace().map(str::to_owned).collect() }
+        CargoLine { env: Vec::new(), args: line.split_whitespace().map(str::to_owned).collect() }
     }
 
     /// The same call with these arguments added.
@@ -44,8 +44,8 @@ impl CargoLine {
     }
 
     /// The same call with this variable set.
-    pub(crate) fn env(mut self, name: &'static str, value: &'static str) -> CargoLine {
-        self.env = Some((name, value));
+    pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> CargoLine {
+        self.env.push((name, value.into()));
         self
     }
 
@@ -100,7 +100,7 @@ impl CargoLine {
 
     fn command(&self, sh: &Shell) -> Command {
         let mut cmd = sh.cmd("cargo").args(&self.args);
-        if let Some((name, value)) = self.env {
+        for (name, value) in &self.env {
             cmd = cmd.env(name, value);
         }
         cmd.into()
@@ -132,7 +132,7 @@ fn forward(stream: Stream, output: impl Read + Send + 'static, to: mpsc::Sender<
 impl fmt::Display for CargoLine {
     /// The line as it is typed into a shell.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((name, value)) = self.env {
+        for (name, value) in &self.env {
             write!(f, "{name}={} ", quoted(value))?;
         }
         f.write_str("cargo")?;

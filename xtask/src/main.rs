@@ -6,6 +6,7 @@ mod bench;
 mod cargo;
 mod ci;
 mod demo;
+mod kill;
 mod tally;
 mod test;
 mod tidy;
@@ -26,6 +27,8 @@ cargo xtask <command>
   bench [NAME] [ARGS..]      the criterion benches, or the one called NAME; ARGS go to the bench (--quick, ...)
   bench --list               the names of the benches
   demo [--runs N] [--check]  the example `hogwild` N times with 1, 2 and all processes: a table, and the speed-up
+  kill [ARGS..]              children are killed at every position of a call; `kill --help` tells how
+  chaos [ARGS..]             many processes pass tensors on and are killed at random; `chaos --help` tells how
   tidy                       the rules of docs/STYLE.md that a program can check
 ";
 
@@ -62,11 +65,10 @@ fn dispatch() -> anyhow::Result<ExitCode> {
             no_more(&mut args)?;
             test::run(&sh, filter.as_deref())
         }
-        "bench" => {
-            let rest: Result<Vec<_>, _> = args.raw_args()?.map(|arg| arg.string()).collect();
-            bench::run(&sh, &rest?)
-        }
+        "bench" => bench::run(&sh, &rest(&mut args)?),
         "demo" => demo::run(&sh, &demo::Options::parse(&mut args)?),
+        "kill" => kill::run(&sh, &rest(&mut args)?),
+        "chaos" => kill::run_chaos(&sh, &rest(&mut args)?),
         "tidy" => {
             no_more(&mut args)?;
             tidy::run(&sh)?;
@@ -74,6 +76,11 @@ fn dispatch() -> anyhow::Result<ExitCode> {
         }
         unknown => bail!("no command is called `{unknown}`\n\n{HELP}"),
     }
+}
+
+fn rest(args: &mut lexopt::Parser) -> anyhow::Result<Vec<String>> {
+    let rest: Result<Vec<_>, _> = args.raw_args()?.map(|arg| arg.string()).collect();
+    Ok(rest?)
 }
 
 fn only_value(arg: lexopt::Arg<'_>) -> anyhow::Result<String> {

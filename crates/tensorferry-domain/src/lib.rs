@@ -38,6 +38,7 @@ mod extent;
 mod layout;
 mod member;
 mod memory;
+mod plant;
 mod service;
 mod spin;
 mod wait;
@@ -53,5 +54,7 @@ pub use extent::{ExtentOwner, ExtentRun};
 pub use layout::{Layout, MAX_MEMBERS};
 pub use member::{Member, MemberInfo, Phase};
 pub use memory::Memory;
+#[doc(hidden)]
+pub use plant::planted;
 pub use spin::Spin;
 pub use wait::{WaitOutcome, WaitWord};

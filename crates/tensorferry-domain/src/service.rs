@@ -19,7 +19,7 @@ use tensorferry_os::presence::Presence;
 
 use crate::layout::presence_offset;
 use crate::member::{Slot, State};
-use crate::{Caretaker, Domain, DomainError, Member, Phase};
+use crate::{Caretaker, Domain, DomainError, Member, Phase, planted};
 
 /// How long a silent neighbourhood is trusted before the thread looks at the table again. Decides how late a
 /// newcomer far away is watched, never whether somebody is dead.
@@ -258,14 +258,14 @@ fn finish(domain: &Domain, caretaker: &dyn Caretaker, dead: Member) {
                 finish(domain, caretaker, Member { slot: index, epoch: state.epoch });
             }
             // The newcomer was never told of its slot.
-            Phase::Admitting => {
+            Phase::Admitting if !planted("sweep-keeps-admitting") => {
                 other.change(state, State { phase: Phase::Free, ..state });
             }
             // Its children are watched by us from now on.
             Phase::Live | Phase::Invited => {
                 other.change(state, mine);
             }
-            Phase::Dead | Phase::Free => {}
+            Phase::Dead | Phase::Admitting | Phase::Free => {}
         }
     }
     if !caretaker.sweep(dead) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tensorferry_domain::{
-    Admission, Caretaker, Domain, DomainBuilder, DomainError, ExtentOwner, ExtentRun, Member, Memory,
+    Admission, Caretaker, Domain, DomainBuilder, DomainError, ExtentOwner, ExtentRun, Member, Memory, planted,
 };
 use tensorferry_os::mapping::Reservation;
 
@@ -333,10 +333,10 @@ impl Inner {
         if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
             return Ok(place);
         }
-        while let Some(run) = self.memory.claim_released() {
+        for first in 0..self.memory.extents_high_water() {
+            let Some(run) = self.memory.claim_released_at(first) else { continue };
             if let Err(error) = arena.adopt(places, run) {
-                arena.give_up(places, run.first);
-                self.memory.release_extents(run);
+                self.give_back(arena, run);
                 return Err(error);
             }
             if let Some(place) = arena.take_recycled(places, class, len_bytes)? {
@@ -345,6 +345,8 @@ impl Inner {
             if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
                 return Ok(place);
             }
+            // Somebody else may find in it what it needs, who would claim a fresh extent otherwise.
+            self.give_back(arena, run);
         }
         let no_room = match extents_for(places, class).map(|n| self.memory.claim_extents(n)) {
             Ok(Ok(run)) => {
@@ -386,8 +388,12 @@ impl Inner {
                 return;
             }
         }
+        if planted("drop-clears-before-mark") {
+            header.holders().fetch_and(!me.bit(), Ordering::SeqCst);
+        }
         self.mark_returned(place);
-        let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();
+        let cleared = if planted("drop-keeps-bit") { 0 } else { me.bit() };
+        let others = header.holders().fetch_and(!cleared, Ordering::SeqCst) & !me.bit();
         if others == 0 && self.memory.extent_owner(extent) == ExtentOwner::Nobody {
             self.adopt_orphan(extent);
         }
@@ -441,6 +447,18 @@ impl Inner {
         let mut arena = self.arena();
         if let Some(run) = self.memory.claim_released_at(extent) {
             self.adopt_and_trim(&mut arena, run);
+        }
+    }
+
+    /// Gives a run up that this member has no use for.
+    fn give_back(&self, arena: &mut Arena, run: ExtentRun) {
+        arena.give_up(self.places(), run.first);
+        self.memory.release_extents(run);
+        // Whoever returned a block meanwhile saw us as the owner and left it to us.
+        if self.memory.take_extent_returns(run.first)
+            && let Some(run) = self.memory.claim_released_at(run.first)
+        {
+            self.adopt_and_trim(arena, run);
         }
     }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use tensorferry_domain::Spin;
+use tensorferry_domain::{Spin, planted};
 
 use crate::StorageError;
 use crate::attachments::Attachment;
@@ -446,7 +446,8 @@ impl Ring {
                 }
                 continue;
             }
-            let writing = SlotState { lap, owner: self.me(), tag: Tag::Writing };
+            let owner = if planted("put-claims-unnamed") { u8::MAX } else { self.me() };
+            let writing = SlotState { lap, owner, tag: Tag::Writing };
             let claimed = state == SlotState::free(lap) && slot.change(SlotState::free(lap), writing);
             // Whoever claimed the position may have died before moving the tail, so everybody moves it.
             let moved = position.wrapping_add(1);
@@ -456,9 +457,10 @@ impl Ring {
             if !claimed {
                 continue;
             }
+            let early = planted("put-commits-first") && slot.change(writing, SlotState::ready(lap));
             write(&slot, payload, references);
             // The commit. A compare-and-swap, so that a sender that was wrongly declared dead is fenced.
-            if !slot.change(writing, SlotState::ready(lap)) {
+            if !early && !slot.change(writing, SlotState::ready(lap)) {
                 return Some(Err(PutFailure::Fenced));
             }
             // A receiver that saw the ring closed and empty does not look again: take the message back then.
@@ -520,6 +522,8 @@ impl Ring {
                         ring.not_empty().wake();
                         return None;
                     }
+                    let freed = SlotState::free(lap.wrapping_add(1));
+                    let early = planted("get-holds-late") && slot.change(held, freed);
                     let taken = self.read(slot.lengths(), slot.room(), message);
                     let taken = taken.map(|spilled| {
                         if let Some(kept) = lease {
@@ -528,14 +532,13 @@ impl Ring {
                     });
                     // The take. Everything that the message names is held by now. Fenced means that we were
                     // declared dead: the message is somebody else's, and what we hold is dropped.
-                    let freed = SlotState::free(lap.wrapping_add(1));
                     let done = match lease {
                         Some(kept) if taken.is_ok() => kept.keep(ring, position, &slot, claimed, freed),
                         Some(kept) => {
                             kept.let_go(ring);
                             slot.change(held, freed)
                         }
-                        None => slot.change(held, freed),
+                        None => early || slot.change(held, freed),
                     };
                     if !done {
                         message.clear();

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tensorferry_domain::Member;
+use tensorferry_domain::{Member, planted};
 
 use crate::StorageError;
 use crate::block::Block;
@@ -58,7 +58,7 @@ pub(crate) fn sweep(inner: &Inner, dead: Member) -> bool {
             Err(Closed) => rings_opened = false,
         });
     let blocks_reached = each_block(places, &mut |place, header| {
-        if header.holders().load(Ordering::SeqCst) & dead.bit() != 0 {
+        if header.holders().load(Ordering::SeqCst) & dead.bit() != 0 && !planted("sweep-forgets-bits") {
             inner.mark_returned_anew(place);
             suspect(header.holders(), dead);
         }
@@ -67,6 +67,9 @@ pub(crate) fn sweep(inner: &Inner, dead: Member) -> bool {
         return false;
     }
     resolve_suspects(inner, &heap);
+    if planted("sweep-keeps-extents") {
+        return true;
+    }
     let mut arena = inner.arena();
     for run in inner.memory.take_over(dead) {
         inner.adopt_and_trim(&mut arena, run);
@@ -113,6 +116,7 @@ fn sweep_ring(block: &Block, dead: Member) {
             continue;
         }
         let next = match state.tag {
+            Tag::Writing if planted("sweep-skips-writing") => continue,
             Tag::Writing => SlotState::free(state.lap + 1),
             Tag::Claimed => SlotState::ready(state.lap),
             Tag::Moved => {
@@ -155,6 +159,13 @@ fn sweep_ring(block: &Block, dead: Member) {
         // Also for what the dead one gave back before it could count it.
         ring.returns().fetch_add(1, Ordering::SeqCst);
     }
+    wake_all(&ring);
+}
+
+fn wake_all(ring: &RingWords<'_>) {
+    if planted("sweep-wakes-nobody") {
+        return;
+    }
     ring.not_empty().wake_sleepers();
     ring.not_full().wake_sleepers();
 }
@@ -173,7 +184,8 @@ fn count_lease(ring: &RingWords<'_>, index: usize, slot: SlotState) {
 
 /// Turns the dead member's bit into SUSPECT.
 fn suspect(word: &AtomicU64, dead: Member) {
-    let turn = |bits: u64| (bits & dead.bit() != 0).then_some((bits | SUSPECT) & !dead.bit());
+    let mark = if planted("sweep-suspects-nothing") { 0 } else { SUSPECT };
+    let turn = |bits: u64| (bits & dead.bit() != 0).then_some((bits | mark) & !dead.bit());
     let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn);
 }
 
@@ -229,8 +241,7 @@ impl Scan<'_> {
                 {
                     if word.load(Ordering::SeqCst) & SUSPECT != 0 && !named.contains(&at) {
                         in_time = in_time && self.clear(word);
-                        ring.not_empty().wake_sleepers();
-                        ring.not_full().wake_sleepers();
+                        wake_all(&ring);
                     }
                 }
             }

@@ -25,11 +25,17 @@ pub enum Host {
     Chaos(Chaos),
 }
 
+impl Host {
+    /// Of the domains that it makes.
+    pub(crate) const ADDRESS_SPACE_BYTES: usize = 1 << 30;
+}
+
 impl RootTask for Host {
     const NAME: &'static str = "host";
 
     fn run(self, link: &Link) {
-        let settings = Domain::builder().address_space_bytes(1 << 30).limit_bytes(512 << 20);
+        let settings =
+            Domain::builder().address_space_bytes(Self::ADDRESS_SPACE_BYTES).limit_bytes(512 << 20);
         let heap = Heap::create(settings).unwrap();
         let queue = match &self {
             Self::Puppets { maxsize } => Some(Queue::new_in(&heap, *maxsize).unwrap()),

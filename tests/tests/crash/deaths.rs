@@ -3,9 +3,9 @@
 use tensorferry::Queue;
 use tensorferry::queue::channel_in;
 use tensorferry_tests::tasks::Puppet;
-use tensorferry_tests::{Child, Item, until, with_family};
+use tensorferry_tests::{Child, Item, assert_all_slots_work, until, with_family};
 
-use crate::{assert_all_slots_work, member, queue};
+use crate::{member, queue};
 
 #[test]
 fn a_producer_that_is_killed_while_it_waits_leaves_a_whole_queue() {

@@ -1,9 +1,9 @@
 //! More members than anybody watches, many deaths at once, and a full process table.
 
 use tensorferry::domain::DomainError;
-use tensorferry_tests::{Child, Item, until, with_family};
+use tensorferry_tests::{Child, Item, assert_all_slots_work, until, with_family};
 
-use crate::{assert_all_slots_work, member, queue};
+use crate::{member, queue};
 
 #[test]
 fn many_members_die_at_once_while_others_wait() {

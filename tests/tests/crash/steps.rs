@@ -4,9 +4,9 @@
 //! more of them.
 
 use tensorferry::Queue;
-use tensorferry_tests::{Child, Family, Item, Random, Stepper, with_family};
+use tensorferry_tests::{Child, Family, Item, Random, Stepper, assert_all_slots_work, with_family};
 
-use crate::{assert_all_slots_work, member, queue};
+use crate::{member, queue};
 
 /// More instructions than any of these calls takes; reached only when something is wrong.
 const MANY: u64 = 5_000_000;

@@ -1,8 +1,8 @@
 //! A process that is stopped is not dead, and in nobody's way.
 
-use tensorferry_tests::{Child, Item, with_family};
+use tensorferry_tests::{Child, Item, assert_all_slots_work, with_family};
 
-use crate::{assert_all_slots_work, member, queue};
+use crate::{member, queue};
 
 #[test]
 fn a_stopped_sleeper_does_not_swallow_wake_ups() {

@@ -172,3 +172,20 @@ fn a_parcel_is_opened_once_or_taken_back() {
     assert!(block.is_moved(), "what was opened is not taken back");
     drop(opened);
 }
+
+#[test]
+fn an_extent_that_was_left_goes_to_whoever_finds_room_in_it() {
+    let a = heap();
+    {
+        let gone = second(&a);
+        let _three = [(); 3].map(|()| gone.allocate(1 << 20).unwrap());
+    }
+    let used = || a.domain().extents_high_water();
+    assert_eq!(used(), 1);
+    // In what was left there is no room for this.
+    let _large = a.allocate(2 << 20).unwrap();
+    assert_eq!(used(), 2);
+    let c = second(&a);
+    let _fits = c.allocate(1 << 20).unwrap();
+    assert_eq!(used(), 2, "the one without use for the extent has not kept it");
+}

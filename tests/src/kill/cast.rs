@@ -1,0 +1,247 @@
+//! Everybody but the one who is killed: the test process, which has a queue, and a peer. And what both must find
+//! afterwards.
+
+use tensorferry::domain::ExtentOwner;
+use tensorferry::queue::{GetError, Queue};
+
+use super::subject::{SPILLED_LEN_BYTES, SUBJECT};
+use super::{Operation, Subject};
+use crate::leftovers::{n_descriptors_of, n_pidfds_of};
+use crate::tasks::Puppet;
+use crate::{Child, Family, Item, assert_all_slots_work, until};
+
+/// What the peer calls itself in its items.
+const PEER: u32 = 2;
+/// What the test process calls itself in its items.
+const DIRECTOR: u32 = 3;
+
+/// The members that stay.
+pub(super) struct Cast<'a> {
+    pub(super) family: &'a Family,
+    queue: Queue<Item>,
+    peer: Child,
+    /// Of this process and of the peer, before anybody else came.
+    n_descriptors: [usize; 2],
+}
+
+/// Whether a message has to be in the queue after the death.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Must,
+    May,
+    MustNot,
+}
+
+impl<'a> Cast<'a> {
+    pub(super) fn new(family: &'a Family) -> Self {
+        let queue = Queue::new_in(family.heap(), 4).unwrap();
+        let peer = family.start(Puppet { queue: Some(queue.clone()), ..Puppet::default() });
+        let pids = [std::process::id(), peer.pid()];
+        // Each of the two comes to watch the other; only then is there something to compare with.
+        until("the peer is watched", || n_pidfds_of(pids[0]) == 2);
+        until("the peer watches", || n_pidfds_of(pids[1]) == 1);
+        let n_descriptors = pids.map(n_descriptors_of);
+        Self { family, queue, peer, n_descriptors }
+    }
+
+    pub(super) fn subject(&self, operation: Operation) -> Subject {
+        Subject { operation, queue: self.queue.clone() }
+    }
+
+    /// What the others do before a child comes. It gets this before it is warm, and then it knows the peer's memory.
+    pub(super) fn greet(&self, operation: Operation) {
+        if !operation.is_first_use() {
+            assert_eq!(self.peer.ask("put 2 9 2 3"), "put");
+        }
+    }
+
+    /// What the others do before a child that is warm gets ready. Returns what the child is told.
+    pub(super) fn set(&self, operation: Operation, child: &Child) -> String {
+        match operation {
+            Operation::Get | Operation::GetStandingStill | Operation::DropOthers => {
+                assert_eq!(self.peer.ask("put 2 0 2 3"), "put");
+            }
+            Operation::GetSpilled => {
+                assert_eq!(self.peer.ask("make 2 0 2 3"), "made");
+                assert_eq!(self.peer.ask(&format!("note {SPILLED_LEN_BYTES}")), "noted");
+                assert_eq!(self.peer.ask("pass"), "put");
+            }
+            Operation::DropOrphans => {
+                let queue = Some(self.queue.clone());
+                let owner = self.family.start(Puppet { queue, ..Puppet::default() });
+                assert_eq!(owner.ask("put 2 0 2 3"), "put");
+                owner.kill();
+                until("the owner is swept", || self.family.members().len() == 3);
+            }
+            Operation::AllocateAdopting => {
+                let owner = self.family.start(Puppet::default());
+                assert_eq!(owner.ask("try_make 2"), "made");
+                owner.kill();
+                until("the owner is swept", || self.family.members().len() == 3);
+            }
+            Operation::PutToSleeper => {
+                self.peer.begin("get");
+                self.peer.wait_until_asleep();
+            }
+            _ => {}
+        }
+        if operation.gets() {
+            assert_eq!(self.peer.ask("put 2 1 2"), "put");
+        }
+        if operation == Operation::LeaveDomain {
+            let admission = self.family.heap().domain().admit(child.pidfd()).unwrap();
+            return serde_json::to_string(&admission).unwrap();
+        }
+        "set".to_owned()
+    }
+
+    /// The child is ready: the peer does nothing from here on, so that all that changes is the child's doing.
+    pub(super) fn freeze(&self, operation: Operation) {
+        if operation.needs_others_blocks() {
+            // The sender lets go of what was taken.
+            let _ = self.peer.ask("live");
+        }
+        self.peer.stop();
+    }
+
+    pub(super) fn unfreeze(&self) {
+        self.peer.go_on();
+    }
+
+    /// While the child stands still: the others take what is there and look after all memory. Returns how many messages
+    /// they took.
+    pub(super) fn go_on_meanwhile(&self) -> usize {
+        self.unfreeze();
+        let _ = self.peer.ask("live");
+        let taken = self.drain();
+        assert!(taken.contains(&(PEER, 1)), "{taken:?}");
+        let _ = self.peer.ask("live");
+        self.family.heap().settle();
+        taken.len()
+    }
+
+    /// After the death: nothing is lost, doubled or left, and everything works.
+    pub(super) fn check_death(&self, operation: Operation, done: bool) {
+        until("the dead one is swept", || self.family.members().len() == 2);
+        if operation == Operation::PutToSleeper {
+            self.check_sleeper(done);
+        }
+        check_came(&self.drain(), &expected(operation, done));
+        self.check_rest();
+    }
+
+    /// After the end of a child that stood still and went on.
+    pub(super) fn check_end(&self) {
+        until("the child is swept", || self.family.members().len() == 2);
+        check_came(&self.drain(), &[]);
+        self.check_rest();
+    }
+
+    /// A newcomer has to find a domain like any other.
+    fn check_rest(&self) {
+        assert_all_slots_work(self.family, &self.queue);
+        self.check_memory();
+        let newcomer = self.family.start(Puppet { queue: Some(self.queue.clone()), ..Puppet::default() });
+        assert_eq!(newcomer.ask("put 4 0 2 3"), "put");
+        assert_eq!(self.peer.ask("get"), "got 4/0");
+        assert_eq!(self.peer.ask("let_go"), "let go");
+        newcomer.finish();
+        until("the newcomer is swept", || self.family.members().len() == 2);
+        self.check_memory();
+        for (pid, n_before) in [std::process::id(), self.peer.pid()].into_iter().zip(self.n_descriptors) {
+            until("descriptors are closed", || n_descriptors_of(pid) <= n_before);
+        }
+    }
+
+    /// Ends the peer.
+    pub(super) fn leave(self) {
+        self.peer.finish();
+    }
+
+    /// The one who slept has what was put, if it was; nobody else needs to wake it.
+    fn check_sleeper(&self, done: bool) {
+        if done || !self.queue.empty() {
+            assert_eq!(self.peer.hear(), "got 1/2");
+        } else {
+            self.queue.put(Item::new(self.family.heap(), DIRECTOR, 0, &[])).unwrap();
+            let got = self.peer.hear();
+            assert!(["got 1/2", "got 3/0"].contains(&got.as_str()), "{got}");
+        }
+        assert_eq!(self.peer.ask("let_go"), "let go");
+    }
+
+    fn drain(&self) -> Vec<(u32, u64)> {
+        let mut came = Vec::new();
+        loop {
+            match self.queue.get_nowait() {
+                Ok(item) => {
+                    item.check();
+                    came.push((item.sender, item.sequence));
+                }
+                Err(GetError::Empty) => return came,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn check_memory(&self) {
+        until("the peer has its memory back", || self.peer.ask("live") == "0");
+        // The ring alone.
+        self.family.wait_blocks(1);
+        self.family.wait_own_blocks(1);
+        let domain = self.family.heap().domain();
+        let members = self.family.members();
+        for extent in 0..domain.extents_high_water() {
+            let owner = domain.extent_owner(extent);
+            let is_dead = matches!(owner, ExtentOwner::Member(member) if !members.contains(&member));
+            assert!(!is_dead, "extent {extent} belongs to {owner:?}");
+        }
+    }
+}
+
+fn expected(operation: Operation, done: bool) -> Vec<((u32, u64), Presence)> {
+    let by_then = if done { Presence::Must } else { Presence::May };
+    match operation {
+        Operation::Put | Operation::PutSpilled => {
+            vec![((SUBJECT, 1), Presence::Must), ((SUBJECT, 2), by_then)]
+        }
+        Operation::PutToSleeper => vec![((DIRECTOR, 0), Presence::May)],
+        _ if operation.gets() => {
+            // It dies with its taker, or it is still there; it is never both.
+            let first = if done { Presence::MustNot } else { Presence::May };
+            vec![((PEER, 0), first), ((PEER, 1), Presence::Must)]
+        }
+        _ if operation.is_first_use() => Vec::new(),
+        _ => vec![((SUBJECT, 1), Presence::Must)],
+    }
+}
+
+fn check_came(came: &[(u32, u64)], expected: &[((u32, u64), Presence)]) {
+    let mut rest = came.iter().peekable();
+    for (message, presence) in expected {
+        let is_here = rest.next_if_eq(&message).is_some();
+        let is_right = match presence {
+            Presence::Must => is_here,
+            Presence::May => true,
+            Presence::MustNot => !is_here,
+        };
+        assert!(is_right, "{came:?} came, expected {expected:?}");
+    }
+    assert!(rest.next().is_none(), "{came:?} came, expected {expected:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_may_be_missing_is_no_excuse_for_another() {
+        let expected = [((1, 1), Presence::Must), ((1, 2), Presence::May), ((1, 3), Presence::MustNot)];
+        check_came(&[(1, 1)], &expected);
+        check_came(&[(1, 1), (1, 2)], &expected);
+        for wrong in [&[][..], &[(1, 2)], &[(1, 2), (1, 1)], &[(1, 1), (1, 1)], &[(1, 1), (1, 3)]] {
+            let outcome = std::panic::catch_unwind(|| check_came(wrong, &expected));
+            assert!(outcome.is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a child is killed in.
+
+use serde::{Deserialize, Serialize};
+
+/// One call of the library that is stepped through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// Puts a message with two tensors.
+    Put,
+    /// Puts a message that does not fit into a slot.
+    PutSpilled,
+    /// Puts a message while a receiver sleeps.
+    PutToSleeper,
+    /// Gets a message with two tensors.
+    Get,
+    /// Gets a message that does not fit into a slot.
+    GetSpilled,
+    /// Gets a message. The child is not killed: it stands still while the others go on, and must then go on itself.
+    GetStandingStill,
+    /// Clones tensors and a queue, and drops the clones.
+    Clone,
+    /// Drops the last handle on blocks of its own.
+    DropOwn,
+    /// Drops the last handle on blocks of another member.
+    DropOthers,
+    /// Drops the last handle on blocks whose owner died.
+    DropOrphans,
+    /// Drops a block that lies in a span of its own.
+    DropLarge,
+    /// Allocates for the first time: claims an extent.
+    AllocateFirst,
+    /// Allocates for the first time, where a dead member left an extent: adopts it.
+    AllocateAdopting,
+    /// Allocates in a new slab.
+    AllocateSlab,
+    /// Allocates what was in use before.
+    AllocateRecycled,
+    /// Allocates a block that gets a span of its own.
+    AllocateLarge,
+    /// Invites another process.
+    Admit,
+    /// Joins the domain and opens its arguments.
+    Join,
+    /// Drops its last end of a queue.
+    LeaveQueue,
+    /// Drops its last handle on a domain.
+    LeaveDomain,
+    /// Sweeps a member that died.
+    Sweep,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 21] = [
+        Self::Put,
+        Self::PutSpilled,
+        Self::PutToSleeper,
+        Self::Get,
+        Self::GetSpilled,
+        Self::GetStandingStill,
+        Self::Clone,
+        Self::DropOwn,
+        Self::DropOthers,
+        Self::DropOrphans,
+        Self::DropLarge,
+        Self::AllocateFirst,
+        Self::AllocateAdopting,
+        Self::AllocateSlab,
+        Self::AllocateRecycled,
+        Self::AllocateLarge,
+        Self::Admit,
+        Self::Join,
+        Self::LeaveQueue,
+        Self::LeaveDomain,
+        Self::Sweep,
+    ];
+
+    /// What it is called on a command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::PutSpilled => "put-spilled",
+            Self::PutToSleeper => "put-to-sleeper",
+            Self::Get => "get",
+            Self::GetSpilled => "get-spilled",
+            Self::GetStandingStill => "get-standing-still",
+            Self::Clone => "clone",
+            Self::DropOwn => "drop-own",
+            Self::DropOthers => "drop-others",
+            Self::DropOrphans => "drop-orphans",
+            Self::DropLarge => "drop-large",
+            Self::AllocateFirst => "allocate-first",
+            Self::AllocateAdopting => "allocate-adopting",
+            Self::AllocateSlab => "allocate-slab",
+            Self::AllocateRecycled => "allocate-recycled",
+            Self::AllocateLarge => "allocate-large",
+            Self::Admit => "admit",
+            Self::Join => "join",
+            Self::LeaveQueue => "leave-queue",
+            Self::LeaveDomain => "leave-domain",
+            Self::Sweep => "sweep",
+        }
+    }
+
+    /// The one that is called so.
+    #[must_use]
+    pub fn with_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|operation| operation.name() == name)
+    }
+
+    /// About how many positions it has.
+    #[must_use]
+    pub fn n_positions(self) -> u64 {
+        match self {
+            Self::PutSpilled => 69,
+            Self::Join | Self::Sweep => 48,
+            Self::AllocateFirst | Self::Admit => 24,
+            Self::AllocateSlab | Self::GetSpilled => 18,
+            Self::PutToSleeper | Self::AllocateAdopting | Self::AllocateLarge => 14,
+            Self::LeaveQueue | Self::Clone => 4,
+            _ => 11,
+        }
+    }
+
+    pub(super) fn gets(self) -> bool {
+        matches!(self, Self::Get | Self::GetSpilled | Self::GetStandingStill)
+    }
+
+    /// Whether the child has neither put nor got anything before.
+    pub(super) fn is_first_use(self) -> bool {
+        matches!(self, Self::AllocateFirst | Self::AllocateAdopting | Self::Join)
+    }
+
+    /// Whether the child gets, before it begins, what another member put.
+    pub(super) fn needs_others_blocks(self) -> bool {
+        matches!(self, Self::DropOthers | Self::DropOrphans)
+    }
+}
