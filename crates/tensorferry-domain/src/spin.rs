@@ -2,7 +2,7 @@
 //!
 //! A spinning receiver answers in a cache line's travel time; a sleeping one costs a wake-up, tens of
 //! microseconds on a virtual machine. Spinning pays only while the other side really runs on another
-//! processor. The budget is therefore zero where there is only one processor to use, and it adapts: a spin that
+//! processor. The budget is therefore zero where there is only one processor for everybody, and it adapts: a spin that
 //! was rewarded doubles it, one that was not halves it (the rule is after folly's adaptive spinning, which
 //! also measures time and not loop counts, because PAUSE takes 15 times longer on some processors).
 
@@ -56,7 +56,7 @@ impl Spin {
 
 fn spinning_pays() -> bool {
     static PAYS: OnceLock<bool> = OnceLock::new();
-    *PAYS.get_or_init(|| limits::usable_cpus() > 1)
+    *PAYS.get_or_init(|| limits::others_run_beside())
 }
 
 #[cfg(test)]
