@@ -42,8 +42,7 @@ impl Spin {
             return look();
         }
         let learnt_ns = self.budget_ns.load(Ordering::Relaxed);
-        let probes = self.n_spins.fetch_add(1, Ordering::Relaxed) % PROBE_EVERY == PROBE_EVERY - 1;
-        let budget_ns = if probes { MAX_NS } else { learnt_ns };
+        let budget_ns = if self.is_probe() { MAX_NS } else { learnt_ns };
         let budget = Duration::from_nanos(u64::from(budget_ns));
         let start = Instant::now();
         loop {
@@ -60,6 +59,11 @@ impl Spin {
                 return None;
             }
         }
+    }
+
+    /// Whether the next spin has the whole budget, whatever was learnt.
+    fn is_probe(&self) -> bool {
+        self.n_spins.fetch_add(1, Ordering::Relaxed) % PROBE_EVERY == PROBE_EVERY - 1
     }
 }
 
@@ -86,17 +90,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reward_that_only_the_whole_budget_can_reach_is_found_again() {
-        if !spinning_pays() {
-            return;
-        }
+    fn one_spin_in_a_few_is_a_probe_and_a_reward_found_by_it_is_learnt() {
         let spin = Spin::default();
-        spin.budget_ns.store(MIN_NS, Ordering::Relaxed);
-        let found = (0..PROBE_EVERY).find_map(|_| {
-            let begin = Instant::now();
-            spin.until(|| (begin.elapsed() > Duration::from_nanos(u64::from(MIN_NS) * 4)).then_some(()))
-        });
-        assert_eq!(found, Some(()));
-        assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
+        let probes: Vec<_> = (0..2 * PROBE_EVERY).filter(|_| spin.is_probe()).collect();
+        assert_eq!(probes, [PROBE_EVERY - 1, 2 * PROBE_EVERY - 1]);
+        if spinning_pays() {
+            spin.budget_ns.store(MIN_NS, Ordering::Relaxed);
+            spin.n_spins.store(PROBE_EVERY - 1, Ordering::Relaxed);
+            assert_eq!(spin.until(|| Some(1)), Some(1));
+            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
+        }
     }
 }
