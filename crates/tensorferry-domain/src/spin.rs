@@ -69,7 +69,7 @@ impl Spin {
 
 fn spinning_pays() -> bool {
     static PAYS: OnceLock<bool> = OnceLock::new();
-    *PAYS.get_or_init(|| limits::others_run_beside())
+    *PAYS.get_or_init(limits::others_run_beside)
 }
 
 #[cfg(test)]
