@@ -1,1 +1,18 @@
-//! The benches of tensorferry.
+//! What the programs behind `cargo xtask bench table` have in common: what is asked, what is answered, and the rows
+//! themselves, written once for every way to another process.
+
+mod answer;
+mod ask;
+mod control;
+mod number;
+mod process;
+mod rows;
+mod work;
+
+pub use answer::{Answer, Samples, median};
+pub use ask::{Ask, Row, Way};
+pub use control::{Control, Other};
+pub use number::number;
+pub use process::{minor_faults, now_ns, open_descriptors, private_bytes};
+pub use rows::{Far, Near, Read, Received, Sink, Source, measure, serve};
+pub use work::{fill, sum, touch};

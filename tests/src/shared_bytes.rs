@@ -1,4 +1,9 @@
 //! Telling whether a domain's bytes have changed.
+//!
+//! # Safety
+//!
+//! The file is mapped once more, beside the mapping that lends slices of it. What is mapped here is only read, and only
+//! while everybody else stands still.
 
 #![expect(unsafe_code, reason = "maps the domain's file once more, to look at it from outside")]
 

@@ -1,16 +1,23 @@
-//! `cargo xtask bench [NAME] [ARGS..]`: the benches of the package `benches`; ARGS go to the bench itself.
+//! `cargo xtask bench [NAME] [ARGS..]`: the benches of the package `benches`; ARGS go to the bench itself. Without NAME
+//! the table, which needs the program of the peers.
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use xshell::Shell;
 
 use crate::cargo::CargoLine;
 use crate::workspace::Workspace;
 
 const PACKAGE: &str = "tensorferry-benches";
+/// The bench that is meant when none is named.
+const TABLE: &str = "table";
+/// A workspace of its own, so that nothing but the table waits for the peers.
+const PEERS: &str = "benches/peers/Cargo.toml";
+const PEERS_TARGET: &str = "target/peers";
+const PEERS_PROGRAM: &str = "target/peers/release/tensorferry-bench-peers";
 
-/// Lists the benches, or runs one or all of them.
+/// Lists the benches, or runs one of them.
 pub(crate) fn run(sh: &Shell, args: &[String]) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::load(sh)?;
     let package =
@@ -19,33 +26,41 @@ pub(crate) fn run(sh: &Shell, args: &[String]) -> anyhow::Result<ExitCode> {
         package.benches.iter().for_each(|name| println!("{name}"));
         return Ok(ExitCode::SUCCESS);
     }
-    let line = line(&package.benches, args)?;
+    let (name, args) = chosen(&package.benches, args)?;
+    let mut args = args.to_vec();
+    if name == TABLE && !args.iter().any(|arg| arg == "--peers") {
+        let peers =
+            CargoLine::new("build --release").args(["--manifest-path", PEERS, "--target-dir", PEERS_TARGET]);
+        println!("{peers}");
+        // Without the network the peers may not be there; the table says so then.
+        if peers.run(sh)?.success() {
+            let program = sh.current_dir().join(PEERS_PROGRAM);
+            args.extend(["--peers".to_owned(), program.display().to_string()]);
+        }
+    }
+    let line = line(name, &args);
     println!("{line}");
     let status = line.run(sh)?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The call of cargo. Benches are named one by one: `cargo bench` alone would also start the empty bench of a library,
-/// which knows none of criterion's arguments.
-fn line(benches: &[String], args: &[String]) -> anyhow::Result<CargoLine> {
-    let (chosen, rest) = match args.split_first() {
-        Some((name, rest)) if !name.starts_with('-') => {
-            if !benches.contains(name) {
-                bail!("no bench is called `{name}`; there are: {}", benches.join(", "));
-            }
-            (std::slice::from_ref(name), rest)
-        }
-        _ => (benches, args),
+/// The bench that is meant, and what goes to it.
+fn chosen<'a>(benches: &'a [String], args: &'a [String]) -> anyhow::Result<(&'a str, &'a [String])> {
+    let (wanted, rest) = match args.split_first() {
+        Some((name, rest)) if !name.starts_with('-') => (name.as_str(), rest),
+        _ => (TABLE, args),
     };
-    ensure!(!chosen.is_empty(), "the package `{PACKAGE}` has no benches");
-    let mut line = CargoLine::new(&format!("bench -p {PACKAGE}"));
-    for name in chosen {
-        line = line.args(["--bench", name]);
+    match benches.iter().find(|name| *name == wanted) {
+        Some(name) => Ok((name, rest)),
+        None => bail!("no bench is called `{wanted}`; there are: {}", benches.join(", ")),
     }
-    if !rest.is_empty() {
-        line = line.args(["--"]).args(rest);
-    }
-    Ok(line)
+}
+
+/// The call of cargo. Benches are named: `cargo bench` alone would also start the empty bench of a library, which knows
+/// none of criterion's arguments.
+fn line(name: &str, args: &[String]) -> CargoLine {
+    let line = CargoLine::new(&format!("bench -p {PACKAGE} --bench {name}"));
+    if args.is_empty() { line } else { line.args(["--"]).args(args) }
 }
 
 #[cfg(test)]
@@ -54,13 +69,16 @@ mod tests {
 
     fn shown(args: &[&str]) -> anyhow::Result<String> {
         let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        line(&owned(&["hogwild", "queue"]), &owned(args)).map(|line| line.to_string())
+        let (benches, args) = (owned(&["hogwild", "queue", "table"]), owned(args));
+        let (name, args) = chosen(&benches, &args)?;
+        Ok(line(name, args).to_string())
     }
 
     #[test]
-    fn all_benches_or_one_with_its_arguments() {
-        let all = "cargo bench -p tensorferry-benches --bench hogwild --bench queue -- --quick";
-        assert_eq!(shown(&["--quick"]).unwrap(), all);
+    fn the_table_or_one_bench_with_its_arguments() {
+        let table = "cargo bench -p tensorferry-benches --bench table -- --quick";
+        assert_eq!(shown(&["--quick"]).unwrap(), table);
+        assert_eq!(shown(&[]).unwrap(), "cargo bench -p tensorferry-benches --bench table");
         let one = "cargo bench -p tensorferry-benches --bench hogwild -- --python python3";
         assert_eq!(shown(&["hogwild", "--python", "python3"]).unwrap(), one);
     }
@@ -68,6 +86,6 @@ mod tests {
     #[test]
     fn a_bench_that_does_not_exist_is_refused_with_the_names_of_those_that_do() {
         let error = shown(&["quue"]).unwrap_err().to_string();
-        assert!(error.contains("quue") && error.contains("hogwild, queue"), "{error}");
+        assert!(error.contains("quue") && error.contains("hogwild, queue, table"), "{error}");
     }
 }

@@ -24,7 +24,8 @@ cargo xtask <command>
 
   ci                         everything that has to hold, on any machine with Rust; the one command before landing
   test [FILTER]              unit, crate and process tests, then doctests; only those whose name holds FILTER
-  bench [NAME] [ARGS..]      the criterion benches, or the one called NAME; ARGS go to the bench (--quick, ...)
+  bench [NAME] [ARGS..]      the table of tensorferry and its peers, or the bench called NAME; ARGS go to the bench
+                             (of the table: --quick, --rounds N, --row NAME, --python PATH, --check)
   bench --list               the names of the benches
   demo [--runs N] [--check]  the example `hogwild` N times with 1, 2 and all processes: a table, and the speed-up
   kill [ARGS..]              children are killed at every position of a call; `kill --help` tells how

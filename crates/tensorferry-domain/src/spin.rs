@@ -2,9 +2,13 @@
 //!
 //! A spinning receiver answers in a cache line's travel time; a sleeping one costs a wake-up, tens of
 //! microseconds on a virtual machine. Spinning pays only while the other side really runs on another
-//! processor. The budget is therefore zero where there is only one processor to use, and it adapts: a spin that
+//! processor. The budget is therefore zero where there is only one processor for everybody, and it adapts: a spin that
 //! was rewarded doubles it, one that was not halves it (the rule is after folly's adaptive spinning, which
 //! also measures time and not loop counts, because PAUSE takes 15 times longer on some processors).
+//!
+//! That rule alone has a second stable state: when both sides sleep, each waits for the other's wake-up, which is longer
+//! than a small budget, and no spin is ever rewarded again. So one spin in a few has the whole budget, whatever the last
+//! ones came to.
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -15,16 +19,19 @@ use tensorferry_os::limits;
 
 const MAX_NS: u32 = 50_000;
 const MIN_NS: u32 = 2_000;
+/// One spin in so many has the whole budget: dear enough to be seldom, often enough that a stall is soon forgotten.
+const PROBE_EVERY: u32 = 16;
 
 /// An adaptive budget; one per waiting side of a queue, private to the process.
 #[derive(Debug)]
 pub struct Spin {
     budget_ns: AtomicU32,
+    n_spins: AtomicU32,
 }
 
 impl Default for Spin {
     fn default() -> Self {
-        Self { budget_ns: AtomicU32::new(MAX_NS) }
+        Self { budget_ns: AtomicU32::new(MAX_NS), n_spins: AtomicU32::new(0) }
     }
 }
 
@@ -34,7 +41,8 @@ impl Spin {
         if !spinning_pays() {
             return look();
         }
-        let budget_ns = self.budget_ns.load(Ordering::Relaxed);
+        let learnt_ns = self.budget_ns.load(Ordering::Relaxed);
+        let budget_ns = if self.is_probe() { MAX_NS } else { learnt_ns };
         let budget = Duration::from_nanos(u64::from(budget_ns));
         let start = Instant::now();
         loop {
@@ -47,16 +55,21 @@ impl Spin {
                 spin_loop();
             }
             if start.elapsed() >= budget {
-                self.budget_ns.store((budget_ns / 2).max(MIN_NS), Ordering::Relaxed);
+                self.budget_ns.store((learnt_ns / 2).max(MIN_NS), Ordering::Relaxed);
                 return None;
             }
         }
+    }
+
+    /// Whether the next spin has the whole budget, whatever was learnt.
+    fn is_probe(&self) -> bool {
+        self.n_spins.fetch_add(1, Ordering::Relaxed) % PROBE_EVERY == PROBE_EVERY - 1
     }
 }
 
 fn spinning_pays() -> bool {
     static PAYS: OnceLock<bool> = OnceLock::new();
-    *PAYS.get_or_init(|| limits::usable_cpus() > 1)
+    *PAYS.get_or_init(limits::others_run_beside)
 }
 
 #[cfg(test)]
@@ -73,6 +86,19 @@ mod tests {
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MIN_NS);
             assert_eq!(spin.until(|| Some(1)), Some(1));
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), 2 * MIN_NS);
+        }
+    }
+
+    #[test]
+    fn one_spin_in_a_few_is_a_probe_and_a_reward_found_by_it_is_learnt() {
+        let spin = Spin::default();
+        let probes: Vec<_> = (0..2 * PROBE_EVERY).filter(|_| spin.is_probe()).collect();
+        assert_eq!(probes, [PROBE_EVERY - 1, 2 * PROBE_EVERY - 1]);
+        if spinning_pays() {
+            spin.budget_ns.store(MIN_NS, Ordering::Relaxed);
+            spin.n_spins.store(PROBE_EVERY - 1, Ordering::Relaxed);
+            assert_eq!(spin.until(|| Some(1)), Some(1));
+            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
         }
     }
 }

@@ -35,12 +35,34 @@ pub fn available_memory_bytes() -> Option<u64> {
 }
 
 /// How many processors this process may keep busy: the affinity mask, cut by a cgroup's CPU quota (rounded
-/// down, at least 1). With fewer than two, spinning only takes time from whoever is being waited for.
+/// down, at least 1).
 #[must_use]
 pub fn usable_cpus() -> usize {
     let affinity = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // `available_parallelism` already looks at the affinity mask and at cgroup quotas (v1 and v2) on Linux.
     affinity
+}
+
+/// Whether another process can run while this one keeps a processor busy. A thread that is bound to one processor says
+/// nothing about where others run; a quota of one does.
+#[must_use]
+pub fn others_run_beside() -> bool {
+    if usable_cpus() > 1 {
+        return true;
+    }
+    let is_bound = rustix::thread::sched_getaffinity(None).is_ok_and(|cpus| cpus.count() == 1);
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    is_bound && count_cpus(&online) > 1
+}
+
+/// How many processors a list such as `0-3,8` names (cpuset(7), "Formats").
+fn count_cpus(list: &str) -> usize {
+    let number = |text: &str| text.trim().parse::<usize>().ok();
+    let of_range = |range: &str| match range.split_once('-') {
+        Some((first, last)) => (number(last)? + 1).checked_sub(number(first)?),
+        None => number(range).map(|_| 1),
+    };
+    list.split(',').filter_map(of_range).sum()
 }
 
 fn parse_mem_available(meminfo: &str) -> Option<u64> {
@@ -142,5 +164,10 @@ mod tests {
     #[test]
     fn there_is_a_processor() {
         assert!(usable_cpus() >= 1);
+    }
+
+    #[test]
+    fn lists_of_processors_are_counted() {
+        assert_eq!(["0", "0-1\n", "0-3,8", "", "x", "3-1"].map(count_cpus), [1, 2, 5, 0, 0, 0]);
     }
 }

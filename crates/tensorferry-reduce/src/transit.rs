@@ -35,35 +35,43 @@ pub(crate) struct Inbound {
 }
 
 thread_local! {
-    static TRANSIT: RefCell<Option<Transit>> = const { RefCell::new(None) };
+    /// The message in progress is the last one: a reducer may itself send a message. A stack, because a message is moved
+    /// once on its way in and once on its way out of it, where replacing what is there moves it four times.
+    static TRANSIT: RefCell<Vec<Transit>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Puts `transit` in place while `work` runs and returns it with the result. What was there before comes back,
-/// so a reducer may itself send a message.
+/// Puts `transit` in place while `work` runs and returns it with the result. What was there before is in place again
+/// afterwards.
 pub(crate) fn during<R>(transit: Transit, work: impl FnOnce() -> R) -> (R, Option<Transit>) {
-    /// Puts the outer transit back even when `work` unwinds.
-    struct Restore(Option<Transit>);
+    /// Takes away what `work` leaves behind when it unwinds.
+    struct Restore(usize);
     impl Drop for Restore {
         fn drop(&mut self) {
-            TRANSIT.set(self.0.take());
+            // Dropped only when it is no longer borrowed: letting go of a handle may need anything.
+            let left =
+                TRANSIT.with_borrow_mut(|stack| (stack.len() > self.0).then(|| stack.split_off(self.0)));
+            drop(left);
         }
     }
-    let restore = Restore(TRANSIT.replace(Some(transit)));
+    let restore = TRANSIT.with_borrow_mut(|stack| {
+        stack.push(transit);
+        Restore(stack.len() - 1)
+    });
     let result = work();
-    let transit = TRANSIT.take();
+    let transit = TRANSIT.with_borrow_mut(Vec::pop);
     drop(restore);
     (result, transit)
 }
 
 fn outbound<R>(give: impl FnOnce(&mut Outbound) -> Result<R, TransitError>) -> Result<R, TransitError> {
-    TRANSIT.with_borrow_mut(|transit| match transit {
+    TRANSIT.with_borrow_mut(|stack| match stack.last_mut() {
         Some(Transit::Out(out)) => give(out).inspect_err(|error| out.refusal = Some(error.clone())),
         _ => Err(TransitError::NotInTransit),
     })
 }
 
 fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Result<R, TransitError> {
-    TRANSIT.with_borrow_mut(|transit| match transit {
+    TRANSIT.with_borrow_mut(|stack| match stack.last_mut() {
         Some(Transit::In(incoming)) => {
             take(incoming).inspect_err(|error| incoming.refusal = Some(error.clone()))
         }
@@ -76,7 +84,7 @@ fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Res
 /// `deserialize`; outside of a message it does nothing.
 pub fn refuse(reason: impl std::fmt::Display) {
     let refusal = TransitError::Refused(reason.to_string());
-    TRANSIT.with_borrow_mut(|transit| match transit {
+    TRANSIT.with_borrow_mut(|stack| match stack.last_mut() {
         // What was refused first is the reason; what follows from it says less.
         Some(Transit::Out(out)) => {
             out.refusal.get_or_insert(refusal);

@@ -88,7 +88,10 @@ impl OutgoingHandle {
     /// Whether both grant the same on the same block, so that one entry serves for both.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
-        self.reference() == other.reference() && self.heap().map(Heap::me) == other.heap().map(Heap::me)
+        // Nearly all differ in their block already, which is known without a look at shared memory.
+        self.id() == other.id()
+            && self.reference() == other.reference()
+            && self.heap().map(Heap::me) == other.heap().map(Heap::me)
     }
 
     /// Gives an exclusive block or a sole end back to where it came from, because the message is not sent.
@@ -279,14 +282,15 @@ pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
-/// Gives exclusive blocks back to where they came from and returns the error, unless every handle is of this domain.
-pub(crate) fn check_domain(heap: &Heap, handles: OutgoingHandles) -> Result<OutgoingHandles, StorageError> {
+/// Whether every handle is of this domain.
+pub(crate) fn are_at_home(heap: &Heap, handles: &[OutgoingHandle]) -> bool {
     let home = heap.domain().id();
-    if handles.iter().all(|handle| handle.heap().is_some_and(|heap| heap.domain().id() == home)) {
-        return Ok(handles);
-    }
+    handles.iter().all(|handle| handle.heap().is_some_and(|heap| heap.domain().id() == home))
+}
+
+/// Gives exclusive blocks back to where they came from.
+pub(crate) fn take_back(handles: OutgoingHandles) {
     handles.into_iter().for_each(OutgoingHandle::take_back);
-    Err(StorageError::ForeignDomain)
 }
 
 /// A message outside of any ring: for the arguments of a process that is being started.
@@ -312,11 +316,14 @@ impl Parcel {
     /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::ForeignDomain`]; the handles are given
     /// back to where they came from.
     pub fn pack(heap: &Heap, payload: &[u8], handles: OutgoingHandles) -> Result<Self, StorageError> {
-        let handles = check_domain(heap, handles)?;
+        if !are_at_home(heap, &handles) {
+            take_back(handles);
+            return Err(StorageError::ForeignDomain);
+        }
         match spill(heap, Kind::Parcel, payload, &handles) {
             Ok(block) => Ok(Self { block, handles }),
             Err(error) => {
-                handles.into_iter().for_each(OutgoingHandle::take_back);
+                take_back(handles);
                 Err(error)
             }
         }

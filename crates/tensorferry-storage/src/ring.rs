@@ -28,8 +28,8 @@ use crate::header::Kind;
 use crate::heap::Heap;
 use crate::lease::Kept;
 use crate::message::{
-    Accepted, IncomingMessage, MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, accept, check_domain,
-    fill_payload, payload_words, spill, unspill,
+    Accepted, IncomingMessage, MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, accept, are_at_home,
+    fill_payload, payload_words, spill, take_back, unspill,
 };
 use crate::pins::{PinList, PinnedAt};
 use crate::record::{MAX_RECORDS, RecordTag};
@@ -292,30 +292,9 @@ impl Ring {
         handles: OutgoingHandles,
         patience: Patience,
     ) -> Result<(), PutFailure> {
-        let handles = check_domain(self.heap(), handles)?;
-        if self.shape.n_records > 0 && handles.iter().any(OutgoingHandle::is_exclusive) {
-            handles.into_iter().for_each(OutgoingHandle::take_back);
-            return Err(PutFailure::NotRepeatable);
-        }
-        if handles.len() > MAX_HANDLES {
-            let n_handles = handles.len();
-            handles.into_iter().for_each(OutgoingHandle::take_back);
-            return Err(PutFailure::TooManyHandles(n_handles));
-        }
-        let fits = handles.len() + payload.len().div_ceil(8) <= SLOT_ROOM_WORDS;
-        let spilled =
-            if fits { Ok(None) } else { spill(self.heap(), Kind::Message, payload, &handles).map(Some) };
-        let placed = match &spilled {
-            Ok(None) => self.place(payload, &handles, patience),
-            Ok(Some(block)) => {
-                let spilled = OutgoingHandle(Outgoing::Spill(block.clone()));
-                self.place(&[], std::slice::from_ref(&spilled), patience)
-            }
-            Err(_) => Err(PutFailure::Full),
-        };
-        match (placed, spilled) {
-            (Ok(position), Ok(spilled)) => {
-                let mut handles = handles;
+        let mut handles = handles;
+        match self.put_borrowed(payload, &handles, patience) {
+            Ok((position, spilled)) => {
                 handles.extend(spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
                 if !handles.is_empty() {
                     self.pins().pin(PinnedAt::Slot(position), handles);
@@ -325,15 +304,36 @@ impl Ring {
                 }
                 Ok(())
             }
-            (_, Err(error)) => {
-                handles.into_iter().for_each(OutgoingHandle::take_back);
-                Err(error.into())
-            }
-            (Err(failure), _) => {
-                handles.into_iter().for_each(OutgoingHandle::take_back);
+            Err(failure) => {
+                take_back(handles);
                 Err(failure)
             }
         }
+    }
+
+    /// Writes a message into a slot, or into a block of its own when it is long. Returns its position, and that block.
+    fn put_borrowed(
+        &self,
+        payload: &[u8],
+        handles: &[OutgoingHandle],
+        patience: Patience,
+    ) -> Result<(u64, Option<Block>), PutFailure> {
+        if !are_at_home(self.heap(), handles) {
+            return Err(StorageError::ForeignDomain.into());
+        }
+        if self.shape.n_records > 0 && handles.iter().any(OutgoingHandle::is_exclusive) {
+            return Err(PutFailure::NotRepeatable);
+        }
+        if handles.len() > MAX_HANDLES {
+            return Err(PutFailure::TooManyHandles(handles.len()));
+        }
+        if handles.len() + payload.len().div_ceil(8) <= SLOT_ROOM_WORDS {
+            return Ok((self.place(payload, handles, patience)?, None));
+        }
+        let block = spill(self.heap(), Kind::Message, payload, handles)?;
+        let spilled = OutgoingHandle(Outgoing::Spill(block.clone()));
+        let position = self.place(&[], std::slice::from_ref(&spilled), patience)?;
+        Ok((position, Some(block)))
     }
 
     /// Takes a message. Waits for one as long as `patience` allows: spinning first, then asleep.

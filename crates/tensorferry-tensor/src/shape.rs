@@ -12,8 +12,15 @@ pub(crate) type Dims = SmallVec<[usize; 8]>;
 ///
 /// Reads as a slice, and is made from an array, a slice or a vector: `[2, 3].into()`. That every product and sum of it
 /// fits is checked where it becomes a [`Layout`](crate::Layout), not here.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(PartialEq, Eq, Hash, Default)]
 pub struct Shape(Dims);
+
+impl Clone for Shape {
+    /// As one copy; `SmallVec` itself clones number by number.
+    fn clone(&self) -> Self {
+        Self(Dims::from_slice(&self.0))
+    }
+}
 
 impl Shape {
     /// The shape of rank 0, which has one element.

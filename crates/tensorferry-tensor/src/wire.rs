@@ -158,6 +158,9 @@ fn take_frozen(storage: Option<u32>) -> Result<FrozenStorage, TensorError> {
 }
 
 fn give_frozen(storage: &FrozenStorage) -> Result<u32, TensorError> {
+    if let Some(block) = storage.block() {
+        return Ok(tensorferry_reduce::give_frozen(block)?);
+    }
     let block = storage.share(|| tensorferry_reduce::heap().map_err(TensorError::from))?;
     Ok(tensorferry_reduce::give_frozen(&block)?)
 }

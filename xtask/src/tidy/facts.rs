@@ -46,6 +46,8 @@ pub(super) const ROOTS_WITH_CODE: &[Listed] = &[(
 
 /// Every file that holds `unsafe`.
 pub(super) const UNSAFE_FILES: &[Listed] = &[
+    ("benches/peers/src/ice.rs", "says that a sample on loan is initialised"),
+    ("benches/src/bin/floor/memory.rs", "measures what is possible without any layer in between"),
     (
         "crates/tensorferry-domain/src/memory.rs",
         "maps the file of a domain and declares the one function through which its memory is reached",

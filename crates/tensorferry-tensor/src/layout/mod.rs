@@ -30,7 +30,7 @@ const MAX_ELEMENTS: usize = isize::MAX.cast_unsigned() / 16;
 ///
 /// A layout without elements (a length of 0) addresses nothing: its offset is 0 and its strides are those of a
 /// contiguous layout.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
     /// INVARIANT: as many as `shape` has; each at most `MAX_ELEMENTS`.
@@ -39,6 +39,19 @@ pub struct Layout {
     offset: usize,
     /// INVARIANT: the product of the shape.
     n_elements: usize,
+}
+
+impl Clone for Layout {
+    /// As one copy for the strides too; see [`Shape`].
+    fn clone(&self) -> Self {
+        let Self { shape, strides, offset, n_elements } = self;
+        Self {
+            shape: shape.clone(),
+            strides: Dims::from_slice(strides),
+            offset: *offset,
+            n_elements: *n_elements,
+        }
+    }
 }
 
 /// The product of the lengths, or `None` when that of the non-zero ones exceeds [`MAX_ELEMENTS`].

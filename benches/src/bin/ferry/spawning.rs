@@ -1,0 +1,37 @@
+//! From the start of processes to their end.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use tensorferry::{func, spawn};
+use tensorferry_benches::{Answer, Ask, median};
+
+/// With this argument the program ends at once.
+pub(crate) const EXIT: &str = "exit";
+
+#[func]
+fn nothing(_rank: usize) {}
+
+fn command() -> anyhow::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "the standard library's way is what is compared with")]
+    let status = Command::new(std::env::current_exe()?).arg(EXIT).status()?;
+    ensure!(status.success(), "the program did not end well: {status}");
+    Ok(())
+}
+
+/// In turn with `std::process::Command`, one process of the same executable.
+pub(crate) fn measure(ask: &Ask) -> anyhow::Result<Answer> {
+    let (mut spawned, mut commanded) = (Vec::new(), Vec::new());
+    let begin = Instant::now();
+    while spawned.len() < 6 || begin.elapsed() < Duration::from_secs_f64(ask.seconds) {
+        let start = Instant::now();
+        spawn(nothing, (), ask.count)?;
+        spawned.push(start.elapsed().as_secs_f64() * 1e6);
+        let start = Instant::now();
+        command()?;
+        commanded.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    // The first of each is a warm-up.
+    Ok(Answer::default().with("spawn_us", median(&spawned[1..])).with("command_us", median(&commanded[1..])))
+}

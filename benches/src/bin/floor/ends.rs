@@ -1,0 +1,146 @@
+//! Source and sink over rings and buffers in one mapping.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use tensorferry_benches::{Ask, Read, Received, Row, Sink, Source, Way, sum, touch};
+
+use crate::memory::Shared;
+use crate::ring::{End, Ring};
+
+const LARGE_PAGE_BYTES: usize = 2 << 20;
+const LINE_BYTES: usize = 64;
+/// Rings: messages and returns, in both directions.
+const N_RINGS: usize = 4;
+/// The receiver's bit in a block's header.
+const RECEIVER: u64 = 2;
+
+/// Where everything lies.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    n_slots: usize,
+    n_buffers: usize,
+    buffer_bytes: usize,
+    n_elements: usize,
+}
+
+/// Sends the number of a buffer.
+pub(crate) struct Sender {
+    shared: Shared,
+    plan: Plan,
+    messages: End,
+    returns: End,
+    free: VecDeque<u64>,
+    is_lifo: bool,
+    existing: u64,
+}
+
+pub(crate) struct Receiver {
+    shared: Shared,
+    plan: Plan,
+    messages: End,
+    returns: End,
+    is_fresh: bool,
+}
+
+impl Plan {
+    fn of(ask: &Ask) -> Self {
+        let n_slots = ask.depth.next_power_of_two();
+        let n_buffers = if ask.row == Row::Fresh { ask.depth + 2 } else { 2 };
+        let n_elements = ask.n_elements();
+        Self { n_slots, n_buffers, buffer_bytes: (n_elements * 4).next_multiple_of(4096), n_elements }
+    }
+
+    fn ring(&self, index: usize) -> Ring {
+        // Returns never wait: there is a slot for each buffer.
+        Ring::at(index * self.ring_bytes(), self.ring_slots())
+    }
+
+    fn ring_slots(&self) -> usize {
+        self.n_slots.max(self.n_buffers).next_power_of_two()
+    }
+
+    fn ring_bytes(&self) -> usize {
+        Ring::len_bytes(self.ring_slots()).next_multiple_of(4096)
+    }
+
+    fn header_at(&self, buffer: u64) -> usize {
+        N_RINGS * self.ring_bytes() + usize::try_from(buffer).unwrap_or(0) * LINE_BYTES
+    }
+
+    fn buffer_at(&self, buffer: u64) -> usize {
+        let start = self.header_at(self.n_buffers as u64).next_multiple_of(LARGE_PAGE_BYTES);
+        start + usize::try_from(buffer).unwrap_or(0) * self.buffer_bytes
+    }
+}
+
+/// How much memory the measurement needs.
+pub(crate) fn len_bytes(ask: &Ask) -> usize {
+    let plan = Plan::of(ask);
+    plan.buffer_at(plan.n_buffers as u64)
+}
+
+/// The ends of the near (0) or far (1) side.
+pub(crate) fn ends(ask: &Ask, shared: &Shared, side: usize) -> anyhow::Result<(Sender, Receiver)> {
+    let plan = Plan::of(ask);
+    let spins = ask.row != Row::Asleep;
+    let end = |index| End::new(plan.ring(index), spins);
+    let source = Sender {
+        shared: shared.again()?,
+        plan,
+        messages: end(side),
+        returns: end(2 + side),
+        free: (0..plan.n_buffers as u64).collect(),
+        is_lifo: ask.way == Way::FloorLifo,
+        existing: side as u64,
+    };
+    let other = 1 - side;
+    let sink = Receiver {
+        shared: shared.again()?,
+        plan,
+        messages: end(other),
+        returns: end(2 + other),
+        is_fresh: ask.row == Row::Fresh,
+    };
+    Ok((source, sink))
+}
+
+impl Source for Sender {
+    fn send(&mut self, stamp: u64, value: Option<f32>) -> anyhow::Result<()> {
+        let buffer = match value {
+            None => self.existing,
+            Some(value) => {
+                while let Some([buffer, _]) = self.returns.try_pop(&self.shared) {
+                    self.free.push_back(buffer);
+                }
+                let free = if self.is_lifo { self.free.pop_back() } else { self.free.pop_front() };
+                let buffer = match free {
+                    Some(buffer) => buffer,
+                    None => self.returns.pop(&self.shared)[0],
+                };
+                let offset_bytes = self.plan.buffer_at(buffer);
+                tensorferry_benches::fill(
+                    self.shared.elements_mut(offset_bytes, self.plan.n_elements),
+                    value,
+                );
+                buffer
+            }
+        };
+        self.shared.words(self.plan.header_at(buffer), 1)[0].fetch_or(RECEIVER, Ordering::SeqCst);
+        self.messages.push(&self.shared, [buffer, stamp]);
+        Ok(())
+    }
+}
+
+impl Sink for Receiver {
+    fn receive(&mut self, read: Read) -> anyhow::Result<Received> {
+        let [buffer, stamp] = self.messages.pop(&self.shared);
+        let elements = self.shared.elements(self.plan.buffer_at(buffer), self.plan.n_elements);
+        let total = if read == Read::Sum { sum(elements) } else { touch(elements) };
+        self.shared.words(self.plan.header_at(buffer), 1)[0].fetch_and(!RECEIVER, Ordering::SeqCst);
+        if self.is_fresh {
+            self.returns.push(&self.shared, [buffer, 0]);
+        }
+        Ok(Received { stamp, total })
+    }
+}

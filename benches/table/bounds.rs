@@ -1,0 +1,231 @@
+//! What has to be reached, as ratios within a round.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use tensorferry_benches::{Ask, Row, Way, number};
+
+use crate::calls::calls_of;
+use crate::catalogue::{Column, rows};
+use crate::options::Options;
+use crate::programs::Programs;
+use crate::results::Results;
+
+/// A figure of a row in a column.
+type Cell = (&'static str, Column, &'static str);
+
+/// What is compared: a ratio of two figures, or one figure alone.
+#[derive(Clone, Copy, Debug)]
+enum Quantity {
+    Ratio(Cell, Cell),
+    Figure(Cell),
+    /// The most of any round.
+    Most(Cell),
+    /// Shared and private bytes of a live tensor, both sides.
+    Memory(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    what: &'static str,
+    quantity: Quantity,
+    limit: Limit,
+}
+
+/// How often a bound may be tried; the best counts.
+const TRIES: usize = 3;
+/// System calls for each message, both sides together.
+const MAX_CALLS: f64 = 1e-4;
+
+fn at_most(what: &'static str, above: Cell, below: Cell, limit: f64) -> Bound {
+    Bound { what, quantity: Quantity::Ratio(above, below), limit: Limit::AtMost(limit) }
+}
+
+fn at_least(what: &'static str, above: Cell, below: Cell, limit: f64) -> Bound {
+    Bound { what, quantity: Quantity::Ratio(above, below), limit: Limit::AtLeast(limit) }
+}
+
+fn bounds() -> Vec<Bound> {
+    use Column::{Copying, Ferry, Floor, Iceoryx2, IpcChannel, TorchFd};
+    let us = |row, column| (row, column, "one_way_us");
+    let rate = |row, column| (row, column, "messages_per_s");
+    let mut bounds = Vec::new();
+    for row in ["latency-4", "latency-1m", "latency-64m"] {
+        bounds.push(at_most("existing, busy, against the limit", us(row, Ferry), us(row, Floor), 1.5));
+    }
+    for (row, limit) in [("latency-4", 0.8), ("latency-1m", 1.05), ("latency-64m", 1.05)] {
+        bounds.push(at_most("existing, busy, against iceoryx2", us(row, Ferry), us(row, Iceoryx2), limit));
+    }
+    bounds.push(at_most("asleep, against a bare futex", us("asleep-4", Ferry), us("asleep-4", Floor), 1.2));
+    for column in [IpcChannel, Iceoryx2] {
+        bounds.push(at_most("asleep, against peers", us("asleep-4", Ferry), us("asleep-4", column), 1.0));
+    }
+    for row in ["fresh-1m", "fresh-16m"] {
+        for column in [Floor, Iceoryx2] {
+            bounds.push(at_least(
+                "fresh, against limit and iceoryx2",
+                rate(row, Ferry),
+                rate(row, column),
+                0.9,
+            ));
+        }
+        let faults = (row, Ferry, "faults_per_message");
+        bounds.push(Bound {
+            what: "page faults for each message",
+            quantity: Quantity::Figure(faults),
+            limit: Limit::AtMost(0.001),
+        });
+    }
+    bounds.extend([
+        at_least("fresh 1 MiB, against torch fd", rate("fresh-1m", Ferry), rate("fresh-1m", TorchFd), 25.0),
+        at_least("fresh 1 MiB, torch fd again", rate("again-1m", Ferry), rate("again-1m", TorchFd), 10.0),
+        at_least("fresh 4 KiB, against the limit", rate("fresh-4k", Ferry), rate("fresh-4k", Floor), 0.6),
+        at_least("fresh 4 KiB, against torch fd", rate("fresh-4k", Ferry), rate("fresh-4k", TorchFd), 500.0),
+        at_least("fresh 4 KiB, against copying", rate("fresh-4k", Ferry), rate("fresh-4k", Copying), 3.0),
+        at_most("time of 100 tensors against 1", rate("one", Ferry), rate("hundred", Ferry), 20.0),
+        at_least("2 and 2 against 1 and 1", rate("pairs-2", Ferry), rate("pairs-1", Ferry), 0.7),
+        at_most("spawn against Command", ("spawn-1", Ferry, "spawn_us"), ("spawn-1", Floor, "spawn_us"), 1.2),
+        at_most("4 processes against 1", ("spawn-4", Ferry, "spawn_us"), ("spawn-1", Ferry, "spawn_us"), 2.5),
+        at_most(
+            "a live tensor of 1,000,000 against 10,000",
+            ("live-1m", Ferry, "both_ns"),
+            ("live-10k", Ferry, "both_ns"),
+            4.0,
+        ),
+        at_most("30 idle members", us("members-32", Ferry), us("members-2", Ferry), 1.2),
+        Bound {
+            what: "the lesser consumer's share",
+            quantity: Quantity::Figure(("pairs-2", Ferry, "least_share")),
+            limit: Limit::AtLeast(0.25),
+        },
+        Bound {
+            what: "bytes of a live tensor",
+            quantity: Quantity::Memory("live-1m"),
+            limit: Limit::AtMost(512.0),
+        },
+        Bound {
+            what: "descriptors more than before",
+            quantity: Quantity::Most(("live-1m", Ferry, "descriptors")),
+            limit: Limit::AtMost(0.0),
+        },
+    ]);
+    bounds
+}
+
+impl Quantity {
+    fn cells(&self) -> Vec<Cell> {
+        match *self {
+            Self::Ratio(above, below) => vec![above, below],
+            Self::Figure(cell) | Self::Most(cell) => vec![cell],
+            Self::Memory(row) => ["shared_bytes", "private_bytes", "receiver_private_bytes"]
+                .map(|name| (row, Column::Ferry, name))
+                .into(),
+        }
+    }
+
+    fn value(&self, results: &Results) -> Option<f64> {
+        let median = |cell: &Cell| results.spread(cell.0, cell.1, cell.2).map(|spread| spread.median);
+        match self {
+            Self::Ratio(above, below) => results.ratio(*above, *below),
+            Self::Figure(cell) => median(cell),
+            Self::Most(cell) => results.spread(cell.0, cell.1, cell.2).map(|spread| spread.max),
+            Self::Memory(_) => self.cells().iter().map(median).sum(),
+        }
+    }
+}
+
+impl Limit {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+
+    fn better(self, one: f64, other: f64) -> f64 {
+        match self {
+            Self::AtMost(_) => one.min(other),
+            Self::AtLeast(_) => one.max(other),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::AtMost(limit) => format!("at most {}", number(limit)),
+            Self::AtLeast(limit) => format!("at least {}", number(limit)),
+        }
+    }
+}
+
+/// Measures the rows that have a bound, prints each ratio beside its bound, and fails when one falls short in every try.
+/// What needs a peer that is not here is said to be open, and does not fail.
+pub(crate) fn check(options: &Options, programs: &mut Programs) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout();
+    let mut open: Vec<(Bound, Option<f64>)> =
+        bounds().into_iter().filter(|bound| wants(options, bound)).map(|bound| (bound, None)).collect();
+    let mut done = Vec::new();
+    for attempt in 1..=TRIES {
+        let wanted: Vec<_> = open.iter().flat_map(|(bound, _)| bound.quantity.cells()).collect();
+        let mut entries = rows();
+        entries.retain(|row| wanted.iter().any(|cell| cell.0 == row.id));
+        if entries.is_empty() {
+            break;
+        }
+        writeln!(out, "try {attempt}: {} rows", entries.len())?;
+        let results = Results::measure(options, programs, entries)?;
+        for (bound, best) in &mut open {
+            if let Some(value) = bound.quantity.value(&results) {
+                *best = Some(best.map_or(value, |best| bound.limit.better(best, value)));
+            }
+        }
+        done.extend(open.extract_if(.., |(bound, best)| best.is_none_or(|value| bound.limit.holds(value))));
+    }
+    let mut all_hold = open.is_empty();
+    for (bound, best) in done.into_iter().chain(open) {
+        let verdict = match best {
+            None => "open ",
+            Some(value) if bound.limit.holds(value) => "holds",
+            Some(_) => "FAILS",
+        };
+        let shown = best.map_or_else(|| "not measured".to_owned(), number);
+        let row = bound.quantity.cells().first().map_or("", |cell| cell.0);
+        writeln!(out, "{verdict} {row}: {}: {shown}, {}", bound.what, bound.limit.text())?;
+    }
+    if options.wants("latency-4") {
+        all_hold &= check_calls(programs, &mut out)?;
+    }
+    Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn wants(options: &Options, bound: &Bound) -> bool {
+    bound.quantity.cells().iter().any(|cell| options.wants(cell.0))
+}
+
+fn check_calls(programs: &Programs, out: &mut impl std::io::Write) -> anyhow::Result<bool> {
+    let Some(program) = programs.program(Way::Ferry) else { return Ok(true) };
+    let with = |exactly| Ask { exactly: Some(exactly), ..Ask::new(Row::Latency, 4, 16) };
+    let (few, many) = (1_000_u64, 300_000_u64);
+    let mut best = f64::INFINITY;
+    for _ in 0..TRIES {
+        let (Some(of_few), Some(of_many)) =
+            (calls_of(&program, &with(few))?, calls_of(&program, &with(many))?)
+        else {
+            writeln!(out, "open  latency-4: system calls for each message: there is no strace")?;
+            return Ok(true);
+        };
+        best = best.min((of_many as f64 - of_few as f64).max(0.0) / (2 * (many - few)) as f64);
+    }
+    let verdict = if best <= MAX_CALLS { "holds" } else { "FAILS" };
+    writeln!(
+        out,
+        "{verdict} latency-4: system calls for each message: {}, at most {MAX_CALLS}",
+        number(best)
+    )?;
+    Ok(best <= MAX_CALLS)
+}
