@@ -7,7 +7,10 @@
 //!
 //! Only the owner allocates. Small allocations share a granule of 2 MiB, so an importer sees its neighbours too, as with
 //! the real driver.
-#![expect(clippy::cast_possible_truncation, reason = "words are 64 bits wide here, and importer words are cut on purpose")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "words are 64 bits wide here, and importer words are cut on purpose"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;

@@ -30,7 +30,9 @@ impl Driver {
         stream.push(move |stream| {
             let answer = work(&address_space::lock(&space), copying(stream.device));
             // There was device memory at the call; what is gone by now is an address like any other wrong one.
-            answer.map_err(|status| if status == Status::INVALID_VALUE { Status::ILLEGAL_ADDRESS } else { status })
+            answer.map_err(
+                |status| if status == Status::INVALID_VALUE { Status::ILLEGAL_ADDRESS } else { status },
+            )
         })
     }
 
