@@ -1,17 +1,21 @@
 //! What children can do. Each task says what it tells the test.
 
 mod buffers;
+mod device;
 mod gauntlet;
 mod limited;
 mod puppet;
+mod raw_device;
 mod root;
 mod stranger;
 mod streams;
 
 pub use buffers::{Filled, Refiller, Spent, Streamer};
+pub use device::DeviceUser;
 pub use gauntlet::{Gauntlet, Target};
 pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
 pub use puppet::Puppet;
+pub use raw_device::RawDeviceUser;
 pub use root::Host;
 pub use stranger::Stranger;
 pub use streams::{Adder, Consume, Count, Forward, Heard, MakeQueue, Produce, SoleEcho, Worker};
@@ -53,6 +57,8 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<ChaosForwarder>,
         run_task::<ChaosConsumer>,
         run_root_task::<Host>,
+        run_root_task::<DeviceUser>,
+        run_root_task::<RawDeviceUser>,
     ];
     false
 }
