@@ -40,13 +40,13 @@ pub(crate) struct RawDriver {
 }
 
 macro_rules! functions {
-    ($($(#[$doc:meta])* $method:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {
+    ($($method:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {
         impl RawDriver {
-            $($(#[$doc])*
+            $(
             pub(crate) fn $method(&self, $($argument: $type),*) -> u32 {
+                type Function = unsafe extern "C" fn($($type),*) -> u32;
                 // SAFETY: get needs the type of the symbol: the one of cuda.h, see above.
-                let function =
-                    unsafe { self.library.get::<unsafe extern "C" fn($($type),*) -> u32>($symbol.as_bytes()) };
+                let function = unsafe { self.library.get::<Function>($symbol.as_bytes()) };
                 let function = function.unwrap();
                 // SAFETY: references and lengths are valid for the call, handles are checked by the driver.
                 unsafe { function($($argument),*) }

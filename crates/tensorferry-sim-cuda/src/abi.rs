@@ -79,6 +79,29 @@ impl Text {
     }
 }
 
+/// The arguments of a launch: an array of addresses, one for each parameter of the kernel.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Arguments(In<In<u8>>);
+
+impl Arguments {
+    /// Copies arguments of these lengths, as the real driver does at the launch.
+    ///
+    /// # Errors
+    /// INVALID_VALUE where there is null.
+    pub(crate) fn get(self, lens_bytes: impl Iterator<Item = usize>) -> Answer<Vec<u64>> {
+        let argument = |(index, len_bytes)| {
+            let from = self.0.at(index)?;
+            let mut bytes = [0; 8];
+            for (at, byte) in bytes.iter_mut().enumerate().take(len_bytes) {
+                *byte = from.at(at)?;
+            }
+            Ok(u64::from_ne_bytes(bytes))
+        };
+        lens_bytes.enumerate().map(argument).collect()
+    }
+}
+
 /// `CUmemLocation`.
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -13,7 +13,9 @@ use crate::fault::Faults;
 use crate::host::Pinned;
 use crate::identity::Identity;
 use crate::mapping::Mapping;
+use crate::module::Module;
 use crate::pool::Pool;
+use crate::ptx::Kernel;
 use crate::settings::Control;
 use crate::stream::Pace;
 use crate::vmm::Physical;
@@ -47,6 +49,8 @@ pub(crate) struct Tables {
     pub(crate) current_pools: BTreeMap<Ordinal, usize>,
     pub(crate) events: BTreeMap<usize, Arc<Event>>,
     pub(crate) pinned: BTreeMap<u64, Pinned>,
+    pub(crate) modules: BTreeMap<usize, Module>,
+    pub(crate) functions: BTreeMap<usize, Arc<Kernel>>,
 }
 
 /// A handle that nothing else has in this process.

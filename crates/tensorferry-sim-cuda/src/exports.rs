@@ -9,11 +9,14 @@ use std::ffi::c_char;
 use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
 
-use crate::abi::{AccessDescription, AllocationProperties, Bytes64, In, Out, PoolProperties, Text};
+use crate::abi::{
+    AccessDescription, AllocationProperties, Arguments, Bytes64, In, Out, PoolProperties, Text,
+};
 use crate::access::HostMemory;
 use crate::copy::Rows;
 use crate::driver::Driver;
 use crate::memory::PointerAttribute;
+use crate::ptx::Grid;
 use crate::vmm::AccessFlags;
 use crate::{Answer, Settings, Status};
 
@@ -264,4 +267,14 @@ exports! {
     };
     fn cuMemPoolExportPointer(data: Out<Bytes64>, address: u64) |driver| data.set(Bytes64(driver.pool_export_pointer(address)?));
     fn cuMemPoolImportPointer(address: Out<u64>, pool: usize, data: In<Bytes64>) |driver| address.set(driver.pool_import_pointer(pool, &data.get()?.0)?);
+
+    fn cuModuleLoadData(module: Out<usize>, image: Text) |driver| module.set(driver.module_load(&image.get()?)?);
+    fn cuModuleUnload(module: usize) |driver| driver.module_unload(module);
+    fn cuModuleGetFunction(function: Out<usize>, module: usize, name: Text) |driver| function.set(driver.module_function(module, &name.get()?)?);
+    fn cuLaunchKernel(function: usize, blocks_x: u32, blocks_y: u32, blocks_z: u32, threads_x: u32, threads_y: u32, threads_z: u32, _shared_bytes: u32, stream: usize, arguments: Arguments, _extra: usize) |driver| {
+        let kernel = driver.kernel(function)?;
+        let arguments = arguments.get(kernel.parameter_lens())?;
+        let grid = Grid { blocks: [blocks_x, blocks_y, blocks_z], threads: [threads_x, threads_y, threads_z] };
+        driver.launch(kernel, arguments, grid, stream)
+    };
 }

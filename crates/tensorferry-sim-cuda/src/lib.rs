@@ -48,7 +48,9 @@ mod library;
 mod mapping;
 mod memory;
 mod memory_file;
+mod module;
 mod pool;
+mod ptx;
 mod questions;
 #[cfg(test)]
 mod rules;

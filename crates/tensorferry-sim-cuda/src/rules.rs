@@ -2,6 +2,7 @@
 
 mod contexts;
 mod events;
+mod kernels;
 mod legacy;
 mod pools;
 mod vmm;
