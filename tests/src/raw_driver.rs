@@ -2,12 +2,15 @@
 //!
 //! # Safety
 //! The library is the software driver, or the one that [`DRIVER_VARIABLE`] names; its functions have the types of
-//! `cuda.h`. Out-pointers point to locals; handles and addresses are checked by the driver.
+//! `cuda.h`. Out-pointers and texts point to locals; handles and addresses are checked by the driver.
 #![expect(unsafe_code, reason = "calls functions of the driver that no crate calls yet")]
 
+use std::ffi::{c_char, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use libloading::Library;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 use tensorferry_cuda_ipc::DRIVER_VARIABLE;
 
 /// `CUipcMemHandle`, `CUipcEventHandle`, `CUmemPoolPtrExportData`.
@@ -40,9 +43,10 @@ pub(crate) struct RawDriver {
 }
 
 macro_rules! functions {
-    ($($method:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {
+    ($($method:ident = $symbol:literal ($($argument:ident: $type:ty),* $(,)?);)*) => {
         impl RawDriver {
             $(
+            #[allow(clippy::too_many_arguments, reason = "as many as the driver's function has")]
             pub(crate) fn $method(&self, $($argument: $type),*) -> u32 {
                 type Function = unsafe extern "C" fn($($type),*) -> u32;
                 // SAFETY: get needs the type of the symbol: the one of cuda.h, see above.
@@ -84,7 +88,14 @@ functions! {
     pool_import = "cuMemPoolImportFromShareableHandle"(pool: &mut usize, fd: usize, kind: u32, flags: u64);
     pointer_export = "cuMemPoolExportPointer"(data: &mut Bytes64, address: u64);
     pointer_import = "cuMemPoolImportPointer"(address: &mut u64, pool: usize, data: &Bytes64);
-    control = "tensorferry_sim_cuda_control"(word: *const std::ffi::c_char);
+    count = "cuDeviceGetCount"(count: &mut i32);
+    module_load = "cuModuleLoadData"(module: &mut usize, text: *const c_char);
+    module_function = "cuModuleGetFunction"(function: &mut usize, module: usize, name: *const c_char);
+    launch = "cuLaunchKernel"(
+        function: usize, blocks_x: u32, blocks_y: u32, blocks_z: u32, threads_x: u32, threads_y: u32, threads_z: u32,
+        shared_bytes: u32, stream: usize, arguments: *const *const c_void, extra: usize
+    );
+    control = "tensorferry_sim_cuda_control"(word: *const c_char);
 }
 
 impl RawDriver {
@@ -104,5 +115,18 @@ impl RawDriver {
             0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
             code => Err(code),
         }
+    }
+}
+
+/// Forks, asks in the fork, and answers what it said: a small number.
+pub(crate) fn in_fork(ask: impl FnOnce() -> u8) -> u8 {
+    // SAFETY: a fork may do little where other threads hold locks: the driver's are idle when a test asks, and the fork asks one
+    // thing and exits.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => std::process::exit(ask().into()),
+        ForkResult::Parent { child } => match waitpid(child, None).unwrap() {
+            WaitStatus::Exited(_, code) => u8::try_from(code).unwrap(),
+            status => panic!("the fork ended with {status:?}"),
+        },
     }
 }

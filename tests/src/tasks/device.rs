@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 use tensorferry_cuda_ipc::{CudaError, Device, DeviceMapping, DeviceMemory, Driver, PrimaryContext};
 
+use crate::raw_driver::in_fork;
 use crate::{Link, RootTask};
 
 /// Does one thing for each line, and answers `ok`, what was asked for, or `error: ` and the error:
@@ -17,6 +18,7 @@ use crate::{Link, RootTask};
 /// | `export` | answers with a descriptor beside the line |
 /// | `map`, `unmap`, `release` | |
 /// | `write WORD`, `read LEN` | at the beginning of the mapping |
+/// | `forked` | answers 1 if a fork of this process is refused for that reason |
 /// | `used` | answers the memory in use on device 0, in MiB |
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct DeviceUser;
@@ -106,6 +108,12 @@ impl State {
             "used" => {
                 let (free, total) = self.context().memory_info()?;
                 return Ok(Reply::Line(((total - free) >> 20).to_string()));
+            }
+            "forked" => {
+                let device = self.device();
+                let is_refused = || matches!(device.name(), Err(CudaError::ForkedAfterInit { .. }));
+                let answer = in_fork(|| is_refused().into());
+                return Ok(Reply::Line(answer.to_string()));
             }
             _ => panic!("no command is called {line:?}"),
         }

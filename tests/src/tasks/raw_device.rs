@@ -1,17 +1,19 @@
 //! A process that calls the driver itself.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
-use crate::raw_driver::{Bytes64, PoolProperties, RawDriver};
+use crate::raw_driver::{Bytes64, PoolProperties, RawDriver, in_fork};
 use crate::{Link, RootTask};
 
 const LEN: usize = 4 << 20;
 const N_WORDS: usize = LEN / 4;
 /// `CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING`.
 const INTERPROCESS: u32 = 6;
+const N_COLUMNS: u32 = 4;
+const N_ROWS: u32 = 32;
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
 /// Does one thing for each line, on device 0 and one stream, and answers `ok`, what was asked for, or `code N`:
@@ -21,7 +23,6 @@ const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 /// | `alloc` | allocates 4 MiB, answers the IPC handle |
 /// | `open HANDLE`, `close`, `free` | |
 /// | `fill VALUE` | queues it |
-/// | `read` | answers the first word, now |
 /// | `record` | records an interprocess event, answers its handle |
 /// | `open-event HANDLE`, `wait`, `query` | |
 /// | `copy` | queues a copy into memory of its own, which is what `read` reads from then on |
@@ -30,6 +31,9 @@ const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 /// | `open-pool DATA` | with the descriptor beside the line |
 /// | `free-async` | |
 /// | `used` | answers the memory in use, in MiB |
+/// | `add-ten COLUMN` | queues a kernel that adds 10 to a column of floats: 32 rows of 4 |
+/// | `forked` | answers what the driver says to a fork of this process |
+/// | `read WORD` | answers the word with this index, now |
 /// | `control WORD` | |
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct RawDeviceUser;
@@ -84,7 +88,8 @@ impl State {
             "fill" => check(driver.fill(self.address, argument.parse().unwrap(), N_WORDS, stream))?,
             "read" => {
                 let mut value = 0;
-                check(driver.read(&mut value, self.address, 4))?;
+                let index: u64 = if argument.is_empty() { 0 } else { argument.parse().unwrap() };
+                check(driver.read(&mut value, self.address + index * 4, 4))?;
                 return Ok((value.to_string(), None));
             }
             "copy" => {
@@ -121,10 +126,33 @@ impl State {
                 check(driver.info(&mut free, &mut total))?;
                 return Ok((((total - free) >> 20).to_string(), None));
             }
+            "add-ten" => self.add_ten(argument.parse().unwrap())?,
+            "forked" => {
+                let code = in_fork(|| {
+                    let mut count = 0;
+                    let codes = [driver.init(0), driver.count(&mut count), driver.alloc(&mut 0, LEN)];
+                    if codes == [codes[0]; 3] { u8::try_from(codes[0]).unwrap() } else { u8::MAX }
+                });
+                return Ok((code.to_string(), None));
+            }
             "control" => check(driver.control(CString::new(argument).unwrap().as_ptr()))?,
             _ => panic!("no command is called {line:?}"),
         }
         Ok(("ok".to_owned(), None))
+    }
+}
+
+impl State {
+    /// Runs a kernel that adds ten to each element of a column of a matrix of [`N_COLUMNS`] columns.
+    fn add_ten(&self, column: u64) -> Result<(), u32> {
+        let (mut module, mut function) = (0, 0);
+        let text = CString::new(include_str!("add_ten.ptx")).unwrap();
+        check(self.driver.module_load(&mut module, text.as_ptr()))?;
+        check(self.driver.module_function(&mut function, module, c"add_ten".as_ptr()))?;
+        let (begin, pitch, n_rows) = (self.address + column * 4, N_COLUMNS * 4, N_ROWS);
+        let arguments: [*const c_void; 3] =
+            [(&raw const begin).cast(), (&raw const pitch).cast(), (&raw const n_rows).cast()];
+        check(self.driver.launch(function, 1, 1, 1, N_ROWS, 1, 1, 0, self.stream, arguments.as_ptr(), 0))
     }
 }
 

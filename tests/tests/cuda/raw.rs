@@ -122,3 +122,37 @@ fn pool_memory_is_shared_by_descriptor_and_pointer() {
     producer.finish();
     consumer.finish();
 }
+
+#[test]
+fn twice_as_many_processes_as_columns_add_to_them() {
+    let machine = Machine::new("delay_us=100");
+    let (owner, handle) = producer(&machine, "");
+    let adders: Vec<Process> = (0..8).map(|_| machine.raw_process("")).collect();
+    for (rank, adder) in adders.iter().enumerate() {
+        told(adder, &[&format!("open {handle}")]);
+        adder.say(format!("add-ten {}", rank % 4));
+    }
+    for adder in adders {
+        adder.expect("ok");
+        told(&adder, &["synchronize", "close"]);
+        adder.finish();
+    }
+    for index in 0..32 * 4 {
+        assert_eq!(ask(&owner, &format!("read {index}")), 20.0_f32.to_bits().to_string(), "element {index}");
+    }
+    assert_eq!(ask(&owner, "read 128"), "0", "nothing beyond the last row");
+    owner.finish();
+}
+
+#[test]
+fn a_fork_has_no_driver() {
+    let machine = Machine::new("");
+    let raw = machine.raw_process("");
+    assert_eq!(ask(&raw, "forked"), "3");
+    raw.finish();
+    let process = machine.process();
+    told(&process, &["load"]);
+    assert_eq!(ask(&process, "forked"), "1");
+    told(&process, &["create 2097152"]);
+    process.finish();
+}

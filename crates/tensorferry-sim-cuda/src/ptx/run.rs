@@ -8,7 +8,7 @@ use crate::address_space::{AddressSpace, Ordinal, Touch};
 use crate::{Answer, Status};
 
 /// More instructions than a kernel of the tests ever needs: it runs in a circle.
-const MAX_STEPS_OF_A_THREAD: usize = 10_000_000;
+const MAX_STEPS_OF_A_THREAD: usize = 1_000_000;
 
 /// How many blocks there are, and how many threads in each.
 #[derive(Clone, Copy, Debug)]
