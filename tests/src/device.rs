@@ -15,7 +15,7 @@ pub struct Machine {
     settings: String,
 }
 
-/// A process on a machine that was told to do something with a device, or could not.
+/// A process on a machine.
 pub type Process = Child;
 
 impl Machine {
