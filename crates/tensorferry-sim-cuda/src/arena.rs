@@ -5,8 +5,8 @@
 //!   slot: offset, length, state, importers
 //! ```
 //!
-//! Only the owner allocates. Small allocations share a granule of 2 MiB, so an importer sees its neighbours too, as with
-//! the real driver.
+//! Only the owner allocates. Small allocations share a granule of 2 MiB, and an importer maps whole granules, as the
+//! real driver is said to do.
 #![expect(
     clippy::cast_possible_truncation,
     reason = "words are 64 bits wide here, and importer words are cut on purpose"

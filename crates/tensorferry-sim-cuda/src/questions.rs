@@ -23,7 +23,7 @@ macro_rules! questions {
 
 questions! {
     "ipc-same-process", "opening an IPC handle in the process that exported it", Some("same-process open"), "CUDA_ERROR_INVALID_CONTEXT";
-    "ipc-small-blocks", "two small allocations share a block of 2 MiB, and an importer of one can read the other", Some("small allocations share a block"), "shared, readable";
+    "ipc-small-blocks", "do two small allocations share a block of 2 MiB, and what does an importer of one get", Some("small allocations share a block"), "shared; the whole block is mapped, copies are checked by allocation";
     "ipc-interior", "the IPC handle of an address inside of an allocation", Some("handle of an interior pointer"), "the handle of the allocation";
     "ipc-open-after-free", "opening an IPC handle after its exporter freed the memory", Some("open after the exporter freed"), "CUDA_ERROR_INVALID_HANDLE";
     "ipc-open-after-death", "opening an IPC handle after its exporter died", Some("open after the exporter died"), "CUDA_ERROR_INVALID_HANDLE";

@@ -27,7 +27,7 @@ fn an_importer_sees_what_the_exporter_wrote_and_the_other_way_round() {
 }
 
 #[test]
-fn small_allocations_share_a_block_that_an_importer_sees_whole() {
+fn small_allocations_share_a_block_that_an_importer_maps_whole() {
     let machine = Machine::new("");
     let (exporter, importer) = (machine.process(), machine.process());
     let (a, b) = (exporter.mem_alloc(512).unwrap(), exporter.mem_alloc(512).unwrap());
@@ -38,7 +38,12 @@ fn small_allocations_share_a_block_that_an_importer_sees_whole() {
     let region = importer.space().at(opened).cloned().unwrap();
     let block = region.memory.address()..region.memory.address() + region.memory.len_bytes() as u64;
     assert!(block.contains(&(opened + (b - a))), "the neighbour is mapped too");
-    holds("ipc-small-blocks", "shared, readable");
+    assert_eq!(
+        importer.read(opened + (b - a), 9),
+        Err(crate::Status::INVALID_VALUE),
+        "and copies are refused"
+    );
+    holds("ipc-small-blocks", "shared; the whole block is mapped, copies are checked by allocation");
 }
 
 #[test]
