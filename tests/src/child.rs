@@ -1,5 +1,6 @@
 //! A child process as the test sees it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -54,6 +55,11 @@ pub struct Child {
 impl Child {
     /// Starts the child binary with this sub-command.
     pub(crate) fn start(name: &'static str) -> Self {
+        Self::start_with(name, &[])
+    }
+
+    /// As [`Child::start`], with these variables in its environment.
+    pub(crate) fn start_with(name: &'static str, variables: &[(&str, &OsStr)]) -> Self {
         let (link, theirs) = Link::pair();
         // A memory file takes whatever the child has to say without anybody having to read it in time.
         let stderr = rustix::fs::memfd_create("stderr", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -61,6 +67,7 @@ impl Child {
         #[expect(clippy::disallowed_methods, reason = "the kit starts children without the code under test")]
         let process = Command::new(child_executable())
             .arg(name)
+            .envs(variables.iter().copied())
             .stdin(theirs)
             .stdout(Stdio::null())
             .stderr(stderr.try_clone().unwrap())

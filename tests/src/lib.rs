@@ -14,6 +14,7 @@
 //! - A [`Task`] is what a child does: a `serde` type with queues and tensors inside, and a function. The tasks are in
 //!   [`tasks`], because the test names them and the child runs them.
 //! - A [`Child`] is killed and reaped when it is dropped. Every wait ends at [`DEADLINE`] and says what was waited for.
+//! - A [`Machine`] has simulated GPUs; each [`Process`] on it is a child that loads the software driver.
 //! - [`Audit`] reads the domain's file byte by byte, as docs/WIRE.md describes it and without the library, and
 //!   [`Scribbler`] writes into it.
 #![expect(
@@ -27,12 +28,14 @@
 mod audit;
 mod chaos;
 mod child;
+mod device;
 mod family;
 mod item;
 pub mod kill;
 mod leftovers;
 mod link;
 mod loner;
+mod raw_driver;
 mod shared_bytes;
 mod slots;
 mod soak;
@@ -44,6 +47,7 @@ mod wait;
 pub use audit::{Audit, LiveBlock, Scribbler};
 pub use chaos::Chaos;
 pub use child::{Child, Limit};
+pub use device::{Machine, Process};
 pub use family::{Family, alone, with_family, with_family_of};
 pub use item::{Item, Random};
 pub use leftovers::Leftovers;

@@ -1,5 +1,6 @@
 //! A child that makes a domain of its own, so that the test can kill it: the test process is no member.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 
 use serde::Serialize;
@@ -27,7 +28,14 @@ impl Loner {
     #[track_caller]
     #[must_use]
     pub fn start<T: RootTask>(task: &T, limits: &[(Limit, u64)]) -> Child {
-        let child = Child::start(T::NAME);
+        Self::start_with(task, limits, &[])
+    }
+
+    /// As [`Loner::start`], with these variables in the child's environment.
+    #[track_caller]
+    #[must_use]
+    pub fn start_with<T: RootTask>(task: &T, limits: &[(Limit, u64)], variables: &[(&str, &OsStr)]) -> Child {
+        let child = Child::start_with(T::NAME, variables);
         child.welcome(&Welcome { limits: limits.to_vec(), membership: None, halts: false }, &[]);
         child.say(serde_json::to_string(task).unwrap());
         child

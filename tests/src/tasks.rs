@@ -1,21 +1,25 @@
 //! What children can do. Each task says what it tells the test.
 
 mod buffers;
+mod device;
 mod gauntlet;
 mod lessee;
 mod limited;
 mod nested;
 mod puppet;
+mod raw_device;
 mod root;
 mod stranger;
 mod streams;
 
 pub use buffers::{Filled, Refiller, Spent, Streamer};
+pub use device::DeviceUser;
 pub use gauntlet::{Gauntlet, Target};
 pub use lessee::Lessee;
 pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
 pub use nested::{Nested, Unsharing};
 pub use puppet::Puppet;
+pub use raw_device::RawDeviceUser;
 pub use root::Host;
 pub use stranger::Stranger;
 pub use streams::{
@@ -72,6 +76,8 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<SoakForwarder>,
         run_task::<SoakConsumer>,
         run_root_task::<Host>,
+        run_root_task::<DeviceUser>,
+        run_root_task::<RawDeviceUser>,
     ];
     false
 }

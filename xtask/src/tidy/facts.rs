@@ -15,6 +15,9 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("tensor", &["storage", "reduce"]),
     ("sync", &["storage", "reduce"]),
     ("queue", &["storage", "reduce"]),
+    ("cuda-ipc", &["tensor", "reduce", "sharing"]),
+    // It stands in for somebody else's library, so it shares nothing with what it is there to test.
+    ("sim-cuda", &[]),
     ("macros", &[]),
     // The return values of children come back through a queue.
     ("spawn", &["process", "domain", "reduce", "queue", "macros"]),
@@ -26,7 +29,10 @@ pub(super) const CONFINED: &[(&str, &[&str])] = &[
     ("libc", &["os"]),
     ("memmap2", &["os"]),
     ("nix", &["os"]),
-    ("rustix", &["os"]),
+    // `sim-cuda` is no part of the library: it is what the library finds in the place of a driver.
+    ("rustix", &["os", "sim-cuda"]),
+    // The one crate that finds functions at run time.
+    ("libloading", &["cuda-ipc"]),
     // The errors of a library are types of its own.
     ("anyhow", &[]),
 ];
@@ -48,6 +54,8 @@ pub(super) const ROOTS_WITH_CODE: &[Listed] = &[(
 pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("benches/peers/src/ice.rs", "says that a sample on loan is initialised"),
     ("benches/src/bin/floor/memory.rs", "measures what is possible without any layer in between"),
+    ("crates/tensorferry-cuda-ipc/src/driver.rs", "calls the functions of the CUDA driver"),
+    ("crates/tensorferry-cuda-ipc/src/table.rs", "loads the CUDA driver and finds its functions"),
     (
         "crates/tensorferry-domain/src/memory.rs",
         "maps the file of a domain and declares the one function through which its memory is reached",
@@ -59,6 +67,11 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-os/examples/memfile.rs", "maps a file of its own"),
     ("crates/tensorferry-os/src/mapping.rs", "maps memory and lends atomic words of it"),
     ("crates/tensorferry-process/src/entry.rs", "places the child's entry in .init_array"),
+    ("crates/tensorferry-sim-cuda/src/abi.rs", "reads and writes what C callers point to"),
+    ("crates/tensorferry-sim-cuda/src/access.rs", "copies bytes of simulated device memory"),
+    ("crates/tensorferry-sim-cuda/src/exports.rs", "exports the symbols of the driver"),
+    ("crates/tensorferry-sim-cuda/src/mapping.rs", "maps memory files and lends atomic words of them"),
     ("crates/tensorferry-storage/src/access.rs", "lends slices of blocks, by the members' protocol"),
+    ("tests/src/raw_driver.rs", "calls functions of the CUDA driver that no crate calls yet"),
     ("tests/src/shared_bytes.rs", "maps a domain's file once more, to look at it from outside"),
 ];

@@ -1,0 +1,29 @@
+//! Lists the CUDA devices of this machine, or says that there are none.
+//!
+//! ```text
+//! cargo run -p tensorferry-cuda-ipc --example devices
+//! ```
+
+#![expect(clippy::print_stdout, reason = "an example shows something")]
+
+use tensorferry_cuda_ipc::{CudaError, Driver};
+
+fn main() -> Result<(), CudaError> {
+    let driver = match Driver::load() {
+        Ok(driver) => driver,
+        Err(error) => {
+            println!("no CUDA here: {error}");
+            return Ok(());
+        }
+    };
+    let version = driver.version()?;
+    println!("CUDA {}.{}", version / 1000, version % 1000 / 10);
+    for device in driver.devices()? {
+        println!("{}: {}, {}", device.ordinal(), device.name()?, device.uuid()?);
+        println!("   memory: {} MiB", device.total_bytes()? >> 20);
+        println!("   shareable by descriptor: {}", device.has_shareable_memory()?);
+        println!("   memory pools: {}", device.has_memory_pools()?);
+        println!("   interprocess events: {}", device.has_interprocess_events()?);
+    }
+    Ok(())
+}

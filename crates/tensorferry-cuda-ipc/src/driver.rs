@@ -1,0 +1,277 @@
+//! The driver, and each of its functions as a safe one.
+//!
+//! # Safety
+//! The table holds functions of a CUDA driver, called as `cuda.h` says: out-pointers point to locals of the type that the
+//! function writes, in-pointers to locals that live through the call, lengths are those of the slices beside them. Handles
+//! and device addresses are not pointers to this program: the driver checks them, and answers an error for a wrong one.
+//! What a wrong but valid one could do to other device memory is the business of the types above, which own their handles.
+#![expect(unsafe_code, reason = "calls the functions of the driver")]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+
+use crate::device::{Device, Uuid};
+use crate::error::{CudaError, Result};
+use crate::raw::{AccessDescription, AllocationProperties, POSIX_FILE_DESCRIPTOR};
+use crate::table::{Table, Vmm};
+
+const SUCCESS: u32 = 0;
+
+/// The CUDA driver of this process, initialised. Clones are the same driver.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    table: Table,
+    initialised_by: u32,
+}
+
+/// Calls a function of the table, and gives the error its name. One of the macros' arms for each group of functions.
+macro_rules! call {
+    ($driver:expr, $table:expr, $field:ident ($($argument:expr),*), $name:literal) => {{
+        $driver.check_process()?;
+        let function = $table.$field;
+        // SAFETY: the function of cuda.h with this name; its arguments are as it wants them, see the top of the file.
+        let code = unsafe { function($($argument),*) };
+        $driver.check($name, code)
+    }};
+}
+
+impl Driver {
+    /// Loads and initialises the driver (`cuInit`). Loading it again costs little and gives the same one.
+    ///
+    /// # Errors
+    /// [`CudaError::DriverNotFound`] without a driver, [`CudaError::MissingSymbol`] when what was found is none,
+    /// [`CudaError::Driver`] when it cannot work, for example without a device.
+    pub fn load() -> Result<Self> {
+        let inner = Inner { table: Table::load()?, initialised_by: std::process::id() };
+        let driver = Self { inner: Arc::new(inner) };
+        call!(driver, driver.inner.table.core, init(0), "cuInit")?;
+        Ok(driver)
+    }
+
+    /// # Errors
+    /// [`CudaError::ForkedAfterInit`].
+    pub(crate) fn check_process(&self) -> Result<()> {
+        let (pid, initialised_by) = (std::process::id(), self.inner.initialised_by);
+        if pid == initialised_by { Ok(()) } else { Err(CudaError::ForkedAfterInit { pid, initialised_by }) }
+    }
+
+    fn check(&self, call: &'static str, code: u32) -> Result<()> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        let core = &self.inner.table.core;
+        let (name, text) = (self.text(core.error_name, code), self.text(core.error_text, code));
+        Err(CudaError::Driver { call, code, name, text })
+    }
+
+    fn text(&self, function: unsafe extern "C" fn(u32, *mut *const c_char) -> u32, code: u32) -> String {
+        let mut text: *const c_char = ptr::null();
+        // SAFETY: cuGetErrorName and cuGetErrorString write a pointer to `text`, which lives.
+        let known = unsafe { function(code, &raw mut text) };
+        if known != SUCCESS || text.is_null() {
+            return "an error that the driver does not know".to_owned();
+        }
+        // SAFETY: from_ptr needs a text that ends with a zero and lives: the driver's texts are constants of a library that is
+        // never unloaded.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+
+    fn vmm(&self) -> Result<&Vmm> {
+        self.inner.table.vmm()
+    }
+
+    /// The version of CUDA that the driver supports: 1000 times the major plus 10 times the minor number.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn version(&self) -> Result<i32> {
+        let mut version = 0;
+        call!(self, self.inner.table.core, version(&raw mut version), "cuDriverGetVersion")?;
+        Ok(version)
+    }
+
+    /// The devices that this process sees, in its order.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn devices(&self) -> Result<Vec<Device>> {
+        let mut count = 0;
+        call!(self, self.inner.table.core, device_count(&raw mut count), "cuDeviceGetCount")?;
+        (0..count).map(|ordinal| self.device(ordinal)).collect()
+    }
+
+    /// The device with this number in this process.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_DEVICE` when there is none.
+    pub fn device(&self, ordinal: i32) -> Result<Device> {
+        let mut handle = 0;
+        call!(self, self.inner.table.core, device_get(&raw mut handle, ordinal), "cuDeviceGet")?;
+        Ok(Device::new(self.clone(), handle))
+    }
+
+    /// The device with this identity, whatever number this process gives it.
+    ///
+    /// # Errors
+    /// [`CudaError::DeviceNotVisible`].
+    pub fn device_by_uuid(&self, uuid: Uuid) -> Result<Device> {
+        for device in self.devices()? {
+            if device.uuid()? == uuid {
+                return Ok(device);
+            }
+        }
+        Err(CudaError::DeviceNotVisible { uuid })
+    }
+
+    pub(crate) fn device_name(&self, device: i32) -> Result<String> {
+        let mut bytes = [0_u8; 256];
+        let (to, len) = (bytes.as_mut_ptr().cast(), 256);
+        call!(self, self.inner.table.core, device_name(to, len, device), "cuDeviceGetName")?;
+        let text = CStr::from_bytes_until_nul(&bytes).map(CStr::to_string_lossy);
+        Ok(text.map(std::borrow::Cow::into_owned).unwrap_or_default())
+    }
+
+    pub(crate) fn device_uuid(&self, device: i32) -> Result<[u8; 16]> {
+        let mut uuid = [0; 16];
+        call!(self, self.inner.table.core, device_uuid(&raw mut uuid, device), "cuDeviceGetUuid_v2")?;
+        Ok(uuid)
+    }
+
+    pub(crate) fn device_total_bytes(&self, device: i32) -> Result<usize> {
+        let mut bytes = 0;
+        call!(self, self.inner.table.core, device_total(&raw mut bytes, device), "cuDeviceTotalMem_v2")?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn device_attribute(&self, device: i32, attribute: i32) -> Result<i32> {
+        let (mut value, core) = (0, &self.inner.table.core);
+        call!(self, core, device_attribute(&raw mut value, attribute, device), "cuDeviceGetAttribute")?;
+        Ok(value)
+    }
+
+    pub(crate) fn can_access_peer(&self, device: i32, peer: i32) -> Result<bool> {
+        let (mut can, core) = (0, &self.inner.table.core);
+        call!(self, core, can_access_peer(&raw mut can, device, peer), "cuDeviceCanAccessPeer")?;
+        Ok(can != 0)
+    }
+
+    pub(crate) fn primary_retain(&self, device: i32) -> Result<usize> {
+        let (mut context, core) = (0, &self.inner.table.core);
+        call!(self, core, primary_retain(&raw mut context, device), "cuDevicePrimaryCtxRetain")?;
+        Ok(context)
+    }
+
+    pub(crate) fn primary_release(&self, device: i32) -> Result<()> {
+        call!(self, self.inner.table.core, primary_release(device), "cuDevicePrimaryCtxRelease_v2")
+    }
+
+    pub(crate) fn push_current(&self, context: usize) -> Result<()> {
+        call!(self, self.inner.table.core, push_current(context), "cuCtxPushCurrent_v2")
+    }
+
+    pub(crate) fn pop_current(&self) -> Result<()> {
+        let mut popped = 0;
+        call!(self, self.inner.table.core, pop_current(&raw mut popped), "cuCtxPopCurrent_v2")
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        call!(self, self.inner.table.core, synchronize(), "cuCtxSynchronize")
+    }
+
+    pub(crate) fn memory_info(&self) -> Result<(usize, usize)> {
+        let (mut free, mut total) = (0, 0);
+        call!(self, self.inner.table.core, memory_info(&raw mut free, &raw mut total), "cuMemGetInfo_v2")?;
+        Ok((free, total))
+    }
+
+    pub(crate) fn copy_to_device(&self, to: u64, bytes: &[u8]) -> Result<()> {
+        let (from, core) = (bytes.as_ptr().cast::<c_void>(), &self.inner.table.core);
+        call!(self, core, copy_to_device(to, from, bytes.len()), "cuMemcpyHtoD_v2")
+    }
+
+    pub(crate) fn copy_to_host(&self, from: u64, bytes: &mut [u8]) -> Result<()> {
+        let (to, core) = (bytes.as_mut_ptr().cast::<c_void>(), &self.inner.table.core);
+        call!(self, core, copy_to_host(to, from, bytes.len()), "cuMemcpyDtoH_v2")
+    }
+
+    pub(crate) fn granularity_bytes(&self, device: i32) -> Result<usize> {
+        let properties = AllocationProperties::exportable(device);
+        let mut bytes = 0;
+        let minimum = 0;
+        let vmm = self.vmm()?;
+        call!(
+            self,
+            vmm,
+            granularity(&raw mut bytes, &raw const properties, minimum),
+            "cuMemGetAllocationGranularity"
+        )?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn create(&self, device: i32, len_bytes: usize) -> Result<u64> {
+        let properties = AllocationProperties::exportable(device);
+        let (mut handle, vmm) = (0, self.vmm()?);
+        call!(self, vmm, create(&raw mut handle, len_bytes, &raw const properties, 0), "cuMemCreate")?;
+        Ok(handle)
+    }
+
+    pub(crate) fn release(&self, handle: u64) -> Result<()> {
+        call!(self, self.vmm()?, release(handle), "cuMemRelease")
+    }
+
+    pub(crate) fn export(&self, handle: u64) -> Result<OwnedFd> {
+        let (mut fd, vmm) = (-1, self.vmm()?);
+        let kind = POSIX_FILE_DESCRIPTOR;
+        call!(self, vmm, export(&raw mut fd, handle, kind, 0), "cuMemExportToShareableHandle")?;
+        // SAFETY: from_raw_fd needs an open descriptor that nobody else owns: the driver has just made it for the caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// The descriptor stays the caller's.
+    pub(crate) fn import(&self, fd: BorrowedFd<'_>) -> Result<u64> {
+        // The driver wants the number of the descriptor in the place of a pointer.
+        let number = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX);
+        let os_handle = ptr::without_provenance_mut::<c_void>(number);
+        let (mut handle, vmm) = (0, self.vmm()?);
+        let kind = POSIX_FILE_DESCRIPTOR;
+        call!(self, vmm, import(&raw mut handle, os_handle, kind), "cuMemImportFromShareableHandle")?;
+        Ok(handle)
+    }
+
+    pub(crate) fn properties(&self, handle: u64) -> Result<AllocationProperties> {
+        let (mut properties, vmm) = (AllocationProperties::unknown(), self.vmm()?);
+        call!(self, vmm, properties(&raw mut properties, handle), "cuMemGetAllocationPropertiesFromHandle")?;
+        Ok(properties)
+    }
+
+    pub(crate) fn reserve(&self, len_bytes: usize) -> Result<u64> {
+        let (mut address, vmm) = (0, self.vmm()?);
+        call!(self, vmm, reserve(&raw mut address, len_bytes, 0, 0, 0), "cuMemAddressReserve")?;
+        Ok(address)
+    }
+
+    pub(crate) fn address_free(&self, address: u64, len_bytes: usize) -> Result<()> {
+        call!(self, self.vmm()?, address_free(address, len_bytes), "cuMemAddressFree")
+    }
+
+    pub(crate) fn map(&self, address: u64, len_bytes: usize, handle: u64) -> Result<()> {
+        call!(self, self.vmm()?, map(address, len_bytes, 0, handle, 0), "cuMemMap")
+    }
+
+    pub(crate) fn unmap(&self, address: u64, len_bytes: usize) -> Result<()> {
+        call!(self, self.vmm()?, unmap(address, len_bytes), "cuMemUnmap")
+    }
+
+    pub(crate) fn set_access(&self, address: u64, len_bytes: usize, device: i32) -> Result<()> {
+        let description = AccessDescription::read_write(device);
+        let vmm = self.vmm()?;
+        call!(self, vmm, set_access(address, len_bytes, &raw const description, 1), "cuMemSetAccess")
+    }
+}

@@ -1,0 +1,120 @@
+//! What can go wrong between a program and its driver.
+
+use crate::Uuid;
+
+/// Why something with CUDA could not be done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CudaError {
+    /// No driver could be loaded.
+    #[error("no CUDA driver: {}; is there a GPU, and its driver installed?", tried.join("; "))]
+    DriverNotFound {
+        /// What was tried, each with the loader's reason.
+        tried: Vec<String>,
+    },
+    /// The driver lacks a function.
+    #[error("the CUDA driver has no function {symbol}: it is too old, or no driver")]
+    MissingSymbol {
+        /// The name of the function.
+        symbol: &'static str,
+    },
+    /// The driver refused.
+    #[error("{call} failed: {name} ({code}): {text}")]
+    Driver {
+        /// The function.
+        call: &'static str,
+        /// The number of the error; a driver may know more than this library.
+        code: u32,
+        /// The driver's name for it.
+        name: String,
+        /// The driver's text for it.
+        text: String,
+    },
+    /// This process was forked from one that had initialised the driver, which does not survive that.
+    #[error(
+        "process {pid} was forked after process {initialised_by} had initialised CUDA: start processes with spawn instead"
+    )]
+    ForkedAfterInit {
+        /// This process.
+        pid: u32,
+        /// The one that called the driver first.
+        initialised_by: u32,
+    },
+    /// The device exists but is hidden from this process, or is in another machine.
+    #[error("this process does not see device {uuid}: look at CUDA_VISIBLE_DEVICES")]
+    DeviceNotVisible {
+        /// The device.
+        uuid: Uuid,
+    },
+    /// Memory came from another device than was said.
+    #[error("the memory lies on device {found}, not on device {expected}")]
+    WrongDevice {
+        /// What was said.
+        expected: Uuid,
+        /// What is.
+        found: Uuid,
+    },
+    /// Something was used after it had been released.
+    #[error("the memory was released")]
+    Released,
+    /// A length that cannot be allocated or mapped.
+    #[error("{len_bytes} bytes are no multiple of the device's granularity of {granularity_bytes} bytes")]
+    NotGranular {
+        /// What was asked for.
+        len_bytes: usize,
+        /// What it has to be a multiple of.
+        granularity_bytes: usize,
+    },
+    /// A range that does not lie inside of a mapping.
+    #[error("{len_bytes} bytes from {offset_bytes} do not lie in a mapping of {mapping_len_bytes} bytes")]
+    OutOfRange {
+        /// Where it begins.
+        offset_bytes: usize,
+        /// How long it is.
+        len_bytes: usize,
+        /// How long the mapping is.
+        mapping_len_bytes: usize,
+    },
+}
+
+/// The result of something with CUDA.
+pub type Result<T> = std::result::Result<T, CudaError>;
+
+impl CudaError {
+    /// The driver's number, when it was the driver that refused.
+    #[must_use]
+    pub fn code(&self) -> Option<u32> {
+        match self {
+            Self::Driver { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// Whether the device has no memory left (`CUDA_ERROR_OUT_OF_MEMORY`).
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.code() == Some(crate::raw::OUT_OF_MEMORY)
+    }
+
+    /// Whether the context is broken for good: every later call in this process answers the same.
+    #[must_use]
+    pub fn is_sticky(&self) -> bool {
+        self.code().is_some_and(|code| crate::raw::STICKY.contains(&code))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_where_and_what_to_do() {
+        let (name, text) = ("CUDA_ERROR_OUT_OF_MEMORY".to_owned(), "out of memory".to_owned());
+        let error = CudaError::Driver { call: "cuMemCreate", code: 2, name, text };
+        assert_eq!(error.to_string(), "cuMemCreate failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory");
+        assert!(error.is_out_of_memory() && !error.is_sticky());
+        let forked = CudaError::ForkedAfterInit { pid: 2, initialised_by: 1 };
+        assert!(forked.to_string().ends_with("start processes with spawn instead"));
+        assert_eq!(forked.code(), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! The structures and numbers of the driver's C interface, from `cuda.h`, as far as they are used here. They are the same
+//! in all versions of CUDA since 11.
+
+pub(crate) const OUT_OF_MEMORY: u32 = 2;
+/// Illegal address, hardware stack error, illegal instruction, misaligned address, invalid address space, invalid program
+/// counter, launch failed.
+pub(crate) const STICKY: [u32; 7] = [700, 714, 715, 716, 717, 718, 719];
+
+// CUdevice_attribute.
+pub(crate) const ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT: i32 = 102;
+pub(crate) const ATTRIBUTE_POSIX_FILE_DESCRIPTORS: i32 = 103;
+pub(crate) const ATTRIBUTE_MEMORY_POOLS: i32 = 115;
+pub(crate) const ATTRIBUTE_IPC_EVENTS: i32 = 125;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub(crate) const POSIX_FILE_DESCRIPTOR: u32 = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+pub(crate) const READ_WRITE: u32 = 3;
+
+const ALLOCATION_PINNED: u32 = 1;
+const LOCATION_DEVICE: u32 = 1;
+
+/// `CUmemLocation`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Location {
+    kind: u32,
+    id: i32,
+}
+
+/// `CUmemAllocationProp`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct AllocationProperties {
+    kind: u32,
+    handle_types: u32,
+    location: Location,
+    win32_metadata: usize,
+    compression: u8,
+    is_rdma_capable: u8,
+    usage: u16,
+    reserved: [u8; 4],
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct AccessDescription {
+    location: Location,
+    flags: u32,
+}
+
+impl Location {
+    fn device(ordinal: i32) -> Self {
+        Self { kind: LOCATION_DEVICE, id: ordinal }
+    }
+}
+
+impl AllocationProperties {
+    /// Memory of a device that can leave the process as a descriptor.
+    pub(crate) fn exportable(ordinal: i32) -> Self {
+        Self {
+            kind: ALLOCATION_PINNED,
+            handle_types: POSIX_FILE_DESCRIPTOR,
+            location: Location::device(ordinal),
+            win32_metadata: 0,
+            compression: 0,
+            is_rdma_capable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        }
+    }
+
+    /// Where the driver writes the properties of an allocation.
+    pub(crate) fn unknown() -> Self {
+        Self { kind: 0, handle_types: 0, location: Location { kind: 0, id: -1 }, ..Self::exportable(0) }
+    }
+
+    /// The ordinal of the device.
+    pub(crate) fn ordinal(&self) -> i32 {
+        self.location.id
+    }
+}
+
+impl AccessDescription {
+    pub(crate) fn read_write(ordinal: i32) -> Self {
+        Self { location: Location::device(ordinal), flags: READ_WRITE }
+    }
+}
+
+const _: () = assert!(size_of::<AllocationProperties>() == 32);
+const _: () = assert!(size_of::<AccessDescription>() == 12);

@@ -1,0 +1,148 @@
+//! The table of driver functions, filled at run time.
+//!
+//! # Safety
+//! Loading a library runs its initialisers, and a symbol is believed to have the type that it has in `cuda.h`. The names
+//! are those of the CUDA driver, or what the one who starts the process puts into [`DRIVER_VARIABLE`]: whoever can do
+//! that can run any code in the process anyway. The library is never unloaded, because threads of the driver run in it, so
+//! a function pointer stays valid.
+#![expect(unsafe_code, reason = "loads the driver and finds its functions")]
+
+use std::ffi::{OsString, c_char, c_void};
+use std::mem::ManuallyDrop;
+
+use libloading::Library;
+
+use crate::error::{CudaError, Result};
+use crate::raw::{AccessDescription, AllocationProperties};
+
+/// The environment variable that names the driver's library. Only that one is tried then.
+pub const DRIVER_VARIABLE: &str = "TENSORFERRY_CUDA_DRIVER";
+
+const DEFAULT_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+
+macro_rules! table {
+    ($(#[$doc:meta])* $table:ident { $($field:ident = $symbol:literal ($($type:ty),*);)* }) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $table {
+            $(pub(crate) $field: unsafe extern "C" fn($($type),*) -> u32,)*
+        }
+
+        impl $table {
+            fn find(library: &Library) -> Result<Self> {
+                Ok(Self {
+                    $($field: {
+                        // SAFETY: get needs the type of the symbol: the one of cuda.h, see above.
+                        let symbol = unsafe {
+                            library.get::<unsafe extern "C" fn($($type),*) -> u32>($symbol.as_bytes())
+                        };
+                        *symbol.map_err(|_| CudaError::MissingSymbol { symbol: $symbol })?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+table! {
+    /// What every driver has.
+    Core {
+        init = "cuInit"(u32);
+        version = "cuDriverGetVersion"(*mut i32);
+        error_name = "cuGetErrorName"(u32, *mut *const c_char);
+        error_text = "cuGetErrorString"(u32, *mut *const c_char);
+        device_count = "cuDeviceGetCount"(*mut i32);
+        device_get = "cuDeviceGet"(*mut i32, i32);
+        device_name = "cuDeviceGetName"(*mut c_char, i32, i32);
+        device_uuid = "cuDeviceGetUuid_v2"(*mut [u8; 16], i32);
+        device_total = "cuDeviceTotalMem_v2"(*mut usize, i32);
+        device_attribute = "cuDeviceGetAttribute"(*mut i32, i32, i32);
+        can_access_peer = "cuDeviceCanAccessPeer"(*mut i32, i32, i32);
+        primary_retain = "cuDevicePrimaryCtxRetain"(*mut usize, i32);
+        primary_release = "cuDevicePrimaryCtxRelease_v2"(i32);
+        push_current = "cuCtxPushCurrent_v2"(usize);
+        pop_current = "cuCtxPopCurrent_v2"(*mut usize);
+        synchronize = "cuCtxSynchronize"();
+        memory_info = "cuMemGetInfo_v2"(*mut usize, *mut usize);
+        copy_to_device = "cuMemcpyHtoD_v2"(u64, *const c_void, usize);
+        copy_to_host = "cuMemcpyDtoH_v2"(*mut c_void, u64, usize);
+    }
+}
+
+table! {
+    /// Virtual memory management.
+    Vmm {
+        granularity = "cuMemGetAllocationGranularity"(*mut usize, *const AllocationProperties, i32);
+        create = "cuMemCreate"(*mut u64, usize, *const AllocationProperties, u64);
+        release = "cuMemRelease"(u64);
+        export = "cuMemExportToShareableHandle"(*mut i32, u64, u32, u64);
+        import = "cuMemImportFromShareableHandle"(*mut u64, *mut c_void, u32);
+        properties = "cuMemGetAllocationPropertiesFromHandle"(*mut AllocationProperties, u64);
+        reserve = "cuMemAddressReserve"(*mut u64, usize, usize, u64, u64);
+        address_free = "cuMemAddressFree"(u64, usize);
+        map = "cuMemMap"(u64, usize, usize, u64, u64);
+        unmap = "cuMemUnmap"(u64, usize);
+        set_access = "cuMemSetAccess"(u64, usize, *const AccessDescription, usize);
+    }
+}
+
+/// All functions that are used. A group that an old driver lacks costs what needs it, not the program.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) core: Core,
+    vmm: Result<Vmm>,
+    _library: ManuallyDrop<Library>,
+}
+
+impl Table {
+    /// Loads the driver of this machine.
+    pub(crate) fn load() -> Result<Self> {
+        let names = std::env::var_os(DRIVER_VARIABLE)
+            .map_or_else(|| DEFAULT_NAMES.map(OsString::from).to_vec(), |name| vec![name]);
+        Self::load_first_of(&names)
+    }
+
+    fn load_first_of(names: &[OsString]) -> Result<Self> {
+        let mut tried = Vec::new();
+        for name in names {
+            // SAFETY: new runs the library's initialisers: it is the CUDA driver, or what the user named, see above.
+            match unsafe { Library::new(name) } {
+                Ok(library) => return Self::of(library),
+                Err(error) => tried.push(error.to_string()),
+            }
+        }
+        Err(CudaError::DriverNotFound { tried })
+    }
+
+    fn of(library: Library) -> Result<Self> {
+        let core = Core::find(&library)?;
+        let vmm = Vmm::find(&library);
+        Ok(Self { core, vmm, _library: ManuallyDrop::new(library) })
+    }
+
+    /// # Errors
+    /// The function that this driver lacks.
+    pub(crate) fn vmm(&self) -> Result<&Vmm> {
+        self.vmm.as_ref().map_err(Clone::clone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_not_there_is_an_error_with_what_was_tried() {
+        let names = ["libtensorferry-none.so.1", "libtensorferry-none.so"].map(OsString::from);
+        let Err(CudaError::DriverNotFound { tried }) = Table::load_first_of(&names) else {
+            panic!("nothing can be loaded")
+        };
+        assert!(tried.len() == 2 && tried[1].contains("libtensorferry-none.so"), "{tried:?}");
+    }
+
+    #[test]
+    fn a_library_that_is_no_driver_is_an_error_with_the_function_it_lacks() {
+        let error = Table::load_first_of(&["libc.so.6".into()]).unwrap_err();
+        assert_eq!(error, CudaError::MissingSymbol { symbol: "cuInit" });
+    }
+}

@@ -1,0 +1,7 @@
+//! Gives the software driver the name by which programs look for the real one.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    // Once it is loaded, whoever asks the loader for `libcuda.so` gets this one.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so");
+}

@@ -1,0 +1,120 @@
+//! The bytes of device memory, and of the caller's memory on the host.
+//!
+//! # Safety
+//! Device memory is touched by methods of a locked [`AddressSpace`] only, after [`AddressSpace::check`] has found the whole
+//! range in regions, whose memory stays mapped while they are there. It is never lent as a reference: other processes
+//! write it at any time, as on a real device, and what is copied from it is plain bytes. [`HostMemory`] is the word of the
+//! C caller that the range is its own and stays valid until the copy is done.
+#![expect(unsafe_code, reason = "copies bytes from and to device memory, and memory that a C caller names")]
+
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::address_space::{AddressSpace, Ordinal, Touch};
+use crate::{Answer, Status};
+
+/// A range of the caller's memory on the host, as a C function got it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostMemory {
+    address: usize,
+    pub(crate) len_bytes: usize,
+}
+
+impl HostMemory {
+    /// What a C caller passed: it promises that the range is valid until the operation is done.
+    pub(crate) fn from_c(address: usize, len_bytes: usize) -> Answer<Self> {
+        if address == 0 && len_bytes > 0 {
+            Err(Status::INVALID_VALUE)
+        } else {
+            Ok(Self { address, len_bytes })
+        }
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address as u64
+    }
+
+    /// Copies it, as the driver stages pageable memory.
+    pub(crate) fn to_vec(self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len_bytes];
+        let from = ptr::with_exposed_provenance::<u8>(self.address);
+        // SAFETY: copy needs both ranges valid for len_bytes: the caller of C promised one, the vector has the other.
+        unsafe { ptr::copy(from, bytes.as_mut_ptr(), self.len_bytes) };
+        bytes
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "addresses are 64 bits wide here")]
+fn device_pointer(address: u64) -> *mut u8 {
+    ptr::with_exposed_provenance_mut(address as usize)
+}
+
+/// A copy, a fill, a load or a store by a device.
+pub(crate) fn copying(device: Ordinal) -> Touch {
+    Touch { device, is_write: false, is_kernel: false }
+}
+
+impl Touch {
+    pub(crate) fn writing(self) -> Self {
+        Self { is_write: true, ..self }
+    }
+}
+
+impl AddressSpace {
+    pub(crate) fn read(&self, from: u64, bytes: &mut [u8], touch: Touch) -> Answer {
+        self.check(from, bytes.len(), touch)?;
+        // SAFETY: copy needs both ranges valid: the check has just found the source mapped, and the lock that `self`
+        // proves keeps it so; the slice is the destination.
+        unsafe { ptr::copy(device_pointer(from), bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, to: u64, bytes: &[u8], touch: Touch) -> Answer {
+        self.check(to, bytes.len(), touch.writing())?;
+        // SAFETY: as in `read`, with the roles exchanged.
+        unsafe { ptr::copy(bytes.as_ptr(), device_pointer(to), bytes.len()) };
+        Ok(())
+    }
+
+    pub(crate) fn copy(&self, to: u64, from: u64, len_bytes: usize, touch: Touch) -> Answer {
+        self.check(from, len_bytes, touch)?;
+        self.check(to, len_bytes, touch.writing())?;
+        // SAFETY: both ranges were just found mapped, and the lock keeps them so; copy allows that they overlap.
+        unsafe { ptr::copy(device_pointer(from), device_pointer(to), len_bytes) };
+        Ok(())
+    }
+
+    pub(crate) fn copy_to_host(&self, to: HostMemory, from: u64, touch: Touch) -> Answer {
+        self.check(from, to.len_bytes, touch)?;
+        let host = ptr::with_exposed_provenance_mut::<u8>(to.address);
+        // SAFETY: the source was just found mapped, the caller of C promised the destination.
+        unsafe { ptr::copy(device_pointer(from), host, to.len_bytes) };
+        Ok(())
+    }
+
+    pub(crate) fn copy_from_host(&self, to: u64, from: HostMemory, touch: Touch) -> Answer {
+        self.check(to, from.len_bytes, touch.writing())?;
+        let host = ptr::with_exposed_provenance::<u8>(from.address);
+        // SAFETY: the destination was just found mapped, the caller of C promised the source.
+        unsafe { ptr::copy(host, device_pointer(to), from.len_bytes) };
+        Ok(())
+    }
+
+    /// Fills `n` elements with a pattern of 1, 2, 4 or 8 bytes.
+    pub(crate) fn fill(&self, to: u64, pattern: &[u8], n: usize, touch: Touch) -> Answer {
+        self.write(to, &pattern.repeat(n), touch)
+    }
+
+    /// Changes a 32-bit word in one step, for every process that maps it. Answers what it was.
+    pub(crate) fn update(&self, at: u64, touch: Touch, new: impl Fn(u32) -> u32) -> Answer<u32> {
+        self.check(at, 4, touch.writing())?;
+        if !at.is_multiple_of(4) {
+            return Err(Status::ILLEGAL_ADDRESS);
+        }
+        // SAFETY: from_ptr needs an aligned pointer to mapped memory; both were just checked, the lock keeps it mapped, and
+        // plain copies of the same word by others are what a real device allows too.
+        let word = unsafe { AtomicU32::from_ptr(device_pointer(at).cast()) };
+        let updated = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(new(old)));
+        updated.map_err(|_| Status::UNKNOWN)
+    }
+}

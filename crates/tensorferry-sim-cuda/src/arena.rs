@@ -1,0 +1,238 @@
+//! An arena: one sparse memory file with many allocations, and a table in it that importers read too.
+//!
+//! ```text
+//! | table: slot, slot, ...                | payload: allocations                         (sparse) |
+//!   slot: offset, length, state, importers
+//! ```
+//!
+//! Only the owner allocates. Small allocations share a granule of 2 MiB, and an importer maps whole granules, as the
+//! real driver is said to do.
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "words are 64 bits wide here, and importer words are cut on purpose"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::identity::Identity;
+use crate::mapping::Mapping;
+use crate::memory_file::{Label, MemoryFile, Purpose};
+use crate::token::Token;
+use crate::{Answer, Status};
+
+/// What memory is handed out in: 2 MiB.
+pub(crate) const GRANULE_BYTES: usize = 2 << 20;
+/// Virtual only.
+const PAYLOAD_BYTES: usize = 16 << 30;
+const TABLE_BYTES: usize = GRANULE_BYTES;
+const SLOT_WORDS: usize = 16;
+const N_SLOTS: usize = TABLE_BYTES / 8 / SLOT_WORDS;
+const N_IMPORTERS: usize = SLOT_WORDS - 3;
+const SMALL_ALIGN_BYTES: usize = 512;
+
+// The words of a slot.
+const OFFSET: usize = 0;
+const LEN: usize = 1;
+/// Twice the generation, plus one while the allocation lives.
+const STATE: usize = 2;
+/// From here on: process number in the high half, low half of its start, 0 for nobody.
+const IMPORTERS: usize = 3;
+
+/// The table of slots of an arena, mapped.
+#[derive(Debug)]
+struct Table {
+    file: MemoryFile,
+    words: Mapping,
+}
+
+impl Table {
+    fn of(file: MemoryFile) -> Answer<Self> {
+        let words = Mapping::of_file(&file, 0, TABLE_BYTES)?;
+        Ok(Self { file, words })
+    }
+
+    fn get(&self, slot: u32, word: usize) -> Answer<u64> {
+        let slot = usize::try_from(slot).ok().filter(|&slot| slot < N_SLOTS).ok_or(Status::INVALID_VALUE)?;
+        Ok(self.words.word(slot * SLOT_WORDS + word)?.load(SeqCst))
+    }
+
+    fn set(&self, slot: u32, word: usize, value: u64) {
+        if let Ok(word) = self.words.word(slot as usize * SLOT_WORDS + word) {
+            word.store(value, SeqCst);
+        }
+    }
+
+    /// Whether the slot still holds the allocation with this generation.
+    fn is_live(&self, slot: u32, generation: u64) -> bool {
+        self.get(slot, STATE) == Ok(generation * 2 + 1)
+    }
+
+    /// Replaces the first importer word that is `old`.
+    fn swap_importer(&self, slot: u32, old: u64, new: u64) {
+        for i in IMPORTERS..IMPORTERS + N_IMPORTERS {
+            let Ok(word) = self.words.word(slot as usize * SLOT_WORDS + i) else { return };
+            if word.compare_exchange(old, new, SeqCst, SeqCst).is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+/// An arena of this process, or of another one whose pool was imported.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    table: Table,
+    /// Only where this process allocates.
+    payload: Option<Arc<Mapping>>,
+    used: Mutex<BTreeMap<usize, (usize, u32)>>,
+}
+
+impl Arena {
+    pub(crate) fn create(world: &str, purpose: Purpose, device: usize) -> Answer<Self> {
+        let label = Label { world: world.to_owned(), purpose, device, len_bytes: PAYLOAD_BYTES };
+        let table = Table::of(MemoryFile::create(label, TABLE_BYTES)?)?;
+        let payload = Mapping::of_file(&table.file, TABLE_BYTES, PAYLOAD_BYTES)?;
+        Ok(Self { table, payload: Some(Arc::new(payload)), used: Mutex::default() })
+    }
+
+    /// The arena of another process, from a descriptor of its file.
+    pub(crate) fn import(file: MemoryFile) -> Answer<Self> {
+        Ok(Self { table: Table::of(file)?, payload: None, used: Mutex::default() })
+    }
+
+    pub(crate) fn file(&self) -> &MemoryFile {
+        &self.table.file
+    }
+
+    pub(crate) fn payload(&self) -> Option<&Arc<Mapping>> {
+        self.payload.as_ref()
+    }
+
+    /// Allocates; answers slot and address.
+    pub(crate) fn allocate(&self, len_bytes: usize) -> Answer<(u32, u64)> {
+        let payload = self.payload.as_ref().ok_or(Status::NOT_SUPPORTED)?;
+        let is_small = len_bytes <= GRANULE_BYTES / 2;
+        let align = if is_small { SMALL_ALIGN_BYTES } else { GRANULE_BYTES };
+        let rounded = len_bytes.checked_next_multiple_of(align).ok_or(Status::OUT_OF_MEMORY)?;
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offset = 0_usize;
+        for (&begin, &(len, _)) in used.iter() {
+            if offset.next_multiple_of(align) + rounded <= begin {
+                break;
+            }
+            offset = begin + len;
+        }
+        let offset = offset.next_multiple_of(align);
+        if offset.checked_add(rounded).is_none_or(|end| end > PAYLOAD_BYTES) {
+            return Err(Status::OUT_OF_MEMORY);
+        }
+        let is_free = |slot: &u32| self.table.get(*slot, STATE).is_ok_and(|state| state % 2 == 0);
+        let slot = (0..N_SLOTS as u32).find(is_free).ok_or(Status::OUT_OF_MEMORY)?;
+        used.insert(offset, (rounded, slot));
+        self.table.set(slot, OFFSET, offset as u64);
+        self.table.set(slot, LEN, len_bytes as u64);
+        for importer in 0..N_IMPORTERS {
+            self.table.set(slot, IMPORTERS + importer, 0);
+        }
+        let generation = self.table.get(slot, STATE)? / 2 + 1;
+        self.table.set(slot, STATE, generation * 2 + 1);
+        Ok((slot, payload.address() + offset as u64))
+    }
+
+    /// Frees; answers whether a process that lives still had it open.
+    pub(crate) fn free(&self, slot: u32) -> Answer<bool> {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let offset = self.table.get(slot, OFFSET)?;
+        let (len_bytes, _) = used.remove(&(offset as usize)).ok_or(Status::INVALID_VALUE)?;
+        let state = self.table.get(slot, STATE)?;
+        self.table.set(slot, STATE, state & !1);
+        self.table.file.discard(TABLE_BYTES as u64 + offset, len_bytes as u64);
+        let importers = (0..N_IMPORTERS).filter_map(|i| self.table.get(slot, IMPORTERS + i).ok());
+        Ok(importers.filter(|&importer| importer != 0).any(is_running))
+    }
+
+    /// The name of an allocation for other processes.
+    pub(crate) fn token(&self, owner: Identity, slot: u32) -> Answer<Token> {
+        Ok(Token::new(owner, &self.table.file, slot, self.table.get(slot, STATE)? / 2))
+    }
+}
+
+/// How many bytes are allocated in the arena whose file lies at this path.
+pub(crate) fn used_bytes(path: &str) -> usize {
+    let Ok(file) = MemoryFile::open_path(path) else { return 0 };
+    let Ok(table) = Table::of(file) else { return 0 };
+    let live = |slot: &u32| table.get(*slot, STATE).is_ok_and(|state| state % 2 == 1);
+    let lengths = (0..N_SLOTS as u32).filter(live).filter_map(|slot| table.get(slot, LEN).ok());
+    lengths.map(|len| usize::try_from(len).unwrap_or(0)).sum()
+}
+
+/// One allocation of another process, mapped here.
+#[derive(Debug)]
+pub(crate) struct Import {
+    pub(crate) token: Token,
+    pub(crate) address: u64,
+    pub(crate) len_bytes: usize,
+    pub(crate) payload: Arc<Mapping>,
+    table: Table,
+    importer: u64,
+}
+
+impl Import {
+    /// Opens what the token names.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE when its process is gone or has freed it.
+    pub(crate) fn open(token: Token, by: Identity) -> Answer<Self> {
+        Self::in_file(MemoryFile::open_of(&token.owner, token.fd, token.inode)?, token, by)
+    }
+
+    /// As [`Import::open`], in a file that came as a descriptor.
+    pub(crate) fn in_file(file: MemoryFile, token: Token, by: Identity) -> Answer<Self> {
+        let table = Table::of(file)?;
+        let offset = table.get(token.slot, OFFSET)? as usize;
+        let len_bytes = table.get(token.slot, LEN)? as usize;
+        // Whole granules: that is what the real driver maps.
+        let begin = offset / GRANULE_BYTES * GRANULE_BYTES;
+        let end = offset
+            .checked_add(len_bytes)
+            .filter(|&end| end <= PAYLOAD_BYTES)
+            .ok_or(Status::INVALID_HANDLE)?;
+        if !table.is_live(token.slot, token.generation) {
+            return Err(Status::INVALID_HANDLE);
+        }
+        let len = end.next_multiple_of(GRANULE_BYTES) - begin;
+        let payload = Arc::new(Mapping::of_file(&table.file, TABLE_BYTES + begin, len)?);
+        let importer = u64::from(by.pid) << 32 | by.start_ticks & 0xffff_ffff;
+        table.swap_importer(token.slot, 0, importer);
+        let address = payload.address() + (offset - begin) as u64;
+        Ok(Self { token, address, len_bytes, payload, table, importer })
+    }
+
+    /// Whether the exporter has freed it meanwhile.
+    pub(crate) fn is_freed(&self) -> bool {
+        !self.table.is_live(self.token.slot, self.token.generation)
+    }
+
+    pub(crate) fn device(&self) -> usize {
+        self.table.file.label().device
+    }
+
+    pub(crate) fn world(&self) -> &str {
+        &self.table.file.label().world
+    }
+}
+
+impl Drop for Import {
+    fn drop(&mut self) {
+        if !self.is_freed() {
+            self.table.swap_importer(self.token.slot, self.importer, 0);
+        }
+    }
+}
+
+/// Whether the process of an importer word runs.
+fn is_running(importer: u64) -> bool {
+    crate::identity::runs((importer >> 32) as u32, importer as u32)
+}

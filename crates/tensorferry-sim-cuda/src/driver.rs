@@ -1,0 +1,143 @@
+//! The driver of one process.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::address_space::{self, AddressSpace, Ordinal, Reports, Shared};
+use crate::arena::Arena;
+use crate::context::Context;
+use crate::event::Event;
+use crate::fault::Faults;
+use crate::host::Pinned;
+use crate::identity::Identity;
+use crate::mapping::Mapping;
+use crate::module::Module;
+use crate::pool::Pool;
+use crate::ptx::Kernel;
+use crate::settings::Control;
+use crate::stream::Pace;
+use crate::vmm::Physical;
+use crate::{Answer, Settings, Status};
+
+/// The driver of one process: what `cuInit` makes. Several in one process are strangers to each other.
+///
+/// The C functions of the shared library are its methods, with the C types taken off.
+#[derive(Debug)]
+pub struct Driver {
+    pub(crate) settings: Settings,
+    pub(crate) identity: Identity,
+    /// By ordinal: which device of the machine.
+    pub(crate) devices: Vec<usize>,
+    pub(crate) contexts: Vec<Context>,
+    pub(crate) space: Shared,
+    pub(crate) reports: Arc<Reports>,
+    pub(crate) faults: Faults,
+    pub(crate) pace: Arc<Pace>,
+    tables: Mutex<Tables>,
+}
+
+/// What handles stand for.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) arenas: BTreeMap<Ordinal, Arc<Arena>>,
+    pub(crate) physical: BTreeMap<u64, Physical>,
+    pub(crate) reservations: BTreeMap<u64, Arc<Mapping>>,
+    pub(crate) pools: BTreeMap<usize, Pool>,
+    pub(crate) default_pools: BTreeMap<Ordinal, usize>,
+    pub(crate) current_pools: BTreeMap<Ordinal, usize>,
+    pub(crate) events: BTreeMap<usize, Arc<Event>>,
+    pub(crate) pinned: BTreeMap<u64, Pinned>,
+    pub(crate) modules: BTreeMap<usize, Module>,
+    pub(crate) functions: BTreeMap<usize, Arc<Kernel>>,
+}
+
+/// A handle that nothing else has in this process.
+pub(crate) fn next_id() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0x5000_0000_0000);
+    NEXT.fetch_add(64, Ordering::Relaxed)
+}
+
+impl Driver {
+    /// A driver on a machine as the settings describe it.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let pace = Arc::new(Pace::new(settings.held, Duration::from_micros(settings.delay_us)));
+        let devices = settings.visible_devices();
+        let contexts: Vec<Context> = (0..devices.len()).map(|ordinal| Context::new(ordinal, &pace)).collect();
+        for context in contexts.iter().filter(|context| settings.lost.contains(&devices[context.device])) {
+            context.lose();
+        }
+        let reports = Arc::new(Reports::new(settings.strict));
+        Self {
+            identity: Identity::begin(),
+            devices,
+            contexts,
+            space: Arc::new(Mutex::new(AddressSpace::new(Arc::clone(&reports)))),
+            reports,
+            faults: Faults::new(settings.faults.clone()),
+            pace,
+            tables: Mutex::default(),
+            settings,
+        }
+    }
+
+    /// Tells the driver something while it runs: `held`, `running`, `fail=FUNCTION:CODE[:N]`, `lost=DEVICE`.
+    ///
+    /// # Errors
+    /// INVALID_VALUE when the word has no meaning.
+    pub fn control(&self, word: &str) -> Answer {
+        match Control::parse(word)? {
+            Control::Held => self.pace.set_held(true),
+            Control::Running => self.pace.set_held(false),
+            Control::Fail(fault) => self.faults.order(fault),
+            Control::Lost(device) => {
+                for context in self.contexts.iter().filter(|context| self.devices[context.device] == device) {
+                    context.lose();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The rules that were broken so far, in words.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        self.reports.all()
+    }
+
+    /// # Errors
+    /// NOT_INITIALIZED in a process that was forked from the one that made the driver.
+    pub(crate) fn check_process(&self) -> Answer {
+        if self.identity.pid == std::process::id() { Ok(()) } else { Err(Status::NOT_INITIALIZED) }
+    }
+
+    pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn space(&self) -> MutexGuard<'_, AddressSpace> {
+        address_space::lock(&self.space)
+    }
+
+    /// Which device of the machine an ordinal is.
+    pub(crate) fn physical(&self, ordinal: Ordinal) -> usize {
+        self.devices.get(ordinal).copied().unwrap_or(usize::MAX)
+    }
+
+    /// The ordinal of a device of the machine.
+    ///
+    /// # Errors
+    /// INVALID_DEVICE when this process does not see it.
+    pub(crate) fn ordinal_of(&self, physical: usize) -> Answer<Ordinal> {
+        self.devices.iter().position(|&device| device == physical).ok_or(Status::INVALID_DEVICE)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.contexts.iter().for_each(Context::end_streams);
+        self.identity.end();
+    }
+}

@@ -1,0 +1,184 @@
+//! Contexts, devices, plain memory and the host's.
+
+use super::{MIB, Machine, all_say, holds, says, use_device, used_mib};
+use crate::access::HostMemory;
+use crate::{Driver, PointerAttribute, Settings, Status};
+
+#[test]
+fn a_forked_process_has_no_driver() {
+    let mut process = Machine::new("").process();
+    // What a fork leaves behind: the driver's memory in a process with another number.
+    process.identity.pid += 1;
+    let answers = [
+        says(&process.device_count()),
+        says(&process.mem_alloc(512)),
+        says(&process.primary_ctx_retain(0)),
+        says(&process.vmm_reserve(2 * MIB, 0)),
+        says(&process.pool_create(0, 0)),
+    ];
+    holds("fork", all_say(&answers));
+}
+
+#[test]
+fn a_call_needs_a_context_that_lives() {
+    let process = Machine::new("").bare("");
+    let without = says(&process.mem_alloc(512));
+    let context = use_device(&process, 0);
+    process.mem_alloc(512).unwrap();
+    assert_eq!(process.primary_ctx_retain(0), Ok(context), "one context for each device");
+    process.primary_ctx_release(0).unwrap();
+    process.mem_alloc(512).unwrap();
+    process.primary_ctx_release(0).unwrap();
+    assert_eq!(process.primary_ctx_is_active(0), Ok(false));
+    holds("context-none", format!("{without}; {}", says(&process.mem_alloc(512))));
+    assert_eq!(process.primary_ctx_release(0), Err(Status::INVALID_CONTEXT));
+    process.ctx_set_current(0).unwrap();
+    assert_eq!((process.ctx_get_current(), process.ctx_pop()), (Ok(0), Err(Status::INVALID_CONTEXT)));
+}
+
+#[test]
+fn the_memory_of_a_context_goes_with_it() {
+    let process = Machine::new("").process();
+    process.mem_alloc(16 * MIB).unwrap();
+    assert_eq!(used_mib(&process), 16);
+    process.primary_ctx_release(0).unwrap();
+    use_device(&process, 0);
+    assert_eq!(used_mib(&process), 0);
+    holds("context-release", "freed");
+}
+
+#[test]
+fn an_illegal_access_breaks_the_context() {
+    let process = Machine::new("").process();
+    let address = process.vmm_reserve(2 * MIB, 0).unwrap();
+    process.vmm_map(address, 2 * MIB, 0, process.vmm_create(2 * MIB, 0, 0).unwrap()).unwrap();
+    assert_eq!(process.read(address, 1), Err(Status::ILLEGAL_ADDRESS));
+    assert_eq!(process.mem_alloc(512), Err(Status::ILLEGAL_ADDRESS));
+    assert_eq!(process.stream_create(0), Err(Status::ILLEGAL_ADDRESS));
+    holds("context-broken", "the same error again");
+}
+
+#[test]
+fn a_lost_device_answers_nothing_else() {
+    let process = Machine::new("devices=2").process();
+    process.control("lost=0").unwrap();
+    let answers = [
+        says(&process.mem_alloc(512)),
+        says(&process.ctx_synchronize()),
+        says(&process.primary_ctx_retain(0)),
+    ];
+    holds("device-lost", all_say(&answers));
+    use_device(&process, 1);
+    process.mem_alloc(512).unwrap();
+    let lost = Driver::new(Settings::parse("lost=0").unwrap());
+    assert_eq!(lost.primary_ctx_retain(0), Err(Status::DEVICE_UNAVAILABLE));
+}
+
+#[test]
+fn memory_runs_out_for_all_processes_together() {
+    let machine = Machine::new("memory_mib=32");
+    let (a, b) = (machine.process(), machine.process());
+    let address = a.mem_alloc(20 * MIB).unwrap();
+    let answers = [
+        says(&b.mem_alloc(20 * MIB)),
+        says(&b.alloc_async(20 * MIB, 0)),
+        says(&b.vmm_create(20 * MIB, 0, 0)),
+    ];
+    holds("out-of-memory", all_say(&answers));
+    assert_eq!(b.mem_info(), Ok((12 * MIB, 32 * MIB)));
+    a.mem_free(address).unwrap();
+    b.vmm_create(20 * MIB, 0, 0).unwrap();
+}
+
+#[test]
+fn freeing_is_for_what_was_allocated() {
+    let process = Machine::new("").process();
+    let address = process.mem_alloc(4 * MIB).unwrap();
+    let mapped = process.vmm_reserve(2 * MIB, 0).unwrap();
+    process.vmm_map(mapped, 2 * MIB, 0, process.vmm_create(2 * MIB, 0, 0).unwrap()).unwrap();
+    let inside = says(&process.mem_free(address + 512));
+    process.mem_free(0).unwrap();
+    process.mem_free(address).unwrap();
+    let answers = [
+        inside,
+        says(&process.mem_free(address)),
+        says(&process.mem_free(mapped)),
+        says(&process.free_async(mapped, 0)),
+        says(&process.mem_alloc(0)),
+    ];
+    holds("free-foreign", all_say(&answers));
+}
+
+#[test]
+fn peers_are_enabled_once() {
+    let process = Machine::new("devices=2").process();
+    let (zero, one) = (process.ctx_get_current().unwrap(), process.primary_ctx_retain(1).unwrap());
+    process.ctx_enable_peer_access(one).unwrap();
+    let twice = says(&process.ctx_enable_peer_access(one));
+    let oneself = says(&process.ctx_enable_peer_access(zero));
+    let lonely = Machine::new("devices=2,disable=peer").process();
+    let other = lonely.primary_ctx_retain(1).unwrap();
+    holds("peer-twice", format!("{twice}; {oneself}; {}", says(&lonely.ctx_enable_peer_access(other))));
+    assert_eq!(
+        (process.device_can_access_peer(0, 1), lonely.device_can_access_peer(0, 1)),
+        (Ok(true), Ok(false))
+    );
+    process.ctx_disable_peer_access(one).unwrap();
+    assert_eq!(process.ctx_disable_peer_access(one), Err(Status::PEER_ACCESS_NOT_ENABLED));
+}
+
+#[test]
+fn pageable_memory_is_staged_and_pinned_memory_is_not() {
+    let process = Machine::new("held").process();
+    let (staged, late) = (process.mem_alloc(512).unwrap(), process.mem_alloc(512).unwrap());
+    let mut source = [1_u8; 512];
+    let memory = HostMemory::from_c(source.as_mut_ptr().expose_provenance(), 512).unwrap();
+    process.copy_htod(staged, memory, 0).unwrap();
+    process.host_register(memory).unwrap();
+    process.copy_htod(late, memory, 0).unwrap();
+    source.fill(2);
+    process.control("running").unwrap();
+    process.ctx_synchronize().unwrap();
+    assert_eq!(process.read(staged, 512).unwrap(), [1; 512]);
+    assert_eq!(
+        process.read(late, 512).unwrap(),
+        [2; 512],
+        "pinned memory is read when the stream gets to it"
+    );
+    holds("host-pageable", "staged before the call returns");
+
+    let twice = says(&process.host_register(memory));
+    process.host_unregister(memory.address()).unwrap();
+    holds("host-register-twice", format!("{twice}; {}", says(&process.host_unregister(memory.address()))));
+    let pinned = process.host_alloc(4096).unwrap();
+    assert_eq!(process.host_unregister(pinned), Err(Status::HOST_MEMORY_NOT_REGISTERED));
+    process.host_free(pinned).unwrap();
+    assert_eq!(process.host_free(pinned), Err(Status::INVALID_VALUE));
+}
+
+#[test]
+fn an_address_tells_what_it_is() {
+    let process = Machine::new("devices=2").process();
+    let context = use_device(&process, 1);
+    let address = process.mem_alloc(3 * MIB).unwrap();
+    let ask = |attribute| process.pointer_attribute(attribute, address + 100).unwrap();
+    assert_eq!(ask(1), PointerAttribute::Word(context as u64));
+    assert_eq!((ask(2), ask(9)), (PointerAttribute::Unsigned(2), PointerAttribute::Signed(1)));
+    assert_eq!((ask(10), ask(13)), (PointerAttribute::Flag(true), PointerAttribute::Flag(true)));
+    assert_eq!((ask(11), ask(12)), (PointerAttribute::Word(address), PointerAttribute::Word(3 << 20)));
+    let id = ask(7);
+    process.mem_free(address).unwrap();
+    assert_eq!(process.pointer_attribute(7, address), Err(Status::INVALID_VALUE));
+    assert_eq!(process.mem_alloc(3 * MIB), Ok(address));
+    assert_ne!(process.pointer_attribute(7, address).unwrap(), id, "another buffer at the same address");
+}
+
+#[test]
+fn ranges_do_not_run_over_their_allocation() {
+    let process = Machine::new("").process();
+    let (a, b) = (process.mem_alloc(512).unwrap(), process.mem_alloc(512).unwrap());
+    assert_eq!(b, a + 512, "side by side");
+    assert_eq!(process.read(a, 513), Err(Status::INVALID_VALUE));
+    assert_eq!(process.read(a + 511, 1).map(|bytes| bytes.len()), Ok(1));
+    assert_eq!(process.read(u64::MAX, 2), Err(Status::INVALID_VALUE));
+}

@@ -1,0 +1,173 @@
+//! Events and streams.
+
+use super::{Machine, all_say, holds, says, use_device, with_report};
+use crate::copy::Rows;
+use crate::{Answer, Driver, Status};
+
+const INTERPROCESS: u32 = 6;
+
+/// A stream, an event recorded in it behind a fill, and the memory that is filled.
+fn recorded(driver: &Driver) -> (usize, usize, u64) {
+    let (stream, event) = (driver.stream_create(1).unwrap(), driver.event_create(INTERPROCESS).unwrap());
+    let memory = driver.mem_alloc(4096).unwrap();
+    driver.fill(memory, Rows::ONE, &7_u32.to_ne_bytes(), 1024, stream).unwrap();
+    driver.event_record(event, stream).unwrap();
+    (stream, event, memory)
+}
+
+fn open(driver: &Driver, owner: &Driver, event: usize) -> Answer<usize> {
+    driver.ipc_open_event_handle(&owner.ipc_get_event_handle(event).unwrap())
+}
+
+fn synchronize(driver: &Driver, stream: usize) -> Answer {
+    driver.stream(stream).unwrap().synchronize()
+}
+
+#[test]
+fn a_wait_orders_work_of_two_processes() {
+    let machine = Machine::new("");
+    let (producer, consumer) = (machine.process_with("held"), machine.process());
+    let (_, event, memory) = recorded(&producer);
+    let theirs = consumer.ipc_open_mem_handle(&producer.ipc_get_mem_handle(memory).unwrap(), 1).unwrap();
+    let opened = open(&consumer, &producer, event).unwrap();
+    assert_eq!(consumer.event_query(opened), Err(Status::NOT_READY));
+    // Without a wait the consumer is too early, whatever the machine does: the producer's streams are held.
+    assert_eq!(consumer.read(theirs, 4).unwrap(), 0_u32.to_ne_bytes());
+    let stream = consumer.stream_create(1).unwrap();
+    let copy = consumer.mem_alloc(4096).unwrap();
+    consumer.stream_wait_event(stream, opened).unwrap();
+    consumer.copy_dtod(copy, theirs, 4096, stream).unwrap();
+    assert_eq!(consumer.stream(stream).unwrap().query(), Err(Status::NOT_READY));
+    producer.control("running").unwrap();
+    synchronize(&consumer, stream).unwrap();
+    assert_eq!(consumer.read(copy, 4).unwrap(), 7_u32.to_ne_bytes());
+    assert_eq!(consumer.event_query(opened), Ok(()));
+    consumer.event_destroy(opened).unwrap();
+}
+
+#[test]
+fn a_wait_is_bound_at_its_call() {
+    let process = Machine::new("").process();
+    let event = process.event_create(INTERPROCESS).unwrap();
+    let (early, late) = (process.stream_create(1).unwrap(), process.stream_create(1).unwrap());
+    process.event_query(event).unwrap();
+    process.stream_wait_event(early, event).unwrap();
+    synchronize(&process, early).unwrap();
+    holds("event-unrecorded", "done");
+    process.control("held").unwrap();
+    process.stream_wait_event(early, event).unwrap();
+    process.event_record(event, late).unwrap();
+    assert_eq!(process.event_query(event), Err(Status::NOT_READY));
+    // Only the wait's own stream is over when the record is not done yet: nothing waits in a circle.
+    process.stream_wait_event(late, event).unwrap();
+    process.event_record(event, early).unwrap();
+    process.control("running").unwrap();
+    synchronize(&process, early).unwrap();
+    synchronize(&process, late).unwrap();
+    holds("event-binds", "bound at the call");
+}
+
+#[test]
+fn waiting_for_a_dead_recorder_is_an_error_and_no_hang() {
+    let machine = Machine::new("");
+    let (producer, consumer) = (machine.process_with("held"), machine.process());
+    let (_, event, _) = recorded(&producer);
+    let opened = open(&consumer, &producer, event).unwrap();
+    let stream = consumer.stream_create(1).unwrap();
+    consumer.stream_wait_event(stream, opened).unwrap();
+    drop(producer);
+    let answer = synchronize(&consumer, stream);
+    holds("event-recorder-killed", with_report(&answer, &consumer));
+    assert_eq!(consumer.mem_alloc(512), Err(Status::LAUNCH_FAILED), "the context is broken");
+}
+
+#[test]
+fn an_opened_event_is_dead_once_its_exporter_destroyed_it() {
+    let machine = Machine::new("");
+    let (producer, consumer) = (machine.process(), machine.process());
+    let (stream, event, _) = recorded(&producer);
+    let handle = producer.ipc_get_event_handle(event).unwrap();
+    let opened = consumer.ipc_open_event_handle(&handle).unwrap();
+    assert_eq!(says(&consumer.ipc_get_event_handle(opened)), "CUDA_ERROR_INVALID_VALUE", "not passed on");
+    synchronize(&producer, stream).unwrap();
+    producer.event_destroy(event).unwrap();
+    let used = with_report(&consumer.event_query(opened), &consumer);
+    holds("event-destroyed", format!("{used}; {}", says(&consumer.ipc_open_event_handle(&handle))));
+}
+
+#[test]
+fn an_event_is_not_opened_where_it_was_made() {
+    let process = Machine::new("").process();
+    let (_, event, _) = recorded(&process);
+    holds("event-same-process", says(&open(&process, &process, event)));
+}
+
+#[test]
+fn flags_of_events_are_checked() {
+    let process = Machine::new("").process();
+    let local = process.event_create(0).unwrap();
+    let answers = [
+        says(&process.event_create(4)),
+        says(&process.event_create(8)),
+        says(&process.ipc_get_event_handle(local)),
+    ];
+    holds("event-flags", all_say(&answers));
+    let events: Vec<usize> = (0..500).map(|_| process.event_create(INTERPROCESS).unwrap()).collect();
+    assert_eq!(crate::memory_file::all_of(&process.settings.world).len(), events.len(), "a descriptor each");
+    holds("event-limit", "as many as descriptors");
+}
+
+#[test]
+fn an_event_belongs_to_a_device() {
+    let process = Machine::new("devices=2").process();
+    let event = process.event_create(INTERPROCESS).unwrap();
+    use_device(&process, 1);
+    let stream = process.stream_create(1).unwrap();
+    holds("event-other-device", says(&process.event_record(event, stream)));
+    process.stream_wait_event(stream, event).unwrap();
+}
+
+#[test]
+fn times_are_measured_between_events_that_have_them() {
+    let process = Machine::new("delay_us=2000").process();
+    let (begin, end) = (process.event_create(0).unwrap(), process.event_create(0).unwrap());
+    let memory = process.mem_alloc(512).unwrap();
+    process.event_record(begin, 0).unwrap();
+    process.fill(memory, Rows::ONE, &[1], 512, 0).unwrap();
+    process.event_record(end, 0).unwrap();
+    process.event_synchronize(end).unwrap();
+    assert!(process.event_elapsed(begin, end).unwrap() >= 2.0, "an operation takes at least its delay");
+    let timeless = process.event_create(2).unwrap();
+    assert_eq!(process.event_elapsed(begin, timeless), Err(Status::INVALID_HANDLE));
+}
+
+#[test]
+fn a_capturing_stream_refuses() {
+    let process = Machine::new("").process();
+    let stream = process.stream_create(1).unwrap();
+    let memory = process.mem_alloc(512).unwrap();
+    let event = process.event_create(INTERPROCESS).unwrap();
+    process.stream_begin_capture(stream).unwrap();
+    assert_eq!(process.stream_is_capturing(stream), Ok(true));
+    let answers = [
+        says(&process.event_record(event, stream)),
+        says(&process.stream_wait_event(stream, event)),
+        says(&process.fill(memory, Rows::ONE, &[1], 512, stream)),
+        says(&synchronize(&process, stream)),
+    ];
+    holds("capture-refused", all_say(&answers));
+    process.stream_end_capture(stream).unwrap();
+    process.event_record(event, stream).unwrap();
+    process.event_synchronize(event).unwrap();
+}
+
+#[test]
+fn a_destroyed_stream_finishes_first() {
+    let process = Machine::new("held").process();
+    let (stream, event, memory) = recorded(&process);
+    process.stream_destroy(stream).unwrap();
+    assert_eq!(says(&process.stream(stream)), "CUDA_ERROR_INVALID_HANDLE");
+    process.control("running").unwrap();
+    process.event_synchronize(event).unwrap();
+    assert_eq!(process.read(memory, 4).unwrap(), 7_u32.to_ne_bytes());
+}

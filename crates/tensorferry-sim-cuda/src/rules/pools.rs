@@ -1,0 +1,117 @@
+//! Memory pools.
+
+use std::os::fd::AsRawFd;
+
+use super::{MIB, Machine, holds, says, with_report};
+use crate::vmm::POSIX_FILE_DESCRIPTOR;
+use crate::{Driver, Status};
+
+/// An exportable pool and something in it.
+fn pool(driver: &Driver) -> (usize, u64) {
+    let pool = driver.pool_create(0, POSIX_FILE_DESCRIPTOR).unwrap();
+    (pool, driver.alloc_from_pool(MIB, pool, 0).unwrap())
+}
+
+/// Imports the pool of another process.
+fn import(driver: &Driver, owner: &Driver, pool: usize) -> usize {
+    let fd = owner.pool_export(pool, POSIX_FILE_DESCRIPTOR).unwrap();
+    driver.pool_import(fd.as_raw_fd(), POSIX_FILE_DESCRIPTOR).unwrap()
+}
+
+#[test]
+fn pool_memory_is_shared_by_pool_and_pointer() {
+    let machine = Machine::new("");
+    let (exporter, importer) = (machine.process(), machine.process());
+    let (theirs, address) = pool(&exporter);
+    exporter.write(address, b"pooled").unwrap();
+    let ours = import(&importer, &exporter, theirs);
+    let data = exporter.pool_export_pointer(address).unwrap();
+    let imported = importer.pool_import_pointer(ours, &data).unwrap();
+    assert_eq!(importer.read(imported, 6).unwrap(), b"pooled");
+    holds("pool-imported-alloc", says(&importer.alloc_from_pool(512, ours, 0)));
+    let again = importer.pool_export_pointer(imported).map(|again| assert_eq!(again, data));
+    assert_eq!(says(&again), "ok");
+    let pool_again = importer.pool_export(ours, POSIX_FILE_DESCRIPTOR);
+    holds("pool-re-export", format!("works; {}", says(&pool_again)));
+    // Importers first, the exporter last: the documented order.
+    importer.free_async(imported, 0).unwrap();
+    importer.ctx_synchronize().unwrap();
+    exporter.free_async(address, 0).unwrap();
+    exporter.ctx_synchronize().unwrap();
+    assert!(exporter.violations().is_empty() && importer.violations().is_empty());
+}
+
+#[test]
+fn legacy_ipc_and_the_default_pool_do_not_share_pool_memory() {
+    let process = Machine::new("").process();
+    let address = process.alloc_async(4 * MIB, 0).unwrap();
+    let capable = process.pointer_attribute(10, address).unwrap();
+    assert_eq!(capable, crate::PointerAttribute::Flag(false));
+    let default = process.default_pool(0).unwrap();
+    let exported = process.pool_export(default, POSIX_FILE_DESCRIPTOR);
+    let handle = says(&process.ipc_get_mem_handle(address));
+    holds("pool-legacy", format!("{handle}, not capable; {}", says(&exported)));
+}
+
+#[test]
+fn the_current_pool_is_where_memory_comes_from() {
+    let process = Machine::new("").process();
+    let (exportable, _) = pool(&process);
+    assert_eq!(process.current_pool(0), process.default_pool(0));
+    process.set_current_pool(0, exportable).unwrap();
+    let address = process.alloc_async(512, 0).unwrap();
+    assert_eq!(process.pointer_attribute(17, address), Ok(crate::PointerAttribute::Word(exportable as u64)));
+    assert!(process.pool_export_pointer(address).is_ok());
+    process.pool_destroy(exportable).unwrap();
+    assert_eq!(process.current_pool(0), process.default_pool(0));
+    process.write(address, b"in use").unwrap();
+}
+
+#[test]
+fn an_import_is_not_counted() {
+    let machine = Machine::new("");
+    let (exporter, importer) = (machine.process(), machine.process());
+    let (theirs, address) = pool(&exporter);
+    let ours = import(&importer, &exporter, theirs);
+    let data = exporter.pool_export_pointer(address).unwrap();
+    let first = importer.pool_import_pointer(ours, &data).unwrap();
+    let same = if importer.pool_import_pointer(ours, &data) == Ok(first) { "same" } else { "another" };
+    importer.free_async(first, 0).unwrap();
+    importer.ctx_synchronize().unwrap();
+    assert_eq!(importer.read(first, 1), Err(Status::INVALID_VALUE));
+    holds("pool-import-twice", format!("{same} address; gone with the first free"));
+}
+
+#[test]
+fn imported_memory_is_not_used_after_its_exporter_freed_it() {
+    let machine = Machine::new("");
+    let (exporter, importer) = (machine.process(), machine.process());
+    let (theirs, address) = pool(&exporter);
+    let ours = import(&importer, &exporter, theirs);
+    let imported =
+        importer.pool_import_pointer(ours, &exporter.pool_export_pointer(address).unwrap()).unwrap();
+    exporter.free_async(address, 0).unwrap();
+    exporter.ctx_synchronize().unwrap();
+    assert_eq!(exporter.violations().len(), 1, "an importer still had it");
+    holds("pool-exporter-first", with_report(&importer.read(imported, 1), &importer));
+}
+
+#[test]
+fn memory_freed_in_a_stream_is_there_until_the_stream_gets_to_it() {
+    let process = Machine::new("held").process();
+    let address = process.alloc_async(512, 0).unwrap();
+    process.free_async(address, 0).unwrap();
+    assert!(process.address_range(address).is_ok());
+    process.control("running").unwrap();
+    process.ctx_synchronize().unwrap();
+    assert_eq!(process.address_range(address), Err(Status::NOT_FOUND));
+    assert_eq!(process.free_async(address, 0), Err(Status::INVALID_VALUE));
+}
+
+#[test]
+fn without_pools_every_call_says_so() {
+    let process = Machine::new("disable=pool").process();
+    assert_eq!(process.pool_create(0, POSIX_FILE_DESCRIPTOR), Err(Status::NOT_SUPPORTED));
+    assert_eq!(process.alloc_async(512, 0), Err(Status::NOT_SUPPORTED));
+    assert_eq!((process.device_attribute(115, 0), process.device_attribute(119, 0)), (Ok(0), Ok(0)));
+}

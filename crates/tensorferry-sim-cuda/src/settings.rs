@@ -1,0 +1,179 @@
+//! How the machine looks that the driver simulates.
+
+use crate::Status;
+use crate::fault::Fault;
+
+/// The environment variable that `cuInit` reads.
+pub const SETTINGS_VARIABLE: &str = "TENSORFERRY_SIM_CUDA";
+
+/// How the simulated machine looks. The text form is a list of words separated by commas:
+///
+/// | word | meaning | default |
+/// | --- | --- | --- |
+/// | `devices=2` | how many devices the machine has | 1 |
+/// | `visible=1+0` | which of them this process sees, in which order | all |
+/// | `memory_mib=64` | memory of each device; allocations beyond it fail | no limit, 4096 shown |
+/// | `world=NAME` | memory of other worlds is not counted and cannot be imported: one machine per test | `default` |
+/// | `delay_us=200` | what every operation of a stream takes at least | 0 |
+/// | `held` | streams do nothing until told `running` | running |
+/// | `disable=vmm+pool+ipc+peer` | what the devices do not support | nothing |
+/// | `fail=cuMemMap:2` | the next call of this function answers this code, once; `:2:5` after five calls that work | nothing |
+/// | `lost=0` | this device has fallen off the bus | none |
+/// | `strict` | a broken rule aborts the process | reported only |
+///
+/// [`crate::Driver::control`] takes `held`, `running`, `fail`, `lost` while the driver runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub(crate) n_devices: usize,
+    pub(crate) visible: Option<Vec<usize>>,
+    pub(crate) memory_bytes: Option<usize>,
+    pub(crate) world: String,
+    pub(crate) delay_us: u64,
+    pub(crate) held: bool,
+    pub(crate) has_vmm: bool,
+    pub(crate) has_pools: bool,
+    pub(crate) has_ipc: bool,
+    pub(crate) has_peers: bool,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) lost: Vec<usize>,
+    pub(crate) strict: bool,
+}
+
+/// A word of the settings that has no meaning.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{word}` is no setting of the software driver")]
+pub struct SettingsError {
+    word: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            n_devices: 1,
+            visible: None,
+            memory_bytes: None,
+            world: "default".to_owned(),
+            delay_us: 0,
+            held: false,
+            has_vmm: true,
+            has_pools: true,
+            has_ipc: true,
+            has_peers: true,
+            faults: Vec::new(),
+            lost: Vec::new(),
+            strict: false,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// A word that has no meaning.
+    pub fn parse(text: &str) -> Result<Self, SettingsError> {
+        let mut settings = Self::default();
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            settings.take(word).ok_or_else(|| SettingsError { word: word.to_owned() })?;
+        }
+        Ok(settings)
+    }
+
+    /// Reads [`SETTINGS_VARIABLE`] and `CUDA_VISIBLE_DEVICES`.
+    ///
+    /// # Errors
+    /// A word that has no meaning.
+    pub(crate) fn from_environment() -> Result<Self, SettingsError> {
+        let mut settings = Self::parse(&std::env::var(SETTINGS_VARIABLE).unwrap_or_default())?;
+        if let Ok(list) = std::env::var("CUDA_VISIBLE_DEVICES") {
+            // As the driver has it: the list ends at the first entry that is no device.
+            let ordinals = list.split(',').map_while(|word| word.trim().parse().ok());
+            settings.visible = Some(ordinals.take_while(|&ordinal| ordinal < settings.n_devices).collect());
+        }
+        Ok(settings)
+    }
+
+    fn take(&mut self, word: &str) -> Option<()> {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key {
+            "devices" => self.n_devices = value.parse().ok()?,
+            "visible" => {
+                let ordinals: Result<Vec<usize>, _> = value.split('+').map(str::parse).collect();
+                self.visible = Some(ordinals.ok()?);
+            }
+            "memory_mib" => self.memory_bytes = Some(value.parse::<usize>().ok()? << 20),
+            "world" if !value.contains(':') => value.clone_into(&mut self.world),
+            "delay_us" => self.delay_us = value.parse().ok()?,
+            "held" => self.held = true,
+            "strict" => self.strict = true,
+            "lost" => self.lost.push(value.parse().ok()?),
+            "fail" => self.faults.push(Fault::parse(value)?),
+            "disable" => {
+                for what in value.split('+') {
+                    match what {
+                        "vmm" => self.has_vmm = false,
+                        "pool" => self.has_pools = false,
+                        "ipc" => self.has_ipc = false,
+                        "peer" => self.has_peers = false,
+                        _ => return None,
+                    }
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The devices of the machine that this process sees, in its order.
+    pub(crate) fn visible_devices(&self) -> Vec<usize> {
+        let all = || (0..self.n_devices).collect();
+        self.visible.clone().unwrap_or_else(all).into_iter().filter(|&n| n < self.n_devices).collect()
+    }
+}
+
+/// A word that the driver is told while it runs.
+pub(crate) enum Control {
+    Held,
+    Running,
+    Fail(Fault),
+    Lost(usize),
+}
+
+impl Control {
+    pub(crate) fn parse(word: &str) -> Result<Self, Status> {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        let control = match key {
+            "held" => Some(Self::Held),
+            "running" => Some(Self::Running),
+            "fail" => Fault::parse(value).map(Self::Fail),
+            "lost" => value.parse().ok().map(Self::Lost),
+            _ => None,
+        };
+        control.ok_or(Status::INVALID_VALUE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_read_and_an_unknown_one_is_refused() {
+        let text =
+            "devices=3,visible=2+0,memory_mib=64,world=w,delay_us=7,held,strict,lost=1,disable=vmm+ipc";
+        let settings = Settings::parse(text).unwrap();
+        assert_eq!((settings.n_devices, settings.visible_devices()), (3, vec![2, 0]));
+        assert_eq!(
+            (settings.memory_bytes, settings.world.as_str(), settings.delay_us),
+            (Some(64 << 20), "w", 7)
+        );
+        assert!(
+            settings.held && settings.strict && !settings.has_vmm && !settings.has_ipc && settings.has_pools
+        );
+        assert_eq!(settings.lost, [1]);
+        for bad in ["devices=many", "gpu", "disable=all", "fail=cuInit", "fail=cuInit:12345", "world=a:b"] {
+            assert_eq!(Settings::parse(bad), Err(SettingsError { word: bad.to_owned() }), "{bad}");
+        }
+        assert_eq!(Settings::parse(""), Ok(Settings::default()));
+    }
+}

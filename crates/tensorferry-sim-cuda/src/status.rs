@@ -1,0 +1,124 @@
+//! What a driver function answers: the codes of `CUresult`, with their names and texts.
+
+use std::ffi::CStr;
+use std::fmt;
+
+/// A code of `CUresult` other than success.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Status(u32);
+
+/// What a function of the driver answers.
+pub type Answer<T = ()> = Result<T, Status>;
+
+struct Known {
+    code: u32,
+    name: &'static CStr,
+    text: &'static CStr,
+}
+
+const SUCCESS: Known = Known { code: 0, name: c"CUDA_SUCCESS", text: c"no error" };
+
+macro_rules! statuses {
+    ($($constant:ident = $code:literal, $name:literal, $text:literal;)*) => {
+        impl Status {
+            $(#[doc = concat!("Code ", stringify!($code), ".")] pub const $constant: Self = Self($code);)*
+        }
+        const KNOWN: &[Known] = &[SUCCESS, $(Known { code: $code, name: $name, text: $text }),*];
+    };
+}
+
+statuses! {
+    INVALID_VALUE = 1, c"CUDA_ERROR_INVALID_VALUE", c"invalid argument";
+    OUT_OF_MEMORY = 2, c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory";
+    NOT_INITIALIZED = 3, c"CUDA_ERROR_NOT_INITIALIZED", c"initialization error";
+    DEVICE_UNAVAILABLE = 46, c"CUDA_ERROR_DEVICE_UNAVAILABLE", c"CUDA-capable device(s) is/are busy or unavailable";
+    NO_DEVICE = 100, c"CUDA_ERROR_NO_DEVICE", c"no CUDA-capable device is detected";
+    INVALID_DEVICE = 101, c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal";
+    INVALID_IMAGE = 200, c"CUDA_ERROR_INVALID_IMAGE", c"device kernel image is invalid";
+    INVALID_CONTEXT = 201, c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context";
+    MAP_FAILED = 205, c"CUDA_ERROR_MAP_FAILED", c"mapping of buffer object failed";
+    PEER_ACCESS_UNSUPPORTED = 217, c"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", c"peer access is not supported between these two devices";
+    INVALID_PTX = 218, c"CUDA_ERROR_INVALID_PTX", c"a PTX JIT compilation failed";
+    INVALID_HANDLE = 400, c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle";
+    NOT_FOUND = 500, c"CUDA_ERROR_NOT_FOUND", c"named symbol not found";
+    NOT_READY = 600, c"CUDA_ERROR_NOT_READY", c"device not ready";
+    ILLEGAL_ADDRESS = 700, c"CUDA_ERROR_ILLEGAL_ADDRESS", c"an illegal memory access was encountered";
+    PEER_ACCESS_ALREADY_ENABLED = 704, c"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", c"peer access is already enabled";
+    PEER_ACCESS_NOT_ENABLED = 705, c"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", c"peer access has not been enabled";
+    CONTEXT_IS_DESTROYED = 709, c"CUDA_ERROR_CONTEXT_IS_DESTROYED", c"context is destroyed";
+    HOST_MEMORY_ALREADY_REGISTERED = 712, c"CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", c"part or all of the requested memory range is already mapped";
+    HOST_MEMORY_NOT_REGISTERED = 713, c"CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", c"pointer does not correspond to a registered memory region";
+    LAUNCH_FAILED = 719, c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure";
+    NOT_SUPPORTED = 801, c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported";
+    STREAM_CAPTURE_UNSUPPORTED = 900, c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", c"operation not permitted when stream is capturing";
+    UNKNOWN = 999, c"CUDA_ERROR_UNKNOWN", c"unknown error";
+}
+
+impl Status {
+    /// The status with this code; `None` for success and for codes that no function here answers.
+    #[must_use]
+    pub fn from_code(code: u32) -> Option<Self> {
+        (code != 0 && KNOWN.iter().any(|known| known.code == code)).then_some(Self(code))
+    }
+
+    /// The number that the C functions return.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        self.0
+    }
+
+    /// The name of a code, success included.
+    #[must_use]
+    pub fn name_of(code: u32) -> Option<&'static CStr> {
+        KNOWN.iter().find(|known| known.code == code).map(|known| known.name)
+    }
+
+    /// The driver's text for a code, success included.
+    #[must_use]
+    pub fn text_of(code: u32) -> Option<&'static CStr> {
+        KNOWN.iter().find(|known| known.code == code).map(|known| known.text)
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::name_of(self.0).and_then(|name| name.to_str().ok());
+        f.write_str(name.unwrap_or("an unknown code"))
+    }
+}
+
+/// The kernel's refusals that have no meaning of their own in CUDA.
+impl From<rustix::io::Errno> for Status {
+    fn from(errno: rustix::io::Errno) -> Self {
+        if errno == rustix::io::Errno::NOMEM { Self::OUT_OF_MEMORY } else { Self::UNKNOWN }
+    }
+}
+
+impl From<std::io::Error> for Status {
+    fn from(_: std::io::Error) -> Self {
+        Self::UNKNOWN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_listed_once_and_has_a_name() {
+        for (i, known) in KNOWN.iter().enumerate() {
+            assert!(KNOWN[..i].iter().all(|other| other.code != known.code), "{} twice", known.code);
+            assert!(known.name.to_str().unwrap().starts_with("CUDA_"));
+        }
+        assert_eq!(Status::from_code(2), Some(Status::OUT_OF_MEMORY));
+        assert_eq!(Status::from_code(0), None);
+        assert_eq!(Status::from_code(12_345), None);
+        assert_eq!(Status::OUT_OF_MEMORY.to_string(), "CUDA_ERROR_OUT_OF_MEMORY");
+    }
+}

@@ -1,0 +1,55 @@
+//! Simulated machines with GPUs, and the processes on them.
+
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tensorferry_cuda_ipc::DRIVER_VARIABLE;
+use tensorferry_sim_cuda::{SETTINGS_VARIABLE, library_path};
+
+use crate::tasks::{DeviceUser, RawDeviceUser};
+use crate::{Child, Loner, RootTask};
+
+/// A machine with simulated GPUs. Its memory is counted by itself: tests run side by side.
+#[derive(Debug)]
+pub struct Machine {
+    settings: String,
+}
+
+/// A process on a machine.
+pub type Process = Child;
+
+impl Machine {
+    /// A machine with these settings of the software driver.
+    #[must_use]
+    pub fn new(settings: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let world = format!("tests-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { settings: format!("world={world},{settings}") }
+    }
+
+    /// A process that does what a [`DeviceUser`] is told.
+    #[must_use]
+    pub fn process(&self) -> Process {
+        self.process_with("", &[])
+    }
+
+    /// As [`Machine::process`], with more settings and variables.
+    #[must_use]
+    pub fn process_with(&self, more: &str, variables: &[(&str, &str)]) -> Process {
+        self.start(&DeviceUser, more, variables)
+    }
+
+    /// A process that calls the driver itself, as a [`RawDeviceUser`] is told.
+    #[must_use]
+    pub fn raw_process(&self, more: &str) -> Process {
+        self.start(&RawDeviceUser, more, &[])
+    }
+
+    fn start<T: RootTask>(&self, task: &T, more: &str, variables: &[(&str, &str)]) -> Process {
+        let driver = library_path().expect("cargo builds the software driver beside the tests");
+        let settings = OsString::from(format!("{},{more}", self.settings));
+        let mut all = vec![(DRIVER_VARIABLE, driver.as_os_str()), (SETTINGS_VARIABLE, settings.as_os_str())];
+        all.extend(variables.iter().map(|(name, value)| (*name, value.as_ref())));
+        Loner::start_with(task, &[], &all)
+    }
+}
