@@ -118,9 +118,14 @@ impl Guest {
         (&self.stream).write_all(b"!").unwrap();
     }
 
-    /// Waits until the process is gone: it keeps its end for as long as it lives.
+    /// Waits until the process is gone, collected or not. It keeps its end of the stream until it dies, and is seen to be
+    /// dead a moment after that.
     pub(crate) fn wait_gone(&self) {
         read_to_end(self.stream.try_clone().unwrap());
+        tensorferry_tests::until("the process is dead", || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid));
+            stat.map_or(true, |stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
+        });
     }
 }
 
