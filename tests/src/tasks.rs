@@ -2,6 +2,7 @@
 
 mod buffers;
 mod device;
+mod execs;
 mod gauntlet;
 mod lessee;
 mod limited;
@@ -14,6 +15,7 @@ mod streams;
 
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use device::DeviceUser;
+pub use execs::Execs;
 pub use gauntlet::{Gauntlet, Target};
 pub use lessee::Lessee;
 pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
@@ -54,6 +56,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<Adder>,
         run_task::<SoleEcho>,
         run_task::<MakeQueue>,
+        run_task::<Execs>,
         run_task::<Lessee>,
         run_task::<Nested>,
         run_root_task::<Unsharing>,

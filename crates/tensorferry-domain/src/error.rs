@@ -59,7 +59,7 @@ pub enum DomainError {
     },
     /// The data area has no free run of extents.
     #[error(
-        "the domain's address space is used up: {wanted} extents of {extent_len_bytes} bytes in a row wanted, {n_extents} in all: make the domain with more address_space_bytes"
+        "the domain's address space is used up: {wanted} x {extent_len_bytes} bytes in a row wanted, {n_extents} x {extent_len_bytes} in all: make the domain with more address_space_bytes, or raise RLIMIT_AS or RLIMIT_FSIZE (ulimit -v, -f) where they made it small"
     )]
     NoExtents {
         /// How many extents in a row were wanted.

@@ -57,4 +57,5 @@ pub use memory::Memory;
 #[doc(hidden)]
 pub use plant::planted;
 pub use spin::Spin;
+pub use tensorferry_os::pidfd::PidFd;
 pub use wait::{WaitOutcome, WaitWord};

@@ -18,7 +18,7 @@ use tensorferry_os::pidfd::{PidFd, pid_namespace};
 use tensorferry_os::presence::Presence;
 
 use crate::layout::presence_offset;
-use crate::member::{Slot, State};
+use crate::member::State;
 use crate::{Caretaker, Domain, DomainError, Member, Phase, planted};
 
 /// How long a silent neighbourhood is trusted before the thread looks at the table again. Decides how late a
@@ -155,7 +155,8 @@ fn watch(domain: &Domain, watched: &mut Vec<Watched>) -> Vec<Member> {
             }
         }
     }
-    dead.extend(watched.iter().filter(|w| w.pidfd.is_dead().unwrap_or(false)).map(|w| w.member));
+    let is_dead = |w: &&Watched| w.pidfd.is_dead().unwrap_or(false) || has_no_presence(domain, w.member);
+    dead.extend(watched.iter().filter(is_dead).map(|w| w.member));
     watched.retain(|w| !dead.contains(&w.member));
     dead
 }
@@ -196,7 +197,7 @@ fn open(domain: &Domain, member: Member) -> Opened {
     let Some(slot) = domain.slot(member.slot) else { return Opened::Unknown };
     let identity = slot.identity();
     if identity.namespace != pid_namespace() {
-        return look_from_afar(domain, member, &slot);
+        return if has_no_presence(domain, member) { Opened::Dead } else { Opened::Unknown };
     }
     match PidFd::open(identity.pid) {
         Ok(pidfd) => match pidfd.identity() {
@@ -216,19 +217,18 @@ fn open(domain: &Domain, member: Member) -> Opened {
     }
 }
 
-/// Looks after a member whose number means nothing here. A live member's byte of the file is locked from before it became
-/// live until after it has left; so an unlocked byte of a member that is live before and after is proof. Nothing tells us
-/// when that changes, so the next turn looks again.
-fn look_from_afar(domain: &Domain, member: Member, slot: &Slot<'_>) -> Opened {
+/// Whether a member that counts as live has no memory of the domain any more. Its byte of the file is locked from before
+/// it became live until after it has left, so an unlocked byte of a member that is live before and after is proof. Tells
+/// of members whose number means nothing here, and of processes that live on as another program (execve(2)). Nothing
+/// rings when that changes; each turn looks.
+fn has_no_presence(domain: &Domain, member: Member) -> bool {
     let is_live = || {
-        let state = slot.state();
-        state.epoch == member.epoch && state.phase == Phase::Live
+        domain.slot(member.slot).is_some_and(|slot| {
+            let state = slot.state();
+            state.epoch == member.epoch && state.phase == Phase::Live
+        })
     };
-    let was_live = is_live();
-    match Presence::is_announced(domain, presence_offset(member)) {
-        Ok(false) if was_live && is_live() => Opened::Dead,
-        _ => Opened::Unknown,
-    }
+    is_live() && matches!(Presence::is_announced(domain, presence_offset(member)), Ok(false)) && is_live()
 }
 
 /// Gives back what a dead member held, unless another live member does that already.

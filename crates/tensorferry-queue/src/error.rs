@@ -125,7 +125,8 @@ pub enum GetError {
     /// This process has every lease of the queue already.
     #[error("this process has all {0} leases of the queue: acknowledge one first")]
     AllLeased(usize),
-    /// A message came that is not what it should be. It is lost; the next `get` gets the next one.
+    /// A message came that is not what it should be. It is lost; the next `get` gets the next one. With
+    /// [`DecodeError::Storage`] of a kernel error (no memory to map what the message names) it stays in the queue.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }

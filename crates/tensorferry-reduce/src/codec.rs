@@ -21,7 +21,9 @@ thread_local! {
 ///
 /// The bytes are MessagePack, structs with their field names, so that every serde type travels: flattened, untagged and
 /// skipped fields, `serde_json::Value`. (What no self-describing format can tell apart is lost: `Some(None)` and
-/// `Some(())` arrive as `None`.) `value` is serialised on the calling thread: what cannot be sent is an error here.
+/// `Some(())` arrive as `None`. An exclusive tensor in an untagged enum is had by the first variant that reads it, also if
+/// that variant then does not fit. A `Vec<u8>` is a sequence of numbers to serde; the crate `serde_bytes` makes it
+/// bytes.) `value` is serialised on the calling thread: what cannot be sent is an error here.
 ///
 /// # Errors
 /// [`EncodeError`] when the value cannot be serialised; then `send` is not called. Otherwise what `send` returns.
@@ -38,7 +40,7 @@ where
     buffer.clear();
     let outbound = Outbound { heap: heap.clone(), handles: OutgoingHandles::new(), refusal: None };
     let (encoded, transit) = during(Transit::Out(outbound), || {
-        value.serialize(&mut rmp_serde::Serializer::new(&mut buffer).with_struct_map())
+        value.serialize(&mut rmp_serde::Serializer::new(&mut buffer).with_struct_map().with_human_readable())
     });
     let Some(Transit::Out(mut outbound)) = transit else {
         return Err(EncodeError::from(crate::TransitError::NotInTransit).into());
@@ -64,8 +66,9 @@ where
 pub fn decode<T: DeserializeOwned>(message: &mut IncomingMessage) -> Result<T, DecodeError> {
     let inbound = Inbound { handles: std::mem::take(&mut message.handles), refusal: None };
     let mut rest = message.payload.as_slice();
-    let (decoded, transit) =
-        during(Transit::In(inbound), || T::deserialize(&mut rmp_serde::Deserializer::new(&mut rest)));
+    let (decoded, transit) = during(Transit::In(inbound), || {
+        T::deserialize(&mut rmp_serde::Deserializer::new(&mut rest).with_human_readable())
+    });
     match decoded {
         Ok(value) if rest.is_empty() => Ok(value),
         Ok(_) => Err(DecodeError::LeftOver(rest.len())),

@@ -16,9 +16,14 @@ pub enum TransitError {
         "an exclusive tensor can be sent once: it was moved already; freeze() it to send it to several receivers"
     )]
     Moved,
+    /// The only sender or receiver of a channel was sent already, in this message or another.
+    #[error(
+        "an end that is the only one of its kind can be sent once: it was moved already; use a channel whose ends are cloned"
+    )]
+    MovedEnd,
     /// The block belongs to another domain and cannot be copied into this one.
     #[error(
-        "a shared or exclusive tensor of another domain cannot be sent through this queue: copy it first"
+        "what lies in another domain cannot be sent through this queue: copy a tensor first, make a queue in this domain"
     )]
     ForeignDomain,
     /// The payload names a handle that the message does not have, or one of another kind.

@@ -79,9 +79,9 @@ fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Res
     })
 }
 
-/// Says why a reducer refuses. serde's own errors lose their text in the wire format; this one reaches the caller of
-/// `put` or `get` as [`TransitError::Refused`]. Call it just before returning an error from `serialize` or
-/// `deserialize`; outside of a message it does nothing.
+/// Says why a reducer refuses, as a typed error: it reaches the caller of `put` or `get` as [`TransitError::Refused`], and
+/// not among the errors of the wire format. Call it just before returning an error from `serialize` or `deserialize`;
+/// outside of a message it does nothing.
 pub fn refuse(reason: impl std::fmt::Display) {
     let refusal = TransitError::Refused(reason.to_string());
     TRANSIT.with_borrow_mut(|stack| match stack.last_mut() {
@@ -165,10 +165,10 @@ pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
 /// sent.
 ///
 /// # Errors
-/// As [`give_ring`], and [`TransitError::Moved`] when the flag was set already.
+/// As [`give_ring`], and [`TransitError::MovedEnd`] when the flag was set already.
 pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Result<u32, TransitError> {
     outbound(|out| {
-        let handle = OutgoingHandle::sole_ring(attachment, moved).ok_or(TransitError::Moved)?;
+        let handle = OutgoingHandle::sole_ring(attachment, moved).ok_or(TransitError::MovedEnd)?;
         if !out.is_at_home(&handle) {
             handle.take_back();
             return Err(TransitError::ForeignDomain);

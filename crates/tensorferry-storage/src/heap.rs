@@ -18,7 +18,7 @@ use crate::class::Class;
 use crate::counts::{Cell, Counts};
 use crate::header::{Header, Kind, SUSPECT, line};
 use crate::pins::Pins;
-use crate::place::{Place, Places};
+use crate::place::{NotFound, Place, Places};
 use crate::posted::Posted;
 use crate::reference::{GENERATION_MASK, Reference};
 use crate::{HeapStats, HeapUsage, StorageError};
@@ -227,7 +227,10 @@ impl Heap {
     pub(crate) fn hold(&self, reference: Reference) -> Result<Block, StorageError> {
         let bad = |what| StorageError::BadReference { reference: reference.pack(), what };
         let places = self.0.places();
-        let place = places.find(reference.header_offset_bytes).map_err(bad)?;
+        let place = places.find(reference.header_offset_bytes).map_err(|error| match error {
+            NotFound::Bad(what) => bad(what),
+            NotFound::Closed(error) => error,
+        })?;
         let header = self.header(place).ok_or_else(|| bad("its header is closed"))?;
         let bit = self.me().bit();
         self.cell(place)

@@ -127,6 +127,9 @@ impl Ring {
         let (index, taking) = self.claim_returned(ring)?;
         let record = ring.record(index);
         let read = self.read(record.lengths(), record.room(), message);
+        if let Err(error @ StorageError::Domain(_)) = read {
+            return Some(Err(put_back(ring, record, taking, error)));
+        }
         // What a plain take takes dies with its taker from here on. Where this process was declared dead, it is somebody
         // else's.
         if !record.change(taking, taking.freed()) {
@@ -146,6 +149,7 @@ impl Ring {
         let record = ring.record(index);
         let spilled = match self.read(record.lengths(), record.room(), message) {
             Ok(spilled) => spilled,
+            Err(error @ StorageError::Domain(_)) => return Some(Err(put_back(ring, record, taking, error))),
             Err(error) => {
                 record.change(taking, taking.freed());
                 return Some(Err(error.into()));
@@ -224,6 +228,19 @@ impl Ring {
         }
         Ok((message, Lease { ring: Arc::clone(self), index: kept.index, state, handles, is_over: false }))
     }
+}
+
+/// The kernel does not let us open what a waiting message names: it goes on waiting.
+fn put_back(
+    ring: &RingWords<'_>,
+    record: Record<'_>,
+    taking: RecordState,
+    error: StorageError,
+) -> TakeFailure {
+    record.change(taking, taking.waiting());
+    ring.returns().fetch_add(1, Ordering::SeqCst);
+    ring.not_empty().wake();
+    error.into()
 }
 
 impl Lease {

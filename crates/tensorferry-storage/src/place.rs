@@ -44,6 +44,15 @@ pub(crate) struct Address {
     pub(crate) index: usize,
 }
 
+/// Why a reference leads nowhere.
+#[derive(Debug)]
+pub(crate) enum NotFound {
+    /// It is not one of ours, or its block is gone.
+    Bad(&'static str),
+    /// What it leads to cannot be opened at this moment.
+    Closed(StorageError),
+}
+
 /// The view of one domain's data area.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
@@ -162,29 +171,33 @@ impl<'a> Places<'a> {
     }
 
     /// Finds the block whose header is said to lie at this offset. Opens what is needed to look.
-    pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<Place, &'static str> {
+    ///
+    /// # Errors
+    /// [`NotFound::Bad`] where no honest reference leads, [`NotFound::Closed`] where the kernel does not let us look now.
+    pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<Place, NotFound> {
         let extent = header_offset_bytes / self.extent_len_bytes();
         if self.memory.run_starting_at(extent).is_none() {
-            return Err("its extent is not in use");
+            return Err(NotFound::Bad("its extent is not in use"));
         }
-        let unreadable = "its extent cannot be opened";
-        self.open(extent, self.head_len_bytes()).map_err(|_| unreadable)?;
+        let unreadable = NotFound::Bad("its extent cannot be opened");
+        self.open(extent, self.head_len_bytes()).map_err(NotFound::Closed)?;
         let inside = header_offset_bytes - self.start_of(extent);
         let address = if inside < self.head_len_bytes() {
             Address { extent, line: inside / LINE_BYTES, index: 0 }
         } else {
             let page = inside / PAGE_BYTES;
-            let index = (inside % PAGE_BYTES / LINE_BYTES).checked_sub(1).ok_or("it is no header")?;
-            self.open(extent, (page + 1) * PAGE_BYTES).map_err(|_| unreadable)?;
+            let index =
+                (inside % PAGE_BYTES / LINE_BYTES).checked_sub(1).ok_or(NotFound::Bad("it is no header"))?;
+            self.open(extent, (page + 1) * PAGE_BYTES).map_err(NotFound::Closed)?;
             let first = self.line_at(self.start_of(extent) + page * PAGE_BYTES).ok_or(unreadable)?;
-            let line =
-                usize::try_from(first[slab::LINE].load(Ordering::Acquire)).map_err(|_| "it is in no slab")?;
+            let line = usize::try_from(first[slab::LINE].load(Ordering::Acquire))
+                .map_err(|_| NotFound::Bad("it is in no slab"))?;
             Address { extent, line, index }
         };
-        let span = self.span(extent, address.line).ok_or("it is in no span")?;
-        let place = self.place_checked(address, span)?;
+        let span = self.span(extent, address.line).ok_or(NotFound::Bad("it is in no span"))?;
+        let place = self.place_checked(address, span).map_err(NotFound::Bad)?;
         if place.header_offset_bytes != header_offset_bytes {
-            return Err("its span lies elsewhere");
+            return Err(NotFound::Bad("its span lies elsewhere"));
         }
         Ok(place)
     }

@@ -118,7 +118,8 @@ pub enum TakeFailure {
     /// This process has all of them: it has to acknowledge one first.
     #[error("no message can be leased: this process has all {0} leases of the queue")]
     AllLeased(usize),
-    /// A message was taken whose table makes no sense. It is lost.
+    /// A message was taken whose table makes no sense, and is lost. Or, with [`StorageError::Domain`], the kernel does not
+    /// let this process open the memory that the message names: then it stays in the ring.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -525,6 +526,15 @@ impl Ring {
                     let freed = SlotState::free(lap.wrapping_add(1));
                     let early = planted("get-holds-late") && slot.change(held, freed);
                     let taken = self.read(slot.lengths(), slot.room(), message);
+                    if let Err(error @ StorageError::Domain(_)) = taken {
+                        // The kernel does not let us open what it names, which is not its fault: it stays.
+                        if let Some(kept) = lease {
+                            kept.let_go(ring);
+                        }
+                        slot.change(claimed, SlotState::ready(lap));
+                        ring.not_empty().wake();
+                        return Some(Err(error.into()));
+                    }
                     let taken = taken.map(|spilled| {
                         if let Some(kept) = lease {
                             kept.spilled = spilled;

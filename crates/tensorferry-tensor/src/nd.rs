@@ -25,6 +25,10 @@ impl<T: Element> Tensor<T> {
     /// [`LayoutError::OutOfAddressRange`] for a shape that ndarray cannot express.
     pub fn view(&self) -> Result<ArrayViewD<'_, T>, LayoutError> {
         let layout = self.layout();
+        if layout.n_elements() == 0 {
+            // ndarray has rules of its own for strides over nothing.
+            return ArrayViewD::from_shape(IxDyn(layout.shape()), &[]).map_err(|_| refused(layout));
+        }
         let elements = self.whole().get(layout.offset()..).unwrap_or_default();
         let shape = IxDyn(layout.shape()).strides(IxDyn(layout.strides()));
         ArrayViewD::from_shape(shape, elements).map_err(|_| refused(layout))
@@ -120,6 +124,16 @@ mod tests {
         assert_eq!(Tensor::from(arr0(7_u8)).item(), Ok(7));
         let none = Tensor::from(Array2::<u8>::zeros((3, 0)));
         assert_eq!((none.shape().to_vec(), none.n_elements()), (vec![3, 0], 0));
+    }
+
+    #[test]
+    fn a_tensor_without_elements_is_an_array_of_its_shape() {
+        for shape in [&[0, 3][..], &[3, 0], &[2, 0, 3], &[0]] {
+            let tensor = Tensor::<f32>::from_vec(Vec::new(), shape).unwrap();
+            assert_eq!(tensor.view().unwrap().shape(), shape);
+            let mut tensor = TensorMut::<f32>::zeros(shape).unwrap();
+            assert_eq!(tensor.view_mut().unwrap().shape(), shape);
+        }
     }
 
     #[test]

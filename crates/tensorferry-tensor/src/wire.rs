@@ -35,13 +35,15 @@ struct WireTensor {
 
 impl Serialize for WireTensor {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (self.dtype, &self.shape, &self.strides, self.offset, self.storage).serialize(serializer)
+        (self.dtype.code(), &self.shape, &self.strides, self.offset, self.storage).serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for WireTensor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (dtype, shape, strides, offset, storage) = Deserialize::deserialize(deserializer)?;
+        let (code, shape, strides, offset, storage) = Deserialize::deserialize(deserializer)?;
+        let unknown = || de::Error::custom(format!("no dtype has the code {code}"));
+        let dtype = DType::from_code(code).ok_or_else(unknown)?;
         Ok(Self { dtype, shape, strides, offset, storage })
     }
 }

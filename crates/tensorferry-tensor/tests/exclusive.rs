@@ -99,6 +99,7 @@ fn outside_of_a_message_it_cannot_be_serialised() {
     assert!(error.contains("queue"), "{error}");
     assert_eq!(tensor.as_slice(), [1, 2, 3]);
     assert!(serde_json::to_string(&tensor.freeze()).is_err());
-    let received = serde_json::from_str::<Tensor<u8>>(r#"["uint8",[1],null,0,0]"#);
+    let tuple = format!("[{},[1],null,0,0]", tensorferry_tensor::DType::U8.code());
+    let received = serde_json::from_str::<Tensor<u8>>(&tuple);
     assert!(received.unwrap_err().to_string().contains("queue"));
 }

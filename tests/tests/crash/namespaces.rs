@@ -1,7 +1,9 @@
-//! Members of one domain in several PID namespaces.
+//! Members whose process number does not tell whether they are members still: in another PID namespace, or another
+//! program by now.
 
-use tensorferry_tests::tasks::Unsharing;
-use tensorferry_tests::{Loner, alone};
+use tensorferry::Queue;
+use tensorferry_tests::tasks::{Execs, Unsharing};
+use tensorferry_tests::{Loner, alone, with_family};
 
 #[test]
 fn members_in_a_pid_namespace_of_their_own_live_die_and_are_swept() {
@@ -12,5 +14,24 @@ fn members_in_a_pid_namespace_of_their_own_live_die_and_are_swept() {
             said => assert_eq!(said, "done"),
         }
         child.finish();
+    });
+}
+
+#[test]
+fn a_member_that_becomes_another_program_is_swept_while_that_runs() {
+    with_family(|family| {
+        let queue = Queue::new_in(family.heap(), 4).unwrap();
+        let child = family.start(Execs { queue: queue.clone() });
+        child.expect("ready");
+        family.wait_blocks(3);
+        child.say("go");
+        family.wait_members(1);
+        assert!(!child.pidfd().is_dead().unwrap(), "it lives, as somebody else");
+        let item = queue.get().unwrap();
+        item.check();
+        assert_eq!(item.sequence, 1);
+        drop(item);
+        family.wait_blocks(1);
+        child.kill();
     });
 }

@@ -1,6 +1,10 @@
 //! What can be in a message.
 
-use tensorferry::Queue;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use tensorferry::{AnyTensor, Queue, SharedTensor, Tensor, TensorMut};
 use tensorferry_tests::tasks::{Forward, Worker};
 use tensorferry_tests::{Item, with_family};
 
@@ -57,5 +61,84 @@ fn one_sentinel_for_each_worker_ends_them_all() {
         assert_eq!(sum, expected);
         workers.into_iter().for_each(tensorferry_tests::Child::finish);
         assert!(jobs.empty());
+    });
+}
+
+/// A tensor wherever serde's attributes make it be read before its type is known.
+#[derive(Debug, Serialize, Deserialize)]
+struct Envelope {
+    tagged: Tagged,
+    untagged: Vec<Untagged>,
+    #[serde(flatten)]
+    flattened: Flattened,
+    #[serde(flatten)]
+    more: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "kind")]
+enum Tagged {
+    Frozen { tensor: Tensor<f32>, from: IpAddr },
+    Exclusive { tensor: TensorMut<u8> },
+    Shared { tensor: SharedTensor<i64>, back: Queue<u8> },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+#[expect(clippy::large_enum_variant, reason = "that is what a user would write")]
+enum Untagged {
+    Any(AnyTensor),
+    Number(i32),
+    Text(String),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Flattened {
+    image: Tensor<u16>,
+    address: IpAddr,
+    mask: Option<Tensor<u8>>,
+}
+
+#[test]
+fn tensors_travel_wherever_serdes_attributes_put_them() {
+    with_family(|family| {
+        let heap = family.heap();
+        let queue: Queue<Envelope> = Queue::new_in(heap, 2).unwrap();
+        let back = Queue::new_in(heap, 2).unwrap();
+        let frozen = |n: usize| TensorMut::<f32>::zeros_in(heap, [n]).unwrap().freeze();
+        let shared = TensorMut::<i64>::zeros_in(heap, [3]).unwrap().share();
+        let mut exclusive = TensorMut::<u8>::zeros_in(heap, [100]).unwrap();
+        exclusive.as_mut_slice().fill(5);
+        let address: IpAddr = "2001:db8::7".parse().unwrap();
+        for tagged in [
+            Tagged::Frozen { tensor: frozen(9), from: address },
+            Tagged::Exclusive { tensor: exclusive },
+            Tagged::Shared { tensor: shared.clone(), back: back.clone() },
+        ] {
+            let any: AnyTensor = frozen(4).into();
+            let image = TensorMut::<u16>::zeros_in(heap, [7, 2]).unwrap().freeze();
+            let mask = Some(TensorMut::<u8>::zeros_in(heap, [7]).unwrap().freeze());
+            let more = [("a".to_owned(), serde_json::json!([1, { "b": null }]))].into();
+            let untagged = vec![Untagged::Any(any), Untagged::Number(-3), Untagged::Text("x".to_owned())];
+            queue
+                .put(Envelope { tagged, untagged, flattened: Flattened { image, address, mask }, more })
+                .unwrap();
+            let came = queue.get().unwrap();
+            match came.tagged {
+                Tagged::Frozen { tensor, from } => assert_eq!((tensor.n_elements(), from), (9, address)),
+                Tagged::Exclusive { mut tensor } => assert_eq!(tensor.as_mut_slice(), [5; 100]),
+                Tagged::Shared { tensor, back } => {
+                    tensor.store([1], 8).unwrap();
+                    back.put(1).unwrap();
+                }
+            }
+            assert!(matches!(&came.untagged[0], Untagged::Any(any) if any.n_elements() == 4));
+            assert!(matches!(came.untagged[1], Untagged::Number(-3)));
+            assert_eq!(came.flattened.image.shape(), &[7, 2]);
+            assert_eq!(came.flattened.address, address);
+            assert_eq!(came.flattened.mask.unwrap().n_elements(), 7);
+            assert_eq!(came.more["a"], serde_json::json!([1, { "b": null }]));
+        }
+        assert_eq!((shared.load([1]).unwrap(), back.get().unwrap()), (8, 1));
     });
 }
