@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, mpsc};
 use std::time::Duration;
 
+use tensorferry_os::pidfd::PidFd;
+
 /// Longer than anything here takes on a slow machine; reaching it is a failure.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -118,14 +120,14 @@ impl Guest {
         (&self.stream).write_all(b"!").unwrap();
     }
 
-    /// Waits until the process is gone, collected or not. It keeps its end of the stream until it dies, and is seen to be
-    /// dead a moment after that.
+    /// Waits until the process is gone with all its threads, collected or not. It keeps its end of the stream until it
+    /// dies, and is dead a moment after that.
     pub(crate) fn wait_gone(&self) {
         read_to_end(self.stream.try_clone().unwrap());
-        tensorferry_tests::until("the process is dead", || {
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid));
-            stat.map_or(true, |stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
-        });
+        // An error means that it has been collected.
+        if let Ok(pidfd) = PidFd::open(self.pid) {
+            assert!(pidfd.wait_dead(Some(DEADLINE)).unwrap());
+        }
     }
 }
 
