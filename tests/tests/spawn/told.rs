@@ -52,6 +52,61 @@ fn workers_that_fail_are_missed_by_who_waits_for_their_results() {
     assert_eq!(errors.failures().len(), 3);
 }
 
+/// Gets one job and panics, returns an error, or returns.
+#[func]
+fn get_and_end(rank: usize, jobs: Queue<u8>, results: Queue<u8>) -> Result<(), String> {
+    let job = jobs.get().map_err(|e| e.to_string())?;
+    results.put(job).map_err(|e| e.to_string())?;
+    match rank {
+        0 => panic!("on purpose"),
+        1 => Err("on purpose".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Everybody has both ends here, the parent included, and nobody is killed.
+#[test]
+fn workers_that_let_go_in_order_are_missed_too_by_who_could_put_and_get_himself() {
+    let (jobs, results) = (Queue::new(1).unwrap(), Queue::new(8).unwrap());
+    let mut workers = start_processes(get_and_end, (jobs.clone(), results.clone()), 3).unwrap();
+    for job in 0..3 {
+        jobs.put(job).unwrap();
+    }
+    let mut n_results = 0;
+    let end = loop {
+        match results.get_timeout(DEADLINE) {
+            Ok(_) => n_results += 1,
+            Err(end) => break end,
+        }
+    };
+    assert!(matches!(end, GetError::Disconnected), "{end}");
+    assert_eq!(n_results, 3);
+    jobs.put(3).unwrap();
+    let refused = jobs.put_timeout(4, DEADLINE).unwrap_err();
+    assert!(matches!(refused.kind, PutErrorKind::Disconnected), "{refused}");
+    // Told once: from here on it is this process's own queue.
+    assert!(jobs.put_nowait(4).unwrap_err().is_full());
+    assert_eq!(jobs.get().unwrap(), 3);
+    assert!(workers.join(None, Some(DEADLINE)).is_err());
+}
+
+#[test]
+fn after_join_nobody_puts_to_the_dead_and_their_places_are_free() {
+    for _ in 0..3 {
+        let (to, from) = channel(4).unwrap();
+        let mut workers = start_processes(close_to, (from,), 2).unwrap();
+        assert!(workers.join(None, None).unwrap());
+        let refused = to.put_nowait(vec![1]).unwrap_err();
+        assert!(matches!(refused.kind, PutErrorKind::Disconnected), "{refused}");
+        let pids = workers.pids();
+        let members = tensorferry::Heap::current().unwrap().domain().members();
+        assert!(members.iter().all(|member| !pids.contains(&member.identity.pid)));
+    }
+}
+
+#[func]
+fn close_to(_: usize, _from: Receiver<Vec<u8>>) {}
+
 #[test]
 fn workers_that_end_well_close_their_side() {
     let (to, from) = channel(8).unwrap();
