@@ -115,6 +115,7 @@ impl<T> ProcessContext<T> {
         if self.verdict.is_none() {
             // Whoever puts to them or gets from them from here on is told that they are gone.
             self.heap.domain().look_around();
+            self.heap.settle();
             self.verdict = Some(self.errors().map_or(Ok(()), Err));
         }
         match &self.verdict {

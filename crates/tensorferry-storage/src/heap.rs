@@ -174,6 +174,7 @@ impl Heap {
 
     /// Looks after messages that were taken and memory that came back, now instead of when memory runs short.
     pub fn settle(&self) {
+        self.0.posted.retire(&self.0.memory);
         self.0.retire_pins();
         crate::sweep::resolve_known_suspects(&self.0);
         let mut arena = self.0.arena();
