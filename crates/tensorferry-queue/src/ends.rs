@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tensorferry_storage::{Company, Heap, Patience, Role};
+use tensorferry_storage::{Heap, Patience, Role};
 
 use crate::typed::{Typed, within};
-use crate::{GetError, Iter, Lease, OpenError, PutError};
+use crate::{OpenError, PutError};
 
 /// The putting end of a channel. Clonable and sendable; the channel has senders as long as one exists anywhere,
 /// in a message on its way included.
@@ -78,73 +78,7 @@ impl<T: Serialize + DeserializeOwned> Sender<T> {
     }
 }
 
-impl<T: Serialize + DeserializeOwned> Receiver<T> {
-    /// Gets a value; waits while the channel is empty.
-    ///
-    /// # Errors
-    /// [`GetError`]: closed or every sender gone, and drained; or the last sender died.
-    pub fn get(&self) -> Result<T, GetError> {
-        self.typed.get(Company::Many, Patience::Forever)
-    }
-
-    /// As [`Receiver::get`], waiting for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`Receiver::get`], or [`GetError::Empty`].
-    pub fn get_timeout(&self, timeout: Duration) -> Result<T, GetError> {
-        self.typed.get(Company::Many, within(timeout))
-    }
-
-    /// As [`Receiver::get`], without waiting.
-    ///
-    /// # Errors
-    /// As [`Receiver::get`], or [`GetError::Empty`].
-    pub fn get_nowait(&self) -> Result<T, GetError> {
-        self.typed.get(Company::Many, Patience::None)
-    }
-
-    /// Leases a value: gets it so that it comes back if this process dies before [`Lease::ack`]. What came back already is
-    /// the first in line. Waits while there is nothing, and while every lease is out and other processes have some of
-    /// them.
-    ///
-    /// # Errors
-    /// As `get`; [`GetError::NoLeases`] when the queue was made without, [`GetError::AllLeased`] when this process has
-    /// every lease already.
-    pub fn get_leased(&self) -> Result<Lease<T>, GetError> {
-        self.typed.get_leased(Patience::Forever)
-    }
-
-    /// As [`get_leased`](Self::get_leased), waiting for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`get_leased`](Self::get_leased), or [`GetError::Empty`].
-    pub fn get_leased_timeout(&self, timeout: Duration) -> Result<Lease<T>, GetError> {
-        self.typed.get_leased(within(timeout))
-    }
-
-    /// As [`get_leased`](Self::get_leased), without waiting.
-    ///
-    /// # Errors
-    /// As [`get_leased`](Self::get_leased), or [`GetError::Empty`].
-    pub fn get_leased_nowait(&self) -> Result<Lease<T>, GetError> {
-        self.typed.get_leased(Patience::None)
-    }
-
-    /// Gets values until nothing more can come; see [`Iter::end`].
-    #[must_use]
-    pub fn iter(&self) -> Iter<'_, T> {
-        Iter::new(&self.typed, Company::Many)
-    }
-}
-
-impl<'a, T: Serialize + DeserializeOwned> IntoIterator for &'a Receiver<T> {
-    type Item = T;
-    type IntoIter = Iter<'a, T>;
-
-    fn into_iter(self) -> Iter<'a, T> {
-        self.iter()
-    }
-}
+crate::getting::getting!(Receiver);
 
 /// What both ends have in common.
 macro_rules! end {

@@ -40,6 +40,7 @@
 
 mod ends;
 mod error;
+mod getting;
 mod iter;
 mod lease;
 mod queue;

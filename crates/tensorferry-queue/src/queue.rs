@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tensorferry_storage::{Company, Heap, Patience, Role};
+use tensorferry_storage::{Heap, Patience, Role};
 
 use crate::typed::{Typed, within};
-use crate::{GetError, Iter, Lease, OpenError, PutError, Receiver, Sender};
+use crate::{OpenError, PutError, Receiver, Sender};
 
 /// A bounded queue that any number of processes put to and get from.
 ///
@@ -133,74 +133,9 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
     pub fn put_nowait(&self, value: T) -> Result<(), PutError<T>> {
         self.typed.put(value, Patience::None)
     }
-
-    /// Gets a value; waits while the queue is empty.
-    ///
-    /// # Errors
-    /// [`GetError`]: closed and drained; or the last other process that could put died, reported once per death.
-    pub fn get(&self) -> Result<T, GetError> {
-        self.typed.get(Company::Many, Patience::Forever)
-    }
-
-    /// As [`Queue::get`], waiting for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`Queue::get`], or [`GetError::Empty`].
-    pub fn get_timeout(&self, timeout: Duration) -> Result<T, GetError> {
-        self.typed.get(Company::Many, within(timeout))
-    }
-
-    /// As [`Queue::get`], without waiting.
-    ///
-    /// # Errors
-    /// As [`Queue::get`], or [`GetError::Empty`].
-    pub fn get_nowait(&self) -> Result<T, GetError> {
-        self.typed.get(Company::Many, Patience::None)
-    }
-
-    /// Leases a value: gets it so that it comes back if this process dies before [`Lease::ack`]. What came back already is
-    /// the first in line. Waits while there is nothing, and while every lease is out and other processes have some of
-    /// them.
-    ///
-    /// # Errors
-    /// As `get`; [`GetError::NoLeases`] when the queue was made without, [`GetError::AllLeased`] when this process has
-    /// every lease already.
-    pub fn get_leased(&self) -> Result<Lease<T>, GetError> {
-        self.typed.get_leased(Patience::Forever)
-    }
-
-    /// As [`get_leased`](Self::get_leased), waiting for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`get_leased`](Self::get_leased), or [`GetError::Empty`].
-    pub fn get_leased_timeout(&self, timeout: Duration) -> Result<Lease<T>, GetError> {
-        self.typed.get_leased(within(timeout))
-    }
-
-    /// As [`get_leased`](Self::get_leased), without waiting.
-    ///
-    /// # Errors
-    /// As [`get_leased`](Self::get_leased), or [`GetError::Empty`].
-    pub fn get_leased_nowait(&self) -> Result<Lease<T>, GetError> {
-        self.typed.get_leased(Patience::None)
-    }
-
-    /// Gets values until the queue is closed and drained, or every other process that could put is gone. What
-    /// ended it is in [`Iter::end`].
-    #[must_use]
-    pub fn iter(&self) -> Iter<'_, T> {
-        Iter::new(&self.typed, Company::Many)
-    }
 }
 
-impl<'a, T: Serialize + DeserializeOwned> IntoIterator for &'a Queue<T> {
-    type Item = T;
-    type IntoIter = Iter<'a, T>;
-
-    fn into_iter(self) -> Iter<'a, T> {
-        self.iter()
-    }
-}
+crate::getting::getting!(Queue);
 
 impl<T> Clone for Queue<T> {
     fn clone(&self) -> Self {
