@@ -97,7 +97,7 @@ impl<T> Queue<T> {
     }
 
     /// Refuses every further put, in every process. What is in the queue can still be got; after that `get` returns
-    /// [`GetError::Closed`], to every receiver: no sentinels are needed.
+    /// [`GetError::Closed`](crate::GetError::Closed), to every receiver: no sentinels are needed.
     pub fn close(&self) {
         self.typed.ring().close();
     }
