@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tensorferry_process::{Child, Ended, Exit, Report, SIGKILL};
 
 use crate::function::BoxedError;
@@ -159,7 +160,7 @@ pub enum Refusal {
 }
 
 /// What ended a process before its time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Cause {
     /// It panicked, returned an error, or was refused, and said so.
@@ -183,8 +184,8 @@ pub enum Cause {
 /// The failure of one process.
 ///
 /// Displayed in one line, with a line for each cause of an error. `Debug`, which is what a `main` that returns it prints,
-/// and `{:#}` add the backtrace.
-#[derive(Clone, PartialEq, Eq)]
+/// and `{:#}` add the backtrace. A serde value, so that a process can pass on what its own children did.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ProcessError {
     /// The index of the process.
@@ -269,8 +270,9 @@ impl fmt::Debug for ProcessError {
 
 impl Error for ProcessError {}
 
-/// Every process that failed by itself, the root cause first. Displayed like [`ProcessError`].
-#[derive(Clone, PartialEq, Eq)]
+/// Every process that failed by itself, the root cause first. Displayed like [`ProcessError`], and a serde value like it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Told")]
 pub struct ProcessErrors {
     // INVARIANT: not empty; ordered by time.
     failures: Vec<ProcessError>,
@@ -301,6 +303,22 @@ impl ProcessErrors {
     #[must_use]
     pub fn stopped(&self) -> &[usize] {
         &self.stopped
+    }
+}
+
+/// [`ProcessErrors`] as another process has sent them.
+#[derive(Deserialize)]
+#[serde(rename = "ProcessErrors")]
+struct Told {
+    failures: Vec<ProcessError>,
+    stopped: Vec<usize>,
+}
+
+impl TryFrom<Told> for ProcessErrors {
+    type Error = &'static str;
+
+    fn try_from(told: Told) -> Result<Self, Self::Error> {
+        Self::new(told.failures, told.stopped).ok_or("errors of processes without a failure")
     }
 }
 
@@ -348,6 +366,19 @@ mod tests {
         let killed = ProcessError { out_of_memory_kills: 2, ..failure(0, 0) };
         assert!(killed.to_string().ends_with("the kernel ended 2 processes for that meanwhile"), "{killed}");
         assert!(!failure(0, 0).to_string().contains("memory"));
+    }
+
+    #[test]
+    fn errors_travel_and_never_arrive_empty() {
+        let raised = Cause::Signaled { signal: 9, core_dumped: false };
+        let failures = vec![failure(0, 30), ProcessError { cause: raised, ..failure(1, 10) }];
+        let errors = ProcessErrors::new(failures, vec![2]).unwrap();
+        let bytes = postcard::to_stdvec(&errors).unwrap();
+        let arrived: ProcessErrors = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!(arrived, errors);
+        assert_eq!(format!("{arrived:#}"), format!("{errors:#}"));
+        let none = postcard::to_stdvec(&(Vec::<ProcessError>::new(), vec![2_usize])).unwrap();
+        assert!(postcard::from_bytes::<ProcessErrors>(&none).is_err());
     }
 
     #[test]

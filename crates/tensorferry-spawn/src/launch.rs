@@ -45,7 +45,7 @@ where
     let mut children = Vec::with_capacity(nprocs);
     let mut parcels = parcels.into_iter().enumerate();
     while let Some((rank, parcel)) = parcels.next() {
-        match start(options, &heap, &key, rank, parcel) {
+        match start(options, &heap, &key, (rank, nprocs), parcel) {
             Ok(child) => children.push(child),
             Err(source) => {
                 // Dropping those that run already kills and collects them.
@@ -83,11 +83,14 @@ fn start(
     options: &Options,
     heap: &Heap,
     key: &Key,
-    rank: usize,
+    (rank, nprocs): (usize, usize),
     parcel: Parcel,
 ) -> Result<Child, tensorferry_process::StartError> {
     let name = options.name.as_deref().unwrap_or_else(|| key.last_name());
     let mut start = Start::new(&ENTRY).name(format!("{name} {rank}"));
+    for (variable, value) in options.rank_environment.variables(rank, nprocs) {
+        start = start.env(variable, value);
+    }
     for (whose, variable, value) in &options.environment {
         if whose.is_none_or(|whose| whose == rank) {
             start = match value {

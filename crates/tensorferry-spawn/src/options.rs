@@ -13,6 +13,7 @@ use crate::error::StartErrorKind;
 use crate::error::{SpawnError, StartError};
 use crate::function::Function;
 use crate::launch;
+use crate::rank::RankEnvironment;
 
 /// Settings for processes that are started together.
 ///
@@ -35,10 +36,12 @@ pub struct Options {
     pub(crate) environment: Vec<(Option<usize>, OsString, Option<OsString>)>,
     pub(crate) executable: Option<PathBuf>,
     pub(crate) grace_period: Option<Duration>,
+    pub(crate) rank_environment: RankEnvironment,
 }
 
 impl Options {
-    /// The defaults: named after the function, the environment of this process, no grace period.
+    /// The defaults: named after the function, the environment of this process with `RANK`, `LOCAL_RANK` and `WORLD_SIZE`
+    /// of their own, no grace period.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -69,6 +72,14 @@ impl Options {
     #[must_use]
     pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
         self.environment.push((None, name.as_ref().to_owned(), None));
+        self
+    }
+
+    /// What `RANK`, `LOCAL_RANK` and `WORLD_SIZE` say: [`RankEnvironment::Indices`] by default. A variable that is set or
+    /// removed by name wins.
+    #[must_use]
+    pub fn rank_environment(mut self, choice: RankEnvironment) -> Self {
+        self.rank_environment = choice;
         self
     }
 
@@ -130,6 +141,9 @@ impl Options {
 ///
 /// A stack overflow ends a process by SIGSEGV without the message that Rust prints elsewhere, because the function is
 /// entered before Rust's own start-up has prepared for that.
+///
+/// The processes find their index in `RANK` and `LOCAL_RANK` and their number in `WORLD_SIZE`; see
+/// [`Options::rank_environment`].
 ///
 /// The first failure stops the others; see [`Options::grace_period`].
 ///

@@ -9,6 +9,7 @@ mod lifetimes;
 mod marked;
 mod namespaces;
 mod process;
+mod rank;
 mod shared;
 mod support;
 mod tensors;
