@@ -1,5 +1,6 @@
 //! Processes that were started together: waiting for them, stopping them, and what they return.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -10,7 +11,9 @@ use tensorferry_storage::Heap;
 
 use crate::call::Results;
 use crate::error::{ProcessError, ProcessErrors, SpawnError};
+use crate::output::OutputError;
 use crate::stop::{Step, Stop};
+use crate::tee::TeeThread;
 
 /// Processes that were started together, each with its index.
 ///
@@ -19,6 +22,8 @@ use crate::stop::{Step, Stop};
 #[derive(Debug)]
 pub struct ProcessContext<T> {
     children: Vec<Child>,
+    /// After the children, so that it is dropped when they are gone.
+    tee: Option<TeeThread>,
     heap: Heap,
     results: Results<T>,
     grace_period: Option<Duration>,
@@ -28,7 +33,16 @@ pub struct ProcessContext<T> {
     /// As of the start, to tell whether the out-of-memory killer came by.
     out_of_memory_kills: Option<u64>,
     /// The answer, once all have ended.
-    verdict: Option<Result<(), ProcessErrors>>,
+    verdict: Option<Verdict>,
+}
+
+/// How it went, once all have ended.
+#[derive(Debug)]
+enum Verdict {
+    Succeeded,
+    Failed(ProcessErrors),
+    /// All succeeded, and what they wrote is not whole.
+    Output(OutputError),
 }
 
 impl<T> ProcessContext<T> {
@@ -37,10 +51,12 @@ impl<T> ProcessContext<T> {
         heap: Heap,
         results: Results<T>,
         grace_period: Option<Duration>,
+        tee: Option<TeeThread>,
     ) -> Self {
         let stopped = vec![false; children.len()];
         Self {
             children,
+            tee,
             heap,
             results,
             grace_period,
@@ -55,6 +71,14 @@ impl<T> ProcessContext<T> {
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.children.iter().map(Child::pid).collect()
+    }
+
+    /// The descriptors that stand for the processes, in order of the index: each is readable, for poll(2) and what is built
+    /// on it, when its process has ended, and stays so. Nothing has to be read from them, and waiting for them takes
+    /// nothing away from [`ProcessContext::join`].
+    #[must_use]
+    pub fn sentinels(&self) -> Vec<BorrowedFd<'_>> {
+        self.children.iter().map(|child| child.pidfd().as_fd()).collect()
     }
 
     /// Sends a signal to all that still run. That they then end by it is a failure like any other.
@@ -77,11 +101,17 @@ impl<T> ProcessContext<T> {
     /// there is none, SIGTERM comes at once and SIGKILL after 30 seconds. The grace period of the call
     /// that sees the failure counts. A stopping that `timeout` interrupts goes on in the next call.
     ///
+    /// There is one clock for all of them, which starts when the first failure is seen. So the stopping takes twice the grace
+    /// period at most, however many processes there are and whatever they do with SIGTERM, and then as long as the kernel
+    /// takes to end processes by SIGKILL.
+    ///
     /// # Blocking
-    /// For at most `timeout`, asleep in poll(2).
+    /// For at most `timeout`, asleep in poll(2); with [`Options::tee`](crate::Options::tee) for a second more at the end, when
+    /// nobody reads the output of this process.
     ///
     /// # Errors
     /// - [`SpawnError::Failed`] with every process that failed, the root cause first, once all have ended.
+    /// - [`SpawnError::Output`] when all succeeded but a file of [`Options::tee`](crate::Options::tee) could not be written.
     /// - [`SpawnError::Wait`] when the kernel refuses to wait.
     pub fn join(
         &mut self,
@@ -115,11 +145,17 @@ impl<T> ProcessContext<T> {
         if self.verdict.is_none() {
             // Whoever puts to them or gets from them from here on is told that they are gone.
             self.heap.domain().look_around();
-            self.verdict = Some(self.errors().map_or(Ok(()), Err));
+            let kept = self.tee.take().map_or(Ok(()), TeeThread::finish);
+            self.verdict = Some(match (self.errors(), kept) {
+                (Some(errors), _) => Verdict::Failed(errors),
+                (None, Err(error)) => Verdict::Output(error),
+                (None, Ok(())) => Verdict::Succeeded,
+            });
         }
         match &self.verdict {
-            Some(Err(errors)) => Err(errors.clone().into()),
-            _ => Ok(true),
+            Some(Verdict::Failed(errors)) => Err(errors.clone().into()),
+            Some(Verdict::Output(error)) => Err(SpawnError::Output(error.clone())),
+            Some(Verdict::Succeeded) | None => Ok(true),
         }
     }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry_process::{Child, Ended, Exit, Report, SIGKILL};
 
 use crate::function::BoxedError;
+use crate::output::OutputError;
 
 /// Processes that could not be started, and why. Those that had been started already have been killed and collected.
 pub struct StartError<Args> {
@@ -54,6 +55,9 @@ pub enum StartErrorKind {
     /// There is no shared memory to start in.
     #[error("no shared memory for the processes: {0}")]
     Memory(#[source] BoxedError),
+    /// A file for the output of the processes, or the way to pass it on, is not to be had. No process was started.
+    #[error("no process was started: {0}")]
+    Output(#[from] OutputError),
     /// A process could not be started.
     #[error("process {rank} cannot be started: {source}")]
     Process {
@@ -117,6 +121,9 @@ pub enum SpawnError {
         /// Why.
         source: BoxedError,
     },
+    /// All processes succeeded, but what they wrote has not been kept whole.
+    #[error("all processes succeeded, but {0}")]
+    Output(#[source] OutputError),
     /// Waiting failed.
     #[error("waiting for the processes failed: {0}")]
     Wait(#[source] BoxedError),

@@ -10,6 +10,8 @@
 //!   `LOCAL_RANK`, and the number of processes in `WORLD_SIZE`; [`RankEnvironment`] has the choices.
 //! - When a process fails, the others are stopped, and [`ProcessErrors`] has **all** failures, the root cause first:
 //!   panic message, place and stack; the chain of an error; exit code or signal.
+//! - What the processes write can go to files, and line by line to the output of this process ([`Options::log_dir`],
+//!   [`Options::tee`]).
 //! - Nothing has to be called first, and no process outlives its parent.
 //!
 //! # Example
@@ -68,14 +70,17 @@ mod error;
 mod function;
 mod launch;
 mod options;
+mod output;
 mod rank;
 mod registry;
 mod stop;
+mod tee;
 
 pub use context::ProcessContext;
 pub use error::{Cause, ProcessError, ProcessErrors, Refusal, SpawnError, StartError, StartErrorKind};
 pub use function::{BoxedError, Function, Outcome};
 pub use options::{Options, spawn, start_processes};
+pub use output::{OutputError, Tee};
 pub use rank::RankEnvironment;
 pub use registry::{Signature, registered};
 pub use tensorferry_macros::func;

@@ -13,6 +13,7 @@ use crate::error::StartErrorKind;
 use crate::error::{SpawnError, StartError};
 use crate::function::Function;
 use crate::launch;
+use crate::output::Tee;
 use crate::rank::RankEnvironment;
 
 /// Settings for processes that are started together.
@@ -37,6 +38,8 @@ pub struct Options {
     pub(crate) executable: Option<PathBuf>,
     pub(crate) grace_period: Option<Duration>,
     pub(crate) rank_environment: RankEnvironment,
+    pub(crate) log_dir: Option<PathBuf>,
+    pub(crate) tee: Tee,
 }
 
 impl Options {
@@ -80,6 +83,36 @@ impl Options {
     #[must_use]
     pub fn rank_environment(mut self, choice: RankEnvironment) -> Self {
         self.rank_environment = choice;
+        self
+    }
+
+    /// Keeps what the processes write: standard output of process 0 goes to `0/stdout.log` in this folder, its standard
+    /// error to `0/stderr.log`, and so on. Folders are made where they are missing; what a file holds already stays.
+    ///
+    /// The processes write to the files themselves, so what they have written is there even if this process is killed. A
+    /// full disk is an error of their own writes, and a panic in `println!`. With [`Options::tee`] this process writes
+    /// the files; see there.
+    #[must_use]
+    pub fn log_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.log_dir = Some(dir.into());
+        self
+    }
+
+    /// Passes on what the processes write to the same output of this process, each line after the name of its process:
+    /// `[train 0] epoch 3`. Without [`Options::log_dir`] there is no file.
+    ///
+    /// What is passed on goes through a pipe for each output and one thread of this process, which ends when the processes
+    /// have ended, in [`ProcessContext::join`] or when the context is dropped. What a process had written when it was
+    /// killed still arrives; what is in a pipe (64 KiB) when *this* process is killed is lost. A line longer than 16 KiB
+    /// comes in pieces, and one that nothing ends is ended. The pipe is closed when the processes have ended: what their
+    /// own children write after that is an error to them.
+    ///
+    /// An output of this process that nobody reads holds up the processes, but their end for no longer than a second: then
+    /// the lines that are left go to the files only. A file that cannot be written, as on a full disk, does not hold up the
+    /// processes; [`ProcessContext::join`] tells.
+    #[must_use]
+    pub fn tee(mut self, choice: Tee) -> Self {
+        self.tee = choice;
         self
     }
 
@@ -177,8 +210,8 @@ where
 ///
 /// # Errors
 /// [`StartError`] gives the arguments back. Its kind is
-/// - [`StartErrorKind::NotRegistered`], [`StartErrorKind::Arguments`], [`StartErrorKind::TooMany`] or
-///   [`StartErrorKind::Memory`] before any process exists;
+/// - [`StartErrorKind::NotRegistered`], [`StartErrorKind::Arguments`], [`StartErrorKind::TooMany`],
+///   [`StartErrorKind::Memory`] or [`StartErrorKind::Output`] before any process exists;
 /// - [`StartErrorKind::Process`] when one of them cannot be started; the others have been killed and collected.
 pub fn start_processes<F, Args>(
     function: F,
