@@ -206,6 +206,11 @@ impl Start {
             executable::check_is_ours()
                 .map_err(|(program, library)| StartError::ForeignExecutable { program, library })?;
         }
+        if let Some(dir) = &self.current_dir {
+            // The kernel's answer to the start would not tell whether it is about this or about the program.
+            std::fs::metadata(dir.join("."))
+                .map_err(|source| StartError::CurrentDir { path: dir.clone(), source })?;
+        }
         let (n_fds, limit) = (self.fds.len(), MAX_FDS_PER_MESSAGE - 1);
         if n_fds > limit {
             return Err(StartError::TooManyDescriptors { n_fds, limit });

@@ -5,20 +5,21 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_process::{Child, Stage, out_of_memory_kills, wait_any};
+use tensorferry_process::{Child, OnDrop, Stage, out_of_memory_kills, wait_any};
 
 use tensorferry_storage::Heap;
 
 use crate::call::Results;
 use crate::error::{ProcessError, ProcessErrors, SpawnError};
+use crate::options::Options;
 use crate::output::OutputError;
 use crate::stop::{Step, Stop};
 use crate::tee::TeeThread;
 
 /// Processes that were started together, each with its index.
 ///
-/// They belong to this value: dropping it kills those that still run (SIGKILL) and collects them all. They never outlive
-/// this process either, however it ends.
+/// They belong to this value: dropping it kills those that still run (SIGKILL), or waits for them where
+/// [`Options::on_drop`] says so, and collects them all. They never outlive this process either, however it ends.
 #[derive(Debug)]
 pub struct ProcessContext<T> {
     children: Vec<Child>,
@@ -27,6 +28,7 @@ pub struct ProcessContext<T> {
     heap: Heap,
     results: Results<T>,
     grace_period: Option<Duration>,
+    on_drop: OnDrop,
     stop: Option<Stop>,
     /// Whom we have sent a signal.
     stopped: Vec<bool>,
@@ -50,7 +52,7 @@ impl<T> ProcessContext<T> {
         children: Vec<Child>,
         heap: Heap,
         results: Results<T>,
-        grace_period: Option<Duration>,
+        options: &Options,
         tee: Option<TeeThread>,
     ) -> Self {
         let stopped = vec![false; children.len()];
@@ -59,12 +61,23 @@ impl<T> ProcessContext<T> {
             tee,
             heap,
             results,
-            grace_period,
+            grace_period: options.grace_period,
+            on_drop: options.on_drop,
             stop: None,
             stopped,
             out_of_memory_kills: out_of_memory_kills(),
             verdict: None,
         }
+    }
+
+    pub(crate) fn children(&self) -> &[Child] {
+        &self.children
+    }
+
+    /// Reads what they have said and looks who has ended, without waiting.
+    pub(crate) fn update(&mut self) -> Result<(), SpawnError> {
+        let updated = self.children.iter_mut().try_for_each(|child| child.update().map(drop));
+        updated.map_err(|error| SpawnError::Wait(error.into()))
     }
 
     /// The process numbers, in order of the index.
@@ -121,9 +134,7 @@ impl<T> ProcessContext<T> {
         let wait_failed = |e: tensorferry_process::OsError| SpawnError::Wait(e.into());
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         loop {
-            for child in &mut self.children {
-                child.update().map_err(wait_failed)?;
-            }
+            self.update()?;
             if self.children.iter().all(|child| child.exit().is_some()) {
                 break;
             }
@@ -230,9 +241,11 @@ fn has_failed(child: &Child) -> bool {
 
 impl<T> Drop for ProcessContext<T> {
     fn drop(&mut self) {
-        // All at once; the children's own drops then collect one after the other.
-        for child in &self.children {
-            let _ = child.kill();
+        // All at once; the children's own drops then collect one after the other, or wait.
+        if self.on_drop == OnDrop::Kill {
+            for child in &self.children {
+                let _ = child.kill();
+            }
         }
     }
 }

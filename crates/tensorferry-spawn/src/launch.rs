@@ -18,12 +18,19 @@ use crate::options::Options;
 use crate::output::{self, Outputs};
 use crate::registry::{self, Key};
 
+/// What makes one process different from one of several: its name has no index, and its outputs are its own.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    pub(crate) outputs: Outputs,
+}
+
 /// Starts the processes. Everything that can be refused is refused before the first of them exists.
 pub(crate) fn launch<F, Args>(
     options: &Options,
     function: F,
     args: &Args,
     nprocs: usize,
+    alone: Option<Alone>,
 ) -> Result<ProcessContext<F::Value>, StartErrorKind>
 where
     F: Function<Args>,
@@ -44,12 +51,17 @@ where
         Queue::new(nprocs.max(1)).map_err(|e| StartErrorKind::Memory(e.into()))?;
     let name = options.name.as_deref().unwrap_or_else(|| key.last_name());
     // Declared before the children, so that it ends after them where this function fails.
-    let (outputs, tee) = output::open(options, name, nprocs)?;
+    let is_alone = alone.is_some();
+    let (outputs, tee) = match alone {
+        Some(Alone { outputs }) => (vec![outputs], None),
+        None => output::open(options, name, nprocs)?,
+    };
     let parcels = pack(&heap, &key, args, &results, nprocs)?;
     let mut children = Vec::with_capacity(nprocs);
     let mut parcels = parcels.into_iter().zip(outputs).enumerate();
     while let Some((rank, (parcel, outputs))) = parcels.next() {
-        let who = Who { rank, nprocs, name: format!("{name} {rank}") };
+        let name = if is_alone { name.to_owned() } else { format!("{name} {rank}") };
+        let who = Who { rank, nprocs, name };
         match start(options, &heap, &key, who, parcel, outputs) {
             Ok(child) => children.push(child),
             Err(source) => {
@@ -62,7 +74,7 @@ where
             }
         }
     }
-    Ok(ProcessContext::new(children, heap, results, options.grace_period, tee))
+    Ok(ProcessContext::new(children, heap, results, options, tee))
 }
 
 /// One parcel for each process, because what is given away exclusively can be in one only.
@@ -102,7 +114,16 @@ fn start(
     parcel: Parcel,
     outputs: Outputs,
 ) -> Result<Child, tensorferry_process::StartError> {
-    let mut start = Start::new(&ENTRY).name(name);
+    let mut start = Start::new(&ENTRY).name(name).on_drop(options.on_drop);
+    if let Some(dir) = &options.current_dir {
+        start = start.current_dir(dir);
+    }
+    if let Some(value) = options.nice {
+        start = start.nice(value);
+    }
+    if let Some(cpus) = &options.cpus {
+        start = start.cpus(cpus.iter().copied());
+    }
     if let Some(stdout) = outputs.stdout {
         start = start.stdout(stdout);
     }

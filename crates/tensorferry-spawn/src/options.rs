@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tensorferry_process::OnDrop;
 
 use crate::context::ProcessContext;
 #[cfg(doc)]
@@ -40,6 +41,10 @@ pub struct Options {
     pub(crate) rank_environment: RankEnvironment,
     pub(crate) log_dir: Option<PathBuf>,
     pub(crate) tee: Tee,
+    pub(crate) current_dir: Option<PathBuf>,
+    pub(crate) nice: Option<i32>,
+    pub(crate) cpus: Option<Vec<usize>>,
+    pub(crate) on_drop: OnDrop,
 }
 
 impl Options {
@@ -124,6 +129,34 @@ impl Options {
         self
     }
 
+    /// The working directory of the processes. A relative path is relative to that of this process.
+    #[must_use]
+    pub fn current_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.current_dir = Some(path.into());
+        self
+    }
+
+    /// The nice value of the processes, from -20 to 19 (19 runs only when others do not want to; setpriority(2)).
+    #[must_use]
+    pub fn nice(mut self, value: i32) -> Self {
+        self.nice = Some(value);
+        self
+    }
+
+    /// The processors that the processes may run on, by number from 0 (sched_setaffinity(2)).
+    #[must_use]
+    pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        self.cpus = Some(cpus.into_iter().collect());
+        self
+    }
+
+    /// What happens to processes that still run when their context is dropped: [`OnDrop::Kill`] by default.
+    #[must_use]
+    pub fn on_drop(mut self, policy: OnDrop) -> Self {
+        self.on_drop = policy;
+        self
+    }
+
     /// How long the other processes have to end by themselves once one has failed, and again between SIGTERM and
     /// SIGKILL. Without it, SIGTERM comes at once and SIGKILL after 30 seconds.
     #[must_use]
@@ -146,7 +179,7 @@ impl Options {
         F: Function<Args>,
         Args: Serialize + DeserializeOwned,
     {
-        match launch::launch(self, function, &args, nprocs) {
+        match launch::launch(self, function, &args, nprocs, None) {
             Ok(context) => Ok(context),
             Err(kind) => Err(StartError { args, kind }),
         }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use crate::options::Options;
@@ -56,8 +57,8 @@ impl OutputError {
 /// What one process gets as its outputs; `None` is what this process has.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
-    pub(crate) stdout: Option<OwnedFd>,
-    pub(crate) stderr: Option<OwnedFd>,
+    pub(crate) stdout: Option<Stdio>,
+    pub(crate) stderr: Option<Stdio>,
 }
 
 /// Opens the outputs of all processes, in order of the index, and starts the thread that passes lines on where it is
@@ -78,11 +79,11 @@ pub(crate) fn open(
         let dir = options.log_dir.as_ref().map(|dir| dir.join(rank.to_string()));
         let log = |file_name| dir.as_deref().map(|dir| LogFile::open(dir, file_name, rank)).transpose();
         let mut connect = |file: Option<LogFile>, to: Option<OwnedFd>| match to {
-            None => Ok(file.map(|log| log.file.into())),
+            None => Ok(file.map(|log| Stdio::from(log.file))),
             Some(to) => {
                 let (reader, writer) = io::pipe().map_err(OutputError::tee)?;
                 streams.push(Stream::new(reader, file, format!("[{name} {rank}] "), to));
-                Ok(Some(OwnedFd::from(writer)))
+                Ok(Some(Stdio::from(writer)))
             }
         };
         let stdout = connect(log("stdout.log")?, own(tee_stdout, io::stdout())?)?;
