@@ -38,6 +38,13 @@ fn meet(rank: usize, meeting: String) {
     std::io::stdout().write_all(b"done").unwrap();
 }
 
+/// Meets the test again and again, and is alive all the while.
+#[func]
+fn meet_often(rank: usize, meeting: String, n_times: usize) {
+    (0..n_times).for_each(|_| attend(&meeting, rank));
+    std::io::stdout().write_all(b"done").unwrap();
+}
+
 #[func]
 fn exit_with(_rank: usize, code: i32) {
     std::process::exit(code);
@@ -121,19 +128,34 @@ fn it_is_ended_by_each_signal_and_says_which() {
 }
 
 #[test]
-fn dropping_its_handle_kills_it_or_waits_for_it() {
-    for (policy, expected) in [(OnDrop::Kill, ""), (OnDrop::Wait, "done")] {
-        let meeting = Meeting::new();
-        let (reader, writer) = std::io::pipe().unwrap();
-        let process = Process::new(meet, (meeting.name(),)).stdout(writer).on_drop(policy).start().unwrap();
-        let (guests, pid) = (meeting.guests(1), process.pid());
-        if policy == OnDrop::Wait {
-            guests[0].release();
-        }
-        within_deadline("the end of the process", move || drop(process));
-        assert!(!exists(pid));
-        assert_eq!(read_to_end(reader), expected);
+fn dropping_its_handle_kills_it() {
+    let meeting = Meeting::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let process = Process::new(meet_often, (meeting.name(), 1)).stdout(writer).start().unwrap();
+    let (_guests, pid) = (meeting.guests(1), process.pid());
+    within_deadline("the end of the process", move || drop(process));
+    assert!(!exists(pid));
+    assert_eq!(read_to_end(reader), "");
+}
+
+#[test]
+fn dropping_its_handle_waits_for_it_where_the_policy_says_so() {
+    const N_TIMES: usize = 50;
+    let meeting = Meeting::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let process = Process::new(meet_often, (meeting.name(), N_TIMES)).on_drop(OnDrop::Wait).stdout(writer);
+    let process = process.start().unwrap();
+    let (mut guests, pid) = (meeting.guests(1), process.pid());
+    let dropping = std::thread::spawn(move || drop(process));
+    for _ in 1..N_TIMES {
+        guests[0].release();
+        guests = meeting.guests(1);
     }
+    assert!(exists(pid) && !dropping.is_finished(), "it is waited for");
+    guests[0].release();
+    within_deadline("the end of the process", move || dropping.join().unwrap());
+    assert!(!exists(pid));
+    assert_eq!(read_to_end(reader), "done");
 }
 
 #[test]
