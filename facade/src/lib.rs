@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`AnyTensor`] |
 //! | [`queue`] | [`Queue`], [`channel`](queue::channel), sole ends |
-//! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`] |
+//! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`](spawn::Process) |
 //! | [`sync`] | values and arrays in shared memory |
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
 //! | [`domain`] | the one file descriptor behind it all |

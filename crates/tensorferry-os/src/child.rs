@@ -14,11 +14,16 @@ use std::time::Duration;
 use nix::sys::signal::{SigHandler, Signal};
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions};
+use rustix::thread::CpuSet;
 
+use crate::pidfd::PidFd;
 use crate::{Error, Result};
 
 /// Asks a process to end; it may do something else instead (signal(7)).
 pub const SIGTERM: i32 = Signal::SIGTERM as i32;
+
+/// What Ctrl-C sends; ends a process that has not prepared for it (signal(7)).
+pub const SIGINT: i32 = Signal::SIGINT as i32;
 
 /// Ends a process at once; it cannot do anything about it (signal(7)).
 pub const SIGKILL: i32 = Signal::SIGKILL as i32;
@@ -151,6 +156,39 @@ pub fn set_thread_name(name: &str) {
         // A name is for people; without it everything works the same.
         let _ = rustix::thread::set_name(&name);
     }
+}
+
+/// Sets the nice value of a process, from -20 (runs first) to 19 (runs when others do not want to). Linux keeps it for each
+/// thread: this is about the main thread, and the threads that it starts from then on.
+///
+/// `pidfd` must be of a child that has not been collected, so that the number is still its own.
+///
+/// # Errors
+/// EACCES when the value is lower than this user may set it, ESRCH when there is no such process (setpriority(2)).
+pub fn set_nice(pidfd: &PidFd, value: i32) -> Result<()> {
+    rustix::process::setpriority_process(raw_pid(pidfd), value)
+        .map_err(|e| Error::new(format!("setpriority({value}) of process {}", pidfd.pid()), e))
+}
+
+/// Sets the processors that a process may run on, by number from 0. As for [`set_nice`], this is about the main thread and
+/// those that it starts from then on.
+///
+/// # Errors
+/// EINVAL when there is none among them that the process may have, or a number beyond 1023 (sched_setaffinity(2)).
+pub fn set_cpus(pidfd: &PidFd, cpus: &[usize]) -> Result<()> {
+    let call = || format!("sched_setaffinity({cpus:?}) of process {}", pidfd.pid());
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(Error::new(call(), Errno::INVAL));
+        }
+        set.set(cpu);
+    }
+    rustix::thread::sched_setaffinity(raw_pid(pidfd), &set).map_err(|e| Error::new(call(), e))
+}
+
+fn raw_pid(pidfd: &PidFd) -> Option<rustix::process::Pid> {
+    i32::try_from(pidfd.pid()).ok().and_then(rustix::process::Pid::from_raw)
 }
 
 /// Moves standard input to a descriptor of its own (close-on-exec, above 2) and opens `/dev/null` in its place.

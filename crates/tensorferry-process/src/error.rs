@@ -59,6 +59,14 @@ pub enum StartError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The working directory cannot be entered.
+    #[error("the child cannot have {} as its working directory: {source}", .path.display())]
+    CurrentDir {
+        /// The folder.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// A system call failed.
     #[error(transparent)]
     Os(#[from] tensorferry_os::Error),

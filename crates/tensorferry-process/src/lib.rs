@@ -67,7 +67,7 @@ pub use inherited::Inherited;
 pub use report::{Location, Report, ReportKind};
 pub use start::Start;
 pub use tensorferry_os::Error as OsError;
-pub use tensorferry_os::child::{SIGABRT, SIGKILL, SIGTERM, out_of_memory_kills};
+pub use tensorferry_os::child::{SIGABRT, SIGINT, SIGKILL, SIGTERM, out_of_memory_kills};
 
 #[doc(hidden)]
 pub use linkme;

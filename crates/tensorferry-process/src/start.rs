@@ -32,6 +32,9 @@ pub struct Start {
     executable: Option<PathBuf>,
     stdout: Option<Stdio>,
     stderr: Option<Stdio>,
+    current_dir: Option<PathBuf>,
+    nice: Option<i32>,
+    cpus: Option<Vec<usize>>,
     on_drop: OnDrop,
 }
 
@@ -48,6 +51,9 @@ impl Start {
             executable: None,
             stdout: None,
             stderr: None,
+            current_dir: None,
+            nice: None,
+            cpus: None,
             on_drop: OnDrop::default(),
         }
     }
@@ -109,6 +115,27 @@ impl Start {
         self
     }
 
+    /// The child's working directory. A relative path is relative to that of this process.
+    #[must_use]
+    pub fn current_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.current_dir = Some(path.into());
+        self
+    }
+
+    /// The child's nice value, from -20 to 19 (19 runs only when others do not want to); set before the entry runs.
+    #[must_use]
+    pub fn nice(mut self, value: i32) -> Self {
+        self.nice = Some(value);
+        self
+    }
+
+    /// The processors that the child may run on, by number from 0; set before the entry runs.
+    #[must_use]
+    pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        self.cpus = Some(cpus.into_iter().collect());
+        self
+    }
+
     /// What happens to a child that still runs when its [`Child`] is dropped: [`OnDrop::Kill`] by default.
     #[must_use]
     pub fn on_drop(mut self, policy: OnDrop) -> Self {
@@ -144,6 +171,7 @@ impl Start {
         // The copies that ride on the greeting are enough.
         self.fds.clear();
         let (name, on_drop) = (std::mem::take(&mut self.name), self.on_drop);
+        let (nice, cpus) = (self.nice, self.cpus.take());
         let (command, executable) = self.command(theirs, &nonce);
         // Starting consumes the command and with it our copy of the child's end of the socket.
         let mut process =
@@ -154,6 +182,8 @@ impl Start {
             let _ = process.wait();
         })?;
         let child = Child::new(name, pidfd, control, on_drop);
+        // Here it waits for its payload and has one thread.
+        schedule(child.pidfd(), nice, cpus.as_deref()).inspect_err(|_| drop(child.kill()))?;
         let payload = payload(child.pidfd()).map_err(|error| {
             // Whatever is to happen to a child that is dropped, one without its payload can only wait for it.
             let _ = child.kill();
@@ -175,6 +205,11 @@ impl Start {
         if self.executable.is_none() {
             executable::check_is_ours()
                 .map_err(|(program, library)| StartError::ForeignExecutable { program, library })?;
+        }
+        if let Some(dir) = &self.current_dir {
+            // The kernel's answer to the start would not tell whether it is about this or about the program.
+            std::fs::metadata(dir.join("."))
+                .map_err(|source| StartError::CurrentDir { path: dir.clone(), source })?;
         }
         let (n_fds, limit) = (self.fds.len(), MAX_FDS_PER_MESSAGE - 1);
         if n_fds > limit {
@@ -215,6 +250,9 @@ impl Start {
             };
         }
         command.env(VARIABLE, nonce);
+        if let Some(dir) = self.current_dir {
+            command.current_dir(dir);
+        }
         if let Some(stdout) = self.stdout {
             command.stdout(stdout);
         }
@@ -223,6 +261,14 @@ impl Start {
         }
         (command, executable)
     }
+}
+
+/// Sets when and where a child runs.
+fn schedule(child: &PidFd, nice: Option<i32>, cpus: Option<&[usize]>) -> tensorferry_os::Result<()> {
+    if let Some(value) = nice {
+        tensorferry_os::child::set_nice(child, value)?;
+    }
+    cpus.map_or(Ok(()), |cpus| tensorferry_os::child::set_cpus(child, cpus))
 }
 
 /// A process that carries the mark of a child was started as one. Had it entered, the mark would be gone. So it runs

@@ -1,34 +1,50 @@
 //! Processes that were started together: waiting for them, stopping them, and what they return.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_process::{Child, Stage, out_of_memory_kills, wait_any};
+use tensorferry_process::{Child, OnDrop, Stage, out_of_memory_kills, wait_any};
 
 use tensorferry_storage::Heap;
 
 use crate::call::Results;
 use crate::error::{ProcessError, ProcessErrors, SpawnError};
+use crate::options::Options;
+use crate::output::OutputError;
 use crate::stop::{Step, Stop};
+use crate::tee::TeeThread;
 
 /// Processes that were started together, each with its index.
 ///
-/// They belong to this value: dropping it kills those that still run (SIGKILL) and collects them all. They never outlive
-/// this process either, however it ends.
+/// They belong to this value: dropping it kills those that still run (SIGKILL), or waits for them where
+/// [`Options::on_drop`] says so, and collects them all. They never outlive this process either, however it ends.
 #[derive(Debug)]
 pub struct ProcessContext<T> {
     children: Vec<Child>,
+    /// After the children, so that it is dropped when they are gone.
+    tee: Option<TeeThread>,
     heap: Heap,
     results: Results<T>,
     grace_period: Option<Duration>,
+    on_drop: OnDrop,
     stop: Option<Stop>,
     /// Whom we have sent a signal.
     stopped: Vec<bool>,
     /// As of the start, to tell whether the out-of-memory killer came by.
     out_of_memory_kills: Option<u64>,
     /// The answer, once all have ended.
-    verdict: Option<Result<(), ProcessErrors>>,
+    verdict: Option<Verdict>,
+}
+
+/// How it went, once all have ended.
+#[derive(Debug)]
+enum Verdict {
+    Succeeded,
+    Failed(ProcessErrors),
+    /// All succeeded, and what they wrote is not whole.
+    Output(OutputError),
 }
 
 impl<T> ProcessContext<T> {
@@ -36,14 +52,17 @@ impl<T> ProcessContext<T> {
         children: Vec<Child>,
         heap: Heap,
         results: Results<T>,
-        grace_period: Option<Duration>,
+        options: &Options,
+        tee: Option<TeeThread>,
     ) -> Self {
         let stopped = vec![false; children.len()];
         Self {
             children,
+            tee,
             heap,
             results,
-            grace_period,
+            grace_period: options.grace_period,
+            on_drop: options.on_drop,
             stop: None,
             stopped,
             out_of_memory_kills: out_of_memory_kills(),
@@ -51,10 +70,28 @@ impl<T> ProcessContext<T> {
         }
     }
 
+    pub(crate) fn children(&self) -> &[Child] {
+        &self.children
+    }
+
+    /// Reads what they have said and looks who has ended, without waiting.
+    pub(crate) fn update(&mut self) -> Result<(), SpawnError> {
+        let updated = self.children.iter_mut().try_for_each(|child| child.update().map(drop));
+        updated.map_err(|error| SpawnError::Wait(error.into()))
+    }
+
     /// The process numbers, in order of the index.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.children.iter().map(Child::pid).collect()
+    }
+
+    /// The descriptors that stand for the processes, in order of the index: each is readable, for poll(2) and what is built
+    /// on it, when its process has ended, and stays so. Nothing has to be read from them, and waiting for them takes
+    /// nothing away from [`ProcessContext::join`].
+    #[must_use]
+    pub fn sentinels(&self) -> Vec<BorrowedFd<'_>> {
+        self.children.iter().map(|child| child.pidfd().as_fd()).collect()
     }
 
     /// Sends a signal to all that still run. That they then end by it is a failure like any other.
@@ -77,11 +114,17 @@ impl<T> ProcessContext<T> {
     /// there is none, SIGTERM comes at once and SIGKILL after 30 seconds. The grace period of the call
     /// that sees the failure counts. A stopping that `timeout` interrupts goes on in the next call.
     ///
+    /// There is one clock for all of them, which starts when the first failure is seen. So the stopping takes twice the grace
+    /// period at most, however many processes there are and whatever they do with SIGTERM, and then as long as the kernel
+    /// takes to end processes by SIGKILL.
+    ///
     /// # Blocking
-    /// For at most `timeout`, asleep in poll(2).
+    /// For at most `timeout`, asleep in poll(2); with [`Options::tee`](crate::Options::tee) for a second more at the end, when
+    /// nobody reads the output of this process.
     ///
     /// # Errors
     /// - [`SpawnError::Failed`] with every process that failed, the root cause first, once all have ended.
+    /// - [`SpawnError::Output`] when all succeeded but a file of [`Options::tee`](crate::Options::tee) could not be written.
     /// - [`SpawnError::Wait`] when the kernel refuses to wait.
     pub fn join(
         &mut self,
@@ -91,9 +134,7 @@ impl<T> ProcessContext<T> {
         let wait_failed = |e: tensorferry_process::OsError| SpawnError::Wait(e.into());
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         loop {
-            for child in &mut self.children {
-                child.update().map_err(wait_failed)?;
-            }
+            self.update()?;
             if self.children.iter().all(|child| child.exit().is_some()) {
                 break;
             }
@@ -116,11 +157,17 @@ impl<T> ProcessContext<T> {
             // Whoever puts to them or gets from them from here on is told that they are gone.
             self.heap.domain().look_around();
             self.heap.settle();
-            self.verdict = Some(self.errors().map_or(Ok(()), Err));
+            let kept = self.tee.take().map_or(Ok(()), TeeThread::finish);
+            self.verdict = Some(match (self.errors(), kept) {
+                (Some(errors), _) => Verdict::Failed(errors),
+                (None, Err(error)) => Verdict::Output(error),
+                (None, Ok(())) => Verdict::Succeeded,
+            });
         }
         match &self.verdict {
-            Some(Err(errors)) => Err(errors.clone().into()),
-            _ => Ok(true),
+            Some(Verdict::Failed(errors)) => Err(errors.clone().into()),
+            Some(Verdict::Output(error)) => Err(SpawnError::Output(error.clone())),
+            Some(Verdict::Succeeded) | None => Ok(true),
         }
     }
 
@@ -195,9 +242,11 @@ fn has_failed(child: &Child) -> bool {
 
 impl<T> Drop for ProcessContext<T> {
     fn drop(&mut self) {
-        // All at once; the children's own drops then collect one after the other.
-        for child in &self.children {
-            let _ = child.kill();
+        // All at once; the children's own drops then collect one after the other, or wait.
+        if self.on_drop == OnDrop::Kill {
+            for child in &self.children {
+                let _ = child.kill();
+            }
         }
     }
 }

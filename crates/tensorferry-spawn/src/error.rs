@@ -4,9 +4,11 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tensorferry_process::{Child, Ended, Exit, Report, SIGKILL};
 
 use crate::function::BoxedError;
+use crate::output::OutputError;
 
 /// Processes that could not be started, and why. Those that had been started already have been killed and collected.
 pub struct StartError<Args> {
@@ -53,6 +55,9 @@ pub enum StartErrorKind {
     /// There is no shared memory to start in.
     #[error("no shared memory for the processes: {0}")]
     Memory(#[source] BoxedError),
+    /// A file for the output of the processes, or the way to pass it on, is not to be had. No process was started.
+    #[error("no process was started: {0}")]
+    Output(#[from] OutputError),
     /// A process could not be started.
     #[error("process {rank} cannot be started: {source}")]
     Process {
@@ -116,6 +121,9 @@ pub enum SpawnError {
         /// Why.
         source: BoxedError,
     },
+    /// All processes succeeded, but what they wrote has not been kept whole.
+    #[error("all processes succeeded, but {0}")]
+    Output(#[source] OutputError),
     /// Waiting failed.
     #[error("waiting for the processes failed: {0}")]
     Wait(#[source] BoxedError),
@@ -159,7 +167,7 @@ pub enum Refusal {
 }
 
 /// What ended a process before its time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Cause {
     /// It panicked, returned an error, or was refused, and said so.
@@ -183,8 +191,8 @@ pub enum Cause {
 /// The failure of one process.
 ///
 /// Displayed in one line, with a line for each cause of an error. `Debug`, which is what a `main` that returns it prints,
-/// and `{:#}` add the backtrace.
-#[derive(Clone, PartialEq, Eq)]
+/// and `{:#}` add the backtrace. A serde value, so that a process can pass on what its own children did.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ProcessError {
     /// The index of the process.
@@ -269,8 +277,9 @@ impl fmt::Debug for ProcessError {
 
 impl Error for ProcessError {}
 
-/// Every process that failed by itself, the root cause first. Displayed like [`ProcessError`].
-#[derive(Clone, PartialEq, Eq)]
+/// Every process that failed by itself, the root cause first. Displayed like [`ProcessError`], and a serde value like it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Told")]
 pub struct ProcessErrors {
     // INVARIANT: not empty; ordered by time.
     failures: Vec<ProcessError>,
@@ -301,6 +310,22 @@ impl ProcessErrors {
     #[must_use]
     pub fn stopped(&self) -> &[usize] {
         &self.stopped
+    }
+}
+
+/// [`ProcessErrors`] as another process has sent them.
+#[derive(Deserialize)]
+#[serde(rename = "ProcessErrors")]
+struct Told {
+    failures: Vec<ProcessError>,
+    stopped: Vec<usize>,
+}
+
+impl TryFrom<Told> for ProcessErrors {
+    type Error = &'static str;
+
+    fn try_from(told: Told) -> Result<Self, Self::Error> {
+        Self::new(told.failures, told.stopped).ok_or("errors of processes without a failure")
     }
 }
 
@@ -348,6 +373,19 @@ mod tests {
         let killed = ProcessError { out_of_memory_kills: 2, ..failure(0, 0) };
         assert!(killed.to_string().ends_with("the kernel ended 2 processes for that meanwhile"), "{killed}");
         assert!(!failure(0, 0).to_string().contains("memory"));
+    }
+
+    #[test]
+    fn errors_travel_and_never_arrive_empty() {
+        let raised = Cause::Signaled { signal: 9, core_dumped: false };
+        let failures = vec![failure(0, 30), ProcessError { cause: raised, ..failure(1, 10) }];
+        let errors = ProcessErrors::new(failures, vec![2]).unwrap();
+        let bytes = postcard::to_stdvec(&errors).unwrap();
+        let arrived: ProcessErrors = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!(arrived, errors);
+        assert_eq!(format!("{arrived:#}"), format!("{errors:#}"));
+        let none = postcard::to_stdvec(&(Vec::<ProcessError>::new(), vec![2_usize])).unwrap();
+        assert!(postcard::from_bytes::<ProcessErrors>(&none).is_err());
     }
 
     #[test]

@@ -15,7 +15,14 @@ use crate::context::ProcessContext;
 use crate::error::StartErrorKind;
 use crate::function::{BoxedError, Function};
 use crate::options::Options;
+use crate::output::{self, Outputs};
 use crate::registry::{self, Key};
+
+/// What makes one process different from one of several: its name has no index, and its outputs are its own.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    pub(crate) outputs: Outputs,
+}
 
 /// Starts the processes. Everything that can be refused is refused before the first of them exists.
 pub(crate) fn launch<F, Args>(
@@ -23,6 +30,7 @@ pub(crate) fn launch<F, Args>(
     function: F,
     args: &Args,
     nprocs: usize,
+    alone: Option<Alone>,
 ) -> Result<ProcessContext<F::Value>, StartErrorKind>
 where
     F: Function<Args>,
@@ -41,20 +49,32 @@ where
     }
     let results: Results<F::Value> =
         Queue::new(nprocs.max(1)).map_err(|e| StartErrorKind::Memory(e.into()))?;
+    let name = options.name.as_deref().unwrap_or_else(|| key.last_name());
+    // Declared before the children, so that it ends after them where this function fails.
+    let is_alone = alone.is_some();
+    let (outputs, tee) = match alone {
+        Some(Alone { outputs }) => (vec![outputs], None),
+        None => output::open(options, name, nprocs)?,
+    };
     let parcels = pack(&heap, &key, args, &results, nprocs)?;
     let mut children = Vec::with_capacity(nprocs);
-    let mut parcels = parcels.into_iter().enumerate();
-    while let Some((rank, parcel)) = parcels.next() {
-        match start(options, &heap, &key, rank, parcel) {
+    let mut parcels = parcels.into_iter().zip(outputs).enumerate();
+    while let Some((rank, (parcel, outputs))) = parcels.next() {
+        let name = if is_alone { name.to_owned() } else { format!("{name} {rank}") };
+        let who = Who { rank, nprocs, name };
+        match start(options, &heap, &key, who, parcel, outputs) {
             Ok(child) => children.push(child),
             Err(source) => {
-                // Dropping those that run already kills and collects them.
-                parcels.for_each(|(_, parcel)| parcel.take_back());
+                parcels.for_each(|(_, (parcel, _))| parcel.take_back());
+                // Collects those that run already, and takes back what they had as members of the domain.
+                children.iter().for_each(|child: &Child| drop(child.kill()));
+                drop(children);
+                heap.domain().look_around();
                 return Err(StartErrorKind::Process { rank, source });
             }
         }
     }
-    Ok(ProcessContext::new(children, heap, results, options.grace_period))
+    Ok(ProcessContext::new(children, heap, results, options, tee))
 }
 
 /// One parcel for each process, because what is given away exclusively can be in one only.
@@ -79,15 +99,40 @@ fn pack<Args: Serialize, T: Serialize>(
     Ok(parcels)
 }
 
+/// One of the processes.
+struct Who {
+    rank: usize,
+    nprocs: usize,
+    name: String,
+}
+
 fn start(
     options: &Options,
     heap: &Heap,
     key: &Key,
-    rank: usize,
+    Who { rank, nprocs, name }: Who,
     parcel: Parcel,
+    outputs: Outputs,
 ) -> Result<Child, tensorferry_process::StartError> {
-    let name = options.name.as_deref().unwrap_or_else(|| key.last_name());
-    let mut start = Start::new(&ENTRY).name(format!("{name} {rank}"));
+    let mut start = Start::new(&ENTRY).name(name).on_drop(options.on_drop);
+    if let Some(dir) = &options.current_dir {
+        start = start.current_dir(dir);
+    }
+    if let Some(value) = options.nice {
+        start = start.nice(value);
+    }
+    if let Some(cpus) = &options.cpus {
+        start = start.cpus(cpus.iter().copied());
+    }
+    if let Some(stdout) = outputs.stdout {
+        start = start.stdout(stdout);
+    }
+    if let Some(stderr) = outputs.stderr {
+        start = start.stderr(stderr);
+    }
+    for (variable, value) in options.rank_environment.variables(rank, nprocs) {
+        start = start.env(variable, value);
+    }
     for (whose, variable, value) in &options.environment {
         if whose.is_none_or(|whose| whose == rank) {
             start = match value {

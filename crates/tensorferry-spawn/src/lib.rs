@@ -6,9 +6,13 @@
 //!
 //! - [`func`] registers a function. It stays callable as it is.
 //! - [`spawn`] starts `nprocs` processes and waits for their values; [`start_processes`] gives a [`ProcessContext`].
-//! - The function gets the index of its process first.
+//! - [`Process`] is one process by itself, with settings of its own.
+//! - The function gets the index of its process first. Programs that ask the environment find it in `RANK` and
+//!   `LOCAL_RANK`, and the number of processes in `WORLD_SIZE`; [`RankEnvironment`] has the choices.
 //! - When a process fails, the others are stopped, and [`ProcessErrors`] has **all** failures, the root cause first:
 //!   panic message, place and stack; the chain of an error; exit code or signal.
+//! - What the processes write can go to files, and line by line to the output of this process ([`Options::log_dir`],
+//!   [`Options::tee`]).
 //! - Nothing has to be called first, and no process outlives its parent.
 //!
 //! # Example
@@ -67,16 +71,23 @@ mod error;
 mod function;
 mod launch;
 mod options;
+mod output;
+mod process;
+mod rank;
 mod registry;
 mod stop;
+mod tee;
 
 pub use context::ProcessContext;
 pub use error::{Cause, ProcessError, ProcessErrors, Refusal, SpawnError, StartError, StartErrorKind};
 pub use function::{BoxedError, Function, Outcome};
 pub use options::{Options, spawn, start_processes};
+pub use output::{OutputError, Tee};
+pub use process::{Process, ProcessHandle};
+pub use rank::RankEnvironment;
 pub use registry::{Signature, registered};
 pub use tensorferry_macros::func;
-pub use tensorferry_process::{Location, Report, ReportKind, init};
+pub use tensorferry_process::{Location, OnDrop, Report, ReportKind, init};
 
 #[doc(hidden)]
 pub mod hidden;

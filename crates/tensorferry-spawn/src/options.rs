@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tensorferry_process::OnDrop;
 
 use crate::context::ProcessContext;
 #[cfg(doc)]
@@ -13,6 +14,8 @@ use crate::error::StartErrorKind;
 use crate::error::{SpawnError, StartError};
 use crate::function::Function;
 use crate::launch;
+use crate::output::Tee;
+use crate::rank::RankEnvironment;
 
 /// Settings for processes that are started together.
 ///
@@ -35,10 +38,18 @@ pub struct Options {
     pub(crate) environment: Vec<(Option<usize>, OsString, Option<OsString>)>,
     pub(crate) executable: Option<PathBuf>,
     pub(crate) grace_period: Option<Duration>,
+    pub(crate) rank_environment: RankEnvironment,
+    pub(crate) log_dir: Option<PathBuf>,
+    pub(crate) tee: Tee,
+    pub(crate) current_dir: Option<PathBuf>,
+    pub(crate) nice: Option<i32>,
+    pub(crate) cpus: Option<Vec<usize>>,
+    pub(crate) on_drop: OnDrop,
 }
 
 impl Options {
-    /// The defaults: named after the function, the environment of this process, no grace period.
+    /// The defaults: named after the function, the environment of this process with `RANK`, `LOCAL_RANK` and `WORLD_SIZE`
+    /// of their own, no grace period.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -72,11 +83,77 @@ impl Options {
         self
     }
 
+    /// What `RANK`, `LOCAL_RANK` and `WORLD_SIZE` say: [`RankEnvironment::Indices`] by default. A variable that is set or
+    /// removed by name wins.
+    #[must_use]
+    pub fn rank_environment(mut self, choice: RankEnvironment) -> Self {
+        self.rank_environment = choice;
+        self
+    }
+
+    /// Keeps what the processes write: standard output of process 0 goes to `0/stdout.log` in this folder, its standard
+    /// error to `0/stderr.log`, and so on. Folders are made where they are missing; what a file holds already stays.
+    ///
+    /// The processes write to the files themselves, so what they have written is there even if this process is killed. A
+    /// full disk is an error of their own writes, and a panic in `println!`. With [`Options::tee`] this process writes
+    /// the files; see there.
+    #[must_use]
+    pub fn log_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.log_dir = Some(dir.into());
+        self
+    }
+
+    /// Passes on what the processes write to the same output of this process, each line after the name of its process:
+    /// `[train 0] epoch 3`. Without [`Options::log_dir`] there is no file.
+    ///
+    /// What is passed on goes through a pipe for each output and one thread of this process, which ends when the processes
+    /// have ended, in [`ProcessContext::join`] or when the context is dropped. What a process had written when it was
+    /// killed still arrives; what is in a pipe (64 KiB) when *this* process is killed is lost. A line longer than 16 KiB
+    /// comes in pieces, and one that nothing ends is ended. The pipe is closed when the processes have ended: what their
+    /// own children write after that is an error to them.
+    ///
+    /// An output of this process that nobody reads holds up the processes, but their end for no longer than a second: then
+    /// the lines that are left go to the files only. A file that cannot be written, as on a full disk, does not hold up the
+    /// processes; [`ProcessContext::join`] tells.
+    #[must_use]
+    pub fn tee(mut self, choice: Tee) -> Self {
+        self.tee = choice;
+        self
+    }
+
     /// Another program to run: one that links this library and has the function registered. Needed where the running
     /// program is not ours, as in a Python extension.
     #[must_use]
     pub fn executable(mut self, path: impl Into<PathBuf>) -> Self {
         self.executable = Some(path.into());
+        self
+    }
+
+    /// The working directory of the processes. A relative path is relative to that of this process.
+    #[must_use]
+    pub fn current_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.current_dir = Some(path.into());
+        self
+    }
+
+    /// The nice value of the processes, from -20 to 19 (19 runs only when others do not want to; setpriority(2)).
+    #[must_use]
+    pub fn nice(mut self, value: i32) -> Self {
+        self.nice = Some(value);
+        self
+    }
+
+    /// The processors that the processes may run on, by number from 0 (sched_setaffinity(2)).
+    #[must_use]
+    pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        self.cpus = Some(cpus.into_iter().collect());
+        self
+    }
+
+    /// What happens to processes that still run when their context is dropped: [`OnDrop::Kill`] by default.
+    #[must_use]
+    pub fn on_drop(mut self, policy: OnDrop) -> Self {
+        self.on_drop = policy;
         self
     }
 
@@ -102,7 +179,7 @@ impl Options {
         F: Function<Args>,
         Args: Serialize + DeserializeOwned,
     {
-        match launch::launch(self, function, &args, nprocs) {
+        match launch::launch(self, function, &args, nprocs, None) {
             Ok(context) => Ok(context),
             Err(kind) => Err(StartError { args, kind }),
         }
@@ -130,6 +207,9 @@ impl Options {
 ///
 /// A stack overflow ends a process by SIGSEGV without the message that Rust prints elsewhere, because the function is
 /// entered before Rust's own start-up has prepared for that.
+///
+/// The processes find their index in `RANK` and `LOCAL_RANK` and their number in `WORLD_SIZE`; see
+/// [`Options::rank_environment`].
 ///
 /// The first failure stops the others; see [`Options::grace_period`].
 ///
@@ -163,8 +243,8 @@ where
 ///
 /// # Errors
 /// [`StartError`] gives the arguments back. Its kind is
-/// - [`StartErrorKind::NotRegistered`], [`StartErrorKind::Arguments`], [`StartErrorKind::TooMany`] or
-///   [`StartErrorKind::Memory`] before any process exists;
+/// - [`StartErrorKind::NotRegistered`], [`StartErrorKind::Arguments`], [`StartErrorKind::TooMany`],
+///   [`StartErrorKind::Memory`] or [`StartErrorKind::Output`] before any process exists;
 /// - [`StartErrorKind::Process`] when one of them cannot be started; the others have been killed and collected.
 pub fn start_processes<F, Args>(
     function: F,

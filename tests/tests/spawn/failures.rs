@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use tensorferry::Queue;
 use tensorferry::spawn::{Cause, ProcessErrors, ReportKind, SpawnError, func, spawn, start_processes};
 
-use crate::support::{Meeting, attend, exists};
+use crate::support::{DEADLINE, Meeting, attend, exists};
 
 const GRACE: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -71,6 +72,16 @@ fn act(rank: usize, meeting: String, acts: String) -> Result<(), String> {
         b'x' => std::process::exit(3),
         _ => Ok(()),
     }
+}
+
+/// Starts children that fail, and passes on what they did, twice: as its error and through a queue.
+#[func]
+fn pass_on(_rank: usize, told: Queue<ProcessErrors>) -> Result<(), SpawnError> {
+    let error = spawn(fail_one, (1,), 2).unwrap_err();
+    if let SpawnError::Failed(errors) = &error {
+        told.put(errors.clone()).unwrap();
+    }
+    Err(error)
 }
 
 fn failed<T: std::fmt::Debug>(result: Result<T, SpawnError>) -> ProcessErrors {
@@ -214,4 +225,17 @@ fn a_silent_death_after_an_error_comes_after_it() {
     let errors = failed(context.join(None, GRACE));
     let order: Vec<usize> = errors.failures().iter().map(|failure| failure.rank).collect();
     assert_eq!(order, [1, 0], "{errors}");
+}
+
+#[test]
+fn a_process_passes_on_how_its_own_children_failed() {
+    let told = Queue::new(1).unwrap();
+    let mut context = start_processes(pass_on, (told.clone(),), 1).unwrap();
+    let grandchildren: ProcessErrors = told.get_timeout(DEADLINE).unwrap();
+    let cause = grandchildren.root_cause();
+    assert_eq!((cause.rank, cause.name.as_str()), (1, "fail_one 1"));
+    assert_eq!(cause.report().unwrap().message, "legitimate error from process 1");
+    let errors = failed(context.join(None, GRACE));
+    let report = errors.root_cause().report().unwrap();
+    assert_eq!(report.message, grandchildren.to_string(), "its own error says the same");
 }

@@ -2,14 +2,18 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod alone;
 mod failures;
 mod functions;
 mod joining;
 mod lifetimes;
 mod marked;
 mod namespaces;
+mod output;
 mod process;
+mod rank;
 mod shared;
+mod starting;
 mod support;
 mod tensors;
 mod told;

@@ -1,0 +1,121 @@
+//! Where the standard output and error of processes go.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use crate::options::Options;
+use crate::tee::{Stream, TeeThread};
+
+/// Which output of the processes goes on to the same output of this process, each line after the name of its process:
+/// `[train 0] epoch 3`. Set by [`Options::tee`](crate::Options::tee).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Tee {
+    /// Neither.
+    #[default]
+    Off,
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// Both, each to its own.
+    Both,
+}
+
+/// Why the output of processes could not be kept.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutputError {
+    /// A file cannot be created or written: what came after this is not in it.
+    #[error("the output of process {rank} cannot be written to {}: {source}", .path.display())]
+    File {
+        /// Whose output.
+        rank: usize,
+        /// The file or its folder.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: Arc<io::Error>,
+    },
+    /// A pipe, or the thread that passes lines on, is not to be had, or waiting for lines has failed.
+    #[error("the output of the processes cannot be passed on: {source}")]
+    Tee {
+        /// The kernel's answer.
+        source: Arc<io::Error>,
+    },
+}
+
+impl OutputError {
+    pub(crate) fn tee(source: impl Into<io::Error>) -> Self {
+        Self::Tee { source: Arc::new(source.into()) }
+    }
+}
+
+/// What one process gets as its outputs; `None` is what this process has.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    pub(crate) stdout: Option<Stdio>,
+    pub(crate) stderr: Option<Stdio>,
+}
+
+/// Opens the outputs of all processes, in order of the index, and starts the thread that passes lines on where it is
+/// asked for.
+pub(crate) fn open(
+    options: &Options,
+    name: &str,
+    nprocs: usize,
+) -> Result<(Vec<Outputs>, Option<TeeThread>), OutputError> {
+    let (tee_stdout, tee_stderr) = match options.tee {
+        Tee::Off => (false, false),
+        Tee::Stdout => (true, false),
+        Tee::Stderr => (false, true),
+        Tee::Both => (true, true),
+    };
+    let (mut all, mut streams) = (Vec::with_capacity(nprocs), Vec::new());
+    for rank in 0..nprocs {
+        let dir = options.log_dir.as_ref().map(|dir| dir.join(rank.to_string()));
+        let log = |file_name| dir.as_deref().map(|dir| LogFile::open(dir, file_name, rank)).transpose();
+        let mut connect = |file: Option<LogFile>, to: Option<OwnedFd>| match to {
+            None => Ok(file.map(|log| Stdio::from(log.file))),
+            Some(to) => {
+                let (reader, writer) = io::pipe().map_err(OutputError::tee)?;
+                streams.push(Stream::new(reader, file, format!("[{name} {rank}] "), to));
+                Ok(Some(Stdio::from(writer)))
+            }
+        };
+        let stdout = connect(log("stdout.log")?, own(tee_stdout, io::stdout())?)?;
+        let stderr = connect(log("stderr.log")?, own(tee_stderr, io::stderr())?)?;
+        all.push(Outputs { stdout, stderr });
+    }
+    let tee = if streams.is_empty() { None } else { Some(TeeThread::start(streams)?) };
+    Ok((all, tee))
+}
+
+/// A copy of an output of this process. Not the standard library's handle: a thread that holds its lock while it waits for
+/// the processes must not hold them up.
+fn own(is_wanted: bool, output: impl AsFd) -> Result<Option<OwnedFd>, OutputError> {
+    is_wanted.then(|| output.as_fd().try_clone_to_owned()).transpose().map_err(OutputError::tee)
+}
+
+/// A file that is only ever written at its end, so that several processes can share it.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    pub(crate) rank: usize,
+}
+
+impl LogFile {
+    fn open(dir: &Path, file_name: &str, rank: usize) -> Result<Self, OutputError> {
+        let path = dir.join(file_name);
+        let opened =
+            std::fs::create_dir_all(dir).and_then(|()| File::options().create(true).append(true).open(&path));
+        match opened {
+            Ok(file) => Ok(Self { file, path, rank }),
+            Err(error) => Err(OutputError::File { rank, path, source: Arc::new(error) }),
+        }
+    }
+}

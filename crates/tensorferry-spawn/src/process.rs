@@ -1,0 +1,267 @@
+//! One process by itself: what it is to be, and the handle on it once it runs.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tensorferry_process::{Child, Ended, OnDrop, SIGINT, SIGKILL, SIGTERM};
+
+use crate::context::ProcessContext;
+use crate::error::{SpawnError, StartError};
+use crate::function::Function;
+use crate::launch::{self, Alone};
+use crate::options::Options;
+use crate::output::Outputs;
+use crate::rank::RankEnvironment;
+
+/// A process about to be started, to call one function.
+///
+/// The function must have the attribute [`func`](crate::func); its index is 0. [`Process::start`] consumes this value, so a
+/// process is started once.
+///
+/// ```
+/// use tensorferry_spawn::{Process, func};
+///
+/// #[func]
+/// fn add(_rank: usize, a: u32, b: u32) -> Result<u32, String> {
+///     a.checked_add(b).ok_or_else(|| String::from("too much"))
+/// }
+///
+/// let process = Process::new(add, (1, 2)).name("adder").env("OMP_NUM_THREADS", "1").start()?;
+/// assert_eq!(process.into_value()?, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Process<F, Args> {
+    function: F,
+    args: Args,
+    options: Options,
+    outputs: Outputs,
+}
+
+impl<F, Args> Process<F, Args>
+where
+    F: Function<Args>,
+    Args: Serialize + DeserializeOwned,
+{
+    /// A process that will call `function` with index 0 and `args`, a tuple. Nothing is started.
+    #[must_use]
+    pub fn new(function: F, args: Args) -> Self {
+        let options = Options::new().rank_environment(RankEnvironment::Inherited);
+        Self { function, args, options, outputs: Outputs::default() }
+    }
+
+    fn with(mut self, change: impl FnOnce(Options) -> Options) -> Self {
+        self.options = change(self.options);
+        self
+    }
+
+    /// What the process is called in reports and, cut to 15 bytes, by `ps`. The function's name by default.
+    #[must_use]
+    pub fn name(self, name: impl Into<String>) -> Self {
+        self.with(|options| options.name(name))
+    }
+
+    /// Sets a variable in its environment.
+    #[must_use]
+    pub fn env(self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.with(|options| options.env(name, value))
+    }
+
+    /// Removes a variable from its environment.
+    #[must_use]
+    pub fn env_remove(self, name: impl AsRef<OsStr>) -> Self {
+        self.with(|options| options.env_remove(name))
+    }
+
+    /// Another program to run; see [`Options::executable`].
+    #[must_use]
+    pub fn executable(self, path: impl Into<PathBuf>) -> Self {
+        self.with(|options| options.executable(path))
+    }
+
+    /// Its working directory.
+    #[must_use]
+    pub fn current_dir(self, path: impl Into<PathBuf>) -> Self {
+        self.with(|options| options.current_dir(path))
+    }
+
+    /// Its nice value; see [`Options::nice`].
+    #[must_use]
+    pub fn nice(self, value: i32) -> Self {
+        self.with(|options| options.nice(value))
+    }
+
+    /// The processors that it may run on; see [`Options::cpus`].
+    #[must_use]
+    pub fn cpus(self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        self.with(|options| options.cpus(cpus))
+    }
+
+    /// What happens when the handle of a process that still runs is dropped: [`OnDrop::Kill`] by default.
+    #[must_use]
+    pub fn on_drop(self, policy: OnDrop) -> Self {
+        self.with(|options| options.on_drop(policy))
+    }
+
+    /// Where its standard output goes. Its standard input is always `/dev/null`.
+    #[must_use]
+    pub fn stdout(mut self, to: impl Into<Stdio>) -> Self {
+        self.outputs.stdout = Some(to.into());
+        self
+    }
+
+    /// Where its standard error goes.
+    #[must_use]
+    pub fn stderr(mut self, to: impl Into<Stdio>) -> Self {
+        self.outputs.stderr = Some(to.into());
+        self
+    }
+
+    /// Starts it, and returns without waiting for it.
+    ///
+    /// # Errors
+    /// As [`start_processes`](crate::start_processes): no process is left, and the arguments come back.
+    pub fn start(self) -> Result<ProcessHandle<F::Value>, StartError<Args>> {
+        let Self { function, args, options, outputs } = self;
+        match launch::launch(&options, function, &args, 1, Some(Alone { outputs })) {
+            Ok(context) => Ok(ProcessHandle { context }),
+            Err(kind) => Err(StartError { args, kind }),
+        }
+    }
+}
+
+/// A process that was started by [`Process::start`]; it may have ended.
+///
+/// It never outlives this process. What dropping the handle does is said by [`Process::on_drop`].
+#[derive(Debug)]
+pub struct ProcessHandle<T> {
+    // INVARIANT: of one process.
+    context: ProcessContext<T>,
+}
+
+impl<T> ProcessHandle<T> {
+    fn child(&self) -> &Child {
+        &self.context.children()[0]
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.child().name()
+    }
+
+    /// Its process number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child().pid()
+    }
+
+    /// The descriptor that stands for it: readable, for poll(2), when it has ended, and from then on.
+    #[must_use]
+    pub fn sentinel(&self) -> BorrowedFd<'_> {
+        self.child().pidfd().as_fd()
+    }
+
+    /// Whether it still runs. Does not wait.
+    ///
+    /// # Errors
+    /// [`SpawnError::Wait`] when the kernel refuses to tell.
+    pub fn is_alive(&mut self) -> Result<bool, SpawnError> {
+        self.context.update()?;
+        Ok(self.child().exit().is_none())
+    }
+
+    /// Its exit code, or minus the number of the signal that ended it; `None` while it runs, and when something else in
+    /// this process has collected its exit status. Does not wait. 0 alone is not success: a process that exits with 0
+    /// before its function has returned has failed, and [`ProcessHandle::join`] says so.
+    ///
+    /// # Errors
+    /// As [`ProcessHandle::is_alive`].
+    pub fn exitcode(&mut self) -> Result<Option<i32>, SpawnError> {
+        self.context.update()?;
+        Ok(self.child().exit().and_then(|exit| match exit.ended {
+            Ended::Exited { code } => Some(code),
+            Ended::Signaled { signal, .. } => Some(-signal),
+            Ended::Lost => None,
+        }))
+    }
+
+    /// Waits until it has ended. May be called again, with the same answer.
+    ///
+    /// # Blocking
+    /// For as long as it takes, asleep in poll(2). One that has said that its function failed has 30 seconds to exit.
+    ///
+    /// # Errors
+    /// - [`SpawnError::Failed`] when it has failed or was ended by a signal, whoever sent it.
+    /// - [`SpawnError::Wait`] when the kernel refuses to wait.
+    pub fn join(&mut self) -> Result<(), SpawnError> {
+        while !self.context.join(None, None)? {}
+        Ok(())
+    }
+
+    /// As [`ProcessHandle::join`], for at most `timeout`: whether it has ended.
+    ///
+    /// # Errors
+    /// As [`ProcessHandle::join`].
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<bool, SpawnError> {
+        self.context.join(Some(timeout), None)
+    }
+
+    /// Sends a signal. That it has ended is no error.
+    ///
+    /// # Errors
+    /// [`SpawnError::Wait`] when the kernel refuses: it has changed its user, or there is no such signal.
+    pub fn send_signal(&self, signal: i32) -> Result<(), SpawnError> {
+        self.context.send_signal(signal)
+    }
+
+    /// Asks it to end: SIGTERM.
+    ///
+    /// # Errors
+    /// As [`ProcessHandle::send_signal`].
+    pub fn terminate(&self) -> Result<(), SpawnError> {
+        self.send_signal(SIGTERM)
+    }
+
+    /// Ends it: SIGKILL.
+    ///
+    /// # Errors
+    /// As [`ProcessHandle::send_signal`].
+    pub fn kill(&self) -> Result<(), SpawnError> {
+        self.send_signal(SIGKILL)
+    }
+
+    /// Does what Ctrl-C does: SIGINT.
+    ///
+    /// # Errors
+    /// As [`ProcessHandle::send_signal`].
+    pub fn interrupt(&self) -> Result<(), SpawnError> {
+        self.send_signal(SIGINT)
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> ProcessHandle<T> {
+    /// Waits until it has ended, and returns what its function returned.
+    ///
+    /// # Blocking
+    /// As [`ProcessHandle::join`].
+    ///
+    /// # Errors
+    /// As [`ProcessHandle::join`]; [`SpawnError::Value`] when the value has been lost on the way.
+    pub fn into_value(mut self) -> Result<T, SpawnError> {
+        self.join()?;
+        let value = self.context.into_values()?.pop();
+        value.ok_or_else(|| SpawnError::Value { rank: 0, source: "there is none".into() })
+    }
+}
+
+impl<T> AsFd for ProcessHandle<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.sentinel()
+    }
+}

@@ -1,0 +1,51 @@
+//! The variables that tell a process which of several it is.
+
+/// Index of the process among all that work together.
+const RANK: &str = "RANK";
+
+/// Index of the process among those on its machine.
+const LOCAL_RANK: &str = "LOCAL_RANK";
+
+/// How many work together.
+const WORLD_SIZE: &str = "WORLD_SIZE";
+
+/// What the processes find in `RANK`, `LOCAL_RANK` and `WORLD_SIZE`: the variables by which torchrun, and the programs
+/// and libraries that are made for it, tell processes apart.
+///
+/// Set by [`Options::rank_environment`](crate::Options::rank_environment). What is set or removed by name, with
+/// [`Options::env`](crate::Options::env), [`Options::env_of`](crate::Options::env_of) or
+/// [`Options::env_remove`](crate::Options::env_remove), wins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RankEnvironment {
+    /// `RANK` and `LOCAL_RANK` are the index of the process, `WORLD_SIZE` is how many are started together. Whatever this
+    /// process itself has in them is replaced.
+    #[default]
+    Indices,
+    /// The processes are some of a larger group, as one machine's of several: `RANK` is `first_rank` and the index,
+    /// `LOCAL_RANK` the index, `WORLD_SIZE` as given.
+    PartOf {
+        /// `RANK` of the process with index 0.
+        first_rank: usize,
+        /// How many are in the whole group.
+        world_size: usize,
+    },
+    /// Nothing is set: the processes have what this process has.
+    Inherited,
+}
+
+impl RankEnvironment {
+    /// The variables of one of `nprocs` processes.
+    pub(crate) fn variables(self, rank: usize, nprocs: usize) -> Vec<(&'static str, String)> {
+        let (global_rank, world_size) = match self {
+            Self::Indices => (rank, nprocs),
+            Self::PartOf { first_rank, world_size } => (first_rank.saturating_add(rank), world_size),
+            Self::Inherited => return Vec::new(),
+        };
+        vec![
+            (RANK, global_rank.to_string()),
+            (LOCAL_RANK, rank.to_string()),
+            (WORLD_SIZE, world_size.to_string()),
+        ]
+    }
+}

@@ -1,0 +1,92 @@
+//! A start that fails half-way, and the descriptors by which processes are watched.
+
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tensorferry::Heap;
+use tensorferry::spawn::{StartErrorKind, func, spawn, start_processes};
+use tensorferry_os::socket::{Interest, wait_ready};
+use tensorferry_process::{Failure, Inherited, Start};
+use tensorferry_tests::Leftovers;
+
+use crate::support::{DEADLINE, Meeting, attend};
+
+tensorferry_process::entry! {
+    static CRAMPED = "test.cramped" => cramped;
+}
+
+#[func]
+fn nothing(_rank: usize) {}
+
+#[func]
+fn meet(rank: usize, meeting: String) {
+    attend(&meeting, rank);
+}
+
+/// Starts three processes with room for ever more descriptors, until it succeeds, and looks each time at what is left.
+/// Tells which process could not be started.
+fn cramped(_inherited: &mut Inherited) -> Result<(), Failure> {
+    // What stays is there from here on: the domain, and what the first use of a library opens.
+    spawn(nothing, (), 1)?;
+    let heap = Heap::current()?;
+    let before = Leftovers::look();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let mut failed_at = Vec::new();
+    for room in 0..200 {
+        setrlimit(Resource::RLIMIT_NOFILE, u64::try_from(before.n_descriptors())? + room, hard)?;
+        let started = start_processes(nothing, (), 3);
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        let is_enough = started.is_ok();
+        match started.map_err(|error| error.kind) {
+            Ok(context) => drop(context),
+            Err(StartErrorKind::Process { rank, .. }) => failed_at.push(rank),
+            Err(StartErrorKind::Memory(_)) => {}
+            Err(other) => return Err(other.into()),
+        }
+        before.wait_nothing_more();
+        if is_enough {
+            assert!(failed_at.contains(&0) && failed_at.contains(&2), "{failed_at:?}");
+            assert_eq!(spawn(nothing, (), 2)?.len(), 2, "all is well again");
+            return Ok(());
+        }
+        assert_eq!(heap.domain().members().len(), 1, "with room for {room} more");
+    }
+    Err(Failure::Refused(format!("200 descriptors are not enough: {failed_at:?}")))
+}
+
+#[test]
+fn a_start_that_fails_half_way_leaves_nothing() {
+    let mut child = Start::new(&CRAMPED).start().unwrap();
+    let exit = child.wait(Some(DEADLINE * 2)).unwrap().expect("it did not end");
+    assert!(exit.is_success(), "{exit:#}");
+}
+
+#[test]
+fn a_sentinel_is_readable_when_its_process_has_ended() {
+    let meeting = Meeting::new();
+    let mut context = start_processes(meet, (meeting.name(),), 3).unwrap();
+    let guests = meeting.guests(3);
+    let ready = |timeout| {
+        let sentinels: Vec<_> = context.sentinels().into_iter().map(|fd| (fd, Interest::Readable)).collect();
+        wait_ready(&sentinels, Some(timeout)).unwrap()
+    };
+    assert_eq!(ready(Duration::ZERO), [false, false, false]);
+    guests[1].release();
+    assert_eq!(ready(DEADLINE), [false, true, false]);
+    guests[0].release();
+    guests[2].release();
+    // One by one: waiting for several is over when the first is ready.
+    for sentinel in context.sentinels() {
+        assert_eq!(wait_ready(&[(sentinel, Interest::Readable)], Some(DEADLINE)).unwrap(), [true]);
+    }
+    assert!(context.join(Some(DEADLINE), None).unwrap());
+    assert_eq!(context.sentinels().len(), 3);
+}
+
+#[test]
+fn no_process_has_no_sentinel_and_ends_at_once() {
+    let mut context = start_processes(nothing, (), 0).unwrap();
+    assert!(context.pids().is_empty() && context.sentinels().is_empty());
+    assert!(context.join(Some(Duration::ZERO), None).unwrap());
+    assert!(context.into_values().unwrap().is_empty());
+}
