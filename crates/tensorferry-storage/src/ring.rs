@@ -469,6 +469,8 @@ impl Ring {
             if ring.closed().load(Ordering::Relaxed) != 0
                 && slot.change(SlotState::ready(lap), SlotState::free(lap + 1))
             {
+                // A receiver that saw it meanwhile may have gone to sleep until it is taken.
+                ring.not_empty().wake();
                 return Some(Err(PutFailure::Closed));
             }
             return Some(Ok(position));
