@@ -1,7 +1,7 @@
 //! The atomics that the files of the library get here: loom's, with two additions. A thread can be killed before any of its
 //! accesses, and an ordering can be weakened.
 //!
-//! A killed thread unwinds to [`until_killed`]. What is dropped on the way finds shared memory gone: its accesses do nothing.
+//! A killed thread unwinds to `until_killed`. What is dropped on the way finds shared memory gone: its accesses do nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
