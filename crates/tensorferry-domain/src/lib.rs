@@ -45,6 +45,9 @@ mod wait;
 #[cfg(test)]
 mod wire_tests;
 
+/// The files that name it thus are also built over the atomics of loom; see `tests/loom`.
+use std::sync::atomic;
+
 pub use admission::Admission;
 pub use builder::DomainBuilder;
 pub use caretaker::Caretaker;

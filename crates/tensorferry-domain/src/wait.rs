@@ -15,12 +15,12 @@
 //! The price is that all sleepers of one word wake for one message. After a death the sweeper wakes everybody
 //! too, because the victim may have published something and died before waking.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Instant;
 
 use tensorferry_os::futex;
 
 use crate::Spin;
+use crate::atomic::{AtomicU32, Ordering, fence};
 
 pub(crate) const SLEEPERS: u32 = 1;
 pub(crate) const EPOCH: u32 = 2;

@@ -3,8 +3,7 @@
 //! Every member may read every header at any moment, so headers never move and a span never changes its shape:
 //! a line that is a header once is a header for the life of the domain.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use crate::atomic::{AtomicU64, Ordering};
 use crate::class::{Class, LINE_WORDS};
 
 /// Word indexes in a line of the head of an extent or of a slab's page of headers.

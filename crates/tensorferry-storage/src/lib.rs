@@ -51,9 +51,13 @@ mod reference;
 mod ring;
 mod ring_layout;
 mod sweep;
+mod sweep_ring;
 mod usage;
 #[cfg(test)]
 mod wire_tests;
+
+/// The files that name it thus are also built over the atomics of loom; see `tests/loom`.
+use std::sync::atomic;
 
 pub use access::{ExclusiveBlock, FrozenBlock, SharedBlock};
 pub use attachments::Attachment;

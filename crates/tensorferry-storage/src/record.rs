@@ -1,7 +1,6 @@
 //! The words of a record: where a leased message stays until it is acknowledged.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use crate::atomic::{AtomicU64, Ordering};
 use crate::ring_layout::{SLOT_ROOM_WORDS, Slot, SlotLengths};
 
 /// Words of one record: five lines.

@@ -14,7 +14,6 @@
 //!
 //! A message is promised once [`Ring::put`] has returned, and taken by exactly one receiver.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -22,6 +21,7 @@ use smallvec::SmallVec;
 use tensorferry_domain::{Spin, planted};
 
 use crate::StorageError;
+use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::attachments::Attachment;
 use crate::block::Block;
 use crate::header::Kind;
@@ -469,6 +469,8 @@ impl Ring {
             if ring.closed().load(Ordering::Relaxed) != 0
                 && slot.change(SlotState::ready(lap), SlotState::free(lap + 1))
             {
+                // A receiver that saw it meanwhile may have gone to sleep until it is taken.
+                ring.not_empty().wake();
                 return Some(Err(PutFailure::Closed));
             }
             return Some(Ok(position));

@@ -1,9 +1,8 @@
 //! The words of a ring in shared memory. docs/WIRE.md shows the same table.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
 use tensorferry_domain::WaitWord;
 
+use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::block::Block;
 use crate::record::{MAX_RECORDS, RECORD_WORDS, Record};
 
@@ -344,7 +343,7 @@ impl<'a> Slot<'a> {
             }
             let n_references = self.lengths().n_references;
             let references = self.room()[..n_references].iter().map(|w| w.load(Ordering::Acquire)).collect();
-            std::sync::atomic::fence(Ordering::Acquire);
+            fence(Ordering::Acquire);
             let after = self.state();
             if after.lap == before.lap && matches!(after.tag, Tag::Ready | Tag::Claimed) {
                 return references;

@@ -25,9 +25,9 @@ use crate::header::{Header, Kind, SUSPECT};
 use crate::heap::{Heap, Inner};
 use crate::message::references_in;
 use crate::place::{Address, Place, Places};
-use crate::record::RecordTag;
 use crate::reference::{Grant, Reference};
-use crate::ring_layout::{RingWords, SlotState, Tag};
+use crate::ring_layout::RingWords;
+use crate::sweep_ring::{suspect, sweep_ring, wake_all};
 
 thread_local! {
     /// Set while this thread holds and drops blocks only to look at them.
@@ -106,87 +106,6 @@ pub(crate) fn resolve_known_suspects(inner: &Inner) {
         arena.look_at_all_pending(inner.places());
         inner.publish(&arena);
     }
-}
-
-fn sweep_ring(block: &Block, dead: Member) {
-    let Some(ring) = RingWords::of(block) else { return };
-    for (index, slot) in ring.slots().enumerate() {
-        let state = slot.state();
-        if state.owner != dead.slot {
-            continue;
-        }
-        let next = match state.tag {
-            Tag::Writing if planted("sweep-skips-writing") => continue,
-            Tag::Writing => SlotState::free(state.lap + 1),
-            Tag::Claimed => SlotState::ready(state.lap),
-            Tag::Moved => {
-                count_lease(&ring, index, state);
-                SlotState::free(state.lap + 1)
-            }
-            Tag::Free | Tag::Ready => continue,
-        };
-        slot.change(state, next);
-    }
-    // After the slots: from here on what is being filled is known not to count.
-    let mut returned = false;
-    for record in ring.records() {
-        let state = record.state();
-        if state.owner != dead.slot {
-            continue;
-        }
-        let next = match state.tag {
-            RecordTag::Filling => state.freed(),
-            RecordTag::Leased | RecordTag::Taking => state.waiting(),
-            RecordTag::Free | RecordTag::Waiting => continue,
-        };
-        returned |= record.change(state, next);
-    }
-    let bit = dead.bit();
-    let mut attached = false;
-    for (members, deaths, gone) in [
-        (ring.senders(), ring.sender_deaths(), ring.senders_gone()),
-        (ring.receivers(), ring.receiver_deaths(), ring.receivers_gone()),
-    ] {
-        if members.load(Ordering::SeqCst) & bit != 0 {
-            attached = true;
-            // Counted before the role ends, so that whoever sees it ended knows why. Counting twice does no harm.
-            deaths.fetch_add(1, Ordering::SeqCst);
-            gone.fetch_add(1, Ordering::SeqCst);
-            suspect(members, dead);
-        }
-    }
-    if attached || returned {
-        // Also for what the dead one gave back before it could count it.
-        ring.returns().fetch_add(1, Ordering::SeqCst);
-    }
-    wake_all(&ring);
-}
-
-fn wake_all(ring: &RingWords<'_>) {
-    if planted("sweep-wakes-nobody") {
-        return;
-    }
-    ring.not_empty().wake_sleepers();
-    ring.not_full().wake_sleepers();
-}
-
-/// The dead one had moved the message of a slot to a record and died before it said so in the record.
-fn count_lease(ring: &RingWords<'_>, index: usize, slot: SlotState) {
-    let n_slots = ring.n_slots() as u64;
-    let position = slot.lap.wrapping_mul(n_slots).wrapping_add(index as u64);
-    for record in ring.records() {
-        let state = record.state();
-        if state.tag == RecordTag::Filling && state.owner == slot.owner && record.position() == position {
-            record.change(state, state.delivered());
-        }
-    }
-}
-
-/// Turns the dead member's bit into SUSPECT.
-fn suspect(word: &AtomicU64, dead: Member) {
-    let mark = if planted("sweep-suspects-nothing") { 0 } else { SUSPECT };
-    let turn = |bits: u64| (bits & dead.bit() != 0).then_some((bits | mark) & !dead.bit());
-    let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn);
 }
 
 /// Ends suspicions that a scan finds to be groundless. When deaths keep coming meanwhile, or something cannot be looked

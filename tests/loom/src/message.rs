@@ -1,0 +1,102 @@
+//! A stand-in for messages: bytes, and blocks that are named by their numbers.
+
+use smallvec::SmallVec;
+
+use crate::StorageError;
+use crate::atomic::{AtomicU64, Ordering};
+use crate::block::Block;
+use crate::header::Kind;
+use crate::heap::Heap;
+
+pub(crate) const MAX_HANDLES: usize = 4;
+
+/// What came.
+#[derive(Debug, Default)]
+pub(crate) struct IncomingMessage {
+    pub(crate) payload: SmallVec<[u8; 16]>,
+    pub(crate) handles: Vec<Block>,
+}
+
+impl IncomingMessage {
+    pub(crate) fn clear(&mut self) {
+        self.payload.clear();
+        self.handles.clear();
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    Frozen(Block),
+    Spill(Block),
+}
+
+/// A block that goes along.
+#[derive(Debug)]
+pub(crate) struct OutgoingHandle(pub(crate) Outgoing);
+
+/// Several.
+pub(crate) type OutgoingHandles = SmallVec<[OutgoingHandle; 1]>;
+
+impl OutgoingHandle {
+    pub(crate) fn reference(&self) -> u64 {
+        let (Outgoing::Frozen(block) | Outgoing::Spill(block)) = &self.0;
+        block.id().0
+    }
+
+    pub(crate) fn is_exclusive(&self) -> bool {
+        false
+    }
+}
+
+pub(crate) fn take_back(handles: OutgoingHandles) {
+    drop(handles);
+}
+
+pub(crate) enum Accepted {
+    Handle(Block),
+    Spill(Block),
+}
+
+pub(crate) fn accept(heap: &Heap, reference: u64) -> Result<Accepted, StorageError> {
+    let index = usize::try_from(reference).unwrap_or(0);
+    let held = heap.hold(index)?;
+    Ok(if index == usize::MAX { Accepted::Spill(held) } else { Accepted::Handle(held) })
+}
+
+pub(crate) fn are_at_home(_heap: &Heap, _handles: &[OutgoingHandle]) -> bool {
+    true
+}
+
+/// No message of a model is that long.
+pub(crate) fn spill(
+    _heap: &Heap,
+    _kind: Kind,
+    _payload: &[u8],
+    _handles: &[OutgoingHandle],
+) -> Result<Block, StorageError> {
+    Err(StorageError::ForeignDomain)
+}
+
+pub(crate) fn unspill(
+    _heap: &Heap,
+    _block: &Block,
+    _message: &mut IncomingMessage,
+) -> Result<(), StorageError> {
+    Err(StorageError::ForeignDomain)
+}
+
+pub(crate) fn fill_payload(message: &mut IncomingMessage, words: &[AtomicU64], payload_len_bytes: usize) {
+    message.payload.resize(payload_len_bytes, 0);
+    for (chunk, word) in message.payload.chunks_mut(8).zip(words) {
+        let bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        chunk.copy_from_slice(&bytes[..chunk.len()]);
+    }
+}
+
+pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    payload.chunks(8).map(|chunk| {
+        let mut bytes = [0; 8];
+        bytes[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(bytes)
+    })
+}
