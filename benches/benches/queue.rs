@@ -14,6 +14,7 @@ use anyhow::{Context as _, ensure};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use serde::{Deserialize, Serialize};
 use tensorferry::{GetError, ProcessContext, Queue, TensorMut, func, start_processes};
+use tensorferry_benches::Bytes;
 
 const SIZES_BYTES: [usize; 3] = [4 << 10, 1 << 20, 16 << 20];
 const WORD_BYTES: usize = size_of::<u64>();
@@ -25,40 +26,6 @@ const ROOM: usize = 4;
 struct Message<Buffer> {
     buffer: Buffer,
     is_last: bool,
-}
-
-/// Bytes that serde copies as a whole and not one by one. The sender keeps them, to fill them again.
-#[derive(Debug)]
-struct Bytes(Arc<Vec<u8>>);
-
-impl Serialize for Bytes {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Bytes;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("bytes")
-            }
-
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Bytes, E> {
-                Ok(Bytes(Arc::new(bytes.to_vec())))
-            }
-
-            fn visit_byte_buf<E>(self, bytes: Vec<u8>) -> Result<Bytes, E> {
-                Ok(Bytes(Arc::new(bytes)))
-            }
-        }
-
-        deserializer.deserialize_byte_buf(Visitor)
-    }
 }
 
 /// A way to another process, which sums up what comes.
@@ -149,14 +116,14 @@ impl Way for Handle {
 
 /// The bytes themselves in the messages.
 struct Payload {
-    full: Queue<Message<Bytes>>,
+    full: Queue<Message<Bytes<u8>>>,
     sums: Queue<u64>,
     peer: ProcessContext<()>,
     buffer: Arc<Vec<u8>>,
 }
 
 #[func]
-fn receive_payloads(_rank: usize, full: Queue<Message<Bytes>>, sums: Queue<u64>) -> anyhow::Result<()> {
+fn receive_payloads(_rank: usize, full: Queue<Message<Bytes<u8>>>, sums: Queue<u64>) -> anyhow::Result<()> {
     let mut total = 0_u64;
     loop {
         match full.get() {

@@ -3,6 +3,7 @@
 
 mod answer;
 mod ask;
+mod bytes;
 mod control;
 mod number;
 mod process;
@@ -11,6 +12,7 @@ mod work;
 
 pub use answer::{Answer, Samples, median};
 pub use ask::{Ask, Row, Way};
+pub use bytes::Bytes;
 pub use control::{Control, Other};
 pub use number::number;
 pub use process::{minor_faults, now_ns, open_descriptors, private_bytes};

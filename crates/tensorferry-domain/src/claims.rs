@@ -29,18 +29,7 @@ impl Memory {
         })
     }
 
-    /// Claims a run that its last owner gave up, if there is one. Its headers are as that owner left them.
-    #[must_use]
-    pub fn claim_released(&self) -> Option<ExtentRun> {
-        (0..self.extents_high_water()).find_map(|first| {
-            let n_extents = self.run_len(first);
-            let released = n_extents > 0 && self.owner_word(first)?.load(Ordering::Relaxed) == 0;
-            (released && self.claim_run_of(first, ExtentOwner::Nobody))
-                .then_some(ExtentRun { first, n_extents })
-        })
-    }
-
-    /// Claims one particular released run.
+    /// Claims the run that starts at `first`, if its last owner gave it up. Its headers are as that owner left them.
     #[must_use]
     pub fn claim_released_at(&self, first: usize) -> Option<ExtentRun> {
         let n_extents = self.run_len(first);
@@ -165,10 +154,10 @@ mod tests {
         let three = memory.claim_extents(3).unwrap();
         assert_eq!((one.first, three.first, three.n_extents), (0, 1, 3));
         assert_eq!(memory.extent_owner(2), ExtentOwner::Continuation);
-        assert!(memory.claim_released().is_none());
+        assert!((0..16).all(|first| memory.claim_released_at(first).is_none()), "all are owned, or unused");
         memory.release_extents(three);
         assert_eq!(memory.claim_extents(1).unwrap().first, 4, "a released run is not unused");
-        assert_eq!(memory.claim_released(), Some(three));
+        assert_eq!(memory.claim_released_at(three.first), Some(three));
         assert!(matches!(
             memory.claim_extents(12),
             Err(DomainError::NoExtents { wanted: 12, n_extents: 16, .. })

@@ -203,8 +203,8 @@ impl Domain {
     #[must_use]
     pub fn members(&self) -> Vec<MemberInfo> {
         self.slots()
-            .filter(|(_, entry)| entry.state().phase != Phase::Free)
             .map(|(index, entry)| entry.info(index))
+            .filter(|member| member.phase != Phase::Free)
             .collect()
     }
 
@@ -238,8 +238,8 @@ impl Domain {
     }
 
     /// Proves and sweeps the dead now, on this thread, instead of when the service thread gets to it: afterwards the slots
-    /// of children that this process has waited for are free, and who waits for them has been told. Does nothing before
-    /// the service is started.
+    /// of children that this process has waited for are free, and who waits for them has been told, unless another member
+    /// was first and is at it. Does nothing before the service is started.
     ///
     /// # Blocking
     /// While the service thread or another thread sweeps.

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_process::{Child, OnDrop, Stage, out_of_memory_kills, wait_any};
-
 use tensorferry_storage::Heap;
 
 use crate::call::Results;

@@ -50,8 +50,8 @@ where
     let results: Results<F::Value> =
         Queue::new(nprocs.max(1)).map_err(|e| StartErrorKind::Memory(e.into()))?;
     let name = options.name.as_deref().unwrap_or_else(|| key.last_name());
-    // Declared before the children, so that it ends after them where this function fails.
     let is_alone = alone.is_some();
+    // Declared before the children, so that it ends after them where this function fails.
     let (outputs, tee) = match alone {
         Some(Alone { outputs }) => (vec![outputs], None),
         None => output::open(options, name, nprocs)?,
@@ -145,34 +145,33 @@ fn start(
         start = start.executable(executable);
     }
     let domain = heap.domain();
-    let fd = domain
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(|e| tensorferry_process::StartError::Payload(e.into()))?;
     let mut newcomer = None;
-    let child = start.fd(fd).start_with(|child| {
-        let admission = domain.admit(child)?;
-        newcomer = Some(admission.member());
-        let order = Order {
-            rank: u32::try_from(rank)?,
-            function: key.clone(),
-            admission,
-            parcel: parcel.id(),
-            strategy: get_sharing_strategy().to_string(),
-        };
-        postcard::to_stdvec(&order).map_err(BoxedError::from)
+    let fd = domain.as_fd().try_clone_to_owned();
+    let fd = fd.map_err(|e| tensorferry_process::StartError::Payload(e.into()));
+    let child = fd.and_then(|fd| {
+        start.fd(fd).start_with(|child| {
+            let admission = domain.admit(child)?;
+            newcomer = Some(admission.member());
+            let order = Order {
+                rank: u32::try_from(rank)?,
+                function: key.clone(),
+                admission,
+                parcel: parcel.id(),
+                strategy: get_sharing_strategy().to_string(),
+            };
+            postcard::to_stdvec(&order).map_err(BoxedError::from)
+        })
     });
-    let child = match child {
-        Ok(child) => child,
-        Err(error) => {
-            parcel.take_back();
-            return Err(error);
-        }
-    };
-    if let Some(newcomer) = newcomer {
+    match (child, newcomer) {
         // From here on the arguments are held for the child, not by this process's own calls: when the child has adopted
         // them or is gone, nothing here keeps a queue's other side waiting.
-        parcel.post(newcomer);
+        (Ok(child), Some(newcomer)) => {
+            parcel.post(newcomer);
+            Ok(child)
+        }
+        (child, _) => {
+            parcel.take_back();
+            child
+        }
     }
-    Ok(child)
 }

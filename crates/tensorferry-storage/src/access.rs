@@ -190,6 +190,14 @@ impl FrozenBlock {
         unsafe { std::slice::from_raw_parts(data.as_ptr(), len_bytes) }
     }
 
+    /// Whether both are one block of one domain. Empty blocks are the same as none.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        self.block.as_ref().zip(other.block.as_ref()).is_some_and(|(one, two)| {
+            one.id() == two.id() && one.heap().domain().id() == two.heap().domain().id()
+        })
+    }
+
     /// Becomes exclusive when nobody else holds it: no other process, no message in flight, no clone here. A process that
     /// sent the block holds it until it has seen that the message was taken, which may be a tenth of a second later.
     ///

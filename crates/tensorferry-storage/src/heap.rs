@@ -456,14 +456,17 @@ impl Inner {
 
     /// Gives a run up that this member has no use for.
     fn give_back(&self, arena: &mut Arena, run: ExtentRun) {
-        arena.give_up(self.places(), run.first);
-        self.memory.release_extents(run);
-        // Whoever returned a block meanwhile saw us as the owner and left it to us.
-        if self.memory.take_extent_returns(run.first)
-            && let Some(run) = self.memory.claim_released_at(run.first)
-        {
+        if let Some(run) = self.release(arena, run) {
             self.adopt_and_trim(arena, run);
         }
+    }
+
+    /// Releases a run. It is this member's again when somebody returned a block in it meanwhile, who saw us as the owner
+    /// and left it to us.
+    fn release(&self, arena: &mut Arena, run: ExtentRun) -> Option<ExtentRun> {
+        arena.give_up(self.places(), run.first);
+        self.memory.release_extents(run);
+        self.memory.take_extent_returns(run.first).then(|| self.memory.claim_released_at(run.first)).flatten()
     }
 
     /// Takes a run over, gives its free memory to the system, and the run itself to whoever needs it next. Blocks in it
@@ -475,14 +478,7 @@ impl Inner {
             if arena.adopt(self.places(), run).is_ok() {
                 arena.trim_run(self.places(), run.first);
             }
-            arena.give_up(self.places(), run.first);
-            self.memory.release_extents(run);
-            // Whoever returned a block meanwhile saw us as the owner and left it to us.
-            mine = if self.memory.take_extent_returns(run.first) {
-                self.memory.claim_released_at(run.first)
-            } else {
-                None
-            };
+            mine = self.release(arena, run);
         }
         self.publish(arena);
         before.saturating_sub(self.memory.populated_bytes())

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use tensorferry_domain::{Spin, planted};
+use tensorferry_domain::{Spin, WaitWord, planted};
 
 use crate::StorageError;
 use crate::atomic::{AtomicU64, Ordering, fence};
@@ -61,6 +61,17 @@ pub enum Patience {
     Until(Instant),
     /// For ever.
     Forever,
+}
+
+impl Patience {
+    /// Looks until there is something, for as long as this allows.
+    fn wait<R>(self, word: WaitWord<'_>, spin: &Spin, mut look: impl FnMut() -> Option<R>) -> Option<R> {
+        match self {
+            Self::None => look(),
+            Self::Until(deadline) => word.wait_until(spin, Some(deadline), look).ok(),
+            Self::Forever => word.wait_until(spin, None, look).ok(),
+        }
+    }
 }
 
 /// Why a message was not put. Nothing was sent, and what it would have given away is back.
@@ -372,15 +383,8 @@ impl Ring {
         patience: Patience,
         mut take: impl FnMut() -> Option<Result<R, TakeFailure>>,
     ) -> Result<R, TakeFailure> {
-        let mut look = || take().or_else(|| self.no_more_messages(ring).map(Err));
-        let found = match patience {
-            Patience::None => look(),
-            Patience::Until(deadline) => {
-                ring.not_empty().wait_until(&self.take_spin, Some(deadline), look).ok()
-            }
-            Patience::Forever => ring.not_empty().wait_until(&self.take_spin, None, look).ok(),
-        };
-        found.unwrap_or(Err(TakeFailure::Empty))
+        let look = || take().or_else(|| self.no_more_messages(ring).map(Err));
+        patience.wait(ring.not_empty(), &self.take_spin, look).unwrap_or(Err(TakeFailure::Empty))
     }
 
     pub(crate) fn pins(&self) -> &PinList {
@@ -420,14 +424,7 @@ impl Ring {
                 None => self.no_more_receivers(&ring).map(Err),
             }
         };
-        let placed = match patience {
-            Patience::None => look(),
-            Patience::Until(deadline) => {
-                ring.not_full().wait_until(&self.put_spin, Some(deadline), look).ok()
-            }
-            Patience::Forever => ring.not_full().wait_until(&self.put_spin, None, look).ok(),
-        };
-        placed.unwrap_or(Err(PutFailure::Full))
+        patience.wait(ring.not_full(), &self.put_spin, look).unwrap_or(Err(PutFailure::Full))
     }
 
     /// `None` when the ring is full.

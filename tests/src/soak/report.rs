@@ -34,9 +34,9 @@ pub struct SoakReport {
     pub descriptors: [usize; 2],
     /// Mappings of domains in the director, before and after.
     pub mappings: [usize; 2],
-    /// Extents of the domain that were ever used: after the warm-up, and in the end.
+    /// Extents of the domain that were ever used: after the first part, and in the end.
     pub extents_used: [usize; 2],
-    /// Bytes of the domain's file that have memory when nobody holds anything: after the warm-up, and in the end.
+    /// Bytes of the domain's file that have memory when nobody holds anything: after the first part, and in the end.
     pub bytes_allocated: [u64; 2],
     /// Members beside the director in the end.
     pub slots_left: usize,
@@ -44,7 +44,7 @@ pub struct SoakReport {
     pub children_left: usize,
 }
 
-/// By how much the file may have grown since the warm-up: heads of extents and pages of headers stay.
+/// By how much the file may have grown since the first part: heads of extents and pages of headers stay.
 const BYTES_SLACK: u64 = 2 << 20;
 
 impl SoakReport {

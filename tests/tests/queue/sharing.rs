@@ -1,9 +1,9 @@
 //! One block in several messages, in several processes, in several states.
 
 use tensorferry::queue::channel_in;
-use tensorferry::tensor::{SharedTensor, TensorMut};
+use tensorferry::tensor::{SharedTensor, Tensor, TensorMut};
 use tensorferry_tests::tasks::{Adder, Count};
-use tensorferry_tests::{Item, with_family};
+use tensorferry_tests::{Item, until, with_family};
 
 use crate::{channel, getter};
 
@@ -99,5 +99,43 @@ fn shared_memory_is_one_and_exclusive_memory_moves() {
         }
         drop(to);
         child.finish();
+    });
+}
+
+#[test]
+fn a_tensor_that_went_round_in_one_process_can_be_written_again() {
+    with_family(|family| {
+        let (to, from) = channel_in(family.heap(), 2).unwrap();
+        let mut tensor = TensorMut::<u8>::zeros_in(family.heap(), [10]).unwrap();
+        for round in 0..5 {
+            to.put(tensor.freeze()).unwrap();
+            let mut back: Option<Tensor<u8>> = Some(from.get().unwrap());
+            let mut writable = None;
+            // At once, but for the moment in which the service thread itself is letting go of what was sent.
+            until("the sender's own hold is gone", || {
+                match back.take().map(Tensor::try_into_mut) {
+                    Some(Ok(mine)) => writable = Some(mine),
+                    Some(Err(refused)) => back = Some(refused.into_tensor()),
+                    None => {}
+                }
+                writable.is_some()
+            });
+            tensor = writable.unwrap();
+            tensor.as_mut_slice().fill(round);
+        }
+        drop((to, from));
+    });
+}
+
+#[test]
+fn blocks_at_one_place_of_two_domains_are_two() {
+    with_family(|family| {
+        let settings = tensorferry::Domain::builder().address_space_bytes(1 << 30);
+        let other = tensorferry::Heap::create(settings).unwrap();
+        let tensors =
+            [family.heap(), &other].map(|heap| TensorMut::<u8>::zeros_in(heap, [10]).unwrap().freeze());
+        assert_eq!(tensors[0].storage_id(), tensors[1].storage_id(), "the first of their class");
+        assert!(!tensors[0].shares_storage_with(&tensors[1]));
+        assert!(tensors[0].shares_storage_with(&tensors[0].clone()));
     });
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use tensorferry::Heap;
 use tensorferry::spawn::{StartErrorKind, func, spawn, start_processes};
+use tensorferry::{Heap, TensorMut};
 use tensorferry_os::socket::{Interest, wait_ready};
 use tensorferry_process::{Failure, Inherited, Start};
 use tensorferry_tests::Leftovers;
@@ -17,6 +17,9 @@ tensorferry_process::entry! {
 
 #[func]
 fn nothing(_rank: usize) {}
+
+#[func]
+fn take_tensor(_rank: usize, _tensor: TensorMut<u8>) {}
 
 #[func]
 fn meet(rank: usize, meeting: String) {
@@ -33,9 +36,21 @@ fn cramped(_inherited: &mut Inherited) -> Result<(), Failure> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let mut failed_at = Vec::new();
     for room in 0..200 {
-        setrlimit(Resource::RLIMIT_NOFILE, u64::try_from(before.n_descriptors())? + room, hard)?;
+        let limit = u64::try_from(before.n_descriptors())? + room;
+        let tensor = TensorMut::from_slice(&[7_u8; 100], [100])?;
+        setrlimit(Resource::RLIMIT_NOFILE, limit, hard)?;
+        let refused = start_processes(take_tensor, (tensor,), 1).err();
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        heap.domain().look_around();
+        setrlimit(Resource::RLIMIT_NOFILE, limit, hard)?;
         let started = start_processes(nothing, (), 3);
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        if let Some(refused) = refused {
+            assert!(
+                refused.into_args().0.as_slice().iter().all(|&element| element == 7),
+                "with room for {room} more"
+            );
+        }
         let is_enough = started.is_ok();
         match started.map_err(|error| error.kind) {
             Ok(context) => drop(context),
@@ -43,13 +58,16 @@ fn cramped(_inherited: &mut Inherited) -> Result<(), Failure> {
             Err(StartErrorKind::Memory(_)) => {}
             Err(other) => return Err(other.into()),
         }
+        if !is_enough {
+            // At once, and not when somebody gets to it.
+            assert_eq!(heap.domain().members().len(), 1, "with room for {room} more");
+        }
         before.wait_nothing_more();
         if is_enough {
             assert!(failed_at.contains(&0) && failed_at.contains(&2), "{failed_at:?}");
             assert_eq!(spawn(nothing, (), 2)?.len(), 2, "all is well again");
             return Ok(());
         }
-        assert_eq!(heap.domain().members().len(), 1, "with room for {room} more");
     }
     Err(Failure::Refused(format!("200 descriptors are not enough: {failed_at:?}")))
 }

@@ -6,46 +6,17 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use serde::{Deserialize, Serialize};
 use tensorferry::queue::{SoleReceiver, SoleSender, spsc_in};
 use tensorferry::storage::Heap;
 use tensorferry::{Queue, func, start_processes};
-use tensorferry_benches::{Answer, Ask, Far, Near, Read, Received, Sink, Source, Way, fill, sum, touch};
+use tensorferry_benches::{
+    Answer, Ask, Bytes, Far, Near, Read, Received, Sink, Source, Way, fill, sum, touch,
+};
 
 use crate::handles::{Numbered, Numbers};
 
-/// Bytes that serde copies as a whole and not one by one. The sender keeps them, to fill them again.
-#[derive(Debug)]
-struct Bytes(Arc<Vec<f32>>);
-
-impl Serialize for Bytes {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(bytemuck::cast_slice(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Bytes;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("bytes")
-            }
-
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Bytes, E> {
-                Ok(Bytes(Arc::new(bytemuck::pod_collect_to_vec(bytes))))
-            }
-        }
-
-        deserializer.deserialize_bytes(Visitor)
-    }
-}
-
 /// What travels beside the bytes, and they.
-type Message = (u64, Bytes);
+type Message = (u64, Bytes<f32>);
 
 struct PayloadSource {
     end: SoleSender<Message>,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry_queue::{
     GetError, PutErrorKind, Queue, Receiver, Sender, SoleSender, channel_in, mpsc_in, spmc_in, spsc_in,
 };
-use tensorferry_reduce::Parcel;
+use tensorferry_reduce::{EncodeError, Parcel, TransitError};
 
 use crate::heap;
 
@@ -78,7 +78,8 @@ fn a_sole_end_that_was_sent_is_off_even_through_an_alias() {
     let (sender, mut receiver) = spsc_in(&heap, 2).unwrap();
     let alias = Alias(Arc::new(sender));
     let parcel = Parcel::pack(&heap, &alias).unwrap();
-    assert!(Parcel::pack(&heap, &alias).is_err(), "it can be sent once");
+    let twice = Parcel::pack(&heap, &alias).unwrap_err();
+    assert!(matches!(twice, EncodeError::Transit(TransitError::MovedEnd)), "it can be sent once: {twice}");
     let Some(here) = Arc::into_inner(alias.0) else { panic!("one clone is left") };
     let mut here = here;
     assert!(matches!(here.put(1).unwrap_err().kind, PutErrorKind::Moved));
