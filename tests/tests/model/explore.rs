@@ -1,8 +1,9 @@
 //! Visiting every state of a model.
 
-use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
 
 /// A system that moves from state to state.
 pub(crate) trait Model {
@@ -58,7 +59,7 @@ const MAX_STATES: usize = 20_000_000;
 /// Visits every state that `model` can reach.
 pub(crate) fn explore<M: Model>(model: &M) -> Verdict {
     let start = model.start();
-    let mut numbers: HashMap<M::State, u32> = HashMap::from([(start.clone(), 0)]);
+    let mut numbers: FxHashMap<M::State, u32> = FxHashMap::from_iter([(start.clone(), 0)]);
     let mut open = vec![start];
     let mut edges: Vec<(u32, u32)> = Vec::new();
     let mut settled: Vec<u32> = Vec::new();
