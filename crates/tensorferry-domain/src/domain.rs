@@ -309,12 +309,69 @@ impl AsFd for Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        if let Some(entry) = self.slot(self.me.slot) {
-            let state = entry.state();
-            // Where it was declared dead, the slot is the sweeper's.
-            if state.epoch == self.me.epoch && state.phase == Phase::Live {
-                entry.change(state, State { phase: Phase::Free, ..state });
+        let Some(entry) = self.slot(self.me.slot) else { return };
+        let state = entry.state();
+        // Where it was declared dead, the slot is the sweeper's, and so is what it had stamped.
+        if state.epoch != self.me.epoch || state.phase != Phase::Live {
+            return;
+        }
+        // Sweeps that could not be finished, because something could not be reached from here: whoever looks next proves
+        // the death once more and begins again. A stamp would be looked after by nobody, since whose it is does not die.
+        for (_, other) in self.slots() {
+            let stamped = other.state();
+            if stamped.phase == Phase::Dead && stamped.author == self.me.slot {
+                other.change(stamped, State { phase: Phase::Live, ..stamped });
             }
         }
+        entry.change(state, State { phase: Phase::Free, ..state });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use tensorferry_os::pidfd::Identity;
+
+    use super::*;
+    use crate::{Caretaker, Memory};
+
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<Member>>);
+
+    impl Caretaker for Notes {
+        fn sweep(&self, dead: Member) -> bool {
+            self.0.lock().unwrap().push(dead);
+            true
+        }
+
+        fn beat(&self) -> Option<Duration> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_a_leaver_could_not_finish_sweeping_is_swept_by_another() {
+        let first = Domain::builder().create().unwrap();
+        let admission = first.admit(&PidFd::of_self().unwrap()).unwrap();
+        let second = Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap();
+        // Somebody whose number is above any that Linux gives, stamped by the second member.
+        let dead = Member { slot: 2, epoch: 1 };
+        let entry = first.slot(dead.slot).unwrap();
+        entry.set_identity(Identity { pid: 1 << 22, ..PidFd::of_self().unwrap().identity().unwrap() });
+        let stamped = State { epoch: dead.epoch, author: second.me.slot, phase: Phase::Dead };
+        assert!(entry.change(State { epoch: 0, author: 0, phase: Phase::Free }, stamped));
+
+        let memory = Memory::over(Arc::clone(&first));
+        let notes: Arc<dyn Caretaker> = Arc::new(Notes::default());
+        memory.start_service(Arc::downgrade(&notes)).unwrap();
+        first.look_around();
+        assert_eq!(first.sweeps(), 0, "it is being swept by a living member");
+        drop(second);
+        first.look_around();
+        assert_eq!(first.sweeps(), 1);
+        assert_eq!(first.members().len(), 1);
+        drop((memory, notes));
     }
 }

@@ -168,7 +168,9 @@ impl Arena {
             spans: Vec::new(),
         };
         let mut populated_bytes = adopted.head_populated_bytes;
-        let mut free = Vec::new();
+        // All of it at the end, so that a run which cannot be read to its end counts for nothing.
+        let (mut free, mut pending) = (Vec::new(), Vec::new());
+        let (mut blocks_live, mut bytes_live, mut has_suspects) = (0, 0, false);
         for index in first_line..lines {
             let Some(word) = places.span(run.first, index) else { break };
             if places.place_checked(Address { extent: run.first, line: index, index: 0 }, word).is_err() {
@@ -193,18 +195,22 @@ impl Arena {
                     span.free |= 1 << block;
                     free.push((word.class, address));
                 } else {
-                    self.usage.blocks_live += 1;
-                    self.usage.bytes_live += header.len_bytes().min(place.capacity_bytes as u64);
-                    self.has_suspects |= holders & SUSPECT != 0;
+                    blocks_live += 1;
+                    bytes_live += header.len_bytes().min(place.capacity_bytes as u64);
+                    has_suspects |= holders & SUSPECT != 0;
                     if header.returned().load(Ordering::SeqCst) != 0 {
                         span.pending |= 1 << block;
-                        self.pending.push_back(address);
+                        pending.push(address);
                     }
                 }
             }
             adopted.spans.push(span);
         }
+        self.usage.blocks_live += blocks_live;
+        self.usage.bytes_live += bytes_live;
         self.usage.bytes_populated += populated_bytes as u64;
+        self.has_suspects |= has_suspects;
+        self.pending.extend(pending);
         places.memory.recount_populated(run.first, populated_bytes as u64);
         self.runs.insert(run.first, adopted);
         for (class, address) in free {

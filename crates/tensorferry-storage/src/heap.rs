@@ -398,7 +398,9 @@ impl Inner {
         self.mark_returned(place);
         let cleared = if planted("drop-keeps-bit") { 0 } else { me.bit() };
         let others = header.holders().fetch_and(!cleared, Ordering::SeqCst) & !me.bit();
-        if others == 0 && self.memory.extent_owner(extent) == ExtentOwner::Nobody {
+        // Told once more: an owner that was about to give the extent up may have looked between the mark and the clear. Either
+        // it sees the hint after it has given up, or we see that nobody owns the extent.
+        if others == 0 && self.memory.hint_return(extent) == ExtentOwner::Nobody {
             self.adopt_orphan(extent);
         }
         self.scan_after(others, names_others);

@@ -3,6 +3,7 @@
 
 use tensorferry::domain::ExtentOwner;
 use tensorferry::queue::{GetError, Queue};
+use tensorferry::tensor::TensorMut;
 
 use super::subject::{SPILLED_LEN_BYTES, SUBJECT};
 use super::{Operation, Subject};
@@ -19,6 +20,7 @@ const DIRECTOR: u32 = 3;
 pub(super) struct Cast<'a> {
     pub(super) family: &'a Family,
     queue: Queue<Item>,
+    exclusive: Option<Queue<TensorMut<u64>>>,
     peer: Child,
     /// Of this process and of the peer, before anybody else came.
     n_descriptors: [usize; 2],
@@ -33,19 +35,23 @@ enum Presence {
 }
 
 impl<'a> Cast<'a> {
-    pub(super) fn new(family: &'a Family) -> Self {
-        let queue = Queue::new_in(family.heap(), 4).unwrap();
+    pub(super) fn new(family: &'a Family, operation: Operation) -> Self {
+        let heap = family.heap();
+        let queue =
+            if operation.leases() { Queue::with_leases_in(heap, 4, 2) } else { Queue::new_in(heap, 4) };
+        let queue = queue.unwrap();
+        let exclusive = operation.is_exclusive().then(|| Queue::new_in(heap, 4).unwrap());
         let peer = family.start(Puppet { queue: Some(queue.clone()), ..Puppet::default() });
         let pids = [std::process::id(), peer.pid()];
         // Each of the two comes to watch the other; only then is there something to compare with.
         until("the peer is watched", || n_pidfds_of(pids[0]) == 2);
         until("the peer watches", || n_pidfds_of(pids[1]) == 1);
         let n_descriptors = pids.map(n_descriptors_of);
-        Self { family, queue, peer, n_descriptors }
+        Self { family, queue, exclusive, peer, n_descriptors }
     }
 
     pub(super) fn subject(&self, operation: Operation) -> Subject {
-        Subject { operation, queue: self.queue.clone() }
+        Subject { operation, queue: self.queue.clone(), exclusive: self.exclusive.clone() }
     }
 
     /// What the others do before a child comes. It gets this before it is warm, and then it knows the peer's memory.
@@ -58,8 +64,24 @@ impl<'a> Cast<'a> {
     /// What the others do before a child that is warm gets ready. Returns what the child is told.
     pub(super) fn set(&self, operation: Operation, child: &Child) -> String {
         match operation {
-            Operation::Get | Operation::GetStandingStill | Operation::DropOthers => {
+            Operation::Get
+            | Operation::GetStandingStill
+            | Operation::DropOthers
+            | Operation::Lease
+            | Operation::Ack
+            | Operation::GiveBack => {
                 assert_eq!(self.peer.ask("put 2 0 2 3"), "put");
+            }
+            Operation::LeaseAgain => {
+                assert_eq!(self.peer.ask("put 2 0 2 3"), "put");
+                self.queue.get_leased().unwrap().give_back();
+            }
+            Operation::GetExclusive => {
+                for sequence in 0..2 {
+                    let mut tensor = TensorMut::empty_in(self.family.heap(), [2]).unwrap();
+                    tensor.as_mut_slice().copy_from_slice(&[DIRECTOR.into(), sequence]);
+                    self.exclusive.as_ref().unwrap().put(tensor).unwrap();
+                }
             }
             Operation::GetSpilled => {
                 assert_eq!(self.peer.ask("make 2 0 2 3"), "made");
@@ -127,6 +149,7 @@ impl<'a> Cast<'a> {
             self.check_sleeper(done);
         }
         check_came(&self.drain(), &expected(operation, done));
+        check_came(&self.drain_exclusive(), &expected_exclusive(operation, done));
         self.check_rest();
     }
 
@@ -184,11 +207,38 @@ impl<'a> Cast<'a> {
         }
     }
 
+    /// What comes is this process's alone: it is written to.
+    fn drain_exclusive(&self) -> Vec<(u32, u64)> {
+        let mut came = Vec::new();
+        let Some(queue) = &self.exclusive else { return came };
+        let mut told = false;
+        loop {
+            match queue.get_nowait() {
+                Ok(mut tensor) => {
+                    let words = tensor.as_mut_slice();
+                    came.push((u32::try_from(words[0]).unwrap(), words[1]));
+                    words.fill(0);
+                }
+                Err(GetError::Empty) => break,
+                // Nobody else has this queue.
+                Err(GetError::PeerDied) if !told => told = true,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // More than once through each slot.
+        for number in 0..6 {
+            queue.put_nowait(TensorMut::full_in(self.family.heap(), [2], number).unwrap()).unwrap();
+            assert_eq!(queue.get_nowait().unwrap().as_slice(), [number; 2]);
+        }
+        came
+    }
+
     fn check_memory(&self) {
         until("the peer has its memory back", || self.peer.ask("live") == "0");
-        // The ring alone.
-        self.family.wait_blocks(1);
-        self.family.wait_own_blocks(1);
+        // The rings alone.
+        let n_rings = 1 + usize::from(self.exclusive.is_some());
+        self.family.wait_blocks(n_rings);
+        self.family.wait_own_blocks(n_rings as u64);
         let domain = self.family.heap().domain();
         let members = self.family.members();
         for extent in 0..domain.extents_high_water() {
@@ -206,6 +256,10 @@ fn expected(operation: Operation, done: bool) -> Vec<((u32, u64), Presence)> {
             vec![((SUBJECT, 1), Presence::Must), ((SUBJECT, 2), by_then)]
         }
         Operation::PutToSleeper => vec![((DIRECTOR, 0), Presence::May)],
+        Operation::Lease | Operation::LeaseAgain | Operation::GiveBack => {
+            // Whatever its taker did but acknowledge it: it comes again, and first.
+            vec![((PEER, 0), Presence::Must), ((PEER, 1), Presence::Must)]
+        }
         _ if operation.gets() => {
             // It dies with its taker, or it is still there; it is never both.
             let first = if done { Presence::MustNot } else { Presence::May };
@@ -213,6 +267,17 @@ fn expected(operation: Operation, done: bool) -> Vec<((u32, u64), Presence)> {
         }
         _ if operation.is_first_use() => Vec::new(),
         _ => vec![((SUBJECT, 1), Presence::Must)],
+    }
+}
+
+fn expected_exclusive(operation: Operation, done: bool) -> Vec<((u32, u64), Presence)> {
+    match operation {
+        Operation::PutExclusive => vec![((SUBJECT, 2), if done { Presence::Must } else { Presence::May })],
+        Operation::GetExclusive => {
+            let first = if done { Presence::MustNot } else { Presence::May };
+            vec![((DIRECTOR, 0), first), ((DIRECTOR, 1), Presence::Must)]
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -17,6 +17,18 @@ pub enum Operation {
     GetSpilled,
     /// Gets a message. The child is not killed: it stands still while the others go on, and must then go on itself.
     GetStandingStill,
+    /// Puts a tensor that is its alone.
+    PutExclusive,
+    /// Gets a tensor that is nobody else's.
+    GetExclusive,
+    /// Leases a message.
+    Lease,
+    /// Leases a message that somebody gave back.
+    LeaseAgain,
+    /// Acknowledges a message that it has leased.
+    Ack,
+    /// Gives a leased message back.
+    GiveBack,
     /// Clones tensors and a queue, and drops the clones.
     Clone,
     /// Drops the last handle on blocks of its own.
@@ -37,6 +49,8 @@ pub enum Operation {
     AllocateRecycled,
     /// Allocates a block that gets a span of its own.
     AllocateLarge,
+    /// Packs arguments for a process, and takes them back.
+    Parcel,
     /// Invites another process.
     Admit,
     /// Joins the domain and opens its arguments.
@@ -51,13 +65,19 @@ pub enum Operation {
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 28] = [
         Self::Put,
         Self::PutSpilled,
         Self::PutToSleeper,
         Self::Get,
         Self::GetSpilled,
         Self::GetStandingStill,
+        Self::PutExclusive,
+        Self::GetExclusive,
+        Self::Lease,
+        Self::LeaseAgain,
+        Self::Ack,
+        Self::GiveBack,
         Self::Clone,
         Self::DropOwn,
         Self::DropOthers,
@@ -68,6 +88,7 @@ impl Operation {
         Self::AllocateSlab,
         Self::AllocateRecycled,
         Self::AllocateLarge,
+        Self::Parcel,
         Self::Admit,
         Self::Join,
         Self::LeaveQueue,
@@ -85,6 +106,12 @@ impl Operation {
             Self::Get => "get",
             Self::GetSpilled => "get-spilled",
             Self::GetStandingStill => "get-standing-still",
+            Self::PutExclusive => "put-exclusive",
+            Self::GetExclusive => "get-exclusive",
+            Self::Lease => "lease",
+            Self::LeaseAgain => "lease-again",
+            Self::Ack => "ack",
+            Self::GiveBack => "give-back",
             Self::Clone => "clone",
             Self::DropOwn => "drop-own",
             Self::DropOthers => "drop-others",
@@ -95,6 +122,7 @@ impl Operation {
             Self::AllocateSlab => "allocate-slab",
             Self::AllocateRecycled => "allocate-recycled",
             Self::AllocateLarge => "allocate-large",
+            Self::Parcel => "parcel",
             Self::Admit => "admit",
             Self::Join => "join",
             Self::LeaveQueue => "leave-queue",
@@ -118,13 +146,24 @@ impl Operation {
             Self::AllocateFirst | Self::Admit => 24,
             Self::AllocateSlab | Self::GetSpilled => 18,
             Self::PutToSleeper | Self::AllocateAdopting | Self::AllocateLarge => 14,
-            Self::LeaveQueue | Self::Clone => 4,
+            Self::LeaveQueue | Self::Clone | Self::Ack | Self::GiveBack => 4,
+            Self::Parcel => 35,
             _ => 11,
         }
     }
 
+    /// Whether it has to do with a message that another member put.
     pub(super) fn gets(self) -> bool {
-        matches!(self, Self::Get | Self::GetSpilled | Self::GetStandingStill)
+        matches!(self, Self::Get | Self::GetSpilled | Self::GetStandingStill) || self.leases()
+    }
+
+    pub(super) fn leases(self) -> bool {
+        matches!(self, Self::Lease | Self::LeaseAgain | Self::Ack | Self::GiveBack)
+    }
+
+    /// Whether it has to do with what one process has to itself.
+    pub(super) fn is_exclusive(self) -> bool {
+        matches!(self, Self::PutExclusive | Self::GetExclusive)
     }
 
     /// Whether the child has neither put nor got anything before.

@@ -66,6 +66,11 @@ pub const PLANTS: &[Plant] = &[
         noticed_in: &[Operation::PutToSleeper],
     },
     Plant {
+        name: "sweep-forgets-leases",
+        bug: "a sweeper leaves the dead one's leases with it",
+        noticed_in: &[Operation::Lease],
+    },
+    Plant {
         name: "sweep-keeps-admitting",
         bug: "a sweeper leaves a slot that the dead one was giving away",
         noticed_in: &[Operation::Admit],

@@ -77,7 +77,7 @@ fn strike(operation: Operation, position: u64, instructions: &mut u64) -> Result
     // Small, so that all of it can be looked at after each instruction.
     let settings = Domain::builder().address_space_bytes(32 << 20).limit_bytes(16 << 20);
     with_family_of(settings, |family| {
-        let cast = Cast::new(family);
+        let cast = Cast::new(family, operation);
         outcome = strike_among(&cast, operation, position, instructions);
         cast.leave();
     });

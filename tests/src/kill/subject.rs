@@ -2,7 +2,8 @@
 
 use nix::sys::signal::{Signal, raise};
 use serde::{Deserialize, Serialize};
-use tensorferry::queue::{GetError, Queue};
+use tensorferry::queue::{GetError, Lease, Queue};
+use tensorferry::reduce::Parcel;
 use tensorferry::storage::Heap;
 use tensorferry::tensor::TensorMut;
 use tensorferry_os::pidfd::PidFd;
@@ -24,12 +25,16 @@ pub struct Subject {
     pub operation: Operation,
     /// Where it puts and gets.
     pub queue: Queue<Item>,
+    /// Where it puts and gets what can be one's alone.
+    pub exclusive: Option<Queue<TensorMut<u64>>>,
 }
 
 /// What the operation works on.
 #[derive(Default)]
 struct Things {
     queue: Option<Queue<Item>>,
+    exclusive: Option<Queue<TensorMut<u64>>>,
+    lease: Option<Lease<Item>>,
     items: Vec<Item>,
     tensors: Vec<TensorMut<u64>>,
     second: Option<Heap>,
@@ -40,15 +45,23 @@ impl Task for Subject {
     const NAME: &'static str = "subject";
 
     fn run(self, context: &Context) {
-        let Self { operation, queue } = self;
+        let Self { operation, queue, exclusive } = self;
         if !operation.is_first_use() {
             // What a process does once in its life is done before it is watched.
             queue.put(item(&context.heap, 0)).unwrap();
             while queue.get().unwrap().sender != SUBJECT {}
+            if operation.leases() {
+                queue.put(item(&context.heap, 0)).unwrap();
+                queue.get_leased().unwrap().ack().unwrap().check();
+            }
+            if let Some(exclusive) = &exclusive {
+                exclusive.put(TensorMut::zeros_in(&context.heap, [2]).unwrap()).unwrap();
+                drop(exclusive.get().unwrap());
+            }
         }
         context.say("warm");
         let set = context.hear().unwrap();
-        let mut things = Things { queue: Some(queue), ..Things::default() };
+        let mut things = Things { queue: Some(queue), exclusive, ..Things::default() };
         things.prepare(operation, context, &set);
         context.say("ready");
         context.wait_for("go");
@@ -76,6 +89,13 @@ impl Things {
             Operation::Put | Operation::PutToSleeper | Operation::Clone | Operation::DropOwn => {
                 self.items.push(item(heap, 2));
             }
+            Operation::PutExclusive => {
+                let mut tensor = TensorMut::empty_in(heap, [2]).unwrap();
+                tensor.as_mut_slice().copy_from_slice(&[SUBJECT.into(), 2]);
+                self.tensors.push(tensor);
+            }
+            Operation::Ack | Operation::GiveBack => self.lease = Some(self.queue().get_leased().unwrap()),
+            Operation::Parcel => self.items.push(item(heap, 2)),
             Operation::PutSpilled => self.items.push(item(heap, 2).with_note(SPILLED_LEN_BYTES)),
             Operation::DropOthers | Operation::DropOrphans => self.items.push(self.queue().get().unwrap()),
             Operation::DropLarge => self.tensors.push(TensorMut::empty_in(heap, [length]).unwrap()),
@@ -115,6 +135,22 @@ impl Things {
                 Err(GetError::Empty) => return "found nothing",
                 Err(error) => panic!("{error}"),
             },
+            Operation::PutExclusive => {
+                let tensor = self.tensors.pop().unwrap();
+                self.exclusive.as_ref().unwrap().put(tensor).unwrap();
+                return "put";
+            }
+            Operation::GetExclusive => {
+                self.tensors.push(self.exclusive.as_ref().unwrap().get().unwrap());
+                return "got";
+            }
+            Operation::Lease | Operation::LeaseAgain => {
+                self.lease = Some(self.queue().get_leased().unwrap());
+                return "leased";
+            }
+            Operation::Ack => self.items.push(self.lease.take().unwrap().ack().unwrap()),
+            Operation::GiveBack => self.lease.take().unwrap().give_back(),
+            Operation::Parcel => Parcel::pack(&context.heap, &self.items).unwrap().take_back(),
             Operation::Clone => drop((self.items.clone(), self.queue().clone())),
             Operation::DropOwn | Operation::DropOthers | Operation::DropOrphans => self.items.clear(),
             Operation::DropLarge => self.tensors.clear(),
