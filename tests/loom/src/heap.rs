@@ -15,10 +15,11 @@ use crate::class::LINE_WORDS;
 use crate::explore::clears_first;
 use crate::header::{Header, SUSPECT};
 use crate::pins::Pins;
+use crate::record::{self, RECORD_WORDS};
 use crate::ring_layout::{MAGIC, SLOT_WORDS, slot, word};
 
-/// Words of a ring of two slots.
-const MAX_RING_WORDS: usize = word::SLOTS + 2 * SLOT_WORDS;
+/// Words of messages that are used: a message of a model has one reference or eight bytes.
+const ROOM_WORDS: usize = 2;
 
 /// The block that the ring lies in.
 pub(crate) const RING: Place = Place { index: 0, data_offset_bytes: 0 };
@@ -45,18 +46,39 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// With a ring of so many slots that members with these bits send to and receive from; as `RingWords::format` leaves it.
+    /// With a ring of so many slots and no records that members with these bits send to and receive from; as `RingWords::format` leaves it.
     pub(crate) fn create(n_slots: usize, senders: u64, receivers: u64) -> Arc<Self> {
+        Self::create_with_leases(n_slots, 0, senders, receivers)
+    }
+
+    /// As [`World::create`], with so many records.
+    pub(crate) fn create_with_leases(
+        n_slots: usize,
+        n_records: usize,
+        senders: u64,
+        receivers: u64,
+    ) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
+        let records = word::SLOTS + n_slots * SLOT_WORDS;
+        let use_of = |index: usize| match (index.checked_sub(word::SLOTS), index.checked_sub(records)) {
+            (_, Some(at)) => use_in(at % RECORD_WORDS, record::word::LENGTHS, record::word::ROOM),
+            (Some(at), None) => use_in(at % SLOT_WORDS, slot::LENGTHS, slot::ROOM),
+            (None, None) if index <= word::RETURNS => Use::State,
+            (None, None) => Use::None,
+        };
         let world = Arc::new(Self {
-            ring: (0..MAX_RING_WORDS)
+            ring: (0..records + n_records * RECORD_WORDS)
                 .map(|index| match index {
                     word::MAGIC => AtomicU64::new(MAGIC),
                     word::N_SLOTS => AtomicU64::new(n_slots as u64),
+                    word::N_RECORDS => AtomicU64::new(n_records as u64),
                     word::SENDERS => AtomicU64::new(senders),
                     word::RECEIVERS => AtomicU64::new(receivers),
-                    _ if is_of_a_message(index) => AtomicU64::plain(),
-                    _ => zero(),
+                    _ => match use_of(index) {
+                        Use::State => zero(),
+                        Use::Message => AtomicU64::plain(),
+                        Use::None => AtomicU64::padding(),
+                    },
                 })
                 .collect(),
             lines: [AtomicU32::new(0), AtomicU32::new(0)],
@@ -67,12 +89,12 @@ impl World {
             member_returns: zero(),
         });
         world.lines.iter().for_each(AtomicU32::show);
-        // Loom's work grows with the words that it knows, so it gets to know those that are used.
-        let used = |index: &usize| {
-            let at = index.checked_sub(word::SLOTS);
-            at.map_or(*index <= word::RETURNS, |at| at / SLOT_WORDS < n_slots && at % SLOT_WORDS < 4)
-        };
-        (0..MAX_RING_WORDS).filter(used).for_each(|index| world.ring[index].show());
+        world
+            .ring
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| use_of(*index) != Use::None)
+            .for_each(|(_, word)| word.show());
         world.headers[1].iter().for_each(AtomicU64::show);
         for word in [&world.summary, &world.extent_returns, &world.member_returns] {
             word.show();
@@ -89,9 +111,22 @@ impl World {
     }
 }
 
-/// What a message consists of is used like plain memory, relaxed though its accesses are; the words of states are not.
-fn is_of_a_message(index: usize) -> bool {
-    index.checked_sub(word::SLOTS).is_some_and(|at| at % SLOT_WORDS != slot::STATE)
+/// What a word of the ring is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    State,
+    /// Used like plain memory, relaxed though its accesses are.
+    Message,
+    None,
+}
+
+/// Of a word in a slot or a record whose message begins with these two.
+fn use_in(at: usize, lengths: usize, room: usize) -> Use {
+    match at {
+        _ if at < lengths => Use::State,
+        _ if at < room + ROOM_WORDS => Use::Message,
+        _ => Use::None,
+    }
 }
 
 /// The data area, as far as the ring asks for it.

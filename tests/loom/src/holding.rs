@@ -1,6 +1,11 @@
 //! Holder bits: a block goes along with a message, is read and dropped, comes back to its owner and is written again.
 
-#![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a check fails by panicking")]
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    clippy::panic,
+    reason = "a check fails by panicking"
+)]
 
 use std::sync::Arc;
 
@@ -10,7 +15,7 @@ use crate::atomic::{Ordering, until_killed};
 use crate::block::Block;
 use crate::explore::{explore, explore_kills};
 use crate::heap::{Heap, World};
-use crate::message::{Outgoing, OutgoingHandle};
+use crate::message::{IncomingHandle, Outgoing, OutgoingHandle};
 use crate::passing::end;
 use crate::ring::{Company, Patience, Ring};
 use crate::sweep_ring::sweep_ring;
@@ -28,7 +33,7 @@ fn send(heap: &Heap, ring: &Ring) {
 
 fn take_and_read(heap: &Heap, ring: &Ring, patience: Patience) -> bool {
     ring.take(Company::Many, patience).is_ok_and(|message| {
-        let block = message.handles.first().expect("it names a block");
+        let Some(IncomingHandle::Frozen(block)) = message.handles.first() else { panic!("it names a block") };
         heap.read_bytes(block.place().index);
         true
     })

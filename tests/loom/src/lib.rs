@@ -22,7 +22,7 @@ mod explore;
 pub mod futex;
 mod heap;
 pub mod holding;
-mod lease;
+pub mod leasing;
 mod message;
 pub mod passing;
 mod plain;
@@ -37,6 +37,9 @@ mod error;
 #[path = "../../../crates/tensorferry-storage/src/header.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
 mod header;
+#[path = "../../../crates/tensorferry-storage/src/lease.rs"]
+#[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
+mod lease;
 #[path = "../../../crates/tensorferry-storage/src/pins.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
 mod pins;

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::StorageError;
 use crate::atomic::{AtomicU64, Ordering};
+use crate::attachments::Attachment;
 use crate::block::Block;
 use crate::header::Kind;
 use crate::heap::Heap;
@@ -14,7 +15,7 @@ pub(crate) const MAX_HANDLES: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct IncomingMessage {
     pub(crate) payload: SmallVec<[u8; 16]>,
-    pub(crate) handles: Vec<Block>,
+    pub(crate) handles: Vec<IncomingHandle>,
 }
 
 impl IncomingMessage {
@@ -24,10 +25,21 @@ impl IncomingMessage {
     }
 }
 
+/// A block that came along.
+#[derive(Debug)]
+#[allow(dead_code, reason = "only frozen blocks are sent")]
+pub(crate) enum IncomingHandle {
+    Frozen(Block),
+    Shared(Block),
+    Exclusive(Block),
+    Ring(Attachment),
+}
+
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     Frozen(Block),
     Spill(Block),
+    Ring(Attachment),
 }
 
 /// A block that goes along.
@@ -39,8 +51,18 @@ pub(crate) type OutgoingHandles = SmallVec<[OutgoingHandle; 1]>;
 
 impl OutgoingHandle {
     pub(crate) fn reference(&self) -> u64 {
-        let (Outgoing::Frozen(block) | Outgoing::Spill(block)) = &self.0;
-        block.id().0
+        match &self.0 {
+            Outgoing::Frozen(block) | Outgoing::Spill(block) => block.id().0,
+            Outgoing::Ring(attachment) => attachment.block().id().0,
+        }
+    }
+
+    pub(crate) fn frozen(block: &Block) -> Option<Self> {
+        Some(Self(Outgoing::Frozen(block.clone())))
+    }
+
+    pub(crate) fn shared(block: &Block) -> Option<Self> {
+        Self::frozen(block)
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
@@ -53,14 +75,18 @@ pub(crate) fn take_back(handles: OutgoingHandles) {
 }
 
 pub(crate) enum Accepted {
-    Handle(Block),
+    Handle(IncomingHandle),
     Spill(Block),
 }
 
 pub(crate) fn accept(heap: &Heap, reference: u64) -> Result<Accepted, StorageError> {
     let index = usize::try_from(reference).unwrap_or(0);
     let held = heap.hold(index)?;
-    Ok(if index == usize::MAX { Accepted::Spill(held) } else { Accepted::Handle(held) })
+    Ok(if index == usize::MAX {
+        Accepted::Spill(held)
+    } else {
+        Accepted::Handle(IncomingHandle::Frozen(held))
+    })
 }
 
 pub(crate) fn are_at_home(_heap: &Heap, _handles: &[OutgoingHandle]) -> bool {

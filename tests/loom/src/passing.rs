@@ -17,7 +17,7 @@ use crate::block::Block;
 use crate::explore::{explore, explore_kills};
 use crate::header::SUSPECT;
 use crate::heap::{Heap, World};
-use crate::message::OutgoingHandles;
+use crate::message::{IncomingMessage, OutgoingHandles};
 use crate::reference::Role;
 use crate::ring::{Company, Patience, PutFailure, Ring, TakeFailure};
 use crate::ring_layout::RingWords;
@@ -34,16 +34,20 @@ fn end_of(world: &Arc<World>, slot: u8) -> Ring {
     end(&Heap::of(world, slot))
 }
 
-fn put(ring: &Ring, number: u8, patience: Patience) -> Result<(), PutFailure> {
+pub(crate) fn put(ring: &Ring, number: u8, patience: Patience) -> Result<(), PutFailure> {
     ring.put(&[number; 8], OutgoingHandles::new(), patience)
 }
 
 fn take(ring: &Ring, company: Company, patience: Patience) -> Result<u8, TakeFailure> {
-    let message = ring.take(company, patience)?;
+    ring.take(company, patience).map(|message| number_in(&message))
+}
+
+/// The number of a message that came whole.
+pub(crate) fn number_in(message: &IncomingMessage) -> u8 {
     assert_eq!(message.payload.len(), 8, "a torn message");
     let number = message.payload[0];
     assert!(message.payload.iter().all(|&byte| byte == number), "a torn message: {:?}", message.payload);
-    Ok(number)
+    number
 }
 
 /// Two messages through a ring of one slot.

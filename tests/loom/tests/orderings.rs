@@ -3,7 +3,7 @@
 #![expect(clippy::print_stdout, reason = "says how much was tried")]
 
 use tensorferry_loom::atomic::{Access, What};
-use tensorferry_loom::{Company, Outcome, Weakened, holding, passing, waiting};
+use tensorferry_loom::{Company, Outcome, Weakened, holding, leasing, passing, waiting};
 
 #[track_caller]
 fn holds(outcome: Outcome) {
@@ -45,6 +45,9 @@ const RELAXED_FREE: Weakened = Weakened::Orderings(|access| is_step_to(access, 0
 const RELAXED_LOOK_AND_CLAIM: Weakened =
     Weakened::Orderings(|access| access.function == "state" || is_step_to(access, 3));
 const RELAXED_LOOK: Weakened = Weakened::Orderings(|access| access.function == "state");
+/// A record's steps, and the count that leads to it.
+const RELAXED_RECORDS_AND_RETURNS: Weakened =
+    Weakened::Orderings(|access| ["record.rs", "lease.rs"].contains(&access.file));
 /// The marks come after the last access too and are found first, so the bit is weak only together with them.
 const RELAXED_RETURN: Weakened = Weakened::Orderings(|access| {
     ["let_go", "mark_returned_anew", "set_bit", "hint_return"].contains(&access.function)
@@ -106,6 +109,17 @@ fn a_killed_sender_leaves_a_whole_message_or_none() {
 #[test]
 fn what_a_killed_receiver_had_not_taken_goes_to_the_other() {
     holds(passing::a_receiver_dies(Weakened::Nothing));
+}
+
+#[test]
+fn a_message_that_was_given_back_comes_whole() {
+    holds(leasing::given_back(Weakened::Nothing));
+    needs(leasing::given_back, RELAXED_RECORDS_AND_RETURNS, RACE);
+}
+
+#[test]
+fn what_a_killed_lessee_had_not_acknowledged_goes_to_the_other() {
+    holds(leasing::a_lessee_dies(Weakened::Nothing));
 }
 
 #[test]
