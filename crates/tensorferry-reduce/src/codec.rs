@@ -1,6 +1,6 @@
 //! From a value to a message and back.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,8 +16,8 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Serialises `value` for the domain of `heap` and hands payload and handles to `send`. When `send` fails, what
-/// the value gave away is whole again; `send` itself takes care of the handles that it was given.
+/// Serialises `value` for the domain of `heap` and hands payload and handles to `send`, which takes the handles that it
+/// sends. What it leaves there, because it fails, is whole again.
 ///
 /// The bytes are MessagePack, structs with their field names, so that every serde type travels: flattened, untagged and
 /// skipped fields, `serde_json::Value`. (What no self-describing format can tell apart is lost: `Some(None)` and
@@ -30,7 +30,7 @@ thread_local! {
 pub fn with_encoded<T, R, E>(
     heap: &Heap,
     value: &T,
-    send: impl FnOnce(&[u8], OutgoingHandles) -> Result<R, E>,
+    send: impl FnOnce(&[u8], &mut OutgoingHandles) -> Result<R, E>,
 ) -> Result<R, E>
 where
     T: Serialize + ?Sized,
@@ -38,11 +38,12 @@ where
 {
     let mut buffer = BUFFER.take();
     buffer.clear();
-    let outbound = Outbound { heap: heap.clone(), handles: OutgoingHandles::new(), refusal: None };
-    let (encoded, transit) = during(Transit::Out(outbound), || {
+    let outbound = Outbound::new(heap.clone());
+    let mut transit = RefCell::new(Transit::Out(outbound));
+    let encoded = during(&transit, || {
         value.serialize(&mut rmp_serde::Serializer::new(&mut buffer).with_struct_map().with_human_readable())
     });
-    let Some(Transit::Out(mut outbound)) = transit else {
+    let Transit::Out(outbound) = transit.get_mut() else {
         return Err(EncodeError::from(crate::TransitError::NotInTransit).into());
     };
     if let Err(error) = encoded {
@@ -52,7 +53,7 @@ where
             .map_or_else(|| EncodeError::Serialize(error.into()), EncodeError::Transit)
             .into());
     }
-    let sent = send(&buffer, std::mem::take(&mut outbound.handles));
+    let sent = send(&buffer, &mut outbound.handles);
     if buffer.capacity() <= KEPT_BUFFER_BYTES {
         BUFFER.set(buffer);
     }
@@ -65,15 +66,16 @@ where
 /// [`DecodeError`]; everything that the message held is let go of then, as far as the value has not taken it.
 pub fn decode<T: DeserializeOwned>(message: &mut IncomingMessage) -> Result<T, DecodeError> {
     let inbound = Inbound { handles: std::mem::take(&mut message.handles), refusal: None };
+    let transit = RefCell::new(Transit::In(inbound));
     let mut rest = message.payload.as_slice();
-    let (decoded, transit) = during(Transit::In(inbound), || {
+    let decoded = during(&transit, || {
         T::deserialize(&mut rmp_serde::Deserializer::new(&mut rest).with_human_readable())
     });
     match decoded {
         Ok(value) if rest.is_empty() => Ok(value),
         Ok(_) => Err(DecodeError::LeftOver(rest.len())),
-        Err(error) => Err(match transit {
-            Some(Transit::In(Inbound { refusal: Some(refusal), .. })) => DecodeError::Transit(refusal),
+        Err(error) => Err(match transit.into_inner() {
+            Transit::In(Inbound { refusal: Some(refusal), .. }) => DecodeError::Transit(refusal),
             _ => DecodeError::Deserialize(error.into()),
         }),
     }

@@ -21,7 +21,7 @@ impl Parcel {
     /// [`EncodeError`]; the value is whole then.
     pub fn pack<T: Serialize + ?Sized>(heap: &Heap, value: &T) -> Result<Self, EncodeError> {
         with_encoded(heap, value, |payload, handles| {
-            Ok(Self { raw: RawParcel::pack(heap, payload, handles)? })
+            Ok(Self { raw: RawParcel::pack(heap, payload, std::mem::take(handles))? })
         })
     }
 

@@ -24,6 +24,8 @@ pub(crate) enum Transit {
 pub(crate) struct Outbound {
     pub(crate) heap: Heap,
     pub(crate) handles: OutgoingHandles,
+    /// The blocks of `handles`, side by side, to look one up.
+    pub(crate) ids: smallvec::SmallVec<[u64; 2]>,
     /// Why a reducer refused, in full: serde keeps only that it did.
     pub(crate) refusal: Option<TransitError>,
 }
@@ -34,44 +36,34 @@ pub(crate) struct Inbound {
     pub(crate) refusal: Option<TransitError>,
 }
 
-thread_local! {
-    /// The message in progress is the last one: a reducer may itself send a message. A stack, because a message is moved
-    /// once on its way in and once on its way out of it, where replacing what is there moves it four times.
-    static TRANSIT: RefCell<Vec<Transit>> = const { RefCell::new(Vec::new()) };
+scoped_tls::scoped_thread_local! {
+    /// The message in progress is the last one: a reducer may itself send a message. It stays where its maker has it and is
+    /// not moved in and out.
+    static TRANSIT: RefCell<Transit>
 }
 
-/// Puts `transit` in place while `work` runs and returns it with the result. What was there before is in place again
-/// afterwards.
-pub(crate) fn during<R>(transit: Transit, work: impl FnOnce() -> R) -> (R, Option<Transit>) {
-    /// Takes away what `work` leaves behind when it unwinds.
-    struct Restore(usize);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            // Dropped only when it is no longer borrowed: letting go of a handle may need anything.
-            let left =
-                TRANSIT.with_borrow_mut(|stack| (stack.len() > self.0).then(|| stack.split_off(self.0)));
-            drop(left);
-        }
+/// Puts `transit` in place while `work` runs. What was there before is in place again afterwards.
+pub(crate) fn during<R>(transit: &RefCell<Transit>, work: impl FnOnce() -> R) -> R {
+    TRANSIT.set(transit, work)
+}
+
+fn with_transit<R>(use_it: impl FnOnce(Option<&mut Transit>) -> R) -> R {
+    if TRANSIT.is_set() {
+        TRANSIT.with(|transit| use_it(transit.try_borrow_mut().as_deref_mut().ok()))
+    } else {
+        use_it(None)
     }
-    let restore = TRANSIT.with_borrow_mut(|stack| {
-        stack.push(transit);
-        Restore(stack.len() - 1)
-    });
-    let result = work();
-    let transit = TRANSIT.with_borrow_mut(Vec::pop);
-    drop(restore);
-    (result, transit)
 }
 
 fn outbound<R>(give: impl FnOnce(&mut Outbound) -> Result<R, TransitError>) -> Result<R, TransitError> {
-    TRANSIT.with_borrow_mut(|stack| match stack.last_mut() {
+    with_transit(|transit| match transit {
         Some(Transit::Out(out)) => give(out).inspect_err(|error| out.refusal = Some(error.clone())),
         _ => Err(TransitError::NotInTransit),
     })
 }
 
 fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Result<R, TransitError> {
-    TRANSIT.with_borrow_mut(|stack| match stack.last_mut() {
+    with_transit(|transit| match transit {
         Some(Transit::In(incoming)) => {
             take(incoming).inspect_err(|error| incoming.refusal = Some(error.clone()))
         }
@@ -84,7 +76,7 @@ fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Res
 /// outside of a message it does nothing.
 pub fn refuse(reason: impl std::fmt::Display) {
     let refusal = TransitError::Refused(reason.to_string());
-    TRANSIT.with_borrow_mut(|stack| match stack.last_mut() {
+    with_transit(|transit| match transit {
         // What was refused first is the reason; what follows from it says less.
         Some(Transit::Out(out)) => {
             out.refusal.get_or_insert(refusal);
@@ -231,20 +223,28 @@ pub fn take_ring(index: u32) -> Result<Attachment, TransitError> {
 }
 
 impl Outbound {
+    pub(crate) fn new(heap: Heap) -> Self {
+        Self { heap, handles: OutgoingHandles::new(), ids: smallvec::SmallVec::new(), refusal: None }
+    }
+
     fn is_at_home(&self, handle: &OutgoingHandle) -> bool {
         handle.heap().is_some_and(|heap| heap.domain().id() == self.heap.domain().id())
     }
 
     fn add(&mut self, handle: OutgoingHandle) -> u32 {
-        let earliest = self.handles.len().saturating_sub(LOOK_BACK);
-        let known = self.handles[earliest..].iter().position(|h| h.is_same_as(&handle));
-        match known.and_then(|at| u32::try_from(earliest + at).ok()) {
+        let earliest = self.ids.len().saturating_sub(LOOK_BACK);
+        let id = handle.id().0;
+        let mut same_block = self.ids[earliest..].iter().enumerate().filter(|(_, other)| **other == id);
+        let known = same_block
+            .find(|(at, _)| self.handles.get(earliest + at).is_some_and(|other| other.is_same_as(&handle)));
+        match known.and_then(|(at, _)| u32::try_from(earliest + at).ok()) {
             Some(index) => index,
             None => self.push(handle),
         }
     }
 
     fn push(&mut self, handle: OutgoingHandle) -> u32 {
+        self.ids.push(handle.id().0);
         self.handles.push(handle);
         // More than four billion handles are refused long before, as more than a message can have.
         u32::try_from(self.handles.len() - 1).unwrap_or(u32::MAX)

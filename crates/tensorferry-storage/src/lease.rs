@@ -278,9 +278,8 @@ impl Drop for Lease {
         // If we die before this, whoever sweeps us counts.
         ring.returns().fetch_add(1, Ordering::SeqCst);
         // Until somebody else has it, this process holds what it names.
-        let handles = std::mem::take(&mut self.handles);
-        if !handles.is_empty() {
-            self.ring.pins().pin(PinnedAt::Record(self.index, waiting), handles);
+        if !self.handles.is_empty() {
+            self.ring.pins().pin(PinnedAt::Record(self.index, waiting), &mut self.handles);
         }
         ring.not_empty().wake();
     }

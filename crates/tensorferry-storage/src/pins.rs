@@ -101,12 +101,12 @@ impl Pins {
 }
 
 impl PinList {
-    /// Pins the handles of a message, and looks whether old pins can go.
-    pub(crate) fn pin(&self, at: PinnedAt, handles: OutgoingHandles) {
+    /// Takes and pins the handles of a message, and looks whether old pins can go.
+    pub(crate) fn pin(&self, at: PinnedAt, handles: &mut OutgoingHandles) {
         let mut retired: SmallVec<[Pin; LOOKS_PER_PIN]> = SmallVec::new();
         {
             let mut pins = self.lock();
-            pins.push_back(Pin { at, _handles: handles });
+            pins.push_back(Pin { at, _handles: std::mem::take(handles) });
             self.n_pinned.fetch_add(1, Ordering::SeqCst);
             while retired.len() < LOOKS_PER_PIN && pins.front().is_some_and(|pin| self.has_moved_on(pin.at)) {
                 retired.extend(pins.pop_front());

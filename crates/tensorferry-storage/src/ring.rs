@@ -305,22 +305,32 @@ impl Ring {
         patience: Patience,
     ) -> Result<(), PutFailure> {
         let mut handles = handles;
-        match self.put_borrowed(payload, &handles, patience) {
-            Ok((position, spilled)) => {
-                handles.extend(spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
-                if !handles.is_empty() {
-                    self.pins().pin(PinnedAt::Slot(position), handles);
-                }
-                if let Some(ring) = self.words() {
-                    ring.not_empty().wake();
-                }
-                Ok(())
-            }
-            Err(failure) => {
-                take_back(handles);
-                Err(failure)
-            }
+        let sent = self.put_from(payload, &mut handles, patience);
+        if sent.is_err() {
+            take_back(handles);
         }
+        sent
+    }
+
+    /// As [`Ring::put`], and takes the handles only if the message is sent.
+    ///
+    /// # Errors
+    /// [`PutFailure`]; `handles` are as they were then.
+    pub fn put_from(
+        &self,
+        payload: &[u8],
+        handles: &mut OutgoingHandles,
+        patience: Patience,
+    ) -> Result<(), PutFailure> {
+        let (position, spilled) = self.put_borrowed(payload, handles, patience)?;
+        handles.extend(spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
+        if !handles.is_empty() {
+            self.pins().pin(PinnedAt::Slot(position), handles);
+        }
+        if let Some(ring) = self.words() {
+            ring.not_empty().wake();
+        }
+        Ok(())
     }
 
     /// Writes a message into a slot, or into a block of its own when it is long. Returns its position, and that block.

@@ -1,4 +1,4 @@
-//! The lengths of a tensor's dimensions, kept without an allocation up to rank 8.
+//! The lengths of a tensor's dimensions, kept without an allocation up to rank 6.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,7 +6,7 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 /// Lengths or strides; no allocation up to this rank.
-pub(crate) type Dims = SmallVec<[usize; 8]>;
+pub(crate) type Dims = SmallVec<[usize; 6]>;
 
 /// The length of each dimension in elements, the slowest-varying first. Rank 0 is a scalar.
 ///

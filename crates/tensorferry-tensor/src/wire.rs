@@ -22,20 +22,30 @@ use crate::shape::Dims;
 use crate::shared::SharedTensor;
 use crate::storage::FrozenStorage;
 
-/// The payload of one tensor: a tuple, because there may be many in a message. `docs/WIRE.md` has it as a table.
-struct WireTensor {
+/// The payload of one tensor as it is written, borrowed from the tensor: a tuple, because there may be many in a message.
+/// `docs/WIRE.md` has it as a table.
+struct Described<'a> {
     dtype: DType,
-    shape: WireDims,
+    shape: &'a [usize],
     /// Row-major from element `offset` when absent.
-    strides: Option<WireDims>,
+    strides: Option<&'a [usize]>,
     offset: usize,
     /// Index in the message's table of handles.
     storage: Option<u32>,
 }
 
-impl Serialize for WireTensor {
+/// The same as it is read. Believed in nothing before [`WireTensor::layout`].
+struct WireTensor {
+    dtype: DType,
+    shape: WireDims,
+    strides: Option<WireDims>,
+    offset: usize,
+    storage: Option<u32>,
+}
+
+impl Serialize for Described<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (self.dtype.code(), &self.shape, &self.strides, self.offset, self.storage).serialize(serializer)
+        (self.dtype.code(), self.shape, self.strides, self.offset, self.storage).serialize(serializer)
     }
 }
 
@@ -48,14 +58,8 @@ impl<'de> Deserialize<'de> for WireTensor {
     }
 }
 
-/// Lengths or strides as a sequence; at most [`MAX_RANK`], and no allocation up to 8.
+/// Lengths or strides as a sequence; at most [`MAX_RANK`], and no allocation up to 6.
 struct WireDims(Dims);
-
-impl Serialize for WireDims {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(&self.0)
-    }
-}
 
 impl<'de> Deserialize<'de> for WireDims {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -84,20 +88,20 @@ impl<'de> Deserialize<'de> for WireDims {
     }
 }
 
-impl WireTensor {
+impl<'a> Described<'a> {
     /// Describes a tensor; `give` puts its storage into the message and is called only if there are elements.
-    fn describe(
+    fn of(
         dtype: DType,
-        layout: &Layout,
+        layout: &'a Layout,
         give: impl FnOnce() -> Result<u32, TensorError>,
     ) -> Result<Self, TensorError> {
         let storage = if layout.n_elements() == 0 { None } else { Some(give()?) };
-        let strides =
-            if layout.is_contiguous() { None } else { Some(WireDims(Dims::from_slice(layout.strides()))) };
-        let shape = WireDims(Dims::from_slice(layout.shape()));
-        Ok(Self { dtype, shape, strides, offset: layout.offset(), storage })
+        let strides = (!layout.is_contiguous()).then_some(layout.strides());
+        Ok(Self { dtype, shape: layout.shape(), strides, offset: layout.offset(), storage })
     }
+}
 
+impl WireTensor {
     /// The layout, checked, and the index of the storage.
     fn layout(self) -> Result<(Layout, Option<u32>), TensorError> {
         let contiguous = Layout::contiguous(self.shape.0)?;
@@ -119,25 +123,27 @@ impl WireTensor {
         Ok((layout, self.storage))
     }
 
-    fn expect<T: Element>(self) -> Result<Self, TensorError> {
+    fn expect<T: Element>(&self) -> Result<(), TensorError> {
         if self.dtype != T::DTYPE {
             return Err(TensorError::DTypeMismatch { expected: T::DTYPE, found: self.dtype });
         }
-        Ok(self)
+        Ok(())
     }
 
     fn into_exclusive<T: Element>(self) -> Result<TensorMut<T>, TensorError> {
         if self.strides.is_some() || self.offset != 0 {
             return Err(TensorError::NotWhole { offset: self.offset });
         }
-        let (layout, storage) = self.expect::<T>()?.layout()?;
+        self.expect::<T>()?;
+        let (layout, storage) = self.layout()?;
         let block =
             storage.map_or_else(|| Ok(ExclusiveBlock::empty()), tensorferry_reduce::take_exclusive)?;
         TensorMut::from_parts(block, &layout)
     }
 
     fn into_frozen<T: Element>(self) -> Result<Tensor<T>, TensorError> {
-        let (layout, storage) = self.expect::<T>()?.layout()?;
+        self.expect::<T>()?;
+        let (layout, storage) = self.layout()?;
         Tensor::from_parts(take_frozen(storage)?, layout)
     }
 
@@ -148,7 +154,8 @@ impl WireTensor {
     }
 
     fn into_shared<T: AtomicElement>(self) -> Result<SharedTensor<T>, TensorError> {
-        let (layout, storage) = self.expect::<T>()?.layout()?;
+        self.expect::<T>()?;
+        let (layout, storage) = self.layout()?;
         let block = storage.map_or_else(|| Ok(SharedBlock::empty()), tensorferry_reduce::take_shared)?;
         SharedTensor::from_parts(block, layout)
     }
@@ -167,7 +174,7 @@ fn give_frozen(storage: &FrozenStorage) -> Result<u32, TensorError> {
     Ok(tensorferry_reduce::give_frozen(&block)?)
 }
 
-fn write<S: Serializer>(wire: Result<WireTensor, TensorError>, serializer: S) -> Result<S::Ok, S::Error> {
+fn write<S: Serializer>(wire: Result<Described<'_>, TensorError>, serializer: S) -> Result<S::Ok, S::Error> {
     wire.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)
 }
 
@@ -182,9 +189,11 @@ fn told(error: TensorError) -> TensorError {
 impl<T: Element> Serialize for TensorMut<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (block, shape) = self.parts();
+        // Contiguous, always.
         let describe = || {
-            let layout = Layout::contiguous(shape)?;
-            WireTensor::describe(T::DTYPE, &layout, || Ok(tensorferry_reduce::give_exclusive(block)?))
+            let storage =
+                if shape.contains(&0) { None } else { Some(tensorferry_reduce::give_exclusive(block)?) };
+            Ok(Described { dtype: T::DTYPE, shape, strides: None, offset: 0, storage })
         };
         write(describe(), serializer)
     }
@@ -202,7 +211,7 @@ impl<'de, T: Element> Deserialize<'de> for TensorMut<T> {
 /// Outside of a message this is an error.
 impl<T: Element> Serialize for Tensor<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        write(WireTensor::describe(T::DTYPE, self.layout(), || give_frozen(self.storage())), serializer)
+        write(Described::of(T::DTYPE, self.layout(), || give_frozen(self.storage())), serializer)
     }
 }
 
@@ -215,7 +224,7 @@ impl<'de, T: Element> Deserialize<'de> for Tensor<T> {
 /// As for [`Tensor`].
 impl Serialize for AnyTensor {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        write(WireTensor::describe(self.dtype(), self.layout(), || give_frozen(self.storage())), serializer)
+        write(Described::of(self.dtype(), self.layout(), || give_frozen(self.storage())), serializer)
     }
 }
 
@@ -230,7 +239,7 @@ impl<'de> Deserialize<'de> for AnyTensor {
 impl<T: AtomicElement> Serialize for SharedTensor<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let give = || Ok(tensorferry_reduce::give_shared(self.block())?);
-        write(WireTensor::describe(T::DTYPE, self.layout(), give), serializer)
+        write(Described::of(T::DTYPE, self.layout(), give), serializer)
     }
 }
 

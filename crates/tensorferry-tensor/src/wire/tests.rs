@@ -14,6 +14,10 @@ fn wire(shape: &[usize], strides: Option<&[usize]>, offset: usize, storage: Opti
     }
 }
 
+fn bytes(shape: &[usize], strides: Option<&[usize]>, offset: usize, storage: Option<u32>) -> Vec<u8> {
+    rmp_serde::to_vec_named(&Described { dtype: DType::F32, shape, strides, offset, storage }).unwrap()
+}
+
 fn error(wire: WireTensor) -> String {
     wire.layout().unwrap_err().to_string()
 }
@@ -21,12 +25,9 @@ fn error(wire: WireTensor) -> String {
 #[test]
 fn the_bytes_are_those_of_the_table() {
     // Five fields: dtype code; rank and lengths; nothing, or rank and strides; offset; nothing, or index.
-    let contiguous = wire(&[2, 300], None, 0, Some(5));
-    assert_eq!(rmp_serde::to_vec_named(&contiguous).unwrap(), [0x95, 12, 0x92, 2, 0xcd, 1, 0x2c, 0xc0, 0, 5]);
-    let view = wire(&[2], Some(&[3]), 7, Some(0));
-    assert_eq!(rmp_serde::to_vec_named(&view).unwrap(), [0x95, 12, 0x91, 2, 0x91, 3, 7, 0]);
-    let empty = wire(&[0], None, 0, None);
-    assert_eq!(rmp_serde::to_vec_named(&empty).unwrap(), [0x95, 12, 0x91, 0, 0xc0, 0, 0xc0]);
+    assert_eq!(bytes(&[2, 300], None, 0, Some(5)), [0x95, 12, 0x92, 2, 0xcd, 1, 0x2c, 0xc0, 0, 5]);
+    assert_eq!(bytes(&[2], Some(&[3]), 7, Some(0)), [0x95, 12, 0x91, 2, 0x91, 3, 7, 0]);
+    assert_eq!(bytes(&[0], None, 0, None), [0x95, 12, 0x91, 0, 0xc0, 0, 0xc0]);
 }
 
 #[test]
@@ -87,7 +88,7 @@ proptest! {
     ) {
         let (shape, strides): (Vec<usize>, Vec<usize>) = dims.into_iter().unzip();
         let layout = Layout::new(shape, &strides, offset).unwrap();
-        let sent = WireTensor::describe(DType::F32, &layout, || Ok(3)).unwrap();
+        let sent = Described::of(DType::F32, &layout, || Ok(3)).unwrap();
         let bytes = rmp_serde::to_vec_named(&sent).unwrap();
         let (received, storage) = rmp_serde::from_slice::<WireTensor>(&bytes).unwrap().layout().unwrap();
         prop_assert_eq!(received.offsets().collect::<Vec<_>>(), layout.offsets().collect::<Vec<_>>());
