@@ -28,6 +28,7 @@
 mod audit;
 mod chaos;
 mod child;
+mod container;
 mod device;
 mod family;
 mod item;
@@ -47,6 +48,7 @@ mod wait;
 pub use audit::{Audit, LiveBlock, Scribbler};
 pub use chaos::Chaos;
 pub use child::{Child, Limit};
+pub use container::{MemoryGroup, container_filter};
 pub use device::{Machine, Process};
 pub use family::{Family, alone, with_family, with_family_of};
 pub use item::{Item, Random};

@@ -1,5 +1,6 @@
 //! What children can do. Each task says what it tells the test.
 
+mod aborter;
 mod buffers;
 mod device;
 mod execs;
@@ -7,12 +8,14 @@ mod gauntlet;
 mod lessee;
 mod limited;
 mod nested;
+mod program;
 mod puppet;
 mod raw_device;
 mod root;
 mod stranger;
 mod streams;
 
+pub use aborter::Aborter;
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use device::DeviceUser;
 pub use execs::Execs;
@@ -20,6 +23,7 @@ pub use gauntlet::{Gauntlet, Target};
 pub use lessee::Lessee;
 pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
 pub use nested::{Nested, Unsharing};
+pub use program::{FillDomain, Place, Program};
 pub use puppet::Puppet;
 pub use raw_device::RawDeviceUser;
 pub use root::Host;
@@ -69,6 +73,9 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<Stranger>,
         run_root_task::<Gauntlet>,
         run_root_task::<RunOutOfDescriptors>,
+        run_root_task::<Program>,
+        run_root_task::<FillDomain>,
+        run_task::<Aborter>,
         run_task::<Refiller>,
         run_task::<Streamer>,
         run_task::<Chaos>,
