@@ -14,11 +14,13 @@ mod raw_device;
 mod root;
 mod stranger;
 mod streams;
+mod vandal;
 
 pub use aborter::Aborter;
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use device::DeviceUser;
 pub use execs::Execs;
+pub(crate) use gauntlet::round as round_of_gauntlet;
 pub use gauntlet::{Gauntlet, Target};
 pub use lessee::Lessee;
 pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
@@ -32,6 +34,7 @@ pub use streams::{
     Adder, Consume, Count, Forward, Heard, MakeChannel, MakeQueue, Nest, Produce, SendTensor, SoleEcho,
     Worker,
 };
+pub use vandal::{Region, Vandal, Victim};
 
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
 use crate::kill::Subject;
@@ -74,6 +77,8 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<Gauntlet>,
         run_root_task::<RunOutOfDescriptors>,
         run_root_task::<Program>,
+        run_root_task::<Vandal>,
+        run_root_task::<Victim>,
         run_root_task::<FillDomain>,
         run_task::<Aborter>,
         run_task::<Refiller>,
