@@ -101,6 +101,14 @@ impl Scribbler {
         self.file.write_all_at(&word.to_le_bytes(), offset_bytes).unwrap();
     }
 
+    /// Turns over one bit of one byte.
+    pub fn flip_bit(&self, offset_bytes: u64, bit: u64) {
+        let mut byte = [0];
+        self.file.read_exact_at(&mut byte, offset_bytes).unwrap();
+        byte[0] ^= 1 << bit;
+        self.file.write_all_at(&byte, offset_bytes).unwrap();
+    }
+
     /// Reads a range of the file.
     #[must_use]
     pub fn bytes(&self, offset_bytes: u64, len_bytes: usize) -> Vec<u8> {

@@ -213,6 +213,19 @@ impl Child {
         assert!(killed, "{} ended before it was killed: {status}\n{}", self.name, self.stderr());
     }
 
+    /// Waits until it has ended by this signal.
+    #[track_caller]
+    pub fn die_of(mut self, signal: nix::sys::signal::Signal) {
+        assert!(
+            self.pidfd.wait_dead(Some(deadline())).unwrap(),
+            "{} did not end\n{}",
+            self.name,
+            self.stderr()
+        );
+        let status = self.reap();
+        assert_eq!(status.signal(), Some(signal as i32), "{}: {status}\n{}", self.name, self.stderr());
+    }
+
     /// As [`Child::kill`], for one that may have done its task just before.
     #[track_caller]
     pub fn kill_unless_finished(mut self) {

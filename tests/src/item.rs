@@ -117,3 +117,42 @@ impl Random {
         self.draw() % end
     }
 }
+
+/// Where choices come from.
+pub trait Choices {
+    /// Any number.
+    fn any(&mut self) -> u64;
+
+    /// A number below `end`, which is not 0.
+    fn one_of(&mut self, end: u64) -> u64;
+}
+
+impl Choices for Random {
+    fn any(&mut self) -> u64 {
+        self.draw()
+    }
+
+    fn one_of(&mut self, end: u64) -> u64 {
+        self.below(end)
+    }
+}
+
+/// Choices that a fuzzer makes: as few bytes for each as it needs, and 0 when there are none left.
+impl Choices for &[u8] {
+    fn any(&mut self) -> u64 {
+        next_number(self, 8)
+    }
+
+    fn one_of(&mut self, end: u64) -> u64 {
+        let n_bits = u64::BITS - (end - 1).leading_zeros();
+        next_number(self, n_bits.div_ceil(8) as usize) % end
+    }
+}
+
+fn next_number(bytes: &mut &[u8], n_bytes: usize) -> u64 {
+    let (taken, rest) = bytes.split_at(n_bytes.min(bytes.len()));
+    *bytes = rest;
+    let mut number = [0; 8];
+    number[..taken.len()].copy_from_slice(taken);
+    u64::from_le_bytes(number)
+}

@@ -41,6 +41,16 @@ impl Loner {
         child
     }
 
+    /// As [`Loner::start`], with a descriptor beside the task.
+    #[track_caller]
+    #[must_use]
+    pub fn start_with_fd<T: RootTask>(task: &T, fd: OwnedFd) -> Child {
+        let child = Child::start(T::NAME);
+        child.welcome(&Welcome { limits: Vec::new(), membership: None, halts: false }, &[]);
+        child.say_with(&serde_json::to_string(task).unwrap(), &[std::os::fd::AsFd::as_fd(&fd)]);
+        child
+    }
+
     /// Starts a child that joins the domain of `host`, which runs a task that answers `admit PID` with an admission and
     /// `pack` with the number of a parcel.
     #[track_caller]

@@ -1,5 +1,6 @@
 //! What children can do. Each task says what it tells the test.
 
+mod aborter;
 mod buffers;
 mod device;
 mod execs;
@@ -7,19 +8,24 @@ mod gauntlet;
 mod lessee;
 mod limited;
 mod nested;
+mod program;
 mod puppet;
 mod raw_device;
 mod root;
 mod stranger;
 mod streams;
+mod vandal;
 
+pub use aborter::Aborter;
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use device::DeviceUser;
 pub use execs::Execs;
+pub(crate) use gauntlet::round as round_of_gauntlet;
 pub use gauntlet::{Gauntlet, Target};
 pub use lessee::Lessee;
 pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
 pub use nested::{Nested, Unsharing};
+pub use program::{FillDomain, Place, Program};
 pub use puppet::Puppet;
 pub use raw_device::RawDeviceUser;
 pub use root::Host;
@@ -28,6 +34,7 @@ pub use streams::{
     Adder, Consume, Count, Forward, Heard, MakeChannel, MakeQueue, Nest, Produce, SendTensor, SoleEcho,
     Worker,
 };
+pub use vandal::{Region, Vandal, Victim};
 
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
 use crate::kill::Subject;
@@ -69,6 +76,11 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<Stranger>,
         run_root_task::<Gauntlet>,
         run_root_task::<RunOutOfDescriptors>,
+        run_root_task::<Program>,
+        run_root_task::<Vandal>,
+        run_root_task::<Victim>,
+        run_root_task::<FillDomain>,
+        run_task::<Aborter>,
         run_task::<Refiller>,
         run_task::<Streamer>,
         run_task::<Chaos>,

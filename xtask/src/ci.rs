@@ -11,7 +11,7 @@ use xshell::Shell;
 use crate::cargo::{CargoLine, pass_on};
 use crate::tally::Tally;
 use crate::workspace::{Package, Workspace};
-use crate::{test, tidy};
+use crate::{fuzz, test, tidy};
 
 /// The arguments with which `ci` runs an example that would otherwise take long.
 const EXAMPLE_ARGUMENTS: &[(&str, &str)] = &[("hogwild", "--processes 2 --epochs 2 --hidden 16")];
@@ -30,7 +30,12 @@ enum Action {
     /// A test runner; its tests are counted.
     Tests(CargoLine),
     Tidy,
+    /// Skipped, with the reason, where it cannot be done.
+    Fuzz,
 }
+
+/// How long `ci` runs each fuzz target.
+const FUZZ_SECONDS: u32 = 5;
 
 /// Runs the steps in order up to the first that fails. The last line counts: tests, and each other step as one.
 pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
@@ -76,6 +81,7 @@ fn steps(workspace: &Workspace, tests: CargoLine) -> Vec<Step> {
         tool("docs", docs),
         Step { name: "tests".to_owned(), action: Action::Tests(tests) },
         Step { name: "doctests".to_owned(), action: Action::Tests(test::doctests(None)) },
+        Step { name: "fuzz".to_owned(), action: Action::Fuzz },
     ];
     for package in workspace.crates() {
         let name = &package.name;
@@ -114,6 +120,7 @@ impl Action {
         match self {
             Action::Tool(line) | Action::Program(line) | Action::Tests(line) => line.to_string(),
             Action::Tidy => "cargo xtask tidy".to_owned(),
+            Action::Fuzz => format!("cargo xtask fuzz --seconds {FUZZ_SECONDS}"),
         }
     }
 
@@ -123,6 +130,14 @@ impl Action {
             Action::Tool(line) => line.run(sh)?.success(),
             Action::Program(line) => line.watch(sh, pass_on)?.success(),
             Action::Tidy => tidy::run(sh).map(|()| true)?,
+            Action::Fuzz => {
+                if let Some(reason) = fuzz::missing(sh) {
+                    println!("SKIPPED: {reason}");
+                    return Ok((true, Tally::default()));
+                }
+                let options = fuzz::Options { seconds_each: Some(FUZZ_SECONDS), ..fuzz::Options::default() };
+                fuzz::run(sh, &options)? == ExitCode::SUCCESS
+            }
         };
         Ok((success, Tally::of(success)))
     }

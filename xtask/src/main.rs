@@ -6,6 +6,7 @@ mod bench;
 mod cargo;
 mod ci;
 mod demo;
+mod fuzz;
 mod kill;
 mod tally;
 mod test;
@@ -30,6 +31,7 @@ cargo xtask <command>
   demo [--runs N] [--check]  the example `hogwild` N times with 1, 2 and all processes: a table, and the speed-up
   kill [ARGS..]              children are killed at every position of a call; `kill --help` tells how
   chaos [ARGS..]             many processes pass tensors on and are killed at random; `chaos --help` tells how
+  fuzz [TARGET..] [--seconds N]   the fuzz targets, or some, for so long each (60); needs a nightly compiler
   tidy                       the rules of docs/STYLE.md that a program can check
 ";
 
@@ -70,6 +72,7 @@ fn dispatch() -> anyhow::Result<ExitCode> {
         "demo" => demo::run(&sh, &demo::Options::parse(&mut args)?),
         "kill" => kill::run(&sh, &rest(&mut args)?),
         "chaos" => kill::run_chaos(&sh, &rest(&mut args)?),
+        "fuzz" => fuzz::run(&sh, &fuzz::Options::parse(&mut args)?),
         "tidy" => {
             no_more(&mut args)?;
             tidy::run(&sh)?;

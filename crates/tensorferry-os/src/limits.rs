@@ -30,7 +30,8 @@ fn soft_limit(which: Resource) -> Option<u64> {
 #[must_use]
 pub fn available_memory_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_mem_available(&text));
-    let cgroup = cgroup_memory_left_bytes(Path::new("/sys/fs/cgroup"));
+    let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let cgroup = cgroup_memory_left_bytes(Path::new("/sys/fs/cgroup"), &membership);
     machine.into_iter().chain(cgroup).min()
 }
 
@@ -71,14 +72,14 @@ fn parse_mem_available(meminfo: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The least room of any cgroup from this process's own up to the root of the hierarchy mounted at `root`.
-fn cgroup_memory_left_bytes(root: &Path) -> Option<u64> {
-    let membership = fs::read_to_string("/proc/self/cgroup").ok()?;
+/// The least room of any cgroup from a process's own up to the root of the hierarchy mounted at `root`; `membership` is
+/// the process's `/proc/PID/cgroup`.
+fn cgroup_memory_left_bytes(root: &Path, membership: &str) -> Option<u64> {
     let mut least = None;
-    for (version, path) in parse_memory_cgroups(&membership) {
-        let (base, limit_name, usage_name) = match version {
-            CgroupVersion::V1 => (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
-            CgroupVersion::V2 => (root.to_owned(), "memory.max", "memory.current"),
+    for (version, path) in parse_memory_cgroups(membership) {
+        let base = match version {
+            CgroupVersion::V1 => root.join("memory"),
+            CgroupVersion::V2 => root.to_owned(),
         };
         // In a container the path of the host may not exist below the mount; the mount's root is ours then.
         let mut at = base.join(path.trim_start_matches('/'));
@@ -86,12 +87,7 @@ fn cgroup_memory_left_bytes(root: &Path) -> Option<u64> {
             at.clone_from(&base);
         }
         while at.starts_with(&base) {
-            let read = |name: &str| fs::read_to_string(at.join(name)).ok();
-            if let (Some(limit), Some(usage)) = (
-                read(limit_name).and_then(|t| parse_limit(&t)),
-                read(usage_name).and_then(|t| t.trim().parse::<u64>().ok()),
-            ) {
-                let left = limit.saturating_sub(usage);
+            if let Some(left) = memory_left_of(version, &at) {
                 least = Some(least.map_or(left, |l: u64| l.min(left)));
             }
             at = match at.parent() {
@@ -101,6 +97,27 @@ fn cgroup_memory_left_bytes(root: &Path) -> Option<u64> {
         }
     }
     least
+}
+
+/// The room of one cgroup below its limit; `None` when it has no limit. Files that nobody has used lately count as
+/// room: the kernel drops them before it refuses anybody.
+fn memory_left_of(version: CgroupVersion, group: &Path) -> Option<u64> {
+    let (limits, usage_name, inactive_name): (&[&str], _, _) = match version {
+        CgroupVersion::V1 => (&["memory.limit_in_bytes"], "memory.usage_in_bytes", "total_inactive_file"),
+        // Beyond `high` the group is slowed down until it is below it again, which is as bad.
+        CgroupVersion::V2 => (&["memory.max", "memory.high"], "memory.current", "inactive_file"),
+    };
+    let read = |name: &str| fs::read_to_string(group.join(name)).ok();
+    let limit = limits.iter().filter_map(|name| parse_limit(&read(name)?)).min()?;
+    let usage: u64 = read(usage_name)?.trim().parse().ok()?;
+    let inactive = read("memory.stat").and_then(|text| parse_stat(&text, inactive_name)).unwrap_or(0);
+    Some(limit.saturating_sub(usage.saturating_sub(inactive)))
+}
+
+/// One number of `memory.stat`: `name bytes` in each line.
+fn parse_stat(text: &str, wanted: &str) -> Option<u64> {
+    let mut pairs = text.lines().filter_map(|line| line.split_once(' '));
+    pairs.find(|(name, _)| *name == wanted)?.1.trim().parse().ok()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +170,73 @@ mod tests {
         assert_eq!(parse_limit("max\n"), None);
         assert_eq!(parse_limit("9223372036854771712\n"), None);
         assert_eq!(parse_limit("1073741824\n"), Some(1 << 30));
+    }
+
+    /// A folder with these files, gone when it is dropped.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn of(name: &str, files: &[(&str, &str)]) -> Self {
+            let folder =
+                Self(std::env::temp_dir().join(format!("tensorferry-{name}-{}", std::process::id())));
+            for (path, text) in files {
+                let path = folder.0.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            folder
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_tightest_group_of_version_2_decides() {
+        let folder = Folder::of(
+            "cgroup2",
+            &[
+                ("memory.stat", "anon 1\n"),
+                ("pod/memory.max", "1000\n"),
+                ("pod/memory.high", "max\n"),
+                ("pod/memory.current", "700\n"),
+                ("pod/memory.stat", "anon 500\ninactive_file 200\nactive_file 0\n"),
+                ("pod/box/memory.max", "max\n"),
+                ("pod/box/memory.high", "900\n"),
+                ("pod/box/memory.current", "650\n"),
+                ("pod/free/memory.max", "max\n"),
+                ("pod/free/memory.current", "1\n"),
+                ("alone/memory.max", "max\n"),
+                ("alone/memory.current", "5\n"),
+                ("over/memory.max", "10\n"),
+                ("over/memory.current", "11\n"),
+            ],
+        );
+        let left = |path: &str| cgroup_memory_left_bytes(&folder.0, &format!("0::{path}\n"));
+        assert_eq!(left("/pod/box"), Some(250), "its own `high`");
+        assert_eq!(left("/pod/free"), Some(500), "its parent's, without the files that can be dropped");
+        assert_eq!(left("/alone"), None);
+        assert_eq!(left("/over"), Some(0));
+        assert_eq!(left("/of/the/host"), None, "the root of the mount has no limit");
+    }
+
+    #[test]
+    fn a_container_sees_its_limit_at_the_root_of_its_mount() {
+        let version_1 = Folder::of(
+            "cgroup1",
+            &[
+                ("memory/memory.limit_in_bytes", "4096\n"),
+                ("memory/memory.usage_in_bytes", "1096\n"),
+                ("memory/memory.stat", "inactive_file 7\ntotal_inactive_file 96\n"),
+            ],
+        );
+        let membership = "3:memory:/docker/abc\n0::/system.slice\n";
+        assert_eq!(cgroup_memory_left_bytes(&version_1.0, membership), Some(3096));
+        let version_2 = Folder::of("cgroup2-root", &[("memory.max", "4096\n"), ("memory.current", "96\n")]);
+        assert_eq!(cgroup_memory_left_bytes(&version_2.0, "0::/docker/abc\n"), Some(4000));
     }
 
     #[test]

@@ -71,3 +71,5 @@ pub use tensorferry_os::child::{SIGABRT, SIGINT, SIGKILL, SIGTERM, out_of_memory
 
 #[doc(hidden)]
 pub use linkme;
+#[doc(hidden)]
+pub use protocol::{read_frames, read_hello};

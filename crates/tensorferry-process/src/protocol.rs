@@ -186,6 +186,36 @@ impl FrameReader {
     }
 }
 
+/// What a child does with the body of a hello, which may be anything: reads it, and says what it has read. For fuzzing.
+///
+/// # Errors
+/// As a child's refusal.
+#[doc(hidden)]
+pub fn read_hello(body: &[u8]) -> Result<Vec<u8>, ProtocolError> {
+    let encoded = Hello::decode(body)?.encode()?;
+    Ok(encoded.get(PREFIX_LEN_BYTES..).unwrap_or_default().to_vec())
+}
+
+/// What a parent does with what its child has sent, which may be anything: cuts it into frames and shows them. For fuzzing.
+///
+/// # Errors
+/// As what a parent calls garbled.
+#[doc(hidden)]
+pub fn read_frames(pieces: impl IntoIterator<Item: AsRef<[u8]>>) -> Result<String, ProtocolError> {
+    let (mut reader, mut shown) = (FrameReader::default(), String::new());
+    for piece in pieces {
+        reader.push(piece.as_ref());
+        while let Some(frame) = reader.next_frame()? {
+            match frame {
+                Frame::Panicked(report) | Frame::Raised(report) => shown.push_str(&format!("{report:#}")),
+                Frame::Backtrace(text) => shown.push_str(&text),
+                Frame::Entered | Frame::Taken | Frame::Finished => {}
+            }
+        }
+    }
+    Ok(shown)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -74,6 +74,16 @@ fn __tensorferry_call<F: Function<Args>, Args>(
     result
 }
 
+/// What a child does with an order, which may be anything, before it joins: reads it and finds the function. For fuzzing.
+///
+/// # Errors
+/// Why a child would refuse it.
+pub fn read_order(payload: &[u8]) -> Result<(), String> {
+    let order: Order = postcard::from_bytes(payload).map_err(|error| error.to_string())?;
+    let _ = order.strategy.parse::<Strategy>();
+    registry::resolve(&order.function).map(drop).map_err(|error| error.to_string())
+}
+
 /// Joins the parent's domain and runs what it asks for.
 fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     let refused = |what: &str, error: &dyn std::fmt::Display| Failure::Refused(format!("{what}: {error}"));

@@ -8,7 +8,7 @@ use tensorferry::domain::Domain;
 use tensorferry::storage::Heap;
 use tensorferry::tensor::{Tensor, TensorMut};
 
-use crate::{Audit, Link, LiveBlock, Random, RootTask, Scribbler};
+use crate::{Audit, Choices, Link, LiveBlock, Random, RootTask, Scribbler};
 
 const SHORT: Duration = Duration::from_millis(1);
 
@@ -44,6 +44,20 @@ pub struct Gauntlet {
     pub seed: u64,
 }
 
+impl Target {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::RingHead,
+        Self::Slots,
+        Self::Message,
+        Self::Headers,
+        Self::Heads,
+        Self::DomainHeader,
+        Self::ProcessTable,
+        Self::ExtentTable,
+    ];
+}
+
 impl RootTask for Gauntlet {
     const NAME: &'static str = "gauntlet";
 
@@ -52,7 +66,7 @@ impl RootTask for Gauntlet {
         for _ in 0..self.n_rounds {
             // Known before the round, so that a failure can be repeated.
             link.say(&random.seed().to_string());
-            round(self.target, &mut random);
+            round(Some(self.target), &mut random, SHORT);
         }
         link.say("done");
     }
@@ -88,7 +102,8 @@ impl Value {
     }
 }
 
-fn round(target: Target, random: &mut Random) {
+/// Makes a domain, overwrites a few words of it, and goes on using it. Without a target each word is of another one.
+pub(crate) fn round(target: Option<Target>, choices: &mut impl Choices, patience: Duration) {
     let settings = Domain::builder().address_space_bytes(32 << 20).limit_bytes(24 << 20);
     let heap = Heap::create(settings).unwrap();
     let queue: Queue<Value> = Queue::new_in(&heap, 4).unwrap();
@@ -97,8 +112,9 @@ fn round(target: Target, random: &mut Random) {
     }
     let blocks = Audit::of(heap.domain()).into_live();
     let file = Scribbler::of(heap.domain());
-    for _ in 0..1 + random.below(6) {
-        scribble(target, heap.domain(), &file, &blocks, random);
+    for _ in 0..1 + choices.one_of(6) {
+        let target = target.unwrap_or_else(|| Target::ALL[usize::try_from(choices.one_of(8)).unwrap()]);
+        scribble(target, heap.domain(), &file, &blocks, choices);
     }
     // Errors are fine, and so is a value that looks right. That this process gets through is what is tested.
     for _ in 0..6 {
@@ -108,9 +124,9 @@ fn round(target: Target, random: &mut Random) {
         }
         heap.domain().poke();
     }
-    let _ = queue.get_timeout(SHORT).map(Value::touch);
+    let _ = queue.get_timeout(patience).map(Value::touch);
     if let Some(value) = Value::new(&heap, 5_000, 0) {
-        let _ = queue.put_timeout(value, SHORT);
+        let _ = queue.put_timeout(value, patience);
     }
     let _ = (queue.qsize(), queue.full(), queue.is_closed(), heap.stats());
     queue.close();
@@ -121,7 +137,13 @@ fn round(target: Target, random: &mut Random) {
     let _ = heap.allocate(100_000).map(|mut block| block.bytes_mut().fill(1));
 }
 
-fn scribble(target: Target, domain: &Domain, file: &Scribbler, blocks: &[LiveBlock], random: &mut Random) {
+fn scribble(
+    target: Target,
+    domain: &Domain,
+    file: &Scribbler,
+    blocks: &[LiveBlock],
+    choices: &mut impl Choices,
+) {
     const RING: u64 = 1;
     const MESSAGE: u64 = 2;
     let layout = domain.layout();
@@ -129,7 +151,7 @@ fn scribble(target: Target, domain: &Domain, file: &Scribbler, blocks: &[LiveBlo
     let mut one_of = |kind: Option<u64>| {
         let fitting: Vec<_> =
             blocks.iter().filter(|block| kind.is_none_or(|kind| kind == block.kind)).collect();
-        let index = random.below(fitting.len() as u64);
+        let index = choices.one_of(fitting.len() as u64);
         *fitting[usize::try_from(index).unwrap()]
     };
     let (start, n_words) = match target {
@@ -151,15 +173,15 @@ fn scribble(target: Target, domain: &Domain, file: &Scribbler, blocks: &[LiveBlo
         Target::ProcessTable => (4096, 4 * 8),
         Target::ExtentTable => (8192, 8 * 4),
     };
-    let at = start + random.below(n_words) * 8;
+    let at = start + choices.one_of(n_words) * 8;
     let old = file.word(at);
-    let new = match random.below(6) {
-        0 => random.draw(),
-        1 => random.below(70),
+    let new = match choices.one_of(6) {
+        0 => choices.any(),
+        1 => choices.one_of(70),
         2 => u64::MAX,
-        3 => old ^ 1 << random.below(64),
-        4 => old.wrapping_add(random.below(3)).wrapping_sub(1),
-        _ => file.word(start + random.below(n_words) * 8),
+        3 => old ^ 1 << choices.one_of(64),
+        4 => old.wrapping_add(choices.one_of(3)).wrapping_sub(1),
+        _ => file.word(start + choices.one_of(n_words) * 8),
     };
     file.set_word(at, new);
 }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
+mod corpora;
 mod joining;
 mod payloads;
 mod scribbled;
+mod vandals;

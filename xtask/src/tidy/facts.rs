@@ -53,6 +53,7 @@ pub(super) const ROOTS_WITH_CODE: &[Listed] = &[(
 /// Every file that holds `unsafe`.
 pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("benches/peers/src/ice.rs", "says that a sample on loan is initialised"),
+    ("benches/recovery/kernel.rs", "measures a mutex of the C library in shared memory"),
     ("benches/src/bin/floor/memory.rs", "measures what is possible without any layer in between"),
     ("crates/tensorferry-cuda-ipc/src/driver.rs", "calls the functions of the CUDA driver"),
     ("crates/tensorferry-cuda-ipc/src/table.rs", "loads the CUDA driver and finds its functions"),

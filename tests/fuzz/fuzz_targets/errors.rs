@@ -1,0 +1,4 @@
+//! Reads errors of other processes.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (tensorferry_tests::decoders::named("errors").run)(bytes));

@@ -1,0 +1,255 @@
+//! Everything of this library that reads what another process may have written, each as a function of bytes.
+//!
+//! A fuzz target in `tests/fuzz` calls one of them; the tests call each with every file of its corpus. What comes out does
+//! not matter, as long as it is a value or an error: a panic, a crash, or a call that does not return is a finding.
+
+mod seeds;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tensorferry::Strategy;
+use tensorferry::domain::{Admission, Domain, PidFd};
+use tensorferry::queue::{GetError, Queue, Receiver, Sender, SoleReceiver, SoleSender};
+use tensorferry::reduce::{Parcel, decode};
+use tensorferry::spawn::ProcessErrors;
+use tensorferry::storage::{Company, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Patience, Ring};
+use tensorferry::sync::{RawArray, RawValue};
+use tensorferry::tensor::{AnyTensor, DType, SharedTensor, Tensor, TensorMut};
+use tensorferry_os::memfd;
+
+use crate::tasks::round_of_gauntlet;
+use crate::{Choices, Item, Scribbler, until};
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoder {
+    /// What it is called: the name of its fuzz target and of the folder of its corpus.
+    pub name: &'static str,
+    /// What it reads.
+    pub reads: &'static str,
+    /// Reads bytes.
+    pub run: fn(&[u8]),
+    /// What its corpus starts with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const ALL: &[Decoder] = &[
+    Decoder { name: "hello", reads: "what a parent tells its child first", run: hello, seeds: seeds::hello },
+    Decoder { name: "frames", reads: "what a child tells its parent", run: frames, seeds: seeds::frames },
+    Decoder { name: "order", reads: "which function a child is to call", run: order, seeds: seeds::order },
+    Decoder { name: "errors", reads: "errors of other processes", run: errors, seeds: seeds::errors },
+    Decoder { name: "names", reads: "dtypes and strategies by name", run: names, seeds: seeds::names },
+    Decoder { name: "payload", reads: "a message beside its handles", run: payload, seeds: seeds::payload },
+    Decoder { name: "parcel", reads: "a parcel and its number", run: parcel, seeds: seeds::parcel },
+    Decoder { name: "join", reads: "a domain's tables, by a newcomer", run: join, seeds: seeds::choices },
+    Decoder { name: "memory", reads: "a domain's memory, by a member", run: memory, seeds: seeds::choices },
+];
+
+/// The one with this name.
+///
+/// # Panics
+/// There is none.
+#[must_use]
+pub fn named(name: &str) -> &'static Decoder {
+    ALL.iter().find(|decoder| decoder.name == name).unwrap_or_else(|| panic!("no decoder is called {name}"))
+}
+
+fn hello(bytes: &[u8]) {
+    if let Ok(read) = tensorferry_process::read_hello(bytes) {
+        assert_eq!(tensorferry_process::read_hello(&read).unwrap(), read);
+    }
+}
+
+fn frames(bytes: &[u8]) {
+    let Some((&cut, bytes)) = bytes.split_first() else { return };
+    let whole = tensorferry_process::read_frames([bytes]);
+    let pieces = tensorferry_process::read_frames(bytes.chunks(usize::from(cut) + 1));
+    assert_eq!(whole.ok(), pieces.ok(), "however the socket has cut it");
+}
+
+fn order(bytes: &[u8]) {
+    let _ = tensorferry::spawn::hidden::read_order(bytes);
+}
+
+fn errors(bytes: &[u8]) {
+    for errors in [postcard::from_bytes::<ProcessErrors>(bytes).ok(), rmp_serde::from_slice(bytes).ok()]
+        .into_iter()
+        .flatten()
+    {
+        let _ = (format!("{errors:?}"), errors.root_cause().rank);
+        let again: ProcessErrors = postcard::from_bytes(&postcard::to_stdvec(&errors).unwrap()).unwrap();
+        assert_eq!(again, errors);
+    }
+}
+
+fn names(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(dtype) = text.parse::<DType>() {
+        assert_eq!(dtype.name().parse::<DType>().unwrap(), dtype);
+    }
+    if let Ok(strategy) = text.parse::<Strategy>() {
+        assert_eq!(strategy.to_string().parse::<Strategy>().unwrap(), strategy);
+    }
+}
+
+/// Everything that travels by handle, and shapes that serde has names for.
+#[derive(Debug, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "that is what a user would write")]
+pub enum Mixture {
+    /// A unit variant.
+    Nothing,
+    /// A tuple variant.
+    Frozen(Tensor<f32>, Option<Tensor<u8>>),
+    /// Elements of any type.
+    Any(Vec<AnyTensor>),
+    /// A struct variant.
+    Shared {
+        /// A map.
+        by_name: BTreeMap<String, SharedTensor<i64>>,
+    },
+    /// A newtype variant.
+    Exclusive(Box<TensorMut<u16>>),
+    /// Ends of queues.
+    Ends(Sender<u8>, Receiver<String>, SoleReceiver<u8>, SoleSender<u8>),
+    /// A struct.
+    Item(Item),
+    /// Values of `sync`.
+    Sync(RawValue<u32>, RawArray<f64>),
+}
+
+/// A small domain.
+fn small_heap() -> Heap {
+    Heap::create(Domain::builder().address_space_bytes(16 << 20).limit_bytes(12 << 20)).unwrap()
+}
+
+/// One handle of each kind.
+fn one_of_each(heap: &Heap, ring: &Ring) -> OutgoingHandles {
+    let frozen = heap.allocate_zeroed(200).unwrap().freeze();
+    let shared = heap.allocate_zeroed(64).unwrap().share();
+    let exclusive = heap.allocate_zeroed(128).unwrap();
+    let handles = [
+        OutgoingHandle::frozen(&frozen),
+        OutgoingHandle::shared(&shared),
+        OutgoingHandle::exclusive(&exclusive),
+        Some(OutgoingHandle::ring(ring.attachment())),
+    ];
+    handles.into_iter().flatten().collect()
+}
+
+/// What comes out is shown, so that all of it is looked at.
+fn look_at<T: DeserializeOwned + Debug>(message: &mut IncomingMessage) {
+    match decode::<T>(message) {
+        Ok(value) => drop(format!("{value:?}")),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// The first byte says as what the rest is read.
+fn payload(bytes: &[u8]) {
+    thread_local! {
+        static HOME: RefCell<Option<(Heap, Ring)>> = const { RefCell::new(None) };
+    }
+    const READ_AS: [fn(&mut IncomingMessage); 10] = [
+        look_at::<Mixture>,
+        look_at::<Vec<Mixture>>,
+        look_at::<Tensor<u64>>,
+        look_at::<AnyTensor>,
+        look_at::<SharedTensor<i32>>,
+        look_at::<TensorMut<u8>>,
+        look_at::<Queue<u8>>,
+        look_at::<Item>,
+        look_at::<(String, BTreeMap<u8, Vec<i64>>, Option<char>)>,
+        look_at::<(RawValue<bool>, RawArray<u16>)>,
+    ];
+    let Some((&which, bytes)) = bytes.split_first() else { return };
+    HOME.with_borrow_mut(|home| {
+        let (heap, ring) = home.get_or_insert_with(|| {
+            let heap = small_heap();
+            let ring = Ring::create(&heap, 2, 0).unwrap();
+            (heap, ring)
+        });
+        ring.put(bytes, one_of_each(heap, ring), Patience::None).unwrap();
+        let mut message = ring.take(Company::Many, Patience::None).unwrap();
+        READ_AS[usize::from(which) % READ_AS.len()](&mut message);
+        drop(message);
+        // Whatever came of it. The service thread may be letting go of a message at this moment.
+        until("the ring alone is left", || {
+            heap.settle();
+            heap.stats().own.blocks_live == 1
+        });
+    });
+}
+
+/// A parcel with each word changed that the bytes say, opened by the number that they say.
+fn parcel(bytes: &[u8]) {
+    let mut choices = bytes;
+    let heap = small_heap();
+    let queue: Queue<u8> = Queue::new_in(&heap, 2).unwrap();
+    let item = Item::new(&heap, 1, 2, &[3]).with_note(20);
+    let parcel = Parcel::pack(&heap, &(item, queue.clone())).unwrap();
+    let audit = crate::Audit::of(heap.domain());
+    let block = audit.live().iter().find(|block| block.kind == 3).unwrap();
+    let file = Scribbler::of(heap.domain());
+    for _ in 0..choices.one_of(8) {
+        let at = block.data_file_offset_bytes + choices.one_of(block.len_bytes / 8) * 8;
+        let change = if choices.one_of(2) == 0 { choices.any() } else { choices.one_of(256) };
+        file.set_word(at, file.word(at) ^ change);
+    }
+    let id = if choices.one_of(4) == 0 { parcel.id() ^ choices.any() } else { parcel.id() };
+    match Parcel::open::<(Item, Queue<u8>)>(&heap, id) {
+        Ok(value) => drop(format!("{value:?}")),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    let _ = Parcel::open::<Mixture>(&heap, id).map(|value| format!("{value:?}"));
+}
+
+/// A copy of a domain's tables in which words were changed, and an admission likewise; who gets in uses the domain.
+fn join(bytes: &[u8]) {
+    let mut choices = bytes;
+    let original = Domain::builder().address_space_bytes(16 << 20).limit_bytes(12 << 20).create().unwrap();
+    let admission = original.admit(&PidFd::of_self().unwrap()).unwrap();
+    let tables = Scribbler::of(&original).bytes(0, 16 << 10);
+    drop(original);
+    let file_len = u64::from_le_bytes(tables[16..24].try_into().unwrap());
+    let len_bytes = if choices.one_of(8) == 1 { choices.one_of(1 << 26) } else { file_len };
+    let Ok(fd) = memfd::create_sealed("tensorferry-copy", len_bytes) else { return };
+    let copy = Scribbler::over(fd.try_clone().unwrap());
+    let copied = tables.len().min(usize::try_from(len_bytes).unwrap());
+    copy.set_bytes(0, &tables[..copied]);
+    for _ in 0..choices.one_of(8) {
+        // Header, process table, or the entries of extents.
+        let page = choices.one_of(3) * 4096;
+        let at = page + choices.one_of(32) * 8;
+        let change = if choices.one_of(2) == 0 { choices.any() } else { choices.one_of(256) };
+        if at + 8 <= len_bytes {
+            copy.set_word(at, copy.word(at) ^ change);
+        }
+    }
+    let mut admission = postcard::to_stdvec(&admission).unwrap();
+    if choices.one_of(4) == 1 {
+        let at = choices.one_of(admission.len() as u64);
+        admission[usize::try_from(at).unwrap()] ^= choices.any().to_le_bytes()[0];
+    }
+    let Ok(admission) = postcard::from_bytes::<Admission>(&admission) else { return };
+    let Ok(heap) = Heap::attach(fd, admission) else { return };
+    let Ok(queue) = Queue::<Tensor<u8>>::new_in(&heap, 2) else { return };
+    if let Ok(tensor) = TensorMut::zeros_in(&heap, [1_000]) {
+        let _ = queue.put_nowait(tensor.freeze());
+        match queue.get_nowait() {
+            Ok(tensor) => drop(format!("{tensor:?}")),
+            Err(GetError::Decode(error)) => assert!(!error.to_string().is_empty()),
+            Err(_) => {}
+        }
+    }
+    let _ = (heap.stats(), heap.trim());
+}
+
+fn memory(mut bytes: &[u8]) {
+    round_of_gauntlet(None, &mut bytes, Duration::ZERO);
+}

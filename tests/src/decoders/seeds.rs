@@ -1,0 +1,128 @@
+//! What the corpora start with: what the library itself writes, and a few bytes for those who make choices of bytes.
+//!
+//! Frames of processes are written here once more, as docs/WIRE.md has them, because the library does not lend its own.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tensorferry::queue::{Queue, spsc_in};
+use tensorferry::reduce::with_encoded;
+use tensorferry::storage::Heap;
+use tensorferry::sync::{RawArray, RawValue};
+use tensorferry::tensor::{AnyTensor, SharedTensor, Tensor, TensorMut};
+
+use super::{Mixture, small_heap};
+use crate::{Item, Random};
+
+fn postcard(value: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(value).unwrap()
+}
+
+pub(super) fn hello() -> Vec<Vec<u8>> {
+    let fields = ("0123456789abcdef0123456789abcdef", 7_u32, "tensorferry.spawn", "rank 0", 2_u32);
+    vec![[b"TFCH\x01\0".to_vec(), postcard(&fields)].concat(), b"TFCH\x02\0".to_vec()]
+}
+
+/// A report's fields in order.
+fn report(kind: u32) -> impl Serialize {
+    let location = Some(("src/main.rs", 3_u32, 9_u32));
+    (
+        kind,
+        "boom",
+        location,
+        "main",
+        ["cause", "root"].map(String::from).to_vec(),
+        Some("0: f"),
+        Duration::new(5, 6),
+    )
+}
+
+pub(super) fn frames() -> Vec<Vec<u8>> {
+    let bodies = [postcard(&0_u32), postcard(&1_u32), postcard(&(2_u32, report(0)))];
+    let last = [postcard(&(3_u32, report(1))), postcard(&(4_u32, "0: main")), postcard(&5_u32)];
+    let framed = |bodies: &[Vec<u8>]| -> Vec<u8> {
+        bodies
+            .iter()
+            .flat_map(|body| {
+                [u32::try_from(body.len()).unwrap().to_le_bytes().to_vec(), body.clone()].concat()
+            })
+            .collect()
+    };
+    vec![
+        [vec![255], framed(&bodies)].concat(),
+        [vec![2], framed(&last)].concat(),
+        [vec![0], u32::MAX.to_le_bytes().to_vec()].concat(),
+    ]
+}
+
+pub(super) fn order() -> Vec<Vec<u8>> {
+    let key = (0_u32, "tensorferry_tests::tasks::program::answer", "(bool,)", "u64");
+    let admission = (99_u64, (1_u8, 1_u32));
+    vec![postcard(&(1_u32, key, admission, 1234_u64, "file_descriptor"))]
+}
+
+pub(super) fn errors() -> Vec<Vec<u8>> {
+    // rank, name, pid, cause, at, kills, ended, ended in full; causes by number.
+    let exited = (1_u64, "train 1", 100_u32, (1_u32, 3_i32), Duration::new(1, 2), 0_u64, "exited", "in full");
+    let told = (vec![exited], vec![0_u64]);
+    vec![postcard(&told), rmp_serde::to_vec(&told).unwrap(), vec![0, 0]]
+}
+
+pub(super) fn names() -> Vec<Vec<u8>> {
+    ["float32", "torch.bfloat16", "f64", "file_descriptor", "file_system"].map(Into::into).to_vec()
+}
+
+/// The payload of a value, behind the number of the type that it is read as.
+fn payload_of<T: Serialize>(heap: &Heap, read_as: u8, value: &T) -> Vec<u8> {
+    let mut bytes = vec![read_as];
+    let sent = with_encoded(heap, value, |payload, _handles| {
+        bytes.extend_from_slice(payload);
+        Ok::<(), tensorferry::reduce::EncodeError>(())
+    });
+    sent.map(|()| bytes).unwrap()
+}
+
+pub(super) fn payload() -> Vec<Vec<u8>> {
+    let heap = &small_heap();
+    let frozen = |n: usize| TensorMut::<f32>::zeros_in(heap, [n]).unwrap().freeze();
+    let shared = |n: usize| SharedTensor::<i64>::zeros_in(heap, [n]).unwrap();
+    let bytes: Tensor<u8> = TensorMut::zeros_in(heap, [4, 5]).unwrap().freeze();
+    let queue: Queue<u8> = Queue::new_in(heap, 2).unwrap();
+    let (sole_sender, sole_receiver) = spsc_in(heap, 2).unwrap();
+    let words: Queue<String> = Queue::new_in(heap, 2).unwrap();
+    let ends = Mixture::Ends(queue.sender().unwrap(), words.receiver().unwrap(), sole_receiver, sole_sender);
+    let sync =
+        Mixture::Sync(RawValue::new_in(heap, 3).unwrap(), RawArray::new_in(heap, &[1.0, 2.0]).unwrap());
+    let item = |heap: &Heap| Item::new(heap, 3, 4, &[5, 6]).with_note(20);
+    vec![
+        payload_of(heap, 0, &Mixture::Nothing),
+        payload_of(heap, 0, &Mixture::Frozen(frozen(3), Some(bytes.transpose(0, 1).unwrap()))),
+        payload_of(heap, 0, &Mixture::Any(vec![AnyTensor::from(frozen(7)), AnyTensor::from(bytes.clone())])),
+        payload_of(heap, 0, &Mixture::Shared { by_name: [(String::from("weights"), shared(8))].into() }),
+        payload_of(heap, 0, &Mixture::Exclusive(Box::new(TensorMut::zeros_in(heap, [2, 3]).unwrap()))),
+        payload_of(heap, 0, &ends),
+        payload_of(heap, 0, &sync),
+        payload_of(heap, 1, &vec![Mixture::Nothing, Mixture::Item(item(heap))]),
+        payload_of(heap, 3, &AnyTensor::from(bytes.narrow(0, 1, 2).unwrap())),
+        payload_of(heap, 6, &queue),
+        payload_of(heap, 7, &item(heap)),
+        payload_of(
+            heap,
+            8,
+            &("text", [(1_u8, vec![-1_i64])].into_iter().collect::<std::collections::BTreeMap<_, _>>(), 'x'),
+        ),
+    ]
+}
+
+pub(super) fn parcel() -> Vec<Vec<u8>> {
+    [vec![0, 1], vec![1, 0, 1, 1, 1, 1], vec![2, 3, 0, 255, 0, 0, 0, 0, 0, 0, 0, 4, 1, 2, 0, 9]]
+        .into_iter()
+        .chain(choices())
+        .collect()
+}
+
+/// Bytes that stand for choices.
+pub(super) fn choices() -> Vec<Vec<u8>> {
+    let mut random = Random::from_seed(1);
+    (1..=6).map(|n| (0..8 * n).map(|_| random.draw().to_le_bytes()[0]).collect()).collect()
+}
