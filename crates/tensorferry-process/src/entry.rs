@@ -119,6 +119,8 @@ fn live(nonce: &OsStr) -> i32 {
     let met = std::panic::catch_unwind(|| meet(nonce));
     let (mut inherited, entry) = match met {
         Ok(Ok(met)) => met,
+        // Whoever ended the parent, with Ctrl-C for one, is not to be told by each of its children.
+        Ok(Err(ProtocolError::Orphan { .. })) => return EXIT_CODE_NO_PARENT,
         Ok(Err(error)) => {
             // There is no parent to tell, so people must be told.
             let _ = writeln!(std::io::stderr(), "tensorferry: {error}");
@@ -149,7 +151,9 @@ fn meet(nonce: &OsStr) -> Result<(Inherited, &'static Entry), ProtocolError> {
     let _ = os::ignore_sigpipe();
     let (link, hello, fds) = Link::meet(nonce)?;
     let link = hook::install(link);
-    let inherited = Inherited::receive(link, &hello, fds)?;
+    let inherited = Inherited::receive(link, &hello, fds).inspect_err(|error| {
+        link.send(&Frame::Raised(Report::new(ReportKind::Refused, &error.to_string())));
+    })?;
     let Some(entry) = ENTRIES.iter().find(|entry| entry.name == hello.entry) else {
         let known = ENTRIES.iter().map(Entry::name).collect();
         let error = ProtocolError::UnknownEntry { name: hello.entry, known };

@@ -5,13 +5,16 @@
 mod alone;
 mod failures;
 mod functions;
+mod interrupted;
 mod joining;
+mod kinship;
 mod lifetimes;
 mod marked;
 mod namespaces;
 mod output;
 mod process;
 mod rank;
+mod seeds;
 mod shared;
 mod starting;
 mod support;
