@@ -17,6 +17,7 @@
 use std::error::Error;
 use std::ffi::OsStr;
 use std::io::Write as _;
+use std::mem::ManuallyDrop;
 use std::panic::AssertUnwindSafe;
 
 use tensorferry_os::child as os;
@@ -136,9 +137,9 @@ fn live(nonce: &OsStr) -> i32 {
             return 0;
         }
         Ok(Err(report)) => (*report, None),
-        Err(payload) => hook::explain(payload.as_ref()),
+        // It may panic when it is dropped, so it never is.
+        Err(payload) => hook::explain(ManuallyDrop::new(payload).as_ref()),
     };
-    // A payload may panic when it is dropped; `explain` has only looked at it, and it is let go of with the process.
     inherited.link().send(&Frame::Raised(report));
     if let Some(backtrace) = backtrace {
         inherited.link().send(&Frame::Backtrace(backtrace()));

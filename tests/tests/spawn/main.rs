@@ -11,6 +11,7 @@ mod kinship;
 mod lifetimes;
 mod marked;
 mod namespaces;
+mod oddities;
 mod output;
 mod process;
 mod rank;
