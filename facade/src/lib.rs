@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`AnyTensor`] |
 //! | [`queue`] | [`Queue`], [`channel`](queue::channel), sole ends |
-//! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`](spawn::Process) |
+//! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`](spawn::Process), [`current_process`], [`active_children`], [`rank_seed`] |
 //! | [`sync`] | values and arrays in shared memory |
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
 //! | [`domain`] | the one file descriptor behind it all |
@@ -34,7 +34,10 @@ pub use reduce::bytes_copied;
 #[doc(inline)]
 pub use sharing::{Strategy, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy};
 #[doc(inline)]
-pub use spawn::{ProcessContext, ProcessErrors, SpawnError, func, init, spawn, start_processes};
+pub use spawn::{
+    ProcessContext, ProcessErrors, SpawnError, active_children, cpu_count, current_process, func, init,
+    parent_process, rank_seed, spawn, start_processes,
+};
 #[doc(inline)]
 pub use storage::Heap;
 #[doc(inline)]

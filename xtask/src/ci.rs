@@ -14,7 +14,8 @@ use crate::workspace::{Package, Workspace};
 use crate::{fuzz, test, tidy};
 
 /// The arguments with which `ci` runs an example that would otherwise take long.
-const EXAMPLE_ARGUMENTS: &[(&str, &str)] = &[("hogwild", "--processes 2 --epochs 2 --hidden 16")];
+const EXAMPLE_ARGUMENTS: &[(&str, &str)] =
+    &[("a3c", "--actors 2 --check"), ("hogwild", "--processes 2 --epochs 2 --hidden 16")];
 
 /// One thing that has to hold.
 struct Step {

@@ -137,6 +137,16 @@ pub fn die_with_parent() -> Result<()> {
         .map_err(|e| Error::new("prctl(PR_SET_PDEATHSIG, SIGKILL)", e))
 }
 
+/// Ends this process at once (SIGKILL): nothing more of it runs.
+///
+/// # Errors
+/// The kernel's error of kill(2).
+pub fn kill_self() -> Result<()> {
+    let me = rustix::process::getpid();
+    rustix::process::kill_process(me, rustix::process::Signal::KILL)
+        .map_err(|e| Error::new("kill(SIGKILL) of this process", e))
+}
+
 /// The process that this one is a child of now; 0 when it is outside of our process-number namespace.
 #[must_use]
 pub fn parent_pid() -> u32 {

@@ -9,6 +9,7 @@ use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::socket::{self, Interest};
 
 use crate::Report;
+use crate::children::ChildProcess;
 use crate::error::ProtocolError;
 use crate::exit::{Exit, Stage};
 use crate::protocol::{Frame, FrameReader};
@@ -33,8 +34,7 @@ pub enum OnDrop {
 /// over which it tells how it fares. Neither is waited for alone, so a child that says nothing more is no reason to hang.
 #[derive(Debug)]
 pub struct Child {
-    name: String,
-    pidfd: PidFd,
+    process: ChildProcess,
     // `None` once the child has closed its end or sent what cannot be read.
     control: Option<OwnedFd>,
     reader: FrameReader,
@@ -48,10 +48,9 @@ pub struct Child {
 }
 
 impl Child {
-    pub(crate) fn new(name: String, pidfd: PidFd, control: OwnedFd, on_drop: OnDrop) -> Self {
+    pub(crate) fn new(process: ChildProcess, control: OwnedFd, on_drop: OnDrop) -> Self {
         Self {
-            name,
-            pidfd,
+            process,
             control: Some(control),
             reader: FrameReader::default(),
             stage: Stage::Started,
@@ -71,19 +70,25 @@ impl Child {
     /// What it was named at its start.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        self.process.name()
     }
 
     /// Its process number.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.pidfd.pid()
+        self.process.pid()
     }
 
     /// The descriptor that stands for it, readable when it has ended.
     #[must_use]
     pub fn pidfd(&self) -> &PidFd {
-        &self.pidfd
+        self.process.pidfd()
+    }
+
+    /// What others may have of it: who it is, whether it lives, signals.
+    #[must_use]
+    pub fn process(&self) -> &ChildProcess {
+        &self.process
     }
 
     /// How far it has come, as of the last [`Child::update`] or wait.
@@ -109,7 +114,7 @@ impl Child {
     /// # Errors
     /// EPERM when it has changed its user, EINVAL for a number that is no signal.
     pub fn send_signal(&self, signal: i32) -> Result<()> {
-        if self.exit.is_some() { Ok(()) } else { self.pidfd.send_signal(signal) }
+        if self.exit.is_some() { Ok(()) } else { self.process.send_signal(signal) }
     }
 
     /// Asks it to end: SIGTERM.
@@ -138,9 +143,9 @@ impl Child {
         }
         // In this order: what it wrote before it died is in the socket when its death is seen.
         let now = os::monotonic_now();
-        let is_dead = self.pidfd.is_dead()?;
+        let is_dead = self.pidfd().is_dead()?;
         let mut is_new = self.drain();
-        if is_dead && let Some(ended) = os::reap(&self.pidfd)? {
+        if is_dead && let Some(ended) = os::reap(self.pidfd())? {
             let mut exit = Exit {
                 ended,
                 stage: self.stage,
@@ -246,11 +251,11 @@ impl Drop for Child {
         // Errors have nobody to go to. The kernel can refuse neither to a parent that holds the pidfd, unless the child
         // has become another user.
         let may_wait = match self.on_drop {
-            OnDrop::Kill => self.pidfd.send_signal(SIGKILL).is_ok(),
+            OnDrop::Kill => self.process.kill().is_ok(),
             OnDrop::Wait => true,
         };
-        if may_wait && self.pidfd.wait_dead(None).is_ok() {
-            let _ = os::reap(&self.pidfd);
+        if may_wait && self.pidfd().wait_dead(None).is_ok() {
+            let _ = os::reap(self.pidfd());
         }
     }
 }
@@ -279,7 +284,7 @@ pub fn wait_any(children: &mut [Child], timeout: Option<Duration>) -> Result<boo
 }
 
 fn watched(child: &Child) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
-    let pidfd = child.pidfd.as_fd();
+    let pidfd = child.pidfd().as_fd();
     std::iter::once(pidfd).chain(child.control()).map(|fd| (fd, Interest::Readable))
 }
 
@@ -291,7 +296,8 @@ mod tests {
     fn child() -> (Child, OwnedFd) {
         let (ours, theirs) = socket::pair().unwrap();
         let pidfd = PidFd::of_self().unwrap();
-        (Child::new(String::from("test"), pidfd, ours, OnDrop::Wait), theirs)
+        let process = ChildProcess::new(String::from("test"), None, false, pidfd);
+        (Child::new(process, ours, OnDrop::Wait), theirs)
     }
 
     fn put_away(mut child: Child) {

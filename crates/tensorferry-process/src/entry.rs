@@ -17,6 +17,7 @@
 use std::error::Error;
 use std::ffi::OsStr;
 use std::io::Write as _;
+use std::mem::ManuallyDrop;
 use std::panic::AssertUnwindSafe;
 
 use tensorferry_os::child as os;
@@ -119,6 +120,8 @@ fn live(nonce: &OsStr) -> i32 {
     let met = std::panic::catch_unwind(|| meet(nonce));
     let (mut inherited, entry) = match met {
         Ok(Ok(met)) => met,
+        // Whoever ended the parent, with Ctrl-C for one, is not to be told by each of its children.
+        Ok(Err(ProtocolError::Orphan { .. })) => return EXIT_CODE_NO_PARENT,
         Ok(Err(error)) => {
             // There is no parent to tell, so people must be told.
             let _ = writeln!(std::io::stderr(), "tensorferry: {error}");
@@ -134,9 +137,9 @@ fn live(nonce: &OsStr) -> i32 {
             return 0;
         }
         Ok(Err(report)) => (*report, None),
-        Err(payload) => hook::explain(payload.as_ref()),
+        // It may panic when it is dropped, so it never is.
+        Err(payload) => hook::explain(ManuallyDrop::new(payload).as_ref()),
     };
-    // A payload may panic when it is dropped; `explain` has only looked at it, and it is let go of with the process.
     inherited.link().send(&Frame::Raised(report));
     if let Some(backtrace) = backtrace {
         inherited.link().send(&Frame::Backtrace(backtrace()));
@@ -149,7 +152,9 @@ fn meet(nonce: &OsStr) -> Result<(Inherited, &'static Entry), ProtocolError> {
     let _ = os::ignore_sigpipe();
     let (link, hello, fds) = Link::meet(nonce)?;
     let link = hook::install(link);
-    let inherited = Inherited::receive(link, &hello, fds)?;
+    let inherited = Inherited::receive(link, &hello, fds).inspect_err(|error| {
+        link.send(&Frame::Raised(Report::new(ReportKind::Refused, &error.to_string())));
+    })?;
     let Some(entry) = ENTRIES.iter().find(|entry| entry.name == hello.entry) else {
         let known = ENTRIES.iter().map(Entry::name).collect();
         let error = ProtocolError::UnknownEntry { name: hello.entry, known };

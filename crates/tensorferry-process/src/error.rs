@@ -15,6 +15,14 @@ pub enum StartError {
          ({VARIABLE} is still set); call `init()` as the first line of `main`, or unset {VARIABLE}"
     )]
     NeverEntered,
+    /// This process is daemonic.
+    #[error(
+        "refused to start a process from `{name}`, which was started as a daemonic process; those have no children"
+    )]
+    Daemonic {
+        /// What this process is called.
+        name: String,
+    },
     /// The running program is not the one that this library is linked into.
     #[error(
         "the running program is {}, but this library is part of {}, so running the program again would not \
@@ -163,6 +171,9 @@ pub enum ProtocolError {
         /// Its process number.
         pid: u32,
     },
+    /// The thread that ends this process with its parent cannot be started.
+    #[error("the thread that watches the parent cannot be started: {0}")]
+    Guard(#[source] io::Error),
     /// This program has no such entry.
     #[error("no entry is registered as `{name}` in this program; it has {}", crate::entry::listed(.known))]
     UnknownEntry {

@@ -50,6 +50,16 @@ impl Exit {
         self.stage == Stage::Finished && matches!(self.ended, Ended::Exited { code: 0 } | Ended::Lost)
     }
 
+    /// The exit code, or minus the number of the signal; `None` when it is lost.
+    #[must_use]
+    pub fn code(&self) -> Option<i32> {
+        match self.ended {
+            Ended::Exited { code } => Some(code),
+            Ended::Signaled { signal, .. } => Some(-signal),
+            Ended::Lost => None,
+        }
+    }
+
     /// Adds what the child said about its panics, when the process was aborted: the last panic is the one, those
     /// before it may be why.
     pub(crate) fn explain_abort(&mut self, mut panics: Vec<Report>) {

@@ -4,7 +4,9 @@ use std::os::fd::OwnedFd;
 
 use tensorferry_os::pidfd::PidFd;
 
+use crate::current::{self, Origin};
 use crate::error::ProtocolError;
+use crate::guard;
 use crate::link::{Fds, Link};
 use crate::protocol::{Frame, Hello};
 
@@ -19,7 +21,15 @@ pub struct Inherited {
 
 impl Inherited {
     pub(crate) fn receive(link: &'static Link, hello: &Hello, fds: Fds) -> Result<Self, ProtocolError> {
-        let payload = link.read_payload()?;
+        // A parent that closes the socket before all is said is dying, or has given this child up and kills it.
+        let payload = link.read_payload().map_err(|error| match error {
+            ProtocolError::Ended { .. } => ProtocolError::Orphan { pid: hello.parent_pid },
+            other => other,
+        })?;
+        let rank = hello.rank.and_then(|rank| usize::try_from(rank).ok());
+        current::become_child(Origin::new(hello.name.clone(), rank, hello.is_daemon, fds.parent.clone()));
+        // Now, because with the payload this process has been told when and where to run, and its threads inherit that.
+        guard::watch(fds.parent.clone()).map_err(ProtocolError::Guard)?;
         Ok(Self { link, name: hello.name.clone(), payload, fds })
     }
 
@@ -48,7 +58,7 @@ impl Inherited {
     /// The parent. It is alive, or this process is about to be killed.
     #[must_use]
     pub fn parent(&self) -> &PidFd {
-        &self.fds.parent
+        self.fds.parent.pidfd()
     }
 
     /// Tells the parent that what the payload refers to has been adopted, so that it may let go of it.

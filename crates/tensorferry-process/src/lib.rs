@@ -14,7 +14,9 @@
 //!
 //! - Nothing has to be called first: the child begins in a constructor before `main` ([`mod@entry`] says what that
 //!   means), in binaries, examples, benches and under `cargo test`. [`init`] is the portable form.
-//! - A child never outlives its parent, whichever thread started it, and neither do the children that it starts.
+//! - A child never outlives its parent, whichever thread started it, and neither do the children that it starts: the
+//!   kernel kills it (`PR_SET_PDEATHSIG`), and a thread of it watches the parent's pidfd for where the kernel forgets to.
+//! - [`current_process`], [`parent_process`] and [`active_children`] tell who is who.
 //! - A process that is marked as a child without a parent's socket is an error that ends it, and a process that was
 //!   marked but never entered refuses to start others: there is no way to start processes without end.
 //! - This crate carries opaque bytes and descriptors. It knows neither tensors nor shared memory.
@@ -42,32 +44,40 @@
 //! ```
 //!
 //! # Limits
-//! Linux with `/proc`. Entries in a Rust `dylib` are not found from the executable. A child that becomes another user
-//! (a set-user-id program) may outlive its parent.
+//! Linux with `/proc`. Entries in a Rust `dylib` are not found from the executable. A child that executes another program
+//! with other rights (a set-user-id program, execve(2)) may outlive its parent: that program has none of this library's
+//! threads, and the kernel forgets the death signal.
 
 mod child;
+mod children;
+mod current;
 pub mod entry;
 mod error;
 mod executable;
 mod exit;
+mod guard;
 mod hook;
 mod inherited;
 mod link;
 mod macros;
+mod parent;
 mod protocol;
 mod report;
 mod start;
 mod starter;
 
 pub use child::{Child, OnDrop, wait_any};
+pub use children::{ChildProcess, active_children};
+pub use current::{CurrentProcess, current_process};
 pub use entry::{EXIT_CODE_NO_PARENT, EXIT_CODE_RAISED, Entry, Failure, Run, init};
 pub use error::{ProtocolError, StartError};
 pub use exit::{Ended, Exit, Stage};
 pub use inherited::Inherited;
+pub use parent::{ParentProcess, parent_process};
 pub use report::{Location, Report, ReportKind};
 pub use start::Start;
 pub use tensorferry_os::Error as OsError;
-pub use tensorferry_os::child::{SIGABRT, SIGINT, SIGKILL, SIGTERM, out_of_memory_kills};
+pub use tensorferry_os::child::{SIGABRT, SIGINT, SIGKILL, SIGTERM, out_of_memory_kills, signal_name};
 
 #[doc(hidden)]
 pub use linkme;

@@ -9,6 +9,7 @@ use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::socket;
 
 use crate::error::ProtocolError;
+use crate::parent::ParentProcess;
 use crate::protocol::{self, Frame, Hello, PAYLOAD_PREFIX_LEN_BYTES, PREFIX_LEN_BYTES};
 
 /// The socket to the parent.
@@ -21,7 +22,7 @@ pub(crate) struct Link {
 /// Descriptors that came with the hello: the parent's pidfd and those that the caller handed over.
 #[derive(Debug)]
 pub(crate) struct Fds {
-    pub(crate) parent: PidFd,
+    pub(crate) parent: ParentProcess,
     pub(crate) passed: Vec<OwnedFd>,
 }
 
@@ -55,6 +56,7 @@ impl Link {
         os::set_thread_name(&hello.name);
         let link = Self { socket: Mutex::new(socket) };
         link.send(&Frame::Entered);
+        let parent = ParentProcess::new(&hello.parent_name, parent);
         Ok((link, hello, Fds { parent, passed: fds }))
     }
 

@@ -15,7 +15,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"TFCH");
 
 /// Raised whenever a frame changes its shape. Parent and child are the same program, unless the caller named
 /// another executable.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// Longest frame that either side accepts, in bytes. A report is capped to less than this (`report.rs`).
 pub(crate) const MAX_FRAME_LEN_BYTES: usize = 128 << 10;
@@ -39,10 +39,16 @@ pub(crate) struct Hello {
     pub nonce: String,
     /// The parent's process number in its own namespace.
     pub parent_pid: u32,
+    /// What the parent is called.
+    pub parent_name: String,
     /// Name of the registered entry to run.
     pub entry: String,
     /// What the child is called in reports and by `ps`.
     pub name: String,
+    /// Its index among those that were started together.
+    pub rank: Option<u64>,
+    /// Whether it may start no children.
+    pub is_daemon: bool,
     /// Descriptors attached to this frame, the parent's pidfd included.
     pub n_fds: u32,
 }
@@ -226,8 +232,11 @@ mod tests {
         Hello {
             nonce: "a".repeat(32),
             parent_pid: 7,
+            parent_name: "MainProcess".into(),
             entry: "test.entry".into(),
             name: "rank 0".into(),
+            rank: Some(0),
+            is_daemon: false,
             n_fds: 1,
         }
     }

@@ -12,6 +12,8 @@ use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::socket::{self, Interest, MAX_FDS_PER_MESSAGE};
 
 use crate::child::{Child, OnDrop};
+use crate::children::ChildProcess;
+use crate::current::current_process;
 use crate::entry::{self, Entry, VARIABLE};
 use crate::error::StartError;
 use crate::executable::{self, OWN_EXECUTABLE};
@@ -35,6 +37,8 @@ pub struct Start {
     current_dir: Option<PathBuf>,
     nice: Option<i32>,
     cpus: Option<Vec<usize>>,
+    rank: Option<usize>,
+    is_daemon: bool,
     on_drop: OnDrop,
 }
 
@@ -54,6 +58,8 @@ impl Start {
             current_dir: None,
             nice: None,
             cpus: None,
+            rank: None,
+            is_daemon: false,
             on_drop: OnDrop::default(),
         }
     }
@@ -136,6 +142,26 @@ impl Start {
         self
     }
 
+    /// The child's index among those that are started together, for [`CurrentProcess::rank`](crate::CurrentProcess::rank)
+    /// there and [`ChildProcess::rank`] here. None by default.
+    #[must_use]
+    pub fn rank(mut self, rank: usize) -> Self {
+        self.rank = Some(rank);
+        self
+    }
+
+    /// Makes the child daemonic, as Python's `daemon=True`: it may not start children by this library
+    /// ([`StartError::Daemonic`]), and it is killed, never waited for, when its [`Child`] is dropped, whatever
+    /// [`Start::on_drop`] says.
+    ///
+    /// Python also ends daemonic processes, and no others, when their parent ends in good order. Here no child outlives its
+    /// parent, daemonic or not.
+    #[must_use]
+    pub fn daemon(mut self) -> Self {
+        self.is_daemon = true;
+        self
+    }
+
     /// What happens to a child that still runs when its [`Child`] is dropped: [`OnDrop::Kill`] by default.
     #[must_use]
     pub fn on_drop(mut self, policy: OnDrop) -> Self {
@@ -170,7 +196,8 @@ impl Start {
         self.greet(&control, &nonce)?;
         // The copies that ride on the greeting are enough.
         self.fds.clear();
-        let (name, on_drop) = (std::mem::take(&mut self.name), self.on_drop);
+        let (name, rank, is_daemon) = (std::mem::take(&mut self.name), self.rank, self.is_daemon);
+        let on_drop = if is_daemon { OnDrop::Kill } else { self.on_drop };
         let (nice, cpus) = (self.nice, self.cpus.take());
         let (command, executable) = self.command(theirs, &nonce);
         // Starting consumes the command and with it our copy of the child's end of the socket.
@@ -181,7 +208,7 @@ impl Start {
             let _ = process.kill();
             let _ = process.wait();
         })?;
-        let child = Child::new(name, pidfd, control, on_drop);
+        let child = Child::new(ChildProcess::new(name, rank, is_daemon, pidfd), control, on_drop);
         // Here it waits for its payload and has one thread.
         schedule(child.pidfd(), nice, cpus.as_deref()).inspect_err(|_| drop(child.kill()))?;
         let payload = payload(child.pidfd()).map_err(|error| {
@@ -197,6 +224,10 @@ impl Start {
 
     fn check(&self) -> Result<(), StartError> {
         refuse_unentered(std::env::var_os(VARIABLE).as_deref())?;
+        let me = current_process();
+        if me.is_daemon() {
+            return Err(StartError::Daemonic { name: me.name().to_owned() });
+        }
         let name = self.entry.name();
         let n = entry::n_named(name);
         if n > 1 {
@@ -225,8 +256,11 @@ impl Start {
         let hello = Hello {
             nonce: nonce.to_owned(),
             parent_pid: std::process::id(),
+            parent_name: current_process().name().to_owned(),
             entry: self.entry.name().to_owned(),
             name: self.name.clone(),
+            rank: self.rank.and_then(|rank| u64::try_from(rank).ok()),
+            is_daemon: self.is_daemon,
             n_fds: u32::try_from(fds.len()).unwrap_or(u32::MAX),
         };
         // The socket is empty and its buffer longer than the longest frame: this does not block.

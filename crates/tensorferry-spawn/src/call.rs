@@ -9,6 +9,7 @@ use tensorferry_sharing::{Strategy, set_sharing_strategy};
 use tensorferry_storage::Heap;
 
 use crate::function::{BoxedError, Function};
+use crate::identity::Identity;
 use crate::registry::{self, Key};
 
 tensorferry_process::entry! {
@@ -25,6 +26,7 @@ pub(crate) struct Order {
     /// The number of the parcel with the arguments and the way back for the value.
     pub(crate) parcel: u64,
     pub(crate) strategy: String,
+    pub(crate) identity: Identity,
 }
 
 /// Where a child's value goes: its index and the value.
@@ -97,6 +99,7 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
         // What works in the parent works here; and if not, this process has its own default.
         let _ = set_sharing_strategy(strategy);
     }
+    order.identity.adopt();
     let rank = usize::try_from(order.rank).unwrap_or(usize::MAX);
     function.run(Call { inherited, heap, rank, parcel: order.parcel })
 }

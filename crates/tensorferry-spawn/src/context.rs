@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_process::{Child, OnDrop, Stage, out_of_memory_kills, wait_any};
+use tensorferry_process::{Child, ChildProcess, OnDrop, Stage, out_of_memory_kills, wait_any};
 use tensorferry_storage::Heap;
 
 use crate::call::Results;
@@ -83,6 +83,12 @@ impl<T> ProcessContext<T> {
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.children.iter().map(Child::pid).collect()
+    }
+
+    /// The processes, in order of the index: who they are, whether they live, signals for one of them.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ChildProcess> {
+        self.children.iter().map(|child| child.process().clone()).collect()
     }
 
     /// The descriptors that stand for the processes, in order of the index: each is readable, for poll(2) and what is built
@@ -217,9 +223,51 @@ impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
     /// Until all processes have ended.
     ///
     /// # Errors
-    /// As [`ProcessContext::join`]; [`SpawnError::Value`] when a value has been lost on the way.
+    /// As [`ProcessContext::join`]; [`SpawnError::Value`] when a value has been lost on the way. Where values matter more than
+    /// what the processes wrote, [`SpawnError::Output`] need not cost them: call [`ProcessContext::join`] and then
+    /// [`ProcessContext::take_values`].
     pub fn into_values(mut self) -> Result<Vec<T>, SpawnError> {
         while !self.join(None, None)? {}
+        self.take_values()
+    }
+
+    /// Waits for all processes for as long as it takes, and takes their values, in order of the index. What they wrote plays
+    /// no part: after [`SpawnError::Output`] the values are still here.
+    ///
+    /// ```
+    /// use tensorferry_spawn::{Options, SpawnError, Tee, func};
+    ///
+    /// #[func]
+    /// fn train(rank: usize) -> Result<usize, String> {
+    ///     println!("trained");
+    ///     Ok(rank + 1)
+    /// }
+    ///
+    /// // The kernel says of this file that the disk is full (full(4)).
+    /// let logs = std::env::temp_dir().join(format!("tensorferry-full-{}", std::process::id()));
+    /// std::fs::create_dir_all(logs.join("0"))?;
+    /// std::os::unix::fs::symlink("/dev/full", logs.join("0/stdout.log"))?;
+    /// let mut training = Options::new().log_dir(&logs).tee(Tee::Stdout).start_processes(train, (), 1)?;
+    /// assert!(matches!(training.join(None, None), Err(SpawnError::Output(_))));
+    /// assert_eq!(training.take_values()?, [1]);
+    /// # std::fs::remove_dir_all(logs)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Blocking
+    /// Until all processes have ended.
+    ///
+    /// # Errors
+    /// - [`SpawnError::Failed`] and [`SpawnError::Wait`] as from [`ProcessContext::join`].
+    /// - [`SpawnError::Value`] when a value has been lost on the way, or the values have been taken already.
+    pub fn take_values(&mut self) -> Result<Vec<T>, SpawnError> {
+        loop {
+            match self.join(None, None) {
+                Ok(true) | Err(SpawnError::Output(_)) => break,
+                Ok(false) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let mut values: Vec<Option<T>> = self.children.iter().map(|_| None).collect();
         for rank in 0..self.children.len() {
             // All have put their value before they ended: nothing is waited for.

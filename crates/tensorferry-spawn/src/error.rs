@@ -1,11 +1,12 @@
 //! What can go wrong with spawned processes, on both sides.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tensorferry_process::{Child, Ended, Exit, Report, SIGKILL};
+use tensorferry_process::{Child, Ended, Exit, Report, SIGINT, SIGKILL, signal_name};
 
 use crate::function::BoxedError;
 use crate::output::OutputError;
@@ -188,7 +189,8 @@ pub enum Cause {
     Lost,
 }
 
-/// The failure of one process.
+/// The failure of one process. [`ProcessRaisedError`](crate::ProcessRaisedError) and
+/// [`ProcessExitedError`](crate::ProcessExitedError) are the two kinds of it as types of their own.
 ///
 /// Displayed in one line, with a line for each cause of an error. `Debug`, which is what a `main` that returns it prints,
 /// and `{:#}` add the backtrace. A serde value, so that a process can pass on what its own children did.
@@ -209,9 +211,10 @@ pub struct ProcessError {
     /// For SIGKILL: how many processes the kernel's out-of-memory killer has ended on this machine since the start. The
     /// kernel does not say which, so more than 0 is a strong hint and not a proof.
     pub out_of_memory_kills: u64,
+    pub(crate) exit_code: Option<i32>,
     /// Exit code or signal in words, and what else is to be said; the second time with the backtrace.
-    ended: String,
-    ended_in_full: String,
+    pub(crate) ended: String,
+    pub(crate) ended_in_full: String,
 }
 
 impl ProcessError {
@@ -240,9 +243,31 @@ impl ProcessError {
             cause,
             at,
             out_of_memory_kills,
+            exit_code: exit.code(),
             ended: format!("{exit}"),
             ended_in_full: format!("{exit:#}"),
         }
+    }
+
+    /// Its exit code, or minus the number of the signal that ended it, as Python has it; `None` when something else in the
+    /// parent has collected it. A process that raised has one too: 1, unless it ended in another way while it told.
+    #[must_use]
+    pub fn exit_code(&self) -> Option<i32> {
+        self.exit_code
+    }
+
+    /// The name of the signal that ended it, as in signal(7): `SIGSEGV`.
+    #[must_use]
+    pub fn signal_name(&self) -> Option<Cow<'static, str>> {
+        self.exit_code.filter(|code| *code < 0).map(|code| signal_name(-code))
+    }
+
+    /// What a shell would say of it in `$?`: the exit code, or 128 and the number of the signal. For a program that ends as
+    /// its process did: `ExitCode::from(error.shell_status())`. 1 where the code is not known, or 0 although it failed.
+    #[must_use]
+    pub fn shell_status(&self) -> u8 {
+        let status = self.exit_code.map(|code| if code < 0 { 128_i32.saturating_sub(code) } else { code });
+        status.and_then(|status| u8::try_from(status).ok()).filter(|status| *status != 0).unwrap_or(1)
     }
 
     /// What the process said about its failure, if it could.
@@ -306,6 +331,13 @@ impl ProcessErrors {
         &self.failures[0]
     }
 
+    /// Whether all of it is SIGINT, as from Ctrl-C in a terminal, which goes to parent and children alike. A program that
+    /// catches it need not tell of each process then.
+    #[must_use]
+    pub fn is_interrupt(&self) -> bool {
+        self.failures.iter().all(|failure| matches!(failure.cause, Cause::Signaled { signal: SIGINT, .. }))
+    }
+
     /// The processes that had to be stopped because of the failures, by index.
     #[must_use]
     pub fn stopped(&self) -> &[usize] {
@@ -359,13 +391,24 @@ impl Error for ProcessErrors {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ProcessExitedError, ProcessRaisedError};
 
     fn failure(rank: usize, at_ms: u64) -> ProcessError {
         let at = Duration::from_millis(at_ms);
         let ended = String::from("exited with code 1");
         let cause = Cause::Exited { code: 1 };
         let (name, ended_in_full) = (format!("train {rank}"), format!("{ended}\n  backtrace:\n   0: train"));
-        ProcessError { rank, name, pid: 100, cause, at, out_of_memory_kills: 0, ended, ended_in_full }
+        ProcessError {
+            rank,
+            name,
+            pid: 100,
+            cause,
+            at,
+            out_of_memory_kills: 0,
+            exit_code: Some(1),
+            ended,
+            ended_in_full,
+        }
     }
 
     #[test]
@@ -373,6 +416,38 @@ mod tests {
         let killed = ProcessError { out_of_memory_kills: 2, ..failure(0, 0) };
         assert!(killed.to_string().ends_with("the kernel ended 2 processes for that meanwhile"), "{killed}");
         assert!(!failure(0, 0).to_string().contains("memory"));
+    }
+
+    #[test]
+    fn a_shell_would_say_the_code_or_128_and_the_signal() {
+        let status = |exit_code| ProcessError { exit_code, ..failure(0, 0) }.shell_status();
+        assert_eq!([Some(123), Some(-2), Some(-9), None, Some(0)].map(status), [123, 130, 137, 1, 1]);
+        let signal = ProcessError { exit_code: Some(-11), ..failure(0, 0) };
+        assert_eq!(signal.signal_name().as_deref(), Some("SIGSEGV"));
+        assert_eq!(failure(0, 0).signal_name(), None);
+    }
+
+    #[test]
+    fn an_interrupt_is_one_when_all_were_interrupted() {
+        let interrupted = |rank| ProcessError {
+            cause: Cause::Signaled { signal: SIGINT, core_dumped: false },
+            exit_code: Some(-2),
+            ..failure(rank, 0)
+        };
+        let errors = |failures| ProcessErrors::new(failures, Vec::new()).unwrap();
+        assert!(errors(vec![interrupted(0), interrupted(1)]).is_interrupt());
+        assert!(!errors(vec![interrupted(0), failure(1, 0)]).is_interrupt());
+    }
+
+    #[test]
+    fn the_two_kinds_are_told_apart_and_travel() {
+        let exited = ProcessExitedError::try_from(failure(3, 0)).unwrap();
+        assert_eq!((exited.rank, exited.exit_code, &exited.signal_name), (3, Some(1), &None));
+        assert_eq!(exited.to_string(), failure(3, 0).to_string());
+        let back = ProcessRaisedError::try_from(failure(3, 0)).unwrap_err();
+        assert_eq!(back, failure(3, 0));
+        let bytes = postcard::to_stdvec(&exited).unwrap();
+        assert_eq!(postcard::from_bytes::<ProcessExitedError>(&bytes).unwrap(), exited);
     }
 
     #[test]

@@ -14,9 +14,11 @@ use crate::call::{ENTRY, Order, Results};
 use crate::context::ProcessContext;
 use crate::error::StartErrorKind;
 use crate::function::{BoxedError, Function};
+use crate::identity::Identity;
 use crate::options::Options;
 use crate::output::{self, Outputs};
 use crate::registry::{self, Key};
+use crate::seed::{SEED_VARIABLE, rank_seed};
 
 /// What makes one process different from one of several: its name has no index, and its outputs are its own.
 #[derive(Debug)]
@@ -60,8 +62,13 @@ where
     let mut children = Vec::with_capacity(nprocs);
     let mut parcels = parcels.into_iter().zip(outputs).enumerate();
     while let Some((rank, (parcel, outputs))) = parcels.next() {
-        let name = if is_alone { name.to_owned() } else { format!("{name} {rank}") };
-        let who = Who { rank, nprocs, name };
+        let identity = Identity::next();
+        let name = match &options.name {
+            Some(name) if is_alone => name.clone(),
+            None if is_alone => identity.name(),
+            _ => format!("{name} {rank}"),
+        };
+        let who = Who { rank, nprocs, name, identity, is_alone };
         match start(options, &heap, &key, who, parcel, outputs) {
             Ok(child) => children.push(child),
             Err(source) => {
@@ -104,17 +111,25 @@ struct Who {
     rank: usize,
     nprocs: usize,
     name: String,
+    identity: Identity,
+    is_alone: bool,
 }
 
 fn start(
     options: &Options,
     heap: &Heap,
     key: &Key,
-    Who { rank, nprocs, name }: Who,
+    Who { rank, nprocs, name, identity, is_alone }: Who,
     parcel: Parcel,
     outputs: Outputs,
 ) -> Result<Child, tensorferry_process::StartError> {
     let mut start = Start::new(&ENTRY).name(name).on_drop(options.on_drop);
+    if !is_alone {
+        start = start.rank(rank);
+    }
+    if options.is_daemon {
+        start = start.daemon();
+    }
     if let Some(dir) = &options.current_dir {
         start = start.current_dir(dir);
     }
@@ -133,6 +148,14 @@ fn start(
     for (variable, value) in options.rank_environment.variables(rank, nprocs) {
         start = start.env(variable, value);
     }
+    // Two processes with one seed would be a mistake, so this process's own does not go on.
+    start = match options.seed {
+        Some(base) => {
+            let rank = options.rank_environment.global_rank(rank);
+            start.env(SEED_VARIABLE, rank_seed(base, rank).to_string())
+        }
+        None => start.env_remove(SEED_VARIABLE),
+    };
     for (whose, variable, value) in &options.environment {
         if whose.is_none_or(|whose| whose == rank) {
             start = match value {
@@ -158,6 +181,7 @@ fn start(
                 admission,
                 parcel: parcel.id(),
                 strategy: get_sharing_strategy().to_string(),
+                identity,
             };
             postcard::to_stdvec(&order).map_err(BoxedError::from)
         })

@@ -13,6 +13,8 @@
 //!   panic message, place and stack; the chain of an error; exit code or signal.
 //! - What the processes write can go to files, and line by line to the output of this process ([`Options::log_dir`],
 //!   [`Options::tee`]).
+//! - [`current_process`], [`parent_process`] and [`active_children`] say who is who, [`cpu_count`] how many processors there
+//!   are to use, and [`rank_seed`] gives each process its own random numbers.
 //! - Nothing has to be called first, and no process outlives its parent.
 //!
 //! # Example
@@ -66,28 +68,42 @@
 //! registered; [`registered`] lists those that are.
 
 mod call;
+mod close;
 mod context;
 mod error;
+mod exited;
 mod function;
+mod identity;
 mod launch;
 mod options;
 mod output;
 mod process;
+mod processors;
+mod raised;
 mod rank;
 mod registry;
+mod seed;
 mod stop;
 mod tee;
 
+pub use close::{CloseError, CloseErrorKind};
 pub use context::ProcessContext;
 pub use error::{Cause, ProcessError, ProcessErrors, Refusal, SpawnError, StartError, StartErrorKind};
+pub use exited::ProcessExitedError;
 pub use function::{BoxedError, Function, Outcome};
 pub use options::{Options, spawn, start_processes};
 pub use output::{OutputError, Tee};
 pub use process::{Process, ProcessHandle};
+pub use processors::cpu_count;
+pub use raised::ProcessRaisedError;
 pub use rank::RankEnvironment;
 pub use registry::{Signature, registered};
+pub use seed::rank_seed;
 pub use tensorferry_macros::func;
-pub use tensorferry_process::{Location, OnDrop, Report, ReportKind, init};
+pub use tensorferry_process::{
+    ChildProcess, CurrentProcess, Location, OnDrop, ParentProcess, Report, ReportKind, active_children,
+    current_process, init, parent_process,
+};
 
 #[doc(hidden)]
 pub mod hidden;

@@ -45,6 +45,8 @@ pub struct Options {
     pub(crate) nice: Option<i32>,
     pub(crate) cpus: Option<Vec<usize>>,
     pub(crate) on_drop: OnDrop,
+    pub(crate) is_daemon: bool,
+    pub(crate) seed: Option<u64>,
 }
 
 impl Options {
@@ -157,6 +159,39 @@ impl Options {
         self
     }
 
+    /// Makes the processes daemonic, as Python's `daemon=True`: they may not start processes of their own, which would be
+    /// [`StartError::Daemonic`](tensorferry_process::StartError::Daemonic) there.
+    ///
+    /// In Python, daemonic processes are also ended when their parent ends in good order, and the others are waited for then.
+    /// Here no process outlives its parent, daemonic or not, however that ends. Who wants a process waited for holds its
+    /// handle and says [`OnDrop::Wait`]; a daemonic one is killed all the same.
+    #[must_use]
+    pub fn daemon(mut self) -> Self {
+        self.is_daemon = true;
+        self
+    }
+
+    /// Gives each process a seed of its own, in the variable `TENSORFERRY_SEED`, as a decimal number:
+    /// [`rank_seed`](crate::rank_seed) of `base` and its `RANK`, so that the processes of several machines differ too. A
+    /// process without one does not have the variable, also where this process has it.
+    ///
+    /// ```
+    /// use tensorferry_spawn::{Options, func, rank_seed};
+    ///
+    /// #[func]
+    /// fn seed(_rank: usize) -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
+    ///     Ok(std::env::var("TENSORFERRY_SEED")?.parse()?)
+    /// }
+    ///
+    /// assert_eq!(Options::new().seed(7).spawn(seed, (), 2)?, [rank_seed(7, 0), rank_seed(7, 1)]);
+    /// # Ok::<(), tensorferry_spawn::SpawnError>(())
+    /// ```
+    #[must_use]
+    pub fn seed(mut self, base: u64) -> Self {
+        self.seed = Some(base);
+        self
+    }
+
     /// How long the other processes have to end by themselves once one has failed, and again between SIGTERM and
     /// SIGKILL. Without it, SIGTERM comes at once and SIGKILL after 30 seconds.
     #[must_use]
@@ -166,6 +201,9 @@ impl Options {
     }
 
     /// Starts `nprocs` processes that call `function` with their index and `args`, and returns without waiting for them.
+    ///
+    /// One process is executed after the other, and none is waited for meanwhile: what takes time in a new process happens in
+    /// all of them at once.
     ///
     /// # Errors
     /// As [`start_processes`].

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_process::{Child, Ended, OnDrop, SIGINT, SIGKILL, SIGTERM};
+use tensorferry_process::{Child, OnDrop, SIGINT, SIGKILL, SIGTERM};
 
+use crate::close::{CloseError, CloseErrorKind};
 use crate::context::ProcessContext;
 use crate::error::{SpawnError, StartError};
 use crate::function::Function;
@@ -60,7 +61,8 @@ where
         self
     }
 
-    /// What the process is called in reports and, cut to 15 bytes, by `ps`. The function's name by default.
+    /// What the process is called in reports and, cut to 15 bytes, by `ps`. Python's names by default: `Process-1` for the
+    /// first process that this one starts, `Process-1:2` for the second that that one starts.
     #[must_use]
     pub fn name(self, name: impl Into<String>) -> Self {
         self.with(|options| options.name(name))
@@ -100,6 +102,12 @@ where
     #[must_use]
     pub fn cpus(self, cpus: impl IntoIterator<Item = usize>) -> Self {
         self.with(|options| options.cpus(cpus))
+    }
+
+    /// Makes it daemonic; see [`Options::daemon`].
+    #[must_use]
+    pub fn daemon(self) -> Self {
+        self.with(Options::daemon)
     }
 
     /// What happens when the handle of a process that still runs is dropped: [`OnDrop::Kill`] by default.
@@ -161,6 +169,12 @@ impl<T> ProcessHandle<T> {
         self.child().pid()
     }
 
+    /// Whether it may start no processes of its own; see [`Process::daemon`].
+    #[must_use]
+    pub fn is_daemon(&self) -> bool {
+        self.child().process().is_daemon()
+    }
+
     /// The descriptor that stands for it: readable, for poll(2), when it has ended, and from then on.
     #[must_use]
     pub fn sentinel(&self) -> BorrowedFd<'_> {
@@ -184,11 +198,7 @@ impl<T> ProcessHandle<T> {
     /// As [`ProcessHandle::is_alive`].
     pub fn exitcode(&mut self) -> Result<Option<i32>, SpawnError> {
         self.context.update()?;
-        Ok(self.child().exit().and_then(|exit| match exit.ended {
-            Ended::Exited { code } => Some(code),
-            Ended::Signaled { signal, .. } => Some(-signal),
-            Ended::Lost => None,
-        }))
+        Ok(self.child().exit().and_then(|exit| exit.code()))
     }
 
     /// Waits until it has ended. May be called again, with the same answer.
@@ -242,6 +252,22 @@ impl<T> ProcessHandle<T> {
     /// As [`ProcessHandle::send_signal`].
     pub fn interrupt(&self) -> Result<(), SpawnError> {
         self.send_signal(SIGINT)
+    }
+}
+
+impl<T> ProcessHandle<T> {
+    /// Gives back what this process keeps for it, which is two descriptors at most, and forgets it. Does not wait, and says
+    /// nothing of how it ended: [`ProcessHandle::join`] does.
+    ///
+    /// # Errors
+    /// [`CloseError`] with the handle, when it still runs.
+    #[expect(clippy::result_large_err, reason = "it gives the handle back, which is large")]
+    pub fn close(mut self) -> Result<(), CloseError<T>> {
+        match self.is_alive() {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(CloseError { handle: self, kind: CloseErrorKind::Running }),
+            Err(error) => Err(CloseError { handle: self, kind: CloseErrorKind::Wait(error.into()) }),
+        }
     }
 }
 

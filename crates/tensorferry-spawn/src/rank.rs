@@ -35,15 +35,23 @@ pub enum RankEnvironment {
 }
 
 impl RankEnvironment {
+    /// The index of a process among all that work together.
+    pub(crate) fn global_rank(self, rank: usize) -> usize {
+        match self {
+            Self::PartOf { first_rank, .. } => first_rank.saturating_add(rank),
+            Self::Indices | Self::Inherited => rank,
+        }
+    }
+
     /// The variables of one of `nprocs` processes.
     pub(crate) fn variables(self, rank: usize, nprocs: usize) -> Vec<(&'static str, String)> {
-        let (global_rank, world_size) = match self {
-            Self::Indices => (rank, nprocs),
-            Self::PartOf { first_rank, world_size } => (first_rank.saturating_add(rank), world_size),
+        let world_size = match self {
+            Self::Indices => nprocs,
+            Self::PartOf { world_size, .. } => world_size,
             Self::Inherited => return Vec::new(),
         };
         vec![
-            (RANK, global_rank.to_string()),
+            (RANK, self.global_rank(rank).to_string()),
             (LOCAL_RANK, rank.to_string()),
             (WORLD_SIZE, world_size.to_string()),
         ]

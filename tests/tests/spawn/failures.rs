@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use tensorferry::Queue;
-use tensorferry::spawn::{Cause, ProcessErrors, ReportKind, SpawnError, func, spawn, start_processes};
+use tensorferry::spawn::{
+    Cause, ProcessErrors, ProcessExitedError, ProcessRaisedError, ReportKind, SpawnError, func, spawn,
+    start_processes,
+};
 
 use crate::support::{DEADLINE, Meeting, attend, exists};
 
@@ -181,6 +184,29 @@ fn an_exit_code_is_told_and_zero_before_the_end_is_no_success() {
     let errors = failed(spawn(exit_with, (0,), 1));
     assert_eq!(errors.root_cause().cause, Cause::Exited { code: 0 });
     assert!(errors.to_string().contains("before its function returned"), "{errors}");
+}
+
+#[test]
+fn what_raised_and_what_exited_are_different_errors_that_travel() {
+    let raised = failed(spawn(fail_one, (0,), 1)).root_cause().clone();
+    let exited = failed(spawn(exit_with, (12,), 1)).root_cause().clone();
+    let signaled = failed(spawn(abort, (), 1)).root_cause().clone();
+    assert_eq!(ProcessExitedError::try_from(raised.clone()).unwrap_err(), raised, "it comes back");
+    assert_eq!(ProcessRaisedError::try_from(exited.clone()).unwrap_err(), exited);
+    let text = raised.to_string();
+    let raised = ProcessRaisedError::try_from(raised).unwrap();
+    assert_eq!(
+        (raised.to_string(), raised.report.message.as_str()),
+        (text, "legitimate error from process 0")
+    );
+    let signaled = ProcessExitedError::try_from(signaled).unwrap();
+    assert_eq!((signaled.exit_code, signaled.signal_name.as_deref()), (Some(-6), Some("SIGABRT")));
+    let exited = ProcessExitedError::try_from(exited).unwrap();
+    assert_eq!((exited.exit_code, exited.signal_name.as_deref()), (Some(12), None));
+    // As a process does that passes on what its children did.
+    let way = Queue::new(1).unwrap();
+    way.put((raised.clone(), exited.clone(), signaled.clone())).unwrap();
+    assert_eq!(way.get_timeout(DEADLINE).unwrap(), (raised, exited, signaled));
 }
 
 #[test]

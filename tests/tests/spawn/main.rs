@@ -5,13 +5,17 @@
 mod alone;
 mod failures;
 mod functions;
+mod interrupted;
 mod joining;
+mod kinship;
 mod lifetimes;
 mod marked;
 mod namespaces;
+mod oddities;
 mod output;
 mod process;
 mod rank;
+mod seeds;
 mod shared;
 mod starting;
 mod support;

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tensorferry::TensorMut;
 use tensorferry::spawn::{Cause, Options, OutputError, SpawnError, StartErrorKind, Tee, func};
 use tensorferry_process::{Exit, Failure, Inherited, Start};
 
@@ -254,6 +255,32 @@ fn a_full_disk_is_an_error_and_holds_nobody_up() {
     let SpawnError::Failed(errors) = options.spawn(write_much, (3_000,), 1).unwrap_err() else { panic!() };
     let Cause::Raised(report) = &errors.root_cause().cause else { panic!("{errors}") };
     assert!(report.message.contains("No space left on device"), "{report}");
+}
+
+/// Writes a line, and returns something.
+#[func]
+fn write_and_return(rank: usize) -> Result<TensorMut<u8>, String> {
+    println!("rank {rank}");
+    TensorMut::full([3], u8::try_from(rank).unwrap()).map_err(|e| e.to_string())
+}
+
+#[test]
+fn a_full_disk_does_not_cost_the_values() {
+    let folder = Folder::new();
+    folder.fill_up();
+    let options = Options::new().log_dir(&folder.0).tee(Tee::Stdout);
+    let mut context = options.start_processes(write_and_return, (), 2).unwrap();
+    assert!(matches!(context.join(None, None), Err(SpawnError::Output(_))));
+    let mut values = context.take_values().unwrap();
+    assert_eq!(values.iter_mut().map(|value| value.as_slice()[2]).collect::<Vec<_>>(), [0, 1]);
+    assert!(matches!(context.join(None, None), Err(SpawnError::Output(_))), "its answer stays");
+    let again = context.take_values().unwrap_err();
+    assert!(matches!(again, SpawnError::Value { rank: 0, .. }), "{again}");
+    // Without asking how it went before.
+    let mut context = options.start_processes(write_and_return, (), 2).unwrap();
+    assert_eq!(context.take_values().unwrap().len(), 2);
+    let error = options.spawn(write_and_return, (), 2).unwrap_err();
+    assert!(matches!(error, SpawnError::Output(_)), "{error}");
 }
 
 #[test]

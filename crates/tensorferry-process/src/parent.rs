@@ -1,0 +1,99 @@
+//! The process that started this one.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tensorferry_os::Result;
+use tensorferry_os::pidfd::PidFd;
+
+use crate::current;
+
+/// The process that started this one, from [`parent_process`].
+///
+/// This process is killed when its parent ends, so what is seen here is the parent's last moment at most: it is for those
+/// who watch the parent beside other things, or who want to know who it is.
+#[derive(Clone, Debug)]
+pub struct ParentProcess {
+    name: Arc<str>,
+    pidfd: Arc<PidFd>,
+}
+
+impl ParentProcess {
+    pub(crate) fn new(name: &str, pidfd: PidFd) -> Self {
+        Self { name: name.into(), pidfd: Arc::new(pidfd) }
+    }
+
+    pub(crate) fn pidfd(&self) -> &PidFd {
+        &self.pidfd
+    }
+
+    /// What it is called: [`CurrentProcess::name`](crate::CurrentProcess::name) there.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its process number, in its own PID namespace.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pidfd.pid()
+    }
+
+    /// Whether it still runs. Does not wait.
+    ///
+    /// # Errors
+    /// The kernel's error of poll(2).
+    pub fn is_alive(&self) -> Result<bool> {
+        self.pidfd.is_dead().map(|is_dead| !is_dead)
+    }
+
+    /// The descriptor that stands for it: readable, for poll(2), when it has ended.
+    #[must_use]
+    pub fn sentinel(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Waits until it has ended, for at most `timeout` (for ever if `None`): whether it has. Seldom true: this process ends
+    /// with it.
+    ///
+    /// # Blocking
+    /// For at most `timeout`, asleep in poll(2).
+    ///
+    /// # Errors
+    /// The kernel's error of poll(2).
+    pub fn join(&self, timeout: Option<Duration>) -> Result<bool> {
+        self.pidfd.wait_dead(timeout)
+    }
+}
+
+impl AsFd for ParentProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.sentinel()
+    }
+}
+
+/// The process that started this one by this library; `None` in a process that something else has started, as the main
+/// process.
+#[must_use]
+pub fn parent_process() -> Option<ParentProcess> {
+    current::origin().map(|origin| origin.parent.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parent_is_watched_by_its_descriptor() {
+        let me = ParentProcess::new("me", PidFd::of_self().unwrap());
+        assert_eq!((me.name(), me.pid()), ("me", std::process::id()));
+        assert!(me.is_alive().unwrap());
+        assert!(!me.join(Some(Duration::ZERO)).unwrap());
+    }
+
+    #[test]
+    fn a_test_program_was_not_started_by_this_library() {
+        assert!(parent_process().is_none());
+    }
+}

@@ -1,0 +1,46 @@
+//! Why a handle could not be closed.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::function::BoxedError;
+use crate::process::ProcessHandle;
+
+/// A handle that could not be closed, and why.
+pub struct CloseError<T> {
+    /// The handle, as it was.
+    pub handle: ProcessHandle<T>,
+    /// Why.
+    pub kind: CloseErrorKind,
+}
+
+/// Why a handle could not be closed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseErrorKind {
+    /// The process still runs.
+    #[error("it still runs; end it or join it first")]
+    Running,
+    /// The kernel does not tell whether it runs.
+    #[error("the kernel does not tell whether it runs: {0}")]
+    Wait(#[source] BoxedError),
+}
+
+impl<T> fmt::Debug for CloseError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<T> fmt::Display for CloseError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, pid) = (self.handle.name(), self.handle.pid());
+        write!(f, "the handle of process {pid} (`{name}`) cannot be closed: {}", self.kind)
+    }
+}
+
+impl<T> Error for CloseError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.kind.source()
+    }
+}

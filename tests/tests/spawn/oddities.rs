@@ -1,0 +1,127 @@
+//! Whatever a function fails with, its parent is told, and nobody hangs.
+
+use std::fmt;
+use std::time::Duration;
+
+use tensorferry::spawn::{Options, ProcessErrors, Report, ReportKind, SpawnError, func, start_processes};
+
+use crate::support::{DEADLINE, Meeting, attend, exists};
+
+/// An error that cannot even say what it is.
+#[derive(Debug)]
+struct Speechless;
+
+impl fmt::Display for Speechless {
+    fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("no words")
+    }
+}
+
+impl std::error::Error for Speechless {}
+
+/// What panics once more when it is dropped.
+struct Grenade;
+
+impl Drop for Grenade {
+    fn drop(&mut self) {
+        panic!("dropped")
+    }
+}
+
+/// An error that is its own cause, for ever.
+#[derive(Debug)]
+struct Circular;
+
+impl fmt::Display for Circular {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("round and round")
+    }
+}
+
+impl std::error::Error for Circular {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&Self)
+    }
+}
+
+#[func]
+fn fail_oddly(_rank: usize, how: u8) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    match how {
+        0 => std::panic::panic_any(7_i32),
+        1 => std::panic::panic_any(Grenade),
+        2 => Err(Speechless.into()),
+        3 => Err(Circular.into()),
+        _ => Err("x".repeat(10 << 20).into()),
+    }
+}
+
+/// Does not end by SIGTERM.
+#[func]
+fn fail_or_be_deaf(rank: usize, meeting: String) -> Result<(), String> {
+    if rank > 0 {
+        ctrlc::set_handler(|| {}).map_err(|e| e.to_string())?;
+    }
+    attend(&meeting, rank);
+    if rank == 0 {
+        return Err(String::from("on purpose"));
+    }
+    attend(&meeting, rank);
+    Ok(())
+}
+
+fn failed(result: Result<bool, SpawnError>) -> ProcessErrors {
+    match result.expect_err("it fails") {
+        SpawnError::Failed(errors) => errors,
+        other => panic!("{other}"),
+    }
+}
+
+fn report_of(how: u8) -> Report {
+    let mut context = start_processes(fail_oddly, (how,), 1).unwrap();
+    let errors = failed(context.join(Some(DEADLINE), None));
+    errors.root_cause().report().unwrap().clone()
+}
+
+#[test]
+fn a_payload_that_is_no_text_is_a_panic_all_the_same() {
+    for how in [0, 1] {
+        let report = report_of(how);
+        assert_eq!((report.kind, report.message.as_str()), (ReportKind::Panic, "Box<dyn Any>"));
+        assert!(report.location.unwrap().file.ends_with("oddities.rs"));
+    }
+}
+
+#[test]
+fn an_error_that_cannot_be_displayed_is_a_panic() {
+    let report = report_of(2);
+    assert_eq!((report.kind, report.message.as_str()), (ReportKind::Panic, "no words"));
+}
+
+#[test]
+fn an_error_without_end_is_cut() {
+    let report = report_of(3);
+    assert_eq!(report.message, "round and round");
+    assert!((1..=16).contains(&report.chain.len()), "{}", report.chain.len());
+    let report = report_of(4);
+    assert!(
+        report.message.starts_with("xxx") && report.message.len() <= 17 << 10,
+        "{}",
+        report.message.len()
+    );
+}
+
+#[test]
+fn those_that_catch_sigterm_are_all_killed_by_one_clock() {
+    let (meeting, grace) = (Meeting::new(), Duration::from_millis(50));
+    let options = Options::new().grace_period(grace);
+    let mut context = options.start_processes(fail_or_be_deaf, (meeting.name(),), 5).unwrap();
+    let guests = meeting.guests(5);
+    // The deaf come again once their handlers are there and they have been let go on.
+    guests[1..].iter().for_each(crate::support::Guest::release);
+    let again = meeting.guests(4);
+    guests[0].release();
+    let errors = failed(context.join(Some(DEADLINE), None));
+    assert_eq!((errors.failures().len(), errors.root_cause().rank), (1, 0), "{errors}");
+    assert_eq!(errors.stopped(), [1, 2, 3, 4]);
+    assert!(again.iter().all(|guest| !exists(guest.pid)));
+}
