@@ -2,6 +2,7 @@
 
 mod buffers;
 mod device;
+mod device_member;
 mod execs;
 mod gauntlet;
 mod lessee;
@@ -15,6 +16,7 @@ mod streams;
 
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use device::DeviceUser;
+pub use device_member::{Cargo, DeviceMember};
 pub use execs::Execs;
 pub use gauntlet::{Gauntlet, Target};
 pub use lessee::Lessee;
@@ -79,6 +81,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<SoakForwarder>,
         run_task::<SoakConsumer>,
         run_root_task::<Host>,
+        run_task::<DeviceMember>,
         run_root_task::<DeviceUser>,
         run_root_task::<RawDeviceUser>,
     ];

@@ -84,6 +84,26 @@ impl<'de> Deserialize<'de> for WireDims {
     }
 }
 
+/// Shape, strides (absent when contiguous), offset: plain numbers, which any format carries.
+impl Serialize for Layout {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let dims = |dims: &[usize]| WireDims(Dims::from_slice(dims));
+        let strides = (!self.is_contiguous()).then(|| dims(self.strides()));
+        (dims(self.shape()), strides, self.offset()).serialize(serializer)
+    }
+}
+
+/// Refuses what [`Layout::new`] refuses.
+impl<'de> Deserialize<'de> for Layout {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (WireDims(shape), strides, offset): (_, Option<WireDims>, _) =
+            Deserialize::deserialize(deserializer)?;
+        let layout = Self::contiguous(shape).map_err(de::Error::custom)?;
+        let strides = strides.as_ref().map_or(layout.strides(), |strides| &strides.0);
+        Self::new(layout.shape(), strides, offset).map_err(de::Error::custom)
+    }
+}
+
 impl WireTensor {
     /// Describes a tensor; `give` puts its storage into the message and is called only if there are elements.
     fn describe(
