@@ -12,10 +12,13 @@
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
 //! | [`domain`] | the one file descriptor behind it all |
 //! | [`sharing`] | [`get_all_sharing_strategies`], [`get_sharing_strategy`], [`set_sharing_strategy`] |
+//! | `cuda` | with the feature `cuda`: `CudaTensor`, streams and devices |
 //! | [`reduce`] | how a type of your own travels by handle; [`bytes_copied`] |
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cuda")]
+pub use tensorferry_cuda_ipc as cuda;
 pub use tensorferry_domain as domain;
 pub use tensorferry_queue as queue;
 pub use tensorferry_reduce as reduce;
@@ -25,6 +28,9 @@ pub use tensorferry_storage as storage;
 pub use tensorferry_sync as sync;
 pub use tensorferry_tensor as tensor;
 
+#[cfg(feature = "cuda")]
+#[doc(inline)]
+pub use cuda::CudaTensor;
 #[doc(inline)]
 pub use domain::Domain;
 #[doc(inline)]

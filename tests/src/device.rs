@@ -1,13 +1,13 @@
 //! Simulated machines with GPUs, and the processes on them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tensorferry_cuda_ipc::DRIVER_VARIABLE;
 use tensorferry_sim_cuda::{SETTINGS_VARIABLE, library_path};
 
 use crate::tasks::{DeviceUser, RawDeviceUser};
-use crate::{Child, Loner, RootTask};
+use crate::{Child, Family, Loner, RootTask, Task};
 
 /// A machine with simulated GPUs. Its memory is counted by itself: tests run side by side.
 #[derive(Debug)]
@@ -45,11 +45,41 @@ impl Machine {
         self.start(&RawDeviceUser, more, &[])
     }
 
+    /// Starts a member of a family on this machine. Its driver has the settings that `TENSORFERRY_TEST_CUDA` names, too.
+    #[track_caller]
+    #[must_use]
+    pub fn member<T: Task>(&self, family: &Family, task: T) -> Process {
+        self.member_with(family, task, "", &[])
+    }
+
+    /// As [`Machine::member`], with more settings and variables.
+    #[track_caller]
+    #[must_use]
+    pub fn member_with<T: Task>(
+        &self,
+        family: &Family,
+        task: T,
+        more: &str,
+        variables: &[(&str, &str)],
+    ) -> Process {
+        let run = std::env::var("TENSORFERRY_TEST_CUDA").unwrap_or_default();
+        self.with_variables(&format!("{run},{more}"), variables, |all| family.start_with(task, &[], all))
+    }
+
     fn start<T: RootTask>(&self, task: &T, more: &str, variables: &[(&str, &str)]) -> Process {
+        self.with_variables(more, variables, |all| Loner::start_with(task, &[], all))
+    }
+
+    fn with_variables<R>(
+        &self,
+        more: &str,
+        variables: &[(&str, &str)],
+        start: impl FnOnce(&[(&str, &OsStr)]) -> R,
+    ) -> R {
         let driver = library_path().expect("cargo builds the software driver beside the tests");
         let settings = OsString::from(format!("{},{more}", self.settings));
         let mut all = vec![(DRIVER_VARIABLE, driver.as_os_str()), (SETTINGS_VARIABLE, settings.as_os_str())];
         all.extend(variables.iter().map(|(name, value)| (*name, value.as_ref())));
-        Loner::start_with(task, &[], &all)
+        start(&all)
     }
 }

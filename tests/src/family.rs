@@ -1,6 +1,7 @@
 //! A domain, the children in it, and the proof that nothing is left of them.
 
-use std::os::fd::AsFd;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
@@ -67,7 +68,18 @@ impl Family {
     /// As [`Family::start`], with limits.
     #[track_caller]
     pub fn start_limited<T: Task>(&self, task: T, limits: &[(Limit, u64)]) -> Child {
-        let mut child = Child::start(T::NAME);
+        self.start_with(task, limits, &[])
+    }
+
+    /// As [`Family::start_limited`], with these variables in the child's environment.
+    #[track_caller]
+    pub fn start_with<T: Task>(
+        &self,
+        task: T,
+        limits: &[(Limit, u64)],
+        variables: &[(&str, &OsStr)],
+    ) -> Child {
+        let mut child = Child::start_with(T::NAME, variables);
         let _parcel = self.invite(&mut child, &task, limits, false);
         child.expect(OPENED);
         child
@@ -93,7 +105,11 @@ impl Family {
         child.member = Some(admission.member());
         let parcel = Parcel::pack(&self.heap, task).unwrap();
         let membership = Some((admission, parcel.id()));
-        child.welcome(&Welcome { limits: limits.to_vec(), membership, halts }, &[domain.as_fd()]);
+        let fds: Vec<OwnedFd> = domain.fds().unwrap().into_message().collect();
+        child.welcome(
+            &Welcome { limits: limits.to_vec(), membership, halts },
+            &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>(),
+        );
         parcel
     }
 

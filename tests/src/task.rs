@@ -1,11 +1,9 @@
 //! What a child does, and how it comes to do it.
 
-use std::os::fd::OwnedFd;
-
 use nix::sys::signal::{Signal, raise};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tensorferry::domain::Admission;
+use tensorferry::domain::{Admission, DomainFds};
 use tensorferry::reduce::Parcel;
 use tensorferry::storage::Heap;
 use tensorferry_os::child as os;
@@ -77,12 +75,13 @@ pub(crate) fn meet() -> (Link, Welcome) {
 /// Joins the domain, opens the task and runs it.
 pub(crate) fn run_task<T: Task>() {
     let (link, welcome) = meet();
-    let fd: OwnedFd = link.take_fd().expect("a domain comes with the welcome");
+    let fds = DomainFds::from_message(std::iter::from_fn(|| link.take_fd()).collect());
+    let fds = fds.expect("a domain comes with the welcome");
     let (admission, parcel) = welcome.membership.expect("an admission comes with the welcome");
     if welcome.halts {
         raise(Signal::SIGSTOP).unwrap();
     }
-    let heap = Heap::join(fd, admission).unwrap();
+    let heap = Heap::join(fds, admission).unwrap();
     let task: T = Parcel::open(&heap, parcel).unwrap();
     link.say(OPENED);
     task.run(&Context { heap, link });

@@ -3,6 +3,7 @@
 mod aborter;
 mod buffers;
 mod device;
+mod device_member;
 mod execs;
 mod gauntlet;
 mod lessee;
@@ -19,6 +20,7 @@ mod vandal;
 pub use aborter::Aborter;
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use device::DeviceUser;
+pub use device_member::{Cargo, DeviceMember};
 pub use execs::Execs;
 pub(crate) use gauntlet::round as round_of_gauntlet;
 pub use gauntlet::{Gauntlet, Target};
@@ -91,6 +93,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<SoakForwarder>,
         run_task::<SoakConsumer>,
         run_root_task::<Host>,
+        run_task::<DeviceMember>,
         run_root_task::<DeviceUser>,
         run_root_task::<RawDeviceUser>,
     ];

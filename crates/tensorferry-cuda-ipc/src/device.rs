@@ -18,6 +18,14 @@ impl Uuid {
         Self(bytes)
     }
 
+    pub(crate) fn to_words(self) -> [u64; 2] {
+        bytemuck::must_cast(self.0)
+    }
+
+    pub(crate) fn from_words(words: [u64; 2]) -> Self {
+        Self(bytemuck::must_cast(words))
+    }
+
     /// Its bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {

@@ -4,6 +4,7 @@
 //! The table holds functions of a CUDA driver, called as `cuda.h` says: out-pointers point to locals of the type that the
 //! function writes, in-pointers to locals that live through the call, lengths are those of the slices beside them. Handles
 //! and device addresses are not pointers to this program: the driver checks them, and answers an error for a wrong one.
+//! What is queued outlives the call, so a copy between the device and memory of the host is waited for before it returns.
 //! What a wrong but valid one could do to other device memory is the business of the types above, which own their handles.
 #![expect(unsafe_code, reason = "calls the functions of the driver")]
 
@@ -14,8 +15,10 @@ use std::sync::Arc;
 
 use crate::device::{Device, Uuid};
 use crate::error::{CudaError, Result};
-use crate::raw::{AccessDescription, AllocationProperties, POSIX_FILE_DESCRIPTOR};
-use crate::table::{Table, Vmm};
+use crate::raw::{
+    AccessDescription, AllocationProperties, IpcHandle, NOT_READY, POSIX_FILE_DESCRIPTOR, STREAM_NON_BLOCKING,
+};
+use crate::table::{Core, Ipc, Table, Vmm};
 
 const SUCCESS: u32 = 0;
 
@@ -31,7 +34,7 @@ struct Inner {
     initialised_by: u32,
 }
 
-/// Calls a function of the table, and gives the error its name. One of the macros' arms for each group of functions.
+/// Calls a function of the table, and gives the error its name.
 macro_rules! call {
     ($driver:expr, $table:expr, $field:ident ($($argument:expr),*), $name:literal) => {{
         $driver.check_process()?;
@@ -83,8 +86,16 @@ impl Driver {
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
+    fn core(&self) -> &Core {
+        &self.inner.table.core
+    }
+
     fn vmm(&self) -> Result<&Vmm> {
         self.inner.table.vmm()
+    }
+
+    fn ipc(&self) -> Result<&Ipc> {
+        self.inner.table.ipc()
     }
 
     /// The version of CUDA that the driver supports: 1000 times the major plus 10 times the minor number.
@@ -273,5 +284,107 @@ impl Driver {
         let description = AccessDescription::read_write(device);
         let vmm = self.vmm()?;
         call!(self, vmm, set_access(address, len_bytes, &raw const description, 1), "cuMemSetAccess")
+    }
+}
+
+/// Streams, events, and what is queued.
+impl Driver {
+    pub(crate) fn stream_create(&self) -> Result<usize> {
+        let mut stream = 0;
+        call!(self, self.core(), stream_create(&raw mut stream, STREAM_NON_BLOCKING), "cuStreamCreate")?;
+        Ok(stream)
+    }
+
+    pub(crate) fn stream_destroy(&self, stream: usize) -> Result<()> {
+        call!(self, self.core(), stream_destroy(stream), "cuStreamDestroy_v2")
+    }
+
+    pub(crate) fn stream_synchronize(&self, stream: usize) -> Result<()> {
+        call!(self, self.core(), stream_synchronize(stream), "cuStreamSynchronize")
+    }
+
+    pub(crate) fn stream_is_idle(&self, stream: usize) -> Result<bool> {
+        is_ready(call!(self, self.core(), stream_query(stream), "cuStreamQuery"))
+    }
+
+    pub(crate) fn stream_wait(&self, stream: usize, event: usize) -> Result<()> {
+        call!(self, self.core(), stream_wait(stream, event, 0), "cuStreamWaitEvent")
+    }
+
+    pub(crate) fn stream_is_capturing(&self, stream: usize) -> Result<bool> {
+        let mut status = 0;
+        call!(self, self.core(), stream_is_capturing(stream, &raw mut status), "cuStreamIsCapturing")?;
+        Ok(status != 0)
+    }
+
+    pub(crate) fn event_create(&self, flags: u32) -> Result<usize> {
+        let mut event = 0;
+        call!(self, self.core(), event_create(&raw mut event, flags), "cuEventCreate")?;
+        Ok(event)
+    }
+
+    pub(crate) fn event_destroy(&self, event: usize) -> Result<()> {
+        call!(self, self.core(), event_destroy(event), "cuEventDestroy_v2")
+    }
+
+    pub(crate) fn event_record(&self, event: usize, stream: usize) -> Result<()> {
+        call!(self, self.core(), event_record(event, stream), "cuEventRecord")
+    }
+
+    pub(crate) fn event_is_done(&self, event: usize) -> Result<bool> {
+        is_ready(call!(self, self.core(), event_query(event), "cuEventQuery"))
+    }
+
+    pub(crate) fn event_synchronize(&self, event: usize) -> Result<()> {
+        call!(self, self.core(), event_synchronize(event), "cuEventSynchronize")
+    }
+
+    pub(crate) fn event_handle(&self, event: usize) -> Result<IpcHandle> {
+        let mut handle = IpcHandle([0; crate::raw::IPC_HANDLE_LEN_BYTES]);
+        call!(self, self.ipc()?, event_handle(&raw mut handle, event), "cuIpcGetEventHandle")?;
+        Ok(handle)
+    }
+
+    pub(crate) fn open_event(&self, handle: IpcHandle) -> Result<usize> {
+        let mut event = 0;
+        call!(self, self.ipc()?, open_event(&raw mut event, handle), "cuIpcOpenEventHandle")?;
+        Ok(event)
+    }
+
+    /// The bytes have been read when this returns: they are pageable, or small enough to be taken along.
+    ///
+    /// They might be pinned all the same, because anybody may pin any memory. So this waits for the stream.
+    pub(crate) fn queue_to_device(&self, to: u64, bytes: &[u8], stream: usize) -> Result<()> {
+        let from = bytes.as_ptr().cast::<c_void>();
+        let queued =
+            call!(self, self.core(), queue_to_device(to, from, bytes.len(), stream), "cuMemcpyHtoDAsync_v2");
+        // Also after an error: some of it may have been queued.
+        let waited = self.stream_synchronize(stream);
+        queued.and(waited)
+    }
+
+    /// Returns when the bytes are there.
+    pub(crate) fn queue_to_host(&self, from: u64, bytes: &mut [u8], stream: usize) -> Result<()> {
+        let to = bytes.as_mut_ptr().cast::<c_void>();
+        let queued =
+            call!(self, self.core(), queue_to_host(to, from, bytes.len(), stream), "cuMemcpyDtoHAsync_v2");
+        let waited = self.stream_synchronize(stream);
+        queued.and(waited)
+    }
+
+    pub(crate) fn queue_copy(&self, to: u64, from: u64, len_bytes: usize, stream: usize) -> Result<()> {
+        call!(self, self.core(), queue_copy(to, from, len_bytes, stream), "cuMemcpyDtoDAsync_v2")
+    }
+
+    pub(crate) fn queue_fill(&self, to: u64, byte: u8, len_bytes: usize, stream: usize) -> Result<()> {
+        call!(self, self.core(), queue_fill(to, byte, len_bytes, stream), "cuMemsetD8Async")
+    }
+}
+
+fn is_ready(answer: Result<()>) -> Result<bool> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(error) if error.code() == Some(NOT_READY) => Ok(false),
+        Err(error) => Err(error),
     }
 }

@@ -57,6 +57,34 @@ pub enum CudaError {
     /// Something was used after it had been released.
     #[error("the memory was released")]
     Released,
+    /// A stream is being captured into a graph: what it is given is not done now, so nothing can be waited for.
+    #[error("the stream is capturing a graph: use the tensor outside of the capture")]
+    Capturing,
+    /// A device cannot reach the memory of another.
+    #[error("device {from} cannot reach the memory of device {to}: copy the tensor on a device that can")]
+    NoPeerAccess {
+        /// The one that was to use the memory.
+        from: Uuid,
+        /// Where the memory lies.
+        to: Uuid,
+    },
+    /// The stream of each thread is another one under the same handle, so it cannot be said later which was meant.
+    #[error("the per-thread default stream cannot be shared with: use a stream of its own")]
+    PerThreadStream,
+    /// Two drivers were loaded into this process.
+    #[error(
+        "cudarc has loaded another CUDA driver than this library: is a stub of the toolkit first in LD_LIBRARY_PATH?"
+    )]
+    ForeignDriver,
+    /// The stream was not made by cudarc.
+    #[error("the stream was not made by cudarc: make it from an Arc<CudaStream>")]
+    NotOfCudarc,
+    /// cudarc refused.
+    #[error("cudarc: {text}")]
+    Cudarc {
+        /// Its words.
+        text: String,
+    },
     /// A length that cannot be allocated or mapped.
     #[error("{len_bytes} bytes are no multiple of the device's granularity of {granularity_bytes} bytes")]
     NotGranular {

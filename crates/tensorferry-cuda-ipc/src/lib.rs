@@ -1,52 +1,96 @@
 //! CUDA device memory between processes.
 //!
-//! The lowest room of the crate: a driver that is found at run time, its devices, and memory that outlives whoever made
-//! it. Nothing of CUDA is needed to build. A machine without a driver is no reason to panic: [`Driver::load`] answers
-//! [`CudaError::DriverNotFound`].
+//! [`CudaTensor`] is a tensor in the memory of a device. It is made on a stream, used on streams, and travels through
+//! queues and spawn arguments as a handle, beside tensors of the host. Nothing of CUDA is needed to build. A machine
+//! without a driver is no reason to panic: [`Driver::load`] answers [`CudaError::DriverNotFound`].
 //!
 //! ```
-//! use tensorferry_cuda_ipc::{CudaError, Driver};
+//! use tensorferry_cuda_ipc::{CudaError, CudaTensor, Driver, Stream};
 //!
-//! match Driver::load() {
-//!     Ok(driver) => println!("{} devices", driver.devices()?.len()),
-//!     Err(error @ CudaError::DriverNotFound { .. }) => println!("no CUDA here: {error}"),
-//!     Err(error) => return Err(error),
-//! }
-//! # Ok::<(), CudaError>(())
+//! let driver = match Driver::load() {
+//!     Ok(driver) => driver,
+//!     Err(error @ CudaError::DriverNotFound { .. }) => {
+//!         println!("no CUDA here: {error}");
+//!         return Ok(());
+//!     }
+//!     Err(error) => return Err(error.into()),
+//! };
+//! let stream = Stream::create(&driver.device(0)?.retain_primary_context()?)?;
+//! let columns = CudaTensor::<f32>::zeros(&stream, [1024, 3])?;
+//! columns.write(&stream, &vec![1.0; 3072])?;
+//! let column = columns.select(1, 0)?;
+//! println!("device address {:#x}", column.on(&stream)?.address());
+//! assert_eq!(column.to_vec(&stream)?, vec![1.0; 1024]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Driver`] is the library, loaded; [`Device`] one of its devices, known by [`Uuid`] whatever number a process gives it;
-//!   [`PrimaryContext`] holds the context that every library in a process shares.
-//! - [`DeviceMemory`] is memory of a device, by `cuMemCreate`. It leaves the process as a descriptor
-//!   ([`DeviceMemory::export`]) and comes into another one ([`DeviceMemory::import`]). It lives as long as anybody has a
-//!   handle, a mapping or a descriptor.
-//! - [`DeviceMapping`] is its place among the addresses of this process.
+//! # How it works
+//!
+//! - **Memory** is made in *slabs*, by `cuMemCreate`. Small tensors share one; a slab crosses into another process once, as a
+//!   descriptor, and whatever lies in it is an offset from then on. The descriptor is lodged in the process that made the
+//!   domain before the first message names the slab, so a maker may end at any time.
+//! - **Who holds what** is said by holder bits in the domain, as for memory of the host: each slab and each storage has a
+//!   block there. Memory that a killed process held comes back; memory that it *used* is not used again, because its
+//!   device may still be at it.
+//! - **Order.** Sending makes a *point* on the stream and receiving waits for it, whether the memory is mapped already or
+//!   not. A process that lets go of a tensor keeps its holder bit until its own streams are done with it.
+//! - **Below** are [`Driver`], [`Device`] (known by [`Uuid`], whatever number a process gives it), [`PrimaryContext`],
+//!   [`Stream`], and [`DeviceMemory`] with its [`DeviceMapping`].
+//!
+//! # Features
+//!
+//! - `cudarc`: a [`Stream`] from an `Arc<CudaStream>`, a tensor on a stream as a `CudaSlice`, a tensor with a copy of a
+//!   `CudaSlice`. Needs no CUDA to build either, unless something else in the build asks cudarc to link.
 //!
 //! # Which driver
 //!
 //! [`DRIVER_VARIABLE`] names a library and nothing else is tried; without it `libcuda.so.1` and `libcuda.so` are. Tests
-//! without a GPU name the software driver of `tensorferry-sim-cuda` there.
-//!
-//! # Where this goes
-//!
-//! The surface of later versions is `CudaTensor`, made on a stream of the program, `Arc<CudaStream>` of cudarc, from and
-//! into its `CudaSlice` and views. This room stays below it, with its own table of functions and its own structures: a
-//! missing function is an error here, a code that is new in the driver is a number, and no version of cudarc's bindings
-//! is part of the contract. Both use the same primary context, so they are the same driver to each other.
+//! without a GPU name the software driver of `tensorferry-sim-cuda` there. cudarc looks for `libcuda.so`
+//! by itself; that the two have found the same driver is checked where a stream comes from it. The software driver answers
+//! to that name once it is loaded, so call [`Driver::load`] before the first call of cudarc. Everything here was shown on that one; no real
+//! driver has run it yet.
+
+#[cfg(feature = "cudarc")]
+mod lent_slice;
 
 mod context;
 mod device;
 mod driver;
-mod error;
+mod event;
 mod mapping;
 mod memory;
 mod raw;
+mod stream;
 mod table;
 
+mod control;
+mod pool;
+mod registry;
+mod slab;
+mod stats;
+mod storage;
+mod timeline;
+
+mod tensor;
+mod wire;
+
+mod error;
+mod tensor_error;
+
 pub use context::{CurrentContext, PrimaryContext};
+/// The version of cudarc whose types are at the surface.
+#[cfg(feature = "cudarc")]
+#[doc(no_inline)]
+pub use cudarc;
 pub use device::{Device, Uuid};
 pub use driver::Driver;
 pub use error::{CudaError, Result};
+#[cfg(feature = "cudarc")]
+pub use lent_slice::LentSlice;
 pub use mapping::DeviceMapping;
 pub use memory::DeviceMemory;
+pub use stats::{CacheLimits, DeviceStats, device_stats, empty_cache, ipc_collect, set_cache_limits};
+pub use stream::Stream;
 pub use table::DRIVER_VARIABLE;
+pub use tensor::{CudaTensor, OnStream};
+pub use tensor_error::CudaTensorError;

@@ -6,6 +6,15 @@ pub(crate) const OUT_OF_MEMORY: u32 = 2;
 /// counter, launch failed.
 pub(crate) const STICKY: [u32; 7] = [700, 714, 715, 716, 717, 718, 719];
 
+pub(crate) const NOT_READY: u32 = 600;
+
+/// `CU_STREAM_NON_BLOCKING`: apart from the null stream.
+pub(crate) const STREAM_NON_BLOCKING: u32 = 1;
+/// `CU_EVENT_DISABLE_TIMING`.
+pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
+/// `CU_EVENT_INTERPROCESS`; wants [`EVENT_DISABLE_TIMING`] beside it.
+pub(crate) const EVENT_INTERPROCESS: u32 = 4;
+
 // CUdevice_attribute.
 pub(crate) const ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT: i32 = 102;
 pub(crate) const ATTRIBUTE_POSIX_FILE_DESCRIPTORS: i32 = 103;
@@ -87,6 +96,14 @@ impl AccessDescription {
         Self { location: Location::device(ordinal), flags: READ_WRITE }
     }
 }
+
+/// `CUipcMemHandle` and `CUipcEventHandle`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct IpcHandle(pub(crate) [u8; IPC_HANDLE_LEN_BYTES]);
+
+/// `CU_IPC_HANDLE_SIZE`.
+pub(crate) const IPC_HANDLE_LEN_BYTES: usize = 64;
 
 const _: () = assert!(size_of::<AllocationProperties>() == 32);
 const _: () = assert!(size_of::<AccessDescription>() == 12);

@@ -13,7 +13,7 @@ use std::mem::ManuallyDrop;
 use libloading::Library;
 
 use crate::error::{CudaError, Result};
-use crate::raw::{AccessDescription, AllocationProperties};
+use crate::raw::{AccessDescription, AllocationProperties, IpcHandle};
 
 /// The environment variable that names the driver's library. Only that one is tried then.
 pub const DRIVER_VARIABLE: &str = "TENSORFERRY_CUDA_DRIVER";
@@ -66,6 +66,29 @@ table! {
         memory_info = "cuMemGetInfo_v2"(*mut usize, *mut usize);
         copy_to_device = "cuMemcpyHtoD_v2"(u64, *const c_void, usize);
         copy_to_host = "cuMemcpyDtoH_v2"(*mut c_void, u64, usize);
+        queue_to_device = "cuMemcpyHtoDAsync_v2"(u64, *const c_void, usize, usize);
+        queue_to_host = "cuMemcpyDtoHAsync_v2"(*mut c_void, u64, usize, usize);
+        queue_copy = "cuMemcpyDtoDAsync_v2"(u64, u64, usize, usize);
+        queue_fill = "cuMemsetD8Async"(u64, u8, usize, usize);
+        stream_create = "cuStreamCreate"(*mut usize, u32);
+        stream_destroy = "cuStreamDestroy_v2"(usize);
+        stream_synchronize = "cuStreamSynchronize"(usize);
+        stream_query = "cuStreamQuery"(usize);
+        stream_wait = "cuStreamWaitEvent"(usize, usize, u32);
+        stream_is_capturing = "cuStreamIsCapturing"(usize, *mut u32);
+        event_create = "cuEventCreate"(*mut usize, u32);
+        event_destroy = "cuEventDestroy_v2"(usize);
+        event_record = "cuEventRecord"(usize, usize);
+        event_query = "cuEventQuery"(usize);
+        event_synchronize = "cuEventSynchronize"(usize);
+    }
+}
+
+table! {
+    /// Handles that other processes open.
+    Ipc {
+        event_handle = "cuIpcGetEventHandle"(*mut IpcHandle, usize);
+        open_event = "cuIpcOpenEventHandle"(*mut usize, IpcHandle);
     }
 }
 
@@ -91,6 +114,7 @@ table! {
 pub(crate) struct Table {
     pub(crate) core: Core,
     vmm: Result<Vmm>,
+    ipc: Result<Ipc>,
     _library: ManuallyDrop<Library>,
 }
 
@@ -116,14 +140,20 @@ impl Table {
 
     fn of(library: Library) -> Result<Self> {
         let core = Core::find(&library)?;
-        let vmm = Vmm::find(&library);
-        Ok(Self { core, vmm, _library: ManuallyDrop::new(library) })
+        let (vmm, ipc) = (Vmm::find(&library), Ipc::find(&library));
+        Ok(Self { core, vmm, ipc, _library: ManuallyDrop::new(library) })
     }
 
     /// # Errors
     /// The function that this driver lacks.
     pub(crate) fn vmm(&self) -> Result<&Vmm> {
         self.vmm.as_ref().map_err(Clone::clone)
+    }
+
+    /// # Errors
+    /// As [`Table::vmm`].
+    pub(crate) fn ipc(&self) -> Result<&Ipc> {
+        self.ipc.as_ref().map_err(Clone::clone)
     }
 }
 

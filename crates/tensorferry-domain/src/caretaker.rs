@@ -11,6 +11,10 @@ pub trait Caretaker: Send + Sync {
     /// all of it could be reached; if not, it is called again later.
     fn sweep(&self, dead: Member) -> bool;
 
+    /// Whether anybody holds the block with this name, or a message names it: whether a descriptor that was lodged under
+    /// the name is still needed.
+    fn is_held(&self, name: u64) -> bool;
+
     /// Looks after what finishes elsewhere (messages that were taken, memory that came back). Returns when it
     /// wants to be called again; `None` means not before somebody pokes the thread.
     fn beat(&self) -> Option<Duration>;

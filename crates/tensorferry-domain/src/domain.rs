@@ -8,7 +8,7 @@ use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::presence::Presence;
-use tensorferry_sharing::{Backing, Strategy};
+use tensorferry_sharing::{Backing, Door, Keeper, KeeperError, Strategy};
 
 use crate::layout::{
     EXTENT_ENTRY_LEN_BYTES, EXTENT_TABLE_OFFSET_BYTES, MAGIC, MAX_MEMBERS, PROCESS_TABLE_OFFSET_BYTES,
@@ -16,7 +16,7 @@ use crate::layout::{
 };
 use crate::member::{Slot, State};
 use crate::memory;
-use crate::service::Service;
+use crate::service::{self, Service};
 use crate::{Admission, DomainBuilder, DomainError, Layout, Member, MemberInfo, Phase};
 
 /// One member's mapping of a domain.
@@ -32,8 +32,48 @@ pub struct Domain {
     id: u64,
     me: Member,
     pub(crate) service: OnceLock<Service>,
+    lodging: Lodging,
     /// Goes with the domain, after the slot was left.
     _presence: Presence,
+}
+
+/// Where this member has descriptors kept.
+#[derive(Debug)]
+enum Lodging {
+    /// Here: this process made the domain. Made when the first newcomer needs a way to it.
+    Own(OnceLock<Arc<Keeper>>),
+    /// With whoever made the domain.
+    Behind(Option<Door>),
+}
+
+/// The descriptors that a newcomer needs beside its [`Admission`]: pass on both of them, in this order.
+#[derive(Debug)]
+pub struct DomainFds {
+    /// The domain's file.
+    pub file: OwnedFd,
+    /// The way to the keeper of descriptors. Who has none can do everything but receive memory that lies outside of the
+    /// domain's file.
+    pub door: Option<OwnedFd>,
+}
+
+impl From<OwnedFd> for DomainFds {
+    fn from(file: OwnedFd) -> Self {
+        Self { file, door: None }
+    }
+}
+
+impl DomainFds {
+    /// As they came out of a message, in their order. `None` when there is not even one.
+    #[must_use]
+    pub fn from_message(fds: Vec<OwnedFd>) -> Option<Self> {
+        let mut fds = fds.into_iter();
+        Some(Self { file: fds.next()?, door: fds.next() })
+    }
+
+    /// In the order in which they travel.
+    pub fn into_message(self) -> impl Iterator<Item = OwnedFd> {
+        std::iter::once(self.file).chain(self.door)
+    }
 }
 
 impl Domain {
@@ -43,14 +83,16 @@ impl Domain {
         DomainBuilder::new()
     }
 
-    /// Maps the domain behind `fd` and becomes the member that `admission` names. An admission can be used once.
+    /// Maps the domain behind `fds` and becomes the member that `admission` names. An admission can be used once. The
+    /// domain's file alone is enough ([`DomainFds::door`] says for what).
     ///
     /// # Errors
     /// [`DomainError::NotADomain`], [`DomainError::WrongVersion`], [`DomainError::NotAdmitted`], or the
     /// kernel's error; in each case nothing was changed.
-    pub fn join(fd: OwnedFd, admission: Admission) -> Result<Arc<Self>, DomainError> {
+    pub fn join(fds: impl Into<DomainFds>, admission: Admission) -> Result<Arc<Self>, DomainError> {
+        let DomainFds { file, door } = fds.into();
         let not = |what: String| DomainError::NotADomain { what };
-        let backing = Backing::from_fd(fd).map_err(|e| not(e.to_string()))?;
+        let backing = Backing::from_fd(file).map_err(|e| not(e.to_string()))?;
         if backing.len_bytes() < Layout::smallest().file_len_bytes() as u64 {
             return Err(not(format!("{} bytes are too few", backing.len_bytes())));
         }
@@ -84,7 +126,8 @@ impl Domain {
         if !slot.change(invited, live) {
             return Err(refused(admission, "it was used or given back"));
         }
-        let domain = Self::map(backing, presence, layout, id, admission.member);
+        let lodging = Lodging::Behind(door.map(Door::new));
+        let domain = Self::map(backing, presence, layout, id, admission.member, lodging);
         if domain.is_err() {
             slot.change(live, invited);
         }
@@ -103,7 +146,7 @@ impl Domain {
         let id = device.rotate_left(32) ^ inode;
         let me = Member { slot: 0, epoch: 1 };
         let presence = Presence::announce(&backing, presence_offset(me))?;
-        let domain = Self::map(backing, presence, layout, id, me)?;
+        let domain = Self::map(backing, presence, layout, id, me, Lodging::Own(OnceLock::new()))?;
         let words = domain.header();
         for (index, value) in [
             (header::FILE_LEN_BYTES, layout.file_len_bytes() as u64),
@@ -131,10 +174,12 @@ impl Domain {
         layout: Layout,
         id: u64,
         me: Member,
+        lodging: Lodging,
     ) -> Result<Self, DomainError> {
         let tables = memory::map_tables(&backing, layout.data_offset_bytes)?;
         let data = memory::map_data(&backing, &layout)?;
-        Ok(Self { backing, tables, data, layout, id, me, service: OnceLock::new(), _presence: presence })
+        let service = OnceLock::new();
+        Ok(Self { backing, tables, data, layout, id, me, service, lodging, _presence: presence })
     }
 
     /// Claims a slot for the process behind `child` and says what that process needs to join.
@@ -167,6 +212,102 @@ impl Domain {
             }
         }
         Err(DomainError::ProcessTableFull { slots: MAX_MEMBERS })
+    }
+
+    /// What a newcomer needs beside its [`Admission`].
+    ///
+    /// # Errors
+    /// EMFILE when no descriptor is left.
+    pub fn fds(&self) -> Result<DomainFds, DomainError> {
+        let copy = |fd: BorrowedFd<'_>| {
+            let copied = fd.try_clone_to_owned();
+            copied.map_err(|e| tensorferry_os::Error::new("duplicating a descriptor of the domain", e))
+        };
+        let door = match &self.lodging {
+            Lodging::Own(_) => Some(copy(self.own_keeper()?.door())?),
+            Lodging::Behind(door) => door.as_ref().map(|door| copy(door.as_fd())).transpose()?,
+        };
+        Ok(DomainFds { file: copy(self.backing.as_fd())?, door })
+    }
+
+    /// Has a descriptor kept in the process that made the domain, under the name of a block, for as long as somebody
+    /// holds the block. Call it before the block is first sent: then whoever receives it finds the descriptor, also when
+    /// this process has ended meanwhile.
+    ///
+    /// # Errors
+    /// [`KeeperError`].
+    ///
+    /// # Blocking
+    /// Only when a great deal waits for the keeper.
+    pub fn lodge(&self, name: u64, fd: OwnedFd) -> Result<(), KeeperError> {
+        match &self.lodging {
+            Lodging::Own(_) => {
+                self.own_keeper()?.lodge(name, fd);
+                Ok(())
+            }
+            Lodging::Behind(door) => door.as_ref().ok_or(KeeperError::NoDoor)?.lodge(name, fd.as_fd()),
+        }
+    }
+
+    /// The descriptor that was lodged under the name of a block.
+    ///
+    /// # Errors
+    /// [`KeeperError`].
+    ///
+    /// # Blocking
+    /// Until the process that made the domain answers, for 20 seconds at most.
+    pub fn fetch(&self, name: u64) -> Result<OwnedFd, KeeperError> {
+        match &self.lodging {
+            Lodging::Own(_) => self.own_keeper()?.fetch(name),
+            Lodging::Behind(door) => door.as_ref().ok_or(KeeperError::NoDoor)?.fetch(name),
+        }
+    }
+
+    /// How many descriptors this process keeps for the domain.
+    #[must_use]
+    pub fn n_fds_kept(&self) -> usize {
+        self.keeper().map_or(0, |keeper| keeper.n_kept())
+    }
+
+    /// The keeper, if it is here and was needed yet.
+    pub(crate) fn keeper(&self) -> Option<&Arc<Keeper>> {
+        match &self.lodging {
+            Lodging::Own(keeper) => keeper.get(),
+            Lodging::Behind(_) => None,
+        }
+    }
+
+    fn own_keeper(&self) -> Result<&Arc<Keeper>, tensorferry_os::Error> {
+        let Lodging::Own(keeper) = &self.lodging else {
+            let kind = std::io::Error::from(std::io::ErrorKind::Unsupported);
+            return Err(tensorferry_os::Error::new(
+                "keeping descriptors for a domain of another process",
+                kind,
+            ));
+        };
+        if let Some(keeper) = keeper.get() {
+            return Ok(keeper);
+        }
+        let fresh = Arc::new(Keeper::new()?);
+        let keeper = keeper.get_or_init(|| fresh);
+        // So that the service thread listens at the door.
+        self.poke();
+        Ok(keeper)
+    }
+
+    /// Whether this member lives, as far as is known: a death is known shortly after it.
+    #[must_use]
+    pub fn is_live(&self, member: Member) -> bool {
+        self.slot(member.slot).is_some_and(|slot| {
+            let state = slot.state();
+            state.epoch == member.epoch && state.phase == Phase::Live
+        })
+    }
+
+    /// Whether this member is proven to be gone, also when nobody has noticed its death yet.
+    #[must_use]
+    pub fn is_gone(&self, member: Member) -> bool {
+        !self.is_live(member) || service::is_proven_dead(self, member)
     }
 
     /// This member.
@@ -301,7 +442,7 @@ fn read_header(tables: &Tables) -> Result<[u64; header::N_WORDS], DomainError> {
 }
 
 impl AsFd for Domain {
-    /// The descriptor that a newcomer needs beside its [`Admission`].
+    /// The domain's file: [`Domain::fds`] without the way to the keeper.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.backing.as_fd()
     }
@@ -348,6 +489,10 @@ mod tests {
 
         fn beat(&self) -> Option<Duration> {
             None
+        }
+
+        fn is_held(&self, _name: u64) -> bool {
+            false
         }
     }
 

@@ -96,11 +96,20 @@ struct Watched {
 fn run(shared: &Shared, domain: &Weak<Domain>) {
     let mut watched: Vec<Watched> = Vec::new();
     while !shared.stop.load(Ordering::Acquire) {
+        let keeper;
         let beat = {
             let (Some(domain), Some(caretaker)) = (domain.upgrade(), shared.caretaker.upgrade()) else {
                 return;
             };
+            keeper = domain.keeper().cloned();
+            if let Some(keeper) = &keeper {
+                // What was asked before somebody let go of a block, or died, comes first.
+                keeper.serve();
+            }
             shared.sweep_the_dead(&domain, caretaker.as_ref(), &mut watched);
+            if let Some(keeper) = &keeper {
+                keeper.keep_only(|name| caretaker.is_held(name));
+            }
             // Said before looking, so that whoever has something new either is seen or sees it.
             shared.rests.store(true, Ordering::SeqCst);
             let beat = caretaker.beat();
@@ -110,8 +119,9 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
             beat
         };
         // Nothing of the domain is borrowed while the thread sleeps, so that the domain can be left.
-        let fds: Vec<_> =
-            std::iter::once(shared.bell.as_fd()).chain(watched.iter().map(|w| w.pidfd.as_fd())).collect();
+        let door = keeper.as_ref().map(|keeper| keeper.as_fd());
+        let bells = std::iter::once(shared.bell.as_fd()).chain(door);
+        let fds: Vec<_> = bells.chain(watched.iter().map(|w| w.pidfd.as_fd())).collect();
         let timeout = beat.unwrap_or(LOOK_AROUND).min(LOOK_AROUND);
         let _ = poll_readable(&fds, Some(timeout));
         shared.bell.clear();
@@ -214,6 +224,15 @@ fn open(domain: &Domain, member: Member) -> Opened {
         Err(error) if error.is_no_such_process() && slot.identity() == identity => Opened::Dead,
         // No descriptor left, say: somebody else watches too, and we try again.
         Err(_) => Opened::Unknown,
+    }
+}
+
+/// Whether there is proof now that a member is dead.
+pub(crate) fn is_proven_dead(domain: &Domain, member: Member) -> bool {
+    match open(domain, member) {
+        Opened::Alive(pidfd) => pidfd.is_dead().unwrap_or(false) || has_no_presence(domain, member),
+        Opened::Dead => true,
+        Opened::Unknown => false,
     }
 }
 

@@ -113,6 +113,20 @@ pub fn take_variable(name: &str) -> Option<OsString> {
     Some(value)
 }
 
+/// Has `work` done when this process ends in good order, by returning from `main` or by exit(3), and before what others
+/// have asked for earlier (atexit(3)). Not when it is killed or aborts.
+///
+/// # Errors
+/// ENOMEM.
+pub fn at_exit(work: extern "C" fn()) -> Result<()> {
+    // SAFETY: atexit needs a function that may be called once, without arguments, from this library for as long as it is
+    // loaded: `work` is a safe function, and code of this program is never unloaded before it ends.
+    match unsafe { nix::libc::atexit(work) } {
+        0 => Ok(()),
+        _ => Err(Error::new("atexit", Errno::NOMEM)),
+    }
+}
+
 /// Makes writing to a closed pipe or socket an error instead of death, as Rust's runtime does before `main`.
 ///
 /// # Errors

@@ -39,6 +39,20 @@ impl Error {
         self.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
     }
 
+    /// Whether no descriptor was left, in this process or on the machine (EMFILE, ENFILE).
+    #[must_use]
+    pub fn is_out_of_descriptors(&self) -> bool {
+        use rustix::io::Errno;
+        [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error())).contains(&self.raw_os_error())
+    }
+
+    /// Whether the other end of a socket is gone (EPIPE, ECONNRESET).
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        use rustix::io::Errno;
+        [Errno::PIPE, Errno::CONNRESET].map(|errno| Some(errno.raw_os_error())).contains(&self.raw_os_error())
+    }
+
     /// The kind of the underlying error.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {

@@ -1,4 +1,4 @@
-//! Unix stream sockets: bytes, descriptors that travel beside them, and who is at the other end (unix(7)).
+//! Unix sockets: bytes, descriptors that travel beside them, and who is at the other end (unix(7)).
 //!
 //! Descriptors that arrive are close-on-exec from the first instant (`MSG_CMSG_CLOEXEC`), and writing to a
 //! socket whose other end is gone is an error, never SIGPIPE (`MSG_NOSIGNAL`).
@@ -40,6 +40,16 @@ pub struct Peer {
 /// EMFILE or ENFILE when no descriptor is left.
 pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|e| Error::new("socketpair", e))
+}
+
+/// As [`pair`], but what is sent arrives whole or not at all, and separate from what others send (`SOCK_SEQPACKET`): many
+/// processes may share one end.
+///
+/// # Errors
+/// As [`pair`].
+pub fn message_pair() -> Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|e| Error::new("socketpair", e))
 }
 
@@ -239,6 +249,17 @@ mod tests {
         assert!(sent >= 4096);
         drop(b);
         assert_eq!(try_send(&a, b"x", &[]).unwrap_err().raw_os_error(), Some(Errno::PIPE.raw_os_error()));
+    }
+
+    #[test]
+    fn messages_of_several_senders_stay_apart() {
+        let (keeper, members) = message_pair().unwrap();
+        let another = members.try_clone().unwrap();
+        send_all(&members, b"first", &[keeper.as_fd()]).unwrap();
+        send_all(&another, b"second", &[]).unwrap();
+        let (mut buffer, mut fds) = ([0; 32], Vec::new());
+        assert_eq!(receive(&keeper, &mut buffer, &mut fds).unwrap(), 5);
+        assert_eq!((receive(&keeper, &mut buffer, &mut fds).unwrap(), fds.len()), (6, 1));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The child's side: what it is told to do, and doing it.
 
 use serde::{Deserialize, Serialize};
-use tensorferry_domain::Admission;
+use tensorferry_domain::{Admission, DomainFds};
 use tensorferry_process::{Failure, Inherited};
 use tensorferry_queue::Queue;
 use tensorferry_reduce::Parcel;
@@ -92,9 +92,9 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     let order: Order =
         postcard::from_bytes(inherited.payload()).map_err(|e| refused("the order cannot be read", &e))?;
     let function = registry::resolve(&order.function).map_err(|e| Failure::Refused(e.to_string()))?;
-    let fd = inherited.take_fds().pop();
-    let fd = fd.ok_or_else(|| Failure::Refused(String::from("the descriptor of the domain is missing")))?;
-    let heap = Heap::join(fd, order.admission).map_err(|e| refused("the domain cannot be joined", &e))?;
+    let fds = DomainFds::from_message(inherited.take_fds());
+    let fds = fds.ok_or_else(|| Failure::Refused(String::from("the descriptor of the domain is missing")))?;
+    let heap = Heap::join(fds, order.admission).map_err(|e| refused("the domain cannot be joined", &e))?;
     if let Ok(strategy) = order.strategy.parse::<Strategy>() {
         // What works in the parent works here; and if not, this process has its own default.
         let _ = set_sharing_strategy(strategy);

@@ -1,7 +1,5 @@
 //! From a function and its arguments to running processes.
 
-use std::os::fd::AsFd;
-
 use serde::Serialize;
 use tensorferry_domain::MAX_MEMBERS;
 use tensorferry_process::{Child, Start};
@@ -169,10 +167,9 @@ fn start(
     }
     let domain = heap.domain();
     let mut newcomer = None;
-    let fd = domain.as_fd().try_clone_to_owned();
-    let fd = fd.map_err(|e| tensorferry_process::StartError::Payload(e.into()));
-    let child = fd.and_then(|fd| {
-        start.fd(fd).start_with(|child| {
+    let fds = domain.fds().map_err(|e| tensorferry_process::StartError::Payload(e.into()));
+    let child = fds.and_then(|fds| {
+        fds.into_message().fold(start, Start::fd).start_with(|child| {
             let admission = domain.admit(child)?;
             newcomer = Some(admission.member());
             let order = Order {

@@ -24,6 +24,7 @@ use tensorferry_domain::{Domain, Memory};
 
 use crate::BlockId;
 use crate::block::Block;
+use crate::reference::Grant;
 
 /// The right to the memory of a domain that was just made or joined, for the heap of this process.
 pub(crate) fn memory_of(domain: Arc<Domain>) -> Memory {
@@ -238,6 +239,25 @@ impl SharedBlock {
     #[must_use]
     pub fn id(&self) -> BlockId {
         self.block.as_ref().map_or_else(BlockId::default, Block::id)
+    }
+
+    /// The heap that it lies in; none for no bytes.
+    #[must_use]
+    pub fn heap(&self) -> Option<&crate::Heap> {
+        self.block.as_ref().map(Block::heap)
+    }
+
+    /// The name under which a descriptor is lodged that belongs to the block ([`Domain::lodge`]). No other block of the
+    /// domain has it, nor had it lately.
+    #[must_use]
+    pub fn name(&self) -> u64 {
+        self.block.as_ref().map_or(0, |block| block.reference(Grant::Shared))
+    }
+
+    /// Whether nobody else holds it: no other process, no message in flight, no clone here.
+    #[must_use]
+    pub fn is_sole(&self) -> bool {
+        self.block.as_ref().is_none_or(is_sole)
     }
 
     /// The bytes as 64-bit words, `len_bytes` rounded up. Every access to a shared block goes through these

@@ -1,12 +1,12 @@
 //! This process's view of one domain's memory.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tensorferry_domain::{
-    Admission, Caretaker, Domain, DomainBuilder, DomainError, ExtentOwner, ExtentRun, Member, Memory, planted,
+    Admission, Caretaker, Domain, DomainBuilder, DomainError, DomainFds, ExtentOwner, ExtentRun, Member,
+    Memory, planted,
 };
 use tensorferry_os::mapping::Reservation;
 
@@ -80,13 +80,13 @@ impl Heap {
         Self::over(settings.create()?)
     }
 
-    /// Joins the domain behind `fd` as the member that `admission` names, and makes it the current one.
+    /// Joins the domain behind `fds` as the member that `admission` names, and makes it the current one.
     ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain refuses, [`StorageError::AlreadyJoined`] when this process has a
     /// default domain already.
-    pub fn join(fd: OwnedFd, admission: Admission) -> Result<Self, StorageError> {
-        let heap = Self::attach(fd, admission)?;
+    pub fn join(fds: impl Into<DomainFds>, admission: Admission) -> Result<Self, StorageError> {
+        let heap = Self::attach(fds, admission)?;
         heap.make_current()?;
         Ok(heap)
     }
@@ -95,8 +95,8 @@ impl Heap {
     ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain refuses.
-    pub fn attach(fd: OwnedFd, admission: Admission) -> Result<Self, StorageError> {
-        Self::over(Domain::join(fd, admission)?)
+    pub fn attach(fds: impl Into<DomainFds>, admission: Admission) -> Result<Self, StorageError> {
+        Self::over(Domain::join(fds, admission)?)
     }
 
     fn over(domain: Arc<Domain>) -> Result<Self, StorageError> {
@@ -502,6 +502,20 @@ fn set_bit(word: &AtomicU64, bit: usize) {
 impl Caretaker for Inner {
     fn sweep(&self, dead: Member) -> bool {
         crate::sweep::sweep(self, dead)
+    }
+
+    fn is_held(&self, name: u64) -> bool {
+        let Some(reference) = Reference::unpack(name) else { return false };
+        // What cannot be reached is not known to be free.
+        let place = match self.places().find(reference.header_offset_bytes) {
+            Ok(place) => place,
+            Err(NotFound::Bad(_)) => return false,
+            Err(NotFound::Closed(_)) => return true,
+        };
+        let Some(header) = self.places().header(place.header_offset_bytes) else { return true };
+        // In this order: a block that somebody holds stays what it is.
+        let is_held = header.holders().load(Ordering::SeqCst) != 0;
+        is_held && header.generation() & GENERATION_MASK == reference.generation
     }
 
     fn beat(&self) -> Option<std::time::Duration> {

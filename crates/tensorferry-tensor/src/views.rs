@@ -1,12 +1,16 @@
 //! The view methods that all tensors over a shared storage have in common.
 
 /// Writes the view methods for a type that has `fn layout(&self) -> &Layout` and `fn with_layout(&self, Layout) -> Self`.
-macro_rules! view_methods {
+///
+/// Hidden, because it is for the crates beside this one. The caller has [`Layout`](crate::Layout) in scope, for the docs.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __view_methods {
     ($type:ident $(<$element:ident: $bound:ident>)?) => {
         impl $(<$element: $bound>)? $type $(<$element>)? {
             /// The length of each dimension.
             #[must_use]
-            pub const fn shape(&self) -> &crate::Shape {
+            pub const fn shape(&self) -> &$crate::Shape {
                 self.layout().shape()
             }
 
@@ -43,40 +47,40 @@ macro_rules! view_methods {
             /// A view of the indexes `start .. start + len` of one dimension.
             ///
             /// # Errors
-            /// As [`Layout::narrow`](crate::Layout::narrow).
-            pub fn narrow(&self, dim: usize, start: usize, len: usize) -> Result<Self, crate::LayoutError> {
+            /// As [`Layout::narrow`].
+            pub fn narrow(&self, dim: usize, start: usize, len: usize) -> Result<Self, $crate::LayoutError> {
                 Ok(self.with_layout(self.layout().narrow(dim, start, len)?))
             }
 
             /// A view of a range, with a step, in each dimension; the dimensions beyond the last slice stay whole.
             ///
             /// # Errors
-            /// As [`Layout::slice`](crate::Layout::slice).
-            pub fn slice(&self, slices: &[crate::DimSlice]) -> Result<Self, crate::LayoutError> {
+            /// As [`Layout::slice`].
+            pub fn slice(&self, slices: &[$crate::DimSlice]) -> Result<Self, $crate::LayoutError> {
                 Ok(self.with_layout(self.layout().slice(slices)?))
             }
 
             /// A view of one index of a dimension, which disappears.
             ///
             /// # Errors
-            /// As [`Layout::select`](crate::Layout::select).
-            pub fn select(&self, dim: usize, index: usize) -> Result<Self, crate::LayoutError> {
+            /// As [`Layout::select`].
+            pub fn select(&self, dim: usize, index: usize) -> Result<Self, $crate::LayoutError> {
                 Ok(self.with_layout(self.layout().select(dim, index)?))
             }
 
             /// A view in which two dimensions have changed places.
             ///
             /// # Errors
-            /// As [`Layout::transpose`](crate::Layout::transpose).
-            pub fn transpose(&self, dim_a: usize, dim_b: usize) -> Result<Self, crate::LayoutError> {
+            /// As [`Layout::transpose`].
+            pub fn transpose(&self, dim_a: usize, dim_b: usize) -> Result<Self, $crate::LayoutError> {
                 Ok(self.with_layout(self.layout().transpose(dim_a, dim_b)?))
             }
 
             /// A view whose dimension `i` is this tensor's dimension `dims[i]`.
             ///
             /// # Errors
-            /// As [`Layout::permute`](crate::Layout::permute).
-            pub fn permute(&self, dims: &[usize]) -> Result<Self, crate::LayoutError> {
+            /// As [`Layout::permute`].
+            pub fn permute(&self, dims: &[usize]) -> Result<Self, $crate::LayoutError> {
                 Ok(self.with_layout(self.layout().permute(dims)?))
             }
 
@@ -84,44 +88,44 @@ macro_rules! view_methods {
             /// error says so.
             ///
             /// # Errors
-            /// As [`Layout::reshape`](crate::Layout::reshape).
-            pub fn reshape(&self, shape: impl Into<crate::Shape>) -> Result<Self, crate::LayoutError> {
+            /// As [`Layout::reshape`].
+            pub fn reshape(&self, shape: impl Into<$crate::Shape>) -> Result<Self, $crate::LayoutError> {
                 Ok(self.with_layout(self.layout().reshape(shape)?))
             }
 
             /// A view of all elements in one dimension.
             ///
             /// # Errors
-            /// As [`Layout::flatten`](crate::Layout::flatten).
-            pub fn flatten(&self) -> Result<Self, crate::LayoutError> {
+            /// As [`Layout::flatten`].
+            pub fn flatten(&self) -> Result<Self, $crate::LayoutError> {
                 Ok(self.with_layout(self.layout().flatten()?))
             }
 
             /// A view that repeats lengths of 1, and adds dimensions in front, up to `shape`; nothing is copied.
             ///
             /// # Errors
-            /// As [`Layout::expand`](crate::Layout::expand).
-            pub fn expand(&self, shape: impl Into<crate::Shape>) -> Result<Self, crate::LayoutError> {
+            /// As [`Layout::expand`].
+            pub fn expand(&self, shape: impl Into<$crate::Shape>) -> Result<Self, $crate::LayoutError> {
                 Ok(self.with_layout(self.layout().expand(shape)?))
             }
 
             /// A view without dimension `dim` if its length is 1, and of everything otherwise.
             ///
             /// # Errors
-            /// As [`Layout::squeeze`](crate::Layout::squeeze).
-            pub fn squeeze(&self, dim: usize) -> Result<Self, crate::LayoutError> {
+            /// As [`Layout::squeeze`].
+            pub fn squeeze(&self, dim: usize) -> Result<Self, $crate::LayoutError> {
                 Ok(self.with_layout(self.layout().squeeze(dim)?))
             }
 
             /// A view with a new dimension `dim` of length 1.
             ///
             /// # Errors
-            /// As [`Layout::unsqueeze`](crate::Layout::unsqueeze).
-            pub fn unsqueeze(&self, dim: usize) -> Result<Self, crate::LayoutError> {
+            /// As [`Layout::unsqueeze`].
+            pub fn unsqueeze(&self, dim: usize) -> Result<Self, $crate::LayoutError> {
                 Ok(self.with_layout(self.layout().unsqueeze(dim)?))
             }
         }
     };
 }
 
-pub(crate) use view_methods;
+pub(crate) use __view_methods as view_methods;

@@ -88,6 +88,25 @@ impl<'de> Deserialize<'de> for WireDims {
     }
 }
 
+/// Shape, strides (absent when contiguous), offset: plain numbers, which any format carries.
+impl Serialize for Layout {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let strides = (!self.is_contiguous()).then_some(self.strides());
+        (self.shape().as_slice(), strides, self.offset()).serialize(serializer)
+    }
+}
+
+/// Refuses what [`Layout::new`] refuses.
+impl<'de> Deserialize<'de> for Layout {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (WireDims(shape), strides, offset): (_, Option<WireDims>, _) =
+            Deserialize::deserialize(deserializer)?;
+        let layout = Self::contiguous(shape).map_err(de::Error::custom)?;
+        let strides = strides.as_ref().map_or(layout.strides(), |strides| &strides.0);
+        Self::new(layout.shape(), strides, offset).map_err(de::Error::custom)
+    }
+}
+
 impl<'a> Described<'a> {
     /// Describes a tensor; `give` puts its storage into the message and is called only if there are elements.
     fn of(

@@ -1,8 +1,12 @@
 //! CUDA between processes, on the software driver.
 
+mod cudarc;
+mod deaths;
 mod faults;
 mod memory;
 mod raw;
+mod refusals;
+mod tensors;
 
 use std::os::fd::AsFd;
 

@@ -31,6 +31,7 @@ pub(super) const CONFINED: &[(&str, &[&str])] = &[
     ("nix", &["os"]),
     // `sim-cuda` is no part of the library: it is what the library finds in the place of a driver.
     ("rustix", &["os", "sim-cuda"]),
+    ("cudarc", &["cuda-ipc"]),
     // The one crate that finds functions at run time.
     ("libloading", &["cuda-ipc"]),
     // The errors of a library are types of its own.
@@ -55,6 +56,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("benches/peers/src/ice.rs", "says that a sample on loan is initialised"),
     ("benches/recovery/kernel.rs", "measures a mutex of the C library in shared memory"),
     ("benches/src/bin/floor/memory.rs", "measures what is possible without any layer in between"),
+    ("crates/tensorferry-cuda-ipc/src/lent_slice.rs", "tells cudarc of memory that it did not allocate"),
     ("crates/tensorferry-cuda-ipc/src/driver.rs", "calls the functions of the CUDA driver"),
     ("crates/tensorferry-cuda-ipc/src/table.rs", "loads the CUDA driver and finds its functions"),
     (
@@ -63,7 +65,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ),
     (
         "crates/tensorferry-os/src/child.rs",
-        "environment and signal disposition of a process that is just starting",
+        "environment and signal disposition of a process that is just starting, and what it does last",
     ),
     ("crates/tensorferry-os/examples/memfile.rs", "maps a file of its own"),
     ("crates/tensorferry-os/src/mapping.rs", "maps memory and lends atomic words of it"),

@@ -1,0 +1,342 @@
+//! What processes tell each other about device memory, in blocks of the domain: see docs/WIRE.md, *Device memory*.
+//!
+//! The holder bits of such a block say who needs the device memory. Every number in it is checked before it is used.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tensorferry_domain::Member;
+use tensorferry_storage::{BlockId, Heap, SharedBlock, StorageError};
+
+use crate::device::Uuid;
+use crate::raw::{IPC_HANDLE_LEN_BYTES, IpcHandle};
+
+/// How many events a timeline has, of which one is recorded after the other.
+pub(crate) const N_EVENTS: usize = 8;
+
+const HANDLE_WORDS: usize = IPC_HANDLE_LEN_BYTES / 8;
+/// `text` in the first four bytes, then the version.
+const fn magic(text: [u8; 4], version: u32) -> u64 {
+    (version as u64) << 32 | u32::from_le_bytes(text) as u64
+}
+
+const MAGIC: usize = 0;
+
+mod slab {
+    pub(super) const MAGIC: u64 = super::magic(*b"SLAB", 1);
+    pub(super) const LEN_BYTES: usize = 1;
+    pub(super) const UUID: usize = 2;
+    pub(super) const OWNER: usize = 4;
+    pub(super) const RETIRED: usize = 5;
+    pub(super) const N_WORDS: usize = 6;
+}
+
+mod storage {
+    pub(super) const MAGIC: u64 = super::magic(*b"DEVS", 1);
+    pub(super) const SLAB: usize = 1;
+    pub(super) const OFFSET_BYTES: usize = 2;
+    pub(super) const LEN_BYTES: usize = 3;
+    pub(super) const USERS: usize = 4;
+    pub(super) const N_WORDS: usize = 5;
+}
+
+mod timeline {
+    pub(super) const MAGIC: u64 = super::magic(*b"TIME", 1);
+    pub(super) const OWNER: usize = 1;
+    pub(super) const DONE: usize = 2;
+    pub(super) const HAS_EVENTS: usize = 3;
+    pub(super) const HANDLES: usize = 8;
+    pub(super) const N_WORDS: usize = HANDLES + super::N_EVENTS * super::HANDLE_WORDS;
+}
+
+/// Set in a storage's users for good: somebody died while it used the memory.
+const LEFT_BEHIND: u64 = 1 << 63;
+
+/// A block of a known kind.
+#[derive(Clone, Debug)]
+pub(crate) struct Control(SharedBlock);
+
+impl Control {
+    fn create(heap: &Heap, n_words: usize, magic: u64, words: &[(usize, u64)]) -> Result<Self, StorageError> {
+        let control = Self(heap.allocate_zeroed(n_words * 8)?.share());
+        for &(index, value) in words {
+            control.word(index).store(value, Ordering::Relaxed);
+        }
+        control.word(MAGIC).store(magic, Ordering::Release);
+        Ok(control)
+    }
+
+    fn check(block: SharedBlock, n_words: usize, magic: u64) -> Option<Self> {
+        let control = Self(block);
+        (control.0.words().len() >= n_words && control.word(MAGIC).load(Ordering::Acquire) == magic)
+            .then_some(control)
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        // Its length was checked when it came.
+        static NOWHERE: AtomicU64 = AtomicU64::new(0);
+        self.0.words().get(index).unwrap_or(&NOWHERE)
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    fn load_len(&self, index: usize) -> usize {
+        usize::try_from(self.load(index)).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn block(&self) -> &SharedBlock {
+        &self.0
+    }
+
+    pub(crate) fn id(&self) -> BlockId {
+        self.0.id()
+    }
+
+    pub(crate) fn heap(&self) -> Option<&Heap> {
+        self.0.heap()
+    }
+
+    /// Whether only the caller holds it, in all processes and messages.
+    pub(crate) fn is_sole(&self) -> bool {
+        self.0.is_sole()
+    }
+
+    fn is_owner_live(&self, index: usize) -> bool {
+        self.heap().is_some_and(|heap| heap.domain().is_live(unpack_member(self.load(index))))
+    }
+}
+
+fn pack_member(member: Member) -> u64 {
+    u64::from(member.slot) << 32 | u64::from(member.epoch)
+}
+
+fn unpack_member(word: u64) -> Member {
+    let bytes = word.to_le_bytes();
+    let epoch = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    Member { slot: bytes[4], epoch }
+}
+
+/// A piece of device memory that crosses into a process as one descriptor.
+#[derive(Clone, Debug)]
+pub(crate) struct SlabControl(pub(crate) Control);
+
+impl SlabControl {
+    pub(crate) fn create(heap: &Heap, uuid: Uuid, len_bytes: usize) -> Result<Self, StorageError> {
+        let [first, second] = uuid.to_words();
+        let words = [
+            (slab::LEN_BYTES, len_bytes as u64),
+            (slab::UUID, first),
+            (slab::UUID + 1, second),
+            (slab::OWNER, pack_member(heap.domain().me())),
+        ];
+        Control::create(heap, slab::N_WORDS, slab::MAGIC, &words).map(Self)
+    }
+
+    pub(crate) fn check(block: SharedBlock) -> Option<Self> {
+        Control::check(block, slab::N_WORDS, slab::MAGIC).map(Self)
+    }
+
+    pub(crate) fn name(&self) -> u64 {
+        self.0.block().name()
+    }
+
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.0.load_len(slab::LEN_BYTES)
+    }
+
+    pub(crate) fn uuid(&self) -> Uuid {
+        Uuid::from_words([self.0.load(slab::UUID), self.0.load(slab::UUID + 1)])
+    }
+
+    /// Its owner gives it up: nothing new will lie in it, and whoever keeps it for later need not.
+    pub(crate) fn retire(&self) {
+        self.0.word(slab::RETIRED).store(1, Ordering::Release);
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.0.load(slab::RETIRED) != 0 || !self.0.is_owner_live(slab::OWNER)
+    }
+}
+
+/// A part of a slab: the memory of one tensor and its views.
+#[derive(Clone, Debug)]
+pub(crate) struct StorageControl(pub(crate) Control);
+
+impl StorageControl {
+    pub(crate) fn create(
+        heap: &Heap,
+        slab: &SlabControl,
+        offset_bytes: usize,
+        len_bytes: usize,
+    ) -> Result<Self, StorageError> {
+        let words = [
+            (storage::SLAB, slab.name()),
+            (storage::OFFSET_BYTES, offset_bytes as u64),
+            (storage::LEN_BYTES, len_bytes as u64),
+        ];
+        Control::create(heap, storage::N_WORDS, storage::MAGIC, &words).map(Self)
+    }
+
+    pub(crate) fn check(block: SharedBlock) -> Option<Self> {
+        Control::check(block, storage::N_WORDS, storage::MAGIC).map(Self)
+    }
+
+    /// Where it lies in `slab`, offset and length in bytes. `None` when it does not.
+    pub(crate) fn range_in(&self, slab: &SlabControl) -> Option<(usize, usize)> {
+        let (offset_bytes, len_bytes) =
+            (self.0.load_len(storage::OFFSET_BYTES), self.0.load_len(storage::LEN_BYTES));
+        let is_inside = self.0.load(storage::SLAB) == slab.name()
+            && offset_bytes.is_multiple_of(crate::pool::ALIGN_BYTES)
+            && offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= slab.len_bytes());
+        is_inside.then_some((offset_bytes, len_bytes))
+    }
+
+    /// Says that this member has a device read or write the memory. Before the device is told to.
+    pub(crate) fn mark_used(&self, me: Member) {
+        let before = self.0.word(storage::USERS).fetch_or(me.bit(), Ordering::SeqCst);
+        if before & me.bit() != 0 {
+            // Somebody had this member's slot before and died in the middle. Nobody can tell its mark from ours later.
+            self.0.word(storage::USERS).fetch_or(LEFT_BEHIND, Ordering::SeqCst);
+        }
+    }
+
+    /// Says that no device does so any more for this member.
+    pub(crate) fn unmark_used(&self, me: Member) {
+        self.0.word(storage::USERS).fetch_and(!me.bit(), Ordering::SeqCst);
+    }
+
+    /// Whether somebody said that it uses the memory and did not take it back. When nobody holds the storage any more,
+    /// that one has died, and its device may still be at it.
+    pub(crate) fn is_used(&self) -> bool {
+        self.0.word(storage::USERS).load(Ordering::SeqCst) != 0
+    }
+}
+
+/// How far a stream has come, for other processes.
+#[derive(Clone, Debug)]
+pub(crate) struct TimelineControl(pub(crate) Control);
+
+impl TimelineControl {
+    /// `handles` is empty where events cannot be shared.
+    pub(crate) fn create(heap: &Heap, handles: &[IpcHandle]) -> Result<Self, StorageError> {
+        let mut words = vec![
+            (timeline::OWNER, pack_member(heap.domain().me())),
+            (timeline::HAS_EVENTS, u64::from(!handles.is_empty())),
+        ];
+        for (i, IpcHandle(bytes)) in handles.iter().take(N_EVENTS).enumerate() {
+            let at = timeline::HANDLES + i * HANDLE_WORDS;
+            let (chunks, _) = bytes.as_chunks::<8>();
+            words.extend((at..).zip(chunks.iter().map(|chunk| u64::from_le_bytes(*chunk))));
+        }
+        Control::create(heap, timeline::N_WORDS, timeline::MAGIC, &words).map(Self)
+    }
+
+    pub(crate) fn check(block: SharedBlock) -> Option<Self> {
+        Control::check(block, timeline::N_WORDS, timeline::MAGIC).map(Self)
+    }
+
+    /// The number of the last point that is known to be reached.
+    pub(crate) fn done(&self) -> u64 {
+        self.0.load(timeline::DONE)
+    }
+
+    /// By its owner.
+    pub(crate) fn set_done(&self, number: u64) {
+        self.0.word(timeline::DONE).fetch_max(number, Ordering::SeqCst);
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        self.0.load(timeline::HAS_EVENTS) != 0
+    }
+
+    pub(crate) fn handle(&self, index: usize) -> IpcHandle {
+        let mut bytes = [0; IPC_HANDLE_LEN_BYTES];
+        let at = timeline::HANDLES + index % N_EVENTS * HANDLE_WORDS;
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(at..) {
+            chunk.copy_from_slice(&self.0.load(word).to_le_bytes());
+        }
+        IpcHandle(bytes)
+    }
+
+    pub(crate) fn is_owner_live(&self) -> bool {
+        self.0.is_owner_live(timeline::OWNER)
+    }
+
+    /// Whether the owner is proven to be gone; a death that nobody has noticed yet is noticed.
+    pub(crate) fn is_owner_gone(&self) -> bool {
+        let owner = unpack_member(self.0.load(timeline::OWNER));
+        self.0.heap().is_none_or(|heap| heap.domain().is_gone(owner))
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tensorferry-domain/src/wire_tests/table.rs"]
+#[expect(dead_code, reason = "the tables of other crates have more forms")]
+mod table;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_blocks_are_as_the_document_says() {
+        table::check_bytes(
+            "Slab block",
+            slab::N_WORDS * 8,
+            &[
+                ("magic", MAGIC, 8),
+                ("len_bytes", slab::LEN_BYTES, 8),
+                ("uuid", slab::UUID, 16),
+                ("owner", slab::OWNER, 8),
+                ("retired", slab::RETIRED, 8),
+            ],
+        );
+        table::check_bytes(
+            "Storage block",
+            storage::N_WORDS * 8,
+            &[
+                ("magic", MAGIC, 8),
+                ("slab", storage::SLAB, 8),
+                ("offset_bytes", storage::OFFSET_BYTES, 8),
+                ("len_bytes", storage::LEN_BYTES, 8),
+                ("users", storage::USERS, 8),
+            ],
+        );
+        table::check_bytes(
+            "Timeline block",
+            timeline::N_WORDS * 8,
+            &[
+                ("magic", MAGIC, 8),
+                ("owner", timeline::OWNER, 8),
+                ("done", timeline::DONE, 8),
+                ("has_events", timeline::HAS_EVENTS, 8),
+                ("handles", timeline::HANDLES, N_EVENTS * IPC_HANDLE_LEN_BYTES),
+            ],
+        );
+        assert_eq!(slab::MAGIC.to_le_bytes(), *b"SLAB\x01\0\0\0");
+        assert_eq!(storage::MAGIC.to_le_bytes(), *b"DEVS\x01\0\0\0");
+        assert_eq!(timeline::MAGIC.to_le_bytes(), *b"TIME\x01\0\0\0");
+    }
+
+    #[test]
+    fn members_survive_their_word() {
+        let member = Member { slot: 62, epoch: u32::MAX };
+        assert_eq!(unpack_member(pack_member(member)), member);
+    }
+
+    #[test]
+    fn a_mark_of_somebody_who_died_is_not_taken_for_ones_own() {
+        let heap = Heap::create(tensorferry_domain::Domain::builder().address_space_bytes(1 << 30)).unwrap();
+        let slab = SlabControl::create(&heap, Uuid::from_bytes([7; 16]), 4096).unwrap();
+        let storage = StorageControl::create(&heap, &slab, 0, 256).unwrap();
+        let [dead, me] = [1, 2].map(|epoch| Member { slot: 3, epoch });
+        storage.mark_used(me);
+        storage.unmark_used(me);
+        assert!(!storage.is_used());
+        storage.mark_used(dead);
+        storage.mark_used(me);
+        storage.unmark_used(me);
+        assert!(storage.is_used(), "somebody died at it");
+    }
+}

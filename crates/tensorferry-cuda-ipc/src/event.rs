@@ -1,0 +1,82 @@
+//! Events: points in a stream that others wait for.
+
+use crate::context::PrimaryContext;
+use crate::error::Result;
+use crate::raw::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, IpcHandle};
+use crate::stream::Stream;
+
+/// A point in the work of a stream, once it was recorded. Dropping it destroys it; who waits already is not disturbed.
+#[derive(Debug)]
+pub(crate) struct Event {
+    context: PrimaryContext,
+    handle: usize,
+}
+
+impl Event {
+    /// One for this process.
+    pub(crate) fn local(context: &PrimaryContext) -> Result<Self> {
+        Self::create(context, EVENT_DISABLE_TIMING)
+    }
+
+    /// One that other processes can open.
+    pub(crate) fn interprocess(context: &PrimaryContext) -> Result<Self> {
+        Self::create(context, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)
+    }
+
+    fn create(context: &PrimaryContext, flags: u32) -> Result<Self> {
+        let _current = context.make_current()?;
+        let handle = context.device().driver().event_create(flags)?;
+        Ok(Self { context: context.clone(), handle })
+    }
+
+    /// Opens one of another process.
+    pub(crate) fn open(context: &PrimaryContext, handle: IpcHandle) -> Result<Self> {
+        let _current = context.make_current()?;
+        let handle = context.device().driver().open_event(handle)?;
+        Ok(Self { context: context.clone(), handle })
+    }
+
+    /// Recorded at the end of what the stream has to do now.
+    pub(crate) fn recorded(stream: &Stream) -> Result<Self> {
+        let event = Self::local(stream.context())?;
+        event.record(stream)?;
+        Ok(event)
+    }
+
+    /// For another process.
+    pub(crate) fn ipc_handle(&self) -> Result<IpcHandle> {
+        let _current = self.context.make_current()?;
+        self.context.device().driver().event_handle(self.handle)
+    }
+
+    pub(crate) fn record(&self, stream: &Stream) -> Result<()> {
+        let _current = stream.context().make_current()?;
+        self.context.device().driver().event_record(self.handle, stream.handle())
+    }
+
+    /// Has the stream wait for what was recorded before this call.
+    pub(crate) fn hold_up(&self, stream: &Stream) -> Result<()> {
+        let _current = stream.context().make_current()?;
+        self.context.device().driver().stream_wait(stream.handle(), self.handle)
+    }
+
+    /// Whether what was recorded last is done.
+    pub(crate) fn is_done(&self) -> Result<bool> {
+        let _current = self.context.make_current()?;
+        self.context.device().driver().event_is_done(self.handle)
+    }
+
+    /// Blocks until what was recorded last is done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let _current = self.context.make_current()?;
+        self.context.device().driver().event_synchronize(self.handle)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let Ok(_current) = self.context.make_current() {
+            let _ = self.context.device().driver().event_destroy(self.handle);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! cudarc's types at the surface: its streams for ours, its slices over our tensors.
+//!
+//! # Safety
+//! cudarc takes an address on its word. What it is given here is memory of a tensor that the guard borrows, on the stream on
+//! which the tensor was made ready, and it is taken back without being freed, because it is not cudarc's to free. The slice is
+//! lent by reference only: whoever could move it out of the guard could have it freed.
+#![expect(unsafe_code, reason = "tells cudarc of memory that it did not allocate")]
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DeviceRepr};
+use tensorferry_storage::Heap;
+use tensorferry_tensor::{Element, LayoutError, Shape};
+
+use crate::driver::Driver;
+use crate::error::CudaError;
+use crate::stream::Stream;
+use crate::tensor::{CudaTensor, OnStream};
+use crate::tensor_error::{CudaTensorError, Result};
+
+/// `CU_STREAM_PER_THREAD`: another stream in each thread, under one handle.
+const PER_THREAD: usize = 2;
+
+/// The same stream; it is kept alive as long as a tensor has work in it. Make it once for each stream: it costs some calls
+/// of the driver.
+impl TryFrom<&Arc<CudaStream>> for Stream {
+    type Error = CudaError;
+
+    /// # Errors
+    /// [`CudaError::ForeignDriver`] when cudarc has loaded another driver than this library.
+    /// [`CudaError::PerThreadStream`]. What the driver says.
+    fn try_from(stream: &Arc<CudaStream>) -> Result<Self, CudaError> {
+        let handle = stream.cu_stream().addr();
+        if handle == PER_THREAD {
+            return Err(CudaError::PerThreadStream);
+        }
+        let theirs = stream.context();
+        let ordinal = i32::try_from(theirs.ordinal()).unwrap_or(i32::MAX);
+        let context = Driver::load()?.device(ordinal)?.retain_primary_context()?;
+        if context.handle() != theirs.cu_ctx().addr() {
+            return Err(CudaError::ForeignDriver);
+        }
+        Ok(Self::lent(context, handle, Box::new(Arc::clone(stream))))
+    }
+}
+
+/// A tensor on a stream, as a slice of cudarc. The stream waits for what cudarc has queued for the slice elsewhere when this
+/// is dropped.
+pub struct LentSlice<'a, T: DeviceRepr> {
+    /// INVARIANT: never freed by cudarc.
+    slice: ManuallyDrop<CudaSlice<T>>,
+    _on: &'a OnStream<'a, T>,
+}
+
+impl<T: Element + DeviceRepr> OnStream<'_, T> {
+    /// The elements as a slice of cudarc, in row-major order. Only for a stream that came from cudarc.
+    ///
+    /// # Errors
+    /// [`CudaError::NotOfCudarc`]; [`LayoutError::NotContiguous`]; [`CudaError::Cudarc`] when cudarc cannot make its events.
+    pub fn as_cuda_slice(&self) -> Result<LentSlice<'_, T>> {
+        self.tensor().check_contiguous()?;
+        let stream = self.stream().lender::<Arc<CudaStream>>().ok_or(CudaError::NotOfCudarc)?;
+        // Making the slice makes events, and panics where that fails. So it is tried first.
+        stream.context().new_event(None).map_err(|error| CudaError::Cudarc { text: error.to_string() })?;
+        let (address, n_elements) = (self.address(), self.tensor().n_elements());
+        // SAFETY: upgrade_device_ptr wants a valid allocation with room for so many elements, whose bytes are valid ones:
+        // it is the memory of the tensor, which `self` borrows and which has the elements of its layout; elements are plain data.
+        // The allocation is not one of cudarc's to free, and `LentSlice` never lets it.
+        let slice = unsafe { stream.upgrade_device_ptr(address, n_elements) };
+        Ok(LentSlice { slice: ManuallyDrop::new(slice), _on: self })
+    }
+}
+
+impl<T: DeviceRepr> LentSlice<'_, T> {
+    /// All of it, to read.
+    #[must_use]
+    pub fn view(&self) -> CudaView<'_, T> {
+        self.slice.as_view()
+    }
+
+    /// All of it, to write.
+    #[must_use]
+    pub fn view_mut(&mut self) -> CudaViewMut<'_, T> {
+        self.slice.as_view_mut()
+    }
+}
+
+/// To read, for everything of cudarc that takes a slice. There is no `&mut CudaSlice`, which could be exchanged for another.
+impl<T: DeviceRepr> Deref for LentSlice<'_, T> {
+    type Target = CudaSlice<T>;
+
+    fn deref(&self) -> &CudaSlice<T> {
+        &self.slice
+    }
+}
+
+impl<T: DeviceRepr> fmt::Debug for LentSlice<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LentSlice").field("len", &self.slice.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T: DeviceRepr> Drop for LentSlice<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: take wants that the value is not used again: this is the drop.
+        let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
+        // Waits, on the stream, for what was queued for the slice on other streams, and does not free.
+        let _ = slice.leak();
+    }
+}
+
+impl<T: Element + DeviceRepr> CudaTensor<T> {
+    /// A tensor with a copy of what cudarc has in its memory, made on the device and counted by nobody: nothing of it passes
+    /// the host. In the default domain.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::zeros`]; [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`].
+    pub fn from_cuda_slice(
+        stream: &Stream,
+        slice: &impl DevicePtr<T>,
+        shape: impl Into<Shape>,
+    ) -> Result<Self> {
+        Self::from_cuda_slice_in(&Heap::current()?, stream, slice, shape)
+    }
+
+    /// [`CudaTensor::from_cuda_slice`] in the domain of this heap.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::from_cuda_slice`].
+    pub fn from_cuda_slice_in(
+        heap: &Heap,
+        stream: &Stream,
+        slice: &impl DevicePtr<T>,
+        shape: impl Into<Shape>,
+    ) -> Result<Self> {
+        let theirs = stream.lender::<Arc<CudaStream>>().ok_or(CudaError::NotOfCudarc)?;
+        let tensor = Self::empty_in(heap, stream, shape)?;
+        let (given, n_elements) = (slice.len(), tensor.n_elements());
+        if given != n_elements {
+            let shape = Box::new(tensor.shape().clone());
+            return Err(LayoutError::LengthMismatch { shape, n_elements, given }.into());
+        }
+        // Has the stream wait for the slice's last writer, and its next writer wait for the copy.
+        let (from, _copied) = slice.device_ptr(theirs);
+        tensor.on(stream)?.driver_copy_from(from)?;
+        Ok(tensor)
+    }
+}
+
+impl From<cudarc::driver::DriverError> for CudaTensorError {
+    fn from(error: cudarc::driver::DriverError) -> Self {
+        CudaError::Cudarc { text: error.to_string() }.into()
+    }
+}

@@ -1,0 +1,442 @@
+//! What this process has of device memory, and the thread that looks after what finishes elsewhere.
+//!
+//! The tables are locked for a moment at a time; nothing is mapped, unmapped or waited for under the lock. Locks are taken
+//! in this order: tables, then a storage's uses.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tensorferry_storage::{BlockId, Heap};
+
+use crate::context::PrimaryContext;
+use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
+use crate::error::CudaError;
+use crate::pool::{Dying, Part, Pool, part_len_bytes};
+use crate::slab::Slab;
+use crate::stats::{CacheLimits, DeviceStats};
+use crate::storage::{Hold, Storage};
+use crate::stream::Stream;
+use crate::tensor_error::{CudaTensorError, Result};
+use crate::timeline::Timeline;
+
+/// How often something is looked at that a device or another process is about to finish.
+const BEAT: Duration = Duration::from_millis(10);
+/// How often something is looked at that may stay as it is for long: what is cached.
+const SLOW_BEAT: Duration = Duration::from_millis(200);
+/// How long a process that ends waits for its device to do what others were told about.
+const LAST_WORK: Duration = Duration::from_secs(10);
+
+/// A block of a domain.
+type Key = (u64, BlockId);
+
+#[derive(Debug, Default)]
+struct Tables {
+    storages: HashMap<Key, Arc<Storage>>,
+    /// Storages that no tensor here holds, to be let go of.
+    leaving: Vec<Key>,
+    /// Slabs of other processes, mapped or not.
+    slabs: HashMap<Key, Arc<Slab>>,
+    /// Of other processes, and our own.
+    timelines: HashMap<Key, Arc<Timeline>>,
+    /// Our own: by domain, context and stream.
+    own_timelines: HashMap<(u64, usize, usize), Arc<Timeline>>,
+    /// By domain and context.
+    pools: HashMap<(u64, usize), Pool>,
+    dying: Vec<Dying>,
+    limits: CacheLimits,
+    n_spoilt: u64,
+    has_thread: bool,
+    /// There is something new to look at.
+    is_stirred: bool,
+    /// How often the thread has looked.
+    n_looks: u64,
+    /// A stream was not done, when last looked at, with what others were told about.
+    is_unfinished: bool,
+}
+
+/// What is dropped once the tables are unlocked, because that calls the driver, or the tables.
+#[derive(Debug, Default)]
+struct Garbage {
+    _storages: Vec<Arc<Storage>>,
+    _slabs: Vec<Arc<Slab>>,
+    _timelines: Vec<Arc<Timeline>>,
+    _dying: Vec<Dying>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    tables: Mutex<Tables>,
+    stirred: Condvar,
+    /// The thread has looked around.
+    looked: Condvar,
+}
+
+/// The one of this process.
+pub(crate) fn get() -> &'static Registry {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY.get_or_init(|| {
+        // Where this is refused, what a process sends just before it ends may arrive as an error.
+        let _ = tensorferry_os::child::at_exit(at_exit);
+        Registry::default()
+    })
+}
+
+extern "C" fn at_exit() {
+    get().finish_last_work();
+}
+
+fn key_of(control: &Control) -> Result<(Key, &Heap)> {
+    let heap = control.heap().ok_or(CudaTensorError::BadMessage { what: "a handle without a block" })?;
+    Ok(((heap.domain().id(), control.id()), heap))
+}
+
+impl Registry {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory of this process for a tensor of `len_bytes`, to be written on `stream`.
+    pub(crate) fn allocate(
+        &'static self,
+        heap: &Heap,
+        stream: &Stream,
+        len_bytes: usize,
+    ) -> Result<Arc<Hold>> {
+        let context = stream.context();
+        let part_len = part_len_bytes(len_bytes).ok_or_else(|| too_large(len_bytes))?;
+        let part = match self.take_part(heap, context, part_len) {
+            Some(part) => part,
+            None => self.add_slab(heap, context, part_len)?,
+        };
+        let control = part.hold_up(stream).and_then(|()| {
+            Ok(StorageControl::create(heap, part.slab.control(), part.offset_bytes, part_len)?)
+        });
+        let control = match control {
+            Ok(control) => control,
+            Err(error) => {
+                // Whoever used it last may still be at it. It is rare enough not to be used again.
+                let mut tables = self.tables();
+                if let Some(pool) = tables.pools.get_mut(&(heap.domain().id(), context.handle())) {
+                    pool.give_back(&part.slab, part.offset_bytes, part_len, Vec::new(), true);
+                }
+                return Err(error);
+            }
+        };
+        let (key, _) = key_of(&control.0)?;
+        let storage = Storage::new(control, part.slab, part.offset_bytes, part_len);
+        storage.uses().add_hold();
+        self.tables().storages.insert(key, Arc::clone(&storage));
+        Ok(Hold::counted(storage))
+    }
+
+    fn take_part(&self, heap: &Heap, context: &PrimaryContext, part_len: usize) -> Option<Part> {
+        let mut garbage = Garbage::default();
+        let mut tables = self.tables();
+        let id = (heap.domain().id(), context.handle());
+        if let Some(part) = tables.pools.get_mut(&id).and_then(|pool| pool.take(part_len)) {
+            return Some(part);
+        }
+        tables.settle(&mut garbage);
+        let part = tables.pools.get_mut(&id).and_then(|pool| pool.take(part_len));
+        drop(tables);
+        part
+    }
+
+    fn add_slab(&self, heap: &Heap, context: &PrimaryContext, part_len: usize) -> Result<Part> {
+        let granularity = context.device().granularity_bytes()?;
+        let len_bytes = Pool::slab_len_bytes(part_len, granularity).ok_or_else(|| too_large(part_len))?;
+        let slab = match Slab::create(heap, context, len_bytes) {
+            Err(CudaTensorError::Cuda(error)) if error.is_out_of_memory() => {
+                // What is free but has another length goes first.
+                self.trim(0);
+                Slab::create(heap, context, len_bytes)
+            }
+            other => other,
+        }?;
+        // Now and not under the lock; a slab that cannot be mapped is no use.
+        slab.address(context)?;
+        let mut tables = self.tables();
+        let id = (heap.domain().id(), context.handle());
+        let pool = tables.pools.entry(id).or_default();
+        Ok(pool.add(slab, part_len))
+    }
+
+    /// The storage that a message names, which is one in this process whoever sent it.
+    pub(crate) fn hold(&'static self, storage: StorageControl, slab: SlabControl) -> Result<Arc<Hold>> {
+        let (key, _) = key_of(&storage.0)?;
+        let (slab_key, _) = key_of(&slab.0)?;
+        let bad = || CudaTensorError::BadMessage { what: "a tensor that does not lie in its slab" };
+        let (offset_bytes, len_bytes) = storage.range_in(&slab).ok_or_else(bad)?;
+        let mut tables = self.tables();
+        if let Some(known) = tables.storages.get(&key) {
+            let known = Arc::clone(known);
+            known.uses().add_hold();
+            return Ok(Hold::counted(known));
+        }
+        let slab = tables.slabs.entry(slab_key).or_insert_with(|| Arc::new(Slab::of_another(slab)));
+        let storage = Storage::new(storage, Arc::clone(slab), offset_bytes, len_bytes);
+        storage.uses().add_hold();
+        tables.storages.insert(key, Arc::clone(&storage));
+        Ok(Hold::counted(storage))
+    }
+
+    /// The timeline that a message names.
+    pub(crate) fn timeline(&self, control: TimelineControl) -> Result<Arc<Timeline>> {
+        let (key, _) = key_of(&control.0)?;
+        let mut tables = self.tables();
+        let timeline = tables.timelines.entry(key).or_insert_with(|| Arc::new(Timeline::of_another(control)));
+        Ok(Arc::clone(timeline))
+    }
+
+    /// The timeline of a stream of this process, made the first time.
+    pub(crate) fn own_timeline(&'static self, heap: &Heap, stream: &Stream) -> Result<Arc<Timeline>> {
+        let id = (heap.domain().id(), stream.context().handle(), stream.handle());
+        let known = self.tables().own_timelines.get(&id).cloned();
+        if let Some(known) = known {
+            self.stir();
+            return Ok(known);
+        }
+        let fresh = Arc::new(Timeline::create(heap, stream)?);
+        let (key, _) = key_of(&fresh.control().0)?;
+        let mut tables = self.tables();
+        // Where two threads come here at once, one of them is used.
+        let timeline = Arc::clone(tables.own_timelines.entry(id).or_insert_with(|| Arc::clone(&fresh)));
+        if Arc::ptr_eq(&timeline, &fresh) {
+            tables.timelines.insert(key, fresh);
+        }
+        drop(tables);
+        self.stir();
+        Ok(timeline)
+    }
+
+    /// No tensor of this process holds the storage any more.
+    pub(crate) fn let_go(&'static self, storage: &Arc<Storage>) {
+        let Ok((key, _)) = key_of(&storage.control().0) else { return };
+        let mut garbage = Garbage::default();
+        let mut tables = self.tables();
+        let is_done = tables.try_settle(key, &mut garbage);
+        if !is_done {
+            let mut uses = storage.uses();
+            if !std::mem::replace(&mut uses.is_listed, true) {
+                tables.leaving.push(key);
+            }
+        }
+        drop(tables);
+        if !is_done || !storage.slab().is_own() {
+            self.stir();
+        }
+    }
+
+    /// Has the thread look around, which is started the first time.
+    fn stir(&'static self) {
+        let mut tables = self.tables();
+        tables.is_stirred = true;
+        if !tables.has_thread {
+            let named = std::thread::Builder::new().name("tensorferry-cuda".to_owned());
+            // Without it, memory comes back when more is needed, and with `ipc_collect`.
+            tables.has_thread = named.spawn(move || self.look_after()).is_ok();
+        }
+        drop(tables);
+        self.stirred.notify_one();
+    }
+
+    fn look_after(&self) {
+        let mut beat = Some(BEAT);
+        loop {
+            let mut tables = self.tables();
+            while !tables.is_stirred {
+                let Some(pause) = beat else {
+                    tables = self.stirred.wait(tables).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                };
+                let waited = self.stirred.wait_timeout(tables, pause);
+                let (back, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                tables = back;
+                if timeout.timed_out() {
+                    break;
+                }
+            }
+            tables.is_stirred = false;
+            drop(tables);
+            beat = self.housekeep();
+            if beat == Some(BEAT) {
+                // What stirs meanwhile is seen after the pause: a busy process is not looked at for each message.
+                let pause = Instant::now() + BEAT;
+                while let Some(left) = pause.checked_duration_since(Instant::now()).filter(|l| !l.is_zero()) {
+                    std::thread::park_timeout(left);
+                }
+            }
+        }
+    }
+
+    /// Lets go of what is not needed any more. Returns when to look again, if nothing stirs before.
+    fn housekeep(&self) -> Option<Duration> {
+        let mut garbage = Garbage::default();
+        let mut tables = self.tables();
+        let beat = tables.housekeep(&mut garbage);
+        drop(tables);
+        self.looked.notify_all();
+        beat
+    }
+
+    /// Lets go of what is done by now, and gives up free slabs beyond `keep_bytes`.
+    pub(crate) fn trim(&self, keep_bytes: usize) {
+        let mut garbage = Garbage::default();
+        let mut tables = self.tables();
+        tables.settle(&mut garbage);
+        tables.trim(keep_bytes);
+        let dying = std::mem::take(&mut tables.dying);
+        tables.drop_unused(0, &mut garbage);
+        drop(tables);
+        dying.iter().for_each(Dying::synchronize);
+        drop((dying, garbage));
+    }
+
+    pub(crate) fn collect(&self) {
+        let mut garbage = Garbage::default();
+        let mut tables = self.tables();
+        tables.housekeep(&mut garbage);
+        drop(tables);
+    }
+
+    pub(crate) fn set_limits(&self, limits: CacheLimits) {
+        self.tables().limits = limits;
+    }
+
+    pub(crate) fn stats(&self) -> DeviceStats {
+        let tables = self.tables();
+        let pools = || tables.pools.values();
+        DeviceStats {
+            slabs_owned: pools().map(Pool::n_slabs).sum(),
+            bytes_owned: pools().map(Pool::len_bytes).sum(),
+            bytes_free: pools().map(Pool::free_bytes).sum(),
+            slabs_received: tables.slabs.len(),
+            slabs_mapped: tables.slabs.values().filter(|slab| slab.is_mapped()).count(),
+            tensors: tables.storages.values().filter(|storage| storage.uses().is_held()).count(),
+            tensors_leaving: tables.leaving.len(),
+            timelines: tables.timelines.len(),
+            slabs_spoilt: tables.n_spoilt,
+        }
+    }
+
+    /// Before the process ends: what it has told others about is done, and they are told. The thread looks, because the
+    /// calling one has lost what it had in thread-local variables, of the driver too.
+    fn finish_last_work(&self) {
+        let begin = Instant::now();
+        let mut tables = self.tables();
+        let n_looks = tables.n_looks;
+        while tables.has_thread
+            && !tables.own_timelines.is_empty()
+            && (tables.is_unfinished || tables.n_looks == n_looks)
+        {
+            let left = LAST_WORK.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            tables.is_stirred = true;
+            self.stirred.notify_one();
+            tables = self.looked.wait_timeout(tables, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+fn too_large(len_bytes: usize) -> CudaTensorError {
+    let granularity_bytes = crate::pool::ALIGN_BYTES;
+    CudaError::NotGranular { len_bytes, granularity_bytes }.into()
+}
+
+impl Tables {
+    /// Lets go of a storage if no tensor here holds it, and nobody and no device is at it as far as we wait for them.
+    /// Returns whether there is nothing more to do.
+    fn try_settle(&mut self, key: Key, garbage: &mut Garbage) -> bool {
+        let Some(storage) = self.storages.get(&key).cloned() else { return true };
+        let mut uses = storage.uses();
+        if uses.is_held() {
+            uses.is_listed = false;
+            return true;
+        }
+        if storage.slab().is_own() {
+            if !storage.control().0.is_sole() {
+                return false;
+            }
+            let is_spoilt = uses.is_unknown() || storage.control().is_used();
+            let points = uses.take_leaving();
+            drop(uses);
+            self.n_spoilt += u64::from(is_spoilt);
+            let slab = storage.slab();
+            if let Some(pool) = self.pool_of(key.0, slab) {
+                pool.give_back(slab, storage.offset_bytes(), storage.len_bytes(), points, is_spoilt);
+            }
+        } else {
+            if uses.is_busy() {
+                return false;
+            }
+            storage.unmark(&mut uses);
+            drop(uses);
+        }
+        self.storages.remove(&key);
+        garbage._storages.push(storage);
+        true
+    }
+
+    fn pool_of(&mut self, domain: u64, slab: &Arc<Slab>) -> Option<&mut Pool> {
+        self.pools.iter_mut().find(|((id, _), pool)| *id == domain && pool.has(slab)).map(|(_, pool)| pool)
+    }
+
+    fn settle(&mut self, garbage: &mut Garbage) {
+        for key in std::mem::take(&mut self.leaving) {
+            if !self.try_settle(key, garbage) {
+                self.leaving.push(key);
+            }
+        }
+    }
+
+    fn trim(&mut self, keep_bytes: usize) {
+        for pool in self.pools.values_mut() {
+            self.dying.extend(pool.trim(keep_bytes));
+        }
+        self.pools.retain(|_, pool| pool.n_slabs() > 0);
+    }
+
+    /// Drops what came from others and is used by nobody here: what its owner gave up, and what is too much.
+    fn drop_unused(&mut self, keep_slabs: usize, garbage: &mut Garbage) {
+        let is_unused = |slab: &Arc<Slab>| Arc::strong_count(slab) == 1;
+        let n_unused = self.slabs.values().filter(|slab| is_unused(slab)).count();
+        let mut n_too_many = n_unused.saturating_sub(keep_slabs);
+        let gone = self.slabs.extract_if(|_, slab| {
+            is_unused(slab)
+                && (slab.control().is_retired()
+                    || n_too_many > 0 && {
+                        n_too_many -= 1;
+                        true
+                    })
+        });
+        garbage._slabs.extend(gone.map(|(_, slab)| slab));
+        self.own_timelines.retain(|_, timeline| Arc::strong_count(timeline) > 2 || !timeline.is_unused());
+        let own = &self.own_timelines;
+        let gone = self.timelines.extract_if(|_, timeline| {
+            if timeline.is_own() {
+                Arc::strong_count(timeline) == 1 && !own.values().any(|own| Arc::ptr_eq(own, timeline))
+            } else {
+                Arc::strong_count(timeline) == 1 && timeline.is_unused()
+            }
+        });
+        garbage._timelines.extend(gone.map(|(_, timeline)| timeline));
+    }
+
+    fn housekeep(&mut self, garbage: &mut Garbage) -> Option<Duration> {
+        self.n_looks += 1;
+        self.is_unfinished = self.own_timelines.values().filter(|timeline| timeline.publish()).count() > 0;
+        self.settle(garbage);
+        self.trim(self.limits.free_bytes);
+        let (busy, done) = std::mem::take(&mut self.dying).into_iter().partition(Dying::is_busy);
+        self.dying = busy;
+        garbage._dying = done;
+        self.drop_unused(self.limits.idle_slabs, garbage);
+        if self.is_unfinished || !self.leaving.is_empty() || !self.dying.is_empty() {
+            return Some(BEAT);
+        }
+        (!self.slabs.is_empty() || !self.timelines.is_empty()).then_some(SLOW_BEAT)
+    }
+}

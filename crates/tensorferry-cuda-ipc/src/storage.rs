@@ -1,0 +1,215 @@
+//! The memory of a device tensor and its views, as one process sees it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::control::StorageControl;
+use crate::error::CudaError;
+use crate::event::Event;
+use crate::registry;
+use crate::slab::Slab;
+use crate::stream::Stream;
+use crate::tensor_error::Result;
+use crate::timeline::Timeline;
+
+/// A part of a slab, with one control block and so one holder bit in this process, however many tensors there are.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    control: StorageControl,
+    slab: Arc<Slab>,
+    offset_bytes: usize,
+    len_bytes: usize,
+    uses: Mutex<Uses>,
+}
+
+/// What this process does with it.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    /// How many [`Hold`]s there are.
+    n_holds: usize,
+    /// The streams that were given its address and may have work queued for it.
+    streams: Vec<Stream>,
+    /// Points behind which the device does nothing with it any more.
+    leaving: Vec<Event>,
+    /// Whether other processes were told that a device uses it.
+    is_marked: bool,
+    /// Whether it cannot be known when the device is done with it.
+    is_unknown: bool,
+    /// Whether it stands in the registry's list of what is to be let go of.
+    pub(crate) is_listed: bool,
+}
+
+impl Storage {
+    pub(crate) fn new(
+        control: StorageControl,
+        slab: Arc<Slab>,
+        offset_bytes: usize,
+        len_bytes: usize,
+    ) -> Arc<Self> {
+        Arc::new(Self { control, slab, offset_bytes, len_bytes, uses: Mutex::default() })
+    }
+
+    pub(crate) fn control(&self) -> &StorageControl {
+        &self.control
+    }
+
+    pub(crate) fn slab(&self) -> &Arc<Slab> {
+        &self.slab
+    }
+
+    pub(crate) fn offset_bytes(&self) -> usize {
+        self.offset_bytes
+    }
+
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    pub(crate) fn uses(&self) -> MutexGuard<'_, Uses> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark(&self, uses: &mut Uses) {
+        // Only the owner reuses the memory, and after its own death nobody does.
+        if self.slab.is_own() || uses.is_marked {
+            return;
+        }
+        if let Some(heap) = self.control.0.heap() {
+            self.control.mark_used(heap.domain().me());
+            uses.is_marked = true;
+        }
+    }
+
+    /// Takes the mark back, unless it cannot be known that the device is done.
+    pub(crate) fn unmark(&self, uses: &mut Uses) {
+        if uses.is_marked
+            && !uses.is_unknown
+            && let Some(heap) = self.control.0.heap()
+        {
+            self.control.unmark_used(heap.domain().me());
+            uses.is_marked = false;
+        }
+    }
+}
+
+impl Uses {
+    /// What a new handle does first, under the registry's lock: then nobody lets go of the storage meanwhile.
+    pub(crate) fn add_hold(&mut self) {
+        self.n_holds += 1;
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.n_holds > 0
+    }
+
+    /// Whether the device may still be at it, as far as can be known.
+    pub(crate) fn is_busy(&mut self) -> bool {
+        let mut is_unknown = false;
+        self.leaving.retain(|event| match event.is_done() {
+            Ok(is_done) => !is_done,
+            Err(_) => {
+                is_unknown = true;
+                false
+            }
+        });
+        self.is_unknown |= is_unknown;
+        !self.leaving.is_empty()
+    }
+
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.is_unknown
+    }
+
+    pub(crate) fn take_leaving(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.leaving)
+    }
+}
+
+/// A handle on a storage, of a tensor and its views. When the last one in this process goes, the storage is let go of: as
+/// soon as the device is done with it.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    storage: Arc<Storage>,
+}
+
+impl Hold {
+    /// For a hold that was counted already.
+    pub(crate) fn counted(storage: Arc<Storage>) -> Arc<Self> {
+        Arc::new(Self { storage })
+    }
+
+    pub(crate) fn storage(&self) -> &Arc<Storage> {
+        &self.storage
+    }
+
+    /// Its address for work in `stream`, which is noted as a user of it.
+    pub(crate) fn address_on(&self, stream: &Stream) -> Result<u64> {
+        let base = self.storage.slab.address(stream.context())?;
+        let mut uses = self.storage.uses();
+        self.storage.mark(&mut uses);
+        if !uses.streams.iter().any(|known| known.is_same_as(stream)) {
+            uses.streams.push(stream.clone());
+        }
+        Ok(base + self.storage.offset_bytes as u64)
+    }
+
+    /// Makes a point behind `ready` and all that this process has told its streams to do with the storage, for the process
+    /// that the storage is sent to. `None` when there is nothing to wait for: then it may be used wherever this process
+    /// goes.
+    pub(crate) fn record_after(
+        &self,
+        ready: Option<&(Arc<Timeline>, u64)>,
+    ) -> Result<Option<(Arc<Timeline>, u64)>> {
+        let streams = self.storage.uses().streams.clone();
+        // The one that was used last has the others to wait for, so that one point is enough.
+        let Some((last, others)) = streams.split_last() else { return Ok(None) };
+        last.refuse_capture()?;
+        if let Some((timeline, number)) = ready {
+            timeline.hold_up(last, *number)?;
+        }
+        for other in others {
+            other.refuse_capture()?;
+            if !other.is_idle()? {
+                Event::recorded(other)?.hold_up(last)?;
+            }
+        }
+        if last.is_idle()? {
+            return Ok(None);
+        }
+        let heap = self.storage.control.0.heap();
+        let Some(heap) = heap else { return Ok(None) };
+        let timeline = registry::get().own_timeline(heap, last)?;
+        let number = timeline.record()?;
+        Ok(Some((timeline, number)))
+    }
+
+    /// Whether this process has given the address to any stream.
+    pub(crate) fn is_used_here(&self) -> bool {
+        !self.storage.uses().streams.is_empty()
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut uses = self.storage.uses();
+        if uses.n_holds == 1 {
+            for stream in std::mem::take(&mut uses.streams) {
+                match point_of(&stream) {
+                    Ok(event) => uses.leaving.push(event),
+                    // The context is broken, or the process was forked: what the device does cannot be known.
+                    Err(_) => uses.is_unknown = true,
+                }
+            }
+        }
+        uses.n_holds = uses.n_holds.saturating_sub(1);
+        let is_last = uses.n_holds == 0;
+        drop(uses);
+        if is_last {
+            registry::get().let_go(&self.storage);
+        }
+    }
+}
+
+fn point_of(stream: &Stream) -> Result<Event, CudaError> {
+    stream.refuse_capture()?;
+    Event::recorded(stream)
+}

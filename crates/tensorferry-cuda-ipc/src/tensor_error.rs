@@ -1,0 +1,54 @@
+//! Why a device tensor could not be made, used, sent or received.
+
+use tensorferry_domain::KeeperError;
+use tensorferry_reduce::TransitError;
+use tensorferry_storage::StorageError;
+use tensorferry_tensor::{DType, LayoutError, TensorError};
+
+use crate::error::CudaError;
+
+/// Why an operation on a device tensor failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CudaTensorError {
+    /// The driver, or what it would be asked, was refused.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+    /// A shape, a view or a length was refused.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Shared memory for the tensor's header could not be had.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A tensor of the host could not be made.
+    #[error(transparent)]
+    Host(#[from] TensorError),
+    /// A handle could not be put into a message, or taken out of one.
+    #[error(transparent)]
+    Transit(#[from] TransitError),
+    /// The descriptor of the memory could not be lodged or fetched.
+    #[error(transparent)]
+    Keeper(#[from] KeeperError),
+    /// The elements have another type than was asked for.
+    #[error("the tensor holds {found}, not {expected}")]
+    DTypeMismatch {
+        /// The type that was asked for.
+        expected: DType,
+        /// The type of the tensor.
+        found: DType,
+    },
+    /// The process that sent the tensor ended before its device had done what the tensor is the result of.
+    #[error(
+        "the process that sent the tensor ended before its stream had written it: the contents are unknown; synchronize the stream before sending where the sender may be killed"
+    )]
+    ProducerGone,
+    /// A message describes what cannot be.
+    #[error("the message is not from an honest sender: {what}")]
+    BadMessage {
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// The result of something with device tensors.
+pub(crate) type Result<T, E = CudaTensorError> = std::result::Result<T, E>;

@@ -1,0 +1,167 @@
+//! Timelines: how other processes wait for what a stream of this one has been told to do.
+//!
+//! A timeline belongs to one stream. Its points are numbered; a point is recorded into one of a few interprocess events, in
+//! turn. Recording an event again moves it to later work of the same stream, so whoever waits for an older point waits for
+//! at least that. The owner notes in shared memory up to which number all is done: a process that comes late has nothing
+//! to ask of the driver, and nothing is lost when the owner has ended in good order.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tensorferry_storage::Heap;
+
+use crate::control::{N_EVENTS, TimelineControl};
+use crate::error::CudaError;
+use crate::event::Event;
+use crate::stream::Stream;
+use crate::tensor_error::{CudaTensorError, Result};
+
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    control: TimelineControl,
+    side: Side,
+}
+
+#[derive(Debug)]
+enum Side {
+    Own {
+        stream: Stream,
+        /// None where the device cannot share events: then each point is waited for when it is made.
+        events: Vec<Event>,
+        /// The number of the last point.
+        last: Mutex<u64>,
+    },
+    /// Events of another process, each opened when it is first needed.
+    Opened([Mutex<Option<Event>>; N_EVENTS]),
+}
+
+impl Timeline {
+    /// Makes one for a stream.
+    pub(crate) fn create(heap: &Heap, stream: &Stream) -> Result<Self> {
+        let context = stream.context();
+        let n_events = if context.device().has_interprocess_events()? { N_EVENTS } else { 0 };
+        let events = (0..n_events).map(|_| Event::interprocess(context)).collect::<Result<Vec<_>, _>>()?;
+        let handles = events.iter().map(Event::ipc_handle).collect::<Result<Vec<_>, _>>()?;
+        let control = TimelineControl::create(heap, &handles)?;
+        Ok(Self { control, side: Side::Own { stream: stream.clone(), events, last: Mutex::default() } })
+    }
+
+    /// One of another process. Nothing is asked of the driver yet.
+    pub(crate) fn of_another(control: TimelineControl) -> Self {
+        Self { control, side: Side::Opened(std::array::from_fn(|_| Mutex::default())) }
+    }
+
+    pub(crate) fn control(&self) -> &TimelineControl {
+        &self.control
+    }
+
+    /// Makes a point of all that the stream has to do now.
+    pub(crate) fn record(&self) -> Result<u64> {
+        let Side::Own { stream, events, last } = &self.side else {
+            return Err(CudaTensorError::BadMessage { what: "a timeline of another process" });
+        };
+        let mut last = lock(last);
+        let number = *last + 1;
+        match events.get(index_of(number)) {
+            Some(event) => event.record(stream)?,
+            None => stream.synchronize()?,
+        }
+        *last = number;
+        if events.is_empty() {
+            self.control.set_done(number);
+        }
+        Ok(number)
+    }
+
+    /// Notes in shared memory what is done by now. Returns whether something is not.
+    pub(crate) fn publish(&self) -> bool {
+        let Side::Own { events, last, .. } = &self.side else { return false };
+        let last = lock(last);
+        let oldest = self.control.done().max(last.saturating_sub(N_EVENTS as u64)) + 1;
+        for number in (oldest..=*last).rev() {
+            match events.get(index_of(number)).map(Event::is_done) {
+                Some(Ok(true)) => {
+                    self.control.set_done(number);
+                    return number < *last;
+                }
+                Some(Ok(false)) => {}
+                // The context is broken: nothing will be done any more, and nothing more be known.
+                Some(Err(_)) | None => return false,
+            }
+        }
+        oldest <= *last
+    }
+
+    /// Whether nobody needs it any more: its stream is not used, all is done, and nobody else knows it.
+    pub(crate) fn is_unused(&self) -> bool {
+        match &self.side {
+            Side::Own { stream, .. } => stream.is_unused() && !self.publish() && self.control.0.is_sole(),
+            Side::Opened(_) => !self.control.is_owner_live(),
+        }
+    }
+
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.side, Side::Own { .. })
+    }
+
+    /// Has `stream` wait for a point. Costs a look at shared memory when the point is reached already.
+    pub(crate) fn hold_up(&self, stream: &Stream, number: u64) -> Result<()> {
+        if self.control.done() >= number {
+            return Ok(());
+        }
+        match &self.side {
+            // What it waits for stands in it already.
+            Side::Own { stream: own, .. } if own.is_same_as(stream) => Ok(()),
+            Side::Own { events, .. } => {
+                let event = events.get(index_of(number));
+                Ok(event.map_or(Ok(()), |event| event.hold_up(stream))?)
+            }
+            Side::Opened(events) => self.hold_up_by_another(events, stream, number),
+        }
+    }
+
+    fn hold_up_by_another(
+        &self,
+        events: &[Mutex<Option<Event>>; N_EVENTS],
+        stream: &Stream,
+        number: u64,
+    ) -> Result<()> {
+        if !self.control.has_events() {
+            // Its owner notes each point before anybody learns of it.
+            return Err(CudaTensorError::BadMessage { what: "a point that was never made" });
+        }
+        let index = index_of(number);
+        let Some(slot) = events.get(index) else { return Ok(()) };
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = |slot: &mut Option<Event>| -> Result<(), CudaError> {
+            let event = match slot {
+                Some(event) => event,
+                None => slot.insert(Event::open(stream.context(), self.control.handle(index))?),
+            };
+            if event.is_done()? {
+                return Ok(());
+            }
+            if self.control.is_owner_gone() {
+                // Nobody will finish it; a stream that waited for it might be broken by that, or wait for ever.
+                return if event.is_done()? { Ok(()) } else { Err(CudaError::Released) };
+            }
+            event.hold_up(stream)
+        };
+        let Err(error) = wait(&mut slot) else { return Ok(()) };
+        // The owner may have ended meanwhile, after it had noted that all is done.
+        let is_gone = self.control.is_owner_gone();
+        match self.control.done() >= number {
+            true => Ok(()),
+            false if is_gone => Err(CudaTensorError::ProducerGone),
+            false => Err(error.into()),
+        }
+    }
+}
+
+/// Which event a point is recorded into.
+fn index_of(number: u64) -> usize {
+    usize::try_from(number % N_EVENTS as u64).unwrap_or(0)
+}
+
+fn lock(last: &Mutex<u64>) -> MutexGuard<'_, u64> {
+    last.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,116 @@
+//! Messages that no honest sender writes. Receiving calls no driver, so this needs none.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use serde::{Serialize, Serializer};
+use tensorferry_cuda_ipc::CudaTensor;
+use tensorferry_domain::Domain;
+use tensorferry_reduce::{Parcel, give_shared};
+use tensorferry_storage::{Heap, SharedBlock};
+use tensorferry_tensor::{DType, Layout};
+
+/// What an honest message has: the words of its blocks, and what the payload says.
+#[derive(Clone)]
+struct Forged {
+    storage: SharedBlock,
+    slab: SharedBlock,
+    timeline: Option<SharedBlock>,
+    code: u8,
+    layout: Layout,
+    has_memory: bool,
+}
+
+impl Serialize for Forged {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let give = |block| give_shared(block).map_err(serde::ser::Error::custom);
+        let timeline = self.timeline.as_ref().map(|block| Ok((give(block)?, 7_u64))).transpose()?;
+        let memory = (give(&self.storage)?, give(&self.slab)?, timeline);
+        (self.code, &self.layout, self.has_memory.then_some(memory)).serialize(serializer)
+    }
+}
+
+fn heap() -> Heap {
+    let settings = Domain::builder().address_space_bytes(1 << 30).limit_bytes(64 << 20);
+    Heap::create(settings).unwrap()
+}
+
+fn block(heap: &Heap, words: &[u64]) -> SharedBlock {
+    let block = heap.allocate_zeroed(words.len() * 8).unwrap().share();
+    for (word, value) in block.words().iter().zip(words) {
+        word.store(*value, std::sync::atomic::Ordering::Relaxed);
+    }
+    block
+}
+
+fn magic(text: [u8; 4]) -> u64 {
+    1 << 32 | u64::from(u32::from_le_bytes(text))
+}
+
+const LEN_BYTES: u64 = 2 << 20;
+
+/// A slab of 2 MiB and a storage of 4,096 bytes in it, of which the tensor has all.
+fn honest(heap: &Heap) -> Forged {
+    let slab = block(heap, &[magic(*b"SLAB"), LEN_BYTES, 1, 2, 0, 0]);
+    let storage = block(heap, &[magic(*b"DEVS"), slab.name(), 512, 4096, 0]);
+    let layout = Layout::contiguous([1024]).unwrap();
+    Forged { storage, slab, timeline: None, code: DType::U32.code(), layout, has_memory: true }
+}
+
+#[track_caller]
+fn refused(heap: &Heap, forged: &Forged) -> String {
+    let parcel = Parcel::pack(heap, forged).unwrap();
+    Parcel::open::<CudaTensor<u32>>(heap, parcel.id()).unwrap_err().to_string()
+}
+
+#[test]
+fn an_honest_message_is_a_tensor_without_a_driver() {
+    let heap = heap();
+    let parcel = Parcel::pack(&heap, &honest(&heap)).unwrap();
+    let tensor = Parcel::open::<CudaTensor<u32>>(&heap, parcel.id()).unwrap();
+    assert_eq!((tensor.n_elements(), tensor.device_uuid().is_some()), (1024, true));
+    assert!(tensor.shares_storage_with(&tensor.narrow(0, 5, 3).unwrap()));
+    let parcel = Parcel::pack(&heap, &tensor).unwrap();
+    let passed_on = Parcel::open::<CudaTensor<u32>>(&heap, parcel.id()).unwrap();
+    assert!(passed_on.shares_storage_with(&tensor));
+}
+
+#[test]
+fn numbers_and_blocks_that_contradict_each_other_are_refused() {
+    let heap = heap();
+    let honest = honest(&heap);
+    let (magic_of_storage, slab) = (magic(*b"DEVS"), honest.slab.name());
+    let storages: [&[u64]; 7] = [
+        &[magic_of_storage, slab ^ 16, 512, 4096, 0],
+        &[magic_of_storage, slab, 512, LEN_BYTES, 0],
+        &[magic_of_storage, slab, u64::MAX - 255, 4096, 0],
+        &[magic_of_storage, slab, 513, 4096, 0],
+        &[magic_of_storage, slab, 512, 4095, 0],
+        &[magic(*b"SLAB"), slab, 512, 4096, 0],
+        &[magic_of_storage, slab, 512],
+    ];
+    for words in storages {
+        let error = refused(&heap, &Forged { storage: block(&heap, words), ..honest.clone() });
+        assert!(error.contains("not from an honest sender") || error.contains("1023"), "{words:?}: {error}");
+    }
+    let far = Layout::new([1024], &[1], 1).unwrap();
+    assert!(refused(&heap, &Forged { layout: far, ..honest.clone() }).contains("1025"));
+    let nothing = Layout::contiguous([0]).unwrap();
+    assert!(refused(&heap, &Forged { layout: nothing, ..honest.clone() }).contains("without elements"));
+    assert!(refused(&heap, &Forged { has_memory: false, ..honest.clone() }).contains("has no memory"));
+    assert!(refused(&heap, &Forged { code: 200, ..honest.clone() }).contains("no dtype"));
+    let exchanged = Forged { storage: honest.slab.clone(), slab: honest.storage.clone(), ..honest.clone() };
+    assert!(refused(&heap, &exchanged).contains("no storage"));
+    let timeline = Some(block(&heap, &[magic(*b"TIME"), 0, 0, 1]));
+    assert!(refused(&heap, &Forged { timeline, ..honest.clone() }).contains("no timeline"));
+    // A float is no integer, whatever its width.
+    let code = DType::F32.code();
+    assert!(refused(&heap, &Forged { code, ..honest.clone() }).contains("float32"));
+}
+
+#[test]
+fn outside_of_a_message_a_tensor_is_no_value() {
+    let heap = heap();
+    let parcel = Parcel::pack(&heap, &honest(&heap)).unwrap();
+    let tensor = Parcel::open::<CudaTensor<u32>>(&heap, parcel.id()).unwrap();
+    let error = serde_json::to_string(&tensor).unwrap_err().to_string();
+    assert!(error.contains("through a queue"), "{error}");
+}

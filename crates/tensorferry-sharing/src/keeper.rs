@@ -1,0 +1,337 @@
+//! The keeper: descriptors that outlive who made them.
+//!
+//! Memory that is no part of the domain's file (a slab of a GPU, for example) leaves its process as a descriptor. Whoever
+//! makes it lodges the descriptor with the keeper of the domain, in the process that made the domain, before the first
+//! message names it; whoever receives such a message fetches it when it is needed. So the maker may end at any time.
+//!
+//! Members share one end of a socket, the *door*, which they inherit beside the domain's file. What they ask arrives in
+//! the order in which it was sent, whoever sent it, so a descriptor that was lodged before a message was sent is there
+//! when the receiver of the message asks for it. An answer comes through a socket that travels with the question.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tensorferry_os::socket::{self, Interest};
+use tensorferry_os::{Error, Result};
+
+/// How long a keeper that does not answer is waited for: longer than any process is busy, and not for ever, because it may
+/// be stopped.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// `kind`, then the name.
+const QUESTION_LEN_BYTES: usize = 16;
+/// In one turn. The socket has room for fewer.
+const MAX_QUESTIONS: usize = 1024;
+const LODGE: u64 = 1;
+const FETCH: u64 = 2;
+
+/// One byte, with the descriptor beside it if there is one.
+const FOUND: u8 = 1;
+const UNKNOWN: u8 = 2;
+const LOST: u8 = 3;
+
+/// Why a descriptor could not be lodged or fetched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeeperError {
+    /// This process came into the domain without a way to the keeper.
+    #[error("this process has no way to the keeper of descriptors: it joined with the domain's file alone")]
+    NoDoor,
+    /// The process that made the domain has ended.
+    #[error("the process that made the domain, and kept its descriptors, has ended")]
+    Gone,
+    /// It does not answer: it is stopped.
+    #[error(
+        "the keeper of descriptors has not answered for {waited:?}: is the process that made the domain stopped?"
+    )]
+    Silent {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// Nobody lodged it, or nobody holds what it belongs to any more.
+    #[error("the keeper has no descriptor by the name {name:#x}")]
+    Unknown {
+        /// What was asked for.
+        name: u64,
+    },
+    /// It was lodged, but the keeper could not take it.
+    #[error(
+        "the process that made the domain had no descriptor left to keep {name:#x} (RLIMIT_NOFILE): raise its limit (ulimit -n)"
+    )]
+    Lost {
+        /// What was asked for.
+        name: u64,
+    },
+    /// The kernel refused.
+    #[error(transparent)]
+    Os(#[from] Error),
+}
+
+/// Keeps descriptors under names. In the process that made the domain.
+pub struct Keeper {
+    door: OwnedFd,
+    members: OwnedFd,
+    kept: Mutex<HashMap<u64, Kept>>,
+}
+
+#[derive(Debug)]
+enum Kept {
+    Here(OwnedFd),
+    /// It came when this process had no descriptor left.
+    Lost,
+}
+
+/// The way to the keeper, in any member.
+#[derive(Debug)]
+pub struct Door {
+    socket: OwnedFd,
+}
+
+impl Keeper {
+    /// A keeper that keeps nothing yet.
+    ///
+    /// # Errors
+    /// EMFILE when no descriptor is left.
+    pub fn new() -> Result<Self> {
+        let (door, members) = socket::message_pair()?;
+        Ok(Self { door, members, kept: Mutex::default() })
+    }
+
+    /// The end that members are given.
+    #[must_use]
+    pub fn door(&self) -> BorrowedFd<'_> {
+        self.members.as_fd()
+    }
+
+    /// Keeps a descriptor of this process itself.
+    pub fn lodge(&self, name: u64, fd: OwnedFd) {
+        self.kept().insert(name, Kept::Here(fd));
+    }
+
+    /// A descriptor for this process itself.
+    ///
+    /// # Errors
+    /// [`KeeperError::Unknown`], [`KeeperError::Lost`], EMFILE.
+    pub fn fetch(&self, name: u64) -> std::result::Result<OwnedFd, KeeperError> {
+        self.serve();
+        match self.kept().get(&name) {
+            Some(Kept::Here(fd)) => {
+                fd.try_clone().map_err(|e| Error::new("duplicating a kept descriptor", e).into())
+            }
+            Some(Kept::Lost) => Err(KeeperError::Lost { name }),
+            None => Err(KeeperError::Unknown { name }),
+        }
+    }
+
+    /// Does what members have asked for so far. Never blocks.
+    pub fn serve(&self) {
+        // One thread at a time, so that questions are answered in their order.
+        let mut kept = self.kept();
+        for _ in 0..MAX_QUESTIONS {
+            let (mut question, mut fds) = ([0; QUESTION_LEN_BYTES], Vec::new());
+            match socket::try_receive(&self.door, &mut question, &mut fds) {
+                Ok(Some(QUESTION_LEN_BYTES)) => answer(&mut kept, question, fds.pop()),
+                // The question is there, what came with it is not.
+                Err(error) if error.is_out_of_descriptors() => answer(&mut kept, question, None),
+                // No question of ours. It is never the end of the stream: this process has the other end too.
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Lets go of what is not needed any more.
+    pub fn keep_only(&self, is_needed: impl Fn(u64) -> bool) {
+        self.kept().retain(|&name, _| is_needed(name));
+    }
+
+    /// How many descriptors are kept.
+    #[must_use]
+    pub fn n_kept(&self) -> usize {
+        self.kept().len()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<u64, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Readable when members have asked for something.
+impl AsFd for Keeper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.door.as_fd()
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper").field("n_kept", &self.n_kept()).finish_non_exhaustive()
+    }
+}
+
+fn answer(kept: &mut HashMap<u64, Kept>, question: [u8; QUESTION_LEN_BYTES], fd: Option<OwnedFd>) {
+    let number =
+        |at: usize| question.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+    let name = number(8);
+    match (number(0), fd) {
+        (LODGE, Some(fd)) => {
+            kept.insert(name, Kept::Here(fd));
+        }
+        (LODGE, None) => {
+            kept.entry(name).or_insert(Kept::Lost);
+        }
+        (FETCH, Some(reply)) => {
+            let (code, found) = match kept.get(&name) {
+                Some(Kept::Here(fd)) => (FOUND, Some(fd.as_fd())),
+                Some(Kept::Lost) => (LOST, None),
+                None => (UNKNOWN, None),
+            };
+            // Whoever asked may be gone; one byte fits into a fresh socket.
+            let _ = socket::try_send(&reply, &[code], found.as_slice());
+        }
+        // Without a way to answer, or no question at all.
+        _ => {}
+    }
+}
+
+impl Door {
+    /// The end that a member was given.
+    #[must_use]
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
+    /// Gives a descriptor to the keeper. When this returns, it outlives this process.
+    ///
+    /// # Errors
+    /// [`KeeperError::Gone`]; [`KeeperError::Silent`] when so much is waiting for the keeper that there is no room.
+    ///
+    /// # Blocking
+    /// While there is no room, for 20 seconds at most.
+    pub fn lodge(&self, name: u64, fd: BorrowedFd<'_>) -> std::result::Result<(), KeeperError> {
+        self.ask(LODGE, name, fd)
+    }
+
+    /// A descriptor that was lodged under this name.
+    ///
+    /// # Errors
+    /// [`KeeperError`].
+    ///
+    /// # Blocking
+    /// Until the keeper answers, for 20 seconds at most.
+    pub fn fetch(&self, name: u64) -> std::result::Result<OwnedFd, KeeperError> {
+        let (ours, theirs) = socket::pair()?;
+        self.ask(FETCH, name, theirs.as_fd())?;
+        drop(theirs);
+        wait(&ours, Interest::Readable, Instant::now())?;
+        let (mut code, mut fds) = ([0], Vec::new());
+        match socket::try_receive(&ours, &mut code, &mut fds) {
+            Ok(Some(1)) => match (code, fds.pop()) {
+                ([FOUND], Some(fd)) => Ok(fd),
+                ([LOST], _) => Err(KeeperError::Lost { name }),
+                _ => Err(KeeperError::Unknown { name }),
+            },
+            Err(error) if error.is_out_of_descriptors() => Err(error.into()),
+            // The question went away unread, and the socket with it.
+            _ => Err(KeeperError::Gone),
+        }
+    }
+
+    fn ask(&self, kind: u64, name: u64, fd: BorrowedFd<'_>) -> std::result::Result<(), KeeperError> {
+        let mut question = [0; QUESTION_LEN_BYTES];
+        question[..8].copy_from_slice(&kind.to_le_bytes());
+        question[8..].copy_from_slice(&name.to_le_bytes());
+        let begin = Instant::now();
+        loop {
+            match socket::try_send(&self.socket, &question, &[fd]) {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => wait(&self.socket, Interest::Writable, begin)?,
+                Err(error) if error.is_closed() => return Err(KeeperError::Gone),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn wait(socket: &OwnedFd, interest: Interest, begin: Instant) -> std::result::Result<(), KeeperError> {
+    let left = PATIENCE.saturating_sub(begin.elapsed());
+    let ready = socket::wait_ready(&[(socket.as_fd(), interest)], Some(left))?;
+    if ready == [true] { Ok(()) } else { Err(KeeperError::Silent { waited: PATIENCE }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    fn door(keeper: &Keeper) -> Door {
+        Door::new(keeper.door().try_clone_to_owned().unwrap())
+    }
+
+    /// Answers until the other thread is done.
+    fn serving<R: Send>(keeper: &Keeper, work: impl FnOnce() -> R + Send) -> R {
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(work);
+            while !worker.is_finished() {
+                keeper.serve();
+                std::thread::yield_now();
+            }
+            worker.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn what_was_lodged_is_fetched_after_its_maker_is_gone() {
+        let keeper = Keeper::new().unwrap();
+        let (maker, user) = (door(&keeper), door(&keeper));
+        let (mut read, write) = std::io::pipe().unwrap();
+        maker.lodge(7, write.as_fd()).unwrap();
+        drop((maker, write));
+        let fetched = serving(&keeper, || user.fetch(7)).unwrap();
+        std::fs::File::from(fetched).write_all(b"x").unwrap();
+        assert!(matches!(serving(&keeper, || user.fetch(8)), Err(KeeperError::Unknown { name: 8 })));
+        assert_eq!(keeper.n_kept(), 1);
+        keeper.keep_only(|name| name != 7);
+        assert!(matches!(keeper.fetch(7), Err(KeeperError::Unknown { name: 7 })));
+        let mut all = Vec::new();
+        read.read_to_end(&mut all).unwrap();
+        assert_eq!(all, b"x", "no copy of the descriptor is left");
+    }
+
+    #[test]
+    fn a_keeper_that_is_gone_is_an_error_whether_it_was_asked_before_or_after() {
+        let keeper = Keeper::new().unwrap();
+        let user = door(&keeper);
+        let gone = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| user.fetch(7));
+            while !socket::wait_ready(&[(keeper.as_fd(), Interest::Readable)], None).unwrap()[0] {}
+            drop(keeper);
+            asked.join().unwrap()
+        });
+        assert!(matches!(gone, Err(KeeperError::Gone)), "{gone:?}");
+        assert!(matches!(user.fetch(7), Err(KeeperError::Gone)));
+        assert!(matches!(user.lodge(7, user.as_fd()), Err(KeeperError::Gone)));
+    }
+
+    #[test]
+    fn what_is_no_question_does_no_harm() {
+        let keeper = Keeper::new().unwrap();
+        let user = door(&keeper);
+        for bytes in [&[1_u8][..], &[9; 16], &[1; 300], &FETCH.to_le_bytes()] {
+            socket::send_all(&user, bytes, &[]).unwrap();
+        }
+        let (_read, write) = std::io::pipe().unwrap();
+        user.lodge(1, write.as_fd()).unwrap();
+        keeper.serve();
+        assert!(keeper.fetch(1).is_ok());
+    }
+}

@@ -1,0 +1,209 @@
+//! A member of a domain that makes, sends, receives and uses device tensors.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tensorferry::queue::Queue;
+use tensorferry::tensor::Tensor;
+use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream};
+use tensorferry_cuda_ipc::{
+    CudaTensor, Driver, PrimaryContext, Stream, device_stats, empty_cache, ipc_collect,
+};
+
+use crate::raw_driver::RawDriver;
+use crate::{Context, Task};
+
+/// What the members send each other.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Cargo {
+    /// In the memory of devices.
+    pub device: Vec<CudaTensor<u32>>,
+    /// In the memory of the host.
+    pub host: Option<Tensor<u32>>,
+}
+
+/// Does one thing for each line, and answers `ok`, what was asked for, or `error: ` and the error. Tensors and streams have
+/// names; a stream is made when it is first named.
+///
+/// | line | does |
+/// | --- | --- |
+/// | `load DEVICE` | loads the driver; streams are of this device from now on |
+/// | `make NAME STREAM LEN VALUE` | `VALUE`, `VALUE + 1`, and so on |
+/// | `zeros NAME STREAM LEN` | |
+/// | `copy TO STREAM FROM` | queues a copy |
+/// | `read NAME STREAM` | the first and the last element and the sum |
+/// | `ready NAME STREAM` | has the stream wait for the tensor |
+/// | `narrow NEW NAME START LEN`, `same A B`, `drop NAME` | |
+/// | `put QUEUE NAME...`, `get QUEUE NAME...` | one message with device tensors and a host tensor |
+/// | `collect`, `empty`, `stats`, `used` | `used` is the memory in use on the device, in MiB |
+/// | `control WORD` | tells the software driver something |
+/// | `cudarc STREAM` | makes this stream by cudarc |
+/// | `slice NAME STREAM LEN VALUE` | as `make`, from a slice of cudarc |
+/// | `read-slice NAME STREAM`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc |
+/// | `argument NAME` | takes the next tensor of the task's arguments |
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct DeviceMember {
+    /// For messages.
+    pub queues: Vec<Queue<Cargo>>,
+    /// Spawn arguments.
+    pub tensors: Vec<CudaTensor<u32>>,
+}
+
+struct State {
+    task: DeviceMember,
+    device: Option<PrimaryContext>,
+    streams: HashMap<String, Stream>,
+    of_cudarc: HashMap<String, Arc<CudaStream>>,
+    tensors: HashMap<String, CudaTensor<u32>>,
+}
+
+type Answer = Result<String, Box<dyn std::error::Error>>;
+
+impl Task for DeviceMember {
+    const NAME: &'static str = "device-member";
+
+    fn run(self, context: &Context) {
+        let mut state = State {
+            task: self,
+            device: None,
+            streams: HashMap::new(),
+            of_cudarc: HashMap::new(),
+            tensors: HashMap::new(),
+        };
+        while let Some(line) = context.hear() {
+            let words: Vec<&str> = line.split(' ').collect();
+            context.say(state.obey(&words).unwrap_or_else(|error| format!("error: {error}")));
+        }
+    }
+}
+
+/// The first and the last element and the sum.
+fn shown(values: &[u32]) -> String {
+    let sum: u64 = values.iter().copied().map(u64::from).sum();
+    let ends = values.first().zip(values.last());
+    ends.map_or_else(|| "nothing".to_owned(), |(a, b)| format!("{a} {b} {sum}"))
+}
+
+impl State {
+    fn stream(&mut self, name: &str) -> Result<Stream, Box<dyn std::error::Error>> {
+        if let Some(stream) = self.streams.get(name) {
+            return Ok(stream.clone());
+        }
+        let stream = Stream::create(self.context())?;
+        self.streams.insert(name.to_owned(), stream.clone());
+        Ok(stream)
+    }
+
+    fn context(&self) -> &PrimaryContext {
+        self.device.as_ref().expect("`load` comes first")
+    }
+
+    fn tensor(&self, name: &str) -> &CudaTensor<u32> {
+        self.tensors.get(name).unwrap_or_else(|| panic!("no tensor is called {name}"))
+    }
+
+    fn keep(&mut self, name: &str, tensor: CudaTensor<u32>) {
+        self.tensors.insert(name.to_owned(), tensor);
+    }
+
+    fn obey(&mut self, words: &[&str]) -> Answer {
+        match *words {
+            ["load", device] => {
+                self.device = Some(Driver::load()?.device(device.parse()?)?.retain_primary_context()?);
+            }
+            ["make", name, stream, len, value] => {
+                let first: u32 = value.parse()?;
+                let values: Vec<u32> = (first..).take(len.parse()?).collect();
+                let tensor = CudaTensor::from_slice(&self.stream(stream)?, &values, [values.len()])?;
+                self.keep(name, tensor);
+            }
+            ["zeros", name, stream, len] => {
+                let tensor = CudaTensor::zeros(&self.stream(stream)?, [len.parse()?])?;
+                self.keep(name, tensor);
+            }
+            ["copy", to, stream, from] => {
+                let stream = self.stream(stream)?;
+                self.tensor(to).copy_from(&stream, self.tensor(from))?;
+            }
+            ["ready", name, stream] => {
+                let stream = self.stream(stream)?;
+                let _ = self.tensor(name).on(&stream)?;
+            }
+            ["read", name, stream] => {
+                let stream = self.stream(stream)?;
+                return Ok(shown(&self.tensor(name).to_vec(&stream)?));
+            }
+            ["narrow", new, name, start, len] => {
+                let view = self.tensor(name).narrow(0, start.parse()?, len.parse()?)?;
+                self.keep(new, view);
+            }
+            ["same", a, b] => return Ok(self.tensor(a).shares_storage_with(self.tensor(b)).to_string()),
+            ["drop", name] => drop(self.tensors.remove(name).expect("there is such a tensor")),
+            ["put", queue, ref names @ ..] => {
+                let device = names.iter().map(|name| self.tensor(name).clone()).collect();
+                let host = Some(Tensor::from_vec(vec![7; 100], [100])?);
+                self.task.queues[queue.parse::<usize>()?].put(Cargo { device, host })?;
+            }
+            ["get", queue, ref names @ ..] => {
+                let cargo = self.task.queues[queue.parse::<usize>()?].get()?;
+                assert!(cargo.host.is_some_and(|host| host.to_vec() == [7; 100]));
+                assert_eq!(cargo.device.len(), names.len());
+                for (name, tensor) in names.iter().zip(cargo.device) {
+                    self.keep(name, tensor);
+                }
+            }
+            ["argument", name] => {
+                let tensor = self.task.tensors.remove(0);
+                self.keep(name, tensor);
+            }
+            ["collect"] => ipc_collect(),
+            ["empty"] => empty_cache(),
+            ["stats"] => return Ok(format!("{:?}", device_stats())),
+            ["used"] => {
+                let (free, total) = self.context().memory_info()?;
+                return Ok(((total - free) >> 20).to_string());
+            }
+            ["control", word] => {
+                let driver = RawDriver::load();
+                assert_eq!(driver.control(CString::new(word)?.as_ptr()), 0);
+            }
+            _ => return self.obey_with_cudarc(words),
+        }
+        Ok("ok".to_owned())
+    }
+
+    fn obey_with_cudarc(&mut self, words: &[&str]) -> Answer {
+        match *words {
+            ["cudarc", name] => {
+                let ordinal = usize::try_from(self.context().device().ordinal())?;
+                let theirs = CudaContext::new(ordinal)?.new_stream()?;
+                self.streams.insert(name.to_owned(), Stream::try_from(&theirs)?);
+                self.of_cudarc.insert(name.to_owned(), theirs);
+            }
+            ["per-thread"] => {
+                Stream::try_from(&CudaContext::new(0)?.per_thread_stream())?;
+            }
+            ["slice", name, stream, len, value] => {
+                let first: u32 = value.parse()?;
+                let values: Vec<u32> = (first..).take(len.parse()?).collect();
+                let slice = self.of_cudarc[stream].clone_htod(&values)?;
+                let tensor = CudaTensor::from_cuda_slice(&self.stream(stream)?, &slice, [values.len()])?;
+                self.keep(name, tensor);
+            }
+            ["read-slice", name, stream] => {
+                let on = self.stream(stream)?;
+                let on = self.tensor(name).on(&on)?;
+                return Ok(shown(&self.of_cudarc[stream].clone_dtoh(&*on.as_cuda_slice()?)?));
+            }
+            ["clear-slice", name, stream] => {
+                let on = self.stream(stream)?;
+                let on = self.tensor(name).on(&on)?;
+                self.of_cudarc[stream].memset_zeros(&mut on.as_cuda_slice()?.view_mut())?;
+            }
+            _ => panic!("no command is called {words:?}"),
+        }
+        Ok("ok".to_owned())
+    }
+}

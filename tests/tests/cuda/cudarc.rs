@@ -1,0 +1,48 @@
+//! cudarc's streams and slices.
+
+use super::tensors::on_machine;
+use super::{ask, told};
+
+#[test]
+fn slices_of_cudarc_become_tensors_and_tensors_slices() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["cudarc c", "slice x c 10 1", "put 0 x"]);
+        told(&b, &["cudarc c", "get 0 y", "narrow part y 2 3"]);
+        assert_eq!(ask(&b, "read-slice y c"), "1 10 55");
+        assert_eq!(ask(&b, "read-slice part c"), "3 5 12");
+        told(&b, &["clear-slice part c", "put 1 part"]);
+        told(&a, &["get 1 part"]);
+        assert_eq!((ask(&a, "read part c"), ask(&a, "read-slice x c")), ("0 0 0".into(), "1 10 43".into()));
+        // What is lent is not freed by cudarc.
+        told(&a, &["drop x", "drop part"]);
+        told(&b, &["drop y", "drop part"]);
+        stage.wait_unused(&a);
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
+fn work_that_cudarc_has_queued_is_waited_for_by_who_receives() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["cudarc c", "slice x c 10 1", "control held", "clear-slice x c", "put 0 x"]);
+        told(&b, &["cudarc c", "get 0 y"]);
+        b.say("read-slice y c");
+        b.wait_until_asleep();
+        told(&a, &["control running"]);
+        assert_eq!(b.hear(), "0 0 0");
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
+fn streams_that_cannot_be_waited_for_are_refused() {
+    on_machine("", |stage| {
+        let a = stage.member();
+        assert!(ask(&a, "per-thread").contains("per-thread default stream"));
+        a.finish();
+    });
+}

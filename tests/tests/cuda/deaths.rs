@@ -1,0 +1,155 @@
+//! Processes that end, well or badly, while others have their device tensors.
+
+use tensorferry::queue::Queue;
+use tensorferry_tests::tasks::DeviceMember;
+use tensorferry_tests::{Process, until, with_family};
+
+use super::tensors::{Stage, on_machine};
+use super::{ask, told};
+
+/// Puts a tensor that the sender's device is still to write.
+fn put_pending(sender: &Process) {
+    told(sender, &["make x s 10 1", "make tens s 10 10", "control held", "copy x s tens", "put 0 x"]);
+}
+
+#[test]
+fn a_producer_that_ends_well_finishes_what_it_has_sent() {
+    // Every operation of its device takes a while.
+    on_machine("", |stage| {
+        let (a, b) = (stage.member_with("delay_us=20000", &[]), stage.member());
+        told(&a, &["make x s 10 1", "make tens s 10 10", "copy x s tens", "put 0 x"]);
+        a.finish();
+        stage.family.wait_members(2);
+        told(&b, &["get 0 y"]);
+        assert_eq!(ask(&b, "read y s"), "10 19 145");
+        told(&b, &["drop y"]);
+        stage.wait_unused(&b);
+        b.finish();
+    });
+}
+
+#[test]
+fn memory_that_nobody_has_fetched_outlives_a_producer_that_was_killed() {
+    on_machine("", |stage| {
+        let (a, b, c) = (stage.member(), stage.member(), stage.member());
+        told(&a, &["make x s 10 1", "put 0 x"]);
+        a.kill();
+        stage.family.wait_members(3);
+        told(&b, &["get 0 y", "put 1 y"]);
+        // It was passed on by somebody who never mapped it.
+        told(&c, &["get 1 z"]);
+        assert_eq!(ask(&c, "read z s"), "1 10 55");
+        b.kill();
+        assert_eq!(ask(&c, "read z t"), "1 10 55");
+        told(&c, &["drop z"]);
+        stage.wait_unused(&c);
+        until("the descriptor is let go of", || stage.family.heap().domain().n_fds_kept() == 0);
+        c.finish();
+    });
+}
+
+#[test]
+fn what_a_killed_producer_had_not_finished_is_an_error_and_harms_nothing() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        put_pending(&a);
+        told(&b, &["get 0 y"]);
+        a.kill();
+        let answer = ask(&b, "read y s");
+        assert!(answer.contains("ended before its stream had written it"), "{answer}");
+        // The receiver's device is as good as before.
+        told(&b, &["make z s 10 5"]);
+        assert_eq!(ask(&b, "read z s"), "5 14 95");
+        told(&b, &["drop y", "drop z"]);
+        stage.wait_unused(&b);
+        b.finish();
+    });
+}
+
+#[test]
+fn what_a_killed_consumer_held_comes_back() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make x s 10 1", "put 0 x", "drop x"]);
+        told(&b, &["get 0 y"]);
+        b.kill();
+        stage.wait_unused(&a);
+        assert!(ask(&a, "stats").contains("slabs_spoilt: 0"), "it was not used");
+        a.finish();
+    });
+}
+
+#[test]
+fn what_a_killed_consumer_used_is_given_up_and_not_used_again() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make x s 10 1", "make other s 10 2", "put 0 x", "drop x"]);
+        told(&b, &["get 0 y", "make z s 10 9", "control held", "copy y s z"]);
+        b.kill();
+        until("the owner learns of it", || {
+            told(&a, &["collect"]);
+            ask(&a, "stats").contains("slabs_spoilt: 1")
+        });
+        // What else lies in the slab stays, and something new lies elsewhere.
+        assert_eq!(ask(&a, "read other s"), "2 11 65");
+        told(&a, &["make x s 10 1"]);
+        assert!(ask(&a, "stats").contains("slabs_owned: 2"));
+        told(&a, &["drop x", "drop other"]);
+        stage.wait_unused(&a);
+        a.finish();
+    });
+}
+
+#[test]
+fn memory_is_not_used_again_while_the_device_of_a_receiver_is_at_it() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make x s 10 1", "put 0 x", "drop x"]);
+        told(&b, &["get 0 y", "make z s 10 0", "control held", "copy z s y", "drop y"]);
+        // The receiver has no tensor any more, but its stream has not read it yet.
+        for value in 100..110 {
+            told(&a, &["collect", &format!("make w s 10 {value}"), "drop w"]);
+        }
+        told(&b, &["control running"]);
+        assert_eq!(ask(&b, "read z s"), "1 10 55");
+        until("the part comes back", || ask(&a, "stats").contains("tensors_leaving: 0"));
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
+fn a_message_that_nobody_reads_gives_its_memory_back_with_its_queue() {
+    with_family(|family| {
+        let queue = Queue::new_in(family.heap(), 4).unwrap();
+        let stage = Stage { machine: tensorferry_tests::Machine::new(""), family, queues: vec![queue] };
+        let a = stage.member();
+        told(&a, &["make x s 10 1", "put 0 x"]);
+        a.kill();
+        let witness = stage.machine.member(family, DeviceMember::default());
+        told(&witness, &["load 0"]);
+        family.wait_members(2);
+        assert_eq!(ask(&witness, "used"), "2", "the message has it");
+        drop(stage);
+        until("the memory of the device comes back", || ask(&witness, "used") == "0");
+        witness.finish();
+    });
+}
+
+#[test]
+fn a_slab_that_its_owner_gives_up_is_given_up_by_who_has_it_mapped() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make x s 10 1", "put 0 x", "drop x"]);
+        told(&b, &["get 0 y"]);
+        assert_eq!(ask(&b, "read y s"), "1 10 55");
+        told(&b, &["drop y"]);
+        until("the part comes back", || ask(&a, "stats").contains("tensors_leaving: 0"));
+        assert!(ask(&b, "stats").contains("slabs_mapped: 1"), "kept for the next tensor");
+        told(&a, &["empty"]);
+        // Nothing is asked of the receiver.
+        until("the memory of the device comes back", || ask(&a, "used") == "0");
+        a.finish();
+        b.finish();
+    });
+}

@@ -1,0 +1,98 @@
+//! Drivers that refuse in the middle of something, and streams and devices that cannot do it.
+
+use super::tensors::on_machine;
+use super::{ask, told};
+
+const OUT_OF_MEMORY: &str = "CUDA_ERROR_OUT_OF_MEMORY";
+
+#[test]
+fn a_receiver_whose_driver_refuses_may_try_again() {
+    for function in ["cuMemImportFromShareableHandle", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess"] {
+        on_machine("", |stage| {
+            let (a, b) = (stage.member(), stage.member_with(&format!("fail={function}:2"), &[]));
+            told(&a, &["make x s 10 1", "put 0 x"]);
+            told(&b, &["get 0 y"]);
+            let answer = ask(&b, "read y s");
+            assert!(answer.contains(function) && answer.contains(OUT_OF_MEMORY), "{answer}");
+            assert_eq!(ask(&b, "read y s"), "1 10 55", "after {function}");
+            told(&a, &["drop x"]);
+            told(&b, &["drop y"]);
+            stage.wait_unused(&a);
+            a.finish();
+            b.finish();
+        });
+    }
+}
+
+#[test]
+fn a_sender_whose_driver_refuses_keeps_the_tensor() {
+    for function in [
+        "cuMemExportToShareableHandle",
+        "cuEventCreate",
+        "cuIpcGetEventHandle",
+        "cuEventRecord",
+        "cuStreamIsCapturing",
+        "cuStreamQuery",
+    ] {
+        on_machine("", |stage| {
+            let (a, b) = (stage.member(), stage.member());
+            told(&a, &["make x s 10 1", "make tens s 10 10", "control held", "copy x s tens"]);
+            told(&a, &[&format!("control fail={function}:2")]);
+            let answer = ask(&a, "put 0 x");
+            assert!(answer.contains(function) && answer.contains(OUT_OF_MEMORY), "{function}: {answer}");
+            told(&a, &["put 0 x", "control running"]);
+            told(&b, &["get 0 y"]);
+            assert_eq!(ask(&b, "read y s"), "10 19 145", "after {function}");
+            a.finish();
+            b.finish();
+        });
+    }
+}
+
+#[test]
+fn a_maker_whose_device_is_full_is_told_so_and_free_memory_of_another_length_is_given_up_first() {
+    on_machine("memory_mib=16", |stage| {
+        let a = stage.member();
+        // 12 MiB, which nobody needs any more when 14 MiB are wanted.
+        told(&a, &["zeros x s 3145728", "drop x", "zeros y s 3670016"]);
+        let answer = ask(&a, "zeros z s 3670016");
+        assert!(answer.contains("cuMemCreate") && answer.contains(OUT_OF_MEMORY), "{answer}");
+        told(&a, &["drop y", "zeros z s 3670016"]);
+        a.finish();
+    });
+}
+
+#[test]
+fn devices_are_matched_by_identity_whatever_number_they_have() {
+    on_machine("devices=3", |stage| {
+        let a = stage.member();
+        let b = stage.member_with("", &[("CUDA_VISIBLE_DEVICES", "2,0")]);
+        let c = stage.member_with("", &[("CUDA_VISIBLE_DEVICES", "1")]);
+        told(&a, &["make x s 10 1"]);
+        told(&a, &["put 0 x", "put 0 x"]);
+        // On its device 0, which is another one, through peer access.
+        told(&b, &["get 0 y"]);
+        assert_eq!(ask(&b, "read y s"), "1 10 55");
+        told(&b, &["load 1"]);
+        assert_eq!(ask(&b, "read y on-the-same-device"), "1 10 55");
+        told(&c, &["get 0 y"]);
+        let answer = ask(&c, "read y s");
+        assert!(answer.contains("this process does not see device GPU-"), "{answer}");
+        [a, b, c].into_iter().for_each(tensorferry_tests::Process::finish);
+    });
+}
+
+#[test]
+fn a_device_without_peer_access_is_told_so() {
+    on_machine("devices=2,disable=peer", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make x s 10 1", "put 0 x"]);
+        told(&b, &["get 0 y", "load 1"]);
+        let answer = ask(&b, "read y s");
+        assert!(answer.contains("cannot reach the memory of device"), "{answer}");
+        told(&b, &["load 0"]);
+        assert_eq!(ask(&b, "read y t"), "1 10 55");
+        a.finish();
+        b.finish();
+    });
+}
