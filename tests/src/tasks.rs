@@ -12,6 +12,7 @@ mod nested;
 mod program;
 mod puppet;
 mod raw_device;
+mod reader;
 mod root;
 mod stranger;
 mod streams;
@@ -30,6 +31,7 @@ pub use nested::{Nested, Unsharing};
 pub use program::{FillDomain, Place, Program};
 pub use puppet::Puppet;
 pub use raw_device::RawDeviceUser;
+pub use reader::Reader;
 pub use root::Host;
 pub use stranger::Stranger;
 pub use streams::{
@@ -79,6 +81,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<Gauntlet>,
         run_root_task::<RunOutOfDescriptors>,
         run_root_task::<Program>,
+        run_root_task::<Reader>,
         run_root_task::<Vandal>,
         run_root_task::<Victim>,
         run_root_task::<FillDomain>,
