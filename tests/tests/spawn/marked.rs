@@ -5,9 +5,12 @@
 )]
 
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
+
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_os::socket::send_all;
 
 use crate::support::within_deadline;
 
@@ -53,6 +56,39 @@ fn with_a_socket_that_says_something_else() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         ours.write_all(bytes).unwrap();
         assert_refused(&run_marked(OwnedFd::from(theirs)), reason);
+    }
+}
+
+/// A hello as docs/WIRE.md has it, for an entry that does not matter.
+fn hello() -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    let mut body = b"TFCH\x02\0".to_vec();
+    body.extend(text("0123456789abcdef"));
+    let mut pid = std::process::id();
+    while pid >= 0x80 {
+        body.push(u8::try_from(pid & 0x7f).unwrap() | 0x80);
+        pid >>= 7;
+    }
+    body.push(u8::try_from(pid).unwrap());
+    body.extend([text("MainProcess"), text("test.nothing"), text("child")].concat());
+    // No rank, not daemonic, one descriptor.
+    body.extend([0, 0, 1]);
+    [&u32::try_from(body.len()).unwrap().to_le_bytes(), &body[..]].concat()
+}
+
+/// As when Ctrl-C ends a parent in the middle of a start: each child would say so otherwise.
+#[test]
+fn with_a_parent_that_goes_before_all_is_said() {
+    for rest in [&b""[..], b"\x05\0\0", b"\x05\0\0\0\0\0\0\0ab"] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let me = PidFd::of_self().unwrap();
+        send_all(&ours, &hello(), &[me.as_fd()]).unwrap();
+        send_all(&ours, rest, &[]).unwrap();
+        drop(ours);
+        let output = run_marked(OwnedFd::from(theirs));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(tensorferry_process::EXIT_CODE_NO_PARENT), "{stderr}");
+        assert!(output.stdout.is_empty() && stderr.is_empty(), "{stderr}");
     }
 }
 
