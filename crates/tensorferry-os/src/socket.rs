@@ -43,6 +43,15 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
         .map_err(|e| Error::new("socketpair", e))
 }
 
+/// Makes two connected sockets that keep each message whole (`SOCK_SEQPACKET`), both close-on-exec.
+///
+/// # Errors
+/// As [`pair`].
+pub fn packet_pair() -> Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|e| Error::new("socketpair", e))
+}
+
 /// Whether the descriptor is a socket of any kind; false when it is closed.
 pub fn is_socket(fd: impl AsFd) -> bool {
     rustix::fs::fstat(fd)

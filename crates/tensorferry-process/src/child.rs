@@ -10,8 +10,9 @@ use tensorferry_os::socket::{self, Interest};
 
 use crate::Report;
 use crate::error::ProtocolError;
-use crate::exit::{Exit, Stage};
+use crate::exit::{Ended, Exit, Stage};
 use crate::protocol::{Frame, FrameReader};
+use crate::relay::Relay;
 
 /// Panics of a child that are kept, in case one of them turns out to have been its end.
 const MAX_PANICS: usize = 16;
@@ -35,6 +36,8 @@ pub enum OnDrop {
 pub struct Child {
     name: String,
     pidfd: PidFd,
+    /// Who tells how it ended, where it is not a child of this process.
+    relay: Option<Relay>,
     // `None` once the child has closed its end or sent what cannot be read.
     control: Option<OwnedFd>,
     reader: FrameReader,
@@ -52,6 +55,7 @@ impl Child {
         Self {
             name,
             pidfd,
+            relay: None,
             control: Some(control),
             reader: FrameReader::default(),
             stage: Stage::Started,
@@ -61,6 +65,21 @@ impl Child {
             alive_at: os::monotonic_now(),
             exit: None,
             on_drop,
+        }
+    }
+
+    /// A child of a fork server.
+    pub(crate) fn relayed(mut self, relay: Relay) -> Self {
+        self.relay = Some(relay);
+        self
+    }
+
+    /// How it ended, if it has; collects it.
+    fn look_for_end(&mut self) -> Result<Option<Ended>> {
+        match &mut self.relay {
+            Some(relay) => relay.look(&self.pidfd),
+            None if self.pidfd.is_dead()? => os::reap(&self.pidfd),
+            None => Ok(None),
         }
     }
 
@@ -130,6 +149,9 @@ impl Child {
 
     /// Reads what it has said and looks whether it has ended, without waiting; true when something is new.
     ///
+    /// # Blocking
+    /// For a dead child of a fork server until the server has collected it, at most a second.
+    ///
     /// # Errors
     /// The kernel's error of poll(2), recvmsg(2) or waitid(2).
     pub fn update(&mut self) -> Result<bool> {
@@ -138,9 +160,9 @@ impl Child {
         }
         // In this order: what it wrote before it died is in the socket when its death is seen.
         let now = os::monotonic_now();
-        let is_dead = self.pidfd.is_dead()?;
+        let ended = self.look_for_end()?;
         let mut is_new = self.drain();
-        if is_dead && let Some(ended) = os::reap(&self.pidfd)? {
+        if let Some(ended) = ended {
             let mut exit = Exit {
                 ended,
                 stage: self.stage,
@@ -250,7 +272,10 @@ impl Drop for Child {
             OnDrop::Wait => true,
         };
         if may_wait && self.pidfd.wait_dead(None).is_ok() {
-            let _ = os::reap(&self.pidfd);
+            match &self.relay {
+                Some(relay) => relay.wait_collected(),
+                None => drop(os::reap(&self.pidfd)),
+            }
         }
     }
 }
@@ -279,8 +304,9 @@ pub fn wait_any(children: &mut [Child], timeout: Option<Duration>) -> Result<boo
 }
 
 fn watched(child: &Child) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
-    let pidfd = child.pidfd.as_fd();
-    std::iter::once(pidfd).chain(child.control()).map(|fd| (fd, Interest::Readable))
+    // A dead child of a fork server has ended for us when the server has told how.
+    let end = child.relay.as_ref().and_then(Relay::as_fd).unwrap_or_else(|| child.pidfd.as_fd());
+    std::iter::once(end).chain(child.control()).map(|fd| (fd, Interest::Readable))
 }
 
 #[cfg(test)]
@@ -295,7 +321,7 @@ mod tests {
     }
 
     fn put_away(mut child: Child) {
-        let ended = crate::Ended::Lost;
+        let ended = Ended::Lost;
         let stage = child.stage;
         child.exit = Some(Exit {
             ended,

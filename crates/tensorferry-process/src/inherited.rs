@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use tensorferry_os::pidfd::PidFd;
 
+use crate::entry::{Failure, Run};
 use crate::error::ProtocolError;
 use crate::link::{Fds, Link};
 use crate::protocol::{Frame, Hello};
@@ -21,6 +22,14 @@ impl Inherited {
     pub(crate) fn receive(link: &'static Link, hello: &Hello, fds: Fds) -> Result<Self, ProtocolError> {
         let payload = link.read_payload()?;
         Ok(Self { link, name: hello.name.clone(), payload, fds })
+    }
+
+    /// Runs an entry with another payload.
+    pub(crate) fn with_payload(&mut self, payload: Vec<u8>, run: Run) -> Result<(), Failure> {
+        let own = std::mem::replace(&mut self.payload, payload);
+        let outcome = run(self);
+        self.payload = own;
+        outcome
     }
 
     pub(crate) fn link(&self) -> &Link {

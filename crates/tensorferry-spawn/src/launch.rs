@@ -14,6 +14,7 @@ use crate::call::{ENTRY, Order, Results};
 use crate::context::ProcessContext;
 use crate::error::StartErrorKind;
 use crate::function::{BoxedError, Function};
+use crate::method::get_start_method;
 use crate::options::Options;
 use crate::output::{self, Outputs};
 use crate::registry::{self, Key};
@@ -114,7 +115,8 @@ fn start(
     parcel: Parcel,
     outputs: Outputs,
 ) -> Result<Child, tensorferry_process::StartError> {
-    let mut start = Start::new(&ENTRY).name(name).on_drop(options.on_drop);
+    let method = options.start_method.unwrap_or_else(get_start_method);
+    let mut start = Start::new(&ENTRY).name(name).on_drop(options.on_drop).method(method);
     if let Some(dir) = &options.current_dir {
         start = start.current_dir(dir);
     }
@@ -124,12 +126,7 @@ fn start(
     if let Some(cpus) = &options.cpus {
         start = start.cpus(cpus.iter().copied());
     }
-    if let Some(stdout) = outputs.stdout {
-        start = start.stdout(stdout);
-    }
-    if let Some(stderr) = outputs.stderr {
-        start = start.stderr(stderr);
-    }
+    start = start.stdout(outputs.stdout).stderr(outputs.stderr);
     for (variable, value) in options.rank_environment.variables(rank, nprocs) {
         start = start.env(variable, value);
     }
@@ -158,6 +155,7 @@ fn start(
                 admission,
                 parcel: parcel.id(),
                 strategy: get_sharing_strategy().to_string(),
+                default_method: get_start_method(),
             };
             postcard::to_stdvec(&order).map_err(BoxedError::from)
         })

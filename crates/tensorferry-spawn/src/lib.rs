@@ -6,6 +6,8 @@
 //!
 //! - [`func`] registers a function. It stays callable as it is.
 //! - [`spawn`] starts `nprocs` processes and waits for their values; [`start_processes`] gives a [`ProcessContext`].
+//! - A process is this program executed once more ([`StartMethod::Spawn`]), or forked by a server that is
+//!   ([`StartMethod::Forkserver`]); [`set_start_method`] and [`get_context`] choose.
 //! - [`Process`] is one process by itself, with settings of its own.
 //! - The function gets the index of its process first. Programs that ask the environment find it in `RANK` and
 //!   `LOCAL_RANK`, and the number of processes in `WORLD_SIZE`; [`RankEnvironment`] has the choices.
@@ -70,6 +72,7 @@ mod context;
 mod error;
 mod function;
 mod launch;
+mod method;
 mod options;
 mod output;
 mod process;
@@ -81,13 +84,19 @@ mod tee;
 pub use context::ProcessContext;
 pub use error::{Cause, ProcessError, ProcessErrors, Refusal, SpawnError, StartError, StartErrorKind};
 pub use function::{BoxedError, Function, Outcome};
+pub use method::{
+    Context, PreloadError, StartMethodSettled, force_start_method, forkserver_preload, get_all_start_methods,
+    get_context, get_start_method, set_start_method,
+};
 pub use options::{Options, spawn, start_processes};
 pub use output::{OutputError, Tee};
 pub use process::{Process, ProcessHandle};
 pub use rank::RankEnvironment;
 pub use registry::{Signature, registered};
 pub use tensorferry_macros::func;
-pub use tensorferry_process::{Location, OnDrop, Report, ReportKind, init};
+pub use tensorferry_process::{
+    Location, OnDrop, Redirect, Report, ReportKind, StartMethod, UnknownStartMethod, init,
+};
 
 #[doc(hidden)]
 pub mod hidden;

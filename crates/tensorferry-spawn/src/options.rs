@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_process::OnDrop;
+use tensorferry_process::{OnDrop, StartMethod};
 
 use crate::context::ProcessContext;
 #[cfg(doc)]
@@ -45,6 +45,7 @@ pub struct Options {
     pub(crate) nice: Option<i32>,
     pub(crate) cpus: Option<Vec<usize>>,
     pub(crate) on_drop: OnDrop,
+    pub(crate) start_method: Option<StartMethod>,
 }
 
 impl Options {
@@ -122,7 +123,7 @@ impl Options {
     }
 
     /// Another program to run: one that links this library and has the function registered. Needed where the running
-    /// program is not ours, as in a Python extension.
+    /// program is not ours, as in a Python extension. For [`StartMethod::Spawn`] only.
     #[must_use]
     pub fn executable(mut self, path: impl Into<PathBuf>) -> Self {
         self.executable = Some(path.into());
@@ -154,6 +155,13 @@ impl Options {
     #[must_use]
     pub fn on_drop(mut self, policy: OnDrop) -> Self {
         self.on_drop = policy;
+        self
+    }
+
+    /// How the processes come into being: [`get_start_method`](crate::get_start_method) by default.
+    #[must_use]
+    pub fn start_method(mut self, method: StartMethod) -> Self {
+        self.start_method = Some(method);
         self
     }
 

@@ -4,10 +4,12 @@
 
 mod alone;
 mod failures;
+mod forkserver;
 mod functions;
 mod joining;
 mod lifetimes;
 mod marked;
+mod methods;
 mod namespaces;
 mod output;
 mod process;
