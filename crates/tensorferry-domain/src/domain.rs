@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use tensorferry_os::home::HomeMark;
 use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
 use tensorferry_os::pidfd::PidFd;
@@ -30,10 +31,13 @@ pub struct Domain {
     pub(crate) data: Reservation,
     layout: Layout,
     id: u64,
-    me: Member,
+    /// Slot and epoch. Another member than before in a process that was forked and has joined by itself.
+    me: AtomicU64,
+    /// In the process that is this member, and in no process forked from it.
+    home: HomeMark,
     pub(crate) service: OnceLock<Service>,
     /// Goes with the domain, after the slot was left.
-    _presence: Presence,
+    presence: Presence,
 }
 
 impl Domain {
@@ -134,7 +138,58 @@ impl Domain {
     ) -> Result<Self, DomainError> {
         let tables = memory::map_tables(&backing, layout.data_offset_bytes)?;
         let data = memory::map_data(&backing, &layout)?;
-        Ok(Self { backing, tables, data, layout, id, me, service: OnceLock::new(), _presence: presence })
+        let (home, me) = (HomeMark::new()?, AtomicU64::new(pack(me)));
+        Ok(Self { backing, tables, data, layout, id, me, home, service: OnceLock::new(), presence })
+    }
+
+    /// In a process that was forked from this member: becomes the member that `admission` names, over the same mapping.
+    /// [`Domain::me`] is another one from then on. The parent stands still meanwhile, and holds everything that this process
+    /// has a copy of.
+    ///
+    /// This process is not [at home](Domain::is_home) yet: that is said by [`Domain::settle`], once it holds by itself what
+    /// it has.
+    ///
+    /// # Errors
+    /// [`DomainError::NotAdmitted`], or the kernel's error.
+    pub fn rejoin(&self, admission: Admission) -> Result<(), DomainError> {
+        if admission.domain_id != self.id {
+            return Err(refused(admission, "it is for another domain"));
+        }
+        let slot =
+            self.slot(admission.member.slot).ok_or_else(|| refused(admission, "there is no such slot"))?;
+        let invited = slot.state();
+        if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
+            return Err(refused(admission, "it was used or given back"));
+        }
+        if !PidFd::of_self()?.identity()?.is_same_process(&slot.identity()) {
+            return Err(refused(admission, "it is for another process"));
+        }
+        // As in `join`: before the slot is live. What this process shares with its parent would keep the parent's
+        // byte locked after the parent's death.
+        self.presence.renew(&self.backing, presence_offset(admission.member))?;
+        if !slot.change(invited, State { phase: Phase::Live, ..invited }) {
+            return Err(refused(admission, "it was used or given back"));
+        }
+        self.me.store(pack(admission.member), Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Says that this process, which has [rejoined](Domain::rejoin), is this member.
+    pub fn settle(&self) {
+        self.home.settle();
+    }
+
+    /// Whether this process is this member: the one that made or joined the domain, and not one that was forked from it and
+    /// has only a copy of the memory. Such a process is refused everything that a member may do.
+    #[must_use]
+    pub fn is_home(&self) -> bool {
+        self.home.is_here()
+    }
+
+    /// # Errors
+    /// [`DomainError::Forked`] unless this process is this member.
+    pub fn check_home(&self) -> Result<(), DomainError> {
+        if self.is_home() { Ok(()) } else { Err(DomainError::Forked) }
     }
 
     /// Claims a slot for the process behind `child` and says what that process needs to join.
@@ -146,6 +201,7 @@ impl Domain {
     /// [`DomainError::ProcessTableFull`] when every slot is taken, [`DomainError::UnknownProcess`] when the process
     /// cannot be told from others.
     pub fn admit(&self, child: &PidFd) -> Result<Admission, DomainError> {
+        self.check_home()?;
         let identity = child.identity()?;
         if !identity.is_known() {
             return Err(DomainError::UnknownProcess { pid: child.pid() });
@@ -156,7 +212,7 @@ impl Domain {
             let free = entry.state();
             let admitting = State {
                 epoch: free.epoch.wrapping_add(1).max(1),
-                author: self.me.slot,
+                author: self.me().slot,
                 phase: Phase::Admitting,
             };
             if free.phase == Phase::Free && entry.change(free, admitting) {
@@ -172,7 +228,7 @@ impl Domain {
     /// This member.
     #[must_use]
     pub fn me(&self) -> Member {
-        self.me
+        unpack(self.me.load(Ordering::Relaxed))
     }
 
     /// What tells this domain from every other live one on this machine.
@@ -232,7 +288,7 @@ impl Domain {
 
     /// Makes the service thread look around now.
     pub fn poke(&self) {
-        if let Some(service) = self.service.get() {
+        if let Some(service) = self.service.get().filter(|_| self.is_home()) {
             service.poke();
         }
     }
@@ -244,7 +300,7 @@ impl Domain {
     /// # Blocking
     /// While the service thread or another thread sweeps.
     pub fn look_around(&self) {
-        if let Some(service) = self.service.get() {
+        if let Some(service) = self.service.get().filter(|_| self.is_home()) {
             service.look_around(self);
         }
     }
@@ -279,6 +335,16 @@ impl Domain {
     }
 }
 
+/// A member in one word, so that it changes in one step.
+fn pack(member: Member) -> u64 {
+    u64::from(member.epoch) << 8 | u64::from(member.slot)
+}
+
+fn unpack(word: u64) -> Member {
+    let [slot, e0, e1, e2, e3, ..] = word.to_le_bytes();
+    Member { slot, epoch: u32::from_le_bytes([e0, e1, e2, e3]) }
+}
+
 fn refused(admission: Admission, what: &str) -> DomainError {
     DomainError::NotAdmitted { slot: usize::from(admission.member.slot), what: what.to_owned() }
 }
@@ -309,10 +375,12 @@ impl AsFd for Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        if let Some(entry) = self.slot(self.me.slot) {
+        let me = self.me();
+        // In a forked process it is the parent that is a member, and stays one.
+        if let Some(entry) = self.slot(me.slot).filter(|_| self.is_home()) {
             let state = entry.state();
             // Where it was declared dead, the slot is the sweeper's.
-            if state.epoch == self.me.epoch && state.phase == Phase::Live {
+            if state.epoch == me.epoch && state.phase == Phase::Live {
                 entry.change(state, State { phase: Phase::Free, ..state });
             }
         }

@@ -30,6 +30,9 @@ pub const SIGINT: i32 = Signal::SIGINT as i32;
 /// Ends a process at once; it cannot do anything about it (signal(7)).
 pub const SIGKILL: i32 = Signal::SIGKILL as i32;
 
+/// The kernel's code for a process that is no child of the one that asks (errno(3)).
+pub const ECHILD: i32 = Errno::CHILD.raw_os_error();
+
 /// What abort(3) ends a process with, and so a panic where panics abort.
 pub const SIGABRT: i32 = Signal::SIGABRT as i32;
 

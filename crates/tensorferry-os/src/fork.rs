@@ -23,6 +23,12 @@ use nix::libc;
 /// program's code for good.
 const PF_EXITING: u64 = 0x4;
 
+/// How often threads are looked at that may be about to end.
+const MAX_LOOKS: usize = 100;
+
+/// How the names of the device files of GPUs begin.
+const GPU_DEVICES: [&str; 3] = ["/dev/nvidia", "/dev/dxg", "/dev/kfd"];
+
 /// Which of the two processes this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forked {
@@ -61,6 +67,14 @@ pub enum ForkError {
     Threads {
         /// Those that are in the way.
         threads: Vec<Thread>,
+    },
+    /// It has a GPU's device file open, and a driver does not survive a fork: its threads and its mappings stay behind.
+    #[error(
+        "the process uses a GPU (it has {device} open), which a forked process cannot; use another start method"
+    )]
+    Gpu {
+        /// The device file.
+        device: String,
     },
     /// The main thread has ended, so the child would have a parent that the kernel calls dead.
     #[error("the calling thread is not the main thread of its process; use another start method")]
@@ -105,6 +119,21 @@ pub fn other_threads() -> Result<Vec<Thread>> {
     Ok(threads)
 }
 
+fn threads_but(parked: &[u32]) -> Result<Vec<Thread>> {
+    let mut threads = other_threads()?;
+    threads.retain(|thread| !parked.contains(&thread.tid));
+    Ok(threads)
+}
+
+/// The device file of a GPU that this process has open, as a driver of it has that was initialised here.
+fn open_gpu() -> Option<String> {
+    let links = std::fs::read_dir("/proc/self/fd").ok()?;
+    links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok()).find_map(|path| {
+        let path = path.to_string_lossy();
+        GPU_DEVICES.iter().any(|device| path.starts_with(device)).then(|| path.into_owned())
+    })
+}
+
 /// Field 9 of `stat` (proc_pid_stat(5)), counted from the parenthesis that ends the name.
 fn is_exiting(stat: &str) -> bool {
     let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6));
@@ -120,10 +149,20 @@ fn is_exiting(stat: &str) -> bool {
 /// # Errors
 /// [`ForkError::Threads`] and [`ForkError::NotMainThread`] before anything was done; EAGAIN or ENOMEM from fork(2).
 pub fn fork_alone(parked: &[u32]) -> std::result::Result<Forked, ForkError> {
-    let mut threads = other_threads()?;
-    threads.retain(|thread| !parked.contains(&thread.tid));
+    let mut threads = threads_but(parked)?;
+    for _ in 0..MAX_LOOKS {
+        if threads.is_empty() {
+            break;
+        }
+        // A thread that was joined may take a moment to leave.
+        std::thread::yield_now();
+        threads = threads_but(parked)?;
+    }
     if !threads.is_empty() {
         return Err(ForkError::Threads { threads });
+    }
+    if let Some(device) = open_gpu() {
+        return Err(ForkError::Gpu { device });
     }
     if !crate::child::is_main_thread() {
         return Err(ForkError::NotMainThread);
@@ -153,6 +192,20 @@ fn flush_outputs() {
     let _ = std::io::stdout().flush();
     // SAFETY: fflush(3) of NULL flushes all output streams of the C library, which locks each of them itself.
     let _ = unsafe { libc::fflush(std::ptr::null_mut()) };
+}
+
+/// Puts another open file under the number of `fd`, so that this process lets go of the one that it shares with whoever it
+/// was forked from, while all that know the number go on using it.
+///
+/// # Errors
+/// The kernel's error of dup3(2).
+pub(crate) fn replace(fd: &impl std::os::fd::AsRawFd, with: &impl std::os::fd::AsRawFd) -> Result<()> {
+    // SAFETY: dup3(2) closes `fd`'s open file in this process and puts that of `with` in its place. Both numbers are owned by
+    // their callers and stay valid descriptors; what is behind `fd` is meant to change, which its owner asks for here.
+    match unsafe { libc::dup3(with.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) } {
+        -1 => Err(Error::new("dup3", std::io::Error::last_os_error())),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

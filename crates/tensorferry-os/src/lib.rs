@@ -13,6 +13,7 @@ mod error;
 pub mod event;
 pub mod fork;
 pub mod futex;
+pub mod home;
 pub mod leash;
 pub mod limits;
 pub mod mapping;

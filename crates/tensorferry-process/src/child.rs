@@ -34,6 +34,8 @@ pub enum OnDrop {
 /// over which it tells how it fares. Neither is waited for alone, so a child that says nothing more is no reason to hang.
 #[derive(Debug)]
 pub struct Child {
+    /// Whose it is: a process that was forked from the one that started it has a copy of this value.
+    starter_pid: u32,
     name: String,
     pidfd: PidFd,
     /// Who tells how it ended, where it is not a child of this process.
@@ -53,6 +55,7 @@ pub struct Child {
 impl Child {
     pub(crate) fn new(name: String, pidfd: PidFd, control: OwnedFd, on_drop: OnDrop) -> Self {
         Self {
+            starter_pid: std::process::id(),
             name,
             pidfd,
             relay: None,
@@ -72,6 +75,17 @@ impl Child {
     pub(crate) fn relayed(mut self, relay: Relay) -> Self {
         self.relay = Some(relay);
         self
+    }
+
+    /// # Errors
+    /// ECHILD in a process that was forked from the one that started it: it is a sister of that process.
+    fn check_is_mine(&self) -> Result<()> {
+        if self.starter_pid == std::process::id() {
+            return Ok(());
+        }
+        let call =
+            format!("watching or signalling process {}, which another process has started,", self.pid());
+        Err(tensorferry_os::Error::new(call, std::io::Error::from_raw_os_error(os::ECHILD)))
     }
 
     /// How it ended, if it has; collects it.
@@ -128,6 +142,7 @@ impl Child {
     /// # Errors
     /// EPERM when it has changed its user, EINVAL for a number that is no signal.
     pub fn send_signal(&self, signal: i32) -> Result<()> {
+        self.check_is_mine()?;
         if self.exit.is_some() { Ok(()) } else { self.pidfd.send_signal(signal) }
     }
 
@@ -158,6 +173,7 @@ impl Child {
         if self.exit.is_some() {
             return Ok(false);
         }
+        self.check_is_mine()?;
         // In this order: what it wrote before it died is in the socket when its death is seen.
         let now = os::monotonic_now();
         let ended = self.look_for_end()?;
@@ -262,7 +278,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.exit.is_some() {
+        if self.exit.is_some() || self.check_is_mine().is_err() {
             return;
         }
         // Errors have nobody to go to. The kernel can refuse neither to a parent that holds the pidfd, unless the child

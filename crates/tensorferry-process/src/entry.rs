@@ -25,7 +25,8 @@ use tensorferry_os::child as os;
 use crate::error::ProtocolError;
 use crate::hook;
 use crate::inherited::Inherited;
-use crate::link::{Fds, Link, Parent};
+pub(crate) use crate::link::Parent;
+use crate::link::{Fds, Link};
 use crate::protocol::{Frame, Hello};
 use crate::report::{Report, ReportKind};
 
@@ -138,12 +139,13 @@ fn live(nonce: &OsStr) -> i32 {
 pub(crate) fn live_forked<T>(
     control: OwnedFd,
     nonce: &str,
+    whose: Parent,
     settle: impl FnOnce() -> Result<T, tensorferry_os::Error>,
 ) -> i32 {
     let mut kept = None;
     let settled = AssertUnwindSafe(|| {
         kept = Some(settle()?);
-        meet(Link::greet(control, OsStr::new(nonce), Parent::Other)?)
+        meet(Link::greet(control, OsStr::new(nonce), whose)?)
     });
     live_with(settled)
 }

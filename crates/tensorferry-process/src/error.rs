@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use tensorferry_os::fork::ForkError;
+
 use crate::StartMethod;
 use crate::entry::VARIABLE;
 
@@ -77,6 +79,15 @@ pub enum StartError {
         executable: PathBuf,
         /// The method.
         method: StartMethod,
+    },
+    /// This process cannot be forked.
+    #[error("this process cannot be forked: {0}")]
+    Fork(#[from] ForkError),
+    /// A library of this process says that it must not be forked.
+    #[error("this process cannot be forked: {reason}; use another start method")]
+    Hazard {
+        /// What the library says.
+        reason: String,
     },
     /// The fork server could not start the child.
     #[error(transparent)]

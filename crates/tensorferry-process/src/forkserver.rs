@@ -71,6 +71,14 @@ pub fn preload_forkserver(entry: &'static Entry, payload: impl Into<Vec<u8>>) ->
 /// How long a server that has closed its sockets has to end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// In a process that was forked from the client: the server, and the leash of its children, are the parent's.
+pub(crate) fn forget() {
+    // Nobody was inside at the fork: that would have been another thread.
+    if let Ok(mut current) = CURRENT.try_lock() {
+        *current = Current { preloads: std::mem::take(&mut current.preloads), server: None, leash: None };
+    }
+}
+
 /// A server and the ways to it.
 #[derive(Debug)]
 pub(crate) struct ForkServer {

@@ -50,6 +50,7 @@ pub mod entry;
 mod error;
 mod executable;
 mod exit;
+mod fork;
 mod forkserver;
 mod hook;
 mod inherited;
@@ -67,6 +68,7 @@ pub use child::{Child, OnDrop, wait_any};
 pub use entry::{EXIT_CODE_NO_PARENT, EXIT_CODE_RAISED, Entry, Failure, Run, init};
 pub use error::{ForkServerError, ProtocolError, StartError};
 pub use exit::{Ended, Exit, Stage};
+pub use fork::{HAZARDS, Hazard};
 pub use forkserver::preload_forkserver;
 pub use inherited::Inherited;
 pub use method::{StartMethod, UnknownStartMethod};
@@ -75,6 +77,7 @@ pub use report::{Location, Report, ReportKind};
 pub use start::Start;
 pub use tensorferry_os::Error as OsError;
 pub use tensorferry_os::child::{SIGABRT, SIGINT, SIGKILL, SIGTERM, out_of_memory_kills};
+pub use tensorferry_os::fork::{ForkError, Thread};
 
 #[doc(hidden)]
 pub use linkme;

@@ -29,8 +29,12 @@ pub enum StartMethod {
     Forkserver,
     /// This process is forked. The child has a copy of all memory of its parent, as it was at the moment of the start.
     ///
+    /// Tensors and queues in statics are the child's as they are the parent's; `TensorMut`, leases and the sole ends of
+    /// channels stay with the parent, and the child's copies of them are as if sent away. The child holds what its parent held at
+    /// the start until it drops it, or ends. The start takes until the child holds it, so it waits for a child that is stopped.
+    ///
     /// Refused when the process has another thread than the calling one, because what such a thread has locked would stay
-    /// locked in the child, or when it uses a GPU. Random number generators that exist already give the same
+    /// locked in the child, or when it uses a GPU. The service threads of this library stand still for it. Random number generators that exist already give the same
     /// numbers in each child.
     Fork,
 }

@@ -16,6 +16,7 @@ use crate::child::{Child, OnDrop};
 use crate::entry::{self, Entry, VARIABLE};
 use crate::error::StartError;
 use crate::executable::{self, OWN_EXECUTABLE};
+use crate::fork;
 use crate::forkserver::wire::Request;
 use crate::forkserver::{ForkFds, ForkServer, Started};
 use crate::method::StartMethod;
@@ -38,6 +39,7 @@ pub struct Start {
     stdout: Redirect,
     stderr: Redirect,
     method: StartMethod,
+    parked: Vec<u32>,
     current_dir: Option<PathBuf>,
     nice: Option<i32>,
     cpus: Option<Vec<usize>>,
@@ -58,6 +60,7 @@ impl Start {
             stdout: Redirect::Inherit,
             stderr: Redirect::Inherit,
             method: StartMethod::Spawn,
+            parked: Vec::new(),
             current_dir: None,
             nice: None,
             cpus: None,
@@ -90,6 +93,14 @@ impl Start {
     #[must_use]
     pub fn method(mut self, method: StartMethod) -> Self {
         self.method = method;
+        self
+    }
+
+    /// For [`StartMethod::Fork`]: threads of this process, by number (gettid(2)), that stand still and hold no lock until
+    /// [`Start::start`] has returned. Any other thread but the calling one is in the way of a fork.
+    #[must_use]
+    pub fn parked(mut self, thread_ids: impl IntoIterator<Item = u32>) -> Self {
+        self.parked.extend(thread_ids);
         self
     }
 
@@ -192,8 +203,15 @@ impl Start {
                 Child::new(name, pidfd, control, on_drop).relayed(relay)
             }
             StartMethod::Fork => {
-                let unsupported = std::io::Error::from(std::io::ErrorKind::Unsupported);
-                return Err(tensorferry_os::Error::new("fork", unsupported).into());
+                let (nice, cpus) = (self.nice, self.cpus.take());
+                let outputs = Outputs::open(self.stdout, self.stderr)?;
+                let current_dir = self.current_dir.as_deref().map(os::open_dir).transpose()?;
+                let environment = self.environment;
+                let forked = fork::Child { control: theirs, nonce, outputs, current_dir, environment };
+                let (pidfd, control) = fork::fork(&self.parked, control, forked)?;
+                let child = Child::new(name, pidfd, control, on_drop);
+                schedule(child.pidfd(), nice, cpus.as_deref()).inspect_err(|_| drop(child.kill()))?;
+                child
             }
         };
         let payload = payload(child.pidfd()).map_err(|error| {

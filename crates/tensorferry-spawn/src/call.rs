@@ -101,7 +101,16 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     let function = registry::resolve(&order.function).map_err(|e| Failure::Refused(e.to_string()))?;
     let fd = inherited.take_fds().pop();
     let fd = fd.ok_or_else(|| Failure::Refused(String::from("the descriptor of the domain is missing")))?;
-    let heap = Heap::join(fd, order.admission).map_err(|e| refused("the domain cannot be joined", &e))?;
+    let joined = match Heap::inherited() {
+        // This process was forked from a member and has everything that it holds.
+        Some(heap) => heap.rejoin(order.admission).map(|()| {
+            // From here on the parent may let go of what it holds.
+            inherited.taken();
+            heap
+        }),
+        None => Heap::join(fd, order.admission),
+    };
+    let heap = joined.map_err(|e| refused("the domain cannot be joined", &e))?;
     if let Ok(strategy) = order.strategy.parse::<Strategy>() {
         // What works in the parent works here; and if not, this process has its own default.
         let _ = set_sharing_strategy(strategy);

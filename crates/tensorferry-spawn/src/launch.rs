@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 
 use serde::Serialize;
-use tensorferry_domain::MAX_MEMBERS;
-use tensorferry_process::{Child, Start};
+use tensorferry_domain::{MAX_MEMBERS, Parked};
+use tensorferry_process::{Child, Stage, Start, StartMethod, wait_any};
 use tensorferry_queue::Queue;
 use tensorferry_reduce::Parcel;
 use tensorferry_sharing::get_sharing_strategy;
@@ -116,7 +116,10 @@ fn start(
     outputs: Outputs,
 ) -> Result<Child, tensorferry_process::StartError> {
     let method = options.start_method.unwrap_or_else(get_start_method);
+    // Until the forked child holds by itself what it has copies of, nothing here may let go of it.
+    let parked = (method == StartMethod::Fork).then(Parked::all);
     let mut start = Start::new(&ENTRY).name(name).on_drop(options.on_drop).method(method);
+    start = start.parked(parked.iter().flat_map(Parked::thread_ids));
     if let Some(dir) = &options.current_dir {
         start = start.current_dir(dir);
     }
@@ -163,8 +166,13 @@ fn start(
     match (child, newcomer) {
         // From here on the arguments are held for the child, not by this process's own calls: when the child has adopted
         // them or is gone, nothing here keeps a queue's other side waiting.
-        (Ok(child), Some(newcomer)) => {
+        (Ok(mut child), Some(newcomer)) => {
             parcel.post(newcomer);
+            if parked.is_some() {
+                while child.stage() < Stage::Taken && child.exit().is_none() {
+                    wait_any(std::slice::from_mut(&mut child), None)?;
+                }
+            }
             Ok(child)
         }
         (child, _) => {

@@ -7,7 +7,8 @@
 //! - [`func`] registers a function. It stays callable as it is.
 //! - [`spawn`] starts `nprocs` processes and waits for their values; [`start_processes`] gives a [`ProcessContext`].
 //! - A process is this program executed once more ([`StartMethod::Spawn`]), or forked by a server that is
-//!   ([`StartMethod::Forkserver`]); [`set_start_method`] and [`get_context`] choose.
+//!   ([`StartMethod::Forkserver`]), or a fork of this process ([`StartMethod::Fork`]); [`set_start_method`] and
+//!   [`get_context`] choose.
 //! - [`Process`] is one process by itself, with settings of its own.
 //! - The function gets the index of its process first. Programs that ask the environment find it in `RANK` and
 //!   `LOCAL_RANK`, and the number of processes in `WORLD_SIZE`; [`RankEnvironment`] has the choices.

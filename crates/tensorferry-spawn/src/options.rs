@@ -116,6 +116,8 @@ impl Options {
     /// An output of this process that nobody reads holds up the processes, but their end for no longer than a second: then
     /// the lines that are left go to the files only. A file that cannot be written, as on a full disk, does not hold up the
     /// processes; [`ProcessContext::join`] tells.
+    ///
+    /// Not with [`StartMethod::Fork`], which the thread is in the way of.
     #[must_use]
     pub fn tee(mut self, choice: Tee) -> Self {
         self.tee = choice;

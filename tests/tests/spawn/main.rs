@@ -4,6 +4,7 @@
 
 mod alone;
 mod failures;
+mod fork;
 mod forkserver;
 mod functions;
 mod joining;

@@ -76,7 +76,6 @@ macro_rules! for_every_method {
             }
 
             #[test]
-            #[cfg(any())]
             fn fork() {
                 get_context(StartMethod::Spawn).spawn(in_a_process, (StartMethod::Fork,), 1).unwrap();
             }

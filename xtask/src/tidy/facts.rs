@@ -66,6 +66,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ),
     ("crates/tensorferry-os/examples/memfile.rs", "maps a file of its own"),
     ("crates/tensorferry-os/src/fork.rs", "forks, and ends what was forked"),
+    ("crates/tensorferry-os/src/home.rs", "maps a page that fork wipes, and reads a word of it"),
     ("crates/tensorferry-os/src/leash.rs", "fcntl calls that rustix and nix do not offer"),
     ("crates/tensorferry-os/src/mapping.rs", "maps memory and lends atomic words of it"),
     ("crates/tensorferry-process/src/entry.rs", "places the child's entry in .init_array"),

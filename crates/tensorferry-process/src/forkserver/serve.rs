@@ -148,6 +148,6 @@ impl Server {
             os::replace_environment(environment);
             Ok(leash)
         };
-        std::process::exit(entry::live_forked(control, &nonce, settle))
+        std::process::exit(entry::live_forked(control, &nonce, entry::Parent::Other, settle))
     }
 }
