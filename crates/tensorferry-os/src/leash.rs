@@ -35,14 +35,14 @@ pub struct Leash {
 }
 
 impl Leash {
-    /// From now on this process is killed (SIGKILL) when the other end of the pipe is closed. Returns false when it was
-    /// closed before: then nothing will happen any more, and the caller ends itself.
+    /// From now on this process is killed (SIGKILL) when the other end of the pipe is closed. `None` when it was closed before:
+    /// then nothing will happen any more, and the caller ends itself.
     ///
     /// The signal is not sent to a process that has changed its user, as with `PR_SET_PDEATHSIG`.
     ///
     /// # Errors
     /// ENOENT where `/proc` is not mounted, EMFILE; the kernel's error of fcntl(2).
-    pub fn arm(reader: impl AsFd) -> Result<(Self, bool)> {
+    pub fn arm(reader: impl AsFd) -> Result<Option<Self>> {
         // An open file description of its own: whom to signal is kept with the description, and the one that came
         // by fork is everybody's.
         let path = format!("/proc/self/fd/{}", reader.as_fd().as_raw_fd());
@@ -65,7 +65,7 @@ impl Leash {
         let mut polled = [PollFd::new(&description, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let n = rustix::event::poll(&mut polled, Some(&now)).map_err(|e| Error::new("poll of a leash", e))?;
-        Ok((Self { _description: description }, n == 0))
+        Ok((n == 0).then_some(Self { _description: description }))
     }
 }
 
@@ -80,7 +80,6 @@ mod tests {
     fn a_leash_whose_other_end_is_gone_says_so() {
         let (holder, reader) = pair().unwrap();
         drop(holder);
-        let (_leash, is_held) = Leash::arm(&reader).unwrap();
-        assert!(!is_held);
+        assert!(Leash::arm(&reader).unwrap().is_none());
     }
 }

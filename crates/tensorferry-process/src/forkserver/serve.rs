@@ -3,13 +3,13 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use tensorferry_os::child::{self as os, Dispositions};
-use tensorferry_os::fork::{Forked, fork_alone};
+use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
 use tensorferry_os::leash::Leash;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::socket::{Interest, wait_ready};
 
 use super::wire::{self, Descriptors, Request, Word};
-use crate::entry::{self, Failure};
+use crate::entry::{self, EXIT_CODE_NO_PARENT, Failure};
 use crate::inherited::Inherited;
 use crate::redirect::Outputs;
 
@@ -139,7 +139,9 @@ impl Server {
         self.dispositions.restore();
         let (nonce, environment) = (request.nonce.clone(), request.take_environment());
         let settle = || {
-            let leash = Leash::arm(&self.leash)?;
+            // The client is gone, and nobody would ever end this process. Its pidfd may not tell yet: a process that ends
+            // closes its files first.
+            let Some(leash) = Leash::arm(&self.leash)? else { exit_at_once(EXIT_CODE_NO_PARENT) };
             // The others' sockets tell their client that the server is gone, which must not wait for this process.
             drop((self, words));
             inherited.link().close();
