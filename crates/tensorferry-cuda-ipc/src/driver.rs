@@ -12,6 +12,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::device::{Device, Uuid};
 use crate::error::{CudaError, Result};
@@ -45,6 +46,19 @@ macro_rules! call {
     }};
 }
 
+/// Whether a driver was initialised in this process. Nothing undoes that.
+static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
+
+tensorferry_process::fork_hazard! {
+    static DRIVER => initialised_driver;
+}
+
+fn initialised_driver() -> Option<String> {
+    let is_initialised = IS_INITIALISED.load(Ordering::SeqCst);
+    is_initialised
+        .then(|| String::from("it has initialised the CUDA driver, which a forked process cannot use"))
+}
+
 impl Driver {
     /// Loads and initialises the driver (`cuInit`). Loading it again costs little and gives the same one.
     ///
@@ -55,6 +69,7 @@ impl Driver {
         let inner = Inner { table: Table::load()?, initialised_by: std::process::id() };
         let driver = Self { inner: Arc::new(inner) };
         call!(driver, driver.inner.table.core, init(0), "cuInit")?;
+        IS_INITIALISED.store(true, Ordering::SeqCst);
         Ok(driver)
     }
 

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use tensorferry_os::home::HomeMark;
 use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
 use tensorferry_os::pidfd::PidFd;
@@ -30,11 +31,16 @@ pub struct Domain {
     pub(crate) data: Reservation,
     layout: Layout,
     id: u64,
-    me: Member,
+    /// Slot and epoch. Another member than before in a process that was forked and has joined by itself.
+    me: AtomicU64,
+    /// In the process that is this member, and in no process forked from it.
+    home: HomeMark,
     pub(crate) service: OnceLock<Service>,
     lodging: Lodging,
+    /// In a process that was forked from the one that made the domain.
+    lodging_of_a_fork: OnceLock<Lodging>,
     /// Goes with the domain, after the slot was left.
-    _presence: Presence,
+    presence: Presence,
 }
 
 /// Where this member has descriptors kept.
@@ -178,8 +184,75 @@ impl Domain {
     ) -> Result<Self, DomainError> {
         let tables = memory::map_tables(&backing, layout.data_offset_bytes)?;
         let data = memory::map_data(&backing, &layout)?;
-        let service = OnceLock::new();
-        Ok(Self { backing, tables, data, layout, id, me, service, lodging, _presence: presence })
+        let (home, me) = (HomeMark::new()?, AtomicU64::new(pack(me)));
+        let (service, lodging_of_a_fork) = (OnceLock::new(), OnceLock::new());
+        Ok(Self {
+            backing,
+            tables,
+            data,
+            layout,
+            id,
+            me,
+            home,
+            service,
+            lodging,
+            lodging_of_a_fork,
+            presence,
+        })
+    }
+
+    /// In a process that was forked from this member: becomes the member that `admission` names, over the same mapping.
+    /// [`Domain::me`] is another one from then on. `door` is as in [`DomainFds`]. The parent stands still meanwhile, and holds everything that this process
+    /// has a copy of.
+    ///
+    /// This process is not [at home](Domain::is_home) yet: that is said by [`Domain::settle`], once it holds by itself what
+    /// it has.
+    ///
+    /// # Errors
+    /// [`DomainError::NotAdmitted`], or the kernel's error.
+    pub fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), DomainError> {
+        if admission.domain_id != self.id {
+            return Err(refused(admission, "it is for another domain"));
+        }
+        let slot =
+            self.slot(admission.member.slot).ok_or_else(|| refused(admission, "there is no such slot"))?;
+        let invited = slot.state();
+        if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
+            return Err(refused(admission, "it was used or given back"));
+        }
+        if !PidFd::of_self()?.identity()?.is_same_process(&slot.identity()) {
+            return Err(refused(admission, "it is for another process"));
+        }
+        // As in `join`: before the slot is live. What this process shares with its parent would keep the parent's
+        // byte locked after the parent's death.
+        self.presence.renew(&self.backing, presence_offset(admission.member))?;
+        if !slot.change(invited, State { phase: Phase::Live, ..invited }) {
+            return Err(refused(admission, "it was used or given back"));
+        }
+        self.me.store(pack(admission.member), Ordering::SeqCst);
+        if matches!(self.lodging(), Lodging::Own(_)) {
+            // The keeper is the parent's.
+            let _ = self.lodging_of_a_fork.set(Lodging::Behind(door.map(Door::new)));
+        }
+        Ok(())
+    }
+
+    /// Says that this process, which has [rejoined](Domain::rejoin), is this member.
+    pub fn settle(&self) {
+        self.home.settle();
+    }
+
+    /// Whether this process is this member: the one that made or joined the domain, and not one that was forked from it and
+    /// has only a copy of the memory. Such a process is refused everything that a member may do.
+    #[must_use]
+    pub fn is_home(&self) -> bool {
+        self.home.is_here()
+    }
+
+    /// # Errors
+    /// [`DomainError::Forked`] unless this process is this member.
+    pub fn check_home(&self) -> Result<(), DomainError> {
+        if self.is_home() { Ok(()) } else { Err(DomainError::Forked) }
     }
 
     /// Claims a slot for the process behind `child` and says what that process needs to join.
@@ -191,6 +264,7 @@ impl Domain {
     /// [`DomainError::ProcessTableFull`] when every slot is taken, [`DomainError::UnknownProcess`] when the process
     /// cannot be told from others.
     pub fn admit(&self, child: &PidFd) -> Result<Admission, DomainError> {
+        self.check_home()?;
         let identity = child.identity()?;
         if !identity.is_known() {
             return Err(DomainError::UnknownProcess { pid: child.pid() });
@@ -201,7 +275,7 @@ impl Domain {
             let free = entry.state();
             let admitting = State {
                 epoch: free.epoch.wrapping_add(1).max(1),
-                author: self.me.slot,
+                author: self.me().slot,
                 phase: Phase::Admitting,
             };
             if free.phase == Phase::Free && entry.change(free, admitting) {
@@ -223,7 +297,7 @@ impl Domain {
             let copied = fd.try_clone_to_owned();
             copied.map_err(|e| tensorferry_os::Error::new("duplicating a descriptor of the domain", e))
         };
-        let door = match &self.lodging {
+        let door = match self.lodging() {
             Lodging::Own(_) => Some(copy(self.own_keeper()?.door())?),
             Lodging::Behind(door) => door.as_ref().map(|door| copy(door.as_fd())).transpose()?,
         };
@@ -240,7 +314,7 @@ impl Domain {
     /// # Blocking
     /// Only when a great deal waits for the keeper.
     pub fn lodge(&self, name: u64, fd: OwnedFd) -> Result<(), KeeperError> {
-        match &self.lodging {
+        match self.lodging() {
             Lodging::Own(_) => {
                 self.own_keeper()?.lodge(name, fd);
                 Ok(())
@@ -257,7 +331,7 @@ impl Domain {
     /// # Blocking
     /// Until the process that made the domain answers, for 20 seconds at most.
     pub fn fetch(&self, name: u64) -> Result<OwnedFd, KeeperError> {
-        match &self.lodging {
+        match self.lodging() {
             Lodging::Own(_) => self.own_keeper()?.fetch(name),
             Lodging::Behind(door) => door.as_ref().ok_or(KeeperError::NoDoor)?.fetch(name),
         }
@@ -269,16 +343,20 @@ impl Domain {
         self.keeper().map_or(0, |keeper| keeper.n_kept())
     }
 
+    fn lodging(&self) -> &Lodging {
+        self.lodging_of_a_fork.get().unwrap_or(&self.lodging)
+    }
+
     /// The keeper, if it is here and was needed yet.
     pub(crate) fn keeper(&self) -> Option<&Arc<Keeper>> {
-        match &self.lodging {
+        match self.lodging() {
             Lodging::Own(keeper) => keeper.get(),
             Lodging::Behind(_) => None,
         }
     }
 
     fn own_keeper(&self) -> Result<&Arc<Keeper>, tensorferry_os::Error> {
-        let Lodging::Own(keeper) = &self.lodging else {
+        let Lodging::Own(keeper) = self.lodging() else {
             let kind = std::io::Error::from(std::io::ErrorKind::Unsupported);
             return Err(tensorferry_os::Error::new(
                 "keeping descriptors for a domain of another process",
@@ -313,7 +391,7 @@ impl Domain {
     /// This member.
     #[must_use]
     pub fn me(&self) -> Member {
-        self.me
+        unpack(self.me.load(Ordering::Relaxed))
     }
 
     /// What tells this domain from every other live one on this machine.
@@ -373,7 +451,7 @@ impl Domain {
 
     /// Makes the service thread look around now.
     pub fn poke(&self) {
-        if let Some(service) = self.service.get() {
+        if let Some(service) = self.service.get().filter(|_| self.is_home()) {
             service.poke();
         }
     }
@@ -385,7 +463,7 @@ impl Domain {
     /// # Blocking
     /// While the service thread or another thread sweeps.
     pub fn look_around(&self) {
-        if let Some(service) = self.service.get() {
+        if let Some(service) = self.service.get().filter(|_| self.is_home()) {
             service.look_around(self);
         }
     }
@@ -420,6 +498,16 @@ impl Domain {
     }
 }
 
+/// A member in one word, so that it changes in one step.
+fn pack(member: Member) -> u64 {
+    u64::from(member.epoch) << 8 | u64::from(member.slot)
+}
+
+fn unpack(word: u64) -> Member {
+    let [slot, e0, e1, e2, e3, ..] = word.to_le_bytes();
+    Member { slot, epoch: u32::from_le_bytes([e0, e1, e2, e3]) }
+}
+
 fn refused(admission: Admission, what: &str) -> DomainError {
     DomainError::NotAdmitted { slot: usize::from(admission.member.slot), what: what.to_owned() }
 }
@@ -450,17 +538,19 @@ impl AsFd for Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        let Some(entry) = self.slot(self.me.slot) else { return };
+        let me = self.me();
+        // In a forked process it is the parent that is a member, and stays one.
+        let Some(entry) = self.slot(me.slot).filter(|_| self.is_home()) else { return };
         let state = entry.state();
         // Where it was declared dead, the slot is the sweeper's, and so is what it had stamped.
-        if state.epoch != self.me.epoch || state.phase != Phase::Live {
+        if state.epoch != me.epoch || state.phase != Phase::Live {
             return;
         }
         // Sweeps that could not be finished, because something could not be reached from here: whoever looks next proves
         // the death once more and begins again. A stamp would be looked after by nobody, since whose it is does not die.
         for (_, other) in self.slots() {
             let stamped = other.state();
-            if stamped.phase == Phase::Dead && stamped.author == self.me.slot {
+            if stamped.phase == Phase::Dead && stamped.author == me.slot {
                 other.change(stamped, State { phase: Phase::Live, ..stamped });
             }
         }
@@ -505,7 +595,7 @@ mod tests {
         let dead = Member { slot: 2, epoch: 1 };
         let entry = first.slot(dead.slot).unwrap();
         entry.set_identity(Identity { pid: 1 << 22, ..PidFd::of_self().unwrap().identity().unwrap() });
-        let stamped = State { epoch: dead.epoch, author: second.me.slot, phase: Phase::Dead };
+        let stamped = State { epoch: dead.epoch, author: second.me().slot, phase: Phase::Dead };
         assert!(entry.change(State { epoch: 0, author: 0, phase: Phase::Free }, stamped));
 
         let memory = Memory::over(Arc::clone(&first));

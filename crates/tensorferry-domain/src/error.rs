@@ -57,6 +57,12 @@ pub enum DomainError {
         /// Which check failed.
         what: String,
     },
+    /// This process was forked from a member by something else than this library.
+    #[error(
+        "this process was forked from a member of the domain and is no member itself: start it with a start method of \
+         tensorferry"
+    )]
+    Forked,
     /// The data area has no free run of extents.
     #[error(
         "the domain's address space is used up: {wanted} x {extent_len_bytes} bytes in a row wanted, {n_extents} x {extent_len_bytes} in all: make the domain with more address_space_bytes, or raise RLIMIT_AS or RLIMIT_FSIZE (ulimit -v, -f) where they made it small"

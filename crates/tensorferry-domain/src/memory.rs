@@ -96,6 +96,15 @@ impl Memory {
         Ok(())
     }
 
+    /// In a process that was forked and has [rejoined](Domain::rejoin): starts the service thread, which stayed with the
+    /// parent.
+    ///
+    /// # Errors
+    /// As [`Memory::start_service`].
+    pub fn restart_service(&self) -> Result<(), DomainError> {
+        self.domain.service.get().map_or(Ok(()), |service| service.restart(Arc::downgrade(&self.domain)))
+    }
+
     /// Says that there is something new for the caretaker's beat, which comes soon from now on.
     pub fn poke_if_resting(&self) {
         if let Some(service) = self.domain.service.get() {
@@ -170,6 +179,9 @@ impl Deref for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if !self.domain.is_home() {
+            return;
+        }
         for run in self.take_over(self.me()).collect::<Vec<_>>() {
             self.release_extents(run);
         }

@@ -9,11 +9,13 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tensorferry_os::event::{EventFd, poll_readable};
+use tensorferry_os::fork::thread_id;
+use tensorferry_os::futex;
 use tensorferry_os::pidfd::{PidFd, pid_namespace};
 use tensorferry_os::presence::Presence;
 
@@ -39,6 +41,10 @@ struct Shared {
     /// The thread sleeps for long, because there was nothing to look after.
     rests: AtomicBool,
     caretaker: Weak<dyn Caretaker>,
+    /// Whether the thread is to stand still, and whether it does; see [`Parked`].
+    park: AtomicU32,
+    tid: AtomicU32,
+    domain: Weak<Domain>,
     /// One thread of this process sweeps at a time: a slot that one of them has freed may have a new user while the other
     /// one still sweeps the old.
     sweeping: Mutex<()>,
@@ -50,15 +56,35 @@ impl Service {
             bell: EventFd::new()?,
             stop: AtomicBool::new(false),
             rests: AtomicBool::new(false),
+            park: AtomicU32::new(park::RUNS),
+            tid: AtomicU32::new(0),
+            domain: Weak::clone(&domain),
             caretaker,
             sweeping: Mutex::new(()),
         });
-        let theirs = Arc::clone(&shared);
+        Self::start_thread(&shared, domain)?;
+        let mut services = services();
+        services.retain(|service| service.strong_count() > 0);
+        services.push(Arc::downgrade(&shared));
+        Ok(Self { shared })
+    }
+
+    fn start_thread(shared: &Arc<Shared>, domain: Weak<Domain>) -> Result<(), DomainError> {
+        let theirs = Arc::clone(shared);
         std::thread::Builder::new()
             .name("tensorferry".to_owned())
             .spawn(move || run(&theirs, &domain))
             .map_err(|e| tensorferry_os::Error::new("starting the service thread", e))?;
-        Ok(Self { shared })
+        Ok(())
+    }
+
+    /// In a forked process: the thread has stayed with the parent, at a place where it held nothing.
+    pub(crate) fn restart(&self, domain: Weak<Domain>) -> Result<(), DomainError> {
+        self.shared.bell.renew()?;
+        self.shared.rests.store(false, Ordering::SeqCst);
+        self.shared.tid.store(0, Ordering::SeqCst);
+        self.shared.park.store(park::RUNS, Ordering::SeqCst);
+        Self::start_thread(&self.shared, domain)
     }
 
     pub(crate) fn poke(&self) {
@@ -80,6 +106,103 @@ impl Service {
     }
 }
 
+/// Values of [`Shared::park`].
+mod park {
+    /// The thread does its work.
+    pub(super) const RUNS: u32 = 0;
+    /// Somebody waits for it to stand still.
+    pub(super) const ASKED: u32 = 1;
+    /// It does, until it is told to go on.
+    pub(super) const STANDS: u32 = 2;
+    /// It has ended or is about to, and does nothing more.
+    pub(super) const GONE: u32 = 3;
+}
+
+/// Every service of this process.
+static SERVICES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+fn services() -> MutexGuard<'static, Vec<Weak<Shared>>> {
+    SERVICES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The service threads of this process, standing still where they hold no lock, until this is dropped: for a fork, whose
+/// child has a copy of everything that they were in the middle of.
+#[derive(Debug)]
+pub struct Parked {
+    services: Vec<Arc<Shared>>,
+}
+
+impl Parked {
+    /// Asks all of them to stand still, and waits until they do.
+    ///
+    /// # Blocking
+    /// For as long as they are at work, which is a sweep after a death at the longest.
+    #[must_use]
+    pub fn all() -> Self {
+        let mine = |shared: &Arc<Shared>| shared.is_home();
+        let mut services: Vec<_> = services().iter().filter_map(Weak::upgrade).filter(mine).collect();
+        // One that somebody else has asked already is not ours to let go on.
+        services.retain(|shared| shared.ask(park::RUNS, park::ASKED) || shared.is_gone());
+        for shared in &services {
+            shared.bell.ring();
+            while shared.park.load(Ordering::SeqCst) == park::ASKED {
+                let _ = futex::wait(&shared.park, park::ASKED, None);
+            }
+        }
+        Self { services }
+    }
+
+    /// The numbers of the threads (gettid(2)).
+    #[must_use]
+    pub fn thread_ids(&self) -> Vec<u32> {
+        self.services.iter().map(|shared| shared.tid.load(Ordering::SeqCst)).collect()
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        for shared in &self.services {
+            if shared.ask(park::STANDS, park::RUNS) {
+                let _ = futex::wake_all(&shared.park);
+            }
+        }
+    }
+}
+
+/// Says that the thread is gone, however it ends.
+struct Gone<'a>(&'a Shared);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.park.store(park::GONE, Ordering::SeqCst);
+        let _ = futex::wake_all(&self.0.park);
+    }
+}
+
+impl Shared {
+    fn is_home(&self) -> bool {
+        self.domain.upgrade().is_none_or(|domain| domain.is_home())
+    }
+
+    fn is_gone(&self) -> bool {
+        self.park.load(Ordering::SeqCst) == park::GONE
+    }
+
+    fn ask(&self, from: u32, to: u32) -> bool {
+        self.park.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// On the service thread, where it holds nothing.
+    fn stand_still_if_asked(&self) {
+        if self.ask(park::ASKED, park::STANDS) {
+            let _ = futex::wake_all(&self.park);
+            while self.park.load(Ordering::SeqCst) == park::STANDS {
+                let _ = futex::wait(&self.park, park::STANDS, None);
+            }
+        }
+    }
+}
+
 impl Drop for Service {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
@@ -95,7 +218,10 @@ struct Watched {
 
 fn run(shared: &Shared, domain: &Weak<Domain>) {
     let mut watched: Vec<Watched> = Vec::new();
+    shared.tid.store(thread_id(), Ordering::SeqCst);
+    let _gone = Gone(shared);
     while !shared.stop.load(Ordering::Acquire) {
+        shared.stand_still_if_asked();
         let keeper;
         let beat = {
             let (Some(domain), Some(caretaker)) = (domain.upgrade(), shared.caretaker.upgrade()) else {
@@ -307,6 +433,52 @@ fn finish_unfinished(domain: &Domain, caretaker: &dyn Caretaker) {
         let state = slot.state();
         if state.phase == Phase::Dead && state.author == me {
             finish(domain, caretaker, Member { slot: index, epoch: state.epoch });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A caretaker that is inside of its beat for a while, as one that holds the lock of an allocator.
+    struct Busy {
+        is_inside: AtomicBool,
+        n_beats: AtomicU32,
+    }
+
+    impl Caretaker for Busy {
+        fn sweep(&self, _dead: Member) -> bool {
+            true
+        }
+
+        fn beat(&self) -> Option<Duration> {
+            self.is_inside.store(true, Ordering::SeqCst);
+            (0..100).for_each(|_| std::thread::yield_now());
+            self.n_beats.fetch_add(1, Ordering::SeqCst);
+            self.is_inside.store(false, Ordering::SeqCst);
+            Some(Duration::ZERO)
+        }
+    }
+
+    #[test]
+    fn a_service_stands_still_outside_of_its_work_and_goes_on_afterwards() {
+        let domain = Domain::builder().address_space_bytes(16 << 20).create().unwrap();
+        let busy = Arc::new(Busy { is_inside: AtomicBool::new(false), n_beats: AtomicU32::new(0) });
+        let caretaker: Weak<Busy> = Arc::downgrade(&busy);
+        let service = Service::start(Arc::downgrade(&domain), caretaker).unwrap();
+        for _ in 0..200 {
+            let parked = Parked::all();
+            assert!(parked.thread_ids().contains(&service.shared.tid.load(Ordering::SeqCst)));
+            assert!(!busy.is_inside.load(Ordering::SeqCst));
+            let before = busy.n_beats.load(Ordering::SeqCst);
+            (0..100).for_each(|_| std::thread::yield_now());
+            assert_eq!(busy.n_beats.load(Ordering::SeqCst), before);
+            drop(parked);
+        }
+        let before = busy.n_beats.load(Ordering::SeqCst);
+        while busy.n_beats.load(Ordering::SeqCst) == before {
+            std::thread::yield_now();
         }
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! # Safety
 //! Two calls are unsafe in Rust. Changing the environment races with C code that reads it on another thread, and
-//! a signal disposition is a function that runs anywhere. [`take_variable`] is for the first instant of a process,
-//! before it has started a thread; [`ignore_sigpipe`] installs no function at all. Nothing here hands out memory.
+//! a signal disposition is a function that runs anywhere. [`take_variable`], [`set_variable`] and [`replace_environment`]
+//! are for the first instant of a process, executed or forked, before it has started a thread; [`ignore_sigpipe`] and
+//! [`serve_undisturbed`] install no function at all. Nothing here hands out memory.
 #![expect(unsafe_code, reason = "environment and signal disposition of a process that is just starting")]
 
 use std::borrow::Cow;
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{SigHandler, Signal};
@@ -27,6 +29,9 @@ pub const SIGINT: i32 = Signal::SIGINT as i32;
 
 /// Ends a process at once; it cannot do anything about it (signal(7)).
 pub const SIGKILL: i32 = Signal::SIGKILL as i32;
+
+/// The kernel's code for a process that is no child of the one that asks (errno(3)).
+pub const ECHILD: i32 = Errno::CHILD.raw_os_error();
 
 /// What abort(3) ends a process with, and so a panic where panics abort.
 pub const SIGABRT: i32 = Signal::SIGABRT as i32;
@@ -49,6 +54,8 @@ pub enum Ended {
     /// It ended, but the kernel no longer knows how: this process ignores SIGCHLD, or something else in it has
     /// waited for every child.
     Lost,
+    /// It ended, and how was for another process to tell, which has ended without doing so.
+    Untold,
 }
 
 /// Collects a child that has ended, without waiting for it; `None` while it lives (waitid(2) with `P_PIDFD`).
@@ -139,6 +146,72 @@ pub fn ignore_sigpipe() -> Result<()> {
         .map_err(|e| Error::new("signal(SIGPIPE, SIG_IGN)", e))
 }
 
+/// Replaces the whole environment of this process.
+///
+/// For a process that has one thread and is just starting.
+pub fn replace_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) {
+    for (name, _) in std::env::vars_os() {
+        // SAFETY: as in `take_variable`: one thread, which is this one (the contract above).
+        unsafe { std::env::remove_var(name) };
+    }
+    for (name, value) in variables {
+        set_variable(&name, Some(&value));
+    }
+}
+
+/// Sets or removes a variable of the environment. For a process that has one thread and is just starting. What no
+/// environment can hold (an empty name, `=` in a name, a zero byte) is left out.
+pub fn set_variable(name: &OsStr, value: Option<&OsStr>) {
+    let name_bytes = name.as_encoded_bytes();
+    let has_zero = |text: &OsStr| text.as_encoded_bytes().contains(&0);
+    if name_bytes.is_empty()
+        || name_bytes[1..].contains(&b'=')
+        || has_zero(name)
+        || value.is_some_and(has_zero)
+    {
+        return;
+    }
+    match value {
+        // SAFETY: as in `take_variable`: one thread, which is this one (the contract above).
+        Some(value) => unsafe { std::env::set_var(name, value) },
+        // SAFETY: as above.
+        None => unsafe { std::env::remove_var(name) },
+    }
+}
+
+/// What a process does with the signals of a terminal and of its children, to be put back in what is forked from it.
+#[derive(Debug)]
+pub struct Dispositions {
+    previous: Vec<(Signal, SigHandler)>,
+}
+
+/// Makes this process a server that a Ctrl-C for its clients leaves alone (SIGINT is ignored), and that learns how its
+/// children end (SIGCHLD is not ignored, as it may have been by whoever executed this program).
+///
+/// # Errors
+/// The kernel's error of sigaction(2).
+pub fn serve_undisturbed() -> Result<Dispositions> {
+    let mut previous = Vec::new();
+    for (signal, handler) in [(Signal::SIGINT, SigHandler::SigIgn), (Signal::SIGCHLD, SigHandler::SigDfl)] {
+        // SAFETY: neither of the two installs a handler; see `ignore_sigpipe`.
+        let before = unsafe { nix::sys::signal::signal(signal, handler) }
+            .map_err(|e| Error::new(format!("signal({signal})"), e))?;
+        previous.push((signal, before));
+    }
+    Ok(Dispositions { previous })
+}
+
+impl Dispositions {
+    /// Puts back what was there before.
+    pub fn restore(&self) {
+        for &(signal, handler) in &self.previous {
+            // SAFETY: the handler was installed in this very program before, so it is a function that may be one; the
+            // kernel refuses nothing that it has given out itself.
+            let _ = unsafe { nix::sys::signal::signal(signal, handler) };
+        }
+    }
+}
+
 /// Asks the kernel to kill this process when the *thread* that started it ends (`PR_SET_PDEATHSIG`, prctl(2)).
 ///
 /// The request is lost when the process executes a set-user-id program. It does not help when the parent was gone
@@ -223,10 +296,60 @@ pub fn take_stdin() -> Result<OwnedFd> {
     let stdin = std::io::stdin();
     let taken = rustix::io::fcntl_dupfd_cloexec(&stdin, 3)
         .map_err(|e| Error::new("fcntl(F_DUPFD_CLOEXEC) of standard input", e))?;
-    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())
-        .map_err(|e| Error::new("open of /dev/null", e))?;
-    rustix::stdio::dup2_stdin(&null).map_err(|e| Error::new("dup2 of /dev/null to standard input", e))?;
+    null_stdin()?;
     Ok(taken)
+}
+
+/// Opens a folder to be somebody's working directory; relative to that of this process.
+///
+/// # Errors
+/// The kernel's error of open(2).
+pub fn open_dir(path: &Path) -> Result<OwnedFd> {
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+        .map_err(|e| Error::new(format!("open of {}", path.display()), e))
+}
+
+/// Makes a folder the working directory of this process.
+///
+/// # Errors
+/// The kernel's error of fchdir(2).
+pub fn enter_dir(dir: impl AsFd) -> Result<()> {
+    rustix::process::fchdir(dir).map_err(|e| Error::new("fchdir", e))
+}
+
+/// Makes `fd` the standard output of this process.
+///
+/// # Errors
+/// The kernel's error of dup2(2).
+pub fn replace_stdout(fd: impl AsFd) -> Result<()> {
+    rustix::stdio::dup2_stdout(fd).map_err(|e| Error::new("dup2 to standard output", e))
+}
+
+/// Makes `fd` the standard error of this process.
+///
+/// # Errors
+/// As [`replace_stdout`].
+pub fn replace_stderr(fd: impl AsFd) -> Result<()> {
+    rustix::stdio::dup2_stderr(fd).map_err(|e| Error::new("dup2 to standard error", e))
+}
+
+/// Makes `/dev/null` the standard input of this process.
+///
+/// # Errors
+/// As [`replace_stdout`]; ENOENT where there is no `/dev/null`.
+pub fn null_stdin() -> Result<()> {
+    rustix::stdio::dup2_stdin(null()?).map_err(|e| Error::new("dup2 of /dev/null to standard input", e))
+}
+
+/// `/dev/null`, for reading and writing.
+///
+/// # Errors
+/// The kernel's error of open(2).
+pub fn null() -> Result<OwnedFd> {
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())
+        .map_err(|e| Error::new("open of /dev/null", e))
 }
 
 /// Time since boot, without the time that the machine was suspended (`CLOCK_MONOTONIC`): the same clock for every

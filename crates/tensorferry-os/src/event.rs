@@ -25,6 +25,14 @@ impl EventFd {
         Ok(Self { fd })
     }
 
+    /// In a process that was forked, where it is still the parent's: makes it this process's own.
+    ///
+    /// # Errors
+    /// As [`EventFd::new`].
+    pub fn renew(&self) -> Result<()> {
+        crate::fork::replace(&self.fd, &Self::new()?.fd)
+    }
+
     /// Makes it readable. A counter that is full is readable already, so no failure is possible that matters.
     pub fn ring(&self) {
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());

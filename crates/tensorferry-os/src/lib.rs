@@ -1,7 +1,7 @@
 //! The only door to the kernel.
 //!
 //! Everything in tensorferry that asks Linux for something goes through this crate: memory
-//! ([`memfd`], [`mapping`]), waiting ([`futex`]), processes ([`pidfd`], [`child`]), descriptors that travel
+//! ([`memfd`], [`mapping`]), waiting ([`futex`]), processes ([`pidfd`], [`child`], [`mod@fork`], [`leash`]), descriptors that travel
 //! ([`socket`]) and the limits that a machine or a container sets ([`limits`]). It knows no concept of the
 //! layers above: no tensor, no queue, no domain.
 //!
@@ -11,7 +11,10 @@
 pub mod child;
 mod error;
 pub mod event;
+pub mod fork;
 pub mod futex;
+pub mod home;
+pub mod leash;
 pub mod limits;
 pub mod mapping;
 pub mod memfd;

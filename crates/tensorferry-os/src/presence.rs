@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// One byte of a file, locked for as long as this value and this process live.
 #[derive(Debug)]
 pub struct Presence {
-    _description: OwnedFd,
+    description: OwnedFd,
 }
 
 impl Presence {
@@ -29,7 +29,17 @@ impl Presence {
             .map_err(|e| Error::new(format!("open of {path}"), to_errno(e)))?;
         fcntl(&description, FcntlArg::F_OFD_SETLK(&byte(libc::F_WRLCK, offset_bytes)))
             .map_err(|e| Error::new(format!("fcntl(F_OFD_SETLK) of byte {offset_bytes}"), to_errno(e)))?;
-        Ok(Self { _description: description })
+        Ok(Self { description })
+    }
+
+    /// In a process that was forked, where the byte is still the parent's: locks another one as this process's own, and lets
+    /// go of what it shares with the parent.
+    ///
+    /// # Errors
+    /// As [`Presence::announce`].
+    pub fn renew(&self, fd: impl AsFd, offset_bytes: u64) -> Result<()> {
+        let own = Self::announce(fd, offset_bytes)?;
+        crate::fork::replace(&self.description, &own.description)
     }
 
     /// Whether some other open file description than that of `fd` has the byte.

@@ -11,8 +11,9 @@ use tensorferry_os::socket::{self, Interest};
 use crate::Report;
 use crate::children::ChildProcess;
 use crate::error::ProtocolError;
-use crate::exit::{Exit, Stage};
+use crate::exit::{Ended, Exit, Stage};
 use crate::protocol::{Frame, FrameReader};
+use crate::relay::Relay;
 
 /// Panics of a child that are kept, in case one of them turns out to have been its end.
 const MAX_PANICS: usize = 16;
@@ -35,6 +36,8 @@ pub enum OnDrop {
 #[derive(Debug)]
 pub struct Child {
     process: ChildProcess,
+    /// Who tells how it ended, where it is not a child of this process.
+    relay: Option<Relay>,
     // `None` once the child has closed its end or sent what cannot be read.
     control: Option<OwnedFd>,
     reader: FrameReader,
@@ -51,6 +54,7 @@ impl Child {
     pub(crate) fn new(process: ChildProcess, control: OwnedFd, on_drop: OnDrop) -> Self {
         Self {
             process,
+            relay: None,
             control: Some(control),
             reader: FrameReader::default(),
             stage: Stage::Started,
@@ -60,6 +64,32 @@ impl Child {
             alive_at: os::monotonic_now(),
             exit: None,
             on_drop,
+        }
+    }
+
+    /// A child of a fork server.
+    pub(crate) fn relayed(mut self, relay: Relay) -> Self {
+        self.relay = Some(relay);
+        self
+    }
+
+    /// # Errors
+    /// ECHILD in a process that was forked from the one that started it: it is a sister of that process.
+    fn check_is_mine(&self) -> Result<()> {
+        if self.process.is_mine() {
+            return Ok(());
+        }
+        let call =
+            format!("watching or signalling process {}, which another process has started,", self.pid());
+        Err(tensorferry_os::Error::new(call, std::io::Error::from_raw_os_error(os::ECHILD)))
+    }
+
+    /// How it ended, if it has; collects it.
+    fn look_for_end(&mut self) -> Result<Option<Ended>> {
+        match &mut self.relay {
+            Some(relay) => relay.look(self.process.pidfd()),
+            None if self.process.pidfd().is_dead()? => os::reap(self.process.pidfd()),
+            None => Ok(None),
         }
     }
 
@@ -114,6 +144,7 @@ impl Child {
     /// # Errors
     /// EPERM when it has changed its user, EINVAL for a number that is no signal.
     pub fn send_signal(&self, signal: i32) -> Result<()> {
+        self.check_is_mine()?;
         if self.exit.is_some() { Ok(()) } else { self.process.send_signal(signal) }
     }
 
@@ -135,17 +166,21 @@ impl Child {
 
     /// Reads what it has said and looks whether it has ended, without waiting; true when something is new.
     ///
+    /// # Blocking
+    /// For a dead child of a fork server until the server has collected it, at most a second.
+    ///
     /// # Errors
     /// The kernel's error of poll(2), recvmsg(2) or waitid(2).
     pub fn update(&mut self) -> Result<bool> {
         if self.exit.is_some() {
             return Ok(false);
         }
+        self.check_is_mine()?;
         // In this order: what it wrote before it died is in the socket when its death is seen.
         let now = os::monotonic_now();
-        let is_dead = self.pidfd().is_dead()?;
+        let ended = self.look_for_end()?;
         let mut is_new = self.drain();
-        if is_dead && let Some(ended) = os::reap(self.pidfd())? {
+        if let Some(ended) = ended {
             let mut exit = Exit {
                 ended,
                 stage: self.stage,
@@ -245,7 +280,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.exit.is_some() {
+        if self.exit.is_some() || self.check_is_mine().is_err() {
             return;
         }
         // Errors have nobody to go to. The kernel can refuse neither to a parent that holds the pidfd, unless the child
@@ -255,7 +290,10 @@ impl Drop for Child {
             OnDrop::Wait => true,
         };
         if may_wait && self.pidfd().wait_dead(None).is_ok() {
-            let _ = os::reap(self.pidfd());
+            match &self.relay {
+                Some(relay) => relay.wait_collected(),
+                None => drop(os::reap(self.pidfd())),
+            }
         }
     }
 }
@@ -284,8 +322,9 @@ pub fn wait_any(children: &mut [Child], timeout: Option<Duration>) -> Result<boo
 }
 
 fn watched(child: &Child) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
-    let pidfd = child.pidfd().as_fd();
-    std::iter::once(pidfd).chain(child.control()).map(|fd| (fd, Interest::Readable))
+    // A dead child of a fork server has ended for us when the server has told how.
+    let end = child.relay.as_ref().and_then(Relay::as_fd).unwrap_or_else(|| child.pidfd().as_fd());
+    std::iter::once(end).chain(child.control()).map(|fd| (fd, Interest::Readable))
 }
 
 #[cfg(test)]
@@ -301,7 +340,7 @@ mod tests {
     }
 
     fn put_away(mut child: Child) {
-        let ended = crate::Ended::Lost;
+        let ended = Ended::Lost;
         let stage = child.stage;
         child.exit = Some(Exit {
             ended,

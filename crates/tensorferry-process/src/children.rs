@@ -22,16 +22,24 @@ pub struct ChildProcess(Arc<Known>);
 struct Known {
     /// Whose child it is: a process that was forked from this one has the memory and another number.
     parent_pid: u32,
-    name: String,
-    rank: Option<usize>,
-    is_daemon: bool,
+    identity: Identity,
     pidfd: PidFd,
+}
+
+/// As what a child is started.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) name: String,
+    pub(crate) rank: Option<usize>,
+    pub(crate) is_daemon: bool,
+    /// Started by this crate for itself: no child that anybody asked for.
+    pub(crate) is_helper: bool,
 }
 
 impl ChildProcess {
     /// A child that has just been started. From here on [`active_children`] has it.
-    pub(crate) fn new(name: String, rank: Option<usize>, is_daemon: bool, pidfd: PidFd) -> Self {
-        let known = Arc::new(Known { parent_pid: std::process::id(), name, rank, is_daemon, pidfd });
+    pub(crate) fn new(identity: Identity, pidfd: PidFd) -> Self {
+        let known = Arc::new(Known { parent_pid: std::process::id(), identity, pidfd });
         let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
         children.retain(|child| child.strong_count() > 0);
         children.push(Arc::downgrade(&known));
@@ -42,10 +50,15 @@ impl ChildProcess {
         &self.0.pidfd
     }
 
+    /// Whether this process has started it, and is not a fork of the one that has.
+    pub(crate) fn is_mine(&self) -> bool {
+        self.0.parent_pid == std::process::id()
+    }
+
     /// What it is called.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.0.identity.name
     }
 
     /// Its process number.
@@ -57,13 +70,13 @@ impl ChildProcess {
     /// Its index among those that were started together; `None` when it was started by itself.
     #[must_use]
     pub fn rank(&self) -> Option<usize> {
-        self.0.rank
+        self.0.identity.rank
     }
 
     /// Whether it may start no children of its own; see [`Start::daemon`](crate::Start::daemon).
     #[must_use]
     pub fn is_daemon(&self) -> bool {
-        self.0.is_daemon
+        self.0.identity.is_daemon
     }
 
     /// Whether it still runs. Does not wait.
@@ -143,10 +156,9 @@ pub fn active_children() -> Result<Vec<ChildProcess>> {
         let children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
         children.iter().filter_map(Weak::upgrade).map(ChildProcess).collect()
     };
-    let me = std::process::id();
     let mut active = Vec::with_capacity(known.len());
     for child in known {
-        if child.0.parent_pid == me && child.is_alive()? {
+        if child.is_mine() && !child.0.identity.is_helper && child.is_alive()? {
             active.push(child);
         }
     }
@@ -160,7 +172,12 @@ mod tests {
     #[test]
     fn a_child_is_active_while_somebody_has_its_handle() {
         // The process behind it is this one, which is alive.
-        let child = ChildProcess::new(String::from("myself"), Some(3), true, PidFd::of_self().unwrap());
+        let start = |name: &str, is_helper| {
+            let identity = Identity { name: name.to_owned(), rank: Some(3), is_daemon: true, is_helper };
+            ChildProcess::new(identity, PidFd::of_self().unwrap())
+        };
+        let (child, _helper) = (start("myself", false), start("helper", true));
+        assert!(active_children().unwrap().iter().all(|child| child.name() != "helper"));
         let active = || active_children().unwrap().into_iter().find(|child| child.name() == "myself");
         let found = active().unwrap();
         assert_eq!((found.pid(), found.rank(), found.is_daemon()), (std::process::id(), Some(3), true));

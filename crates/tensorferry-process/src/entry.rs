@@ -18,15 +18,17 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::mem::ManuallyDrop;
-use std::panic::AssertUnwindSafe;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, UnwindSafe};
 
 use tensorferry_os::child as os;
 
 use crate::error::ProtocolError;
 use crate::hook;
 use crate::inherited::Inherited;
-use crate::link::Link;
-use crate::protocol::Frame;
+pub(crate) use crate::link::Parent;
+use crate::link::{Fds, Link};
+use crate::protocol::{Frame, Hello};
 use crate::report::{Report, ReportKind};
 
 /// Set in the environment of a child and nowhere else; the child removes it at once.
@@ -65,6 +67,11 @@ impl Entry {
 /// Every entry of this program, collected by the linker.
 #[linkme::distributed_slice]
 pub static ENTRIES: [Entry];
+
+crate::entry! {
+    /// Forks on request.
+    pub(crate) static FORKSERVER = "tensorferry.forkserver" => crate::forkserver::serve::serve;
+}
 
 /// How many entries have this name.
 pub(crate) fn n_named(name: &str) -> usize {
@@ -115,10 +122,39 @@ pub(crate) fn own_address() -> usize {
     (CONSTRUCTOR as *const ()).addr()
 }
 
-/// The whole life of a child; returns its exit code.
+/// The entry of this name.
+pub(crate) fn find(name: &str) -> Option<Run> {
+    ENTRIES.iter().find(|entry| entry.name == name).map(|entry| entry.run)
+}
+
+/// The whole life of a child that was executed; returns its exit code.
 fn live(nonce: &OsStr) -> i32 {
-    let met = std::panic::catch_unwind(|| meet(nonce));
-    let (mut inherited, entry) = match met {
+    live_with(|| {
+        let _ = os::ignore_sigpipe();
+        meet(Link::meet(nonce)?)
+    })
+}
+
+/// The life of a child that was forked, from the moment on at which it has one thread and its end of the control socket.
+/// First of all it does `settle`; what that returns is kept as long as the child runs.
+pub(crate) fn live_forked<T>(
+    control: OwnedFd,
+    nonce: &str,
+    whose: Parent,
+    settle: impl FnOnce() -> Result<T, tensorferry_os::Error>,
+) -> i32 {
+    let mut kept = None;
+    let settled = AssertUnwindSafe(|| {
+        kept = Some(settle()?);
+        meet(Link::greet(control, OsStr::new(nonce), whose)?)
+    });
+    live_with(settled)
+}
+
+/// The life of a child; returns its exit code.
+fn live_with(meet: impl FnOnce() -> Result<(Inherited, Run), ProtocolError> + UnwindSafe) -> i32 {
+    let met = std::panic::catch_unwind(meet);
+    let (mut inherited, run) = match met {
         Ok(Ok(met)) => met,
         // Whoever ended the parent, with Ctrl-C for one, is not to be told by each of its children.
         Ok(Err(ProtocolError::Orphan { .. })) => return EXIT_CODE_NO_PARENT,
@@ -129,8 +165,7 @@ fn live(nonce: &OsStr) -> i32 {
         }
         Err(_) => return EXIT_CODE_NO_PARENT,
     };
-    let outcome =
-        std::panic::catch_unwind(AssertUnwindSafe(|| __tensorferry_entry(entry.run, &mut inherited)));
+    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| __tensorferry_entry(run, &mut inherited)));
     let (report, backtrace) = match outcome {
         Ok(Ok(())) => {
             inherited.link().send(&Frame::Finished);
@@ -147,21 +182,19 @@ fn live(nonce: &OsStr) -> i32 {
     EXIT_CODE_RAISED
 }
 
-/// Finds the parent and the entry that it asks for.
-fn meet(nonce: &OsStr) -> Result<(Inherited, &'static Entry), ProtocolError> {
-    let _ = os::ignore_sigpipe();
-    let (link, hello, fds) = Link::meet(nonce)?;
+/// Receives what the parent has sent, and finds the entry that it asks for.
+fn meet((link, hello, fds): (Link, Hello, Fds)) -> Result<(Inherited, Run), ProtocolError> {
     let link = hook::install(link);
     let inherited = Inherited::receive(link, &hello, fds).inspect_err(|error| {
         link.send(&Frame::Raised(Report::new(ReportKind::Refused, &error.to_string())));
     })?;
-    let Some(entry) = ENTRIES.iter().find(|entry| entry.name == hello.entry) else {
+    let Some(run) = find(&hello.entry) else {
         let known = ENTRIES.iter().map(Entry::name).collect();
         let error = ProtocolError::UnknownEntry { name: hello.entry, known };
         link.send(&Frame::Raised(Report::new(ReportKind::Refused, &error.to_string())));
         return Err(error);
     };
-    Ok((inherited, entry))
+    Ok((inherited, run))
 }
 
 /// Runs the entry. Backtraces end where a name begins with `__tensorferry_`.

@@ -3,6 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use tensorferry_os::fork::ForkError;
+
+use crate::StartMethod;
 use crate::entry::VARIABLE;
 
 /// Why a child could not be started. No process is left behind in any of these cases.
@@ -75,9 +78,59 @@ pub enum StartError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// Another program was named for a method that can only start this one.
+    #[error(
+        "{method} starts the running program and cannot start {}; use spawn for it", .executable.display()
+    )]
+    OtherProgram {
+        /// The program that was named.
+        executable: PathBuf,
+        /// The method.
+        method: StartMethod,
+    },
+    /// This process cannot be forked.
+    #[error("this process cannot be forked: {0}")]
+    Fork(#[from] ForkError),
+    /// A library of this process says that it must not be forked.
+    #[error("this process cannot be forked: {reason}; use another start method")]
+    Hazard {
+        /// What the library says.
+        reason: String,
+    },
+    /// The fork server could not start the child.
+    #[error(transparent)]
+    ForkServer(#[from] ForkServerError),
     /// A system call failed.
     #[error(transparent)]
     Os(#[from] tensorferry_os::Error),
+}
+
+/// Why a fork server did not do what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForkServerError {
+    /// It ended, with the start unanswered. The next start begins a new one.
+    #[error("the fork server (process {pid}) has not started the child: it {how}")]
+    Died {
+        /// Its process number.
+        pid: u32,
+        /// How it ended, with its report where a preload failed.
+        how: String,
+    },
+    /// It could not fork, or the child could not be given its nice value or processors.
+    #[error("the fork server (process {pid}) has not started the child: {reason}")]
+    Refused {
+        /// Its process number.
+        pid: u32,
+        /// Why, in the server's words.
+        reason: String,
+    },
+    /// It runs already, so that nothing can be preloaded into it.
+    #[error("the fork server (process {pid}) runs already; preload before the first start")]
+    Running {
+        /// Its process number.
+        pid: u32,
+    },
 }
 
 /// Bytes on the control socket that cannot be understood.

@@ -47,7 +47,8 @@ impl Exit {
     /// has returned has not done its work.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.stage == Stage::Finished && matches!(self.ended, Ended::Exited { code: 0 } | Ended::Lost)
+        self.stage == Stage::Finished
+            && matches!(self.ended, Ended::Exited { code: 0 } | Ended::Lost | Ended::Untold)
     }
 
     /// The exit code, or minus the number of the signal; `None` when it is lost.
@@ -56,7 +57,7 @@ impl Exit {
         match self.ended {
             Ended::Exited { code } => Some(code),
             Ended::Signaled { signal, .. } => Some(-signal),
-            Ended::Lost => None,
+            Ended::Lost | Ended::Untold => None,
         }
     }
 
@@ -95,6 +96,7 @@ impl fmt::Display for Exit {
             Ended::Lost => {
                 write!(f, "ended, and how is lost because SIGCHLD is ignored or another wait took it")?
             }
+            Ended::Untold => write!(f, "ended, and how is unknown because its fork server was killed")?,
         }
         if self.stage == Stage::Started {
             write!(f, " before it entered")?;

@@ -10,7 +10,7 @@ use std::backtrace::Backtrace;
 use std::collections::VecDeque;
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
 use crate::link::Link;
@@ -38,21 +38,32 @@ struct State {
     n_sent: AtomicUsize,
 }
 
-static STATE: OnceLock<State> = OnceLock::new();
+/// Of this process; what was forked has its own. Each stays for as long as the process lives.
+static STATE: Mutex<Option<&'static State>> = Mutex::new(None);
+
+fn state() -> Option<&'static State> {
+    *STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Makes this process tell about its panics over `link`, and keeps the link for as long as the process lives.
 pub(crate) fn install(link: Link) -> &'static Link {
-    let state = STATE.get_or_init(|| State {
+    let state: &State = Box::leak(Box::new(State {
         link,
         entry_thread: std::thread::current().id(),
         records: Mutex::default(),
         n_sent: AtomicUsize::new(0),
-    });
-    let previous = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        record(state, info);
-        previous(info);
     }));
+    let before = STATE.lock().unwrap_or_else(PoisonError::into_inner).replace(state);
+    // What was forked has the hook of its parent, which asks for the state of now.
+    if before.is_none() {
+        let previous = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if let Some(state) = self::state() {
+                record(state, info);
+            }
+            previous(info);
+        }));
+    }
     &state.link
 }
 
@@ -103,7 +114,7 @@ fn readable(backtrace: &Backtrace) -> String {
 pub(crate) fn explain(payload: &(dyn Any + Send)) -> (Report, Option<impl FnOnce() -> String + use<>>) {
     let text = message(payload);
     let fallback = Report::new(ReportKind::Panic, text);
-    let Some(state) = STATE.get() else { return (fallback, None) };
+    let Some(state) = state() else { return (fallback, None) };
     let records = state.records.lock().unwrap_or_else(PoisonError::into_inner);
     let (report, backtrace) = choose(&records, state.entry_thread, fallback);
     (report, backtrace.map(|captured| move || readable(&captured)))

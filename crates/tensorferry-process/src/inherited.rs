@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use tensorferry_os::pidfd::PidFd;
 
 use crate::current::{self, Origin};
+use crate::entry::{FORKSERVER, Failure, Run};
 use crate::error::ProtocolError;
 use crate::guard;
 use crate::link::{Fds, Link};
@@ -28,9 +29,21 @@ impl Inherited {
         })?;
         let rank = hello.rank.and_then(|rank| usize::try_from(rank).ok());
         current::become_child(Origin::new(hello.name.clone(), rank, hello.is_daemon, fds.parent.clone()));
+        // A fork server has one thread, and ends with the socket of its parent as well.
+        if hello.entry == FORKSERVER.name() {
+            return Ok(Self { link, name: hello.name.clone(), payload, fds });
+        }
         // Now, because with the payload this process has been told when and where to run, and its threads inherit that.
         guard::watch(fds.parent.clone()).map_err(ProtocolError::Guard)?;
         Ok(Self { link, name: hello.name.clone(), payload, fds })
+    }
+
+    /// Runs an entry with another payload.
+    pub(crate) fn with_payload(&mut self, payload: Vec<u8>, run: Run) -> Result<(), Failure> {
+        let own = std::mem::replace(&mut self.payload, payload);
+        let outcome = run(self);
+        self.payload = own;
+        outcome
     }
 
     pub(crate) fn link(&self) -> &Link {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tensorferry_os::child as os;
 use tensorferry_os::pidfd::PidFd;
@@ -15,8 +15,18 @@ use crate::protocol::{self, Frame, Hello, PAYLOAD_PREFIX_LEN_BYTES, PREFIX_LEN_B
 /// The socket to the parent.
 #[derive(Debug)]
 pub(crate) struct Link {
-    // Panic hooks of several threads may write at once; a frame must come out in one piece.
-    socket: Mutex<OwnedFd>,
+    // Panic hooks of several threads may write at once; a frame must come out in one piece. `None` once this process has
+    // nothing more to say over it.
+    socket: Mutex<Option<OwnedFd>>,
+}
+
+/// Whose child this process is in the eyes of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parent {
+    /// That of the process that speaks over the socket.
+    Peer,
+    /// That of its fork server.
+    Other,
 }
 
 /// Descriptors that came with the hello: the parent's pidfd and those that the caller handed over.
@@ -37,7 +47,15 @@ impl Link {
         if !socket::is_socket(std::io::stdin()) {
             return Err(ProtocolError::NoSocket);
         }
-        let socket = os::take_stdin()?;
+        Self::greet(os::take_stdin()?, nonce, Parent::Peer)
+    }
+
+    /// As [`Link::meet`], over a socket that is there already. That this process does not outlive its parent is seen to.
+    pub(crate) fn greet(
+        socket: OwnedFd,
+        nonce: &OsStr,
+        whose: Parent,
+    ) -> Result<(Self, Hello, Fds), ProtocolError> {
         let (hello, mut fds) = greeting(&socket)?;
         if nonce != OsStr::new(&hello.nonce) {
             return Err(ProtocolError::WrongNonce);
@@ -50,11 +68,11 @@ impl Link {
         // The signal does not come for a parent that was gone before it was asked for. Then either the pidfd says
         // so, or, when the parent's last thread is just ending, this process has already been given to another.
         let ppid = os::parent_pid();
-        if parent.is_dead()? || (ppid != 0 && ppid != hello.parent_pid) {
+        if parent.is_dead()? || (whose == Parent::Peer && ppid != 0 && ppid != hello.parent_pid) {
             return Err(ProtocolError::Orphan { pid: hello.parent_pid });
         }
         os::set_thread_name(&hello.name);
-        let link = Self { socket: Mutex::new(socket) };
+        let link = Self { socket: Mutex::new(Some(socket)) };
         link.send(&Frame::Entered);
         let parent = ParentProcess::new(&hello.parent_name, parent);
         Ok((link, hello, Fds { parent, passed: fds }))
@@ -62,19 +80,30 @@ impl Link {
 
     /// Reads the payload that follows the hello.
     pub(crate) fn read_payload(&self) -> Result<Vec<u8>, ProtocolError> {
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let prefix = read_exactly(&socket, PAYLOAD_PREFIX_LEN_BYTES)?;
+        let socket = self.lock();
+        let Some(socket) = &*socket else { return Err(ProtocolError::NoSocket) };
+        let prefix = read_exactly(socket, PAYLOAD_PREFIX_LEN_BYTES)?;
         let prefix = prefix.first_chunk().copied().unwrap_or_default();
-        read_exactly(&socket, protocol::payload_len_bytes(prefix)?)
+        read_exactly(socket, protocol::payload_len_bytes(prefix)?)
     }
 
     /// Sends a frame. That the parent is gone, or has stopped listening, is no error here: this process is about to
     /// be killed, or nobody wants to know.
     pub(crate) fn send(&self, frame: &Frame) {
-        if let Ok(bytes) = frame.encode() {
-            let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = socket::send_all(&*socket, &bytes, &[]);
+        if let Ok(bytes) = frame.encode()
+            && let Some(socket) = &*self.lock()
+        {
+            let _ = socket::send_all(socket, &bytes, &[]);
         }
+    }
+
+    /// Closes the socket in this process.
+    pub(crate) fn close(&self) {
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

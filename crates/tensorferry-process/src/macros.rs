@@ -1,5 +1,25 @@
 //! Registration of entries.
 
+/// Registers functions that are asked before this process is forked, and may name a reason not to.
+///
+/// ```
+/// tensorferry_process::fork_hazard! {
+///     static MODEM => uses_the_modem;
+/// }
+///
+/// fn uses_the_modem() -> Option<String> {
+///     None
+/// }
+/// ```
+#[macro_export]
+macro_rules! fork_hazard {
+    ($($visibility:vis static $NAME:ident => $hazard:path;)+) => {$(
+        #[$crate::linkme::distributed_slice($crate::HAZARDS)]
+        #[linkme(crate = $crate::linkme)]
+        $visibility static $NAME: $crate::Hazard = $hazard;
+    )+};
+}
+
 /// Registers functions that a child can be started with.
 ///
 /// Each line makes a `static` of type [`Entry`](crate::Entry), under a name that must be unique in the program.

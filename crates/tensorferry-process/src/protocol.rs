@@ -157,7 +157,8 @@ fn malformed(what: &'static str, len_bytes: usize, source: postcard::Error) -> P
     ProtocolError::Malformed { what, len_bytes, source }
 }
 
-fn decode<'a, T: Deserialize<'a>>(what: &'static str, body: &'a [u8]) -> Result<T, ProtocolError> {
+/// Reads a value that takes all of `body`.
+pub(crate) fn decode<'a, T: Deserialize<'a>>(what: &'static str, body: &'a [u8]) -> Result<T, ProtocolError> {
     let (value, rest) = postcard::take_from_bytes(body).map_err(|e| malformed(what, body.len(), e))?;
     if rest.is_empty() { Ok(value) } else { Err(ProtocolError::Trailing { what, left_bytes: rest.len() }) }
 }

@@ -5,19 +5,25 @@ use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use tensorferry_os::child as os;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::socket::{self, Interest, MAX_FDS_PER_MESSAGE};
 
 use crate::child::{Child, OnDrop};
-use crate::children::ChildProcess;
+use crate::children::{ChildProcess, Identity};
 use crate::current::current_process;
-use crate::entry::{self, Entry, VARIABLE};
+use crate::entry::{self, Entry, FORKSERVER, VARIABLE};
 use crate::error::StartError;
 use crate::executable::{self, OWN_EXECUTABLE};
+use crate::fork;
+use crate::forkserver::wire::Request;
+use crate::forkserver::{ForkFds, ForkServer, Started};
+use crate::method::StartMethod;
 use crate::protocol::{self, Hello};
+use crate::redirect::{Outputs, Redirect};
 use crate::starter;
 
 /// A child about to be started: this program once more, to run `entry` instead of `main`.
@@ -32,8 +38,10 @@ pub struct Start {
     fds: Vec<OwnedFd>,
     environment: Vec<(OsString, Option<OsString>)>,
     executable: Option<PathBuf>,
-    stdout: Option<Stdio>,
-    stderr: Option<Stdio>,
+    stdout: Redirect,
+    stderr: Redirect,
+    method: StartMethod,
+    parked: Vec<u32>,
     current_dir: Option<PathBuf>,
     nice: Option<i32>,
     cpus: Option<Vec<usize>>,
@@ -53,8 +61,10 @@ impl Start {
             fds: Vec::new(),
             environment: Vec::new(),
             executable: None,
-            stdout: None,
-            stderr: None,
+            stdout: Redirect::Inherit,
+            stderr: Redirect::Inherit,
+            method: StartMethod::Spawn,
+            parked: Vec::new(),
             current_dir: None,
             nice: None,
             cpus: None,
@@ -85,6 +95,21 @@ impl Start {
         self
     }
 
+    /// How the child comes into being: [`StartMethod::Spawn`] by default.
+    #[must_use]
+    pub fn method(mut self, method: StartMethod) -> Self {
+        self.method = method;
+        self
+    }
+
+    /// For [`StartMethod::Fork`]: threads of this process, by number (gettid(2)), that stand still and hold no lock until
+    /// [`Start::start`] has returned. Any other thread but the calling one is in the way of a fork.
+    #[must_use]
+    pub fn parked(mut self, thread_ids: impl IntoIterator<Item = u32>) -> Self {
+        self.parked.extend(thread_ids);
+        self
+    }
+
     /// Sets a variable in the child's environment.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
@@ -100,7 +125,7 @@ impl Start {
     }
 
     /// Another program to run, which must link this library and have the entry. Needed where the running program is
-    /// not ours, as in a Python extension.
+    /// not ours, as in a Python extension. For [`StartMethod::Spawn`] only.
     #[must_use]
     pub fn executable(mut self, path: impl Into<PathBuf>) -> Self {
         self.executable = Some(path.into());
@@ -109,15 +134,15 @@ impl Start {
 
     /// Where the child's standard output goes.
     #[must_use]
-    pub fn stdout(mut self, to: impl Into<Stdio>) -> Self {
-        self.stdout = Some(to.into());
+    pub fn stdout(mut self, to: impl Into<Redirect>) -> Self {
+        self.stdout = to.into();
         self
     }
 
     /// Where the child's standard error goes.
     #[must_use]
-    pub fn stderr(mut self, to: impl Into<Stdio>) -> Self {
-        self.stderr = Some(to.into());
+    pub fn stderr(mut self, to: impl Into<Redirect>) -> Self {
+        self.stderr = to.into();
         self
     }
 
@@ -196,21 +221,31 @@ impl Start {
         self.greet(&control, &nonce)?;
         // The copies that ride on the greeting are enough.
         self.fds.clear();
-        let (name, rank, is_daemon) = (std::mem::take(&mut self.name), self.rank, self.is_daemon);
-        let on_drop = if is_daemon { OnDrop::Kill } else { self.on_drop };
-        let (nice, cpus) = (self.nice, self.cpus.take());
-        let (command, executable) = self.command(theirs, &nonce);
-        // Starting consumes the command and with it our copy of the child's end of the socket.
-        let mut process =
-            starter::start(command).map_err(|source| StartError::Execute { executable, source })?;
-        let pidfd = PidFd::open(process.id()).inspect_err(|_| {
-            // Without a pidfd it cannot be watched. That it may be gone already makes no difference.
-            let _ = process.kill();
-            let _ = process.wait();
-        })?;
-        let child = Child::new(ChildProcess::new(name, rank, is_daemon, pidfd), control, on_drop);
-        // Here it waits for its payload and has one thread.
-        schedule(child.pidfd(), nice, cpus.as_deref()).inspect_err(|_| drop(child.kill()))?;
+        let on_drop = if self.is_daemon { OnDrop::Kill } else { self.on_drop };
+        let identity = Identity {
+            name: std::mem::take(&mut self.name),
+            rank: self.rank,
+            is_daemon: self.is_daemon,
+            is_helper: self.entry.name() == FORKSERVER.name(),
+        };
+        let child = match self.method {
+            StartMethod::Spawn => self.execute(control, theirs, &nonce, identity, on_drop)?,
+            StartMethod::Forkserver => {
+                let Started { pidfd, relay } = self.ask_forkserver(theirs, nonce)?;
+                Child::new(ChildProcess::new(identity, pidfd), control, on_drop).relayed(relay)
+            }
+            StartMethod::Fork => {
+                let (nice, cpus) = (self.nice, self.cpus.take());
+                let outputs = Outputs::open(self.stdout, self.stderr)?;
+                let current_dir = self.current_dir.as_deref().map(os::open_dir).transpose()?;
+                let environment = self.environment;
+                let forked = fork::Child { control: theirs, nonce, outputs, current_dir, environment };
+                let (pidfd, control) = fork::fork(&self.parked, control, forked)?;
+                let child = Child::new(ChildProcess::new(identity, pidfd), control, on_drop);
+                schedule(child.pidfd(), nice, cpus.as_deref()).inspect_err(|_| drop(child.kill()))?;
+                child
+            }
+        };
         let payload = payload(child.pidfd()).map_err(|error| {
             // Whatever is to happen to a child that is dropped, one without its payload can only wait for it.
             let _ = child.kill();
@@ -220,6 +255,39 @@ impl Start {
         send_watching(&child, &prefix)?;
         send_watching(&child, &payload)?;
         Ok(child)
+    }
+
+    /// Runs the program once more.
+    fn execute(
+        self,
+        control: OwnedFd,
+        theirs: OwnedFd,
+        nonce: &str,
+        identity: Identity,
+        on_drop: OnDrop,
+    ) -> Result<Child, StartError> {
+        let (nice, cpus) = (self.nice, self.cpus.clone());
+        let (command, executable) = self.command(theirs, nonce);
+        // Starting consumes the command and with it our copy of the child's end of the socket.
+        let mut process =
+            starter::start(command).map_err(|source| StartError::Execute { executable, source })?;
+        let pidfd = PidFd::open(process.id()).inspect_err(|_| {
+            // Without a pidfd it cannot be watched. That it may be gone already makes no difference.
+            let _ = process.kill();
+            let _ = process.wait();
+        })?;
+        let child = Child::new(ChildProcess::new(identity, pidfd), control, on_drop);
+        // Here it waits for its payload and has one thread.
+        schedule(child.pidfd(), nice, cpus.as_deref()).inspect_err(|_| drop(child.kill()))?;
+        Ok(child)
+    }
+
+    /// Has the fork server fork.
+    fn ask_forkserver(self, theirs: OwnedFd, nonce: String) -> Result<Started, StartError> {
+        let request = Request { nice: self.nice, cpus: self.cpus, ..Request::new(nonce, &self.environment) };
+        let Outputs { stdout, stderr } = Outputs::open(self.stdout, self.stderr)?;
+        let current_dir = os::open_dir(self.current_dir.as_deref().unwrap_or(Path::new(".")))?;
+        ForkServer::get()?.fork(&request, ForkFds { control: theirs, stdout, stderr, current_dir })
     }
 
     fn check(&self) -> Result<(), StartError> {
@@ -232,6 +300,11 @@ impl Start {
         let n = entry::n_named(name);
         if n > 1 {
             return Err(StartError::DuplicateEntry { name, n });
+        }
+        if let (Some(executable), method @ (StartMethod::Forkserver | StartMethod::Fork)) =
+            (&self.executable, self.method)
+        {
+            return Err(StartError::OtherProgram { executable: executable.clone(), method });
         }
         if self.executable.is_none() {
             executable::check_is_ours()
@@ -287,10 +360,10 @@ impl Start {
         if let Some(dir) = self.current_dir {
             command.current_dir(dir);
         }
-        if let Some(stdout) = self.stdout {
+        if let Some(stdout) = self.stdout.into_stdio() {
             command.stdout(stdout);
         }
-        if let Some(stderr) = self.stderr {
+        if let Some(stderr) = self.stderr.into_stdio() {
             command.stderr(stderr);
         }
         (command, executable)
@@ -298,11 +371,15 @@ impl Start {
 }
 
 /// Sets when and where a child runs.
-fn schedule(child: &PidFd, nice: Option<i32>, cpus: Option<&[usize]>) -> tensorferry_os::Result<()> {
+pub(crate) fn schedule(
+    child: &PidFd,
+    nice: Option<i32>,
+    cpus: Option<&[usize]>,
+) -> tensorferry_os::Result<()> {
     if let Some(value) = nice {
-        tensorferry_os::child::set_nice(child, value)?;
+        os::set_nice(child, value)?;
     }
-    cpus.map_or(Ok(()), |cpus| tensorferry_os::child::set_cpus(child, cpus))
+    cpus.map_or(Ok(()), |cpus| os::set_cpus(child, cpus))
 }
 
 /// A process that carries the mark of a child was started as one. Had it entered, the mark would be gone. So it runs

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tensorferry_domain::Member;
 use tensorferry_storage::{Company, Heap, Patience, Role};
 
 use crate::typed::{Typed, within};
@@ -21,12 +22,16 @@ use crate::{GetError, OpenError, PutError, PutErrorKind, Receiver, Sender};
 pub struct SoleSender<T> {
     typed: Typed<T>,
     moved: Arc<AtomicBool>,
+    /// Whose it is. In a process that was forked it is still the parent's.
+    member: Member,
 }
 
 /// The only receiver of a channel.
 pub struct SoleReceiver<T> {
     typed: Typed<T>,
     moved: Arc<AtomicBool>,
+    /// Whose it is. In a process that was forked it is still the parent's.
+    member: Member,
 }
 
 const SENDS: Role = Role { sends: true, receives: false };
@@ -110,7 +115,7 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
     }
 
     fn put_with(&mut self, value: T, patience: Patience) -> Result<(), PutError<T>> {
-        if self.moved.load(Ordering::SeqCst) {
+        if self.is_moved() {
             return Err(PutError { value, kind: PutErrorKind::Moved });
         }
         self.typed.put(value, patience)
@@ -143,7 +148,7 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
     }
 
     fn get_with(&mut self, patience: Patience) -> Result<T, GetError> {
-        if self.moved.load(Ordering::SeqCst) {
+        if self.is_moved() {
             return Err(GetError::Moved);
         }
         self.typed.get(Company::Sole, patience)
@@ -155,7 +160,13 @@ macro_rules! sole_end {
     ($end:ident, $name:literal, $role:expr) => {
         impl<T> $end<T> {
             fn over(typed: Typed<T>) -> Self {
-                Self { typed, moved: Arc::default() }
+                let member = typed.ring().heap().domain().me();
+                Self { typed, moved: Arc::default(), member }
+            }
+
+            /// Whether this is not the end any more: it was sent away, or this process was forked from the one that has it.
+            fn is_moved(&self) -> bool {
+                self.moved.load(Ordering::SeqCst) || self.typed.ring().heap().domain().me() != self.member
             }
 
             /// How many messages fit.
@@ -179,6 +190,9 @@ macro_rules! sole_end {
         impl<T> Serialize for $end<T> {
             /// Moves this end to the receiver of the message. Works only inside a message, and once.
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                if self.is_moved() {
+                    return Err(serde::ser::Error::custom(PutErrorKind::Moved));
+                }
                 let attachment = self.typed.ring().attachment();
                 let index = tensorferry_reduce::give_sole_ring(attachment, &self.moved);
                 index.map_err(serde::ser::Error::custom)?.serialize(serializer)

@@ -2,19 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 use tensorferry_domain::{Admission, DomainFds};
-use tensorferry_process::{Failure, Inherited};
+use tensorferry_process::{Failure, Inherited, StartMethod};
 use tensorferry_queue::Queue;
 use tensorferry_reduce::Parcel;
 use tensorferry_sharing::{Strategy, set_sharing_strategy};
 use tensorferry_storage::Heap;
 
+use crate::error::StartErrorKind;
 use crate::function::{BoxedError, Function};
 use crate::identity::Identity;
+use crate::method;
 use crate::registry::{self, Key};
 
 tensorferry_process::entry! {
     /// Runs one registered function.
     pub(crate) static ENTRY = "tensorferry.spawn" => enter;
+    /// Runs one registered function in a fork server.
+    pub(crate) static PRELOAD = "tensorferry.preload" => preload;
 }
 
 /// What a parent tells a child; the domain's descriptor travels beside it.
@@ -27,6 +31,8 @@ pub(crate) struct Order {
     pub(crate) parcel: u64,
     pub(crate) strategy: String,
     pub(crate) identity: Identity,
+    /// What counts in the parent where no method is named.
+    pub(crate) default_method: StartMethod,
 }
 
 /// Where a child's value goes: its index and the value.
@@ -35,9 +41,16 @@ pub(crate) type Results<T> = Queue<(usize, T)>;
 /// One call of a registered function, in the child.
 #[derive(Debug)]
 pub struct Call<'a> {
+    /// `None` in a fork server, where there is nobody to pass anything.
+    order: Option<Opened<'a>>,
+    rank: usize,
+}
+
+/// Where the arguments are.
+#[derive(Debug)]
+struct Opened<'a> {
     inherited: &'a Inherited,
     heap: Heap,
-    rank: usize,
     parcel: u64,
 }
 
@@ -52,10 +65,16 @@ impl Call<'_> {
         F: Function<Args>,
         Args: serde::de::DeserializeOwned,
     {
-        let (args, results): (Args, Results<F::Value>) = Parcel::open(&self.heap, self.parcel)
-            .map_err(|e| Failure::Refused(format!("its arguments cannot be read: {e}")))?;
+        let unreadable =
+            |e: &dyn std::fmt::Display| Failure::Refused(format!("its arguments cannot be read: {e}"));
+        let Some(Opened { inherited, heap, parcel }) = self.order else {
+            let none = postcard::from_bytes(&[]).map_err(|e| unreadable(&e))?;
+            return __tensorferry_call(function, self.rank, none).map(drop).map_err(Failure::Error);
+        };
+        let (args, results): (Args, Results<F::Value>) =
+            Parcel::open(&heap, parcel).map_err(|e| unreadable(&e))?;
         // From here on the child itself holds what the arguments name.
-        self.inherited.taken();
+        inherited.taken();
         let value = __tensorferry_call(function, self.rank, args).map_err(Failure::Error)?;
         results
             .put((self.rank, value))
@@ -94,12 +113,38 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     let function = registry::resolve(&order.function).map_err(|e| Failure::Refused(e.to_string()))?;
     let fds = DomainFds::from_message(inherited.take_fds());
     let fds = fds.ok_or_else(|| Failure::Refused(String::from("the descriptor of the domain is missing")))?;
-    let heap = Heap::join(fds, order.admission).map_err(|e| refused("the domain cannot be joined", &e))?;
+    let joined = match Heap::inherited() {
+        // This process was forked from a member and has everything that it holds.
+        Some(heap) => heap.rejoin(order.admission, fds.door).map(|()| {
+            // From here on the parent may let go of what it holds.
+            inherited.taken();
+            heap
+        }),
+        None => Heap::join(fds, order.admission),
+    };
+    let heap = joined.map_err(|e| refused("the domain cannot be joined", &e))?;
     if let Ok(strategy) = order.strategy.parse::<Strategy>() {
         // What works in the parent works here; and if not, this process has its own default.
         let _ = set_sharing_strategy(strategy);
     }
     order.identity.adopt();
+    method::force_start_method(order.default_method);
     let rank = usize::try_from(order.rank).unwrap_or(usize::MAX);
-    function.run(Call { inherited, heap, rank, parcel: order.parcel })
+    function.run(Call { order: Some(Opened { inherited, heap, parcel: order.parcel }), rank })
+}
+
+/// What [`PRELOAD`] is told.
+pub(crate) fn preload_payload(key: &Key) -> Result<Vec<u8>, StartErrorKind> {
+    postcard::to_stdvec(key).map_err(|error| StartErrorKind::Arguments {
+        function: key.name().to_owned(),
+        rank: 0,
+        source: error.into(),
+    })
+}
+
+/// Calls one function that takes nothing.
+fn preload(inherited: &mut Inherited) -> Result<(), Failure> {
+    let key: Key = postcard::from_bytes(inherited.payload())?;
+    let function = registry::resolve(&key).map_err(|e| Failure::Refused(e.to_string()))?;
+    function.run(Call { order: None, rank: 0 })
 }

@@ -1,8 +1,8 @@
 //! From a function and its arguments to running processes.
 
 use serde::Serialize;
-use tensorferry_domain::MAX_MEMBERS;
-use tensorferry_process::{Child, Start};
+use tensorferry_domain::{MAX_MEMBERS, Parked};
+use tensorferry_process::{Child, Stage, Start, StartMethod, wait_any};
 use tensorferry_queue::Queue;
 use tensorferry_reduce::Parcel;
 use tensorferry_sharing::get_sharing_strategy;
@@ -13,6 +13,7 @@ use crate::context::ProcessContext;
 use crate::error::StartErrorKind;
 use crate::function::{BoxedError, Function};
 use crate::identity::Identity;
+use crate::method::get_start_method;
 use crate::options::Options;
 use crate::output::{self, Outputs};
 use crate::registry::{self, Key};
@@ -121,7 +122,11 @@ fn start(
     parcel: Parcel,
     outputs: Outputs,
 ) -> Result<Child, tensorferry_process::StartError> {
-    let mut start = Start::new(&ENTRY).name(name).on_drop(options.on_drop);
+    let method = options.start_method.unwrap_or_else(get_start_method);
+    // Until the forked child holds by itself what it has copies of, nothing here may let go of it.
+    let parked = (method == StartMethod::Fork).then(Parked::all);
+    let mut start = Start::new(&ENTRY).name(name).on_drop(options.on_drop).method(method);
+    start = start.parked(parked.iter().flat_map(Parked::thread_ids));
     if !is_alone {
         start = start.rank(rank);
     }
@@ -137,12 +142,7 @@ fn start(
     if let Some(cpus) = &options.cpus {
         start = start.cpus(cpus.iter().copied());
     }
-    if let Some(stdout) = outputs.stdout {
-        start = start.stdout(stdout);
-    }
-    if let Some(stderr) = outputs.stderr {
-        start = start.stderr(stderr);
-    }
+    start = start.stdout(outputs.stdout).stderr(outputs.stderr);
     for (variable, value) in options.rank_environment.variables(rank, nprocs) {
         start = start.env(variable, value);
     }
@@ -179,6 +179,7 @@ fn start(
                 parcel: parcel.id(),
                 strategy: get_sharing_strategy().to_string(),
                 identity,
+                default_method: get_start_method(),
             };
             postcard::to_stdvec(&order).map_err(BoxedError::from)
         })
@@ -186,8 +187,13 @@ fn start(
     match (child, newcomer) {
         // From here on the arguments are held for the child, not by this process's own calls: when the child has adopted
         // them or is gone, nothing here keeps a queue's other side waiting.
-        (Ok(child), Some(newcomer)) => {
+        (Ok(mut child), Some(newcomer)) => {
             parcel.post(newcomer);
+            if parked.is_some() {
+                while child.stage() < Stage::Taken && child.exit().is_none() {
+                    wait_any(std::slice::from_mut(&mut child), None)?;
+                }
+            }
             Ok(child)
         }
         (child, _) => {

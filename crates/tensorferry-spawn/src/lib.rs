@@ -6,6 +6,9 @@
 //!
 //! - [`func`] registers a function. It stays callable as it is.
 //! - [`spawn`] starts `nprocs` processes and waits for their values; [`start_processes`] gives a [`ProcessContext`].
+//! - A process is this program executed once more ([`StartMethod::Spawn`]), or forked by a server that is
+//!   ([`StartMethod::Forkserver`]), or a fork of this process ([`StartMethod::Fork`]); [`set_start_method`] and
+//!   [`get_context`] choose.
 //! - [`Process`] is one process by itself, with settings of its own.
 //! - The function gets the index of its process first. Programs that ask the environment find it in `RANK` and
 //!   `LOCAL_RANK`, and the number of processes in `WORLD_SIZE`; [`RankEnvironment`] has the choices.
@@ -75,6 +78,7 @@ mod exited;
 mod function;
 mod identity;
 mod launch;
+mod method;
 mod options;
 mod output;
 mod process;
@@ -91,6 +95,10 @@ pub use context::ProcessContext;
 pub use error::{Cause, ProcessError, ProcessErrors, Refusal, SpawnError, StartError, StartErrorKind};
 pub use exited::ProcessExitedError;
 pub use function::{BoxedError, Function, Outcome};
+pub use method::{
+    Context, PreloadError, StartMethodSettled, force_start_method, forkserver_preload, get_all_start_methods,
+    get_context, get_start_method, set_start_method,
+};
 pub use options::{Options, spawn, start_processes};
 pub use output::{OutputError, Tee};
 pub use process::{Process, ProcessHandle};
@@ -101,8 +109,8 @@ pub use registry::{Signature, registered};
 pub use seed::rank_seed;
 pub use tensorferry_macros::func;
 pub use tensorferry_process::{
-    ChildProcess, CurrentProcess, Location, OnDrop, ParentProcess, Report, ReportKind, active_children,
-    current_process, init, parent_process,
+    ChildProcess, CurrentProcess, Location, OnDrop, ParentProcess, Redirect, Report, ReportKind, StartMethod,
+    UnknownStartMethod, active_children, current_process, init, parent_process,
 };
 
 #[doc(hidden)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_process::OnDrop;
+use tensorferry_process::{OnDrop, StartMethod};
 
 use crate::context::ProcessContext;
 #[cfg(doc)]
@@ -47,6 +47,7 @@ pub struct Options {
     pub(crate) on_drop: OnDrop,
     pub(crate) is_daemon: bool,
     pub(crate) seed: Option<u64>,
+    pub(crate) start_method: Option<StartMethod>,
 }
 
 impl Options {
@@ -117,6 +118,8 @@ impl Options {
     /// An output of this process that nobody reads holds up the processes, but their end for no longer than a second: then
     /// the lines that are left go to the files only. A file that cannot be written, as on a full disk, does not hold up the
     /// processes; [`ProcessContext::join`] tells.
+    ///
+    /// Not with [`StartMethod::Fork`], which the thread is in the way of.
     #[must_use]
     pub fn tee(mut self, choice: Tee) -> Self {
         self.tee = choice;
@@ -124,7 +127,7 @@ impl Options {
     }
 
     /// Another program to run: one that links this library and has the function registered. Needed where the running
-    /// program is not ours, as in a Python extension.
+    /// program is not ours, as in a Python extension. For [`StartMethod::Spawn`] only.
     #[must_use]
     pub fn executable(mut self, path: impl Into<PathBuf>) -> Self {
         self.executable = Some(path.into());
@@ -189,6 +192,13 @@ impl Options {
     #[must_use]
     pub fn seed(mut self, base: u64) -> Self {
         self.seed = Some(base);
+        self
+    }
+
+    /// How the processes come into being: [`get_start_method`](crate::get_start_method) by default.
+    #[must_use]
+    pub fn start_method(mut self, method: StartMethod) -> Self {
+        self.start_method = Some(method);
         self
     }
 

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
+
+use tensorferry_process::Redirect;
 
 use crate::options::Options;
 use crate::tee::{Stream, TeeThread};
@@ -54,11 +55,11 @@ impl OutputError {
     }
 }
 
-/// What one process gets as its outputs; `None` is what this process has.
+/// What one process gets as its outputs.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
-    pub(crate) stdout: Option<Stdio>,
-    pub(crate) stderr: Option<Stdio>,
+    pub(crate) stdout: Redirect,
+    pub(crate) stderr: Redirect,
 }
 
 /// Opens the outputs of all processes, in order of the index, and starts the thread that passes lines on where it is
@@ -79,11 +80,11 @@ pub(crate) fn open(
         let dir = options.log_dir.as_ref().map(|dir| dir.join(rank.to_string()));
         let log = |file_name| dir.as_deref().map(|dir| LogFile::open(dir, file_name, rank)).transpose();
         let mut connect = |file: Option<LogFile>, to: Option<OwnedFd>| match to {
-            None => Ok(file.map(|log| Stdio::from(log.file))),
+            None => Ok(file.map_or(Redirect::Inherit, |log| Redirect::from(log.file))),
             Some(to) => {
                 let (reader, writer) = io::pipe().map_err(OutputError::tee)?;
                 streams.push(Stream::new(reader, file, format!("[{name} {rank}] "), to));
-                Ok(Some(Stdio::from(writer)))
+                Ok(Redirect::from(writer))
             }
         };
         let stdout = connect(log("stdout.log")?, own(tee_stdout, io::stdout())?)?;

@@ -3,12 +3,11 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_process::{Child, OnDrop, SIGINT, SIGKILL, SIGTERM};
+use tensorferry_process::{Child, OnDrop, Redirect, SIGINT, SIGKILL, SIGTERM, StartMethod};
 
 use crate::close::{CloseError, CloseErrorKind};
 use crate::context::ProcessContext;
@@ -116,17 +115,23 @@ where
         self.with(|options| options.on_drop(policy))
     }
 
+    /// How it comes into being; see [`Options::start_method`].
+    #[must_use]
+    pub fn start_method(self, method: StartMethod) -> Self {
+        self.with(|options| options.start_method(method))
+    }
+
     /// Where its standard output goes. Its standard input is always `/dev/null`.
     #[must_use]
-    pub fn stdout(mut self, to: impl Into<Stdio>) -> Self {
-        self.outputs.stdout = Some(to.into());
+    pub fn stdout(mut self, to: impl Into<Redirect>) -> Self {
+        self.outputs.stdout = to.into();
         self
     }
 
     /// Where its standard error goes.
     #[must_use]
-    pub fn stderr(mut self, to: impl Into<Stdio>) -> Self {
-        self.outputs.stderr = Some(to.into());
+    pub fn stderr(mut self, to: impl Into<Redirect>) -> Self {
+        self.outputs.stderr = to.into();
         self
     }
 
@@ -190,8 +195,8 @@ impl<T> ProcessHandle<T> {
         Ok(self.child().exit().is_none())
     }
 
-    /// Its exit code, or minus the number of the signal that ended it; `None` while it runs, and when something else in
-    /// this process has collected its exit status. Does not wait. 0 alone is not success: a process that exits with 0
+    /// Its exit code, or minus the number of the signal that ended it; `None` while it runs, when something else in
+    /// this process has collected its exit status, and when its fork server was killed before it could tell. Does not wait. 0 alone is not success: a process that exits with 0
     /// before its function has returned has failed, and [`ProcessHandle::join`] says so.
     ///
     /// # Errors

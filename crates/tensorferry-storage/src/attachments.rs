@@ -9,8 +9,10 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::StorageError;
 use crate::block::Block;
 use crate::header::SUSPECT;
+use crate::heap::Heap;
 use crate::reference::Role;
 use crate::ring_layout::RingWords;
 
@@ -49,7 +51,9 @@ impl Attachment {
             let mut counts = heap.inner().attachments.lock();
             let counts = counts.entry(block.place().header_offset_bytes).or_default();
             let bit = heap.me().bit();
-            if let Some(ring) = RingWords::of(&block) {
+            if heap.is_home()
+                && let Some(ring) = RingWords::of(&block)
+            {
                 if role.sends && counts.sends == 0 {
                     ring.senders().fetch_or(bit, Ordering::SeqCst);
                 }
@@ -103,6 +107,9 @@ impl Clone for Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         let heap = self.block.heap();
+        if !heap.is_home() {
+            return;
+        }
         let at = self.block.place().header_offset_bytes;
         let mut all = heap.inner().attachments.lock();
         let Some(counts) = all.get_mut(&at) else { return };
@@ -143,6 +150,23 @@ impl Drop for Attachment {
 }
 
 impl Attachments {
+    /// In a process that was forked: attaches it to every ring that it has a copy of an end of, in the same roles.
+    pub(crate) fn attach_all(&self, heap: &Heap) -> Result<(), StorageError> {
+        let bit = heap.me().bit();
+        for (&at, counts) in &*self.lock() {
+            let Some(block) = heap.another_handle(at)? else { continue };
+            if let Some(ring) = RingWords::of(&block) {
+                if counts.sends > 0 {
+                    ring.senders().fetch_or(bit, Ordering::SeqCst);
+                }
+                if counts.receives > 0 {
+                    ring.receivers().fetch_or(bit, Ordering::SeqCst);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<usize, RoleCounts>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }

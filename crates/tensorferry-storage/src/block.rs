@@ -44,12 +44,20 @@ impl Block {
 
     /// The address of the data, aligned to 64 bytes, and its length. The range was opened before this handle was made, so it is always
     /// there; the mapping checks again, because a slice is made of it.
+    ///
+    /// `None` in a process that was forked from the holder by others than us: nobody holds the block for it.
     pub(crate) fn range(&self) -> Option<(NonNull<u8>, usize)> {
+        if !self.heap.is_home() {
+            return None;
+        }
         Some((self.heap.data().bytes(self.place.data_offset_bytes, self.len_bytes)?, self.len_bytes))
     }
 
     /// The data as words, the last one perhaps reaching over the end into the block's own padding.
     pub(crate) fn words(&self) -> &[AtomicU64] {
+        if !self.heap.is_home() {
+            return &[];
+        }
         let n_words = self.len_bytes.div_ceil(8);
         self.heap.data().words(self.place.data_offset_bytes, n_words).unwrap_or(&[])
     }
@@ -62,6 +70,9 @@ impl Block {
 
     /// Whether nobody else can reach the block: no other member, no message in flight, no other handle here.
     pub(crate) fn is_sole(&self) -> bool {
+        if !self.heap.is_home() {
+            return false;
+        }
         let me = self.heap.me().bit();
         let Some(header) = self.heap.header(self.place) else { return false };
         // With no other handle here, and no way for one to be counted meanwhile, another process could reach the block
@@ -105,6 +116,9 @@ impl Clone for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.heap.cell(self.place).release(|| self.heap.let_go(self.place));
+        // Not even counted in a process that was forked by others: somebody may have been counting at that moment.
+        if self.heap.is_home() {
+            self.heap.cell(self.place).release(|| self.heap.let_go(self.place));
+        }
     }
 }

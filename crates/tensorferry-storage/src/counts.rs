@@ -75,6 +75,32 @@ impl Counts {
             .unwrap_or(&self.nowhere);
         Cell { words }
     }
+
+    /// Visits the header offsets of all blocks that this process holds.
+    pub(crate) fn each_held(&self, mut visit: impl FnMut(usize)) {
+        self.each(|at, words| {
+            if words.count.load(Ordering::SeqCst) & COUNT > 0 {
+                visit(at);
+            }
+        });
+    }
+
+    /// Ends the exclusive rights of all handles that exist.
+    pub(crate) fn end_all_tenures(&self) {
+        self.each(|_, words| {
+            words.tenure.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+
+    fn each(&self, mut visit: impl FnMut(usize, &Words)) {
+        for (extent, pages) in self.extents.iter().enumerate() {
+            let pages = pages.get().into_iter().flatten().enumerate();
+            for (page, cells) in pages.filter_map(|(page, cells)| Some((page, cells.get()?))) {
+                let first = (extent << self.extent_shift) + page * PAGE_BYTES;
+                cells.iter().enumerate().for_each(|(line, words)| visit(first + line * LINE_BYTES, words));
+            }
+        }
+    }
 }
 
 impl Cell<'_> {

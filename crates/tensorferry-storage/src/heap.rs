@@ -1,6 +1,7 @@
 //! This process's view of one domain's memory.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -99,6 +100,48 @@ impl Heap {
         Self::over(Domain::join(fds, admission)?)
     }
 
+    /// The current heap of the process that this one was forked from, as long as this one has not joined by itself.
+    #[must_use]
+    pub fn inherited() -> Option<Self> {
+        CURRENT.get().filter(|heap| !heap.0.memory.is_home()).cloned()
+    }
+
+    /// In a process that was forked from a member: becomes a member by itself, and holds by itself every block that the
+    /// parent held at the fork, for every handle of which there is a copy here. What only copies on the parent's stack name, which
+    /// nobody here can reach, is held until this process ends. All handles are this process's own from then on, except for what can be in one process only: an inherited [`ExclusiveBlock`] lends no bytes, a lease is lost.
+    ///
+    /// The parent stands still until this has returned, and holds those blocks all the while. `door` is as in
+    /// [`DomainFds`].
+    ///
+    /// # Errors
+    /// [`StorageError::Domain`] when the domain refuses; this process can then do nothing but end.
+    pub fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), StorageError> {
+        let inner = &*self.0;
+        inner.memory.rejoin(admission, door)?;
+        let bit = self.me().bit();
+        let mut closed = None;
+        inner.counts.each_held(|at| match inner.places().header(at) {
+            // The parent holds it and stands still, so it is not reused meanwhile.
+            Some(header) => drop(header.holders().fetch_or(bit, Ordering::SeqCst)),
+            None => closed = Some(at as u64),
+        });
+        if let Some(reference) = closed {
+            return Err(StorageError::BadReference {
+                reference,
+                what: "the header of a held block is closed",
+            });
+        }
+        // Two processes would write the same bytes otherwise.
+        inner.counts.end_all_tenures();
+        // The extents, and what waits to be opened by others, are the parent's.
+        *inner.arena() = Arena::new();
+        let pinned = (inner.pins.take_all(), inner.posted.take_all());
+        inner.memory.settle();
+        inner.attachments.attach_all(self)?;
+        drop(pinned);
+        Ok(inner.memory.restart_service()?)
+    }
+
     fn over(domain: Arc<Domain>) -> Result<Self, StorageError> {
         let memory = access::memory_of(domain);
         let layout = *memory.layout();
@@ -150,6 +193,9 @@ impl Heap {
     /// nobody uses. Returns how many bytes came together. The next allocations pay for fresh pages again.
     #[must_use = "the number says whether trimming helped"]
     pub fn trim(&self) -> u64 {
+        if !self.0.memory.is_home() {
+            return 0;
+        }
         self.0.retire_pins();
         crate::sweep::resolve_known_suspects(&self.0);
         let mut arena = self.0.arena();
@@ -174,6 +220,9 @@ impl Heap {
 
     /// Looks after messages that were taken and memory that came back, now instead of when memory runs short.
     pub fn settle(&self) {
+        if !self.0.memory.is_home() {
+            return;
+        }
         self.0.posted.retire(&self.0.memory);
         self.0.retire_pins();
         crate::sweep::resolve_known_suspects(&self.0);
@@ -185,6 +234,17 @@ impl Heap {
 
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
+    }
+
+    /// Whether this process may act as the member that this heap belongs to.
+    pub(crate) fn is_home(&self) -> bool {
+        self.0.memory.is_home()
+    }
+
+    /// # Errors
+    /// [`StorageError::Domain`] where [`Heap::is_home`] is false.
+    pub(crate) fn check_home(&self) -> Result<(), StorageError> {
+        Ok(self.0.memory.check_home()?)
     }
 
     pub(crate) fn me(&self) -> Member {
@@ -205,6 +265,7 @@ impl Heap {
 
     /// A block with one handle, this one.
     pub(crate) fn allocate_block(&self, len_bytes: usize) -> Result<Block, StorageError> {
+        self.0.memory.check_home()?;
         let class = Class::holding(len_bytes)
             .filter(|class| class.size_bytes() <= self.0.memory.layout().data_len_bytes);
         let class = class.ok_or(StorageError::TooLarge {
@@ -226,6 +287,7 @@ impl Heap {
 
     /// Holds the block that a message names. The message itself, or whoever sent it, holds it until then.
     pub(crate) fn hold(&self, reference: Reference) -> Result<Block, StorageError> {
+        self.0.memory.check_home()?;
         let bad = |what| StorageError::BadReference { reference: reference.pack(), what };
         let places = self.0.places();
         let place = places.find(reference.header_offset_bytes).map_err(|error| match error {
@@ -246,6 +308,22 @@ impl Heap {
         }
         places.open_range(place.data_offset_bytes, len_bytes)?;
         Ok(counted)
+    }
+
+    /// One more handle on a block that this process holds, by its header's place; `None` when it does not hold it.
+    pub(crate) fn another_handle(&self, header_offset_bytes: usize) -> Result<Option<Block>, StorageError> {
+        let places = self.0.places();
+        let bad = |what| StorageError::BadReference { reference: header_offset_bytes as u64, what };
+        let place = places.find(header_offset_bytes).map_err(|error| match error {
+            NotFound::Bad(what) => bad(what),
+            NotFound::Closed(error) => error,
+        })?;
+        let Some(header) = self.header(place) else { return Ok(None) };
+        if self.cell(place).acquire(|| Err(())).is_err() {
+            return Ok(None);
+        }
+        let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX).min(place.capacity_bytes);
+        Ok(Some(Block::from_counted(self.clone(), place, len_bytes)))
     }
 
     /// The last handle of this process is gone.
@@ -275,6 +353,9 @@ impl Inner {
 
     /// Has the service thread scan for what the dead are still suspected to have sent.
     pub(crate) fn ask_for_scan(&self) {
+        if !self.memory.is_home() {
+            return;
+        }
         self.orphans_suspected.store(true, Ordering::SeqCst);
         self.memory.poke();
     }

@@ -106,6 +106,7 @@ impl Ring {
         self: &Arc<Self>,
         patience: Patience,
     ) -> Result<(IncomingMessage, Lease), TakeFailure> {
+        self.heap().check_home()?;
         let Some(ring) = self.words() else { return Err(TakeFailure::Closed) };
         if self.max_leases() == 0 {
             return Err(TakeFailure::NoLeases);
@@ -251,12 +252,20 @@ impl Lease {
         self.state.deliveries
     }
 
+    /// Whether this process has it. A process that was forked from the one that has it has a copy of this value.
+    fn is_mine(&self) -> bool {
+        self.state.owner == self.ring.me()
+    }
+
     /// Says that the message is dealt with: nobody gets it again.
     ///
     /// # Errors
     /// [`LeaseLost`].
     pub fn ack(mut self) -> Result<(), LeaseLost> {
         self.is_over = true;
+        if !self.is_mine() {
+            return Err(LeaseLost);
+        }
         let Some(ring) = self.ring.words() else { return Err(LeaseLost) };
         let acknowledged = ring.record(self.index).change(self.state, self.state.freed());
         // For who waits for a free record, or for the end.
@@ -267,7 +276,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.is_over {
+        if self.is_over || !self.is_mine() {
             return;
         }
         let Some(ring) = self.ring.words() else { return };

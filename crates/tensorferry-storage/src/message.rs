@@ -343,7 +343,7 @@ impl Parcel {
 
     /// Gives what was given away exclusively back to where it came from, unless the parcel was opened.
     pub fn take_back(mut self) {
-        if use_up(&self.block, TAKEN_BACK) {
+        if self.block.heap().is_home() && use_up(&self.block, TAKEN_BACK) {
             std::mem::take(&mut self.handles).into_iter().for_each(OutgoingHandle::take_back);
         }
     }
@@ -377,6 +377,11 @@ impl Parcel {
         heap.domain().poke();
     }
 
+    /// In a process that was forked, where dropping the parcel must not take it back from whom the parent has sent it to.
+    pub(crate) fn take_handles(&mut self) -> OutgoingHandles {
+        std::mem::take(&mut self.handles)
+    }
+
     /// Whether nobody needs what it names any more: whoever opened it holds everything, or has died meanwhile, or nobody
     /// will open it.
     pub(crate) fn is_done(&self) -> bool {
@@ -394,7 +399,11 @@ impl Drop for Parcel {
     /// Somebody who is opening it right now holds only part of what it names. If that were let go of, the packer could
     /// become the only one who is known to hold a block, and write it, while the other side takes it to read.
     fn drop(&mut self) {
-        if self.handles.is_empty() || use_up(&self.block, TAKEN_BACK) || self.is_done() {
+        if !self.block.heap().is_home()
+            || self.handles.is_empty()
+            || use_up(&self.block, TAKEN_BACK)
+            || self.is_done()
+        {
             return;
         }
         let kept = Self { block: self.block.clone(), handles: std::mem::take(&mut self.handles) };

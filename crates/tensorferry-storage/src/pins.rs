@@ -71,6 +71,14 @@ impl Pins {
         drop((gone, list));
     }
 
+    /// In a process that was forked: everything that its parent keeps for messages on their way, to be let go of here.
+    pub(crate) fn take_all(&self) -> impl Sized + use<> {
+        let lists: Vec<_> = self.lists().clone();
+        let taken: Vec<_> = lists.iter().map(|list| std::mem::take(&mut *list.lock())).collect();
+        self.n_pinned.store(0, Ordering::SeqCst);
+        taken
+    }
+
     pub(crate) fn any(&self) -> bool {
         self.n_pinned.load(Ordering::SeqCst) != 0
     }

@@ -18,6 +18,14 @@ impl Posted {
         self.parcels.lock().unwrap_or_else(PoisonError::into_inner).push((parcel, to));
     }
 
+    /// In a process that was forked: what is in the parent's parcels, to be let go of here. The parcels stay what they are.
+    pub(crate) fn take_all(&self) -> impl Sized + use<> {
+        let mut parcels = std::mem::take(&mut *self.parcels.lock().unwrap_or_else(PoisonError::into_inner));
+        let handles: Vec<_> = parcels.iter_mut().map(|(parcel, _)| parcel.take_handles()).collect();
+        // Without its handles a parcel has nothing that dropping it would take back.
+        (handles, parcels)
+    }
+
     /// Lets go of what was opened or never will be. Returns whether anything is left.
     pub(crate) fn retire(&self, domain: &Domain) -> bool {
         let mut parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);

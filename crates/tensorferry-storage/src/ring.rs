@@ -340,6 +340,7 @@ impl Ring {
         handles: &[OutgoingHandle],
         patience: Patience,
     ) -> Result<(u64, Option<Block>), PutFailure> {
+        self.heap().check_home()?;
         if !are_at_home(self.heap(), handles) {
             return Err(StorageError::ForeignDomain.into());
         }
@@ -378,6 +379,7 @@ impl Ring {
         company: Company,
         patience: Patience,
     ) -> Result<(), TakeFailure> {
+        self.heap().check_home()?;
         let Some(ring) = self.words() else { return Err(TakeFailure::Closed) };
         let has_leases = self.max_leases() > 0;
         self.wait_for_message(&ring, patience, || {
@@ -402,7 +404,11 @@ impl Ring {
             .get_or_init(|| self.heap().inner().pins.list_for(self.attachment.block().clone(), self.shape))
     }
 
+    /// `None` in a process that was forked from an end's by others than us.
     pub(crate) fn words(&self) -> Option<RingWords<'_>> {
+        if !self.heap().is_home() {
+            return None;
+        }
         RingWords::with_shape(self.attachment.block(), self.shape)
     }
 
@@ -696,7 +702,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if let Some(list) = self.pins.take() {
+        if let Some(list) = self.pins.take().filter(|_| self.heap().is_home()) {
             self.heap().inner().pins.close(list);
         }
     }

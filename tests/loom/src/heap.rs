@@ -179,6 +179,15 @@ impl Heap {
         self.me
     }
 
+    /// Nobody forks here.
+    pub(crate) fn is_home(&self) -> bool {
+        true
+    }
+
+    pub(crate) fn check_home(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.inner
     }

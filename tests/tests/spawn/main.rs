@@ -4,12 +4,15 @@
 
 mod alone;
 mod failures;
+mod fork;
+mod forkserver;
 mod functions;
 mod interrupted;
 mod joining;
 mod kinship;
 mod lifetimes;
 mod marked;
+mod methods;
 mod namespaces;
 mod oddities;
 mod output;

@@ -35,9 +35,55 @@ pub(crate) fn read_line(mut stream: impl Read + Send + 'static) -> String {
 /// Runs `work` on another thread and panics when it takes longer than [`DEADLINE`].
 pub(crate) fn within_deadline<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, finished) = mpsc::channel();
-    std::thread::spawn(move || done.send(work()));
-    finished.recv_timeout(DEADLINE).unwrap_or_else(|_| panic!("{what} did not come within {DEADLINE:?}"))
+    let thread = std::thread::spawn(move || drop(done.send(work())));
+    let value =
+        finished.recv_timeout(DEADLINE).unwrap_or_else(|_| panic!("{what} did not come within {DEADLINE:?}"));
+    // Gone for good, so that this process can be forked.
+    thread.join().unwrap();
+    value
 }
+
+/// Makes of each function, which takes a context, one test for each start method.
+///
+/// A process that forks has one thread, which a test has not: there, a spawned process does what the test does.
+macro_rules! for_every_method {
+    ($($(#[$attribute:meta])* fn $name:ident($context:ident: Context) $body:block)+) => {$(
+        $(#[$attribute])*
+        mod $name {
+            use super::*;
+            use tensorferry::spawn::{Context, StartMethod, func, get_context};
+
+            fn body($context: Context) $body
+
+            #[func]
+            fn in_a_process(_rank: usize, method: StartMethod) {
+                body(get_context(method));
+            }
+
+            #[test]
+            fn spawn() {
+                body(get_context(StartMethod::Spawn));
+            }
+
+            #[test]
+            fn forkserver() {
+                body(get_context(StartMethod::Forkserver));
+            }
+
+            #[test]
+            fn forkserver_from_a_process() {
+                get_context(StartMethod::Spawn).spawn(in_a_process, (StartMethod::Forkserver,), 1).unwrap();
+            }
+
+            #[test]
+            fn fork() {
+                get_context(StartMethod::Spawn).spawn(in_a_process, (StartMethod::Fork,), 1).unwrap();
+            }
+        }
+    )+};
+}
+
+pub(crate) use for_every_method;
 
 /// Whether a process with this number exists; a zombie counts.
 pub(crate) fn exists(pid: u32) -> bool {

@@ -1,0 +1,232 @@
+//! A copy of this process that goes on in the same program (fork(2)).
+//!
+//! # Safety
+//! A forked child has the memory of its parent and one thread, the one that forked. What another thread was doing at that
+//! moment stays half done there, and what it had locked stays locked. fork(2) and POSIX therefore allow a child of a process
+//! with several threads nothing but async-signal-safe functions. So [`fork_alone`] counts the threads first, and forks only
+//! when there is none but the calling one and those that its caller says stand still and hold nothing. While it
+//! counts nobody can start another one: the only thread that could is the one that counts. The C library's own `fork` is
+//! used, not the bare system call, because it prepares the C library's locks and calls the handlers of pthread_atfork(3).
+//!
+//! What types promise inside a process they do not promise across two: memory that is mapped *shared* is one memory in both.
+//! Whoever hands out references into such memory answers for what a fork does to them; in this library that is
+//! `tensorferry-domain` with its mark of who is at home.
+#![expect(unsafe_code, reason = "fork and _exit are C functions")]
+
+use std::fmt;
+use std::io::Write as _;
+
+use crate::{Error, Result};
+use nix::libc;
+
+/// The bit of a thread's flags in its `stat` that says it has begun to end (`PF_EXITING`, linux/sched.h): it has left the
+/// program's code for good.
+const PF_EXITING: u64 = 0x4;
+
+/// How often threads are looked at that may be about to end.
+const MAX_LOOKS: usize = 100;
+
+/// How the names of the device files of GPUs begin.
+const GPU_DEVICES: [&str; 3] = ["/dev/nvidia", "/dev/dxg", "/dev/kfd"];
+
+/// Which of the two processes this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forked {
+    /// The new one.
+    Child,
+    /// The old one, with the number of the new one.
+    Parent {
+        /// The child's process number.
+        pid: u32,
+    },
+}
+
+/// One thread of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its number (gettid(2)).
+    pub tid: u32,
+    /// Its name, as `ps` shows it.
+    pub name: String,
+}
+
+impl fmt::Display for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` ({})", self.name, self.tid)
+    }
+}
+
+/// Why this process could not be forked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForkError {
+    /// There are threads that the child would not have, and what they hold would be held for ever.
+    #[error(
+        "the process has other threads: {}; end them first, or use another start method", listed(.threads)
+    )]
+    Threads {
+        /// Those that are in the way.
+        threads: Vec<Thread>,
+    },
+    /// It has a GPU's device file open, and a driver does not survive a fork: its threads and its mappings stay behind.
+    #[error(
+        "the process uses a GPU (it has {device} open), which a forked process cannot; use another start method"
+    )]
+    Gpu {
+        /// The device file.
+        device: String,
+    },
+    /// The main thread has ended, so the child would have a parent that the kernel calls dead.
+    #[error("the calling thread is not the main thread of its process; use another start method")]
+    NotMainThread,
+    /// The kernel refused.
+    #[error(transparent)]
+    Os(#[from] Error),
+}
+
+fn listed(threads: &[Thread]) -> String {
+    threads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The number of the calling thread.
+#[must_use]
+pub fn thread_id() -> u32 {
+    u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0)
+}
+
+/// The other threads of this process that still run its code.
+///
+/// # Errors
+/// The kernel's error when `/proc` cannot be read.
+pub fn other_threads() -> Result<Vec<Thread>> {
+    let dir = "/proc/self/task";
+    let me = thread_id();
+    let unreadable = |e| Error::new(format!("reading {dir}"), e);
+    let mut threads = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(unreadable)? {
+        let name = entry.map_err(unreadable)?.file_name();
+        let Some(tid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        if tid == me {
+            continue;
+        }
+        // A thread whose files are gone by now has ended.
+        let Ok(stat) = std::fs::read_to_string(format!("{dir}/{tid}/stat")) else { continue };
+        let Ok(comm) = std::fs::read_to_string(format!("{dir}/{tid}/comm")) else { continue };
+        if !is_exiting(&stat) {
+            threads.push(Thread { tid, name: comm.trim_end().to_owned() });
+        }
+    }
+    Ok(threads)
+}
+
+fn threads_but(parked: &[u32]) -> Result<Vec<Thread>> {
+    let mut threads = other_threads()?;
+    threads.retain(|thread| !parked.contains(&thread.tid));
+    Ok(threads)
+}
+
+/// The device file of a GPU that this process has open, as a driver of it has that was initialised here.
+fn open_gpu() -> Option<String> {
+    let links = std::fs::read_dir("/proc/self/fd").ok()?;
+    links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok()).find_map(|path| {
+        let path = path.to_string_lossy();
+        GPU_DEVICES.iter().any(|device| path.starts_with(device)).then(|| path.into_owned())
+    })
+}
+
+/// Field 9 of `stat` (proc_pid_stat(5)), counted from the parenthesis that ends the name.
+fn is_exiting(stat: &str) -> bool {
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6));
+    flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & PF_EXITING != 0)
+}
+
+/// Forks this process, if it has no thread but the calling one, its main thread, and those with the numbers `parked`, which
+/// stand still and hold no lock until this has returned. Returns in both processes.
+///
+/// What the standard library and the C library have buffered for standard output is written out first, so that
+/// it is written once.
+///
+/// # Errors
+/// [`ForkError::Threads`] and [`ForkError::NotMainThread`] before anything was done; EAGAIN or ENOMEM from fork(2).
+pub fn fork_alone(parked: &[u32]) -> std::result::Result<Forked, ForkError> {
+    let mut threads = threads_but(parked)?;
+    for _ in 0..MAX_LOOKS {
+        if threads.is_empty() {
+            break;
+        }
+        // A thread that was joined may take a moment to leave.
+        std::thread::yield_now();
+        threads = threads_but(parked)?;
+    }
+    if !threads.is_empty() {
+        return Err(ForkError::Threads { threads });
+    }
+    if let Some(device) = open_gpu() {
+        return Err(ForkError::Gpu { device });
+    }
+    if !crate::child::is_main_thread() {
+        return Err(ForkError::NotMainThread);
+    }
+    flush_outputs();
+    // SAFETY: fork(2) may be followed by any function in the child if no other thread was inside of one. There is none but
+    // the parked ones (counted above; nobody else could have started one since), and they stand still outside of any
+    // function that locks, by the caller's word. Were that word wrong, the child could meet a lock that nobody opens, and
+    // no memory that is half written: what this thread can reach it could have met while the other one was not running.
+    match unsafe { libc::fork() } {
+        0 => Ok(Forked::Child),
+        -1 => Err(Error::new("fork", std::io::Error::last_os_error()).into()),
+        pid => Ok(Forked::Parent { pid: u32::try_from(pid).unwrap_or(0) }),
+    }
+}
+
+/// Ends this process at once, after writing out what is buffered for standard output. What the program has asked for at its
+/// exit (atexit(3)) is not done: in a forked child that is the parent's business.
+pub fn exit_at_once(code: i32) -> ! {
+    flush_outputs();
+    // SAFETY: _exit(2) has no precondition; it ends the process without running any more of its code.
+    unsafe { libc::_exit(code) }
+}
+
+/// Writes out what is buffered. That it cannot be written has nobody to be told.
+fn flush_outputs() {
+    let _ = std::io::stdout().flush();
+    // SAFETY: fflush(3) of NULL flushes all output streams of the C library, which locks each of them itself.
+    let _ = unsafe { libc::fflush(std::ptr::null_mut()) };
+}
+
+/// Puts another open file under the number of `fd`, so that this process lets go of the one that it shares with whoever it
+/// was forked from, while all that know the number go on using it.
+///
+/// # Errors
+/// The kernel's error of dup3(2).
+pub(crate) fn replace(fd: &impl std::os::fd::AsRawFd, with: &impl std::os::fd::AsRawFd) -> Result<()> {
+    // SAFETY: dup3(2) closes `fd`'s open file in this process and puts that of `with` in its place. Both numbers are owned by
+    // their callers and stay valid descriptors; what is behind `fd` is meant to change, which its owner asks for here.
+    match unsafe { libc::dup3(with.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) } {
+        -1 => Err(Error::new("dup3", std::io::Error::last_os_error())),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_ends_is_told_from_one_that_runs() {
+        let stat = |flags: u64| format!("7 (a) b) S 1 7 7 0 -1 {flags} 1 0 0 0 0 0");
+        assert!(is_exiting(&stat(0x40_0044)));
+        assert!(!is_exiting(&stat(0x40_0040)));
+        assert!(!is_exiting("garbage"));
+    }
+
+    #[test]
+    fn a_process_with_threads_is_not_forked_and_they_are_named() {
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("loader".into()).spawn(move || wait.recv()).unwrap();
+        let error = fork_alone(&[]).unwrap_err();
+        assert!(error.to_string().contains("`loader`"), "{error}");
+        drop(go);
+        let _ = thread.join();
+    }
+}

@@ -1,0 +1,89 @@
+//! A mark that is in the process that made it and in no process that is forked from it.
+//!
+//! The kernel fills the page of the mark with zeroes in a forked child (`MADV_WIPEONFORK`, madvise(2), Linux 4.14), whoever
+//! forked and by whatever call. So asking costs one load of a line that nobody writes, where getpid(2) would be a
+//! system call.
+//!
+//! # Safety
+//! One private page, mapped by `new` and unmapped by Drop, and lent as one atomic word.
+#![expect(unsafe_code, reason = "maps a page and reads a word of it")]
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::mapping::PAGE_BYTES;
+use crate::{Error, Result};
+
+/// Whether this is the process that made it, or one that has settled since it was forked.
+#[derive(Debug)]
+pub struct HomeMark {
+    /// INVARIANT: a private page of this process, aligned to a page, unmapped by Drop alone.
+    page: NonNull<AtomicU32>,
+}
+
+// SAFETY: the page belongs to the process and not to a thread, and all access to it is atomic.
+unsafe impl Send for HomeMark {}
+// SAFETY: as above.
+unsafe impl Sync for HomeMark {}
+
+impl HomeMark {
+    /// A mark of this process.
+    ///
+    /// # Errors
+    /// ENOMEM from mmap(2); EINVAL from madvise(2) on a kernel before 4.14.
+    pub fn new() -> Result<Self> {
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no memory of ours.
+        let page = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                PAGE_BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        };
+        let page = page.map_err(|e| Error::new("mmap of a page", e))?;
+        let out_of_memory = || Error::new("mmap of a page", rustix::io::Errno::NOMEM);
+        let mark = Self { page: NonNull::new(page.cast()).ok_or_else(out_of_memory)? };
+        // SAFETY: the page is ours, whole and private; the advice changes what a child finds in its own copy of it.
+        unsafe { rustix::mm::madvise(page, PAGE_BYTES, Advice::LinuxWipeOnFork) }
+            .map_err(|e| Error::new("madvise(MADV_WIPEONFORK)", e))?;
+        mark.settle();
+        Ok(mark)
+    }
+
+    /// Whether this process has made the mark or settled.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.word().load(Ordering::Relaxed) != 0
+    }
+
+    /// Makes this process one that the mark is in.
+    pub fn settle(&self) {
+        self.word().store(1, Ordering::Relaxed);
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the page is mapped, readable and writable, and aligned as long as `self` lives; its first bytes are only
+        // ever accessed through this function, and any bit pattern is a u32.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+impl Drop for HomeMark {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours alone, and no borrow of it outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_maker_is_at_home() {
+        assert!(HomeMark::new().unwrap().is_here());
+    }
+}

@@ -1,0 +1,205 @@
+//! The fork server of this process: started on first use, asked to fork, replaced when it has died.
+//!
+//! ```text
+//! this process                          server (this program, one thread)       child
+//! Start::new(&FORKSERVER) ────────────▶ runs the preloads
+//! request: nonce, environment, fds ───▶ fork ─────────────────────────────────▶ arms its leash
+//!   ◀────────── Started, with a pidfd   pidfd_open, before it could collect     outputs, folder, environment
+//! payload over the control socket ────────────────────────────────────────────▶ as any child from here on
+//!   ◀──────────────── Ended(status)     collects it when its pidfd is readable
+//! ```
+//!
+//! - The pidfd that this process gets names that child and no other: its parent opened it before it could have collected it.
+//! - The server dies with this process, as every child does. The children of the server are on a *leash* of this process, not
+//!   of the server: they are killed when this process ends, however it ends, and not when the server does.
+//! - Who asks a server that is gone is told, and the next start begins a new one. What the children of the old one do is still
+//!   seen, through their control sockets and pidfds; only their exit codes are lost with it.
+
+pub(crate) mod serve;
+pub(crate) mod wire;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_os::socket::{self, Interest};
+
+use self::wire::{Descriptors, Request, Word};
+use crate::child::Child;
+use crate::entry::{Entry, FORKSERVER};
+use crate::error::{ForkServerError, StartError};
+use crate::relay::Relay;
+use crate::start::Start;
+
+/// What is to run in a server before it serves, and the server.
+#[derive(Debug)]
+struct Current {
+    preloads: serve::Preloads,
+    server: Option<Arc<ForkServer>>,
+    leash: Option<Leash>,
+}
+
+/// Both ends of the leash of what this process has forked, by whichever of its servers. It is held as long as the process
+/// lives, and the kernel closes it then.
+#[derive(Debug)]
+struct Leash {
+    _held: OwnedFd,
+    reader: OwnedFd,
+}
+
+static CURRENT: Mutex<Current> = Mutex::new(Current { preloads: Vec::new(), server: None, leash: None });
+
+fn current() -> MutexGuard<'static, Current> {
+    CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the fork server of this process run `entry` with `payload` once before it forks anything; what that leaves in
+/// memory, each child begins with. Several run in the order in which they were named. They must not leave a thread.
+///
+/// # Errors
+/// [`ForkServerError::Running`] when the server was started already.
+pub fn preload_forkserver(entry: &'static Entry, payload: impl Into<Vec<u8>>) -> Result<(), ForkServerError> {
+    let mut current = current();
+    if let Some(server) = current.server.as_ref().filter(|server| server.is_mine()) {
+        return Err(ForkServerError::Running { pid: server.pid() });
+    }
+    current.preloads.push((entry.name().to_owned(), payload.into()));
+    Ok(())
+}
+
+/// How long a server that has closed its sockets has to end.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// In a process that was forked from the client: the server, and the leash of its children, are the parent's.
+pub(crate) fn forget() {
+    // Nobody was inside at the fork: that would have been another thread.
+    if let Ok(mut current) = CURRENT.try_lock() {
+        *current = Current { preloads: std::mem::take(&mut current.preloads), server: None, leash: None };
+    }
+}
+
+/// A server and the ways to it.
+#[derive(Debug)]
+pub(crate) struct ForkServer {
+    /// Whose it is: a process that was forked from this one has the memory and none of the rights.
+    client_pid: u32,
+    process: Mutex<Child>,
+    pidfd: PidFd,
+    requests: Mutex<OwnedFd>,
+}
+
+/// What a start through a server gives.
+pub(crate) struct Started {
+    pub(crate) pidfd: PidFd,
+    pub(crate) relay: Relay,
+}
+
+impl ForkServer {
+    /// The server of this process; a new one when there is none or it has died.
+    pub(crate) fn get() -> Result<Arc<Self>, StartError> {
+        let mut current = current();
+        current.server.take_if(|server| server.is_dead());
+        if let Some(server) = &current.server {
+            return Ok(Arc::clone(server));
+        }
+        let reader = match &current.leash {
+            Some(leash) => leash.reader.try_clone(),
+            None => {
+                let (held, reader) = tensorferry_os::leash::pair()?;
+                current.leash.insert(Leash { _held: held, reader }).reader.try_clone()
+            }
+        };
+        let reader = reader.map_err(|e| tensorferry_os::Error::new("dup of a leash", e))?;
+        let server = Arc::new(Self::start(&current.preloads, reader)?);
+        current.server = Some(Arc::clone(&server));
+        Ok(server)
+    }
+
+    fn start(preloads: &serve::Preloads, reader: OwnedFd) -> Result<Self, StartError> {
+        let (requests, theirs) = socket::pair()?;
+        let payload = postcard::to_stdvec(preloads).map_err(|e| StartError::Payload(e.into()))?;
+        let start = Start::new(&FORKSERVER).name("forkserver").payload(payload).fd(theirs).fd(reader);
+        let process = start.start()?;
+        let own = process.pidfd().as_fd().try_clone_to_owned();
+        let own = own.map_err(|e| tensorferry_os::Error::new("dup of a pidfd", e))?;
+        Ok(Self {
+            client_pid: std::process::id(),
+            pidfd: PidFd::from_fd(own, process.pid()),
+            process: Mutex::new(process),
+            requests: Mutex::new(requests),
+        })
+    }
+
+    fn is_mine(&self) -> bool {
+        self.client_pid == std::process::id()
+    }
+
+    fn pid(&self) -> u32 {
+        self.pidfd.pid()
+    }
+
+    fn is_dead(&self) -> bool {
+        self.pidfd.is_dead().unwrap_or(false)
+    }
+
+    /// Has the server fork a child.
+    ///
+    /// # Blocking
+    /// Until the server has done it, for the first one with its preloads, or has died.
+    pub(crate) fn fork(&self, request: &Request, fds: ForkFds) -> Result<Started, StartError> {
+        let (words, theirs) = socket::message_pair()?;
+        {
+            let ForkFds { control, stdout, stderr, current_dir } = &fds;
+            let fds = Descriptors {
+                control: control.as_fd(),
+                words: theirs.as_fd(),
+                stdout: stdout.as_fd(),
+                stderr: stderr.as_fd(),
+                current_dir: current_dir.as_fd(),
+            };
+            let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = request.send(&requests, &fds) {
+                return Err(if self.is_dead() { self.died() } else { error.into() });
+            }
+        }
+        // Only the server has these now, so its end is the end of what can be heard from it.
+        drop((theirs, fds));
+        let mut pidfds = Vec::new();
+        loop {
+            let waited = [(words.as_fd(), Interest::Readable), (self.pidfd.as_fd(), Interest::Readable)];
+            let is_dead = socket::wait_ready(&waited, None)?[1];
+            match wire::hear_with(&words, &mut pidfds) {
+                Ok(Some(Word::Started { pid })) => {
+                    let Some(pidfd) = pidfds.pop() else { return Err(self.died()) };
+                    return Ok(Started { pidfd: PidFd::from_fd(pidfd, pid), relay: Relay::new(words) });
+                }
+                Ok(Some(Word::Refused { reason })) => {
+                    return Err(ForkServerError::Refused { pid: self.pid(), reason }.into());
+                }
+                Ok(None) if !is_dead => {}
+                Ok(Some(Word::Ended(_)) | None) | Err(_) => return Err(self.died()),
+            }
+        }
+    }
+
+    /// What became of a server that does not answer.
+    fn died(&self) -> StartError {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        // It has closed its sockets, which it does by ending.
+        let how = match process.wait(Some(PATIENCE)) {
+            Ok(Some(exit)) => exit.to_string(),
+            Ok(None) => String::from("does not answer"),
+            Err(error) => error.to_string(),
+        };
+        ForkServerError::Died { pid: self.pid(), how }.into()
+    }
+}
+
+/// What a forked child gets of its client's.
+pub(crate) struct ForkFds {
+    pub(crate) control: OwnedFd,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+    pub(crate) current_dir: OwnedFd,
+}

@@ -1,0 +1,155 @@
+//! The server: one thread, which forks on request, collects what it has forked, and tells.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use tensorferry_os::child::{self as os, Dispositions};
+use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
+use tensorferry_os::leash::Leash;
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_os::socket::{Interest, wait_ready};
+
+use super::wire::{self, Descriptors, Request, Word};
+use crate::entry::{self, EXIT_CODE_NO_PARENT, Failure};
+use crate::inherited::Inherited;
+use crate::redirect::Outputs;
+
+/// What a server is told at its start: the entries to run before it serves, each with its payload.
+pub(crate) type Preloads = Vec<(String, Vec<u8>)>;
+
+/// A child of the server, and where its client hears about it.
+struct Forkling {
+    pidfd: PidFd,
+    words: OwnedFd,
+}
+
+/// Everything that the server has open. A forked child drops it.
+struct Server {
+    requests: OwnedFd,
+    leash: OwnedFd,
+    children: Vec<Forkling>,
+    dispositions: Dispositions,
+}
+
+/// The entry of a fork server. Returns when its client is gone.
+pub(crate) fn serve(inherited: &mut Inherited) -> Result<(), Failure> {
+    let preloads: Preloads = postcard::from_bytes(inherited.payload())?;
+    let [requests, leash] = <[OwnedFd; 2]>::try_from(inherited.take_fds())
+        .map_err(|fds| Failure::Refused(format!("a fork server needs 2 descriptors, not {}", fds.len())))?;
+    preload(inherited, preloads)?;
+    // From here on it keeps no output, no folder and no terminal of its client busy.
+    let null = || Ok::<_, tensorferry_os::Error>(Outputs { stdout: os::null()?, stderr: os::null()? });
+    null()?.take_over()?;
+    os::enter_dir(os::open_dir("/".as_ref())?)?;
+    let dispositions = os::serve_undisturbed()?;
+    Server { requests, leash, children: Vec::new(), dispositions }.run(inherited)
+}
+
+fn preload(inherited: &mut Inherited, preloads: Preloads) -> Result<(), Failure> {
+    for (name, payload) in preloads {
+        let run =
+            entry::find(&name).ok_or_else(|| Failure::Refused(format!("there is no entry `{name}`")))?;
+        inherited.with_payload(payload, run)?;
+    }
+    let threads = tensorferry_os::fork::other_threads()?;
+    if threads.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = threads.iter().map(ToString::to_string).collect();
+    Err(Failure::Refused(format!(
+        "what was preloaded has left threads, so the server cannot fork: {}",
+        names.join(", ")
+    )))
+}
+
+impl Server {
+    fn run(mut self, inherited: &Inherited) -> Result<(), Failure> {
+        loop {
+            let watched: Vec<_> = std::iter::once(self.requests.as_fd())
+                .chain(self.children.iter().map(|child| child.pidfd.as_fd()))
+                .map(|fd| (fd, Interest::Readable))
+                .collect();
+            let ready = wait_ready(&watched, None)?;
+            self.collect();
+            if ready.first() == Some(&true) {
+                match Request::receive(&self.requests) {
+                    Ok(Some((request, fds))) => self = self.answer(inherited, request, fds)?,
+                    // The client is gone, and so will be its children: it held their leash.
+                    Ok(None) => return Ok(()),
+                    // It makes no sense, or its descriptors could not be opened here (RLIMIT_NOFILE), and what follows
+                    // cannot be understood either. The client is told and starts another server.
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    }
+
+    /// Tells about those that have ended.
+    fn collect(&mut self) {
+        self.children.retain(|child| match os::reap(&child.pidfd) {
+            Ok(None) => true,
+            Ok(Some(ended)) => {
+                wire::say(&child.words, &Word::Ended(ended.into()), None);
+                false
+            }
+            // It cannot be collected; that the socket is closed says so.
+            Err(_) => false,
+        });
+    }
+
+    /// Forks. Returns in the server only.
+    fn answer(
+        mut self,
+        inherited: &Inherited,
+        request: Request,
+        fds: Descriptors<OwnedFd>,
+    ) -> Result<Self, Failure> {
+        let refuse = |words: &OwnedFd, error: &dyn std::fmt::Display| {
+            wire::say(words, &Word::Refused { reason: error.to_string() }, None);
+        };
+        match fork_alone(&[]) {
+            Ok(Forked::Child) => self.become_child(inherited, request, fds),
+            Err(error) => refuse(&fds.words, &error),
+            Ok(Forked::Parent { pid }) => {
+                // Nobody else collects it, so the number is still its own.
+                let pidfd = match PidFd::open(pid) {
+                    Ok(pidfd) => pidfd,
+                    Err(error) => {
+                        // It was not told anything yet, and gives up when its client closes the control socket.
+                        refuse(&fds.words, &error);
+                        return Ok(self);
+                    }
+                };
+                if let Err(error) = crate::start::schedule(&pidfd, request.nice, request.cpus.as_deref()) {
+                    let _ = pidfd.send_signal(os::SIGKILL);
+                    let _ = pidfd.wait_dead(None);
+                    let _ = os::reap(&pidfd);
+                    refuse(&fds.words, &error);
+                } else {
+                    wire::say(&fds.words, &Word::Started { pid }, Some(pidfd.as_fd()));
+                    self.children.push(Forkling { pidfd, words: fds.words });
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// The rest of the life of what was forked.
+    fn become_child(self, inherited: &Inherited, mut request: Request, fds: Descriptors<OwnedFd>) -> ! {
+        let Descriptors { control, words, stdout, stderr, current_dir } = fds;
+        self.dispositions.restore();
+        let (nonce, environment) = (request.nonce.clone(), request.take_environment());
+        let settle = || {
+            // The client is gone, and nobody would ever end this process. Its pidfd may not tell yet: a process that ends
+            // closes its files first.
+            let Some(leash) = Leash::arm(&self.leash)? else { exit_at_once(EXIT_CODE_NO_PARENT) };
+            // The others' sockets tell their client that the server is gone, which must not wait for this process.
+            drop((self, words));
+            inherited.link().close();
+            Outputs { stdout, stderr }.take_over()?;
+            os::enter_dir(current_dir)?;
+            os::replace_environment(environment);
+            Ok(leash)
+        };
+        std::process::exit(entry::live_forked(control, &nonce, entry::Parent::Other, settle))
+    }
+}

@@ -1,0 +1,237 @@
+//! What a fork server and its client say to each other.
+//!
+//! The client sends *requests* over one stream socket: a little-endian `u64` length and then postcard, with descriptors
+//! attached to the first byte. Each request brings a socket of its own, which keeps messages whole (`SOCK_SEQPACKET`), and
+//! over which the server sends *words* about the one child: that it was started, with its pidfd, and how it ended.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+
+use serde::{Deserialize, Serialize};
+use tensorferry_os::socket;
+
+use crate::error::ProtocolError;
+use crate::exit::Ended;
+use crate::protocol::{PAYLOAD_PREFIX_LEN_BYTES, decode, payload_len_bytes, payload_prefix};
+
+/// Longest word, in bytes.
+const MAX_WORD_LEN_BYTES: usize = 4 << 10;
+
+/// A child that the client wants.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    /// The same as in the hello that lies in the child's control socket.
+    pub(crate) nonce: String,
+    pub(crate) environment: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) nice: Option<i32>,
+    pub(crate) cpus: Option<Vec<usize>>,
+}
+
+/// The descriptors that ride on a request, in this order.
+#[derive(Debug)]
+pub(crate) struct Descriptors<T> {
+    /// The child's end of its control socket.
+    pub(crate) control: T,
+    /// The server's end of the socket for words.
+    pub(crate) words: T,
+    pub(crate) stdout: T,
+    pub(crate) stderr: T,
+    pub(crate) current_dir: T,
+}
+
+/// How many there are.
+const N_DESCRIPTORS: usize = 5;
+
+impl<T> Descriptors<T> {
+    fn from_list(list: Vec<T>) -> Result<Self, ProtocolError> {
+        let got = list.len();
+        let all: Result<[T; N_DESCRIPTORS], _> = list.try_into();
+        let sent = u32::try_from(N_DESCRIPTORS).unwrap_or(u32::MAX);
+        let [control, words, stdout, stderr, current_dir] =
+            all.map_err(|_| ProtocolError::Descriptors { sent, got })?;
+        Ok(Self { control, words, stdout, stderr, current_dir })
+    }
+}
+
+/// What a server says about one child.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Word {
+    /// It exists; its pidfd rides on this word.
+    Started {
+        /// Its process number as the server sees it.
+        pid: u32,
+    },
+    /// It does not exist, and why.
+    Refused {
+        /// For people.
+        reason: String,
+    },
+    /// It has ended and was collected.
+    Ended(Status),
+}
+
+/// [`Ended`] in a form that travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Status {
+    Exited { code: i32 },
+    Signaled { signal: i32, core_dumped: bool },
+    Lost,
+}
+
+impl From<Status> for Ended {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Exited { code } => Self::Exited { code },
+            Status::Signaled { signal, core_dumped } => Self::Signaled { signal, core_dumped },
+            Status::Lost => Self::Lost,
+        }
+    }
+}
+
+impl From<Ended> for Status {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Exited { code } => Self::Exited { code },
+            Ended::Signaled { signal, core_dumped } => Self::Signaled { signal, core_dumped },
+            Ended::Lost | Ended::Untold => Self::Lost,
+        }
+    }
+}
+
+impl Request {
+    /// With the environment of this process, changed as the list says.
+    pub(crate) fn new(nonce: String, changes: &[(OsString, Option<OsString>)]) -> Self {
+        let changed = |name: &OsString| changes.iter().any(|(changed, _)| changed == name);
+        let kept = std::env::vars_os().filter(|(name, _)| !changed(name));
+        // The last change of a name counts.
+        let set = changes.iter().enumerate().filter_map(|(at, (name, value))| {
+            let is_last = changes[at + 1..].iter().all(|(later, _)| later != name);
+            is_last.then(|| Some((name.clone(), value.clone()?)))?
+        });
+        let environment = kept.chain(set).map(|(name, value)| (name.into_vec(), value.into_vec()));
+        Self { nonce, environment: environment.collect(), nice: None, cpus: None }
+    }
+
+    /// Sends it. Blocks while the server does not read.
+    pub(crate) fn send(&self, to: &OwnedFd, fds: &Descriptors<BorrowedFd<'_>>) -> Result<(), ProtocolError> {
+        let body = postcard::to_stdvec(self).map_err(|source| ProtocolError::Malformed {
+            what: "request",
+            len_bytes: 0,
+            source,
+        })?;
+        let mut bytes = payload_prefix(body.len())?.to_vec();
+        bytes.extend_from_slice(&body);
+        let fds = [fds.control, fds.words, fds.stdout, fds.stderr, fds.current_dir];
+        Ok(socket::send_all(to, &bytes, &fds)?)
+    }
+
+    /// Waits for the next one; `None` when the client is gone.
+    pub(crate) fn receive(from: &OwnedFd) -> Result<Option<(Self, Descriptors<OwnedFd>)>, ProtocolError> {
+        let mut fds = Vec::new();
+        let mut prefix = [0; PAYLOAD_PREFIX_LEN_BYTES];
+        if !fill(from, &mut prefix, &mut fds)? {
+            return Ok(None);
+        }
+        let mut body = vec![0; payload_len_bytes(prefix)?];
+        if !fill(from, &mut body, &mut fds)? {
+            return Ok(None);
+        }
+        Ok(Some((decode("request", &body)?, Descriptors::from_list(fds)?)))
+    }
+
+    /// The environment as the standard library has it.
+    pub(crate) fn take_environment(&mut self) -> impl Iterator<Item = (OsString, OsString)> + use<> {
+        let environment = std::mem::take(&mut self.environment).into_iter();
+        environment.map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value)))
+    }
+}
+
+/// Waits until the buffer is full; false at the end of the stream, in whatever it ends.
+fn fill(from: &OwnedFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<bool, ProtocolError> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match socket::receive(from, &mut buffer[filled..], fds)? {
+            0 => return Ok(false),
+            n => filled += n,
+        }
+    }
+    Ok(true)
+}
+
+/// Says a word. That nobody listens any more is no error: the client is gone, or has lost interest in the child.
+pub(crate) fn say(to: &OwnedFd, word: &Word, pidfd: Option<BorrowedFd<'_>>) {
+    if let Ok(bytes) = postcard::to_stdvec(word) {
+        let _ = socket::try_send(to, &bytes, pidfd.as_slice());
+    }
+}
+
+/// The next word, if it is there.
+///
+/// # Errors
+/// [`ProtocolError::Ended`] at the end of the stream.
+pub(crate) fn hear(from: impl AsFd) -> Result<Option<Word>, ProtocolError> {
+    hear_with(from, &mut Vec::new())
+}
+
+/// As [`hear`], with the descriptor that rides on the word.
+pub(crate) fn hear_with(from: impl AsFd, fds: &mut Vec<OwnedFd>) -> Result<Option<Word>, ProtocolError> {
+    let mut buffer = [0; MAX_WORD_LEN_BYTES];
+    match socket::try_receive(from, &mut buffer, fds)? {
+        None => Ok(None),
+        Some(0) => Err(ProtocolError::Ended { got_bytes: 0, wanted_bytes: 1 }),
+        Some(n) => decode("word", &buffer[..n]).map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(changes: &[(&str, Option<&str>)]) -> Vec<(OsString, OsString)> {
+        let changes: Vec<_> = changes.iter().map(|(n, v)| ((*n).into(), v.map(Into::into))).collect();
+        Request::new(String::new(), &changes).take_environment().collect()
+    }
+
+    #[test]
+    fn the_last_change_of_a_variable_counts_and_the_rest_is_ours() {
+        let found =
+            environment(&[("TF_A", Some("1")), ("TF_A", Some("2")), ("TF_B", Some("3")), ("TF_B", None)]);
+        assert!(found.contains(&("TF_A".into(), "2".into())));
+        assert!(found.iter().all(|(name, _)| name != "TF_B"));
+        assert_eq!(found.iter().filter(|(name, _)| name == "TF_A").count(), 1);
+        let ours = std::env::vars_os().filter(|(name, _)| name != "TF_A" && name != "TF_B").count();
+        assert_eq!(found.len(), ours + 1);
+    }
+
+    #[test]
+    fn a_request_arrives_with_its_descriptors() {
+        let (client, server) = socket::pair().unwrap();
+        let fds = Descriptors {
+            control: client.as_fd(),
+            words: client.as_fd(),
+            stdout: client.as_fd(),
+            stderr: client.as_fd(),
+            current_dir: client.as_fd(),
+        };
+        let mut request = Request::new("n".repeat(32), &[]);
+        request.cpus = Some(vec![7]);
+        request.send(&client, &fds).unwrap();
+        let (got, _fds) = Request::receive(&server).unwrap().unwrap();
+        assert_eq!((got.nonce, got.cpus), (request.nonce, request.cpus));
+    }
+
+    #[test]
+    fn words_come_whole_and_their_end_is_an_error() {
+        let (ours, theirs) = socket::message_pair().unwrap();
+        assert_eq!(hear(&ours).unwrap(), None);
+        let words =
+            [Word::Started { pid: 7 }, Word::Ended(Status::Signaled { signal: 9, core_dumped: true })];
+        words.iter().for_each(|word| say(&theirs, word, None));
+        drop(theirs);
+        for word in words {
+            assert_eq!(hear(&ours).unwrap(), Some(word));
+        }
+        assert!(hear(&ours).is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! How a child comes into being.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How a child comes into being.
+///
+/// | | time to start | what the child has of its parent | when |
+/// | --- | --- | --- | --- |
+/// | [`Spawn`](Self::Spawn) | that of executing the program | its arguments | always works |
+/// | [`Forkserver`](Self::Forkserver) | that of a fork of a small process | its arguments, and what was preloaded | many starts, or costly preparation |
+/// | [`Fork`](Self::Fork) | that of a fork of the parent | everything | a parent without threads whose state is to be inherited |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum StartMethod {
+    /// This program is executed once more. The child begins with nothing but what it is given, whatever threads, locks and
+    /// drivers its parent has.
+    #[default]
+    Spawn,
+    /// A server process, started once by this process, forks on request. It is this program executed once more, with one
+    /// thread and without any state but what was preloaded, so that forking it is cheap and safe whatever threads its
+    /// client has.
+    ///
+    /// A child has the environment, the working directory, and the standard output and error of its client at the moment of
+    /// the start, as a spawned one has. What else the kernel lets processes inherit (user, limits, umask, nice value,
+    /// processors, namespaces) is what this process had when the server was started.
+    Forkserver,
+    /// This process is forked. The child has a copy of all memory of its parent, as it was at the moment of the start.
+    ///
+    /// Tensors and queues in statics are the child's as they are the parent's; `TensorMut`, leases and the sole ends of
+    /// channels stay with the parent, and the child's copies of them are as if sent away. The child holds what its parent held at
+    /// the start until it drops it, or ends. The start takes until the child holds it, so it waits for a child that is stopped.
+    ///
+    /// Refused when the process has another thread than the calling one, because what such a thread has locked would stay
+    /// locked in the child, or when it uses a GPU. The service threads of this library stand still for it. Random number generators that exist already give the same
+    /// numbers in each child.
+    Fork,
+}
+
+impl StartMethod {
+    /// All of them, the default first.
+    pub const ALL: [Self; 3] = [Self::Spawn, Self::Forkserver, Self::Fork];
+
+    /// `spawn`, `forkserver` or `fork`, as Python calls them.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spawn => "spawn",
+            Self::Forkserver => "forkserver",
+            Self::Fork => "fork",
+        }
+    }
+}
+
+impl fmt::Display for StartMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that no start method has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no start method `{name}`; there are spawn, forkserver and fork")]
+pub struct UnknownStartMethod {
+    /// The name.
+    pub name: String,
+}
+
+impl FromStr for StartMethod {
+    type Err = UnknownStartMethod;
+
+    fn from_str(name: &str) -> Result<Self, UnknownStartMethod> {
+        let known = Self::ALL.into_iter().find(|method| method.name() == name);
+        known.ok_or_else(|| UnknownStartMethod { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_back_to_its_method() {
+        for method in StartMethod::ALL {
+            assert_eq!(method.to_string().parse(), Ok(method));
+        }
+        assert!("thread".parse::<StartMethod>().unwrap_err().to_string().contains("`thread`"));
+    }
+}

@@ -1,0 +1,227 @@
+//! The start method that counts where none is named, and contexts that name one.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tensorferry_process::{ForkServerError, StartMethod, preload_forkserver};
+
+use crate::call::{self, PRELOAD};
+use crate::context::ProcessContext;
+use crate::error::{SpawnError, StartError, StartErrorKind};
+use crate::function::Function;
+use crate::options::Options;
+use crate::process::Process;
+use crate::registry;
+
+/// Set once, by name or by being used.
+static DEFAULT: Mutex<Option<StartMethod>> = Mutex::new(None);
+
+fn default() -> MutexGuard<'static, Option<StartMethod>> {
+    DEFAULT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The start method of this process was settled before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the start method is {settled} already, by an earlier call or because a process was started; set it first, or use \
+     `force_start_method` or a context"
+)]
+pub struct StartMethodSettled {
+    /// What it is.
+    pub settled: StartMethod,
+}
+
+/// The start method that counts in this process where none is named: [`StartMethod::Spawn`] unless it was set, and in a
+/// started process what it was in its parent.
+///
+/// Asking settles it, as starting a process does: from then on only [`force_start_method`] changes it.
+#[must_use]
+pub fn get_start_method() -> StartMethod {
+    *default().get_or_insert_default()
+}
+
+/// Sets the start method that counts in this process where none is named. To be called once, early in `main`: code that has
+/// asked for it or started a process relies on what it was.
+///
+/// # Errors
+/// [`StartMethodSettled`] when it was set, asked for or used before.
+///
+/// # Examples
+/// ```
+/// use tensorferry_spawn::{StartMethod, get_start_method, set_start_method};
+///
+/// set_start_method(StartMethod::Forkserver)?;
+/// assert_eq!(get_start_method(), StartMethod::Forkserver);
+/// assert!(set_start_method(StartMethod::Spawn).is_err());
+/// # Ok::<(), tensorferry_spawn::StartMethodSettled>(())
+/// ```
+pub fn set_start_method(method: StartMethod) -> Result<(), StartMethodSettled> {
+    let mut default = default();
+    match *default {
+        Some(settled) => Err(StartMethodSettled { settled }),
+        None => {
+            *default = Some(method);
+            Ok(())
+        }
+    }
+}
+
+/// As [`set_start_method`], whatever it was before. Processes that run already stay what they are.
+pub fn force_start_method(method: StartMethod) {
+    *default() = Some(method);
+}
+
+/// The start methods of this platform, the default first.
+#[must_use]
+pub fn get_all_start_methods() -> [StartMethod; 3] {
+    StartMethod::ALL
+}
+
+/// The context of a start method: the functions of this crate with that method, whatever the default is. A library that
+/// starts processes uses one, and so leaves the default to the program.
+///
+/// ```
+/// use tensorferry_spawn::{StartMethod, func, get_context};
+///
+/// #[func]
+/// fn square(rank: usize) -> Result<usize, String> {
+///     Ok(rank * rank)
+/// }
+///
+/// let context = get_context(StartMethod::Forkserver);
+/// assert_eq!(context.spawn(square, (), 3)?, [0, 1, 4]);
+/// # Ok::<(), tensorferry_spawn::SpawnError>(())
+/// ```
+#[must_use]
+pub fn get_context(method: StartMethod) -> Context {
+    Context { method }
+}
+
+/// A start method to start processes with. Made by [`get_context`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    method: StartMethod,
+}
+
+impl Context {
+    /// The method.
+    #[must_use]
+    pub fn start_method(self) -> StartMethod {
+        self.method
+    }
+
+    /// Settings with this method.
+    #[must_use]
+    pub fn options(self) -> Options {
+        Options::new().start_method(self.method)
+    }
+
+    /// As [`spawn`](crate::spawn()).
+    ///
+    /// # Blocking
+    /// Until all processes have ended.
+    ///
+    /// # Errors
+    /// As [`spawn`](crate::spawn()).
+    pub fn spawn<F, Args>(self, function: F, args: Args, nprocs: usize) -> Result<Vec<F::Value>, SpawnError>
+    where
+        F: Function<Args>,
+        Args: Serialize + DeserializeOwned,
+    {
+        self.options().spawn(function, args, nprocs)
+    }
+
+    /// As [`start_processes`](crate::start_processes).
+    ///
+    /// # Errors
+    /// As [`start_processes`](crate::start_processes).
+    pub fn start_processes<F, Args>(
+        self,
+        function: F,
+        args: Args,
+        nprocs: usize,
+    ) -> Result<ProcessContext<F::Value>, StartError<Args>>
+    where
+        F: Function<Args>,
+        Args: Serialize + DeserializeOwned,
+    {
+        self.options().start_processes(function, args, nprocs)
+    }
+
+    /// As [`Process::new`].
+    #[must_use]
+    pub fn process<F, Args>(self, function: F, args: Args) -> Process<F, Args>
+    where
+        F: Function<Args>,
+        Args: Serialize + DeserializeOwned,
+    {
+        Process::new(function, args).start_method(self.method)
+    }
+}
+
+/// Has the fork server call `function` once, before it starts the first process, with 0 for the index. What the function
+/// leaves in statics (tables, parsed files, opened libraries) each process of [`StartMethod::Forkserver`] begins with, without
+/// doing it again. The function must have the attribute [`func`](crate::func). Several are called in this order.
+///
+/// It must not leave a thread, and so must not use shared memory: the first start is an error then, which names the threads. A
+/// failure of the function is an error of the start too.
+///
+/// # Errors
+/// - [`PreloadError::Running`] when this process has started its fork server already.
+/// - [`PreloadError::NotRegistered`] when the function has no attribute [`func`](crate::func).
+///
+/// # Examples
+/// ```
+/// use std::sync::OnceLock;
+/// use tensorferry_spawn::{StartMethod, forkserver_preload, func, get_context};
+///
+/// static TABLE: OnceLock<Vec<u64>> = OnceLock::new();
+///
+/// #[func]
+/// fn make_table(_rank: usize) {
+///     TABLE.get_or_init(|| (0..1000).map(|n| n * n).collect());
+/// }
+///
+/// #[func]
+/// fn look_up(rank: usize) -> Result<u64, String> {
+///     TABLE.get().map(|table| table[rank]).ok_or_else(|| String::from("nothing was preloaded"))
+/// }
+///
+/// forkserver_preload(make_table)?;
+/// assert_eq!(get_context(StartMethod::Forkserver).spawn(look_up, (), 3)?, [0, 1, 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn forkserver_preload<F: Function<()>>(function: F) -> Result<(), PreloadError> {
+    let key = registry::find(&function).map_err(PreloadError::NotRegistered)?;
+    let payload = call::preload_payload(&key).map_err(PreloadError::NotRegistered)?;
+    Ok(preload_forkserver(&PRELOAD, payload)?)
+}
+
+/// Why something cannot be preloaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PreloadError {
+    /// The function is not in the table of functions.
+    #[error(transparent)]
+    NotRegistered(StartErrorKind),
+    /// The fork server runs already.
+    #[error(transparent)]
+    Running(#[from] ForkServerError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_settled_once_and_can_be_forced() {
+        assert_eq!(get_all_start_methods()[0], StartMethod::Spawn);
+        set_start_method(StartMethod::Forkserver).unwrap();
+        let refused = set_start_method(StartMethod::Forkserver).unwrap_err();
+        assert_eq!(refused.settled, StartMethod::Forkserver);
+        force_start_method(StartMethod::Spawn);
+        assert_eq!(get_start_method(), StartMethod::Spawn);
+        assert_eq!(get_context(StartMethod::Fork).start_method(), StartMethod::Fork);
+    }
+}

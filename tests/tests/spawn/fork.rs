@@ -1,0 +1,407 @@
+//! Forks of a process: when they are refused, what the child has of its parent, and what it is not allowed.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tensorferry::queue::{Lease, SoleReceiver, SoleSender, spsc};
+use tensorferry::spawn::{OnDrop, ProcessHandle, SpawnError, StartMethod, func, get_context};
+use tensorferry::{Heap, Queue, SharedTensor, Tensor, TensorMut};
+use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_process::{Ended, Failure, Inherited, Start};
+
+use crate::support::{DEADLINE, Guest, Meeting, attend, exists, read_to_end};
+
+tensorferry_process::entry! {
+    static THREADS = "test.fork-threads" => threads;
+    static HAZARDOUS = "test.fork-hazardous" => hazardous;
+    static INHERITS = "test.fork-inherits" => inherits;
+    static KEEPS = "test.fork-keeps" => keeps;
+    static SISTERS = "test.fork-sisters" => sisters;
+    static BUFFERED = "test.fork-buffered" => buffered;
+    static BUSY = "test.fork-busy" => busy;
+    static FORKED_BY_OTHERS = "test.forked-by-others" => forked_by_others;
+    static KILLED = "test.fork-killed" => killed;
+}
+
+tensorferry_process::fork_hazard! {
+    static HAZARD => hazard;
+}
+
+static IS_HAZARDOUS: AtomicBool = AtomicBool::new(false);
+
+fn hazard() -> Option<String> {
+    IS_HAZARDOUS.load(Ordering::SeqCst).then(|| String::from("it has a modem open"))
+}
+
+fn run(entry: &'static tensorferry_process::Entry, payload: &str) {
+    let mut child = Start::new(entry).payload(payload).start().unwrap();
+    let exit = child.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+    assert!(exit.is_success(), "{exit:#}");
+}
+
+#[func]
+fn pid(_rank: usize) -> Result<u32, String> {
+    Ok(std::process::id())
+}
+
+#[func]
+fn meet(rank: usize, meeting: String) {
+    attend(&meeting, rank);
+}
+
+fn refusal() -> String {
+    get_context(StartMethod::Fork).spawn(pid, (), 1).unwrap_err().to_string()
+}
+
+fn threads(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let context = get_context(StartMethod::Fork);
+    // Ours stands still, whether it has come up before or not.
+    for _ in 0..20 {
+        assert_ne!(context.spawn(pid, (), 1)?, [std::process::id()]);
+    }
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let (named, name) = std::sync::mpsc::channel();
+    let work = move || {
+        named.send(()).unwrap();
+        let _ = wait.recv();
+    };
+    let loader = std::thread::Builder::new().name("loader".into()).spawn(work)?;
+    name.recv()?;
+    let text = refusal();
+    assert!(text.contains("`loader`") && !text.contains("`tensorferry`"), "{text}");
+    drop(go);
+    loader.join().unwrap();
+    assert_eq!(context.spawn(pid, (), 2)?.len(), 2, "it has ended");
+    let elsewhere = std::thread::spawn(refusal).join().unwrap();
+    assert!(elsewhere.contains("other threads"), "{elsewhere}");
+    Ok(())
+}
+
+#[test]
+fn a_process_with_threads_is_refused_by_their_names() {
+    run(&THREADS, "");
+}
+
+fn hazardous(_inherited: &mut Inherited) -> Result<(), Failure> {
+    IS_HAZARDOUS.store(true, Ordering::SeqCst);
+    let text = refusal();
+    assert!(text.contains("it has a modem open") && text.contains("another start method"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_process_whose_libraries_say_no_is_refused_with_their_reason() {
+    run(&HAZARDOUS, "");
+}
+
+#[test]
+fn another_program_cannot_be_forked() {
+    let options = get_context(StartMethod::Fork).options().executable("/bin/true");
+    let error = options.start_processes(pid, (), 1).unwrap_err();
+    assert!(error.to_string().contains("/bin/true") && error.to_string().contains("spawn"), "{error}");
+}
+
+/// A tensor, and the number of the process that it comes from.
+type Told = Queue<(u32, Tensor<u8>)>;
+
+static FROZEN: Mutex<Option<Tensor<u8>>> = Mutex::new(None);
+static SHARED: Mutex<Option<SharedTensor<f32>>> = Mutex::new(None);
+static EXCLUSIVE: Mutex<Option<TensorMut<u8>>> = Mutex::new(None);
+static QUEUE: Mutex<Option<Told>> = Mutex::new(None);
+static SOLE: Mutex<Option<(SoleSender<u8>, SoleReceiver<u8>)>> = Mutex::new(None);
+static LEASE: Mutex<Option<Lease<u8>>> = Mutex::new(None);
+
+fn taken<T>(from: &Mutex<Option<T>>) -> T {
+    from.lock().unwrap().take().expect("nothing was inherited")
+}
+
+fn full(element: u8) -> Tensor<u8> {
+    TensorMut::full([1000], element).unwrap().freeze()
+}
+
+/// Uses everything that it has of its parent.
+#[func]
+fn use_inherited(rank: usize, meeting: String) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+    let me = Heap::current()?.domain().me();
+    attend(&meeting, rank);
+    // By now the parent has dropped its handles and has overwritten whatever memory came free.
+    let frozen = taken(&FROZEN);
+    assert!(frozen.iter().all(|&element| element == 7));
+    taken(&SHARED).add_from(&[1.0, 2.0])?;
+    let queue = taken(&QUEUE);
+    queue.put((std::process::id(), frozen.clone()))?;
+    queue.put((std::process::id(), full(9)))?;
+    // What can be in one process only has stayed with the parent.
+    let mut exclusive = taken(&EXCLUSIVE);
+    assert!(exclusive.as_mut_slice().is_empty());
+    drop(exclusive);
+    let (mut to, mut from) = taken(&SOLE);
+    assert!(to.put_nowait(1).is_err() && from.get_nowait().is_err());
+    assert!(taken(&LEASE).ack().is_err());
+    Ok(format!("{me:?}"))
+}
+
+fn inherits(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = Meeting::new();
+    let shared = SharedTensor::<f32>::zeros([2])?;
+    let queue = Queue::new(8)?;
+    let leased = Queue::<u8>::with_leases(2, 1)?;
+    leased.put(5)?;
+    let lease = leased.get_leased()?;
+    *FROZEN.lock().unwrap() = Some(full(7));
+    *SHARED.lock().unwrap() = Some(shared.clone());
+    *EXCLUSIVE.lock().unwrap() = Some(TensorMut::full([1000], 3)?);
+    *QUEUE.lock().unwrap() = Some(queue.clone());
+    *SOLE.lock().unwrap() = Some(spsc(2)?);
+    *LEASE.lock().unwrap() = Some(lease);
+    let members = Heap::current()?.domain().members().len();
+    let mut context = get_context(StartMethod::Fork).start_processes(use_inherited, (meeting.name(),), 2)?;
+    let guests = meeting.guests(2);
+    assert_eq!(Heap::current()?.domain().members().len(), members + 2);
+    // The parent's handles go, and memory of that size is asked for and written.
+    drop(taken(&FROZEN));
+    let mut kept = Vec::new();
+    for element in 0..100 {
+        kept.push(TensorMut::full([1000], element)?);
+    }
+    guests.iter().for_each(Guest::release);
+    context.join(Some(DEADLINE), None)?;
+    let mut slots = context.into_values()?;
+    slots.push(format!("{:?}", Heap::current()?.domain().me()));
+    slots.sort_unstable();
+    slots.dedup();
+    assert_eq!(slots.len(), 3, "each is a member of its own");
+    assert_eq!(shared.to_vec(), [2.0, 4.0]);
+    for _ in 0..4 {
+        let (_, tensor) = queue.get_timeout(DEADLINE)?;
+        let first = tensor.get([0])?;
+        assert!([7, 9].contains(&first) && tensor.iter().all(|&element| element == first));
+    }
+    // What stayed is as it was.
+    assert!(taken(&EXCLUSIVE).as_mut_slice().iter().all(|&element| element == 3));
+    let (mut to, mut from) = taken(&SOLE);
+    to.put(4)?;
+    assert_eq!(from.get()?, 4);
+    assert_eq!(taken(&LEASE).ack()?, 5);
+    Ok(())
+}
+
+#[test]
+fn shared_tensors_and_queues_are_inherited_and_what_is_exclusive_stays() {
+    run(&INHERITS, "");
+}
+
+#[func]
+fn stay(rank: usize, meeting: String) -> Result<(), String> {
+    drop(taken(&FROZEN));
+    attend(&meeting, rank);
+    Ok(())
+}
+
+/// What a forked process has let go of, and what it had when it ended, is the parent's alone again.
+fn keeps(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = Meeting::new();
+    let tensor = full(7);
+    *FROZEN.lock().unwrap() = Some(tensor.clone());
+    let other = full(8);
+    let mut context = get_context(StartMethod::Fork).start_processes(stay, (meeting.name(),), 1)?;
+    let guests = meeting.guests(1);
+    drop(taken(&FROZEN));
+    // The parent's own handle here was copied too, and nobody there can drop it.
+    let tensor = tensor.try_into_mut().unwrap_err().into_tensor();
+    let other = other.try_into_mut().unwrap_err().into_tensor();
+    guests[0].release();
+    context.join(Some(DEADLINE), None)?;
+    assert_eq!(tensor.try_into_mut().unwrap().as_mut_slice()[0], 7);
+    assert_eq!(other.try_into_mut().unwrap().as_mut_slice()[0], 8);
+    Ok(())
+}
+
+#[test]
+fn what_a_forked_process_had_is_free_when_it_has_ended() {
+    run(&KEEPS, "");
+}
+
+static SISTER: Mutex<Option<ProcessHandle<()>>> = Mutex::new(None);
+
+#[func]
+fn touch_sister(_rank: usize) -> Result<String, String> {
+    let mut sister = taken(&SISTER);
+    let refused = sister.kill().unwrap_err().to_string();
+    assert!(sister.is_alive().is_err() && sister.join().is_err());
+    drop(sister);
+    Ok(refused)
+}
+
+fn sisters(_inherited: &mut Inherited) -> Result<(), Failure> {
+    for method in StartMethod::ALL {
+        let meeting = Meeting::new();
+        let process = get_context(method).process(meet, (meeting.name(),)).on_drop(OnDrop::Kill).start()?;
+        let guests = meeting.guests(1);
+        *SISTER.lock().unwrap() = Some(process);
+        let refused = get_context(StartMethod::Fork).spawn(touch_sister, (), 1)?.remove(0);
+        assert!(refused.contains("another process has started"), "{refused}");
+        let mut process = taken(&SISTER);
+        assert!(process.is_alive()?);
+        guests[0].release();
+        process.join()?;
+        assert!(!exists(process.pid()));
+    }
+    // A server is nobody's but its client's.
+    let pids = get_context(StartMethod::Fork).spawn(start_two, (), 2)?;
+    assert_ne!(pids[0], pids[1]);
+    Ok(())
+}
+
+/// Starts processes by a server of its own, and tells who that is.
+#[func]
+fn start_two(_rank: usize) -> Result<u32, SpawnError> {
+    let parents = get_context(StartMethod::Forkserver).spawn(parent, (), 2)?;
+    assert_eq!(parents[0], parents[1]);
+    Ok(parents[0])
+}
+
+#[func]
+fn parent(_rank: usize) -> Result<u32, String> {
+    Ok(tensorferry_os::child::parent_pid())
+}
+
+#[test]
+fn the_processes_of_the_parent_are_none_of_its_childs() {
+    run(&SISTERS, "");
+}
+
+#[func]
+#[expect(clippy::print_stdout, reason = "what is buffered is what is tested")]
+fn print_own(rank: usize) {
+    print!("<{rank}>");
+}
+
+#[expect(clippy::print_stdout, reason = "what is buffered is what is tested")]
+fn buffered(_inherited: &mut Inherited) -> Result<(), Failure> {
+    print!("before ");
+    get_context(StartMethod::Fork).spawn(print_own, (), 1)?;
+    get_context(StartMethod::Fork).spawn(print_own, (), 1)?;
+    print!(" after");
+    Ok(())
+}
+
+#[test]
+fn what_was_buffered_is_written_once() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut child = Start::new(&BUFFERED).stdout(writer).start().unwrap();
+    assert_eq!(read_to_end(reader), "before <0><0> after");
+    assert!(child.wait(Some(DEADLINE)).unwrap().unwrap().is_success());
+}
+
+/// Gets tensors and drops them, so that the memory of whoever sends them comes back all the time.
+#[func]
+fn give_back(_rank: usize, tensors: Queue<Tensor<u8>>) {
+    while tensors.get().is_ok() {}
+}
+
+#[func]
+fn allocate(rank: usize) -> Result<u8, Box<dyn std::error::Error + Send + Sync>> {
+    let tensors: Result<Vec<_>, _> = (0..50).map(|n| TensorMut::full([n * 100 + 1], 1_u8)).collect();
+    Ok(tensors?.iter_mut().map(|tensor| tensor.as_mut_slice()[0]).sum::<u8>() + u8::try_from(rank)?)
+}
+
+/// Forks while the service thread is at work: memory comes back, and messages are pinned and let go of.
+fn busy(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let tensors = Queue::new(64)?;
+    let mut receivers = get_context(StartMethod::Spawn).start_processes(give_back, (tensors.clone(),), 1)?;
+    for n in 0..40_u8 {
+        for element in 0..50 {
+            tensors.put(full(element))?;
+        }
+        Heap::current()?.domain().poke();
+        assert_eq!(get_context(StartMethod::Fork).spawn(allocate, (), 2)?, [50, 51], "fork {n}");
+    }
+    tensors.close();
+    receivers.join(Some(DEADLINE), None)?;
+    Ok(())
+}
+
+#[test]
+fn a_fork_while_the_service_thread_is_at_work_goes_well() {
+    run(&BUSY, "");
+}
+
+/// What a process sees that something else has forked.
+fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queue<u8>) {
+    let heap = Heap::current().unwrap();
+    let text = heap.allocate(100).unwrap_err().to_string();
+    assert!(text.contains("forked"), "{text}");
+    let text = queue.put(1).unwrap_err().to_string();
+    assert!(text.contains("forked"), "{text}");
+    let text = queue.get_nowait().unwrap_err().to_string();
+    assert!(text.contains("forked"), "{text}");
+    assert!(get_context(StartMethod::Spawn).spawn(pid, (), 1).unwrap_err().to_string().contains("forked"));
+    assert!(heap.domain().admit(&PidFd::of_self().unwrap()).is_err());
+    assert!(!heap.domain().is_home());
+    heap.settle();
+    heap.domain().look_around();
+    assert_eq!(heap.trim(), 0);
+    let copies = (tensor.clone(), shared.clone(), queue.clone());
+    drop((copies, tensor, shared, queue));
+}
+
+fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let (tensor, shared, queue) = (full(7), SharedTensor::<f32>::zeros([4])?, Queue::<u8>::new(4)?);
+    queue.put(3)?;
+    // A mark for the parts of the library that are not parked, so that what a stranger meets is as bad as can be.
+    let threads = tensorferry_os::fork::other_threads()?;
+    let pid = match fork_alone(&threads.iter().map(|thread| thread.tid).collect::<Vec<_>>())? {
+        Forked::Child => {
+            let look = std::panic::AssertUnwindSafe(|| look_as_a_stranger(tensor, shared, queue));
+            exit_at_once(if std::panic::catch_unwind(look).is_ok() { 7 } else { 1 });
+        }
+        Forked::Parent { pid } => PidFd::open(pid)?,
+    };
+    assert!(pid.wait_dead(Some(DEADLINE))?, "it must not wait for anything");
+    assert_eq!(tensorferry_os::child::reap(&pid)?, Some(Ended::Exited { code: 7 }));
+    // Here nothing has changed.
+    assert_eq!(queue.get()?, 3);
+    assert_eq!(Heap::current()?.domain().members().len(), 1);
+    assert_eq!(tensor.try_into_mut().unwrap().as_mut_slice()[999], 7);
+    shared.add_from(&[1.0; 4])?;
+    assert_eq!(shared.to_vec(), [1.0; 4]);
+    Ok(())
+}
+
+#[test]
+fn a_process_that_others_have_forked_is_refused_everything_and_changes_nothing() {
+    run(&FORKED_BY_OTHERS, "");
+}
+
+/// A process with a forked child, both of them members of the domain of whoever looks.
+#[func]
+fn fork_one(rank: usize, meeting: String) -> Result<(), SpawnError> {
+    let mut child = get_context(StartMethod::Fork).start_processes(meet, (meeting.clone(),), 1)?;
+    attend(&meeting, 10 + rank);
+    child.join(None, None)?;
+    Ok(())
+}
+
+fn killed(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = Meeting::new();
+    let process = get_context(StartMethod::Spawn).process(fork_one, (meeting.name(),)).start()?;
+    let guests = meeting.guests(2);
+    let domain = Heap::current()?.domain().clone();
+    assert_eq!(domain.members().len(), 3);
+    process.kill()?;
+    guests.iter().for_each(Guest::wait_gone);
+    drop(process);
+    let start = std::time::Instant::now();
+    while domain.members().len() > 1 {
+        assert!(start.elapsed() < DEADLINE, "{:?}", domain.members());
+        domain.look_around();
+    }
+    Ok(())
+}
+
+#[test]
+fn a_killed_parent_takes_its_forked_child_along_and_both_places_come_free() {
+    run(&KILLED, "");
+}

@@ -1,0 +1,303 @@
+//! The fork server: what it leaves to its children, and what happens when it dies.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use tensorferry::spawn::{
+    Cause, PreloadError, ProcessHandle, SpawnError, StartErrorKind, StartMethod, forkserver_preload, func,
+    get_context,
+};
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_process::{Failure, Inherited, Start};
+use tensorferry_tests::Leftovers;
+
+use crate::support::{DEADLINE, Guest, Meeting, attend, exists};
+
+tensorferry_process::entry! {
+    static PRELOADED = "test.preloaded" => preloaded;
+    static PRELOAD_FAILS = "test.preload-fails" => preload_fails;
+    static PRELOAD_LEAVES_A_THREAD = "test.preload-leaves-a-thread" => preload_leaves_a_thread;
+    static SERVER_KILLED = "test.server-killed" => server_killed;
+    static SERVER_STOPPED = "test.server-stopped" => server_stopped;
+    static NOTHING_LEFT = "test.nothing-left" => nothing_left;
+    static IGNORES_CHILDREN = "test.ignores-children" => ignores_children;
+}
+
+static TABLE: OnceLock<(u32, Vec<u64>)> = OnceLock::new();
+
+#[func]
+fn make_table(_rank: usize) {
+    TABLE.set((std::process::id(), (0..1000).map(|n| n * n).collect())).unwrap();
+}
+
+#[func]
+fn look_up(rank: usize) -> Result<(u64, u32), String> {
+    let (pid, table) = TABLE.get().ok_or("nothing was preloaded")?;
+    Ok((table[rank + 10], *pid))
+}
+
+#[func]
+fn fails(_rank: usize) -> Result<(), String> {
+    Err(String::from("no table today"))
+}
+
+#[func]
+fn leaves_a_thread(_rank: usize) {
+    let (named, wait) = std::sync::mpsc::channel();
+    let work = move || {
+        named.send(()).unwrap();
+        std::thread::park();
+    };
+    std::thread::Builder::new().name("left behind".into()).spawn(work).unwrap();
+    // A thread gives itself its name.
+    wait.recv().unwrap();
+}
+
+#[func]
+fn meet(rank: usize, meeting: String) {
+    attend(&meeting, rank);
+}
+
+#[func]
+fn pid(_rank: usize) -> Result<u32, String> {
+    Ok(std::process::id())
+}
+
+#[func]
+fn descriptors(_rank: usize) -> Result<Vec<String>, std::io::Error> {
+    let links = std::fs::read_dir("/proc/self/fd")?;
+    Ok(links
+        .filter_map(|link| Some(std::fs::read_link(link.ok()?.path()).ok()?.display().to_string()))
+        .collect())
+}
+
+/// The parent of a process, as the kernel has it.
+fn parent_of(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+fn run(entry: &'static tensorferry_process::Entry, payload: String) {
+    let mut child = Start::new(entry).payload(payload).start().unwrap();
+    let exit = child.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+    assert!(exit.is_success(), "{exit:#}");
+}
+
+fn preloaded(_inherited: &mut Inherited) -> Result<(), Failure> {
+    forkserver_preload(make_table)?;
+    let context = get_context(StartMethod::Forkserver);
+    let values = context.spawn(look_up, (), 3)?;
+    let server = values[0].1;
+    assert_eq!(values, [(100, server), (121, server), (144, server)]);
+    assert_ne!(server, std::process::id());
+    assert_eq!(parent_of(server), std::process::id());
+    // Once, in one server, whoever asks.
+    let again = std::thread::spawn(move || context.spawn(look_up, (), 1).unwrap()).join().unwrap();
+    assert_eq!(again, [(100, server)]);
+    assert!(matches!(forkserver_preload(make_table), Err(PreloadError::Running(_))));
+    // Neither here nor in a spawned process.
+    assert!(TABLE.get().is_none());
+    assert!(get_context(StartMethod::Spawn).spawn(look_up, (), 1).is_err());
+    Ok(())
+}
+
+#[test]
+fn what_is_preloaded_is_there_in_every_process_and_was_made_once() {
+    run(&PRELOADED, String::new());
+}
+
+fn start_error() -> String {
+    get_context(StartMethod::Forkserver).spawn(pid, (), 1).unwrap_err().to_string()
+}
+
+fn preload_fails(_inherited: &mut Inherited) -> Result<(), Failure> {
+    forkserver_preload(fails)?;
+    for _ in 0..2 {
+        let text = start_error();
+        assert!(text.contains("fork server") && text.contains("no table today"), "{text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_preload_that_fails_is_an_error_of_the_start() {
+    run(&PRELOAD_FAILS, String::new());
+}
+
+fn preload_leaves_a_thread(_inherited: &mut Inherited) -> Result<(), Failure> {
+    forkserver_preload(leaves_a_thread)?;
+    let text = start_error();
+    assert!(text.contains("threads") && text.contains("left behind"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_preload_that_leaves_a_thread_is_refused_by_its_name() {
+    run(&PRELOAD_LEAVES_A_THREAD, String::new());
+}
+
+#[test]
+fn what_is_not_registered_cannot_be_preloaded() {
+    let text = forkserver_preload(|_rank: usize| ()).unwrap_err().to_string();
+    assert!(text.contains("closure"), "{text}");
+}
+
+/// A process that has come to the meeting, and its server.
+struct Started {
+    process: ProcessHandle<()>,
+    guest: Guest,
+    server: PidFd,
+}
+
+impl Started {
+    fn new(meeting: &Meeting) -> Self {
+        let process = get_context(StartMethod::Forkserver).process(meet, (meeting.name(),)).start().unwrap();
+        let guest = meeting.guests(1).remove(0);
+        assert_eq!(guest.pid, process.pid());
+        let server = parent_of(process.pid());
+        assert_eq!(parent_of(server), std::process::id());
+        Self { process, guest, server: PidFd::open(server).unwrap() }
+    }
+}
+
+fn server_killed(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = Meeting::new();
+    let Started { mut process, guest, server } = Started::new(&meeting);
+    server.send_signal(9)?;
+    assert!(server.wait_dead(Some(DEADLINE))?);
+    // Its child lives on and is watched.
+    assert!(process.is_alive()?);
+    assert!(!process.join_timeout(Duration::from_millis(20))?);
+    // The next start begins a new server.
+    let other = Started::new(&meeting);
+    assert_ne!(other.server.pid(), server.pid());
+    assert!(process.is_alive()?);
+    guest.release();
+    process.join()?;
+    assert_eq!(process.exitcode()?, None, "it has told that it finished, and its exit code is unknown");
+
+    let Started { mut process, server, guest: _guest } = other;
+    server.send_signal(9)?;
+    assert!(server.wait_dead(Some(DEADLINE))?);
+    process.kill()?;
+    let SpawnError::Failed(errors) = process.join().unwrap_err() else { panic!("it failed") };
+    assert_eq!(errors.root_cause().cause, Cause::Untold);
+    assert!(errors.to_string().contains("its fork server was killed"), "{errors}");
+    assert_eq!(process.exitcode()?, None);
+    Ok(())
+}
+
+#[test]
+fn a_killed_server_is_replaced_and_its_children_are_still_watched() {
+    run(&SERVER_KILLED, String::new());
+}
+
+/// A start that the server does not answer, because it is stopped, and then killed.
+fn server_stopped(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = Meeting::new();
+    let Started { process, server, guest: _guest } = Started::new(&meeting);
+    server.send_signal(19)?;
+    let (tell, tid) = std::sync::mpsc::channel();
+    let starting = std::thread::spawn(move || {
+        tell.send(tensorferry_os::fork::thread_id()).unwrap();
+        get_context(StartMethod::Forkserver).process(pid, ()).start().map(drop)
+    });
+    wait_asleep_in_poll(tid.recv()?);
+    server.send_signal(9)?;
+    let error = starting.join().unwrap().unwrap_err();
+    let StartErrorKind::Process { rank: 0, .. } = error.kind else { panic!("{error}") };
+    assert!(error.to_string().contains("SIGKILL"), "{error}");
+    assert_ne!(get_context(StartMethod::Forkserver).spawn(pid, (), 1)?, [process.pid()]);
+    Ok(())
+}
+
+/// Waits until a thread of this process waits for descriptors: it has sent its request.
+fn wait_asleep_in_poll(tid: u32) {
+    let path = format!("/proc/self/task/{tid}/syscall");
+    let is_poll = |call: &str| ["7", "271", "73"].contains(&call.split(' ').next().unwrap_or_default());
+    let start = Instant::now();
+    while !is_poll(&std::fs::read_to_string(&path).unwrap()) {
+        assert!(start.elapsed() < DEADLINE, "it does not wait");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_start_in_progress_is_told_that_the_server_was_killed() {
+    run(&SERVER_STOPPED, String::new());
+}
+
+fn nothing_left(_inherited: &mut Inherited) -> Result<(), Failure> {
+    // What stays is there after the first time: the server, the domain and what is open of it.
+    start_and_end()?;
+    let before = Leftovers::look();
+    start_and_end()?;
+    let start = Instant::now();
+    loop {
+        // More of the domain may be open now than before, so its mappings are not compared.
+        let now = Leftovers::look();
+        if now.n_descriptors() <= before.n_descriptors() && now.n_children() <= before.n_children() {
+            return Ok(());
+        }
+        assert!(start.elapsed() < DEADLINE, "before: {before:?}\nafter: {now:?}");
+        std::thread::yield_now();
+    }
+}
+
+fn start_and_end() -> Result<(), Failure> {
+    let context = get_context(StartMethod::Forkserver);
+    for _ in 0..20 {
+        context.spawn(pid, (), 3)?;
+    }
+    let meeting = Meeting::new();
+    let processes = context.start_processes(meet, (meeting.name(),), 3)?;
+    let guests = meeting.guests(3);
+    // A forked process has what a spawned one has and its leash, and nothing of its brothers and its server.
+    let kinds = |method: StartMethod| {
+        let found = get_context(method).spawn(descriptors, (), 1).map(|mut found| found.remove(0));
+        let count = |what: &str, found: &[String]| found.iter().filter(|l| l.starts_with(what)).count();
+        found.map(|found| [count("pipe:", &found), count("socket:", &found)])
+    };
+    let [pipes, sockets] = kinds(StartMethod::Spawn)?;
+    assert_eq!(kinds(StartMethod::Forkserver)?, [pipes + 1, sockets]);
+    drop(processes);
+    assert!(guests.iter().all(|guest| !exists(guest.pid)));
+    Ok(())
+}
+
+#[test]
+fn no_descriptor_and_no_process_is_left_by_any_start() {
+    run(&NOTHING_LEFT, String::new());
+}
+
+/// A program that was executed with SIGCHLD ignored, as by some shells and supervisors.
+fn ignores_children(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let mut process =
+        get_context(StartMethod::Forkserver).process(meet, (String::from("nobody is there"),)).start()?;
+    assert!(process.join().is_err());
+    assert_eq!(process.exitcode()?, Some(1));
+    Ok(())
+}
+
+#[test]
+fn exit_codes_are_known_where_the_server_was_executed_with_sigchld_ignored() {
+    run(&IGNORES_CHILDREN, String::new());
+}
+
+#[test]
+fn another_program_cannot_be_started_by_a_server() {
+    let options = get_context(StartMethod::Forkserver).options().executable("/bin/true");
+    let error = options.start_processes(pid, (), 1).unwrap_err();
+    assert!(error.to_string().contains("/bin/true") && error.to_string().contains("spawn"), "{error}");
+}
+
+#[test]
+fn a_ctrl_c_for_its_clients_leaves_the_server_alone_and_ends_its_children() {
+    let meeting = Meeting::new();
+    let Started { mut process, server, guest: _guest } = Started::new(&meeting);
+    server.send_signal(2).unwrap();
+    process.interrupt().unwrap();
+    assert!(process.join().is_err());
+    assert_eq!(process.exitcode().unwrap(), Some(-2));
+    assert!(!server.is_dead().unwrap());
+}
