@@ -39,6 +39,10 @@ pub struct Cargo {
 /// | `put QUEUE NAME...`, `get QUEUE NAME...` | one message with device tensors and a host tensor |
 /// | `collect`, `empty`, `stats`, `used` | `used` is the memory in use on the device, in MiB |
 /// | `control WORD` | tells the software driver something |
+/// | `produce QUEUE STREAM N` | sends tensors of one element: 0, 1, and so on |
+/// | `relay FROM TO STREAM N` | sends a copy of each, made on the device |
+/// | `consume QUEUE STREAM N` | the sum of their elements |
+/// | `descriptors` | how many are open |
 /// | `cudarc STREAM` | makes this stream by cudarc |
 /// | `slice NAME STREAM LEN VALUE` | as `make`, from a slice of cudarc |
 /// | `read-slice NAME STREAM`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc |
@@ -168,6 +172,42 @@ impl State {
             ["control", word] => {
                 let driver = RawDriver::load();
                 assert_eq!(driver.control(CString::new(word)?.as_ptr()), 0);
+            }
+            ["descriptors"] => return Ok(std::fs::read_dir("/proc/self/fd")?.count().to_string()),
+            _ => return self.obey_in_bulk(words),
+        }
+        Ok("ok".to_owned())
+    }
+
+    fn queue(&self, index: &str) -> Result<Queue<Cargo>, Box<dyn std::error::Error>> {
+        Ok(self.task.queues[index.parse::<usize>()?].clone())
+    }
+
+    fn obey_in_bulk(&mut self, words: &[&str]) -> Answer {
+        let cargo = |tensor| Cargo { device: vec![tensor], host: None };
+        let tensor_of = |mut cargo: Cargo| cargo.device.pop().expect("a tensor in each message");
+        match *words {
+            ["produce", queue, stream, n] => {
+                let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
+                for i in 0..n.parse()? {
+                    queue.put(cargo(CudaTensor::from_slice(&stream, &[i], [1])?))?;
+                }
+            }
+            ["relay", from, to, stream, n] => {
+                let (from, to, stream) = (self.queue(from)?, self.queue(to)?, self.stream(stream)?);
+                for _ in 0..n.parse()? {
+                    let copy = CudaTensor::empty(&stream, [1])?;
+                    copy.copy_from(&stream, &tensor_of(from.get()?))?;
+                    to.put(cargo(copy))?;
+                }
+            }
+            ["consume", queue, stream, n] => {
+                let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
+                let mut sum = 0;
+                for _ in 0..n.parse()? {
+                    sum += u64::from(tensor_of(queue.get()?).to_vec(&stream)?[0]);
+                }
+                return Ok(sum.to_string());
             }
             _ => return self.obey_with_cudarc(words),
         }

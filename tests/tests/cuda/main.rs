@@ -3,6 +3,7 @@
 mod cudarc;
 mod deaths;
 mod faults;
+mod many;
 mod memory;
 mod raw;
 mod refusals;
