@@ -12,6 +12,7 @@ use tensorferry_storage::{BlockId, Heap};
 use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
 use crate::error::CudaError;
+use crate::ipc_event::SharedEvent;
 use crate::pool::{Dying, Part, Pool, part_len_bytes};
 use crate::slab::Slab;
 use crate::stats::{CacheLimits, DeviceStats};
@@ -41,6 +42,8 @@ struct Tables {
     timelines: HashMap<Key, Arc<Timeline>>,
     /// Our own: by domain, context and stream.
     own_timelines: HashMap<(u64, usize, usize), Arc<Timeline>>,
+    /// Of this process, for as long as anybody has them, and of others.
+    events: HashMap<Key, Arc<SharedEvent>>,
     /// By domain and context.
     pools: HashMap<(u64, usize), Pool>,
     dying: Vec<Dying>,
@@ -61,6 +64,7 @@ struct Garbage {
     _storages: Vec<Arc<Storage>>,
     _slabs: Vec<Arc<Slab>>,
     _timelines: Vec<Arc<Timeline>>,
+    _events: Vec<Arc<SharedEvent>>,
     _dying: Vec<Dying>,
 }
 
@@ -208,6 +212,16 @@ impl Registry {
         drop(tables);
         self.stir();
         Ok(timeline)
+    }
+
+    /// The one of this process for an event: the one that is known already, or this.
+    pub(crate) fn keep_event(&'static self, event: SharedEvent) -> Result<Arc<SharedEvent>> {
+        let (key, _) = key_of(&event.control().0)?;
+        let mut tables = self.tables();
+        let known = Arc::clone(tables.events.entry(key).or_insert_with(|| Arc::new(event)));
+        drop(tables);
+        self.stir();
+        Ok(known)
     }
 
     /// No tensor of this process holds the storage any more.
@@ -423,6 +437,12 @@ impl Tables {
             }
         });
         garbage._timelines.extend(gone.map(|(_, timeline)| timeline));
+        // An opened event must not be used after its owner has destroyed it.
+        let gone = self.events.extract_if(|_, event| {
+            let control = event.control();
+            Arc::strong_count(event) == 1 && (!control.is_own() || control.0.is_sole())
+        });
+        garbage._events.extend(gone.map(|(_, event)| event));
     }
 
     fn housekeep(&mut self, garbage: &mut Garbage) -> Option<Duration> {
@@ -437,6 +457,6 @@ impl Tables {
         if self.is_unfinished || !self.leaving.is_empty() || !self.dying.is_empty() {
             return Some(BEAT);
         }
-        (!self.slabs.is_empty() || !self.timelines.is_empty()).then_some(SLOW_BEAT)
+        (!self.slabs.is_empty() || !self.timelines.is_empty() || !self.events.is_empty()).then_some(SLOW_BEAT)
     }
 }

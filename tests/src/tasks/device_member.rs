@@ -9,7 +9,7 @@ use tensorferry::queue::Queue;
 use tensorferry::tensor::Tensor;
 use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream};
 use tensorferry_cuda_ipc::{
-    CudaTensor, Driver, PrimaryContext, Stream, device_stats, empty_cache, ipc_collect,
+    CudaTensor, Driver, IpcEvent, PrimaryContext, Stream, device_stats, empty_cache, ipc_collect,
 };
 
 use crate::raw_driver::RawDriver;
@@ -22,6 +22,8 @@ pub struct Cargo {
     pub device: Vec<CudaTensor<u32>>,
     /// In the memory of the host.
     pub host: Option<Tensor<u32>>,
+    /// Points of streams.
+    pub events: Vec<IpcEvent>,
 }
 
 /// Does one thing for each line, and answers `ok`, what was asked for, or `error: ` and the error. Tensors and streams have
@@ -43,6 +45,8 @@ pub struct Cargo {
 /// | `relay FROM TO STREAM N` | sends a copy of each, made on the device |
 /// | `consume QUEUE STREAM N` | the sum of their elements |
 /// | `descriptors` | how many are open |
+/// | `event NAME`, `record NAME STREAM`, `wait NAME STREAM`, `done NAME`, `synchronize NAME`, `drop-event NAME` | |
+/// | `put-event QUEUE NAME`, `get-event QUEUE NAME` | |
 /// | `cudarc STREAM` | makes this stream by cudarc |
 /// | `slice NAME STREAM LEN VALUE` | as `make`, from a slice of cudarc |
 /// | `read-slice NAME STREAM`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc |
@@ -60,6 +64,7 @@ struct State {
     device: Option<PrimaryContext>,
     streams: HashMap<String, Stream>,
     of_cudarc: HashMap<String, Arc<CudaStream>>,
+    events: HashMap<String, IpcEvent>,
     tensors: HashMap<String, CudaTensor<u32>>,
 }
 
@@ -74,6 +79,7 @@ impl Task for DeviceMember {
             device: None,
             streams: HashMap::new(),
             of_cudarc: HashMap::new(),
+            events: HashMap::new(),
             tensors: HashMap::new(),
         };
         while let Some(line) = context.hear() {
@@ -148,7 +154,7 @@ impl State {
             ["put", queue, ref names @ ..] => {
                 let device = names.iter().map(|name| self.tensor(name).clone()).collect();
                 let host = Some(Tensor::from_vec(vec![7; 100], [100])?);
-                self.task.queues[queue.parse::<usize>()?].put(Cargo { device, host })?;
+                self.task.queues[queue.parse::<usize>()?].put(Cargo { device, host, ..Cargo::default() })?;
             }
             ["get", queue, ref names @ ..] => {
                 let cargo = self.task.queues[queue.parse::<usize>()?].get()?;
@@ -184,7 +190,7 @@ impl State {
     }
 
     fn obey_in_bulk(&mut self, words: &[&str]) -> Answer {
-        let cargo = |tensor| Cargo { device: vec![tensor], host: None };
+        let cargo = |tensor| Cargo { device: vec![tensor], ..Cargo::default() };
         let tensor_of = |mut cargo: Cargo| cargo.device.pop().expect("a tensor in each message");
         match *words {
             ["produce", queue, stream, n] => {
@@ -208,6 +214,35 @@ impl State {
                     sum += u64::from(tensor_of(queue.get()?).to_vec(&stream)?[0]);
                 }
                 return Ok(sum.to_string());
+            }
+            _ => return self.obey_with_events(words),
+        }
+        Ok("ok".to_owned())
+    }
+
+    fn obey_with_events(&mut self, words: &[&str]) -> Answer {
+        match *words {
+            ["event", name] => {
+                self.events.insert(name.to_owned(), IpcEvent::create(self.context())?);
+            }
+            ["record", name, stream] => {
+                let stream = self.stream(stream)?;
+                self.events[name].record(&stream)?;
+            }
+            ["wait", name, stream] => {
+                let stream = self.stream(stream)?;
+                self.events[name].wait(&stream)?;
+            }
+            ["done", name] => return Ok(self.events[name].is_done(self.context())?.to_string()),
+            ["synchronize", name] => self.events[name].synchronize(self.context())?,
+            ["drop-event", name] => drop(self.events.remove(name).expect("there is such an event")),
+            ["put-event", queue, name] => {
+                let events = vec![self.events[name].clone()];
+                self.queue(queue)?.put(Cargo { events, ..Cargo::default() })?;
+            }
+            ["get-event", queue, name] => {
+                let mut cargo = self.queue(queue)?.get()?;
+                self.events.insert(name.to_owned(), cargo.events.pop().expect("an event in the message"));
             }
             _ => return self.obey_with_cudarc(words),
         }

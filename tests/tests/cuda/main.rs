@@ -2,6 +2,7 @@
 
 mod cudarc;
 mod deaths;
+mod events;
 mod faults;
 mod many;
 mod memory;
