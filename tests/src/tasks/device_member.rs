@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::Queue;
 use tensorferry::tensor::Tensor;
+use tensorferry_cuda_ipc::cudarc::driver::sys::CUstreamCaptureMode;
 use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream};
 use tensorferry_cuda_ipc::{
     CudaTensor, Driver, IpcEvent, PrimaryContext, Stream, device_stats, empty_cache, ipc_collect,
@@ -47,7 +48,7 @@ pub struct Cargo {
 /// | `descriptors` | how many are open |
 /// | `event NAME`, `record NAME STREAM`, `wait NAME STREAM`, `done NAME`, `synchronize NAME`, `drop-event NAME` | |
 /// | `put-event QUEUE NAME`, `get-event QUEUE NAME` | |
-/// | `cudarc STREAM` | makes this stream by cudarc |
+/// | `cudarc STREAM`, `capture STREAM` | makes this stream by cudarc; begins to capture what it is given |
 /// | `slice NAME STREAM LEN VALUE` | as `make`, from a slice of cudarc |
 /// | `read-slice NAME STREAM`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc |
 /// | `argument NAME` | takes the next tensor of the task's arguments |
@@ -256,6 +257,9 @@ impl State {
                 let theirs = CudaContext::new(ordinal)?.new_stream()?;
                 self.streams.insert(name.to_owned(), Stream::try_from(&theirs)?);
                 self.of_cudarc.insert(name.to_owned(), theirs);
+            }
+            ["capture", stream] => {
+                self.of_cudarc[stream].begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
             }
             ["per-thread"] => {
                 Stream::try_from(&CudaContext::new(0)?.per_thread_stream())?;
