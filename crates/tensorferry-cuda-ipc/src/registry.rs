@@ -68,8 +68,10 @@ struct Garbage {
     _dying: Vec<Dying>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
+    /// The process that it belongs to: one that was forked from it has neither its thread nor its driver.
+    pid: u32,
     tables: Mutex<Tables>,
     stirred: Condvar,
     /// The thread has looked around.
@@ -82,12 +84,20 @@ pub(crate) fn get() -> &'static Registry {
     REGISTRY.get_or_init(|| {
         // Where this is refused, what a process sends just before it ends may arrive as an error.
         let _ = tensorferry_os::child::at_exit(at_exit);
-        Registry::default()
+        Registry {
+            pid: std::process::id(),
+            tables: Mutex::default(),
+            stirred: Condvar::new(),
+            looked: Condvar::new(),
+        }
     })
 }
 
 extern "C" fn at_exit() {
-    get().finish_last_work();
+    let registry = get();
+    if registry.pid == std::process::id() {
+        registry.finish_last_work();
+    }
 }
 
 fn key_of(control: &Control) -> Result<(Key, &Heap)> {
