@@ -13,9 +13,15 @@ use crate::tally::Tally;
 use crate::workspace::{Package, Workspace};
 use crate::{fuzz, test, tidy};
 
-/// The arguments with which `ci` runs an example that would otherwise take long.
-const EXAMPLE_ARGUMENTS: &[(&str, &str)] =
-    &[("a3c", "--actors 2 --check"), ("hogwild", "--processes 2 --epochs 2 --hidden 16")];
+/// The arguments with which `ci` runs an example that would otherwise take long, or want a GPU.
+const EXAMPLE_ARGUMENTS: &[(&str, &str)] = &[
+    ("a3c", "--actors 2 --check"),
+    ("cuda_ranks", "--simulate"),
+    ("hogwild", "--processes 2 --epochs 2 --hidden 16"),
+];
+
+/// The features that examples need.
+const EXAMPLE_FEATURES: &[(&str, &str)] = &[("cuda_ranks", "cuda")];
 
 /// One thing that has to hold.
 struct Step {
@@ -84,6 +90,12 @@ fn steps(workspace: &Workspace, tests: CargoLine) -> Vec<Step> {
         Step { name: "doctests".to_owned(), action: Action::Tests(test::doctests(None)) },
         Step { name: "fuzz".to_owned(), action: Action::Fuzz },
     ];
+    steps.extend(
+        test::cuda_configurations().into_iter().map(|line| Step {
+            name: "CUDA in another configuration".to_owned(),
+            action: Action::Tests(line),
+        }),
+    );
     for package in workspace.crates() {
         let name = &package.name;
         steps.push(tool(&format!("{name} alone"), clippy(&format!("-p {name}"))));
@@ -104,7 +116,9 @@ fn clippy(selection: &str) -> CargoLine {
 
 fn examples(package: &Package) -> impl Iterator<Item = Step> {
     package.examples.iter().map(|example| {
-        let line = CargoLine::new(&format!("run -p {} --example {example}", package.name));
+        let features = EXAMPLE_FEATURES.iter().find(|(name, _)| name == example);
+        let features = features.map_or_else(String::new, |(_, features)| format!(" --features {features}"));
+        let line = CargoLine::new(&format!("run -p {} --example {example}{features}", package.name));
         let arguments =
             EXAMPLE_ARGUMENTS.iter().find(|(name, _)| name == example).map(|(_, arguments)| *arguments);
         let line = match arguments {

@@ -12,7 +12,8 @@ use crate::tally::Tally;
 pub(crate) fn run(sh: &Shell, filter: Option<&str>) -> anyhow::Result<ExitCode> {
     let mut tally = Tally::default();
     let mut failed = Vec::new();
-    for line in [tests(sh, filter), doctests(filter)] {
+    let configurations = if filter.is_none() { cuda_configurations() } else { Vec::new() };
+    for line in [tests(sh, filter), doctests(filter)].into_iter().chain(configurations) {
         println!("{line}");
         let (success, counted) = count(sh, &line)?;
         tally += counted;
@@ -49,6 +50,15 @@ pub(crate) fn tests(sh: &Shell, filter: Option<&str>) -> CargoLine {
 /// The examples in the docs and in README.md.
 pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
     CargoLine::new("test --workspace --all-features --doc --no-fail-fast").args(filter)
+}
+
+/// The tests of CUDA once more, with other settings of the software driver: any broken rule ends the process; everything
+/// that a device does takes a while.
+pub(crate) fn cuda_configurations() -> Vec<CargoLine> {
+    let line = |settings: &str| {
+        CargoLine::new("test --workspace --all-features --test cuda").env("TENSORFERRY_TEST_CUDA", settings)
+    };
+    vec![line("strict"), line("delay_us=200")]
 }
 
 /// Runs a test runner and counts. A runner that failed without a failed test (it did not compile) counts as one.

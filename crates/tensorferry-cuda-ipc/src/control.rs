@@ -48,6 +48,14 @@ mod timeline {
     pub(super) const N_WORDS: usize = HANDLES + super::N_EVENTS * super::HANDLE_WORDS;
 }
 
+mod event {
+    pub(super) const MAGIC: u64 = super::magic(*b"EVNT", 1);
+    pub(super) const OWNER: usize = 1;
+    pub(super) const RECORDER: usize = 2;
+    pub(super) const HANDLE: usize = 8;
+    pub(super) const N_WORDS: usize = HANDLE + super::HANDLE_WORDS;
+}
+
 /// Set in a storage's users for good: somebody died while it used the memory.
 const LEFT_BEHIND: u64 = 1 << 63;
 
@@ -100,6 +108,20 @@ impl Control {
     /// Whether only the caller holds it, in all processes and messages.
     pub(crate) fn is_sole(&self) -> bool {
         self.0.is_sole()
+    }
+
+    /// Whether the member in a word is proven to be gone; a death that nobody has noticed yet is noticed.
+    fn is_member_gone(&self, index: usize) -> bool {
+        let member = unpack_member(self.load(index));
+        self.heap().is_none_or(|heap| heap.domain().is_gone(member))
+    }
+
+    fn handle_at(&self, at: usize) -> IpcHandle {
+        let mut bytes = [0; IPC_HANDLE_LEN_BYTES];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(at..) {
+            chunk.copy_from_slice(&self.load(word).to_le_bytes());
+        }
+        IpcHandle(bytes)
     }
 
     fn is_owner_live(&self, index: usize) -> bool {
@@ -224,10 +246,8 @@ impl TimelineControl {
             (timeline::OWNER, pack_member(heap.domain().me())),
             (timeline::HAS_EVENTS, u64::from(!handles.is_empty())),
         ];
-        for (i, IpcHandle(bytes)) in handles.iter().take(N_EVENTS).enumerate() {
-            let at = timeline::HANDLES + i * HANDLE_WORDS;
-            let (chunks, _) = bytes.as_chunks::<8>();
-            words.extend((at..).zip(chunks.iter().map(|chunk| u64::from_le_bytes(*chunk))));
+        for (i, handle) in handles.iter().take(N_EVENTS).enumerate() {
+            words.extend((timeline::HANDLES + i * HANDLE_WORDS..).zip(handle_words(handle)));
         }
         Control::create(heap, timeline::N_WORDS, timeline::MAGIC, &words).map(Self)
     }
@@ -251,12 +271,7 @@ impl TimelineControl {
     }
 
     pub(crate) fn handle(&self, index: usize) -> IpcHandle {
-        let mut bytes = [0; IPC_HANDLE_LEN_BYTES];
-        let at = timeline::HANDLES + index % N_EVENTS * HANDLE_WORDS;
-        for (chunk, word) in bytes.chunks_exact_mut(8).zip(at..) {
-            chunk.copy_from_slice(&self.0.load(word).to_le_bytes());
-        }
-        IpcHandle(bytes)
+        self.0.handle_at(timeline::HANDLES + index % N_EVENTS * HANDLE_WORDS)
     }
 
     pub(crate) fn is_owner_live(&self) -> bool {
@@ -265,9 +280,54 @@ impl TimelineControl {
 
     /// Whether the owner is proven to be gone; a death that nobody has noticed yet is noticed.
     pub(crate) fn is_owner_gone(&self) -> bool {
-        let owner = unpack_member(self.0.load(timeline::OWNER));
-        self.0.heap().is_none_or(|heap| heap.domain().is_gone(owner))
+        self.0.is_member_gone(timeline::OWNER)
     }
+}
+
+/// An event that travels by itself.
+#[derive(Clone, Debug)]
+pub(crate) struct EventControl(pub(crate) Control);
+
+impl EventControl {
+    pub(crate) fn create(heap: &Heap, handle: IpcHandle) -> Result<Self, StorageError> {
+        let me = pack_member(heap.domain().me());
+        let mut words = vec![(event::OWNER, me), (event::RECORDER, me)];
+        words.extend((event::HANDLE..).zip(handle_words(&handle)));
+        Control::create(heap, event::N_WORDS, event::MAGIC, &words).map(Self)
+    }
+
+    pub(crate) fn check(block: SharedBlock) -> Option<Self> {
+        Control::check(block, event::N_WORDS, event::MAGIC).map(Self)
+    }
+
+    pub(crate) fn handle(&self) -> IpcHandle {
+        self.0.handle_at(event::HANDLE)
+    }
+
+    /// This member is about to record it.
+    pub(crate) fn set_recorder(&self) {
+        if let Some(heap) = self.0.heap() {
+            self.0.word(event::RECORDER).store(pack_member(heap.domain().me()), Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn is_recorder_gone(&self) -> bool {
+        self.0.is_member_gone(event::RECORDER)
+    }
+
+    pub(crate) fn is_owner_gone(&self) -> bool {
+        self.0.is_member_gone(event::OWNER)
+    }
+
+    pub(crate) fn is_own(&self) -> bool {
+        let owner = unpack_member(self.0.load(event::OWNER));
+        self.0.heap().is_some_and(|heap| heap.domain().me() == owner)
+    }
+}
+
+fn handle_words(IpcHandle(bytes): &IpcHandle) -> impl Iterator<Item = u64> {
+    let (chunks, _) = bytes.as_chunks::<8>();
+    chunks.iter().map(|chunk| u64::from_le_bytes(*chunk))
 }
 
 #[cfg(test)]
@@ -314,6 +374,17 @@ mod tests {
                 ("handles", timeline::HANDLES, N_EVENTS * IPC_HANDLE_LEN_BYTES),
             ],
         );
+        table::check_bytes(
+            "Event block",
+            event::N_WORDS * 8,
+            &[
+                ("magic", MAGIC, 8),
+                ("owner", event::OWNER, 8),
+                ("recorder", event::RECORDER, 8),
+                ("handle", event::HANDLE, IPC_HANDLE_LEN_BYTES),
+            ],
+        );
+        assert_eq!(event::MAGIC.to_le_bytes(), *b"EVNT\x01\0\0\0");
         assert_eq!(slab::MAGIC.to_le_bytes(), *b"SLAB\x01\0\0\0");
         assert_eq!(storage::MAGIC.to_le_bytes(), *b"DEVS\x01\0\0\0");
         assert_eq!(timeline::MAGIC.to_le_bytes(), *b"TIME\x01\0\0\0");

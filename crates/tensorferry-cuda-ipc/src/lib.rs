@@ -34,6 +34,7 @@
 //!   device may still be at it.
 //! - **Order.** Sending makes a *point* on the stream and receiving waits for it, whether the memory is mapped already or
 //!   not. A process that lets go of a tensor keeps its holder bit until its own streams are done with it.
+//! - [`IpcEvent`] is an event that travels by itself, for an order that goes beyond one tensor.
 //! - **Below** are [`Driver`], [`Device`] (known by [`Uuid`], whatever number a process gives it), [`PrimaryContext`],
 //!   [`Stream`], and [`DeviceMemory`] with its [`DeviceMapping`].
 //!
@@ -71,6 +72,7 @@ mod stats;
 mod storage;
 mod timeline;
 
+mod ipc_event;
 mod tensor;
 mod wire;
 
@@ -85,6 +87,7 @@ pub use cudarc;
 pub use device::{Device, Uuid};
 pub use driver::Driver;
 pub use error::{CudaError, Result};
+pub use ipc_event::IpcEvent;
 #[cfg(feature = "cudarc")]
 pub use lent_slice::LentSlice;
 pub use mapping::DeviceMapping;

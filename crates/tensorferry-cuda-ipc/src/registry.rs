@@ -12,6 +12,7 @@ use tensorferry_storage::{BlockId, Heap};
 use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
 use crate::error::CudaError;
+use crate::ipc_event::SharedEvent;
 use crate::pool::{Dying, Part, Pool, part_len_bytes};
 use crate::slab::Slab;
 use crate::stats::{CacheLimits, DeviceStats};
@@ -41,6 +42,8 @@ struct Tables {
     timelines: HashMap<Key, Arc<Timeline>>,
     /// Our own: by domain, context and stream.
     own_timelines: HashMap<(u64, usize, usize), Arc<Timeline>>,
+    /// Of this process, for as long as anybody has them, and of others.
+    events: HashMap<Key, Arc<SharedEvent>>,
     /// By domain and context.
     pools: HashMap<(u64, usize), Pool>,
     dying: Vec<Dying>,
@@ -61,11 +64,14 @@ struct Garbage {
     _storages: Vec<Arc<Storage>>,
     _slabs: Vec<Arc<Slab>>,
     _timelines: Vec<Arc<Timeline>>,
+    _events: Vec<Arc<SharedEvent>>,
     _dying: Vec<Dying>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
+    /// The process that it belongs to: one that was forked from it has neither its thread nor its driver.
+    pid: u32,
     tables: Mutex<Tables>,
     stirred: Condvar,
     /// The thread has looked around.
@@ -78,12 +84,20 @@ pub(crate) fn get() -> &'static Registry {
     REGISTRY.get_or_init(|| {
         // Where this is refused, what a process sends just before it ends may arrive as an error.
         let _ = tensorferry_os::child::at_exit(at_exit);
-        Registry::default()
+        Registry {
+            pid: std::process::id(),
+            tables: Mutex::default(),
+            stirred: Condvar::new(),
+            looked: Condvar::new(),
+        }
     })
 }
 
 extern "C" fn at_exit() {
-    get().finish_last_work();
+    let registry = get();
+    if registry.pid == std::process::id() {
+        registry.finish_last_work();
+    }
 }
 
 fn key_of(control: &Control) -> Result<(Key, &Heap)> {
@@ -208,6 +222,16 @@ impl Registry {
         drop(tables);
         self.stir();
         Ok(timeline)
+    }
+
+    /// The one of this process for an event: the one that is known already, or this.
+    pub(crate) fn keep_event(&'static self, event: SharedEvent) -> Result<Arc<SharedEvent>> {
+        let (key, _) = key_of(&event.control().0)?;
+        let mut tables = self.tables();
+        let known = Arc::clone(tables.events.entry(key).or_insert_with(|| Arc::new(event)));
+        drop(tables);
+        self.stir();
+        Ok(known)
     }
 
     /// No tensor of this process holds the storage any more.
@@ -423,6 +447,12 @@ impl Tables {
             }
         });
         garbage._timelines.extend(gone.map(|(_, timeline)| timeline));
+        // An opened event must not be used after its owner has destroyed it.
+        let gone = self.events.extract_if(|_, event| {
+            let control = event.control();
+            Arc::strong_count(event) == 1 && (!control.is_own() || control.0.is_sole())
+        });
+        garbage._events.extend(gone.map(|(_, event)| event));
     }
 
     fn housekeep(&mut self, garbage: &mut Garbage) -> Option<Duration> {
@@ -437,6 +467,6 @@ impl Tables {
         if self.is_unfinished || !self.leaving.is_empty() || !self.dying.is_empty() {
             return Some(BEAT);
         }
-        (!self.slabs.is_empty() || !self.timelines.is_empty()).then_some(SLOW_BEAT)
+        (!self.slabs.is_empty() || !self.timelines.is_empty() || !self.events.is_empty()).then_some(SLOW_BEAT)
     }
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::Queue;
 use tensorferry::tensor::Tensor;
+use tensorferry_cuda_ipc::cudarc::driver::sys::CUstreamCaptureMode;
 use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream};
 use tensorferry_cuda_ipc::{
-    CudaTensor, Driver, PrimaryContext, Stream, device_stats, empty_cache, ipc_collect,
+    CudaTensor, Driver, IpcEvent, PrimaryContext, Stream, device_stats, empty_cache, ipc_collect,
 };
 
 use crate::raw_driver::RawDriver;
@@ -22,6 +23,8 @@ pub struct Cargo {
     pub device: Vec<CudaTensor<u32>>,
     /// In the memory of the host.
     pub host: Option<Tensor<u32>>,
+    /// Points of streams.
+    pub events: Vec<IpcEvent>,
 }
 
 /// Does one thing for each line, and answers `ok`, what was asked for, or `error: ` and the error. Tensors and streams have
@@ -39,7 +42,13 @@ pub struct Cargo {
 /// | `put QUEUE NAME...`, `get QUEUE NAME...` | one message with device tensors and a host tensor |
 /// | `collect`, `empty`, `stats`, `used` | `used` is the memory in use on the device, in MiB |
 /// | `control WORD` | tells the software driver something |
-/// | `cudarc STREAM` | makes this stream by cudarc |
+/// | `produce QUEUE STREAM N` | sends tensors of one element: 0, 1, and so on |
+/// | `relay FROM TO STREAM N` | sends a copy of each, made on the device |
+/// | `consume QUEUE STREAM N` | the sum of their elements |
+/// | `descriptors` | how many are open |
+/// | `event NAME`, `record NAME STREAM`, `wait NAME STREAM`, `done NAME`, `synchronize NAME`, `drop-event NAME` | |
+/// | `put-event QUEUE NAME`, `get-event QUEUE NAME` | |
+/// | `cudarc STREAM`, `capture STREAM` | makes this stream by cudarc; begins to capture what it is given |
 /// | `slice NAME STREAM LEN VALUE` | as `make`, from a slice of cudarc |
 /// | `read-slice NAME STREAM`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc |
 /// | `argument NAME` | takes the next tensor of the task's arguments |
@@ -56,6 +65,7 @@ struct State {
     device: Option<PrimaryContext>,
     streams: HashMap<String, Stream>,
     of_cudarc: HashMap<String, Arc<CudaStream>>,
+    events: HashMap<String, IpcEvent>,
     tensors: HashMap<String, CudaTensor<u32>>,
 }
 
@@ -70,6 +80,7 @@ impl Task for DeviceMember {
             device: None,
             streams: HashMap::new(),
             of_cudarc: HashMap::new(),
+            events: HashMap::new(),
             tensors: HashMap::new(),
         };
         while let Some(line) = context.hear() {
@@ -144,7 +155,7 @@ impl State {
             ["put", queue, ref names @ ..] => {
                 let device = names.iter().map(|name| self.tensor(name).clone()).collect();
                 let host = Some(Tensor::from_vec(vec![7; 100], [100])?);
-                self.task.queues[queue.parse::<usize>()?].put(Cargo { device, host })?;
+                self.task.queues[queue.parse::<usize>()?].put(Cargo { device, host, ..Cargo::default() })?;
             }
             ["get", queue, ref names @ ..] => {
                 let cargo = self.task.queues[queue.parse::<usize>()?].get()?;
@@ -169,6 +180,71 @@ impl State {
                 let driver = RawDriver::load();
                 assert_eq!(driver.control(CString::new(word)?.as_ptr()), 0);
             }
+            ["descriptors"] => return Ok(std::fs::read_dir("/proc/self/fd")?.count().to_string()),
+            _ => return self.obey_in_bulk(words),
+        }
+        Ok("ok".to_owned())
+    }
+
+    fn queue(&self, index: &str) -> Result<Queue<Cargo>, Box<dyn std::error::Error>> {
+        Ok(self.task.queues[index.parse::<usize>()?].clone())
+    }
+
+    fn obey_in_bulk(&mut self, words: &[&str]) -> Answer {
+        let cargo = |tensor| Cargo { device: vec![tensor], ..Cargo::default() };
+        let tensor_of = |mut cargo: Cargo| cargo.device.pop().expect("a tensor in each message");
+        match *words {
+            ["produce", queue, stream, n] => {
+                let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
+                for i in 0..n.parse()? {
+                    queue.put(cargo(CudaTensor::from_slice(&stream, &[i], [1])?))?;
+                }
+            }
+            ["relay", from, to, stream, n] => {
+                let (from, to, stream) = (self.queue(from)?, self.queue(to)?, self.stream(stream)?);
+                for _ in 0..n.parse()? {
+                    let copy = CudaTensor::empty(&stream, [1])?;
+                    copy.copy_from(&stream, &tensor_of(from.get()?))?;
+                    to.put(cargo(copy))?;
+                }
+            }
+            ["consume", queue, stream, n] => {
+                let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
+                let mut sum = 0;
+                for _ in 0..n.parse()? {
+                    sum += u64::from(tensor_of(queue.get()?).to_vec(&stream)?[0]);
+                }
+                return Ok(sum.to_string());
+            }
+            _ => return self.obey_with_events(words),
+        }
+        Ok("ok".to_owned())
+    }
+
+    fn obey_with_events(&mut self, words: &[&str]) -> Answer {
+        match *words {
+            ["event", name] => {
+                self.events.insert(name.to_owned(), IpcEvent::create(self.context())?);
+            }
+            ["record", name, stream] => {
+                let stream = self.stream(stream)?;
+                self.events[name].record(&stream)?;
+            }
+            ["wait", name, stream] => {
+                let stream = self.stream(stream)?;
+                self.events[name].wait(&stream)?;
+            }
+            ["done", name] => return Ok(self.events[name].is_done(self.context())?.to_string()),
+            ["synchronize", name] => self.events[name].synchronize(self.context())?,
+            ["drop-event", name] => drop(self.events.remove(name).expect("there is such an event")),
+            ["put-event", queue, name] => {
+                let events = vec![self.events[name].clone()];
+                self.queue(queue)?.put(Cargo { events, ..Cargo::default() })?;
+            }
+            ["get-event", queue, name] => {
+                let mut cargo = self.queue(queue)?.get()?;
+                self.events.insert(name.to_owned(), cargo.events.pop().expect("an event in the message"));
+            }
             _ => return self.obey_with_cudarc(words),
         }
         Ok("ok".to_owned())
@@ -181,6 +257,9 @@ impl State {
                 let theirs = CudaContext::new(ordinal)?.new_stream()?;
                 self.streams.insert(name.to_owned(), Stream::try_from(&theirs)?);
                 self.of_cudarc.insert(name.to_owned(), theirs);
+            }
+            ["capture", stream] => {
+                self.of_cudarc[stream].begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
             }
             ["per-thread"] => {
                 Stream::try_from(&CudaContext::new(0)?.per_thread_stream())?;

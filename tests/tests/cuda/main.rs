@@ -2,7 +2,9 @@
 
 mod cudarc;
 mod deaths;
+mod events;
 mod faults;
+mod many;
 mod memory;
 mod raw;
 mod refusals;

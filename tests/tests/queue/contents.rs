@@ -85,7 +85,6 @@ enum Tagged {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-#[expect(clippy::large_enum_variant, reason = "that is what a user would write")]
 enum Untagged {
     Any(AnyTensor),
     Number(i32),

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::shape::Shape;
 
 fn wire(shape: &[usize], strides: Option<&[usize]>, offset: usize, storage: Option<u32>) -> WireTensor {
     WireTensor {
@@ -28,6 +29,20 @@ fn the_bytes_are_those_of_the_table() {
     assert_eq!(bytes(&[2, 300], None, 0, Some(5)), [0x95, 12, 0x92, 2, 0xcd, 1, 0x2c, 0xc0, 0, 5]);
     assert_eq!(bytes(&[2], Some(&[3]), 7, Some(0)), [0x95, 12, 0x91, 2, 0x91, 3, 7, 0]);
     assert_eq!(bytes(&[0], None, 0, None), [0x95, 12, 0x91, 0, 0xc0, 0, 0xc0]);
+}
+
+#[test]
+fn a_layout_travels_in_any_format_and_is_checked_on_the_way_in() {
+    let view = Layout::new([2, 3], &[1, 2], 5).unwrap();
+    for layout in [view, Layout::contiguous([4, 0, 7]).unwrap(), Layout::contiguous(Shape::scalar()).unwrap()]
+    {
+        let text = serde_json::to_string(&layout).unwrap();
+        assert_eq!(serde_json::from_str::<Layout>(&text).unwrap(), layout, "{text}");
+    }
+    assert_eq!(serde_json::to_string(&Layout::contiguous([2, 3]).unwrap()).unwrap(), "[[2,3],null,0]");
+    for bad in ["[[2,3],[1],0]", "[[18446744073709551615,2],null,0]", "[[2],[1],18446744073709551615]"] {
+        assert!(serde_json::from_str::<Layout>(bad).is_err(), "{bad}");
+    }
 }
 
 #[test]

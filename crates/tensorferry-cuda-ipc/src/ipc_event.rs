@@ -1,0 +1,163 @@
+//! Events as objects of their own, which travel: one process records, another one waits.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::de::{self, Deserialize, Deserializer};
+use serde::ser::{self, Serialize, Serializer};
+use tensorferry_reduce as reduce;
+use tensorferry_storage::Heap;
+
+use crate::context::PrimaryContext;
+use crate::control::EventControl;
+use crate::error::CudaError;
+use crate::event::Event;
+use crate::registry;
+use crate::stream::Stream;
+use crate::tensor_error::{CudaTensorError, Result};
+
+/// How often a waiting thread looks. The driver is not asked to block: whoever recorded may die.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// A point in a stream that any process may record and any may wait for. It travels through queues and as a spawn argument,
+/// recorded or not. Clones are the same event. An event that was never recorded is done.
+#[derive(Clone, Debug)]
+pub struct IpcEvent {
+    shared: Arc<SharedEvent>,
+}
+
+/// One for all handles of a process.
+#[derive(Debug)]
+pub(crate) struct SharedEvent {
+    control: EventControl,
+    /// Of another process: opened when it is first needed.
+    event: Mutex<Option<Event>>,
+}
+
+impl SharedEvent {
+    pub(crate) fn of_another(control: EventControl) -> Self {
+        Self { control, event: Mutex::default() }
+    }
+
+    pub(crate) fn control(&self) -> &EventControl {
+        &self.control
+    }
+}
+
+impl IpcEvent {
+    /// An event of the device of `context`, in the default domain, not recorded yet.
+    ///
+    /// # Errors
+    /// What the driver says: some devices cannot share events. [`CudaTensorError::Storage`].
+    pub fn create(context: &PrimaryContext) -> Result<Self> {
+        Self::create_in(&Heap::current()?, context)
+    }
+
+    /// [`IpcEvent::create`] in the domain of this heap.
+    ///
+    /// # Errors
+    /// As [`IpcEvent::create`].
+    pub fn create_in(heap: &Heap, context: &PrimaryContext) -> Result<Self> {
+        let event = Event::interprocess(context)?;
+        let control = EventControl::create(heap, event.ipc_handle()?)?;
+        let shared = SharedEvent { control, event: Mutex::new(Some(event)) };
+        Ok(Self { shared: registry::get().keep_event(shared)? })
+    }
+
+    /// Records it behind what the stream has to do now; what was recorded before is forgotten. The stream is one of the
+    /// event's device.
+    ///
+    /// # Errors
+    /// [`CudaError::Capturing`]; what the driver says; [`CudaTensorError::ProducerGone`] when the process that made the
+    /// event is gone and this one had not used it yet.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        stream.refuse_capture()?;
+        self.with(stream.context(), |event| {
+            // Before, so that whoever waits for the record knows whose it is.
+            self.shared.control.set_recorder();
+            event.record(stream)
+        })
+    }
+
+    /// Has the stream wait for what was recorded last.
+    ///
+    /// # Errors
+    /// As [`IpcEvent::record`]; [`CudaTensorError::ProducerGone`] also when whoever recorded it has ended before it was done.
+    pub fn wait(&self, stream: &Stream) -> Result<()> {
+        stream.refuse_capture()?;
+        if self.is_done(stream.context())? {
+            return Ok(());
+        }
+        self.with(stream.context(), |event| event.hold_up(stream))
+    }
+
+    /// Whether what was recorded last is done.
+    ///
+    /// # Errors
+    /// As [`IpcEvent::wait`].
+    pub fn is_done(&self, context: &PrimaryContext) -> Result<bool> {
+        if self.with(context, Event::is_done)? {
+            return Ok(true);
+        }
+        // It may have been done, and the process ended, since.
+        if self.shared.control.is_recorder_gone() && !self.with(context, Event::is_done)? {
+            return Err(CudaTensorError::ProducerGone);
+        }
+        Ok(false)
+    }
+
+    /// Waits until what was recorded last is done.
+    ///
+    /// # Errors
+    /// As [`IpcEvent::wait`].
+    ///
+    /// # Blocking
+    /// Until then, or until whoever recorded it ends.
+    pub fn synchronize(&self, context: &PrimaryContext) -> Result<()> {
+        while !self.is_done(context)? {
+            std::thread::park_timeout(LOOK);
+        }
+        Ok(())
+    }
+
+    fn with<R>(
+        &self,
+        context: &PrimaryContext,
+        work: impl FnOnce(&Event) -> Result<R, CudaError>,
+    ) -> Result<R> {
+        let mut event = self.shared.event.lock().unwrap_or_else(PoisonError::into_inner);
+        let event = match &mut *event {
+            Some(event) => event,
+            empty => match Event::open(context, self.shared.control.handle()) {
+                Ok(opened) => empty.insert(opened),
+                Err(_) if self.shared.control.is_owner_gone() => return Err(CudaTensorError::ProducerGone),
+                Err(error) => return Err(error.into()),
+            },
+        };
+        Ok(work(event)?)
+    }
+}
+
+/// Puts a handle into the message that is being built. Outside of a message this is an error.
+impl Serialize for IpcEvent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let index = reduce::give_shared(self.shared.control.0.block()).map_err(ser::Error::custom)?;
+        index.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for IpcEvent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let block = reduce::take_shared(u32::deserialize(deserializer)?).map_err(de::Error::custom)?;
+        let taken = EventControl::check(block)
+            .ok_or(CudaTensorError::BadMessage { what: "its block is no event" })
+            .and_then(|control| registry::get().keep_event(SharedEvent::of_another(control)));
+        match taken {
+            Ok(shared) => Ok(Self { shared }),
+            Err(error) => {
+                reduce::refuse(&error);
+                Err(de::Error::custom(error))
+            }
+        }
+    }
+}
