@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use lexopt::prelude::*;
 use serde::Deserialize;
-use tensorferry::spawn::{Options as SpawnOptions, ProcessErrors, SpawnError};
+use tensorferry::spawn::{Options as SpawnOptions, ProcessErrors, Redirect, SpawnError};
 use tensorferry::{Queue, func};
 use tensorferry_benches::{median, now_ns, number};
 
@@ -182,7 +182,7 @@ fn fail(_rank: usize) {
 /// From the moment of a panic, as its report has it, until the parent has the error, in ms; with `RUST_BACKTRACE` as given.
 fn panic_to_error(backtrace: &str) -> anyhow::Result<f64> {
     let process = tensorferry::spawn::Process::new(fail, ()).env("RUST_BACKTRACE", backtrace);
-    let errors = failed(process.stderr(std::process::Stdio::null()).start()?.into_value())?;
+    let errors = failed(process.stderr(Redirect::Null).start()?.into_value())?;
     since_raised(&errors)
 }
 

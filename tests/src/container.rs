@@ -60,7 +60,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_vhangup,
 ];
 
-/// Puts this process, and whom it starts, under a filter as of a container: the calls of [`REFUSED`] fail with EPERM, and
+/// Puts this process, and whom it starts, under a filter as of a container: the calls of `REFUSED` fail with EPERM, and
 /// so does `clone` with a new namespace; `clone3` fails with ENOSYS.
 ///
 /// # Errors

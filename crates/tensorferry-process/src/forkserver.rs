@@ -18,6 +18,7 @@
 pub(crate) mod serve;
 pub(crate) mod wire;
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,7 +29,7 @@ use tensorferry_os::socket::{self, Interest};
 use self::wire::{Descriptors, Request, Word};
 use crate::child::Child;
 use crate::entry::{Entry, FORKSERVER};
-use crate::error::{ForkServerError, StartError};
+use crate::error::{ForkServerError, ProtocolError, StartError};
 use crate::relay::Relay;
 use crate::start::Start;
 
@@ -68,8 +69,8 @@ pub fn preload_forkserver(entry: &'static Entry, payload: impl Into<Vec<u8>>) ->
     Ok(())
 }
 
-/// How long a server that has closed its sockets has to end.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a server that has closed its sockets has to end, which decides about nothing but the words of the error.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// In a process that was forked from the client: the server, and the leash of its children, are the parent's.
 pub(crate) fn forget() {
@@ -159,8 +160,15 @@ impl ForkServer {
                 current_dir: current_dir.as_fd(),
             };
             let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = request.send(&requests, &fds) {
-                return Err(if self.is_dead() { self.died() } else { error.into() });
+            match request.send(&requests, &fds) {
+                Ok(()) => {}
+                // It has closed its socket, which it does by ending; its pidfd tells a little later.
+                Err(ProtocolError::Os(error))
+                    if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
+                {
+                    return Err(self.died());
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         // Only the server has these now, so its end is the end of what can be heard from it.

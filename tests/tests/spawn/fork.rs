@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tensorferry::queue::{Lease, SoleReceiver, SoleSender, spsc};
+use tensorferry::queue::{GetError, Lease, Sender, SoleReceiver, SoleSender, mpsc, spsc};
 use tensorferry::spawn::{OnDrop, ProcessHandle, SpawnError, StartMethod, func, get_context};
 use tensorferry::{Heap, Queue, SharedTensor, Tensor, TensorMut};
 use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
@@ -16,6 +16,7 @@ tensorferry_process::entry! {
     static THREADS = "test.fork-threads" => threads;
     static HAZARDOUS = "test.fork-hazardous" => hazardous;
     static INHERITS = "test.fork-inherits" => inherits;
+    static ATTACHED = "test.fork-attached" => attached;
     static KEEPS = "test.fork-keeps" => keeps;
     static SISTERS = "test.fork-sisters" => sisters;
     static BUFFERED = "test.fork-buffered" => buffered;
@@ -190,6 +191,39 @@ fn inherits(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn shared_tensors_and_queues_are_inherited_and_what_is_exclusive_stays() {
     run(&INHERITS, "");
+}
+
+static SENDER: Mutex<Option<Sender<u8>>> = Mutex::new(None);
+
+#[func]
+fn put_one(rank: usize, meeting: String) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    attend(&meeting, rank);
+    taken(&SENDER).put(5)?;
+    attend(&meeting, rank);
+    Ok(())
+}
+
+/// The last sender is the one that a forked process has inherited.
+fn attached(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = Meeting::new();
+    let (sender, mut receiver) = mpsc::<u8>(2)?;
+    *SENDER.lock().unwrap() = Some(sender);
+    let mut context = get_context(StartMethod::Fork).start_processes(put_one, (meeting.name(),), 1)?;
+    let guests = meeting.guests(1);
+    drop(taken(&SENDER));
+    assert!(matches!(receiver.get_nowait(), Err(GetError::Empty)), "there is a sender");
+    guests[0].release();
+    assert_eq!(receiver.get_timeout(DEADLINE)?, 5);
+    let guests = meeting.guests(1);
+    assert!(!matches!(receiver.get_nowait(), Ok(_) | Err(GetError::Empty)), "it has dropped its end");
+    guests[0].release();
+    context.join(Some(DEADLINE), None)?;
+    Ok(())
+}
+
+#[test]
+fn an_inherited_end_of_a_queue_is_an_end_until_it_is_dropped() {
+    run(&ATTACHED, "");
 }
 
 #[func]

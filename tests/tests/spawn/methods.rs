@@ -107,6 +107,17 @@ fn say_method(_rank: usize) -> Result<StartMethod, String> {
     Ok(tensorferry::spawn::get_start_method())
 }
 
+/// What a process finds as its default, started by one method from a process whose default is another one.
+#[func]
+fn default_of_a_process(
+    _rank: usize,
+    default: StartMethod,
+    by: StartMethod,
+) -> Result<StartMethod, SpawnError> {
+    tensorferry::spawn::force_start_method(default);
+    Ok(tensorferry::spawn::get_context(by).spawn(say_method, (), 1)?.remove(0))
+}
+
 #[func]
 fn shout(rank: usize) {
     std::io::stdout().write_all(format!("one of {rank}\n").as_bytes()).unwrap();
@@ -277,7 +288,12 @@ for_every_method! {
     }
 
     fn the_default_of_the_parent_is_that_of_its_processes(context: Context) {
-        let default = tensorferry::spawn::get_start_method();
-        assert_eq!(context.spawn(say_method, (), 1).unwrap(), [default]);
+        for default in StartMethod::ALL {
+            let process = get_context(StartMethod::Spawn)
+                .process(default_of_a_process, (default, context.start_method()))
+                .start()
+                .unwrap();
+            assert_eq!(process.into_value().unwrap(), default);
+        }
     }
 }
