@@ -452,6 +452,10 @@ mod tests {
             true
         }
 
+        fn is_held(&self, _name: u64) -> bool {
+            false
+        }
+
         fn beat(&self) -> Option<Duration> {
             self.is_inside.store(true, Ordering::SeqCst);
             (0..100).for_each(|_| std::thread::yield_now());

@@ -330,12 +330,15 @@ fn watched(child: &Child) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::children::Identity;
 
     /// A child that is only its socket; the process behind its pidfd is this one, so it must not be dropped as alive.
     fn child() -> (Child, OwnedFd) {
         let (ours, theirs) = socket::pair().unwrap();
         let pidfd = PidFd::of_self().unwrap();
-        let process = ChildProcess::new(String::from("test"), None, false, pidfd);
+        let identity =
+            Identity { name: String::from("test"), rank: None, is_daemon: false, is_helper: false };
+        let process = ChildProcess::new(identity, pidfd);
         (Child::new(process, ours, OnDrop::Wait), theirs)
     }
 
