@@ -102,6 +102,16 @@ fn trunk(_rank: usize, method: StartMethod, meeting: String) -> Result<(), Spawn
     Ok(())
 }
 
+/// Who it takes itself for, who it has as parent, its seed, and how many children it has.
+#[func]
+fn introduce(_rank: usize) -> Result<(String, Option<usize>, bool, Option<u32>, String, usize), String> {
+    let me = tensorferry::spawn::current_process();
+    let parent = tensorferry::spawn::parent_process().map(|parent| parent.pid());
+    let children = tensorferry::spawn::active_children().map_err(|e| e.to_string())?;
+    let seed = std::env::var("TENSORFERRY_SEED").map_err(|e| e.to_string())?;
+    Ok((me.name().to_owned(), me.rank(), me.is_daemon(), parent, seed, children.len()))
+}
+
 #[func]
 fn say_method(_rank: usize) -> Result<StartMethod, String> {
     Ok(tensorferry::spawn::get_start_method())
@@ -268,6 +278,18 @@ for_every_method! {
         let (to, mut from) = tensorferry::queue::spsc::<u8>(2).unwrap();
         context.spawn(put_seven, (to,), 1).unwrap();
         assert_eq!(from.get().unwrap(), 7);
+    }
+
+    fn it_knows_who_it_is_and_its_brothers_are_not_its_children(context: Context) {
+        let options = context.options().daemon().seed(7);
+        let who = options.spawn(introduce, (), 2).unwrap();
+        for (rank, introduced) in who.into_iter().enumerate() {
+            let seed = tensorferry::spawn::rank_seed(7, rank).to_string();
+            let name = format!("introduce {rank}");
+            assert_eq!(introduced, (name, Some(rank), true, Some(std::process::id()), seed, 0));
+        }
+        let ours = tensorferry::spawn::active_children().unwrap();
+        assert!(ours.iter().all(|child| !child.name().contains("forkserver")), "{ours:?}");
     }
 
     fn its_own_processes_are_started_by_the_same_method_and_none_outlives_it(context: Context) {
