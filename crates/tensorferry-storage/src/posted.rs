@@ -11,6 +11,8 @@ use crate::Parcel;
 pub(crate) struct Posted {
     /// With the member that a parcel is for, unless it was dropped.
     parcels: Mutex<Vec<(Parcel, Option<Member>)>>,
+    /// Held while parcels are let go of: whoever comes second finds them gone, and not just out of the list.
+    retiring: Mutex<()>,
 }
 
 impl Posted {
@@ -28,6 +30,7 @@ impl Posted {
 
     /// Lets go of what was opened or never will be. Returns whether anything is left.
     pub(crate) fn retire(&self, domain: &Domain) -> bool {
+        let _one_at_a_time = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
         let mut parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
         if parcels.is_empty() {
             return false;
