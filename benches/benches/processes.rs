@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use lexopt::prelude::*;
 use serde::Deserialize;
-use tensorferry::spawn::{Options as SpawnOptions, ProcessErrors, Redirect, SpawnError};
+use tensorferry::spawn::{
+    Options as SpawnOptions, ProcessErrors, Redirect, SpawnError, StartMethod, get_context,
+};
 use tensorferry::{Queue, func};
 use tensorferry_benches::{median, now_ns, number};
 
@@ -32,13 +34,21 @@ const GRACE_PERIOD: Duration = Duration::from_millis(200);
 /// With `--check`: how much longer than twice the grace period stopping them may take.
 const MAX_MORE: Duration = Duration::from_millis(100);
 
+/// With `--check`: how long one start by a running fork server may take.
+const MAX_FORKSERVER_START_MS: f64 = 1.0;
+
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/processes.py");
 
 /// Starts so many processes that do nothing, and waits for them.
 type StartAndJoin = fn(usize) -> anyhow::Result<()>;
 
-/// The ways to start processes that are in this program, in the order of the table. Another start method is another line.
-const WAYS: [(&str, StartAndJoin); 2] = [("spawn", with_spawn), ("Command", with_command)];
+/// The ways to start processes that are in this program, in the order of the table.
+const WAYS: [(&str, StartAndJoin); 4] = [
+    ("spawn", |count| with_method(StartMethod::Spawn, count)),
+    ("forkserver", |count| with_method(StartMethod::Forkserver, count)),
+    ("fork", |count| with_method(StartMethod::Fork, count)),
+    ("Command", with_command),
+];
 
 /// What the user asked for.
 #[derive(Debug)]
@@ -73,6 +83,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let options = Options::parse(lexopt::Parser::from_env())?;
     let starts = starts(options.rounds)?;
+    let forkserver_starts = rounds(options.rounds, forkserver_start)?;
     let panics = rounds(options.rounds, || panic_to_error("0"))?;
     let panics_with_stack = rounds(options.rounds, || panic_to_error("1"))?;
     let stops = rounds(options.rounds.min(5), failure_to_stopped)?;
@@ -97,11 +108,13 @@ fn main() -> anyhow::Result<ExitCode> {
         Ok(torch) => format!("; torch, {what}: {} ms", number(value(torch))),
         Err(_) => String::new(),
     };
+    let each = median(&forkserver_starts);
+    write!(text, "\n\none start by the running fork server, of {} together: {} ms", COUNTS[3], number(each))?;
     let (panic, with_stack) = (number(median(&panics)), number(median(&panics_with_stack)));
     let from_torch = torch_ms("an exception", |torch| torch.raise_to_error_ms);
     writeln!(
         text,
-        "\n\nfrom a panic to the parent's error: {panic} ms, with its stack {with_stack} ms{from_torch}"
+        "\nfrom a panic to the parent's error: {panic} ms, with its stack {with_stack} ms{from_torch}"
     )?;
     let longest = stops.iter().copied().fold(0.0, f64::max);
     let from_torch = torch_ms("the same", |torch| torch.failure_to_stopped_ms);
@@ -118,6 +131,10 @@ fn main() -> anyhow::Result<ExitCode> {
         Err(why) => writeln!(text, "torch is not measured: {why}")?,
     }
     io::stdout().write_all(text.as_bytes())?;
+    if options.check && each > MAX_FORKSERVER_START_MS {
+        writeln!(io::stdout(), "FAILED: a start by the fork server took {each:.2} ms")?;
+        return Ok(ExitCode::FAILURE);
+    }
     let limit = (2 * GRACE_PERIOD + MAX_MORE).as_secs_f64() * 1e3;
     // Not even once.
     if options.check && longest > limit {
@@ -157,9 +174,19 @@ fn starts(n_rounds: usize) -> anyhow::Result<Vec<Vec<f64>>> {
 #[func]
 fn nothing(_rank: usize) {}
 
-fn with_spawn(count: usize) -> anyhow::Result<()> {
-    tensorferry::spawn(nothing, (), count)?;
+fn with_method(method: StartMethod, count: usize) -> anyhow::Result<()> {
+    get_context(method).spawn(nothing, (), count)?;
     Ok(())
+}
+
+/// Starts the most processes by the fork server, which runs already; returns the time for each of them, in ms.
+fn forkserver_start() -> anyhow::Result<f64> {
+    let count = COUNTS[COUNTS.len() - 1];
+    let begin = Instant::now();
+    let mut processes = get_context(StartMethod::Forkserver).start_processes(nothing, (), count)?;
+    let each = begin.elapsed().as_secs_f64() * 1e3 / count as f64;
+    processes.join(None, None)?;
+    Ok(each)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the standard library's way is what is compared with")]

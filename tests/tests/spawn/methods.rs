@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tensorferry::queue::SoleSender;
 use tensorferry::spawn::{Cause, ProcessErrors, ReportKind, SpawnError, StartMethod, Tee, func};
 use tensorferry::{Queue, SharedTensor, Tensor, TensorMut};
@@ -102,14 +103,28 @@ fn trunk(_rank: usize, method: StartMethod, meeting: String) -> Result<(), Spawn
     Ok(())
 }
 
-/// Who it takes itself for, who it has as parent, its seed, and how many children it has.
+/// What a process says of itself.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Introduction {
+    name: String,
+    rank: Option<usize>,
+    is_daemon: bool,
+    parent_pid: Option<u32>,
+    seed: String,
+    n_children: usize,
+}
+
 #[func]
-fn introduce(_rank: usize) -> Result<(String, Option<usize>, bool, Option<u32>, String, usize), String> {
+fn introduce(_rank: usize) -> Result<Introduction, String> {
     let me = tensorferry::spawn::current_process();
-    let parent = tensorferry::spawn::parent_process().map(|parent| parent.pid());
-    let children = tensorferry::spawn::active_children().map_err(|e| e.to_string())?;
-    let seed = std::env::var("TENSORFERRY_SEED").map_err(|e| e.to_string())?;
-    Ok((me.name().to_owned(), me.rank(), me.is_daemon(), parent, seed, children.len()))
+    Ok(Introduction {
+        name: me.name().to_owned(),
+        rank: me.rank(),
+        is_daemon: me.is_daemon(),
+        parent_pid: tensorferry::spawn::parent_process().map(|parent| parent.pid()),
+        seed: std::env::var("TENSORFERRY_SEED").map_err(|e| e.to_string())?,
+        n_children: tensorferry::spawn::active_children().map_err(|e| e.to_string())?.len(),
+    })
 }
 
 #[func]
@@ -284,9 +299,15 @@ for_every_method! {
         let options = context.options().daemon().seed(7);
         let who = options.spawn(introduce, (), 2).unwrap();
         for (rank, introduced) in who.into_iter().enumerate() {
-            let seed = tensorferry::spawn::rank_seed(7, rank).to_string();
-            let name = format!("introduce {rank}");
-            assert_eq!(introduced, (name, Some(rank), true, Some(std::process::id()), seed, 0));
+            let expected = Introduction {
+                name: format!("introduce {rank}"),
+                rank: Some(rank),
+                is_daemon: true,
+                parent_pid: Some(std::process::id()),
+                seed: tensorferry::spawn::rank_seed(7, rank).to_string(),
+                n_children: 0,
+            };
+            assert_eq!(introduced, expected);
         }
         let ours = tensorferry::spawn::active_children().unwrap();
         assert!(ours.iter().all(|child| !child.name().contains("forkserver")), "{ours:?}");
