@@ -191,7 +191,8 @@ macro_rules! sole_end {
             /// Moves this end to the receiver of the message. Works only inside a message, and once.
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 if self.is_moved() {
-                    return Err(serde::ser::Error::custom(PutErrorKind::Moved));
+                    // Also where it was not this handle that was sent: the message is refused for one reason.
+                    self.moved.store(true, Ordering::SeqCst);
                 }
                 let attachment = self.typed.ring().attachment();
                 let index = tensorferry_reduce::give_sole_ring(attachment, &self.moved);

@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn small_ranks_stay_inline() {
-        assert!(!Shape::from([1; 8]).0.spilled());
-        assert!(Shape::from([1; 9]).0.spilled());
+        assert!(!Shape::from([1; 6]).0.spilled());
+        assert!(Shape::from([1; 7]).0.spilled());
     }
 }

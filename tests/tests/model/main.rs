@@ -9,6 +9,7 @@
 #![expect(clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod explore;
+mod handing;
 mod holding;
 mod leasing;
 mod ring;
