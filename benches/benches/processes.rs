@@ -3,6 +3,10 @@
 //!
 //! Beside `std::process::Command` with this very program, which exits at once, and beside torch's spawn when `--python PATH`
 //! names a Python that has PyTorch. `--check` fails when stopping takes longer than it may.
+//!
+//! # Safety
+//! No slice of shared memory is lent here.
+#![expect(unsafe_code, reason = "allows the start method fork")]
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -81,6 +85,8 @@ fn main() -> anyhow::Result<ExitCode> {
     if std::env::args().nth(1).as_deref() == Some(EXIT) {
         return Ok(ExitCode::SUCCESS);
     }
+    // SAFETY: nothing here lends a slice of shared memory, names threads as parked, or starts members of a domain by itself.
+    unsafe { tensorferry::spawn::allow_fork() };
     let options = Options::parse(lexopt::Parser::from_env())?;
     let starts = starts(options.rounds)?;
     let forkserver_starts = rounds(options.rounds, forkserver_start)?;

@@ -204,13 +204,13 @@ impl StorageControl {
         Control::check(block, storage::N_WORDS, storage::MAGIC).map(Self)
     }
 
-    /// Where it lies in `slab`, offset and length in bytes. `None` when it does not.
-    pub(crate) fn range_in(&self, slab: &SlabControl) -> Option<(usize, usize)> {
+    /// Where it lies in `slab`, which has so many bytes: offset and length in bytes. `None` when it does not.
+    pub(crate) fn range_in(&self, slab: &SlabControl, slab_len_bytes: usize) -> Option<(usize, usize)> {
         let (offset_bytes, len_bytes) =
             (self.0.load_len(storage::OFFSET_BYTES), self.0.load_len(storage::LEN_BYTES));
         let is_inside = self.0.load(storage::SLAB) == slab.name()
             && offset_bytes.is_multiple_of(crate::pool::ALIGN_BYTES)
-            && offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= slab.len_bytes());
+            && offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= slab_len_bytes);
         is_inside.then_some((offset_bytes, len_bytes))
     }
 

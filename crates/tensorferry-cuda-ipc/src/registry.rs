@@ -181,15 +181,18 @@ impl Registry {
         let (key, _) = key_of(&storage.0)?;
         let (slab_key, _) = key_of(&slab.0)?;
         let bad = || CudaTensorError::BadMessage { what: "a tensor that does not lie in its slab" };
-        let (offset_bytes, len_bytes) = storage.range_in(&slab).ok_or_else(bad)?;
         let mut tables = self.tables();
         if let Some(known) = tables.storages.get(&key) {
             let known = Arc::clone(known);
             known.uses().add_hold();
             return Ok(Hold::counted(known));
         }
-        let slab = tables.slabs.entry(slab_key).or_insert_with(|| Arc::new(Slab::of_another(slab)));
-        let storage = Storage::new(storage, Arc::clone(slab), offset_bytes, len_bytes);
+        let known = tables.slabs.get(&slab_key).cloned();
+        let slab = known.unwrap_or_else(|| Arc::new(Slab::of_another(slab)));
+        // Against the length that was read when the slab came to be known, and is used from then on.
+        let (offset_bytes, len_bytes) = storage.range_in(slab.control(), slab.len_bytes()).ok_or_else(bad)?;
+        tables.slabs.insert(slab_key, Arc::clone(&slab));
+        let storage = Storage::new(storage, slab, offset_bytes, len_bytes);
         storage.uses().add_hold();
         tables.storages.insert(key, Arc::clone(&storage));
         Ok(Hold::counted(storage))

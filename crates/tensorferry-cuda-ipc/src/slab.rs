@@ -16,6 +16,8 @@ use crate::tensor_error::{CudaTensorError, Result};
 /// Device memory of this process or of another one. The last one that goes unmaps it: nothing may be queued for it by then.
 pub(crate) struct Slab {
     control: SlabControl,
+    /// Read once, and believed from then on: others can write where it stands.
+    len_bytes: usize,
     /// The memory itself, where this process made it.
     memory: Option<DeviceMemory>,
     /// Whether the keeper has its descriptor.
@@ -39,7 +41,13 @@ impl Slab {
     }
 
     fn new(control: SlabControl, memory: Option<DeviceMemory>) -> Self {
-        Self { control, memory, is_lodged: Mutex::default(), mappings: Mutex::default() }
+        Self {
+            len_bytes: control.len_bytes(),
+            control,
+            memory,
+            is_lodged: Mutex::default(),
+            mappings: Mutex::default(),
+        }
     }
 
     pub(crate) fn control(&self) -> &SlabControl {
@@ -47,7 +55,7 @@ impl Slab {
     }
 
     pub(crate) fn len_bytes(&self) -> usize {
-        self.control.len_bytes()
+        self.len_bytes
     }
 
     pub(crate) fn uuid(&self) -> Uuid {

@@ -210,7 +210,10 @@ impl Domain {
     ///
     /// # Errors
     /// [`DomainError::NotAdmitted`], or the kernel's error.
-    pub fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), DomainError> {
+    pub(crate) fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), DomainError> {
+        if self.is_home() {
+            return Err(refused(admission, "this process is a member already, and was not forked from one"));
+        }
         if admission.domain_id != self.id {
             return Err(refused(admission, "it is for another domain"));
         }
@@ -238,7 +241,7 @@ impl Domain {
     }
 
     /// Says that this process, which has [rejoined](Domain::rejoin), is this member.
-    pub fn settle(&self) {
+    pub(crate) fn settle(&self) {
         self.home.settle();
     }
 
@@ -293,6 +296,7 @@ impl Domain {
     /// # Errors
     /// EMFILE when no descriptor is left.
     pub fn fds(&self) -> Result<DomainFds, DomainError> {
+        self.check_home()?;
         let copy = |fd: BorrowedFd<'_>| {
             let copied = fd.try_clone_to_owned();
             copied.map_err(|e| tensorferry_os::Error::new("duplicating a descriptor of the domain", e))
@@ -314,6 +318,7 @@ impl Domain {
     /// # Blocking
     /// Only when a great deal waits for the keeper.
     pub fn lodge(&self, name: u64, fd: OwnedFd) -> Result<(), KeeperError> {
+        self.check_home().map_err(|_| KeeperError::NoDoor)?;
         match self.lodging() {
             Lodging::Own(_) => {
                 self.own_keeper()?.lodge(name, fd);
@@ -331,6 +336,7 @@ impl Domain {
     /// # Blocking
     /// Until the process that made the domain answers, for 20 seconds at most.
     pub fn fetch(&self, name: u64) -> Result<OwnedFd, KeeperError> {
+        self.check_home().map_err(|_| KeeperError::NoDoor)?;
         match self.lodging() {
             Lodging::Own(_) => self.own_keeper()?.fetch(name),
             Lodging::Behind(door) => door.as_ref().ok_or(KeeperError::NoDoor)?.fetch(name),

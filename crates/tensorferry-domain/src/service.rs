@@ -155,7 +155,8 @@ impl Parked {
     /// The numbers of the threads (gettid(2)).
     #[must_use]
     pub fn thread_ids(&self) -> Vec<u32> {
-        self.services.iter().map(|shared| shared.tid.load(Ordering::SeqCst)).collect()
+        let still_there = self.services.iter().filter(|shared| !shared.is_gone());
+        still_there.map(|shared| shared.tid.load(Ordering::SeqCst)).collect()
     }
 }
 
@@ -217,9 +218,10 @@ struct Watched {
 }
 
 fn run(shared: &Shared, domain: &Weak<Domain>) {
+    // First, so that it is said last.
+    let _gone = Gone(shared);
     let mut watched: Vec<Watched> = Vec::new();
     shared.tid.store(thread_id(), Ordering::SeqCst);
-    let _gone = Gone(shared);
     while !shared.stop.load(Ordering::Acquire) {
         shared.stand_still_if_asked();
         let keeper;

@@ -58,6 +58,15 @@ pub enum Ended {
     Untold,
 }
 
+/// Kills and collects a child of which there is nothing but the number, because a descriptor for it was not to be had. Only
+/// for a child that nobody else can have collected.
+pub fn kill_and_collect(pid: u32) {
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return };
+    // Errors mean that it is gone already.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+}
+
 /// Collects a child that has ended, without waiting for it; `None` while it lives (waitid(2) with `P_PIDFD`).
 ///
 /// # Errors
@@ -146,37 +155,41 @@ pub fn ignore_sigpipe() -> Result<()> {
         .map_err(|e| Error::new("signal(SIGPIPE, SIG_IGN)", e))
 }
 
-/// Replaces the whole environment of this process.
+/// Replaces the whole environment of this process, for one that has one thread and is just starting. What no environment
+/// can be asked for by name (an empty name, `=` in a name) is left as it is.
 ///
-/// For a process that has one thread and is just starting.
-pub fn replace_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) {
-    for (name, _) in std::env::vars_os() {
-        // SAFETY: as in `take_variable`: one thread, which is this one (the contract above).
-        unsafe { std::env::remove_var(name) };
+/// # Errors
+/// EBUSY in a process with other threads, which may be reading it; then nothing was changed.
+pub fn replace_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<()> {
+    let names: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
+    for name in names {
+        set_variable(&name, None)?;
     }
-    for (name, value) in variables {
-        set_variable(&name, Some(&value));
-    }
+    variables.into_iter().try_for_each(|(name, value)| set_variable(&name, Some(&value)))
 }
 
-/// Sets or removes a variable of the environment. For a process that has one thread and is just starting. What no
-/// environment can hold (an empty name, `=` in a name, a zero byte) is left out.
-pub fn set_variable(name: &OsStr, value: Option<&OsStr>) {
+/// Sets or removes a variable of the environment, in a process that has one thread and is just starting. What no environment
+/// can hold (an empty name, `=` in a name, a zero byte) is left out.
+///
+/// # Errors
+/// EBUSY in a process with other threads, which may be reading it; then nothing was changed.
+pub fn set_variable(name: &OsStr, value: Option<&OsStr>) -> Result<()> {
     let name_bytes = name.as_encoded_bytes();
     let has_zero = |text: &OsStr| text.as_encoded_bytes().contains(&0);
-    if name_bytes.is_empty()
-        || name_bytes[1..].contains(&b'=')
-        || has_zero(name)
-        || value.is_some_and(has_zero)
-    {
-        return;
+    if name_bytes.is_empty() || name_bytes.contains(&b'=') || has_zero(name) || value.is_some_and(has_zero) {
+        return Ok(());
+    }
+    if !crate::fork::is_single_threaded() {
+        return Err(Error::new("changing the environment of a process with threads", Errno::BUSY));
     }
     match value {
-        // SAFETY: as in `take_variable`: one thread, which is this one (the contract above).
+        // SAFETY: no other thread reads or writes the environment: there is none (just counted), and only this one could
+        // start one.
         Some(value) => unsafe { std::env::set_var(name, value) },
         // SAFETY: as above.
         None => unsafe { std::env::remove_var(name) },
     }
+    Ok(())
 }
 
 /// What a process does with the signals of a terminal and of its children, to be put back in what is forked from it.

@@ -18,6 +18,12 @@ pub enum StartError {
          ({VARIABLE} is still set); call `init()` as the first line of `main`, or unset {VARIABLE}"
     )]
     NeverEntered,
+    /// Nobody has called [`allow_fork`](crate::allow_fork).
+    #[error(
+        "this process may not be forked: call `unsafe {{ allow_fork() }}` first, which says what a program must keep to \
+         then, or use another start method"
+    )]
+    ForkNotAllowed,
     /// This process is daemonic.
     #[error(
         "refused to start a process from `{name}`, which was started as a daemonic process; those have no children"

@@ -1,7 +1,15 @@
 //! A child that is a fork of this very process: what is looked at before, and how it begins.
+//!
+//! # Safety
+//! Rust's references promise something within one process. A fork has a copy of every reference of its parent, and those
+//! into memory that is shared mean the same memory in both. Handles of this library know in which process they are, and
+//! those that are one process's alone lend nothing in a fork. A slice that was lent before the fork knows nothing. So the
+//! start method fork is something that a program has to allow, by an unsafe function.
+#![expect(unsafe_code, reason = "forks, where the program has allowed it")]
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tensorferry_os::child as os;
 use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
@@ -20,6 +28,31 @@ pub type Hazard = fn() -> Option<String>;
 #[linkme::distributed_slice]
 pub static HAZARDS: [Hazard];
 
+static ALLOWED: AtomicBool = AtomicBool::new(false);
+
+/// Allows [`StartMethod::Fork`](crate::StartMethod::Fork) in this process and in those that it starts.
+///
+/// # Safety
+/// From here on, whenever a process is started by a fork:
+/// - No slice that a `TensorMut` or another exclusive handle on shared memory has lent before is used in the child. Slices on
+///   the stack of the starting thread are out of its reach; those in statics or in leaked memory are not.
+/// - The threads named to [`Start::parked`](crate::Start::parked) stand still, outside of every function that locks or
+///   allocates. (The functions of `tensorferry-spawn` see to that themselves.)
+/// - Who starts a forked member of a domain by other means than `tensorferry-spawn` lets go of nothing in shared memory until
+///   it has rejoined.
+pub unsafe fn allow_fork() {
+    ALLOWED.store(true, Ordering::SeqCst);
+}
+
+pub(crate) fn is_allowed() -> bool {
+    ALLOWED.load(Ordering::SeqCst)
+}
+
+/// The parent has allowed it for its processes too.
+pub(crate) fn inherit_allowance() {
+    ALLOWED.store(true, Ordering::SeqCst);
+}
+
 /// What a forked child is to be.
 #[derive(Debug)]
 pub(crate) struct Child {
@@ -32,18 +65,29 @@ pub(crate) struct Child {
 
 /// Forks. Returns in the parent only; the child runs its entry on top of the parent's stack, which is never returned to.
 pub(crate) fn fork(parked: &[u32], ours: OwnedFd, child: Child) -> Result<(PidFd, OwnedFd), StartError> {
+    if !is_allowed() {
+        return Err(StartError::ForkNotAllowed);
+    }
     if let Some(reason) = HAZARDS.iter().find_map(|hazard| hazard()) {
         return Err(StartError::Hazard { reason });
     }
     let parked: Vec<u32> = parked.iter().copied().chain(guard::parked()).collect();
-    match fork_alone(&parked)? {
+    // SAFETY: the numbers are those of the guard, which only waits for the parent's end, and of threads that stand still (the
+    // promise of `allow_fork`, as is what the child does with shared memory).
+    match unsafe { fork_alone(&parked) }? {
         Forked::Child => {
             // The parent's end.
             drop(ours);
             child.live()
         }
         // Nobody else collects it, so the number is its own until we do.
-        Forked::Parent { pid } => Ok((PidFd::open(pid)?, ours)),
+        Forked::Parent { pid } => match PidFd::open(pid) {
+            Ok(pidfd) => Ok((pidfd, ours)),
+            Err(error) => {
+                os::kill_and_collect(pid);
+                Err(error.into())
+            }
+        },
     }
 }
 
@@ -59,7 +103,7 @@ impl Child {
                 os::enter_dir(dir)?;
             }
             for (name, value) in environment {
-                os::set_variable(&name, value.as_deref());
+                os::set_variable(&name, value.as_deref())?;
             }
             // They are the parent's.
             forkserver::forget();

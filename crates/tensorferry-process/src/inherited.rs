@@ -7,6 +7,7 @@ use tensorferry_os::pidfd::PidFd;
 use crate::current::{self, Origin};
 use crate::entry::{FORKSERVER, Failure, Run};
 use crate::error::ProtocolError;
+use crate::fork;
 use crate::guard;
 use crate::link::{Fds, Link};
 use crate::protocol::{Frame, Hello};
@@ -28,6 +29,9 @@ impl Inherited {
             other => other,
         })?;
         let rank = hello.rank.and_then(|rank| usize::try_from(rank).ok());
+        if hello.may_fork {
+            fork::inherit_allowance();
+        }
         current::become_child(Origin::new(hello.name.clone(), rank, hello.is_daemon, fds.parent.clone()));
         // A fork server has one thread, and ends with the socket of its parent as well.
         if hello.entry == FORKSERVER.name() {

@@ -77,7 +77,7 @@ pub use current::{CurrentProcess, current_process};
 pub use entry::{EXIT_CODE_NO_PARENT, EXIT_CODE_RAISED, Entry, Failure, Run, init};
 pub use error::{ForkServerError, ProtocolError, StartError};
 pub use exit::{Ended, Exit, Stage};
-pub use fork::{HAZARDS, Hazard};
+pub use fork::{HAZARDS, Hazard, allow_fork};
 pub use forkserver::preload_forkserver;
 pub use inherited::Inherited;
 pub use method::{StartMethod, UnknownStartMethod};

@@ -33,6 +33,13 @@ pub enum StartMethod {
     /// channels stay with the parent, and the child's copies of them are as if sent away. The child holds what its parent held at
     /// the start until it drops it, or ends. The start takes until the child holds it, so it waits for a child that is stopped.
     ///
+    /// What is lent of an exclusive tensor means the same memory in both, so a program has to allow forks:
+    /// [`allow_fork`](crate::allow_fork).
+    ///
+    /// A child has every end of a queue that its parent has, also those that only the parent uses, until it ends. So a receiver
+    /// in it is not told that the senders are gone as long as another forked child, or itself, has such a copy: close queues
+    /// whose end matters, as with pipes and fork(2) everywhere.
+    ///
     /// Refused when the process has another thread than the calling one, because what such a thread has locked would stay
     /// locked in the child, or when it uses a GPU. The service threads of this library stand still for it. Random number generators that exist already give the same
     /// numbers in each child.

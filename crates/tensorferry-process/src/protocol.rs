@@ -15,7 +15,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"TFCH");
 
 /// Raised whenever a frame changes its shape. Parent and child are the same program, unless the caller named
 /// another executable.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// Longest frame that either side accepts, in bytes. A report is capped to less than this (`report.rs`).
 pub(crate) const MAX_FRAME_LEN_BYTES: usize = 128 << 10;
@@ -49,6 +49,7 @@ pub(crate) struct Hello {
     pub rank: Option<u64>,
     /// Whether it may start no children.
     pub is_daemon: bool,
+    pub may_fork: bool,
     /// Descriptors attached to this frame, the parent's pidfd included.
     pub n_fds: u32,
 }
@@ -238,6 +239,7 @@ mod tests {
             name: "rank 0".into(),
             rank: Some(0),
             is_daemon: false,
+            may_fork: true,
             n_fds: 1,
         }
     }

@@ -334,6 +334,7 @@ impl Start {
             name: self.name.clone(),
             rank: self.rank.and_then(|rank| u64::try_from(rank).ok()),
             is_daemon: self.is_daemon,
+            may_fork: fork::is_allowed(),
             n_fds: u32::try_from(fds.len()).unwrap_or(u32::MAX),
         };
         // The socket is empty and its buffer longer than the longest frame: this does not block.

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_process::{Child, ChildProcess, OnDrop, Stage, out_of_memory_kills, wait_any};
+use tensorferry_process::{
+    Child, ChildProcess, Ended, OnDrop, SIGKILL, SIGTERM, Stage, out_of_memory_kills, wait_any,
+};
 use tensorferry_storage::Heap;
 
 use crate::call::Results;
@@ -30,7 +32,7 @@ pub struct ProcessContext<T> {
     on_drop: OnDrop,
     stop: Option<Stop>,
     /// Whom we have sent a signal.
-    stopped: Vec<bool>,
+    stopped: Vec<Stopped>,
     /// As of the start, to tell whether the out-of-memory killer came by.
     out_of_memory_kills: Option<u64>,
     /// The answer, once all have ended.
@@ -54,7 +56,7 @@ impl<T> ProcessContext<T> {
         options: &Options,
         tee: Option<TeeThread>,
     ) -> Self {
-        let stopped = vec![false; children.len()];
+        let stopped = vec![Stopped::default(); children.len()];
         Self {
             children,
             tee,
@@ -183,11 +185,10 @@ impl<T> ProcessContext<T> {
             if child.exit().is_some() || (step == Step::Terminate && child.stage() >= Stage::Raised) {
                 continue;
             }
-            let sent = match step {
-                Step::Terminate => child.terminate(),
-                Step::Kill => child.kill(),
-            };
-            *stopped |= sent.is_ok();
+            match step {
+                Step::Terminate => stopped.terminated |= child.terminate().is_ok(),
+                Step::Kill => stopped.killed |= child.kill().is_ok(),
+            }
         }
     }
 
@@ -196,13 +197,14 @@ impl<T> ProcessContext<T> {
         now.zip(then).map_or(0, |(now, then)| now.saturating_sub(then))
     }
 
-    /// Every failure of a process by itself. One that ended without a word after we had signalled it was stopped.
+    /// Every failure of a process by itself. One that ended without a word, and as our signals make it end, was stopped.
     fn errors(&self) -> Option<ProcessErrors> {
         let (mut failures, mut stopped) = (Vec::new(), Vec::new());
         for (rank, child) in self.children.iter().enumerate() {
             match child.exit() {
                 Some(exit) if !exit.is_success() => {
-                    if self.stopped.get(rank) == Some(&true) && exit.report.is_none() {
+                    let explains = |stopped: &Stopped| stopped.explains(exit.ended);
+                    if exit.report.is_none() && self.stopped.get(rank).is_some_and(explains) {
                         stopped.push(rank);
                     } else {
                         let kills = || self.out_of_memory_kills_since_start();
@@ -279,6 +281,26 @@ impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
         }
         let missing = |rank| SpawnError::Value { rank, source: "another process has sent two".into() };
         values.into_iter().enumerate().map(|(rank, value)| value.ok_or_else(|| missing(rank))).collect()
+    }
+}
+
+/// What we have sent to a process.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stopped {
+    terminated: bool,
+    killed: bool,
+}
+
+impl Stopped {
+    /// Whether that is why it ended so. A signal that is not ours was somebody else's, even if ours came as well; with an
+    /// exit code a process ends that handles SIGTERM.
+    fn explains(self, ended: Ended) -> bool {
+        match ended {
+            Ended::Signaled { signal: SIGTERM, .. } => self.terminated,
+            Ended::Signaled { signal: SIGKILL, .. } => self.killed,
+            Ended::Signaled { .. } => false,
+            _ => self.terminated || self.killed,
+        }
     }
 }
 

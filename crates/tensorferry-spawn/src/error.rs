@@ -59,6 +59,11 @@ pub enum StartErrorKind {
     /// A file for the output of the processes, or the way to pass it on, is not to be had. No process was started.
     #[error("no process was started: {0}")]
     Output(#[from] OutputError),
+    /// What one thread of this process would pass on cannot be passed on where the process must have no threads.
+    #[error(
+        "what the processes write cannot be passed on line by line (tee) with the start method fork, because it takes a          thread; use log_dir without tee, or another start method"
+    )]
+    TeeWithFork,
     /// A process could not be started.
     #[error("process {rank} cannot be started: {source}")]
     Process {
@@ -334,11 +339,15 @@ impl ProcessErrors {
         &self.failures[0]
     }
 
-    /// Whether all of it is SIGINT, as from Ctrl-C in a terminal, which goes to parent and children alike. A program that
-    /// catches it need not tell of each process then.
+    /// Whether every process that did not succeed ended by SIGINT, as with Ctrl-C in a terminal, which goes to parent and
+    /// children alike. A program that catches it need not tell of each process then.
     #[must_use]
     pub fn is_interrupt(&self) -> bool {
-        self.failures.iter().all(|failure| matches!(failure.cause, Cause::Signaled { signal: SIGINT, .. }))
+        self.stopped.is_empty()
+            && self
+                .failures
+                .iter()
+                .all(|failure| matches!(failure.cause, Cause::Signaled { signal: SIGINT, .. }))
     }
 
     /// The processes that had to be stopped because of the failures, by index.

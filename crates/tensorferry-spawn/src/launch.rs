@@ -15,7 +15,7 @@ use crate::function::{BoxedError, Function};
 use crate::identity::Identity;
 use crate::method::get_start_method;
 use crate::options::Options;
-use crate::output::{self, Outputs};
+use crate::output::{self, Outputs, Tee};
 use crate::registry::{self, Key};
 use crate::seed::{SEED_VARIABLE, rank_seed};
 
@@ -38,6 +38,10 @@ where
     Args: Serialize,
 {
     let key = registry::find(&function)?;
+    let method = options.start_method.unwrap_or_else(get_start_method);
+    if method == StartMethod::Fork && options.tee != Tee::Off {
+        return Err(StartErrorKind::TeeWithFork);
+    }
     let heap = Heap::current().map_err(|e| StartErrorKind::Memory(e.into()))?;
     let mut taken = heap.domain().members().len();
     if taken.saturating_add(nprocs) > MAX_MEMBERS {

@@ -110,7 +110,7 @@ pub use seed::rank_seed;
 pub use tensorferry_macros::func;
 pub use tensorferry_process::{
     ChildProcess, CurrentProcess, Location, OnDrop, ParentProcess, Redirect, Report, ReportKind, StartMethod,
-    UnknownStartMethod, active_children, current_process, init, parent_process,
+    UnknownStartMethod, active_children, allow_fork, current_process, init, parent_process,
 };
 
 #[doc(hidden)]

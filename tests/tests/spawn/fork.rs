@@ -1,4 +1,8 @@
 //! Forks of a process: when they are refused, what the child has of its parent, and what it is not allowed.
+//!
+//! # Safety
+//! These tests lend slices of shared memory only on the stack, and the test that forks by itself says what its child does.
+#![expect(unsafe_code, reason = "forks, and allows it")]
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +39,15 @@ fn hazard() -> Option<String> {
     IS_HAZARDOUS.load(Ordering::SeqCst).then(|| String::from("it has a modem open"))
 }
 
+/// Allows the start method fork in this process and all that it starts.
+pub(crate) fn allow() {
+    // SAFETY: no test here keeps a slice of shared memory in a static or leaks one, names threads as parked, or starts
+    // members of a domain by itself.
+    unsafe { tensorferry::spawn::allow_fork() };
+}
+
 fn run(entry: &'static tensorferry_process::Entry, payload: &str) {
+    allow();
     let mut child = Start::new(entry).payload(payload).start().unwrap();
     let exit = child.wait(Some(DEADLINE)).unwrap().expect("it did not end");
     assert!(exit.is_success(), "{exit:#}");
@@ -386,7 +398,10 @@ fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
     queue.put(3)?;
     // A mark for the parts of the library that are not parked, so that what a stranger meets is as bad as can be.
     let threads = tensorferry_os::fork::other_threads()?;
-    let pid = match fork_alone(&threads.iter().map(|thread| thread.tid).collect::<Vec<_>>())? {
+    let parked: Vec<_> = threads.iter().map(|thread| thread.tid).collect();
+    // SAFETY: it lends no slice across the fork. The threads are not parked, so the child could meet a lock that nobody
+    // opens; what is tested does without.
+    let pid = match unsafe { fork_alone(&parked) }? {
         Forked::Child => {
             let look = std::panic::AssertUnwindSafe(|| look_as_a_stranger(tensor, shared, queue));
             exit_at_once(if std::panic::catch_unwind(look).is_ok() { 7 } else { 1 });

@@ -62,7 +62,7 @@ fn with_a_socket_that_says_something_else() {
 /// A hello as docs/WIRE.md has it, for an entry that does not matter.
 fn hello() -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    let mut body = b"TFCH\x02\0".to_vec();
+    let mut body = b"TFCH\x03\0".to_vec();
     body.extend(text("0123456789abcdef"));
     let mut pid = std::process::id();
     while pid >= 0x80 {
@@ -71,8 +71,8 @@ fn hello() -> Vec<u8> {
     }
     body.push(u8::try_from(pid).unwrap());
     body.extend([text("MainProcess"), text("test.nothing"), text("child")].concat());
-    // No rank, not daemonic, one descriptor.
-    body.extend([0, 0, 1]);
+    // No rank, not daemonic, no forks, one descriptor.
+    body.extend([0, 0, 0, 1]);
     [&u32::try_from(body.len()).unwrap().to_le_bytes(), &body[..]].concat()
 }
 

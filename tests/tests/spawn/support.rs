@@ -77,6 +77,7 @@ macro_rules! for_every_method {
 
             #[test]
             fn fork() {
+                crate::fork::allow();
                 get_context(StartMethod::Spawn).spawn(in_a_process, (StartMethod::Fork,), 1).unwrap();
             }
         }

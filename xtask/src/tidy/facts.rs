@@ -54,6 +54,7 @@ pub(super) const ROOTS_WITH_CODE: &[Listed] = &[(
 /// Every file that holds `unsafe`.
 pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("benches/peers/src/ice.rs", "says that a sample on loan is initialised"),
+    ("benches/benches/processes.rs", "allows the start method fork, to measure it"),
     ("benches/recovery/kernel.rs", "measures a mutex of the C library in shared memory"),
     ("benches/src/bin/floor/memory.rs", "measures what is possible without any layer in between"),
     ("crates/tensorferry-cuda-ipc/src/lent_slice.rs", "tells cudarc of memory that it did not allocate"),
@@ -73,11 +74,14 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-os/src/leash.rs", "fcntl calls that rustix and nix do not offer"),
     ("crates/tensorferry-os/src/mapping.rs", "maps memory and lends atomic words of it"),
     ("crates/tensorferry-process/src/entry.rs", "places the child's entry in .init_array"),
+    ("crates/tensorferry-process/src/fork.rs", "forks, where the program has allowed it"),
+    ("crates/tensorferry-process/src/forkserver/serve.rs", "forks a process that is made for it"),
     ("crates/tensorferry-sim-cuda/src/abi.rs", "reads and writes what C callers point to"),
     ("crates/tensorferry-sim-cuda/src/access.rs", "copies bytes of simulated device memory"),
     ("crates/tensorferry-sim-cuda/src/exports.rs", "exports the symbols of the driver"),
     ("crates/tensorferry-sim-cuda/src/mapping.rs", "maps memory files and lends atomic words of them"),
     ("crates/tensorferry-storage/src/access.rs", "lends slices of blocks, by the members' protocol"),
     ("tests/src/raw_driver.rs", "calls functions of the CUDA driver that no crate calls yet"),
+    ("tests/tests/spawn/fork.rs", "allows the start method fork, and forks by itself"),
     ("tests/src/shared_bytes.rs", "maps a domain's file once more, to look at it from outside"),
 ];

@@ -1,4 +1,8 @@
 //! The server: one thread, which forks on request, collects what it has forked, and tells.
+//!
+//! # Safety
+//! The server forks, and is made for that: it has one thread, and nothing in it is shared with others.
+#![expect(unsafe_code, reason = "forks")]
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -106,7 +110,9 @@ impl Server {
         let refuse = |words: &OwnedFd, error: &dyn std::fmt::Display| {
             wire::say(words, &Word::Refused { reason: error.to_string() }, None);
         };
-        match fork_alone(&[]) {
+        // SAFETY: no thread is parked. The server is a member of no domain, whose service thread would be in the way, so it
+        // has no memory that is shared and written.
+        match unsafe { fork_alone(&[]) } {
             Ok(Forked::Child) => self.become_child(inherited, request, fds),
             Err(error) => refuse(&fds.words, &error),
             Ok(Forked::Parent { pid }) => {
@@ -147,7 +153,7 @@ impl Server {
             inherited.link().close();
             Outputs { stdout, stderr }.take_over()?;
             os::enter_dir(current_dir)?;
-            os::replace_environment(environment);
+            os::replace_environment(environment)?;
             Ok(leash)
         };
         std::process::exit(entry::live_forked(control, &nonce, entry::Parent::Other, settle))
