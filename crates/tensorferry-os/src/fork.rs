@@ -247,4 +247,14 @@ mod tests {
         drop(go);
         let _ = thread.join();
     }
+
+    #[test]
+    fn the_kernel_counts_threads_that_a_list_could_miss() {
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let waiting = std::thread::spawn(move || wait.recv().is_err());
+        // Other tests start and end threads beside this one, so only a bound is certain.
+        assert!(n_threads().unwrap() >= 2 && !is_single_threaded());
+        drop(go);
+        assert!(waiting.join().unwrap());
+    }
 }

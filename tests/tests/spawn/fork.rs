@@ -18,7 +18,6 @@ use crate::support::{DEADLINE, Guest, Meeting, attend, exists, read_to_end};
 
 tensorferry_process::entry! {
     static THREADS = "test.fork-threads" => threads;
-    static CROWDED = "test.fork-crowded" => crowded;
     static HAZARDOUS = "test.fork-hazardous" => hazardous;
     static INHERITS = "test.fork-inherits" => inherits;
     static ATTACHED = "test.fork-attached" => attached;
@@ -95,27 +94,6 @@ fn threads(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn a_process_with_threads_is_refused_by_their_names() {
     run(&THREADS, "");
-}
-
-/// Beside one thread that lives others end all the time, which shifts the entries of the folder that lists them.
-fn crowded(_inherited: &mut Inherited) -> Result<(), Failure> {
-    let (go, wait) = std::sync::mpsc::channel::<()>();
-    let loader = std::thread::Builder::new().name("loader".into()).spawn(move || wait.recv().is_err())?;
-    for _ in 0..300 {
-        let brief: Vec<_> = (0..4).map(|_| std::thread::spawn(|| ())).collect();
-        // Half of them are still ending when the fork is asked for.
-        brief.into_iter().step_by(2).for_each(|thread| thread.join().unwrap());
-        let text = refusal();
-        assert!(text.contains("other threads"), "{text}");
-    }
-    drop(go);
-    assert!(loader.join().unwrap());
-    Ok(())
-}
-
-#[test]
-fn a_thread_is_not_overlooked_where_others_end() {
-    run(&CROWDED, "");
 }
 
 fn hazardous(_inherited: &mut Inherited) -> Result<(), Failure> {
