@@ -5,10 +5,9 @@ use std::time::Duration;
 use tensorferry::Queue;
 use tensorferry::spawn::{
     Cause, ProcessErrors, ProcessExitedError, ProcessRaisedError, ReportKind, SpawnError, func, spawn,
-    start_processes,
 };
 
-use crate::support::{DEADLINE, Meeting, attend, exists};
+use crate::support::{DEADLINE, Meeting, attend, exists, for_every_method};
 
 const GRACE: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -94,174 +93,164 @@ fn failed<T: std::fmt::Debug>(result: Result<T, SpawnError>) -> ProcessErrors {
     }
 }
 
-#[test]
-fn one_error_is_reported_with_its_process() {
-    let mut context = start_processes(fail_one, (1,), 3).unwrap();
-    let pids = context.pids();
-    let errors = failed(context.join(None, GRACE));
-    let cause = errors.root_cause();
-    assert_eq!((errors.failures().len(), cause.rank, cause.pid), (1, 1, pids[1]));
-    let report = cause.report().unwrap();
-    assert_eq!(
-        (report.kind, report.message.as_str()),
-        (ReportKind::Error, "legitimate error from process 1")
-    );
-    assert!(errors.stopped().is_empty(), "the others had time to end");
-    let text = errors.to_string();
-    assert!(
-        text.starts_with(&format!(
-            "process 1 (`fail_one 1`, pid {}) failed: returned an error: legitimate",
-            pids[1]
-        )),
-        "{text}"
-    );
-}
-
-#[test]
-fn the_chain_of_an_error_arrives() {
-    let errors = failed(spawn(fail_with_chain, (String::from("fast"),), 1));
-    let report = errors.root_cause().report().unwrap();
-    assert_eq!(report.message, "bad learning rate");
-    assert_eq!(report.chain, ["invalid float literal"]);
-}
-
-#[test]
-fn a_value_may_come_where_an_error_could() {
-    assert_eq!(spawn(fail_with_chain, (String::from("0.5"),), 2).unwrap(), [0.5, 0.5]);
-}
-
-#[test]
-fn all_failures_are_reported_not_only_the_first() {
-    let meeting = Meeting::new();
-    let mut context = start_processes(fail_all, (meeting.name(),), 4).unwrap();
-    for guest in meeting.guests(4).iter().rev() {
-        guest.release();
-        guest.wait_gone();
+for_every_method! {
+    fn one_error_is_reported_with_its_process(method: Context) {
+        let mut context = method.start_processes(fail_one, (1,), 3).unwrap();
+        let pids = context.pids();
+        let errors = failed(context.join(None, GRACE));
+        let cause = errors.root_cause();
+        assert_eq!((errors.failures().len(), cause.rank, cause.pid), (1, 1, pids[1]));
+        let report = cause.report().unwrap();
+        assert_eq!(
+            (report.kind, report.message.as_str()),
+            (ReportKind::Error, "legitimate error from process 1")
+        );
+        assert!(errors.stopped().is_empty(), "the others had time to end");
+        let text = errors.to_string();
+        assert!(
+            text.starts_with(&format!(
+                "process 1 (`fail_one 1`, pid {}) failed: returned an error: legitimate",
+                pids[1]
+            )),
+            "{text}"
+        );
     }
-    let errors = failed(context.join(None, GRACE));
-    let order: Vec<usize> = errors.failures().iter().map(|failure| failure.rank).collect();
-    assert_eq!(order, [3, 2, 1, 0], "in the order in which they failed");
-    let text = errors.to_string();
-    for rank in 0..4 {
-        assert!(text.contains(&format!("legitimate error from process {rank}")), "{text}");
+
+    fn the_chain_of_an_error_arrives(method: Context) {
+        let errors = failed(method.spawn(fail_with_chain, (String::from("fast"),), 1));
+        let report = errors.root_cause().report().unwrap();
+        assert_eq!(report.message, "bad learning rate");
+        assert_eq!(report.chain, ["invalid float literal"]);
     }
-}
 
-#[test]
-fn a_panic_arrives_with_message_place_and_stack() {
-    let errors = failed(tensorferry::spawn::Options::new().env("RUST_BACKTRACE", "1").spawn(
-        panic_out_of_bounds,
-        (),
-        1,
-    ));
-    let report = errors.root_cause().report().unwrap();
-    assert_eq!(report.kind, ReportKind::Panic);
-    assert_eq!(report.message, "index out of bounds: the len is 3 but the index is 3");
-    let location = report.location.as_ref().unwrap();
-    assert!(location.file.ends_with("failures.rs") && location.line > 1, "{location}");
-    let backtrace = report.backtrace.as_ref().unwrap();
-    assert!(backtrace.contains("look_up") && backtrace.contains("panic_out_of_bounds"), "{backtrace}");
-    assert!(!backtrace.contains("tensorferry_process::"), "{backtrace}");
-    let text = errors.to_string();
-    assert!(text.contains(&location.to_string()) && !text.contains("look_up"), "one line: {text}");
-    // What a `main` prints that returns the error.
-    let in_full = format!("{errors:?}");
-    assert!(in_full.contains(&location.to_string()) && in_full.contains("look_up"), "{in_full}");
-}
-
-#[test]
-fn a_signal_is_named() {
-    let errors = failed(spawn(abort, (), 1));
-    assert!(matches!(errors.root_cause().cause, Cause::Signaled { signal: 6, .. }), "{errors}");
-    assert!(errors.to_string().contains("terminated by signal SIGABRT"), "{errors}");
-}
-
-#[test]
-fn an_exit_code_is_told_and_zero_before_the_end_is_no_success() {
-    let errors = failed(spawn(exit_with, (123,), 1));
-    assert_eq!(errors.root_cause().cause, Cause::Exited { code: 123 });
-    assert!(errors.to_string().contains("exited with code 123"), "{errors}");
-    let errors = failed(spawn(exit_with, (0,), 1));
-    assert_eq!(errors.root_cause().cause, Cause::Exited { code: 0 });
-    assert!(errors.to_string().contains("before its function returned"), "{errors}");
-}
-
-#[test]
-fn what_raised_and_what_exited_are_different_errors_that_travel() {
-    let raised = failed(spawn(fail_one, (0,), 1)).root_cause().clone();
-    let exited = failed(spawn(exit_with, (12,), 1)).root_cause().clone();
-    let signaled = failed(spawn(abort, (), 1)).root_cause().clone();
-    assert_eq!(ProcessExitedError::try_from(raised.clone()).unwrap_err(), raised, "it comes back");
-    assert_eq!(ProcessRaisedError::try_from(exited.clone()).unwrap_err(), exited);
-    let text = raised.to_string();
-    let raised = ProcessRaisedError::try_from(raised).unwrap();
-    assert_eq!(
-        (raised.to_string(), raised.report.message.as_str()),
-        (text, "legitimate error from process 0")
-    );
-    let signaled = ProcessExitedError::try_from(signaled).unwrap();
-    assert_eq!((signaled.exit_code, signaled.signal_name.as_deref()), (Some(-6), Some("SIGABRT")));
-    let exited = ProcessExitedError::try_from(exited).unwrap();
-    assert_eq!((exited.exit_code, exited.signal_name.as_deref()), (Some(12), None));
-    // As a process does that passes on what its children did.
-    let way = Queue::new(1).unwrap();
-    way.put((raised.clone(), exited.clone(), signaled.clone())).unwrap();
-    assert_eq!(way.get_timeout(DEADLINE).unwrap(), (raised, exited, signaled));
-}
-
-#[test]
-fn success_first_then_failure_is_a_failure() {
-    let meeting = Meeting::new();
-    let mut context = start_processes(act, (meeting.name(), String::from("oe")), 2).unwrap();
-    let guests = meeting.guests(2);
-    guests[0].release();
-    guests[0].wait_gone();
-    assert!(!context.join(Some(Duration::from_millis(20)), GRACE).unwrap());
-    guests[1].release();
-    let errors = failed(context.join(None, GRACE));
-    assert_eq!((errors.failures().len(), errors.root_cause().rank), (1, 1));
-}
-
-#[test]
-fn a_silent_death_comes_before_the_error_about_it() {
-    // Nobody looks until both have ended, so the parent cannot know when the first one died; but the other one's
-    // error has a time, and the first one may have been dead by then.
-    let meeting = Meeting::new();
-    let mut context = start_processes(act, (meeting.name(), String::from("ex")), 2).unwrap();
-    for guest in meeting.guests(2).iter().rev() {
-        guest.release();
-        guest.wait_gone();
+    fn a_value_may_come_where_an_error_could(method: Context) {
+        assert_eq!(method.spawn(fail_with_chain, (String::from("0.5"),), 2).unwrap(), [0.5, 0.5]);
     }
-    let errors = failed(context.join(None, GRACE));
-    assert_eq!(errors.root_cause().cause, Cause::Exited { code: 3 }, "{errors}");
-    assert_eq!(errors.failures()[1].report().unwrap().message, "my peer is gone");
-}
 
-#[test]
-fn a_silent_death_after_an_error_comes_after_it() {
-    let meeting = Meeting::new();
-    let mut context = start_processes(act, (meeting.name(), String::from("xe")), 2).unwrap();
-    let guests = meeting.guests(2);
-    guests[1].release();
-    // Until the parent has seen and collected it.
-    while exists(guests[1].pid) {
-        assert!(!context.join(Some(Duration::from_millis(5)), GRACE).unwrap());
+    fn all_failures_are_reported_not_only_the_first(method: Context) {
+        let meeting = Meeting::new();
+        let mut context = method.start_processes(fail_all, (meeting.name(),), 4).unwrap();
+        for guest in meeting.guests(4).iter().rev() {
+            guest.release();
+            guest.wait_gone();
+        }
+        let errors = failed(context.join(None, GRACE));
+        let order: Vec<usize> = errors.failures().iter().map(|failure| failure.rank).collect();
+        assert_eq!(order, [3, 2, 1, 0], "in the order in which they failed");
+        let text = errors.to_string();
+        for rank in 0..4 {
+            assert!(text.contains(&format!("legitimate error from process {rank}")), "{text}");
+        }
     }
-    guests[0].release();
-    let errors = failed(context.join(None, GRACE));
-    let order: Vec<usize> = errors.failures().iter().map(|failure| failure.rank).collect();
-    assert_eq!(order, [1, 0], "{errors}");
-}
 
-#[test]
-fn a_process_passes_on_how_its_own_children_failed() {
-    let told = Queue::new(1).unwrap();
-    let mut context = start_processes(pass_on, (told.clone(),), 1).unwrap();
-    let grandchildren: ProcessErrors = told.get_timeout(DEADLINE).unwrap();
-    let cause = grandchildren.root_cause();
-    assert_eq!((cause.rank, cause.name.as_str()), (1, "fail_one 1"));
-    assert_eq!(cause.report().unwrap().message, "legitimate error from process 1");
-    let errors = failed(context.join(None, GRACE));
-    let report = errors.root_cause().report().unwrap();
-    assert_eq!(report.message, grandchildren.to_string(), "its own error says the same");
+    fn a_panic_arrives_with_message_place_and_stack(method: Context) {
+        let errors = failed(method.options().env("RUST_BACKTRACE", "1").spawn(
+            panic_out_of_bounds,
+            (),
+            1,
+        ));
+        let report = errors.root_cause().report().unwrap();
+        assert_eq!(report.kind, ReportKind::Panic);
+        assert_eq!(report.message, "index out of bounds: the len is 3 but the index is 3");
+        let location = report.location.as_ref().unwrap();
+        assert!(location.file.ends_with("failures.rs") && location.line > 1, "{location}");
+        let backtrace = report.backtrace.as_ref().unwrap();
+        assert!(backtrace.contains("look_up") && backtrace.contains("panic_out_of_bounds"), "{backtrace}");
+        assert!(!backtrace.contains("tensorferry_process::"), "{backtrace}");
+        let text = errors.to_string();
+        assert!(text.contains(&location.to_string()) && !text.contains("look_up"), "one line: {text}");
+        // What a `main` prints that returns the error.
+        let in_full = format!("{errors:?}");
+        assert!(in_full.contains(&location.to_string()) && in_full.contains("look_up"), "{in_full}");
+    }
+
+    fn a_signal_is_named(method: Context) {
+        let errors = failed(method.spawn(abort, (), 1));
+        assert!(matches!(errors.root_cause().cause, Cause::Signaled { signal: 6, .. }), "{errors}");
+        assert!(errors.to_string().contains("terminated by signal SIGABRT"), "{errors}");
+    }
+
+    fn an_exit_code_is_told_and_zero_before_the_end_is_no_success(method: Context) {
+        let errors = failed(method.spawn(exit_with, (123,), 1));
+        assert_eq!(errors.root_cause().cause, Cause::Exited { code: 123 });
+        assert!(errors.to_string().contains("exited with code 123"), "{errors}");
+        let errors = failed(method.spawn(exit_with, (0,), 1));
+        assert_eq!(errors.root_cause().cause, Cause::Exited { code: 0 });
+        assert!(errors.to_string().contains("before its function returned"), "{errors}");
+    }
+
+    fn what_raised_and_what_exited_are_different_errors_that_travel(method: Context) {
+        let raised = failed(method.spawn(fail_one, (0,), 1)).root_cause().clone();
+        let exited = failed(method.spawn(exit_with, (12,), 1)).root_cause().clone();
+        let signaled = failed(method.spawn(abort, (), 1)).root_cause().clone();
+        assert_eq!(ProcessExitedError::try_from(raised.clone()).unwrap_err(), raised, "it comes back");
+        assert_eq!(ProcessRaisedError::try_from(exited.clone()).unwrap_err(), exited);
+        let text = raised.to_string();
+        let raised = ProcessRaisedError::try_from(raised).unwrap();
+        assert_eq!(
+            (raised.to_string(), raised.report.message.as_str()),
+            (text, "legitimate error from process 0")
+        );
+        let signaled = ProcessExitedError::try_from(signaled).unwrap();
+        assert_eq!((signaled.exit_code, signaled.signal_name.as_deref()), (Some(-6), Some("SIGABRT")));
+        let exited = ProcessExitedError::try_from(exited).unwrap();
+        assert_eq!((exited.exit_code, exited.signal_name.as_deref()), (Some(12), None));
+        // As a process does that passes on what its children did.
+        let way = Queue::new(1).unwrap();
+        way.put((raised.clone(), exited.clone(), signaled.clone())).unwrap();
+        assert_eq!(way.get_timeout(DEADLINE).unwrap(), (raised, exited, signaled));
+    }
+
+    fn success_first_then_failure_is_a_failure(method: Context) {
+        let meeting = Meeting::new();
+        let mut context = method.start_processes(act, (meeting.name(), String::from("oe")), 2).unwrap();
+        let guests = meeting.guests(2);
+        guests[0].release();
+        guests[0].wait_gone();
+        assert!(!context.join(Some(Duration::from_millis(20)), GRACE).unwrap());
+        guests[1].release();
+        let errors = failed(context.join(None, GRACE));
+        assert_eq!((errors.failures().len(), errors.root_cause().rank), (1, 1));
+    }
+
+    fn a_silent_death_comes_before_the_error_about_it(method: Context) {
+        // Nobody looks until both have ended, so the parent cannot know when the first one died; but the other one's
+        // error has a time, and the first one may have been dead by then.
+        let meeting = Meeting::new();
+        let mut context = method.start_processes(act, (meeting.name(), String::from("ex")), 2).unwrap();
+        for guest in meeting.guests(2).iter().rev() {
+            guest.release();
+            guest.wait_gone();
+        }
+        let errors = failed(context.join(None, GRACE));
+        assert_eq!(errors.root_cause().cause, Cause::Exited { code: 3 }, "{errors}");
+        assert_eq!(errors.failures()[1].report().unwrap().message, "my peer is gone");
+    }
+
+    fn a_silent_death_after_an_error_comes_after_it(method: Context) {
+        let meeting = Meeting::new();
+        let mut context = method.start_processes(act, (meeting.name(), String::from("xe")), 2).unwrap();
+        let guests = meeting.guests(2);
+        guests[1].release();
+        // Until the parent has seen and collected it.
+        while exists(guests[1].pid) {
+            assert!(!context.join(Some(Duration::from_millis(5)), GRACE).unwrap());
+        }
+        guests[0].release();
+        let errors = failed(context.join(None, GRACE));
+        let order: Vec<usize> = errors.failures().iter().map(|failure| failure.rank).collect();
+        assert_eq!(order, [1, 0], "{errors}");
+    }
+
+    fn a_process_passes_on_how_its_own_children_failed(method: Context) {
+        let told = Queue::new(1).unwrap();
+        let mut context = method.start_processes(pass_on, (told.clone(),), 1).unwrap();
+        let grandchildren: ProcessErrors = told.get_timeout(DEADLINE).unwrap();
+        let cause = grandchildren.root_cause();
+        assert_eq!((cause.rank, cause.name.as_str()), (1, "fail_one 1"));
+        assert_eq!(cause.report().unwrap().message, "legitimate error from process 1");
+        let errors = failed(context.join(None, GRACE));
+        let report = errors.root_cause().report().unwrap();
+        assert_eq!(report.message, grandchildren.to_string(), "its own error says the same");
+    }
 }
