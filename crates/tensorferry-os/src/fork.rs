@@ -84,7 +84,11 @@ pub enum ForkError {
     Os(#[from] Error),
 }
 
+/// None are listed where the kernel counts some that came and went during each look.
 fn listed(threads: &[Thread]) -> String {
+    if threads.is_empty() {
+        return "some that start and end all the time".to_owned();
+    }
     threads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -99,10 +103,20 @@ pub fn thread_id() -> u32 {
 /// # Errors
 /// The kernel's error when `/proc` cannot be read.
 pub fn other_threads() -> Result<Vec<Thread>> {
+    Ok(list_threads()?.running)
+}
+
+/// What `/proc/self/task` lists.
+struct Listed {
+    running: Vec<Thread>,
+    n_exiting: usize,
+}
+
+fn list_threads() -> Result<Listed> {
     let dir = "/proc/self/task";
     let me = thread_id();
     let unreadable = |e| Error::new(format!("reading {dir}"), e);
-    let mut threads = Vec::new();
+    let (mut running, mut n_exiting) = (Vec::new(), 0);
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
         let Some(tid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
@@ -112,11 +126,13 @@ pub fn other_threads() -> Result<Vec<Thread>> {
         // A thread whose files are gone by now has ended.
         let Ok(stat) = std::fs::read_to_string(format!("{dir}/{tid}/stat")) else { continue };
         let Ok(comm) = std::fs::read_to_string(format!("{dir}/{tid}/comm")) else { continue };
-        if !is_exiting(&stat) {
-            threads.push(Thread { tid, name: comm.trim_end().to_owned() });
+        if is_exiting(&stat) {
+            n_exiting += 1;
+        } else {
+            running.push(Thread { tid, name: comm.trim_end().to_owned() });
         }
     }
-    Ok(threads)
+    Ok(Listed { running, n_exiting })
 }
 
 /// How many threads this process has, as the kernel counts them (proc_pid_stat(5), field 20).
@@ -132,10 +148,19 @@ pub(crate) fn is_single_threaded() -> bool {
     n_threads().is_ok_and(|n| n == 1)
 }
 
-fn threads_but(parked: &[u32]) -> Result<Vec<Thread>> {
-    let mut threads = other_threads()?;
-    threads.retain(|thread| !parked.contains(&thread.tid));
-    Ok(threads)
+/// What one look says about the threads that may be in the way of a fork.
+struct Look {
+    in_the_way: Vec<Thread>,
+    /// A folder that changes while it is read may skip an entry; the kernel's own count says that none was skipped.
+    is_complete: bool,
+}
+
+fn look_for_threads_but(parked: &[u32]) -> Result<Look> {
+    let Listed { running, n_exiting } = list_threads()?;
+    // The calling one is not listed.
+    let n_listed = 1 + running.len() + n_exiting;
+    let in_the_way = running.into_iter().filter(|thread| !parked.contains(&thread.tid)).collect();
+    Ok(Look { in_the_way, is_complete: n_threads()? <= n_listed })
 }
 
 /// The device file of a GPU that this process has open, as a driver of it has that was initialised here.
@@ -166,18 +191,17 @@ fn is_exiting(stat: &str) -> bool {
 /// # Errors
 /// [`ForkError::Threads`] and [`ForkError::NotMainThread`] before anything was done; EAGAIN or ENOMEM from fork(2).
 pub unsafe fn fork_alone(parked: &[u32]) -> std::result::Result<Forked, ForkError> {
-    let mut threads = threads_but(parked)?;
+    let mut look = look_for_threads_but(parked)?;
     for _ in 0..MAX_LOOKS {
-        // A folder that changes while it is read may skip an entry, so the kernel's count decides.
-        if threads.is_empty() && n_threads()? <= 1 + parked.len() {
+        if look.in_the_way.is_empty() && look.is_complete {
             break;
         }
         // A thread that was joined may take a moment to leave.
         std::thread::yield_now();
-        threads = threads_but(parked)?;
+        look = look_for_threads_but(parked)?;
     }
-    if !threads.is_empty() || n_threads()? > 1 + parked.len() {
-        return Err(ForkError::Threads { threads });
+    if !look.in_the_way.is_empty() || !look.is_complete {
+        return Err(ForkError::Threads { threads: look.in_the_way });
     }
     if let Some(device) = open_gpu() {
         return Err(ForkError::Gpu { device });
@@ -256,5 +280,11 @@ mod tests {
         assert!(n_threads().unwrap() >= 2 && !is_single_threaded());
         drop(go);
         assert!(waiting.join().unwrap());
+    }
+
+    #[test]
+    fn threads_that_no_look_could_list_are_told_as_such() {
+        let error = ForkError::Threads { threads: Vec::new() }.to_string();
+        assert!(error.contains("other threads: some that start and end"), "{error}");
     }
 }
