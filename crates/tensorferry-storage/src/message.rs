@@ -14,6 +14,7 @@ use crate::attachments::Attachment;
 use crate::block::Block;
 use crate::header::Kind;
 use crate::heap::Heap;
+use crate::payload::Payload;
 use crate::reference::{Grant, Reference};
 use crate::{BlockId, StorageError};
 
@@ -157,8 +158,8 @@ pub enum IncomingHandle {
 /// A message that was taken: private bytes, and handles that this process holds.
 #[derive(Debug, Default)]
 pub struct IncomingMessage {
-    /// The payload. It may be anything: decode it as what a stranger sent.
-    pub payload: SmallVec<[u8; 232]>,
+    /// The payload.
+    pub payload: Payload,
     /// The handles, in the order in which they were given.
     pub handles: SmallVec<[IncomingHandle; 2]>,
 }
@@ -244,8 +245,7 @@ pub(crate) fn unspill(heap: &Heap, block: &Block, message: &mut IncomingMessage)
 
 /// Copies `payload_len_bytes` bytes out of shared words.
 pub(crate) fn fill_payload(message: &mut IncomingMessage, words: Words<'_>, payload_len_bytes: usize) {
-    message.payload.resize(payload_len_bytes, 0);
-    for (chunk, word) in message.payload.chunks_mut(8).zip(words) {
+    for (chunk, word) in message.payload.room(payload_len_bytes).chunks_mut(8).zip(words) {
         let bytes = word.load(Ordering::Relaxed).to_le_bytes();
         chunk.copy_from_slice(&bytes[..chunk.len()]);
     }

@@ -372,7 +372,7 @@ mod tests {
         words.tail().store(lap, Ordering::SeqCst);
         for number in 0..4_u8 {
             ring.put(&[number], OutgoingHandles::new(), Patience::None).unwrap();
-            assert_eq!(ring.take(Company::Many, Patience::None).unwrap().payload.as_slice(), [number]);
+            assert_eq!(ring.take(Company::Many, Patience::None).unwrap().payload[..], [number]);
         }
         assert_eq!(words.slot(0).state(), SlotState::free(lap + 4));
     }
