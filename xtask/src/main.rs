@@ -5,6 +5,7 @@
 mod bench;
 mod cargo;
 mod ci;
+mod counts;
 mod demo;
 mod fuzz;
 mod kill;
@@ -28,6 +29,7 @@ cargo xtask <command>
   bench [NAME] [ARGS..]      the table of tensorferry and its peers, or the bench called NAME; ARGS go to the bench
                              (of the table: --quick, --rounds N, --row NAME, --python PATH, --check)
   bench --list               the names of the benches
+  bench --counts [--record]  instructions of put, get, allocate and drop against what was recorded; needs valgrind
   demo [--runs N] [--check]  the example `hogwild` N times with 1, 2 and all processes: a table, and the speed-up
   kill [ARGS..]              children are killed at every position of a call; `kill --help` tells how
   chaos [ARGS..]             many processes pass tensors on and are killed at random; `chaos --help` tells how

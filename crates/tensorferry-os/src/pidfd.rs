@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use nix::sys::socket::{getsockopt, sockopt::PeerPidfd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -73,12 +74,24 @@ impl PidFd {
         Ok(Self { fd, pid })
     }
 
-    /// This process.
+    /// This process, also where pidfd_open(2) is not there: valgrind does not know it, so that a program could not be looked
+    /// at with it.
     ///
     /// # Errors
     /// As [`PidFd::open`].
     pub fn of_self() -> Result<Self> {
-        Self::open(std::process::id())
+        match Self::open(std::process::id()) {
+            Err(error) if error.is_not_implemented() => Self::of_own_peer(),
+            opened => opened,
+        }
+    }
+
+    /// This process, as the peer of a socket to itself (`SO_PEERPIDFD`, unix(7), Linux 6.5).
+    fn of_own_peer() -> Result<Self> {
+        let (end, _peer) = crate::socket::pair()?;
+        let fd = getsockopt(&end, PeerPidfd)
+            .map_err(|e| Error::new("getsockopt(SO_PEERPIDFD)", Errno::from_raw_os_error(e as i32)))?;
+        Ok(Self { fd, pid: std::process::id() })
     }
 
     /// Takes a descriptor that came from elsewhere; `pid` is what it is called here.
@@ -198,6 +211,13 @@ mod tests {
         assert!(identity.is_same_process(&PidFd::of_self().unwrap().identity().unwrap()));
         assert!(!identity.is_same_process(&Identity { inode: identity.inode + 1, ..identity }));
         assert!(!identity.is_same_process(&Identity { inode: 0, start_ticks: 1, ..identity }));
+    }
+
+    #[test]
+    fn the_peer_of_a_socket_to_itself_is_this_process() {
+        let (opened, as_peer) = (PidFd::of_self().unwrap(), PidFd::of_own_peer().unwrap());
+        assert_eq!(opened.identity().unwrap(), as_peer.identity().unwrap());
+        assert!(!as_peer.is_dead().unwrap());
     }
 
     #[test]
