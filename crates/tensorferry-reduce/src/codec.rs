@@ -17,7 +17,8 @@ use crate::{DecodeError, EncodeError};
 /// skipped fields, `serde_json::Value`. (What no self-describing format can tell apart is lost: `Some(None)` and
 /// `Some(())` arrive as `None`. An exclusive tensor in an untagged enum is had by the first variant that reads it, also if
 /// that variant then does not fit. A `Vec<u8>` is a sequence of numbers to serde; the crate `serde_bytes` makes it
-/// bytes.) `value` is serialised on the calling thread: what cannot be sent is an error here.
+/// bytes. Bytes are also what describes a tensor: in an untagged enum a variant of bytes has to stand behind those of
+/// tensors.) `value` is serialised on the calling thread: what cannot be sent is an error here.
 ///
 /// # Errors
 /// [`EncodeError`] when the value cannot be serialised; then `send` is not called. Otherwise what `send` returns.

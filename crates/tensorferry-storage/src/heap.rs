@@ -457,7 +457,7 @@ impl Inner {
     fn let_go(&self, place: Place) {
         let Some(header) = self.places().header(place.header_offset_bytes) else { return };
         let me = self.memory.me();
-        let extent = place.address.extent;
+        let extent = place.address.extent();
         // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
         let names_others = header.kind() != Kind::Plain && self.memory.sweeps() > 0;
         if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
@@ -516,17 +516,18 @@ impl Inner {
         let Some(header) = places.header(place.header_offset_bytes) else { return };
         header.returned().store(1, Ordering::SeqCst);
         let address = place.address;
-        let span = places.span(address.extent, address.line);
+        let span = places.span(address.extent(), address.line());
         if span.is_some_and(|span| span.class.is_slab())
-            && let Some(words) = places.head_line(address.extent, address.line)
+            && let Some(words) = places.head_line(address.extent(), address.line())
         {
-            set_bit(&words[line::RETURNED], address.index);
+            set_bit(&words[line::RETURNED], address.index());
         }
-        if let Some(word) = places.summary(address.extent).and_then(|summary| summary.get(address.line / 64))
+        if let Some(word) =
+            places.summary(address.extent()).and_then(|summary| summary.get(address.line() / 64))
         {
-            set_bit(word, address.line % 64);
+            set_bit(word, address.line() % 64);
         }
-        self.memory.hint_return(address.extent);
+        self.memory.hint_return(address.extent());
     }
 
     /// The last holder of a block in an extent that nobody owns gives its memory back.
