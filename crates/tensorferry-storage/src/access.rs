@@ -47,13 +47,13 @@ pub struct ExclusiveBlock {
 /// Bytes that nobody writes any more. A clone costs one private counter.
 #[derive(Clone, Debug)]
 pub struct FrozenBlock {
-    block: Option<Arc<Block>>,
+    block: Option<Block>,
 }
 
 /// Bytes that several processes read and write on purpose, as atomic words.
 #[derive(Clone, Debug)]
 pub struct SharedBlock {
-    block: Option<Arc<Block>>,
+    block: Option<Block>,
 }
 
 impl ExclusiveBlock {
@@ -117,13 +117,13 @@ impl ExclusiveBlock {
     /// Gives up writing.
     #[must_use]
     pub fn freeze(self) -> FrozenBlock {
-        FrozenBlock { block: self.into_held().map(Arc::new) }
+        FrozenBlock { block: self.into_held() }
     }
 
     /// Gives up being alone.
     #[must_use]
     pub fn share(self) -> SharedBlock {
-        SharedBlock { block: self.into_held().map(Arc::new) }
+        SharedBlock { block: self.into_held() }
     }
 
     /// Ends the tenure, so that the block can be granted to somebody else. `None` when it has ended already.
@@ -162,29 +162,29 @@ impl FrozenBlock {
 
     /// For a block that a message granted frozen.
     pub(crate) fn new(block: Block) -> Self {
-        Self { block: Some(Arc::new(block)) }
+        Self { block: Some(block) }
     }
 
     pub(crate) fn block(&self) -> Option<&Block> {
-        self.block.as_deref()
+        self.block.as_ref()
     }
 
     /// The length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
-        self.block().map_or(0, Block::len_bytes)
+        self.block.as_ref().map_or(0, Block::len_bytes)
     }
 
     /// Which block it is.
     #[must_use]
     pub fn id(&self) -> BlockId {
-        self.block().map_or_else(BlockId::default, Block::id)
+        self.block.as_ref().map_or_else(BlockId::default, Block::id)
     }
 
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        let Some((data, len_bytes)) = self.block().and_then(Block::range) else { return &[] };
+        let Some((data, len_bytes)) = self.block.as_ref().and_then(Block::range) else { return &[] };
         // SAFETY: `from_raw_parts` needs memory valid for reads, initialised, and written by nobody while the
         // slice lives: the range was just checked to be mapped and open, and stays so while the block lives; frozen bytes are written by nobody
         // as long as a frozen handle exists (see the top of the file), and `self` is one.
@@ -194,7 +194,7 @@ impl FrozenBlock {
     /// Whether both are one block of one domain. Empty blocks are the same as none.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
-        self.block().zip(other.block()).is_some_and(|(one, two)| {
+        self.block.as_ref().zip(other.block.as_ref()).is_some_and(|(one, two)| {
             one.id() == two.id() && one.heap().domain().id() == two.heap().domain().id()
         })
     }
@@ -205,8 +205,11 @@ impl FrozenBlock {
     /// # Errors
     /// The block itself, when somebody does.
     pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, Self> {
-        let Some(block) = self.block else { return Ok(ExclusiveBlock::empty()) };
-        sole(block).map(ExclusiveBlock::new).map_err(|block| Self { block: Some(block) })
+        match self.block {
+            None => Ok(ExclusiveBlock::empty()),
+            Some(block) if is_sole(&block) => Ok(ExclusiveBlock::new(block)),
+            block => Err(Self { block }),
+        }
     }
 }
 
@@ -219,36 +222,36 @@ impl SharedBlock {
 
     /// For a block that a message granted shared.
     pub(crate) fn new(block: Block) -> Self {
-        Self { block: Some(Arc::new(block)) }
+        Self { block: Some(block) }
     }
 
     pub(crate) fn block(&self) -> Option<&Block> {
-        self.block.as_deref()
+        self.block.as_ref()
     }
 
     /// The length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
-        self.block().map_or(0, Block::len_bytes)
+        self.block.as_ref().map_or(0, Block::len_bytes)
     }
 
     /// Which block it is.
     #[must_use]
     pub fn id(&self) -> BlockId {
-        self.block().map_or_else(BlockId::default, Block::id)
+        self.block.as_ref().map_or_else(BlockId::default, Block::id)
     }
 
     /// The heap that it lies in; none for no bytes.
     #[must_use]
     pub fn heap(&self) -> Option<&crate::Heap> {
-        self.block().map(Block::heap)
+        self.block.as_ref().map(Block::heap)
     }
 
     /// The name under which a descriptor is lodged that belongs to the block ([`Domain::lodge`]). No other block of the
     /// domain has it, nor had it lately.
     #[must_use]
     pub fn name(&self) -> u64 {
-        self.block().map_or(0, |block| block.reference(Grant::Shared))
+        self.block.as_ref().map_or(0, |block| block.reference(Grant::Shared))
     }
 
     /// Whether nobody else holds it: no other process, no message in flight, no clone here.
@@ -262,7 +265,7 @@ impl SharedBlock {
     /// shifted and masked, and storing one is a compare-and-swap.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
-        self.block().map_or(&[], Block::words)
+        self.block.as_ref().map_or(&[], Block::words)
     }
 
     /// Becomes exclusive when nobody else holds it.
@@ -270,26 +273,19 @@ impl SharedBlock {
     /// # Errors
     /// The block itself, when somebody does.
     pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, Self> {
-        let Some(block) = self.block else { return Ok(ExclusiveBlock::empty()) };
-        sole(block).map(ExclusiveBlock::new).map_err(|block| Self { block: Some(block) })
+        match self.block {
+            None => Ok(ExclusiveBlock::empty()),
+            Some(block) if is_sole(&block) => Ok(ExclusiveBlock::new(block)),
+            block => Err(Self { block }),
+        }
     }
 }
 
 /// Whether the block has this one handle in the whole domain. What this process only kept for messages that were taken
 /// is let go first.
-fn is_sole(block: &Arc<Block>) -> bool {
-    let is_sole = || Arc::strong_count(block) == 1 && block.is_sole();
-    is_sole() || {
+fn is_sole(block: &Block) -> bool {
+    block.is_sole() || {
         block.heap().inner().retire_pins();
-        is_sole()
+        block.is_sole()
     }
-}
-
-/// The block itself, when it has this one handle.
-fn sole(block: Arc<Block>) -> Result<Block, Arc<Block>> {
-    if !is_sole(&block) {
-        return Err(block);
-    }
-    // There is no weak handle and no other one that could have been cloned since, so this does not fail.
-    Arc::try_unwrap(block)
 }

@@ -196,7 +196,7 @@ impl Arena {
                     free.push((word.class, address));
                 } else {
                     blocks_live += 1;
-                    bytes_live += header.len_bytes().min(place.capacity_bytes as u64);
+                    bytes_live += header.len_bytes().min(word.class.size_bytes() as u64);
                     has_suspects |= holders & SUSPECT != 0;
                     if header.returned().load(Ordering::SeqCst) != 0 {
                         span.pending |= 1 << block;

@@ -24,16 +24,15 @@ pub(crate) const HEAD_FRACTION: usize = 128;
 /// Memory is opened in steps of this size, so that growing costs few system calls.
 const OPEN_STEP_BYTES: usize = 256 << 10;
 
-/// Where a block lies, in offsets of the data area.
+/// Where a block lies, in offsets of the data area. Every handle has one, so it is small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) header_offset_bytes: usize,
     pub(crate) data_offset_bytes: usize,
-    pub(crate) capacity_bytes: usize,
     pub(crate) address: Address,
 }
 
-/// Where a block lies, in the terms of its owner: eight bytes, because every handle has it.
+/// Where a block lies, in the terms of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     extent: u32,
@@ -186,14 +185,12 @@ impl<'a> Places<'a> {
             Place {
                 header_offset_bytes: span_offset + (1 + address.index()) * LINE_BYTES,
                 data_offset_bytes: span_offset + PAGE_BYTES + address.index() * capacity_bytes,
-                capacity_bytes,
                 address,
             }
         } else {
             Place {
                 header_offset_bytes: start + address.line() * LINE_BYTES,
                 data_offset_bytes: span_offset,
-                capacity_bytes,
                 address,
             }
         }
@@ -203,11 +200,12 @@ impl<'a> Places<'a> {
         self.line_at(header_offset_bytes).map(Header::new)
     }
 
-    /// Finds the block whose header is said to lie at this offset. Opens what is needed to look.
+    /// Finds the block whose header is said to lie at this offset, and what it can hold, in bytes. Opens what is needed to
+    /// look.
     ///
     /// # Errors
     /// [`NotFound::Bad`] where no honest reference leads, [`NotFound::Closed`] where the kernel does not let us look now.
-    pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<Place, NotFound> {
+    pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<(Place, usize), NotFound> {
         let extent = self.extent_of(header_offset_bytes);
         let run = self.memory.run_starting_at(extent).ok_or(NotFound::Bad("its extent is not in use"))?;
         let unreadable = NotFound::Bad("its extent cannot be opened");
@@ -230,7 +228,7 @@ impl<'a> Places<'a> {
         if place.header_offset_bytes != header_offset_bytes {
             return Err(NotFound::Bad("its span lies elsewhere"));
         }
-        Ok(place)
+        Ok((place, span.class.size_bytes()))
     }
 
     /// As [`Self::place`], for numbers that another process wrote.

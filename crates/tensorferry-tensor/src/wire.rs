@@ -107,7 +107,7 @@ impl<'de> Deserialize<'de> for WireTensor {
     }
 }
 
-/// Lengths or strides of a layout as a sequence; at most [`MAX_RANK`], and no allocation up to 6.
+/// Lengths or strides of a layout as a sequence; at most [`MAX_RANK`], and no allocation up to 5.
 struct WireDims(Dims);
 
 impl<'de> Deserialize<'de> for WireDims {
