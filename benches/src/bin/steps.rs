@@ -1,9 +1,15 @@
 //! Runs one operation so often: `steps OPERATION N`. For counting instructions, which the load of the machine does not
 //! change.
+//!
+//! # Safety
+//! No slice of shared memory is alive when a process is forked.
 
-use anyhow::{Context as _, bail};
+#![expect(unsafe_code, reason = "allows the start method fork")]
+
+use anyhow::{Context as _, bail, ensure};
 use tensorferry::queue::{SoleReceiver, SoleSender, spsc};
-use tensorferry::{Tensor, TensorMut};
+use tensorferry::spawn::{StartMethod, get_context};
+use tensorferry::{Tensor, TensorMut, func};
 
 const FRESH_ELEMENTS: usize = 1024;
 const MANY: usize = 100;
@@ -16,7 +22,26 @@ fn ends<T>() -> anyhow::Result<(SoleSender<T>, SoleReceiver<T>)> {
     Ok(spsc(16)?)
 }
 
+#[func]
+fn nothing(_rank: usize) {}
+
+/// A process that does nothing, from its start to its end.
+fn start_and_join(method: StartMethod, times: usize) -> anyhow::Result<()> {
+    (0..times).try_for_each(|_| Ok(get_context(method).spawn(nothing, (), 1).map(drop)?))
+}
+
+/// The same with this program and nothing of the library but its constructor.
+#[expect(clippy::disallowed_methods, reason = "the standard library's way is what is compared with")]
+fn command() -> anyhow::Result<()> {
+    let status = std::process::Command::new("/proc/self/exe").args(["nothing", "0"]).status()?;
+    ensure!(status.success(), "the program did not end well: {status}");
+    Ok(())
+}
+
 fn main() -> anyhow::Result<()> {
+    // SAFETY: no slice of shared memory is alive when a process is started, no thread is named as parked, and no member of a
+    // domain is started but by the library.
+    unsafe { tensorferry::spawn::allow_fork() };
     let mut arguments = std::env::args().skip(1);
     let operation = arguments.next().context("the first argument is an operation")?;
     let times: usize = arguments.next().context("the second argument is a number")?.parse()?;
@@ -62,6 +87,11 @@ fn main() -> anyhow::Result<()> {
                 drop(std::hint::black_box(tensor.clone()));
             }
         }
+        "nothing" => {}
+        "spawn" => start_and_join(StartMethod::Spawn, times)?,
+        "forkserver" => start_and_join(StartMethod::Forkserver, times)?,
+        "fork" => start_and_join(StartMethod::Fork, times)?,
+        "command" => (0..times).try_for_each(|_| command())?,
         other => bail!("no operation is called {other}"),
     }
     Ok(())

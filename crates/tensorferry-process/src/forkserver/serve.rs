@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use tensorferry_os::child::{self as os, Dispositions};
-use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
+use tensorferry_os::fork::{Alone, ForkError, Forked, exit_at_once};
 use tensorferry_os::leash::Leash;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::socket::{Interest, wait_ready};
@@ -28,6 +28,8 @@ struct Forkling {
 
 /// Everything that the server has open. A forked child drops it.
 struct Server {
+    /// As of the moment after the preloads. Since then nothing but this file runs in this process.
+    alone: Alone,
     requests: OwnedFd,
     leash: OwnedFd,
     children: Vec<Forkling>,
@@ -40,12 +42,18 @@ pub(crate) fn serve(inherited: &mut Inherited) -> Result<(), Failure> {
     let [requests, leash] = <[OwnedFd; 2]>::try_from(inherited.take_fds())
         .map_err(|fds| Failure::Refused(format!("a fork server needs 2 descriptors, not {}", fds.len())))?;
     preload(inherited, preloads)?;
+    let alone = Alone::check(&[]).map_err(|error| match error {
+        ForkError::Threads { .. } => {
+            Failure::Refused(format!("what was preloaded has left threads: {error}"))
+        }
+        other => other.into(),
+    })?;
     // From here on it keeps no output, no folder and no terminal of its client busy.
     let null = || Ok::<_, tensorferry_os::Error>(Outputs { stdout: os::null()?, stderr: os::null()? });
     null()?.take_over()?;
     os::enter_dir(os::open_dir("/".as_ref())?)?;
     let dispositions = os::serve_undisturbed()?;
-    Server { requests, leash, children: Vec::new(), dispositions }.run(inherited)
+    Server { alone, requests, leash, children: Vec::new(), dispositions }.run(inherited)
 }
 
 fn preload(inherited: &mut Inherited, preloads: Preloads) -> Result<(), Failure> {
@@ -54,15 +62,7 @@ fn preload(inherited: &mut Inherited, preloads: Preloads) -> Result<(), Failure>
             entry::find(&name).ok_or_else(|| Failure::Refused(format!("there is no entry `{name}`")))?;
         inherited.with_payload(payload, run)?;
     }
-    let threads = tensorferry_os::fork::other_threads()?;
-    if threads.is_empty() {
-        return Ok(());
-    }
-    let names: Vec<_> = threads.iter().map(ToString::to_string).collect();
-    Err(Failure::Refused(format!(
-        "what was preloaded has left threads, so the server cannot fork: {}",
-        names.join(", ")
-    )))
+    Ok(())
 }
 
 impl Server {
@@ -110,9 +110,10 @@ impl Server {
         let refuse = |words: &OwnedFd, error: &dyn std::fmt::Display| {
             wire::say(words, &Word::Refused { reason: error.to_string() }, None);
         };
-        // SAFETY: no thread is parked. The server is a member of no domain, whose service thread would be in the way, so it
-        // has no memory that is shared and written.
-        match unsafe { fork_alone(&[]) } {
+        // SAFETY: no thread is parked. Since it was looked, this thread has run nothing but this file, which starts no thread and
+        // no driver. The server is a member of no domain, whose service thread would have been in the way, so it has no memory
+        // that is shared and written.
+        match unsafe { self.alone.fork() } {
             Ok(Forked::Child) => self.become_child(inherited, request, fds),
             Err(error) => refuse(&fds.words, &error),
             Ok(Forked::Parent { pid }) => {
