@@ -14,6 +14,7 @@ use tensorferry_os::socket::{Interest, wait_ready};
 
 use super::wire::{self, Descriptors, Request, Word};
 use crate::entry::{self, EXIT_CODE_NO_PARENT, Failure};
+use crate::error::ProtocolError;
 use crate::inherited::Inherited;
 use crate::redirect::Outputs;
 
@@ -65,6 +66,15 @@ fn preload(inherited: &mut Inherited, preloads: Preloads) -> Result<(), Failure>
     Ok(())
 }
 
+/// Tells the client of a child that was just forked. The child waits for its client meanwhile.
+fn announce(pid: u32, request: &Request, words: &OwnedFd) -> Result<PidFd, ProtocolError> {
+    // Nobody else collects it, so the number is still its own.
+    let pidfd = PidFd::open(pid)?;
+    crate::start::schedule(&pidfd, request.nice, request.cpus.as_deref())?;
+    wire::say(words, &Word::Started { pid }, Some(pidfd.as_fd()))?;
+    Ok(pidfd)
+}
+
 impl Server {
     fn run(mut self, inherited: &Inherited) -> Result<(), Failure> {
         loop {
@@ -92,7 +102,8 @@ impl Server {
         self.children.retain(|child| match os::reap(&child.pidfd) {
             Ok(None) => true,
             Ok(Some(ended)) => {
-                wire::say(&child.words, &Word::Ended(ended.into()), None);
+                // That nobody listens any more is no error: the client is gone, or has lost interest in the child.
+                let _ = wire::say(&child.words, &Word::Ended(ended.into()), None);
                 false
             }
             // It cannot be collected; that the socket is closed says so.
@@ -108,7 +119,8 @@ impl Server {
         fds: Descriptors<OwnedFd>,
     ) -> Result<Self, Failure> {
         let refuse = |words: &OwnedFd, error: &dyn std::fmt::Display| {
-            wire::say(words, &Word::Refused { reason: error.to_string() }, None);
+            // Where not even that can be said, the client sees its socket closed.
+            let _ = wire::say(words, &Word::Refused { reason: error.to_string() }, None);
         };
         // SAFETY: no thread is parked. Since it was looked, this thread has run nothing but this file, which starts no thread and
         // no driver. The server is a member of no domain, whose service thread would have been in the way, so it has no memory
@@ -116,26 +128,13 @@ impl Server {
         match unsafe { self.alone.fork() } {
             Ok(Forked::Child) => self.become_child(inherited, request, fds),
             Err(error) => refuse(&fds.words, &error),
-            Ok(Forked::Parent { pid }) => {
-                // Nobody else collects it, so the number is still its own.
-                let pidfd = match PidFd::open(pid) {
-                    Ok(pidfd) => pidfd,
-                    Err(error) => {
-                        // It was not told anything yet, and gives up when its client closes the control socket.
-                        refuse(&fds.words, &error);
-                        return Ok(self);
-                    }
-                };
-                if let Err(error) = crate::start::schedule(&pidfd, request.nice, request.cpus.as_deref()) {
-                    let _ = pidfd.send_signal(os::SIGKILL);
-                    let _ = pidfd.wait_dead(None);
-                    let _ = os::reap(&pidfd);
+            Ok(Forked::Parent { pid }) => match announce(pid, &request, &fds.words) {
+                Ok(pidfd) => self.children.push(Forkling { pidfd, words: fds.words }),
+                Err(error) => {
+                    os::kill_and_collect(pid);
                     refuse(&fds.words, &error);
-                } else {
-                    wire::say(&fds.words, &Word::Started { pid }, Some(pidfd.as_fd()));
-                    self.children.push(Forkling { pidfd, words: fds.words });
                 }
-            }
+            },
         }
         Ok(self)
     }
