@@ -48,13 +48,17 @@ pub enum Forked {
 pub struct Thread {
     /// Its number (gettid(2)).
     pub tid: u32,
-    /// Its name, as `ps` shows it.
+    /// Its name, as `ps` shows it; empty when it has none of its own. A thread begins with the name of the one that started it,
+    /// and is known by that until it has given itself another.
     pub name: String,
 }
 
 impl fmt::Display for Thread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` ({})", self.name, self.tid)
+        match self.name.as_str() {
+            "" => write!(f, "one without a name of its own ({})", self.tid),
+            name => write!(f, "`{name}` ({})", self.tid),
+        }
     }
 }
 
@@ -118,6 +122,8 @@ fn list_threads() -> Result<Listed> {
     let dir = "/proc/self/task";
     let me = thread_id();
     let unreadable = |e| Error::new(format!("reading {dir}"), e);
+    let comm = |tid: u32| proc_file::read(format!("{dir}/{tid}/comm"));
+    let own_name = comm(me).map_err(unreadable)?;
     let (mut running, mut n_exiting) = (Vec::new(), 0);
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
@@ -127,11 +133,12 @@ fn list_threads() -> Result<Listed> {
         }
         // A thread whose files are gone by now has ended.
         let Ok(stat) = proc_file::read(format!("{dir}/{tid}/stat")) else { continue };
-        let Ok(comm) = proc_file::read(format!("{dir}/{tid}/comm")) else { continue };
+        let Ok(name) = comm(tid) else { continue };
         if is_exiting(&stat) {
             n_exiting += 1;
         } else {
-            running.push(Thread { tid, name: comm.trim_end().to_owned() });
+            let name = if name == own_name { "" } else { name.trim_end() };
+            running.push(Thread { tid, name: name.to_owned() });
         }
     }
     Ok(Listed { running, n_exiting })
