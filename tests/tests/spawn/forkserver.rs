@@ -19,6 +19,7 @@ tensorferry_process::entry! {
     static PRELOADED = "test.preloaded" => preloaded;
     static PRELOAD_FAILS = "test.preload-fails" => preload_fails;
     static PRELOAD_LEAVES_A_THREAD = "test.preload-leaves-a-thread" => preload_leaves_a_thread;
+    static PRELOAD_LEAVES_AN_UNNAMED_THREAD = "test.preload-leaves-an-unnamed-thread" => preload_leaves_an_unnamed_thread;
     static SERVER_KILLED = "test.server-killed" => server_killed;
     static SERVER_STOPPED = "test.server-stopped" => server_stopped;
     static DIES_UNTOLD = "test.dies-untold" => dies_untold;
@@ -127,6 +128,23 @@ fn preload_fails(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn a_preload_that_fails_is_an_error_of_the_start() {
     run(&PRELOAD_FAILS, String::new());
+}
+
+#[func]
+fn leaves_an_unnamed_thread(_rank: usize) {
+    std::thread::spawn(std::thread::park);
+}
+
+fn preload_leaves_an_unnamed_thread(_inherited: &mut Inherited) -> Result<(), Failure> {
+    forkserver_preload(leaves_an_unnamed_thread)?;
+    let text = start_error();
+    assert!(text.contains("one without a name of its own") && !text.contains("`forkserver`"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_thread_without_a_name_is_not_told_by_that_of_the_server() {
+    run(&PRELOAD_LEAVES_AN_UNNAMED_THREAD, String::new());
 }
 
 fn preload_leaves_a_thread(_inherited: &mut Inherited) -> Result<(), Failure> {
