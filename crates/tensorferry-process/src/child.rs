@@ -323,7 +323,9 @@ pub fn wait_any(children: &mut [Child], timeout: Option<Duration>) -> Result<boo
 }
 
 fn watched(child: &Child) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
-    std::iter::once(child.pidfd().as_fd()).chain(child.control()).map(|fd| (fd, Interest::Readable))
+    // One that has finished says nothing more: the end of its socket, just before its own, is no news.
+    let control = child.control().filter(|_| child.stage < Stage::Finished);
+    std::iter::once(child.pidfd().as_fd()).chain(control).map(|fd| (fd, Interest::Readable))
 }
 
 #[cfg(test)]

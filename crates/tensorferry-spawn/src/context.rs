@@ -203,8 +203,8 @@ impl<T> ProcessContext<T> {
     ) -> Result<bool, SpawnError> {
         let wait_failed = |e: tensorferry_process::OsError| SpawnError::Wait(e.into());
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        self.update()?;
         loop {
-            self.update()?;
             if self.children.iter().all(|child| child.exit().is_some()) {
                 break;
             }
