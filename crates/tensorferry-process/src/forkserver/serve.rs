@@ -44,8 +44,11 @@ pub(crate) fn serve(inherited: &mut Inherited) -> Result<(), Failure> {
         .map_err(|fds| Failure::Refused(format!("a fork server needs 2 descriptors, not {}", fds.len())))?;
     preload(inherited, preloads)?;
     let alone = Alone::check(&[]).map_err(|error| match error {
-        ForkError::Threads { .. } => {
-            Failure::Refused(format!("what was preloaded has left threads: {error}"))
+        ForkError::Threads { threads } => {
+            let names = threads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            Failure::Refused(format!(
+                "what was preloaded has left threads, so the server cannot fork: {names}"
+            ))
         }
         other => other.into(),
     })?;
