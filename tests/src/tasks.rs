@@ -40,6 +40,8 @@ pub use streams::{
 };
 pub use vandal::{Region, Vandal, Victim};
 
+use tensorferry::GetError;
+
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
 use crate::kill::Subject;
 use crate::loner::run_root_task;
@@ -101,4 +103,18 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<RawDeviceUser>,
     ];
     false
+}
+
+/// Why nothing was got, in the one word that tests compare with.
+fn name_of(error: &GetError) -> String {
+    let name = match error {
+        GetError::Empty => "Empty",
+        GetError::Closed => "Closed",
+        GetError::Disconnected => "Disconnected",
+        GetError::PeerDied => "PeerDied",
+        GetError::Moved => "Moved",
+        GetError::NoLeases => "NoLeases",
+        other => return other.to_string(),
+    };
+    name.to_owned()
 }

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::{Error, Result};
+use crate::{Error, Result, proc_file};
 
 /// The magic number of pidfs (linux/magic.h), where a pidfd's inode is unique since boot (Linux 6.9).
 const PIDFS_MAGIC: u64 = 0x5049_4446;
@@ -32,7 +32,8 @@ pub struct Identity {
     pub namespace: u32,
     /// Inode of the pidfd on pidfs, or 0 where the kernel has no pidfs.
     pub inode: u64,
-    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`), or 0 when it cannot be read.
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`); 0 when there is an inode, which says more, and when
+    /// it cannot be read.
     pub start_ticks: u64,
 }
 
@@ -111,14 +112,20 @@ impl PidFd {
     /// # Errors
     /// The kernel's error of fstat(2).
     pub fn identity(&self) -> Result<Identity> {
-        let on_pidfs = rustix::fs::fstatfs(&self.fd)
-            .is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|magic| magic == PIDFS_MAGIC));
-        let stat = rustix::fs::fstat(&self.fd).map_err(|e| Error::new("fstat of a pidfd", e))?;
-        Ok(Identity {
-            pid: self.pid,
-            namespace: pid_namespace(),
-            inode: if on_pidfs { stat.st_ino } else { 0 },
-            start_ticks: start_ticks(self.pid).unwrap_or(0),
+        let inode = match self.is_on_pidfs() {
+            true => rustix::fs::fstat(&self.fd).map_err(|e| Error::new("fstat of a pidfd", e))?.st_ino,
+            false => 0,
+        };
+        let start_ticks = if inode == 0 { start_ticks(self.pid).unwrap_or(0) } else { 0 };
+        Ok(Identity { pid: self.pid, namespace: pid_namespace(), inode, start_ticks })
+    }
+
+    /// Which the kernel decides once and for all.
+    fn is_on_pidfs(&self) -> bool {
+        static IS_ON_PIDFS: OnceLock<bool> = OnceLock::new();
+        *IS_ON_PIDFS.get_or_init(|| {
+            let fs = rustix::fs::fstatfs(&self.fd);
+            fs.is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|magic| magic == PIDFS_MAGIC))
         })
     }
 
@@ -189,7 +196,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     if me.to_str()? != std::process::id().to_string() {
         return None;
     }
-    parse_start_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse_start_ticks(&proc_file::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// The command name stands in parentheses and may hold spaces and parentheses, so count from the last one.
@@ -207,7 +214,8 @@ mod tests {
         let me = PidFd::of_self().unwrap();
         assert!(!me.is_dead().unwrap());
         let identity = me.identity().unwrap();
-        assert!(identity.start_ticks > 0);
+        assert!(identity.is_known() && (identity.inode == 0) != (identity.start_ticks == 0));
+        assert!(start_ticks(me.pid()).unwrap() > 0);
         assert!(identity.is_same_process(&PidFd::of_self().unwrap().identity().unwrap()));
         assert!(!identity.is_same_process(&Identity { inode: identity.inode + 1, ..identity }));
         assert!(!identity.is_same_process(&Identity { inode: 0, start_ticks: 1, ..identity }));
