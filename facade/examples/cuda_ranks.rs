@@ -8,7 +8,6 @@
 //! `cargo run --example cuda_ranks --features cuda` wants a GPU, or does without; with `-- --simulate` there are two
 //! devices of a software driver. No real GPU has run it yet.
 
-use std::ffi::OsStr;
 use std::io::{self, Write as _};
 
 use anyhow::{Context as _, ensure};
@@ -98,17 +97,11 @@ fn work(rank: usize, inputs: Queue<Input>) -> Result<Report, Error> {
     Ok(Report { place, seed: SEED + rank as u64, sum, bytes_copied: bytes_copied() })
 }
 
-/// The variables with which a process finds the software driver, and two devices.
-fn simulated() -> anyhow::Result<[(&'static str, Box<OsStr>); 2]> {
-    let driver = tensorferry_sim_cuda::library_path().context("cargo builds the software driver")?;
-    let settings = tensorferry_sim_cuda::SETTINGS_VARIABLE;
-    Ok([(DRIVER_VARIABLE, driver.into_os_string().into()), (settings, OsStr::new("devices=2").into())])
-}
-
 fn main() -> anyhow::Result<()> {
     let mut options = Options::new();
     if std::env::args().any(|argument| argument == "--simulate") {
-        for (name, value) in simulated()? {
+        let variables = tensorferry_sim_cuda::environment(DRIVER_VARIABLE, "devices=2");
+        for (name, value) in variables.context("cargo builds the software driver")? {
             options = options.env(name, value);
         }
     }
