@@ -95,13 +95,14 @@ functions! {
         function: usize, blocks_x: u32, blocks_y: u32, blocks_z: u32, threads_x: u32, threads_y: u32, threads_z: u32,
         shared_bytes: u32, stream: usize, arguments: *const *const c_void, extra: usize
     );
+    launch_host = "cuLaunchHostFunc"(stream: usize, function: extern "C" fn(*mut c_void), data: usize);
     control = "tensorferry_sim_cuda_control"(word: *const c_char);
 }
 
 impl RawDriver {
     /// Loads the driver of this process.
     pub(crate) fn load() -> Self {
-        let path = std::env::var_os(DRIVER_VARIABLE).unwrap();
+        let path = std::env::var_os(DRIVER_VARIABLE).unwrap_or_else(|| "libcuda.so.1".into());
         // SAFETY: new runs the library's initialisers: it is the driver, see above.
         let library = unsafe { Library::new(path) };
         Self { library: library.unwrap() }

@@ -13,8 +13,9 @@ use tensorferry_cuda_ipc::{
     CudaTensor, Driver, IpcEvent, PrimaryContext, Stream, device_stats, empty_cache, ipc_collect,
 };
 
+use crate::hardware::is_real;
 use crate::raw_driver::RawDriver;
-use crate::{Context, Task};
+use crate::{Context, Task, gate};
 
 /// What the members send each other.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -41,7 +42,7 @@ pub struct Cargo {
 /// | `narrow NEW NAME START LEN`, `same A B`, `drop NAME` | |
 /// | `put QUEUE NAME...`, `get QUEUE NAME...` | one message with device tensors and a host tensor |
 /// | `collect`, `empty`, `stats`, `used` | `used` is the memory in use on the device, in MiB |
-/// | `control WORD` | tells the software driver something |
+/// | `control WORD` | tells the software driver something; `held` and `running` work with every driver |
 /// | `produce QUEUE STREAM N` | sends tensors of one element: 0, 1, and so on |
 /// | `relay FROM TO STREAM N` | sends a copy of each, made on the device |
 /// | `consume QUEUE STREAM N` | the sum of their elements |
@@ -90,6 +91,15 @@ impl Task for DeviceMember {
     }
 }
 
+/// Holds a stream that was made, or was there, while streams are held.
+fn hold_if_closed(stream: &Stream) -> Result<(), Box<dyn std::error::Error>> {
+    if is_real() {
+        let _current = stream.context().make_current()?;
+        gate::hold_if_closed(&RawDriver::load(), stream.handle());
+    }
+    Ok(())
+}
+
 /// The first and the last element and the sum.
 fn shown(values: &[u32]) -> String {
     let sum: u64 = values.iter().copied().map(u64::from).sum();
@@ -103,6 +113,7 @@ impl State {
             return Ok(stream.clone());
         }
         let stream = Stream::create(self.context())?;
+        hold_if_closed(&stream)?;
         self.streams.insert(name.to_owned(), stream.clone());
         Ok(stream)
     }
@@ -176,6 +187,11 @@ impl State {
                 let (free, total) = self.context().memory_info()?;
                 return Ok(((total - free) >> 20).to_string());
             }
+            ["control", "held"] if is_real() => {
+                gate::close();
+                self.streams.values().try_for_each(hold_if_closed)?;
+            }
+            ["control", "running"] if is_real() => gate::open(),
             ["control", word] => {
                 let driver = RawDriver::load();
                 assert_eq!(driver.control(CString::new(word)?.as_ptr()), 0);

@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
+use crate::hardware::is_real;
 use crate::raw_driver::{Bytes64, PoolProperties, RawDriver, in_fork};
-use crate::{Link, RootTask};
+use crate::{Link, RootTask, gate};
 
 const LEN: usize = 4 << 20;
 const N_WORDS: usize = LEN / 4;
@@ -135,6 +136,11 @@ impl State {
                 });
                 return Ok((code.to_string(), None));
             }
+            "control" if is_real() && argument == "held" => {
+                gate::close();
+                gate::hold_if_closed(driver, stream);
+            }
+            "control" if is_real() && argument == "running" => gate::open(),
             "control" => check(driver.control(CString::new(argument).unwrap().as_ptr()))?,
             _ => panic!("no command is called {line:?}"),
         }

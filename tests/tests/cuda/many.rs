@@ -31,7 +31,8 @@ fn thousands_of_small_tensors_pass_through_three_processes_and_use_nothing_up() 
         let before = [&a, &b, &c].map(kept);
         pass(3000);
         assert_eq!([&a, &b, &c].map(kept), before, "descriptors, slabs, timelines");
-        assert_eq!(ask(&a, "used"), "4", "one slab of each process that makes tensors");
+        // One slab of each process that makes tensors.
+        stage.machine.assert_used(&a, 4);
         [a, b, c].into_iter().for_each(Process::finish);
     });
 }
