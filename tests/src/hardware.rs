@@ -73,17 +73,18 @@ pub fn needs_devices(n_devices: usize) {
 }
 
 /// Runs a test; where it cannot be run, says why on standard output.
-pub fn where_possible<R>(test: impl FnOnce() -> R) -> Option<R> {
-    match catch_unwind(AssertUnwindSafe(test)) {
-        Ok(result) => Some(result),
-        Err(payload) => match payload.downcast::<NotHere>() {
-            Ok(not_here) => {
-                println!("{NOT_RUN} {}", not_here.0);
-                None
-            }
-            Err(payload) => resume_unwind(payload),
-        },
+pub fn where_possible(test: impl FnOnce()) {
+    if let Err(needs) = if_here(test) {
+        println!("{NOT_RUN} {needs}");
     }
+}
+
+/// Does something, or answers what this machine lacks for it.
+pub(crate) fn if_here<R>(test: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(test)).map_err(|payload| match payload.downcast::<NotHere>() {
+        Ok(not_here) => not_here.0,
+        Err(payload) => resume_unwind(payload),
+    })
 }
 
 /// Asked of a child: the test process has no driver.

@@ -26,6 +26,7 @@
     reason = "the kit fails a test by panicking, as tests do, and says why one was not run"
 )]
 
+mod answers;
 mod audit;
 mod chaos;
 mod child;
@@ -49,6 +50,7 @@ mod task;
 pub mod tasks;
 mod wait;
 
+pub use answers::Record;
 pub use audit::{Audit, LiveBlock, Scribbler};
 pub use chaos::Chaos;
 pub use child::{Child, Limit};

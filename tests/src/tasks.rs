@@ -13,6 +13,7 @@ mod program;
 mod puppet;
 mod raw_device;
 mod reader;
+mod respondent;
 mod root;
 mod stranger;
 mod streams;
@@ -32,6 +33,7 @@ pub use program::{FillDomain, Place, Program};
 pub use puppet::Puppet;
 pub use raw_device::RawDeviceUser;
 pub use reader::Reader;
+pub use respondent::Respondent;
 pub use root::Host;
 pub use stranger::Stranger;
 pub use streams::{
@@ -99,6 +101,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<DeviceMember>,
         run_root_task::<DeviceUser>,
         run_root_task::<RawDeviceUser>,
+        run_root_task::<Respondent>,
     ];
     false
 }

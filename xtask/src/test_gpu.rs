@@ -29,6 +29,7 @@ const SIMULATOR: &str = "sim/libcuda.so.1";
 /// What runs, in this order: `test` is counted test by test, `example` counts as one, `tool` is used by the others.
 const PROGRAMS: &[Program] = &[
     Program::new("tool", "tensorferry-tests", "child", "child", ""),
+    Program::new("tool", "tensorferry-tests", "answers", "answers", ""),
     Program::new("test", "tensorferry-cuda-ipc", "tensorferry_cuda_ipc", "cuda-ipc", "120"),
     Program::new("test", "tensorferry-cuda-ipc", "hostile", "cuda-ipc-hostile", "120"),
     Program::new("test", "tensorferry-tests", "cuda", "cuda", "1200"),

@@ -166,10 +166,10 @@ fn check(code: u32) -> Result<(), u32> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-fn to_hex(bytes: &Bytes64) -> String {
+pub(super) fn to_hex(bytes: &Bytes64) -> String {
     bytes.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(text: &str) -> Bytes64 {
+pub(super) fn from_hex(text: &str) -> Bytes64 {
     Bytes64(std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()))
 }

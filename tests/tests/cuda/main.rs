@@ -1,5 +1,6 @@
 //! CUDA between processes: on the software driver, or, with `cargo xtask test-gpu`, on a real one.
 
+mod answers;
 mod cudarc;
 mod deaths;
 mod events;

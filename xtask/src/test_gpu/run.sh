@@ -36,7 +36,7 @@ unset TENSORFERRY_CUDA_DRIVER TENSORFERRY_TEST_CUDA
 export TENSORFERRY_TEST_GPU=real
 if [ -n "$simulate" ]; then
     word='gpu (simulated)'
-    export LD_LIBRARY_PATH="$here/sim"
+    export LD_LIBRARY_PATH="$here/sim" TENSORFERRY_SIM_CUDA="${TENSORFERRY_SIM_CUDA:-memory_mib=4096}"
 fi
 
 needed=$(sed -n 's/^glibc: //p' "$here/pack.txt")
@@ -136,7 +136,9 @@ wait $!
 
 if [ -x "$here/bin/answers" ]; then
     echo
-    bounded 900 "$here/bin/answers" --out "$out/answers.json" 2>&1 | tee "$out/answers.txt"
+    # An answer that does not come within these seconds is one, too.
+    TENSORFERRY_TEST_DEADLINE=20 bounded 1200 "$here/bin/answers" --date "$(date -u +%Y-%m-%d)" \
+        --out "$out/answers.json" 2>/dev/null | tee "$out/answers.txt"
     [ "${PIPESTATUS[0]}" -eq 0 ] || { failed=$((failed + 1)); echo 'answers: FAILED'; }
 fi
 
