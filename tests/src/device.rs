@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tensorferry_sim_cuda::SETTINGS_VARIABLE;
 
 use crate::hardware::{driver_variable, is_real, needs_devices, needs_software_driver};
-use crate::tasks::{DeviceUser, RawDeviceUser, Respondent};
+use crate::tasks::{DeviceParent, DeviceUser, RawDeviceUser, Respondent};
 use crate::{Child, Family, Loner, RootTask, Task};
 
 /// A machine with GPUs. Where they are simulated, its memory is counted by itself: tests run side by side. Where they are
@@ -52,6 +52,12 @@ impl Machine {
     #[must_use]
     pub fn respondent(&self, variables: &[(&str, &str)]) -> Process {
         self.start(&Respondent, "", variables)
+    }
+
+    /// A process that starts others: see [`DeviceParent`].
+    #[must_use]
+    pub fn parent(&self) -> Process {
+        self.start(&DeviceParent, "", &[])
     }
 
     /// Starts a member of a family on this machine. Its driver has the settings that `TENSORFERRY_TEST_CUDA` names, too.

@@ -194,6 +194,12 @@ impl RawDriver {
     }
 }
 
+/// Allows the start method fork, which a process with a driver is refused all the same.
+pub(crate) fn allow_fork() {
+    // SAFETY: nothing in a process of the tests that asks this lends a slice of shared memory.
+    unsafe { tensorferry::spawn::allow_fork() };
+}
+
 /// Forks, asks in the fork, and answers what it said: a small number.
 pub(crate) fn in_fork(ask: impl FnOnce() -> u8) -> u8 {
     // SAFETY: a fork may do little where other threads hold locks: the driver's are idle when a test asks, and the fork asks one

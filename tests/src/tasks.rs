@@ -4,6 +4,7 @@ mod aborter;
 mod buffers;
 mod device;
 mod device_member;
+mod device_parent;
 mod execs;
 mod gauntlet;
 mod lessee;
@@ -22,7 +23,8 @@ mod vandal;
 pub use aborter::Aborter;
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use device::DeviceUser;
-pub use device_member::{Cargo, DeviceMember};
+pub use device_member::{Cargo, DeviceMember, Mixed};
+pub use device_parent::{DeviceParent, Synchronizer};
 pub use execs::Execs;
 pub(crate) use gauntlet::round as round_of_gauntlet;
 pub use gauntlet::{Gauntlet, Target};
@@ -102,6 +104,8 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<DeviceUser>,
         run_root_task::<RawDeviceUser>,
         run_root_task::<Respondent>,
+        run_root_task::<DeviceParent>,
+        run_task::<Synchronizer>,
     ];
     false
 }

@@ -10,6 +10,7 @@ mod memory;
 mod raw;
 mod refusals;
 mod tensors;
+mod torch;
 
 use std::os::fd::AsFd;
 
