@@ -20,13 +20,17 @@ const HERE: &str = "target/gpu";
 /// Optimised, because it measures too, and without symbols, because it travels.
 const PROFILE: &str = "pack";
 /// All at once, so that cargo chooses the same features for every program.
-const PACKAGES: &str = "-p tensorferry -p tensorferry-cuda-ipc -p tensorferry-tests --features tensorferry/cudarc,tensorferry-cuda-ipc/cudarc";
+const PACKAGES: &str = "-p tensorferry -p tensorferry-cuda-ipc -p tensorferry-tests -p tensorferry-benches \
+     --features tensorferry/cudarc,tensorferry-cuda-ipc/cudarc";
+/// What the bench starts to measure torch.
+const PYTHON: &str = "benches/python/cuda.py";
 /// What a machine is lent that has to be reached over a wire.
 const MAX_BYTES: u64 = 64 << 20;
 /// The software driver, for a rehearsal, by the name of a real one.
 const SIMULATOR: &str = "sim/libcuda.so.1";
 
-/// What runs, in this order: `test` is counted test by test, `example` counts as one, `tool` is used by the others.
+/// What runs, in this order: `test` is counted test by test, `example` counts as one; `tool` and `bench` are started by the
+/// script.
 const PROGRAMS: &[Program] = &[
     Program::new("tool", "tensorferry-tests", "child", "child", ""),
     Program::new("tool", "tensorferry-tests", "answers", "answers", ""),
@@ -37,6 +41,7 @@ const PROGRAMS: &[Program] = &[
     Program::new("example", "tensorferry", "cuda_columns", "cuda_columns", "120 --rows 100000 --columns 4"),
     Program::new("example", "tensorferry", "cuda_replicas", "cuda_replicas", "120"),
     Program::new("example", "tensorferry", "cuda_ranks", "cuda_ranks", "120"),
+    Program::new("bench", "tensorferry-benches", "cuda", "bench-cuda", ""),
 ];
 
 /// One program of the pack.
@@ -67,10 +72,11 @@ impl Program {
         // `path+file:///here/tests#tensorferry-tests@0.1.0`, or without the name where it is the folder's.
         let of_package = package.contains(&format!("/{}#", self.package))
             || package.contains(&format!("#{}@", self.package));
+        // Cargo counts benches as tests.
         let is_test = artifact["profile"]["test"].as_bool() == Some(true);
         of_package
             && artifact["target"]["name"] == self.target
-            && is_test == (self.kind == "test")
+            && is_test == matches!(self.kind, "test" | "bench")
             && artifact["executable"].is_string()
     }
 }
@@ -125,6 +131,10 @@ pub(crate) fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
     }
     // Before minutes of building.
     if !options.is_simulated && !has_gpu(sh)? {
+        if options.bench {
+            // Names the targets, none of which is measured.
+            CargoLine::new("bench --quiet --profile dev -p tensorferry-benches --bench cuda").run(sh)?;
+        }
         return Ok(ExitCode::FAILURE);
     }
     let folder = sh.current_dir().join(HERE);
@@ -156,6 +166,7 @@ fn pack(sh: &Shell, folder: &Path) -> anyhow::Result<()> {
         copy(Path::new(from), &bin.join(program.name))?;
         lines += &format!("{} {} {}\n", program.kind, program.name, program.how);
     }
+    copy(&sh.current_dir().join(PYTHON), &folder.join("python/cuda.py"))?;
     let simulator =
         artifacts.iter().find_map(simulator).context("cargo did not build the software driver")?;
     copy(Path::new(simulator), &folder.join(SIMULATOR))?;

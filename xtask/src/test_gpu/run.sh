@@ -53,6 +53,8 @@ bounded() {
 }
 
 if ! devices=$(bounded 60 "$here/bin/devices" --require 2>&1); then
+    # The targets, each `not measured`.
+    [ -n "$bench" ] && bounded 60 "$here/bin/bench-cuda"
     fail "$devices"
 fi
 
@@ -144,10 +146,10 @@ fi
 
 if [ -n "$bench" ] && [ -x "$here/bin/bench-cuda" ]; then
     echo
-    [ -n "$simulate" ] && echo 'These figures are those of the software driver: they say nothing about any GPU.'
-    torch=()
+    few=() torch=()
+    [ -n "$simulate" ] && few=(--quick --max-mib 4)
     [ -n "$python" ] && torch=(--python "$python" --script "$here/python/cuda.py")
-    bounded 1500 "$here/bin/bench-cuda" --json "$out/bench.json" $check "${torch[@]}" 2>&1 | tee "$out/bench.txt"
+    bounded 1500 "$here/bin/bench-cuda" --json "$out/bench.json" $check "${few[@]}" "${torch[@]}" 2>&1 | tee "$out/bench.txt"
     [ "${PIPESTATUS[0]}" -eq 0 ] || { failed=$((failed + 1)); echo 'bench: FAILED'; }
 fi
 
