@@ -306,4 +306,71 @@ mod tests {
         assert_eq!(glibc_of(symbols), Some((2, 34)));
         assert_eq!(glibc_of("nothing"), None);
     }
+    /// A pack of shell scripts that behave like programs, and what `run.sh` says about them: its last lines, and whether it
+    /// succeeded.
+    fn ran(test: &str, example: &str) -> (Vec<String>, bool) {
+        let sh = Shell::new().unwrap();
+        let folder = sh.create_temp_dir().unwrap();
+        let program = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            sh.write_file(&path, format!("#!/bin/bash\n{text}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        program("bin/devices", "echo a device");
+        program(
+            "bin/cuda",
+            &format!(
+                "if [ \"$1\" = --list ]; then printf 'a: test\\nb: test\\nc: test\\n'; exit; fi\n{test}"
+            ),
+        );
+        program("bin/shown", example);
+        sh.write_file(folder.path().join("programs.txt"), "test cuda 2\nexample shown 2 --rows 7\n").unwrap();
+        sh.write_file(folder.path().join("pack.txt"), "rust: none\n").unwrap();
+        let script = program("run.sh", SCRIPT);
+        let output =
+            cmd!(sh, "{script}").env("CUDA_VISIBLE_DEVICES", "").quiet().ignore_status().output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let after = text.split("packed with rust: none\n").nth(1).unwrap();
+        (after.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect(), output.status.success())
+    }
+
+    const RESULT: &str = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+
+    #[test]
+    fn the_script_counts_what_ran() {
+        let (lines, is_well) = ran(&format!("echo '{RESULT}'"), "[ \"$*\" = '--rows 7' ]");
+        let expected =
+            ["cuda: 3 of 3 ran, 0 failed; 0 more need the software driver", "shown: ran", "gpu: 4 of 4 ran"];
+        assert_eq!(
+            (lines.iter().map(String::as_str).collect::<Vec<_>>(), is_well),
+            (expected.to_vec(), true)
+        );
+    }
+
+    #[test]
+    fn the_script_does_not_count_what_could_not_run() {
+        let said = "---- a stdout ----\nNOT RUN: needs the software driver\nNOT RUN: needs the software driver\n\
+                    ---- b stdout ----\nNOT RUN: needs 2 devices";
+        let (lines, is_well) = ran(&format!("echo '{said}'\necho '{RESULT}'"), "true");
+        assert!(
+            lines.contains(&"cuda: 1 of 2 ran, 0 failed; 1 more need the software driver".to_owned()),
+            "{lines:?}"
+        );
+        assert!(lines.contains(&"  not run: b needs 2 devices".to_owned()), "{lines:?}");
+        assert_eq!((lines.last().unwrap().as_str(), is_well), ("gpu: 2 of 3 ran", true));
+    }
+
+    #[test]
+    fn the_script_fails_where_something_failed_or_was_killed() {
+        let failing =
+            "echo 'test b ... FAILED'\necho 'test result: FAILED. 2 passed; 1 failed; 0 ignored'\nexit 101";
+        let (lines, is_well) = ran(failing, "true");
+        assert!(lines.contains(&"  FAILED: b".to_owned()), "{lines:?}");
+        assert_eq!((lines.last().unwrap().as_str(), is_well), ("gpu: 4 of 4 ran, 1 FAILED", false));
+        let (lines, is_well) = ran("exec sleep 60", "exit 3");
+        assert!(lines.contains(&"shown: FAILED with status 3".to_owned()), "{lines:?}");
+        assert!(lines.contains(&"  cuda was killed after 2 s".to_owned()), "{lines:?}");
+        assert_eq!((lines.last().unwrap().as_str(), is_well), ("gpu: 1 of 4 ran, 4 FAILED", false));
+    }
 }

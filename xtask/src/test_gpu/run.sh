@@ -37,6 +37,9 @@ export TENSORFERRY_TEST_GPU=real
 if [ -n "$simulate" ]; then
     word='gpu (simulated)'
     export LD_LIBRARY_PATH="$here/sim" TENSORFERRY_SIM_CUDA="${TENSORFERRY_SIM_CUDA:-memory_mib=4096}"
+elif [ -e /usr/local/nvidia/lib64/libcuda.so.1 ]; then
+    # Where containers have the driver, whether the loader knows or not.
+    export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64"
 fi
 
 needed=$(sed -n 's/^glibc: //p' "$here/pack.txt")
@@ -82,27 +85,28 @@ all=0 ran=0 failed=0 software=0 lacking=0
 
 # Runs a test binary; counts what ran, what failed, and what could not run here.
 run_tests() {
-    local name=$1 seconds=$2 log status listed passed broken n_software n_lacking
+    local name=$1 seconds=$2 log status listed passed here_ran broken n_software n_lacking
     log=$(mktemp) || fail 'no temporary file'
     listed=$(bounded 60 "$here/bin/$name" --list 2>/dev/null | grep -c ': test$')
     bounded "$seconds" "$here/bin/$name" --test-threads=1 --show-output >"$log" 2>&1
     status=$?
-    # One that was killed has no such line, and counts as if every test had failed.
+    # One that was killed has no such line, and counts as if no test had run and all had failed.
     passed=$(sed -n 's/^test result: .* \([0-9]*\) passed;.*/\1/p' "$log" | tail -n 1)
-    passed=${passed:-0}
     # A test may say it more than once.
     n_software=$(not_run "$log" | grep -c ' the software driver$')
     n_lacking=$(not_run "$log" | grep -vc ' the software driver$')
-    broken=$((listed - passed))
+    here_ran=$((listed - n_software - n_lacking))
+    [ -z "$passed" ] && here_ran=0
+    broken=$((listed - ${passed:-0}))
     [ "$status" -ne 0 ] && [ "$broken" -eq 0 ] && broken=1
-    echo "$name: $((listed - n_software - n_lacking)) of $((listed - n_software)) ran, $broken failed;" \
+    echo "$name: $here_ran of $((listed - n_software)) ran, $broken failed;" \
         "$n_software more need the software driver"
     not_run "$log" | grep -v ' the software driver$' | sed 's/^/  not run: /'
     sed -n 's/^test \(.*\) \.\.\. .*FAILED$/  FAILED: \1/p' "$log"
     [ "$status" -eq 124 ] && echo "  $name was killed after $seconds s"
     { echo "== $name, status $status"; cat "$log"; } >>"$out/tests.txt"
     rm -f "$log"
-    all=$((all + listed - n_software)) ran=$((ran + listed - n_software - n_lacking))
+    all=$((all + listed - n_software)) ran=$((ran + here_ran))
     failed=$((failed + broken)) software=$((software + n_software)) lacking=$((lacking + n_lacking))
 }
 
@@ -140,7 +144,7 @@ if [ -x "$here/bin/answers" ]; then
     echo
     # An answer that does not come within these seconds is one, too.
     TENSORFERRY_TEST_DEADLINE=20 bounded 1200 "$here/bin/answers" --date "$(date -u +%Y-%m-%d)" \
-        --out "$out/answers.json" 2>/dev/null | tee "$out/answers.txt"
+        --out "$out/answers.json" 2>"$out/answers-errors.txt" | tee "$out/answers.txt"
     [ "${PIPESTATUS[0]}" -eq 0 ] || { failed=$((failed + 1)); echo 'answers: FAILED'; }
 fi
 
