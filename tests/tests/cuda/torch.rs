@@ -16,8 +16,9 @@ fn a_tensor_and_a_view_are_filled_by_the_child_and_come_back_twice() {
             let first = round * 100;
             told(&a, &[&format!("make x s 8 {first}"), "narrow view x 2 4", "put 0 x view"]);
             told(&b, &["get 0 x view", "make fours s 8 4", "copy x s fours", "put 1 x", "put 1 x"]);
-            // Receiving is what orders the two.
             told(&a, &["get 1 one", "get 1 two"]);
+            // Using what was received is what orders the stream after the child's, for all tensors of the storage.
+            assert_eq!((ask(&a, "read one s"), ask(&a, "read two s")), ("4 11 60".into(), "4 11 60".into()));
             assert_eq!((ask(&a, "read x s"), ask(&a, "read view s")), ("4 11 60".into(), "6 9 30".into()));
             assert_eq!((ask(&a, "same one two"), ask(&a, "same one x")), ("true".into(), "true".into()));
             told(&a, &["drop x", "drop view", "drop one", "drop two"]);
