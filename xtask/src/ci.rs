@@ -16,12 +16,15 @@ use crate::{counts, fuzz, test, tidy};
 /// The arguments with which `ci` runs an example that would otherwise take long, or want a GPU.
 const EXAMPLE_ARGUMENTS: &[(&str, &str)] = &[
     ("a3c", "--actors 2 --check"),
+    ("cuda_columns", "--simulate --rows 100"),
     ("cuda_ranks", "--simulate"),
+    ("cuda_replicas", "--simulate"),
     ("hogwild", "--processes 2 --epochs 2 --hidden 16"),
 ];
 
 /// The features that examples need.
-const EXAMPLE_FEATURES: &[(&str, &str)] = &[("cuda_ranks", "cuda")];
+const EXAMPLE_FEATURES: &[(&str, &str)] =
+    &[("cuda_columns", "cudarc"), ("cuda_ranks", "cuda"), ("cuda_replicas", "cudarc")];
 
 /// One thing that has to hold.
 struct Step {

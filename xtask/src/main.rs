@@ -11,6 +11,7 @@ mod fuzz;
 mod kill;
 mod tally;
 mod test;
+mod test_gpu;
 mod tidy;
 mod workspace;
 
@@ -26,6 +27,8 @@ cargo xtask <command>
 
   ci                         everything that has to hold, on any machine with Rust; the one command before landing
   test [FILTER]              unit, crate and process tests, then doctests; only those whose name holds FILTER
+  test-gpu [--bench [--check]] [--simulate]   the CUDA tests and examples on this machine's GPU; fails where there is none
+  test-gpu --pack DIR        the same as a folder with a `run.sh`, for a machine with a GPU but no Rust
   bench [NAME] [ARGS..]      the table of tensorferry and its peers, or the bench called NAME; ARGS go to the bench
                              (of the table: --quick, --rounds N, --row NAME, --python PATH, --check)
   bench --list               the names of the benches
@@ -70,6 +73,7 @@ fn dispatch() -> anyhow::Result<ExitCode> {
             no_more(&mut args)?;
             test::run(&sh, filter.as_deref())
         }
+        "test-gpu" => test_gpu::run(&sh, &test_gpu::Options::parse(&mut args)?),
         "bench" => bench::run(&sh, &rest(&mut args)?),
         "demo" => demo::run(&sh, &demo::Options::parse(&mut args)?),
         "kill" => kill::run(&sh, &rest(&mut args)?),

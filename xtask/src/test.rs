@@ -53,12 +53,14 @@ pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
 }
 
 /// The tests of CUDA once more, with other settings of the software driver: any broken rule ends the process; everything
-/// that a device does takes a while.
+/// that a device does takes a while; and as if it were a real one, as `test-gpu` does it.
 pub(crate) fn cuda_configurations() -> Vec<CargoLine> {
-    let line = |settings: &str| {
-        CargoLine::new("test --workspace --all-features --test cuda").env("TENSORFERRY_TEST_CUDA", settings)
-    };
-    vec![line("strict"), line("delay_us=200")]
+    let line = || CargoLine::new("test --workspace --all-features --test cuda");
+    vec![
+        line().env("TENSORFERRY_TEST_CUDA", "strict"),
+        line().env("TENSORFERRY_TEST_CUDA", "delay_us=200"),
+        line().env("TENSORFERRY_TEST_GPU", "rehearsal").env("TENSORFERRY_SIM_CUDA", "devices=3"),
+    ]
 }
 
 /// Runs a test runner and counts. A runner that failed without a failed test (it did not compile) counts as one.
