@@ -36,6 +36,8 @@ pub(crate) struct Inner {
     pub(crate) posted: Posted,
     /// A block or a role came back that only a scan can free of its suspicion.
     pub(crate) orphans_suspected: AtomicBool,
+    /// Held while suspects are resolved: whoever comes second finds them resolved, and not just taken on by somebody.
+    pub(crate) resolving: Mutex<()>,
     this: Weak<Inner>,
     /// Last, so that what is dropped before can still reach it.
     pub(crate) memory: Memory,
@@ -148,6 +150,7 @@ impl Heap {
         let inner = Arc::new_cyclic(|this| Inner {
             this: this.clone(),
             orphans_suspected: AtomicBool::new(false),
+            resolving: Mutex::default(),
             counts: Counts::new(layout.n_extents, layout.extent_len_bytes),
             arena: Mutex::new(Arena::new()),
             pins: Pins::default(),

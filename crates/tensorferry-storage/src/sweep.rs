@@ -13,6 +13,7 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -98,6 +99,7 @@ pub(crate) fn beat(inner: &Inner) -> Option<Duration> {
 
 /// Scans only when this process knows of a suspect.
 pub(crate) fn resolve_known_suspects(inner: &Inner) {
+    let _one_at_a_time = inner.resolving.lock().unwrap_or_else(PoisonError::into_inner);
     let orphans = inner.orphans_suspected.swap(false, Ordering::SeqCst);
     let known = orphans || inner.arena().has_suspects();
     if known && let Some(heap) = inner.heap() {
@@ -231,8 +233,13 @@ impl Named {
         // Held by somebody alive: being written, opened, or kept as a parcel.
         if header.holders().load(Ordering::SeqCst) & !SUSPECT != 0 {
             for kind in [Kind::Message, Kind::Parcel] {
-                if let Some(block) = hold_of_kind(heap, place, header, kind)? {
-                    self.add_table(&block);
+                let Some(block) = hold_of_kind(heap, place, header, kind)? else { continue };
+                self.add_table(&block);
+                drop(block);
+                // Whoever held it may have let go while it was held here too, and was not the last to do so: then nobody has
+                // asked for the scan that does not find it any more.
+                if header.holders().load(Ordering::SeqCst) & !SUSPECT == 0 {
+                    heap.inner().orphans_suspected.store(true, Ordering::SeqCst);
                 }
             }
         }
