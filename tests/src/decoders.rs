@@ -8,6 +8,7 @@ mod seeds;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -20,7 +21,9 @@ use tensorferry::storage::{Company, Heap, IncomingMessage, OutgoingHandle, Outgo
 use tensorferry::sync::{RawArray, RawValue};
 use tensorferry::tensor::{AnyTensor, DType, SharedTensor, Tensor, TensorMut};
 use tensorferry::{Strategy, func};
-use tensorferry_os::memfd;
+use tensorferry_cuda_ipc::{CudaTensor, IpcEvent};
+use tensorferry_os::{memfd, socket};
+use tensorferry_sharing::Keeper;
 
 use crate::tasks::round_of_gauntlet;
 use crate::{Choices, Item, Scribbler, until};
@@ -42,6 +45,14 @@ pub struct Decoder {
 pub const ALL: &[Decoder] = &[
     Decoder { name: "hello", reads: "what a parent tells its child first", run: hello, seeds: seeds::hello },
     Decoder { name: "frames", reads: "what a child tells its parent", run: frames, seeds: seeds::frames },
+    Decoder { name: "request", reads: "what a fork server is to start", run: request, seeds: seeds::request },
+    Decoder { name: "word", reads: "what a fork server tells of a child", run: word, seeds: seeds::word },
+    Decoder {
+        name: "keeper",
+        reads: "questions to the keeper of descriptors",
+        run: keeper,
+        seeds: seeds::keeper,
+    },
     Decoder { name: "order", reads: "which function a child is to call", run: order, seeds: seeds::order },
     Decoder { name: "errors", reads: "errors of other processes", run: errors, seeds: seeds::errors },
     Decoder { name: "names", reads: "dtypes and strategies by name", run: names, seeds: seeds::names },
@@ -73,6 +84,32 @@ fn frames(bytes: &[u8]) -> bool {
     let is_whole = whole.is_ok();
     assert_eq!(whole.ok(), pieces.ok(), "however the socket has cut it");
     is_whole
+}
+
+fn request(bytes: &[u8]) -> bool {
+    tensorferry_process::read_request(bytes).is_ok()
+}
+
+fn word(bytes: &[u8]) -> bool {
+    tensorferry_process::read_word(bytes).is_ok()
+}
+
+/// Questions of 16 bytes, each behind a byte that says whether a descriptor comes along; a keeper that has one of its own goes
+/// on having it.
+fn keeper(bytes: &[u8]) -> bool {
+    const OWN: u64 = 0x6f77_6e00;
+    let keeper = Keeper::new().unwrap();
+    keeper.lodge(OWN, memfd::create_sealed("tensorferry-kept", 4096).unwrap());
+    let (ours, _theirs) = socket::pair().unwrap();
+    for question in bytes.chunks(17) {
+        let [with_fd, question @ ..] = question else { continue };
+        // No descriptor goes with nothing.
+        let fds = (with_fd % 2 == 1 && !question.is_empty()).then_some(ours.as_fd());
+        let _ = socket::try_send(keeper.door(), question, fds.as_slice()).unwrap();
+        keeper.serve();
+    }
+    assert!(keeper.fetch(OWN).is_ok());
+    keeper.n_kept() > 1
 }
 
 /// The function that the seed of `order` names.
@@ -166,7 +203,7 @@ fn payload(bytes: &[u8]) -> bool {
     thread_local! {
         static HOME: RefCell<Option<(Heap, Ring)>> = const { RefCell::new(None) };
     }
-    const READ_AS: [fn(&mut IncomingMessage) -> bool; 10] = [
+    const READ_AS: [fn(&mut IncomingMessage) -> bool; 12] = [
         look_at::<Mixture>,
         look_at::<Vec<Mixture>>,
         look_at::<Tensor<u64>>,
@@ -177,6 +214,8 @@ fn payload(bytes: &[u8]) -> bool {
         look_at::<Item>,
         look_at::<(String, BTreeMap<u8, Vec<i64>>, Option<char>)>,
         look_at::<(RawValue<bool>, RawArray<u16>)>,
+        look_at::<CudaTensor<f32>>,
+        look_at::<IpcEvent>,
     ];
     let Some((&which, bytes)) = bytes.split_first() else { return false };
     HOME.with_borrow_mut(|home| {

@@ -90,6 +90,8 @@ pub use tensorferry_os::child::{SIGABRT, SIGINT, SIGKILL, SIGTERM, out_of_memory
 pub use tensorferry_os::fork::{ForkError, Thread};
 
 #[doc(hidden)]
+pub use forkserver::wire::{read_request, read_word};
+#[doc(hidden)]
 pub use linkme;
 #[doc(hidden)]
 pub use protocol::{read_frames, read_hello};

@@ -58,6 +58,32 @@ pub(super) fn frames() -> Vec<Vec<u8>> {
     ]
 }
 
+pub(super) fn request() -> Vec<Vec<u8>> {
+    // nonce, environment, nice value, processors.
+    let environment = vec![(b"PATH".to_vec(), b"/bin".to_vec()), (b"RANK".to_vec(), b"1".to_vec())];
+    let nonce = "0123456789abcdef0123456789abcdef";
+    vec![
+        postcard(&(nonce, environment, Some(5_i32), Some(vec![0_u64, 1]))),
+        vec![0, 0xff, 0xff, 0xff, 0xff, 0xf],
+    ]
+}
+
+pub(super) fn word() -> Vec<Vec<u8>> {
+    let started = postcard(&(0_u32, 1234_u32));
+    let (refused, ended) = (postcard(&(1_u32, "no memory")), postcard(&(2_u32, (1_u32, 9_i32, true))));
+    vec![started, refused, ended]
+}
+
+pub(super) fn keeper() -> Vec<Vec<u8>> {
+    let question = |with_fd: u8, kind: u64, name: u64| {
+        [&[with_fd], &kind.to_le_bytes()[..], &name.to_le_bytes()].concat()
+    };
+    vec![
+        [question(1, 1, 77), question(1, 2, 77), question(1, 2, 78)].concat(),
+        [question(0, 1, 77), question(0, 2, 77), question(1, 3, 77), vec![1, 2, 3]].concat(),
+    ]
+}
+
 pub(super) fn order() -> Vec<Vec<u8>> {
     let key = (0_u32, "tensorferry_tests::decoders::ordered", "(bool,)", "()");
     let admission = (99_u64, (1_u8, 1_u32));
@@ -110,6 +136,18 @@ pub(super) fn payload() -> Vec<Vec<u8>> {
         payload_of(heap, 0, &sync),
         payload_of(heap, 1, &vec![Mixture::Nothing, Mixture::Item(item(heap))]),
         payload_of(heap, 3, &AnyTensor::from(bytes.narrow(0, 1, 2).unwrap())),
+        // Of a device: a tensor and an event, whose handles are none of theirs.
+        [
+            vec![10],
+            rmp_serde::to_vec(&(
+                12_u8,
+                ([3_u64], None::<[u64; 1]>, 0_u64),
+                Some((1_u32, 1_u32, Some((1_u32, 5_u64)))),
+            ))
+            .unwrap(),
+        ]
+        .concat(),
+        [vec![11], rmp_serde::to_vec(&1_u32).unwrap()].concat(),
         payload_of(heap, 6, &queue),
         payload_of(heap, 7, &item(heap)),
         payload_of(

@@ -204,6 +204,24 @@ pub(crate) fn hear_with(from: impl AsFd, fds: &mut Vec<OwnedFd>) -> Result<Optio
     }
 }
 
+/// What a fork server makes of a request, which may be anything: for fuzzing, how many variables the child would have.
+///
+/// # Errors
+/// Why it would end the connection.
+#[doc(hidden)]
+pub fn read_request(body: &[u8]) -> Result<usize, ProtocolError> {
+    decode("request", body).map(|mut request: Request| request.take_environment().count())
+}
+
+/// What a client makes of a word of its fork server, which may be anything: for fuzzing, as text.
+///
+/// # Errors
+/// Why it would take the server for gone.
+#[doc(hidden)]
+pub fn read_word(word: &[u8]) -> Result<String, ProtocolError> {
+    decode("word", word).map(|word: Word| format!("{word:?}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
