@@ -144,6 +144,10 @@ impl Child {
         self.link().take_fd().expect("a descriptor came")
     }
 
+    pub(crate) fn try_take_fd(&self) -> Option<OwnedFd> {
+        self.link().take_fd()
+    }
+
     /// Whether a line has come that was not heard yet.
     #[must_use]
     pub fn has_spoken(&self) -> bool {
@@ -174,6 +178,19 @@ impl Child {
             let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
             assert!(!matches!(state, Some('Z' | 'X')), "{} ended\n{}", self.name, self.stderr());
             state == Some('S')
+        });
+    }
+
+    /// Waits until the thread with this name sleeps in the kernel.
+    #[track_caller]
+    pub fn wait_until_thread_sleeps(&self, name: &str) {
+        let threads = PathBuf::from(format!("/proc/{}/task", self.pid()));
+        until("the thread sleeps", || {
+            let mut threads = std::fs::read_dir(&threads).unwrap();
+            threads.any(|thread| {
+                let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+                stat.contains(&format!("({name}) S "))
+            })
         });
     }
 

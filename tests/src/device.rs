@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tensorferry_cuda_ipc::DRIVER_VARIABLE;
 use tensorferry_sim_cuda::{SETTINGS_VARIABLE, library_path};
 
-use crate::tasks::{DeviceUser, RawDeviceUser};
-use crate::{Child, Family, Loner, RootTask, Task};
+use crate::tasks::{DeviceMember, DeviceUser, Host, RawDeviceUser};
+use crate::{Child, Family, Limit, Loner, RootTask, Task};
 
 /// A machine with simulated GPUs. Its memory is counted by itself: tests run side by side.
 #[derive(Debug)]
@@ -64,6 +64,21 @@ impl Machine {
     ) -> Process {
         let run = std::env::var("TENSORFERRY_TEST_CUDA").unwrap_or_default();
         self.with_variables(&format!("{run},{more}"), variables, |all| family.start_with(task, &[], all))
+    }
+
+    /// A process that makes a domain and keeps its descriptors, under these limits: [`Machine::member_of`] has its members.
+    #[track_caller]
+    #[must_use]
+    pub fn host(&self, limits: &[(Limit, u64)]) -> Process {
+        Loner::start(&Host::Devices, limits)
+    }
+
+    /// A [`DeviceMember`] in the domain of a [`Machine::host`].
+    #[track_caller]
+    #[must_use]
+    pub fn member_of(&self, host: &Process) -> Process {
+        let run = std::env::var("TENSORFERRY_TEST_CUDA").unwrap_or_default();
+        self.with_variables(&run, &[], |all| Loner::start_in_with_fds::<DeviceMember>(host, all).0)
     }
 
     fn start<T: RootTask>(&self, task: &T, more: &str, variables: &[(&str, &str)]) -> Process {

@@ -1,6 +1,7 @@
 //! A slab as one process sees it: device memory that is mapped when it is first used.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tensorferry_storage::Heap;
@@ -21,8 +22,11 @@ pub(crate) struct Slab {
     /// The memory itself, where this process made it.
     memory: Option<DeviceMemory>,
     /// Whether the keeper has its descriptor.
-    is_lodged: Mutex<bool>,
-    /// One for each device that uses it. Locked while one is made, so that it is made once.
+    is_lodged: AtomicBool,
+    /// Whether there is a mapping, for those who may not wait until one is made.
+    is_mapped: AtomicBool,
+    /// One for each device that uses it. Locked while one is made, so that it is made once; never while somebody else is
+    /// waited for.
     mappings: Mutex<Vec<(usize, DeviceMapping)>>,
 }
 
@@ -45,7 +49,8 @@ impl Slab {
             len_bytes: control.len_bytes(),
             control,
             memory,
-            is_lodged: Mutex::default(),
+            is_lodged: AtomicBool::new(false),
+            is_mapped: AtomicBool::new(false),
             mappings: Mutex::default(),
         }
     }
@@ -67,7 +72,7 @@ impl Slab {
     }
 
     pub(crate) fn is_mapped(&self) -> bool {
-        !self.mappings().is_empty()
+        self.is_mapped.load(Ordering::Acquire)
     }
 
     /// Sees to it that other processes can get at the memory, also when this one has ended.
@@ -76,32 +81,43 @@ impl Slab {
             // Whoever made it has lodged it before it came here.
             return Ok(());
         };
-        let mut is_lodged = self.is_lodged.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*is_lodged {
+        // The keeper may have to be waited for. Where two threads come here at once, both lodge it, which is as good.
+        if !self.is_lodged.load(Ordering::Acquire) {
             let fd = memory.export()?;
             self.domain_heap()?.domain().lodge(self.control.name(), fd)?;
-            *is_lodged = true;
+            self.is_lodged.store(true, Ordering::Release);
         }
         Ok(())
     }
 
     /// Its address for the device of `context`, mapped the first time.
     pub(crate) fn address(&self, context: &PrimaryContext) -> Result<u64> {
-        let mut mappings = self.mappings();
-        if let Some((_, mapping)) = mappings.iter().find(|(handle, _)| *handle == context.handle()) {
-            return Ok(mapping.address());
+        if let Some(address) = address_in(&self.mappings(), context) {
+            return Ok(address);
         }
-        let mapping = match &self.memory {
-            Some(memory) => map(memory, context)?,
+        // The keeper may have to be waited for. Where two threads come here at once, both fetch and one of them maps.
+        let fetched = match &self.memory {
+            Some(_) => None,
             None => {
-                // A mapping keeps the memory: neither the descriptor nor the handle is needed afterwards.
                 let device = context.device().driver().device_by_uuid(self.uuid())?;
-                let fd = self.domain_heap()?.domain().fetch(self.control.name())?;
+                Some((device, self.domain_heap()?.domain().fetch(self.control.name())?))
+            }
+        };
+        let mut mappings = self.mappings();
+        if let Some(address) = address_in(&mappings, context) {
+            return Ok(address);
+        }
+        let mapping = match (&self.memory, fetched) {
+            (Some(memory), _) => map(memory, context)?,
+            // A mapping keeps the memory: neither the descriptor nor the handle is needed afterwards.
+            (None, Some((device, fd))) => {
                 map(&DeviceMemory::import(&device, fd, self.len_bytes())?, context)?
             }
+            (None, None) => return Err(CudaError::Released.into()),
         };
         let address = mapping.address();
         mappings.push((context.handle(), mapping));
+        self.is_mapped.store(true, Ordering::Release);
         Ok(address)
     }
 
@@ -112,6 +128,11 @@ impl Slab {
     fn domain_heap(&self) -> Result<&Heap> {
         self.control.0.heap().ok_or(CudaTensorError::BadMessage { what: "a slab without a block" })
     }
+}
+
+fn address_in(mappings: &[(usize, DeviceMapping)], context: &PrimaryContext) -> Option<u64> {
+    let of_context = mappings.iter().find(|(handle, _)| *handle == context.handle());
+    of_context.map(|(_, mapping)| mapping.address())
 }
 
 fn map(memory: &DeviceMemory, context: &PrimaryContext) -> Result<DeviceMapping> {

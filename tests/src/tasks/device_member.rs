@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::Queue;
@@ -10,7 +11,8 @@ use tensorferry::tensor::Tensor;
 use tensorferry_cuda_ipc::cudarc::driver::sys::CUstreamCaptureMode;
 use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream};
 use tensorferry_cuda_ipc::{
-    CudaTensor, Driver, IpcEvent, PrimaryContext, Stream, device_stats, empty_cache, ipc_collect,
+    CudaTensor, CudaTensorError, Driver, IpcEvent, PrimaryContext, Stream, device_stats, empty_cache,
+    ipc_collect,
 };
 
 use crate::raw_driver::RawDriver;
@@ -37,6 +39,7 @@ pub struct Cargo {
 /// | `zeros NAME STREAM LEN` | |
 /// | `copy TO STREAM FROM` | queues a copy |
 /// | `read NAME STREAM` | the first and the last element and the sum |
+/// | `begin-reading NAME STREAM`, `end-reading` | the same in a thread of its own, called `reading` |
 /// | `ready NAME STREAM` | has the stream wait for the tensor |
 /// | `narrow NEW NAME START LEN`, `same A B`, `drop NAME` | |
 /// | `put QUEUE NAME...`, `get QUEUE NAME...` | one message with device tensors and a host tensor |
@@ -67,6 +70,7 @@ struct State {
     of_cudarc: HashMap<String, Arc<CudaStream>>,
     events: HashMap<String, IpcEvent>,
     tensors: HashMap<String, CudaTensor<u32>>,
+    reading: Option<JoinHandle<Result<Vec<u32>, CudaTensorError>>>,
 }
 
 type Answer = Result<String, Box<dyn std::error::Error>>;
@@ -82,6 +86,7 @@ impl Task for DeviceMember {
             of_cudarc: HashMap::new(),
             events: HashMap::new(),
             tensors: HashMap::new(),
+            reading: None,
         };
         while let Some(line) = context.hear() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -145,6 +150,15 @@ impl State {
             ["read", name, stream] => {
                 let stream = self.stream(stream)?;
                 return Ok(shown(&self.tensor(name).to_vec(&stream)?));
+            }
+            ["begin-reading", name, stream] => {
+                let (stream, tensor) = (self.stream(stream)?, self.tensor(name).clone());
+                let thread = std::thread::Builder::new().name("reading".to_owned());
+                self.reading = Some(thread.spawn(move || tensor.to_vec(&stream))?);
+            }
+            ["end-reading"] => {
+                let reading = self.reading.take().expect("`begin-reading` comes first");
+                return Ok(shown(&reading.join().expect("it does not panic")?));
             }
             ["narrow", new, name, start, len] => {
                 let view = self.tensor(name).narrow(0, start.parse()?, len.parse()?)?;

@@ -4,6 +4,7 @@ mod cudarc;
 mod deaths;
 mod events;
 mod faults;
+mod keeper;
 mod many;
 mod memory;
 mod raw;
