@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tensorferry_cuda_ipc::DRIVER_VARIABLE;
+use tensorferry_cuda_ipc::{CudaStrategy, DRIVER_VARIABLE};
 use tensorferry_sim_cuda::{SETTINGS_VARIABLE, library_path};
 
 use crate::tasks::{DeviceMember, DeviceUser, Host, RawDeviceUser};
@@ -17,6 +17,19 @@ pub struct Machine {
 
 /// A process on a machine.
 pub type Process = Child;
+
+/// The strategies that work in this run, which `TENSORFERRY_TEST_CUDA` may switch off.
+#[must_use]
+pub fn strategies_of_run() -> Vec<CudaStrategy> {
+    let run = std::env::var("TENSORFERRY_TEST_CUDA").unwrap_or_default();
+    let disabled: Vec<&str> = run
+        .split(',')
+        .filter_map(|word| word.strip_prefix("disable="))
+        .flat_map(|list| list.split('+'))
+        .collect();
+    let all = [CudaStrategy::Vmm, CudaStrategy::Legacy, CudaStrategy::Pool];
+    all.into_iter().filter(|strategy| !disabled.contains(&&*strategy.to_string())).collect()
+}
 
 impl Machine {
     /// A machine with these settings of the software driver.

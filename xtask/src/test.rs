@@ -53,12 +53,18 @@ pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
 }
 
 /// The tests of CUDA once more, with other settings of the software driver: any broken rule ends the process; everything
-/// that a device does takes a while.
+/// that a device does takes a while; each way of sharing memory by itself.
 pub(crate) fn cuda_configurations() -> Vec<CargoLine> {
     let line = |settings: &str| {
         CargoLine::new("test --workspace --all-features --test cuda").env("TENSORFERRY_TEST_CUDA", settings)
     };
-    vec![line("strict"), line("delay_us=200")]
+    vec![
+        line("strict"),
+        line("delay_us=200"),
+        line("strict,disable=legacy+pool"),
+        line("strict,disable=vmm+pool"),
+        line("strict,disable=vmm+legacy"),
+    ]
 }
 
 /// Runs a test runner and counts. A runner that failed without a failed test (it did not compile) counts as one.

@@ -1,57 +1,89 @@
-//! A slab as one process sees it: device memory that is mapped when it is first used.
+//! A slab as one process sees it: device memory that has an address from when it is first used.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tensorferry_storage::Heap;
 
+use crate::backing::{Backing, Lent};
 use crate::context::PrimaryContext;
 use crate::control::SlabControl;
-use crate::device::Uuid;
+use crate::device::{Device, Uuid};
 use crate::error::CudaError;
 use crate::mapping::DeviceMapping;
 use crate::memory::DeviceMemory;
+use crate::opened::Opened;
+use crate::strategy::CudaStrategy;
 use crate::tensor_error::{CudaTensorError, Result};
 
 /// Device memory of this process or of another one. The last one that goes unmaps it: nothing may be queued for it by then.
 pub(crate) struct Slab {
+    /// One for each context that uses it. Locked while one is made, so that it is made once; never while another process is
+    /// waited for. Goes before the holder bit does, because some memory may not be freed while anybody has it open.
+    views: Mutex<Vec<(usize, View)>>,
+    /// The memory itself, where it is this process's. Goes before the holder bit, too.
+    backing: Option<Backing>,
     control: SlabControl,
     /// Read once, and believed from then on: others can write where it stands.
     len_bytes: usize,
-    /// The memory itself, where this process made it.
-    memory: Option<DeviceMemory>,
+    strategy: CudaStrategy,
     /// Whether the keeper has its descriptor.
     is_lodged: AtomicBool,
-    /// Whether there is a mapping, for those who may not wait until one is made.
+    /// Whether there is a view, for those who may not wait until one is made.
     is_mapped: AtomicBool,
-    /// One for each device that uses it. Locked while one is made, so that it is made once; never while somebody else is
-    /// waited for.
-    mappings: Mutex<Vec<(usize, DeviceMapping)>>,
+}
+
+/// What gives it an address for one context.
+enum View {
+    Mapped(DeviceMapping),
+    Opened(Opened),
+    /// The address that its maker has.
+    Own(u64),
 }
 
 impl Slab {
     /// Makes one.
-    pub(crate) fn create(heap: &Heap, context: &PrimaryContext, len_bytes: usize) -> Result<Self> {
-        let device = context.device();
-        let memory = DeviceMemory::create(device, len_bytes)?;
-        let control = SlabControl::create(heap, device.uuid()?, len_bytes)?;
-        Ok(Self::new(control, Some(memory)))
+    pub(crate) fn create(
+        heap: &Heap,
+        context: &PrimaryContext,
+        len_bytes: usize,
+        strategy: CudaStrategy,
+    ) -> Result<Self> {
+        let backing = Backing::create(heap, context, len_bytes, strategy)?;
+        Self::over(heap, context.device(), len_bytes, backing)
+    }
+
+    /// One over memory of another library. It is complete once somebody has said whose memory that is ([`Slab::keep`]).
+    pub(crate) fn lent(heap: &Heap, lent: Lent) -> Result<Self> {
+        let (device, len_bytes) = (lent.context.device().clone(), lent.len_bytes);
+        Self::over(heap, &device, len_bytes, Backing::Lent(lent))
+    }
+
+    fn over(heap: &Heap, device: &Device, len_bytes: usize, backing: Backing) -> Result<Self> {
+        let (uuid, strategy) = (device.uuid()?, backing.strategy());
+        let pool = backing.pool().map_or(0, |pool| pool.name());
+        let control = SlabControl::create(heap, uuid, len_bytes, strategy, &backing.handle()?, pool)?;
+        Ok(Self::new(control, strategy, Some(backing)))
     }
 
     /// One of another process. Nothing is asked of the driver yet.
-    pub(crate) fn of_another(control: SlabControl) -> Self {
-        Self::new(control, None)
+    pub(crate) fn of_another(control: SlabControl) -> Result<Self> {
+        let bad = CudaTensorError::BadMessage { what: "a slab that is shared in no way that is known" };
+        let strategy = control.strategy().ok_or(bad)?;
+        Ok(Self::new(control, strategy, None))
     }
 
-    fn new(control: SlabControl, memory: Option<DeviceMemory>) -> Self {
+    fn new(control: SlabControl, strategy: CudaStrategy, backing: Option<Backing>) -> Self {
         Self {
+            views: Mutex::default(),
+            backing,
             len_bytes: control.len_bytes(),
             control,
-            memory,
+            strategy,
             is_lodged: AtomicBool::new(false),
             is_mapped: AtomicBool::new(false),
-            mappings: Mutex::default(),
         }
     }
 
@@ -67,80 +99,168 @@ impl Slab {
         self.control.uuid()
     }
 
+    pub(crate) fn strategy(&self) -> CudaStrategy {
+        self.strategy
+    }
+
     pub(crate) fn is_own(&self) -> bool {
-        self.memory.is_some()
+        self.backing.is_some()
+    }
+
+    /// Whether it is memory of another library in this process.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.backing.as_ref().is_some_and(Backing::is_lent)
+    }
+
+    /// Says whose memory it is.
+    pub(crate) fn keep(&self, owner: Box<dyn Any + Send + Sync>) {
+        if let Some(backing) = &self.backing {
+            backing.keep(owner);
+        }
     }
 
     pub(crate) fn is_mapped(&self) -> bool {
         self.is_mapped.load(Ordering::Acquire)
     }
 
-    /// Sees to it that other processes can get at the memory, also when this one has ended.
+    /// Whether it must not be freed yet, because other processes may have it open. Each has closed it when it lets go of the
+    /// block.
+    pub(crate) fn is_open_elsewhere(&self) -> bool {
+        !self.strategy.outlives_maker() && !self.control.0.is_sole()
+    }
+
+    /// Sees to it that other processes can get at the memory.
     pub(crate) fn lodge(&self) -> Result<()> {
-        let Some(memory) = &self.memory else {
+        match &self.backing {
+            Some(Backing::Created(memory)) => self.lodge_once(memory),
+            Some(backing) => backing.pool().map_or(Ok(()), |pool| pool.lodge()),
             // Whoever made it has lodged it before it came here.
-            return Ok(());
-        };
+            None => Ok(()),
+        }
+    }
+
+    fn lodge_once(&self, memory: &DeviceMemory) -> Result<()> {
         // The keeper may have to be waited for. Where two threads come here at once, both lodge it, which is as good.
         if !self.is_lodged.load(Ordering::Acquire) {
             let fd = memory.export()?;
-            self.domain_heap()?.domain().lodge(self.control.name(), fd)?;
+            self.heap()?.domain().lodge(self.control.name(), fd)?;
             self.is_lodged.store(true, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Its address for the device of `context`, mapped the first time.
+    /// Its address for the device of `context`, mapped or opened the first time.
+    ///
+    /// # Errors
+    /// [`CudaTensorError::MemoryGone`], each time, where the memory went with its maker.
     pub(crate) fn address(&self, context: &PrimaryContext) -> Result<u64> {
-        if let Some(address) = address_in(&self.mappings(), context) {
+        self.check_maker()?;
+        if let Some(address) = address_in(&self.views(), context) {
             return Ok(address);
         }
-        // The keeper may have to be waited for. Where two threads come here at once, both fetch and one of them maps.
-        let fetched = match &self.memory {
-            Some(_) => None,
-            None => {
-                let device = context.device().driver().device_by_uuid(self.uuid())?;
-                Some((device, self.domain_heap()?.domain().fetch(self.control.name())?))
-            }
-        };
-        let mut mappings = self.mappings();
-        if let Some(address) = address_in(&mappings, context) {
-            return Ok(address);
+        // Whoever fails because its maker is just ending is told so.
+        self.look(context).map_err(|error| self.check_maker().err().unwrap_or(error))
+    }
+
+    fn check_maker(&self) -> Result<()> {
+        let is_gone = !self.is_own() && !self.strategy.outlives_maker() && self.control.is_owner_gone();
+        if is_gone { Err(CudaTensorError::MemoryGone) } else { Ok(()) }
+    }
+
+    fn look(&self, context: &PrimaryContext) -> Result<u64> {
+        if let Some(backing) = &self.backing {
+            let view = |_: &Self| match backing {
+                Backing::Created(memory) => map(memory, context).map(View::Mapped),
+                _ => {
+                    let (address, home) = backing.address().ok_or(CudaError::Released)?;
+                    reach(home, context, backing.pool().map(|pool| pool.handle()))?;
+                    Ok(View::Own(address))
+                }
+            };
+            return self.add_view(context, view);
         }
-        let mapping = match (&self.memory, fetched) {
-            (Some(memory), _) => map(memory, context)?,
+        let device = context.device().driver().device_by_uuid(self.uuid())?;
+        // The keeper may have to be waited for. Where two threads come here at once, both ask and one of them maps.
+        if self.strategy == CudaStrategy::Vmm {
+            let fd = self.heap()?.domain().fetch(self.control.name())?;
             // A mapping keeps the memory: neither the descriptor nor the handle is needed afterwards.
-            (None, Some((device, fd))) => {
-                map(&DeviceMemory::import(&device, fd, self.len_bytes())?, context)?
-            }
-            (None, None) => return Err(CudaError::Released.into()),
+            return self.add_view(context, |slab| {
+                map(&DeviceMemory::import(&device, fd, slab.len_bytes)?, context).map(View::Mapped)
+            });
+        }
+        let home = if device.ordinal() == context.device().ordinal() {
+            context.clone()
+        } else {
+            check_reach(&device, context.device())?;
+            device.retain_primary_context()?
         };
-        let address = mapping.address();
-        mappings.push((context.handle(), mapping));
+        let opened = Opened::open(self.heap()?, &self.control, &home)?;
+        self.add_view(context, |_| {
+            reach(opened.context(), context, opened.pool())?;
+            Ok(View::Opened(opened))
+        })
+    }
+
+    fn add_view(&self, context: &PrimaryContext, make: impl FnOnce(&Self) -> Result<View>) -> Result<u64> {
+        let mut views = self.views();
+        if let Some(address) = address_in(&views, context) {
+            return Ok(address);
+        }
+        let view = make(self)?;
+        let address = view.address();
+        views.push((context.handle(), view));
         self.is_mapped.store(true, Ordering::Release);
         Ok(address)
     }
 
-    fn mappings(&self) -> MutexGuard<'_, Vec<(usize, DeviceMapping)>> {
-        self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
+    fn views(&self) -> MutexGuard<'_, Vec<(usize, View)>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn domain_heap(&self) -> Result<&Heap> {
+    fn heap(&self) -> Result<&Heap> {
         self.control.0.heap().ok_or(CudaTensorError::BadMessage { what: "a slab without a block" })
     }
 }
 
-fn address_in(mappings: &[(usize, DeviceMapping)], context: &PrimaryContext) -> Option<u64> {
-    let of_context = mappings.iter().find(|(handle, _)| *handle == context.handle());
-    of_context.map(|(_, mapping)| mapping.address())
+impl View {
+    fn address(&self) -> u64 {
+        match self {
+            Self::Mapped(mapping) => mapping.address(),
+            Self::Opened(opened) => opened.address(),
+            Self::Own(address) => *address,
+        }
+    }
+}
+
+fn address_in(views: &[(usize, View)], context: &PrimaryContext) -> Option<u64> {
+    views.iter().find(|(handle, _)| *handle == context.handle()).map(|(_, view)| view.address())
+}
+
+fn check_reach(home: &Device, user: &Device) -> Result<()> {
+    if user.ordinal() == home.ordinal() || user.can_access(home)? {
+        return Ok(());
+    }
+    Err(CudaError::NoPeerAccess { from: user.uuid()?, to: home.uuid()? }.into())
 }
 
 fn map(memory: &DeviceMemory, context: &PrimaryContext) -> Result<DeviceMapping> {
-    let (user, home) = (context.device(), memory.device());
-    if user.ordinal() != home.ordinal() && !user.can_access(home)? {
-        return Err(CudaError::NoPeerAccess { from: user.uuid()?, to: home.uuid()? }.into());
-    }
+    check_reach(memory.device(), context.device())?;
     Ok(DeviceMapping::map(memory, context)?)
+}
+
+/// Sees to it that the device of `user` reaches memory that has an address already: in the context `home`, or in a pool.
+fn reach(home: &PrimaryContext, user: &PrimaryContext, pool: Option<usize>) -> Result<()> {
+    if home.handle() == user.handle() {
+        return Ok(());
+    }
+    check_reach(home.device(), user.device())?;
+    let driver = user.device().driver();
+    let _current = user.make_current()?;
+    match pool {
+        Some(pool) => driver.pool_grant(pool, user.device().ordinal())?,
+        None => driver.enable_peer_access(home.handle())?,
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Slab {

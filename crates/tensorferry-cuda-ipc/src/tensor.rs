@@ -12,6 +12,7 @@ use tensorferry_tensor::{
 use crate::device::Uuid;
 use crate::registry;
 use crate::storage::Hold;
+use crate::strategy::CudaStrategy;
 use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 use crate::timeline::Timeline;
@@ -83,12 +84,27 @@ impl<T: Element> CudaTensor<T> {
     /// # Errors
     /// As [`CudaTensor::zeros`].
     pub fn empty_in(heap: &Heap, stream: &Stream, shape: impl Into<Shape>) -> Result<Self> {
+        Self::empty_by(heap, stream, shape, None)
+    }
+
+    /// [`CudaTensor::empty_in`], shared by this strategy; by the one of the process ([`set_cuda_strategy`](crate::set_cuda_strategy)),
+    /// or the best that the device has, for `None`.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::zeros`]; what the driver says when the device does not have the strategy.
+    pub fn empty_by(
+        heap: &Heap,
+        stream: &Stream,
+        shape: impl Into<Shape>,
+        strategy: impl Into<Option<CudaStrategy>>,
+    ) -> Result<Self> {
         let layout = Layout::contiguous(shape)?;
         if layout.n_elements() == 0 {
             return Ok(Self::from_parts(None, layout));
         }
         stream.refuse_capture()?;
-        let hold = registry::get().allocate(heap, stream, layout.n_elements() * size_of::<T>())?;
+        let len_bytes = layout.n_elements() * size_of::<T>();
+        let hold = registry::get().allocate(heap, stream, len_bytes, strategy.into())?;
         Ok(Self::from_parts(Some(Memory { hold, ready: None }), layout))
     }
 
@@ -149,6 +165,12 @@ impl<T: Element> CudaTensor<T> {
         self.memory.as_ref().map(|memory| memory.hold.storage().slab().uuid())
     }
 
+    /// How it is shared; `None` when it has no elements.
+    #[must_use]
+    pub fn strategy(&self) -> Option<CudaStrategy> {
+        self.memory.as_ref().map(|memory| memory.hold.storage().slab().strategy())
+    }
+
     /// Which storage this is a view of; equal ids in one domain are the same memory. `None` when it has no elements.
     #[must_use]
     pub fn storage_id(&self) -> Option<BlockId> {
@@ -169,7 +191,7 @@ impl<T: Element> CudaTensor<T> {
     /// # Errors
     /// [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaError::NoPeerAccess`](crate::CudaError::NoPeerAccess)
     /// and [`CudaError::DeviceNotVisible`](crate::CudaError::DeviceNotVisible) for memory of a device that this stream's
-    /// device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::Keeper`].
+    /// device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::MemoryGone`]; [`CudaTensorError::Keeper`].
     ///
     /// # Blocking
     /// Not for the device. The first time for a slab of another process: until the process that made the domain has handed

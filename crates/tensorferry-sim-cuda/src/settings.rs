@@ -16,7 +16,7 @@ pub const SETTINGS_VARIABLE: &str = "TENSORFERRY_SIM_CUDA";
 /// | `world=NAME` | memory of other worlds is not counted and cannot be imported: one machine per test | `default` |
 /// | `delay_us=200` | what every operation of a stream takes at least | 0 |
 /// | `held` | streams do nothing until told `running` | running |
-/// | `disable=vmm+pool+ipc+peer` | what the devices do not support | nothing |
+/// | `disable=vmm+pool+ipc+legacy+peer` | what the devices do not support; `legacy` are handles of memory, `ipc` those and events | nothing |
 /// | `fail=cuMemMap:2` | the next call of this function answers this code, once; `:2:5` after five calls that work | nothing |
 /// | `lost=0` | this device has fallen off the bus | none |
 /// | `strict` | a broken rule aborts the process | reported only |
@@ -33,6 +33,7 @@ pub struct Settings {
     pub(crate) has_vmm: bool,
     pub(crate) has_pools: bool,
     pub(crate) has_ipc: bool,
+    pub(crate) has_legacy: bool,
     pub(crate) has_peers: bool,
     pub(crate) faults: Vec<Fault>,
     pub(crate) lost: Vec<usize>,
@@ -58,6 +59,7 @@ impl Default for Settings {
             has_vmm: true,
             has_pools: true,
             has_ipc: true,
+            has_legacy: true,
             has_peers: true,
             faults: Vec::new(),
             lost: Vec::new(),
@@ -114,6 +116,7 @@ impl Settings {
                         "vmm" => self.has_vmm = false,
                         "pool" => self.has_pools = false,
                         "ipc" => self.has_ipc = false,
+                        "legacy" => self.has_legacy = false,
                         "peer" => self.has_peers = false,
                         _ => return None,
                     }

@@ -7,12 +7,13 @@ use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::Queue;
+use tensorferry::storage::Heap;
 use tensorferry::tensor::Tensor;
 use tensorferry_cuda_ipc::cudarc::driver::sys::CUstreamCaptureMode;
-use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream};
+use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream, DevicePtr};
 use tensorferry_cuda_ipc::{
-    CudaTensor, CudaTensorError, Driver, IpcEvent, PrimaryContext, Stream, device_stats, empty_cache,
-    ipc_collect,
+    CudaStrategy, CudaTensor, CudaTensorError, Driver, IpcEvent, PrimaryContext, ShareOptions, Stream,
+    device_stats, empty_cache, get_all_cuda_strategies, ipc_collect, set_cuda_strategy, use_exportable_pool,
 };
 
 use crate::raw_driver::RawDriver;
@@ -54,6 +55,10 @@ pub struct Cargo {
 /// | `cudarc STREAM`, `capture STREAM` | makes this stream by cudarc; begins to capture what it is given |
 /// | `slice NAME STREAM LEN VALUE` | as `make`, from a slice of cudarc |
 /// | `read-slice NAME STREAM`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc |
+/// | `strategies`, `strategy NAME`, `strategy-of NAME` | those that work; sets the one of the process (`any` for none); of a tensor |
+/// | `make-by STRATEGY NAME STREAM LEN VALUE` | as `make` |
+/// | `exportable-pool` | what cudarc allocates can be exported from now on |
+/// | `share NAME STREAM LEN VALUE [strict] [STRATEGY]` | as `slice`; answers `as it is` or `copied` |
 /// | `argument NAME` | takes the next tensor of the task's arguments |
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct DeviceMember {
@@ -229,6 +234,46 @@ impl State {
                     sum += u64::from(tensor_of(queue.get()?).to_vec(&stream)?[0]);
                 }
                 return Ok(sum.to_string());
+            }
+            _ => return self.obey_with_strategies(words),
+        }
+        Ok("ok".to_owned())
+    }
+
+    fn obey_with_strategies(&mut self, words: &[&str]) -> Answer {
+        match *words {
+            ["strategies"] => {
+                let all = get_all_cuda_strategies(self.context())?;
+                return Ok(all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+            }
+            ["strategy", "any"] => set_cuda_strategy(None),
+            ["strategy", name] => set_cuda_strategy(name.parse::<CudaStrategy>()?),
+            ["strategy-of", name] => return Ok(self.tensor(name).strategy().expect("elements").to_string()),
+            ["make-by", strategy, name, stream, len, value] => {
+                let stream = self.stream(stream)?;
+                let strategy: CudaStrategy = strategy.parse()?;
+                let values: Vec<u32> = (value.parse()?..).take(len.parse()?).collect();
+                let tensor = CudaTensor::empty_by(&Heap::current()?, &stream, [values.len()], strategy)?;
+                tensor.write(&stream, &values)?;
+                self.keep(name, tensor);
+            }
+            ["exportable-pool"] => use_exportable_pool(self.context())?,
+            ["share", name, stream, len, value, ref options @ ..] => {
+                let mut share = ShareOptions::new();
+                for option in options {
+                    share = match *option {
+                        "strict" => share.strict(),
+                        strategy => share.strategy(strategy.parse()?),
+                    };
+                }
+                let values: Vec<u32> = (value.parse()?..).take(len.parse()?).collect();
+                let slice = self.of_cudarc[stream].clone_htod(&values)?;
+                let address = slice.device_ptr(&self.of_cudarc[stream]).0;
+                let on = self.stream(stream)?;
+                let tensor = CudaTensor::share_in(&Heap::current()?, &on, slice, [values.len()], share)?;
+                let is_same = tensor.on(&on)?.address() == address;
+                self.keep(name, tensor);
+                return Ok(if is_same { "as it is" } else { "copied" }.to_owned());
             }
             _ => return self.obey_with_events(words),
         }

@@ -1,11 +1,16 @@
 //! The process that keeps the descriptors of device memory, when it is stopped or has none left.
 
+use tensorferry_cuda_ipc::CudaStrategy;
 use tensorferry_tests::{Limit, Machine, alone};
 
+use super::tensors::is_run_with;
 use super::{ask, told};
 
 #[test]
 fn a_stopped_keeper_holds_up_only_who_needs_it() {
+    if !is_run_with(CudaStrategy::Vmm) {
+        return;
+    }
     alone(|| {
         let machine = Machine::new("");
         let host = machine.host(&[]);
@@ -34,6 +39,9 @@ fn a_stopped_keeper_holds_up_only_who_needs_it() {
 
 #[test]
 fn a_keeper_without_descriptors_says_so_and_may_be_asked_again() {
+    if !is_run_with(CudaStrategy::Vmm) {
+        return;
+    }
     alone(|| {
         let machine = Machine::new("");
         let host = machine.host(&[(Limit::OpenFiles, 64)]);

@@ -9,6 +9,7 @@ mod many;
 mod memory;
 mod raw;
 mod refusals;
+mod strategies;
 mod tensors;
 
 use std::os::fd::AsFd;

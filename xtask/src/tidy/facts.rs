@@ -59,6 +59,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("benches/src/bin/floor/memory.rs", "measures what is possible without any layer in between"),
     ("crates/tensorferry-cuda-ipc/src/lent_slice.rs", "tells cudarc of memory that it did not allocate"),
     ("crates/tensorferry-cuda-ipc/src/driver.rs", "calls the functions of the CUDA driver"),
+    ("crates/tensorferry-cuda-ipc/src/driver/sharing.rs", "calls the functions of the CUDA driver"),
     ("crates/tensorferry-cuda-ipc/src/table.rs", "loads the CUDA driver and finds its functions"),
     (
         "crates/tensorferry-domain/src/memory.rs",
