@@ -51,6 +51,11 @@ impl Backing {
         Ok(match strategy {
             CudaStrategy::Vmm => Self::Created(DeviceMemory::create(context.device(), len_bytes)?),
             CudaStrategy::Legacy => Self::Allocated(Allocation::create(context, len_bytes)?),
+            CudaStrategy::Staged => {
+                return Err(CudaTensorError::NotShareable {
+                    why: "staging copies a tensor that is there: call `staged`",
+                });
+            }
             CudaStrategy::Pool => {
                 let allocation = Allocation::create_in_pool(context, len_bytes)?;
                 let pool = allocation.pool().map(|pool| pool.handle()).ok_or(CudaError::Released)?;

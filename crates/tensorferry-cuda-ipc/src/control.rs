@@ -177,6 +177,26 @@ impl SlabControl {
         Control::create(heap, slab::N_WORDS, slab::MAGIC, &words).map(Self)
     }
 
+    /// One whose memory lies behind it, in the same block. It is nobody's in particular, so nobody keeps it for later.
+    pub(crate) fn create_staged(heap: &Heap, uuid: Uuid, len_bytes: usize) -> Result<Self, StorageError> {
+        let [first, second] = uuid.to_words();
+        let words = [
+            (slab::LEN_BYTES, len_bytes as u64),
+            (slab::UUID, first),
+            (slab::UUID + 1, second),
+            (slab::OWNER, pack_member(heap.domain().me())),
+            (slab::STRATEGY, CudaStrategy::Staged.code()),
+            (slab::RETIRED, 1),
+        ];
+        let n_words = slab::N_WORDS + len_bytes.div_ceil(8);
+        Control::create(heap, n_words, slab::MAGIC, &words).map(Self)
+    }
+
+    /// The memory that lies behind it.
+    pub(crate) fn staged_words(&self) -> &[AtomicU64] {
+        self.0.0.words().get(slab::N_WORDS..).unwrap_or(&[])
+    }
+
     pub(crate) fn check(block: SharedBlock) -> Option<Self> {
         Control::check(block, slab::N_WORDS, slab::MAGIC).map(Self)
     }

@@ -177,6 +177,23 @@ impl Registry {
         self.add_storage(control, Arc::new(slab), offset_bytes, len_bytes)
     }
 
+    /// A copy in memory of the host: of so many bytes at an address of the stream's device.
+    pub(crate) fn stage(
+        &'static self,
+        heap: &Heap,
+        stream: &Stream,
+        address: u64,
+        len_bytes: usize,
+    ) -> Result<Arc<Hold>> {
+        let context = stream.context();
+        let slab = SlabControl::create_staged(heap, context.device().uuid()?, len_bytes)?;
+        let _current = context.make_current()?;
+        let driver = context.device().driver();
+        driver.copy_to_shared(slab.staged_words(), address, len_bytes, stream.handle())?;
+        let storage = StorageControl::create(heap, &slab, 0, len_bytes)?;
+        self.hold(storage, slab)
+    }
+
     fn preferred_strategy(&self, context: &PrimaryContext) -> Result<CudaStrategy> {
         if let Some(strategy) = get_cuda_strategy() {
             return Ok(strategy);
@@ -211,7 +228,7 @@ impl Registry {
     ) -> Result<Part> {
         let granularity = match strategy {
             CudaStrategy::Vmm => context.device().granularity_bytes()?,
-            CudaStrategy::Legacy | CudaStrategy::Pool => SHARED_BYTES,
+            CudaStrategy::Legacy | CudaStrategy::Pool | CudaStrategy::Staged => SHARED_BYTES,
         };
         let len_bytes = Pool::slab_len_bytes(part_len, granularity).ok_or_else(|| too_large(part_len))?;
         let slab = match Slab::create(heap, context, len_bytes, strategy) {

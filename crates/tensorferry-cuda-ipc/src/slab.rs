@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tensorferry_storage::Heap;
 
+use crate::allocation::Allocation;
 use crate::backing::{Backing, Lent};
 use crate::context::PrimaryContext;
 use crate::control::SlabControl;
@@ -16,6 +17,7 @@ use crate::mapping::DeviceMapping;
 use crate::memory::DeviceMemory;
 use crate::opened::Opened;
 use crate::strategy::CudaStrategy;
+use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 
 /// Device memory of this process or of another one. The last one that goes unmaps it: nothing may be queued for it by then.
@@ -41,6 +43,8 @@ enum View {
     Opened(Opened),
     /// The address that its maker has.
     Own(u64),
+    /// A copy of what was staged.
+    Copy(Allocation),
 }
 
 impl Slab {
@@ -153,6 +157,33 @@ impl Slab {
     ///
     /// # Errors
     /// [`CudaTensorError::MemoryGone`], each time, where the memory went with its maker.
+    ///
+    /// # Blocking
+    /// For the keeper, and for the copy of what was staged.
+    pub(crate) fn address_on(&self, stream: &Stream) -> Result<u64> {
+        if self.strategy == CudaStrategy::Staged {
+            if let Some(address) = address_in(&self.views(), stream.context()) {
+                return Ok(address);
+            }
+            // The stream may be waiting for another process. Where two threads come here at once, both copy.
+            let copy = self.copy_on(stream)?;
+            return self.add_view(stream.context(), |_| Ok(copy));
+        }
+        self.address(stream.context())
+    }
+
+    /// A copy in the stream, which is there for all streams when this returns.
+    fn copy_on(&self, stream: &Stream) -> Result<View> {
+        let context = stream.context();
+        let copy = Allocation::create(context, self.len_bytes)?;
+        let _current = context.make_current()?;
+        let driver = context.device().driver();
+        let words = self.control.staged_words();
+        driver.copy_from_shared(copy.address(), words, self.len_bytes, stream.handle())?;
+        Ok(View::Copy(copy))
+    }
+
+    /// As [`Slab::address_on`], for memory of a device.
     pub(crate) fn address(&self, context: &PrimaryContext) -> Result<u64> {
         self.check_maker()?;
         if let Some(address) = address_in(&self.views(), context) {
@@ -228,6 +259,7 @@ impl View {
             Self::Mapped(mapping) => mapping.address(),
             Self::Opened(opened) => opened.address(),
             Self::Own(address) => *address,
+            Self::Copy(allocation) => allocation.address(),
         }
     }
 }

@@ -18,6 +18,9 @@ pub enum CudaStrategy {
     Legacy,
     /// Memory of a pool that can be exported. It goes with the process that made it.
     Pool,
+    /// A copy in shared memory of the host, from which each process makes one on its device. Only where it is asked for
+    /// ([`CudaTensor::staged`](crate::CudaTensor::staged)): it is no shared memory of a device.
+    Staged,
 }
 
 /// A name that is none of a strategy's.
@@ -67,7 +70,7 @@ impl CudaStrategy {
     /// Whether memory that is shared like this lives on without the process that made it.
     #[must_use]
     pub const fn outlives_maker(self) -> bool {
-        matches!(self, Self::Vmm)
+        matches!(self, Self::Vmm | Self::Staged)
     }
 
     /// The number in shared memory.
@@ -76,11 +79,12 @@ impl CudaStrategy {
             Self::Vmm => 0,
             Self::Legacy => 1,
             Self::Pool => 2,
+            Self::Staged => 3,
         }
     }
 
     pub(crate) fn from_code(code: u64) -> Option<Self> {
-        ALL.into_iter().find(|strategy| strategy.code() == code)
+        ALL.into_iter().chain([Self::Staged]).find(|strategy| strategy.code() == code)
     }
 
     /// The one to use in a context when none was asked for.
@@ -102,6 +106,7 @@ impl CudaStrategy {
         match self {
             Self::Vmm => device.has_shareable_memory(),
             Self::Pool => device.has_shareable_pools(),
+            Self::Staged => Ok(false),
             // No attribute tells.
             Self::Legacy => match legacy_handle(context) {
                 Ok(()) => Ok(true),
@@ -124,6 +129,7 @@ impl fmt::Display for CudaStrategy {
             Self::Vmm => "vmm",
             Self::Legacy => "legacy",
             Self::Pool => "pool",
+            Self::Staged => "staged",
         })
     }
 }
@@ -147,7 +153,9 @@ mod tests {
             assert_eq!(strategy.to_string().parse(), Ok(strategy));
             assert_eq!(CudaStrategy::from_code(strategy.code()), Some(strategy));
         }
-        assert_eq!(CudaStrategy::from_code(3), None);
+        assert_eq!(CudaStrategy::from_code(3), Some(CudaStrategy::Staged));
+        assert_eq!(CudaStrategy::from_code(4), None);
+        assert!("staged".parse::<CudaStrategy>().is_err(), "nothing is made by it");
         assert!("cuda".parse::<CudaStrategy>().unwrap_err().to_string().contains("\"legacy\""));
         assert_eq!(get_cuda_strategy(), None);
         set_cuda_strategy(CudaStrategy::Pool);

@@ -68,6 +68,8 @@ table! {
         free = "cuMemFree_v2"(u64);
         address_range = "cuMemGetAddressRange_v2"(*mut u64, *mut usize, u64);
         pointer_attribute = "cuPointerGetAttribute"(*mut c_void, i32, u64);
+        host_register = "cuMemHostRegister_v2"(*mut c_void, usize, u32);
+        host_unregister = "cuMemHostUnregister"(*mut c_void);
         enable_peer_access = "cuCtxEnablePeerAccess"(usize, u32);
         copy_to_device = "cuMemcpyHtoD_v2"(u64, *const c_void, usize);
         copy_to_host = "cuMemcpyDtoH_v2"(*mut c_void, u64, usize);

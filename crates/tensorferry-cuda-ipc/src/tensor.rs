@@ -195,7 +195,7 @@ impl<T: Element> CudaTensor<T> {
     ///
     /// # Blocking
     /// Not for the device. The first time for a slab of another process: until the process that made the domain has handed
-    /// over its descriptor.
+    /// over its descriptor. The first time for a tensor that was staged: until its copy is there.
     pub fn on<'a>(&'a self, stream: &'a Stream) -> Result<OnStream<'a, T>> {
         stream.refuse_capture()?;
         let mut base = 0;
@@ -261,6 +261,31 @@ impl<T: Element> CudaTensor<T> {
         other.check_contiguous()?;
         let (to, from) = (self.on(stream)?, other.on(stream)?);
         to.driver_copy_from(from.address())
+    }
+
+    /// A copy of the tensor in shared memory of the host, which travels like any tensor: for devices and machines that cannot
+    /// share memory, and for a receiver on a device that cannot reach this one. Each process that uses it copies it to
+    /// the device of its stream the first time ([`CudaTensor::on`]), so what one writes the others do not see. Sent on, it is
+    /// what was staged. The host memory is pinned during the copies where the driver lets it be.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::on`]; [`CudaTensorError::Storage`] when the host's shared memory does not suffice.
+    ///
+    /// # Blocking
+    /// Until everything is done that was queued on the stream, and the copy.
+    pub fn staged(&self, stream: &Stream) -> Result<Self> {
+        let Some(memory) = self.memory.as_ref().filter(|_| self.n_elements() > 0) else {
+            return Ok(self.clone());
+        };
+        let slab = memory.hold.storage().control().0.heap();
+        let heap = slab.ok_or(CudaTensorError::BadMessage { what: "a storage without a block" })?;
+        let on = self.on(stream)?;
+        // All of the span, so that views stay views.
+        let n_elements = self.layout.end().saturating_sub(self.layout.offset());
+        let hold = registry::get().stage(heap, stream, on.address(), n_elements * size_of::<T>())?;
+        let layout = Layout::new(self.shape().clone(), self.strides(), 0)?;
+        tensorferry_reduce::count_copied(n_elements * size_of::<T>());
+        Ok(Self::from_parts(Some(Memory { hold, ready: None }), layout))
     }
 
     pub(crate) fn check_contiguous(&self) -> Result<(), LayoutError> {

@@ -57,6 +57,7 @@ pub struct Cargo {
 /// | `read-slice NAME STREAM`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc |
 /// | `strategies`, `strategy NAME`, `strategy-of NAME` | those that work; sets the one of the process (`any` for none); of a tensor |
 /// | `make-by STRATEGY NAME STREAM LEN VALUE` | as `make` |
+/// | `stage NEW NAME STREAM` | a copy on the host |
 /// | `exportable-pool` | what cudarc allocates can be exported from now on |
 /// | `share NAME STREAM LEN VALUE [strict] [STRATEGY]` | as `slice`; answers `as it is` or `copied` |
 /// | `argument NAME` | takes the next tensor of the task's arguments |
@@ -256,6 +257,11 @@ impl State {
                 let tensor = CudaTensor::empty_by(&Heap::current()?, &stream, [values.len()], strategy)?;
                 tensor.write(&stream, &values)?;
                 self.keep(name, tensor);
+            }
+            ["stage", new, name, stream] => {
+                let stream = self.stream(stream)?;
+                let staged = self.tensor(name).staged(&stream)?;
+                self.keep(new, staged);
             }
             ["exportable-pool"] => use_exportable_pool(self.context())?,
             ["share", name, stream, len, value, ref options @ ..] => {

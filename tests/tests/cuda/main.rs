@@ -9,6 +9,7 @@ mod many;
 mod memory;
 mod raw;
 mod refusals;
+mod staging;
 mod strategies;
 mod tensors;
 

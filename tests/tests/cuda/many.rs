@@ -46,6 +46,10 @@ fn large_tensors_take_turns_in_one_slab() {
             told(&b, &["get 0 y"]);
             assert!(ask(&b, "read y s").starts_with(&format!("{i} ")));
             told(&b, &["drop y"]);
+            until("the receiver has let go", || {
+                told(&b, &["collect"]);
+                ask(&b, "stats").contains("tensors_leaving: 0")
+            });
         }
         a.finish();
         b.finish();

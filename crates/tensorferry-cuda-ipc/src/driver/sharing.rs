@@ -2,15 +2,17 @@
 //!
 //! # Safety
 //! As in the file above: out-pointers point to locals of the type that the function writes, or a larger one where that
-//! depends on the attribute; handles, addresses and descriptors are checked by the driver.
+//! depends on the attribute; handles, addresses and descriptors are checked by the driver. Host memory of a copy is atomic words,
+//! whose number was checked, and which are borrowed until the copy is done; it is unpinned only then.
 #![expect(unsafe_code, reason = "calls the functions of the driver")]
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::sync::atomic::AtomicU64;
 
 use super::Driver;
-use crate::error::Result;
+use crate::error::{CudaError, Result};
 use crate::raw::{
     AccessDescription, IPC_HANDLE_LEN_BYTES, IpcHandle, LAZY_ENABLE_PEER_ACCESS, PEER_ACCESS_ALREADY_ENABLED,
     POSIX_FILE_DESCRIPTOR, PoolProperties,
@@ -57,6 +59,74 @@ impl Driver {
             answer => answer,
         }
     }
+}
+
+/// Copies between a device and shared memory of the host. What others do with the words meanwhile is as with any
+/// [`AtomicU64`] that is written by halves: the copy may be torn, and nothing else.
+impl Driver {
+    /// Copies so many bytes into the words, and waits until they are there.
+    pub(crate) fn copy_to_shared(
+        &self,
+        to: &[AtomicU64],
+        from: u64,
+        len_bytes: usize,
+        stream: usize,
+    ) -> Result<()> {
+        let host = pointer_to(to, len_bytes)?;
+        let _pinned = self.pin(host, len_bytes).ok();
+        let queued =
+            call!(self, self.core(), queue_to_host(host, from, len_bytes, stream), "cuMemcpyDtoHAsync_v2");
+        let waited = self.stream_synchronize(stream);
+        queued.and(waited)
+    }
+
+    /// Copies so many bytes out of the words, and waits until they are at the device.
+    pub(crate) fn copy_from_shared(
+        &self,
+        to: u64,
+        from: &[AtomicU64],
+        len_bytes: usize,
+        stream: usize,
+    ) -> Result<()> {
+        let host = pointer_to(from, len_bytes)?;
+        let _pinned = self.pin(host, len_bytes).ok();
+        let queued =
+            call!(self, self.core(), queue_to_device(to, host, len_bytes, stream), "cuMemcpyHtoDAsync_v2");
+        let waited = self.stream_synchronize(stream);
+        queued.and(waited)
+    }
+
+    /// Pins them while the answer lives. Where that is refused, because a neighbour in the same page is pinned for example,
+    /// the driver copies by way of memory of its own.
+    fn pin(&self, host: *mut c_void, len_bytes: usize) -> Result<Pinned<'_>> {
+        call!(self, self.core(), host_register(host, len_bytes, 0), "cuMemHostRegister_v2")?;
+        Ok(Pinned { driver: self, host })
+    }
+}
+
+/// Memory of the host that a device reads and writes directly.
+struct Pinned<'a> {
+    driver: &'a Driver,
+    host: *mut c_void,
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        let unpin = || -> Result<()> {
+            call!(self.driver, self.driver.core(), host_unregister(self.host), "cuMemHostUnregister")
+        };
+        // Pinned for longer does no harm.
+        let _ = unpin();
+    }
+}
+
+/// Where the words begin, if there are so many bytes of them. Atomics may be written through a shared reference.
+fn pointer_to(words: &[AtomicU64], len_bytes: usize) -> Result<*mut c_void> {
+    let mapping_len_bytes = size_of_val(words);
+    if len_bytes > mapping_len_bytes {
+        return Err(CudaError::OutOfRange { offset_bytes: 0, len_bytes, mapping_len_bytes });
+    }
+    Ok(words.as_ptr().cast_mut().cast())
 }
 
 /// Legacy IPC.
