@@ -125,6 +125,13 @@ impl Child {
         }
     }
 
+    /// As [`Child::hear`]; `None` when it has ended instead.
+    #[track_caller]
+    pub fn hear_unless_ended(&self) -> Option<String> {
+        let heard = self.link().hear_within(deadline());
+        heard.unwrap_or_else(|_| panic!("{} said nothing for {:?}\n{}", self.name, deadline(), self.stderr()))
+    }
+
     /// Waits for its next line, which must be this one.
     #[track_caller]
     pub fn expect(&self, line: &str) {

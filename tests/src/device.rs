@@ -75,8 +75,32 @@ impl Machine {
         more: &str,
         variables: &[(&str, &str)],
     ) -> Process {
+        self.member_limited(family, task, more, variables, &[])
+    }
+
+    /// As [`Machine::member_with`], under limits.
+    #[track_caller]
+    #[must_use]
+    pub fn member_limited<T: Task>(
+        &self,
+        family: &Family,
+        task: T,
+        more: &str,
+        variables: &[(&str, &str)],
+        limits: &[(Limit, u64)],
+    ) -> Process {
         let run = std::env::var("TENSORFERRY_TEST_CUDA").unwrap_or_default();
-        self.with_variables(&format!("{run},{more}"), variables, |all| family.start_with(task, &[], all))
+        let more = format!("{run},{more}");
+        self.with_variables(&more, variables, |all| family.start_with(task, limits, all))
+    }
+
+    /// What a process needs in its environment to be on this machine, without the settings of the run.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(String, OsString)> {
+        let to_owned = |all: &[(&str, &OsStr)]| {
+            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        self.with_variables("", &[], to_owned)
     }
 
     /// A process that makes a domain and keeps its descriptors, under these limits: [`Machine::member_of`] has its members.

@@ -89,15 +89,27 @@ impl Opened {
         self.pool.as_ref().map(|pool| pool.handle)
     }
 
-    fn close(&self) -> Result<(), CudaError> {
-        let mut open = lock(&self.place.open);
+    /// Closes it if it is the last one, as dropping does, and says how it went.
+    ///
+    /// # Errors
+    /// What the driver says. Then it cannot be known whether it is closed.
+    pub(crate) fn close(mut self) -> Result<(), CudaError> {
+        self.close_once()
+    }
+
+    fn close_once(&mut self) -> Result<(), CudaError> {
         // Nothing was opened when opening has failed.
-        let Some((address, n_opened)) = &mut *open else { return Ok(()) };
-        *n_opened = n_opened.saturating_sub(1);
-        if *n_opened > 0 || self.address == 0 {
+        let address = match std::mem::take(&mut self.address) {
+            0 => return Ok(()),
+            address => address,
+        };
+        let mut open = lock(&self.place.open);
+        if let Some((_, n_opened)) = &mut *open
+            && *n_opened > 1
+        {
+            *n_opened -= 1;
             return Ok(());
         }
-        let address = *address;
         *open = None;
         match &self.pool {
             Some(pool) => free_in(&pool.stream, address),
@@ -111,9 +123,8 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if self.address != 0 {
-            let _ = self.close();
-        }
+        // Whoever wants to know calls `close`.
+        let _ = self.close_once();
         let mut opened = lock(&OPENED);
         let opened = opened.get_or_insert_default();
         // The table and this value: nobody else has it, or can come by it while the table is locked.

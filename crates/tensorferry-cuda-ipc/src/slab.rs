@@ -23,7 +23,7 @@ use crate::tensor_error::{CudaTensorError, Result};
 /// Device memory of this process or of another one. The last one that goes unmaps it: nothing may be queued for it by then.
 pub(crate) struct Slab {
     /// One for each context that uses it. Locked while one is made, so that it is made once; never while another process is
-    /// waited for. Goes before the holder bit does, because some memory may not be freed while anybody has it open.
+    /// waited for. Closed before the holder bit goes, because some memory may not be freed while anybody has it open.
     views: Mutex<Vec<(usize, View)>>,
     /// The memory itself, where it is this process's. Goes before the holder bit, too.
     backing: Option<Backing>,
@@ -250,6 +250,24 @@ impl Slab {
 
     fn heap(&self) -> Result<&Heap> {
         self.control.0.heap().ok_or(CudaTensorError::BadMessage { what: "a slab without a block" })
+    }
+}
+
+/// Blocks of slabs that could not be closed. As long as this process has them open, their owners must not free them.
+static UNCLOSED: Mutex<Vec<SlabControl>> = Mutex::new(Vec::new());
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        let views = self.views.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut is_closed = true;
+        for (_, view) in views.drain(..) {
+            if let View::Opened(opened) = view {
+                is_closed &= opened.close().is_ok();
+            }
+        }
+        if !is_closed {
+            UNCLOSED.lock().unwrap_or_else(PoisonError::into_inner).push(self.control.clone());
+        }
     }
 }
 

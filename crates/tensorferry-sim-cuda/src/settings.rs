@@ -18,10 +18,12 @@ pub const SETTINGS_VARIABLE: &str = "TENSORFERRY_SIM_CUDA";
 /// | `held` | streams do nothing until told `running` | running |
 /// | `disable=vmm+pool+ipc+legacy+peer` | what the devices do not support; `legacy` are handles of memory, `ipc` those and events | nothing |
 /// | `fail=cuMemMap:2` | the next call of this function answers this code, once; `:2:5` after five calls that work | nothing |
+/// | `kill=cuMemMap` | the next call of this function kills the process; `:5` after five calls that work | nothing |
 /// | `lost=0` | this device has fallen off the bus | none |
 /// | `strict` | a broken rule aborts the process | reported only |
 ///
-/// [`crate::Driver::control`] takes `held`, `running`, `fail`, `lost` while the driver runs.
+/// `*` in the place of a function is any. [`crate::Driver::control`] takes `held`, `running`, `fail`, `kill`, `lost`, and
+/// `no-faults` (what was ordered and has not happened is forgotten) while the driver runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub(crate) n_devices: usize,
@@ -110,6 +112,7 @@ impl Settings {
             "strict" => self.strict = true,
             "lost" => self.lost.push(value.parse().ok()?),
             "fail" => self.faults.push(Fault::parse(value)?),
+            "kill" => self.faults.push(Fault::parse_kill(value)?),
             "disable" => {
                 for what in value.split('+') {
                     match what {
@@ -139,6 +142,7 @@ pub(crate) enum Control {
     Held,
     Running,
     Fail(Fault),
+    NoFaults,
     Lost(usize),
 }
 
@@ -149,6 +153,8 @@ impl Control {
             "held" => Some(Self::Held),
             "running" => Some(Self::Running),
             "fail" => Fault::parse(value).map(Self::Fail),
+            "kill" => Fault::parse_kill(value).map(Self::Fail),
+            "no-faults" => Some(Self::NoFaults),
             "lost" => value.parse().ok().map(Self::Lost),
             _ => None,
         };

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::Arc;
+use std::fs::File;
+use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,9 @@ use tensorferry::tensor::Tensor;
 use tensorferry_cuda_ipc::cudarc::driver::sys::CUstreamCaptureMode;
 use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream, DevicePtr};
 use tensorferry_cuda_ipc::{
-    CudaStrategy, CudaTensor, CudaTensorError, Driver, IpcEvent, PrimaryContext, ShareOptions, Stream,
-    device_stats, empty_cache, get_all_cuda_strategies, ipc_collect, set_cuda_strategy, use_exportable_pool,
+    CacheLimits, CudaStrategy, CudaTensor, CudaTensorError, Driver, IpcEvent, PrimaryContext, ShareOptions,
+    Stream, device_stats, empty_cache, get_all_cuda_strategies, ipc_collect, set_cache_limits,
+    set_cuda_strategy, use_exportable_pool,
 };
 
 use crate::raw_driver::RawDriver;
@@ -41,11 +43,15 @@ pub struct Cargo {
 /// | `copy TO STREAM FROM` | queues a copy |
 /// | `read NAME STREAM` | the first and the last element and the sum |
 /// | `begin-reading NAME STREAM`, `end-reading` | the same in a thread of its own, called `reading` |
+/// | `read-by-many NAME` | the same in eight threads at once, each with a stream of its own |
+/// | `fill-descriptors`, `drain-descriptors` | takes all descriptors that it may have, and gives them back |
 /// | `ready NAME STREAM` | has the stream wait for the tensor |
 /// | `narrow NEW NAME START LEN`, `same A B`, `drop NAME` | |
 /// | `put QUEUE NAME...`, `get QUEUE NAME...` | one message with device tensors and a host tensor |
 /// | `collect`, `empty`, `stats`, `used` | `used` is the memory in use on the device, in MiB |
 /// | `control WORD` | tells the software driver something |
+/// | `poll QUEUE NAME` | as `get`, for a tensor alone; answers `empty` instead of waiting |
+/// | `limits FREE_MIB IDLE_SLABS` | how much is kept for later |
 /// | `produce QUEUE STREAM N` | sends tensors of one element: 0, 1, and so on |
 /// | `relay FROM TO STREAM N` | sends a copy of each, made on the device |
 /// | `consume QUEUE STREAM N` | the sum of their elements |
@@ -76,6 +82,7 @@ struct State {
     of_cudarc: HashMap<String, Arc<CudaStream>>,
     events: HashMap<String, IpcEvent>,
     tensors: HashMap<String, CudaTensor<u32>>,
+    descriptors: Vec<File>,
     reading: Option<JoinHandle<Result<Vec<u32>, CudaTensorError>>>,
 }
 
@@ -92,6 +99,7 @@ impl Task for DeviceMember {
             of_cudarc: HashMap::new(),
             events: HashMap::new(),
             tensors: HashMap::new(),
+            descriptors: Vec::new(),
             reading: None,
         };
         while let Some(line) = context.hear() {
@@ -157,15 +165,6 @@ impl State {
                 let stream = self.stream(stream)?;
                 return Ok(shown(&self.tensor(name).to_vec(&stream)?));
             }
-            ["begin-reading", name, stream] => {
-                let (stream, tensor) = (self.stream(stream)?, self.tensor(name).clone());
-                let thread = std::thread::Builder::new().name("reading".to_owned());
-                self.reading = Some(thread.spawn(move || tensor.to_vec(&stream))?);
-            }
-            ["end-reading"] => {
-                let reading = self.reading.take().expect("`begin-reading` comes first");
-                return Ok(shown(&reading.join().expect("it does not panic")?));
-            }
             ["narrow", new, name, start, len] => {
                 let view = self.tensor(name).narrow(0, start.parse()?, len.parse()?)?;
                 self.keep(new, view);
@@ -201,7 +200,7 @@ impl State {
                 assert_eq!(driver.control(CString::new(word)?.as_ptr()), 0);
             }
             ["descriptors"] => return Ok(std::fs::read_dir("/proc/self/fd")?.count().to_string()),
-            _ => return self.obey_in_bulk(words),
+            _ => return self.obey_with_threads(words),
         }
         Ok("ok".to_owned())
     }
@@ -210,10 +209,56 @@ impl State {
         Ok(self.task.queues[index.parse::<usize>()?].clone())
     }
 
+    fn obey_with_threads(&mut self, words: &[&str]) -> Answer {
+        match *words {
+            ["begin-reading", name, stream] => {
+                let (stream, tensor) = (self.stream(stream)?, self.tensor(name).clone());
+                let thread = std::thread::Builder::new().name("reading".to_owned());
+                self.reading = Some(thread.spawn(move || tensor.to_vec(&stream))?);
+            }
+            ["end-reading"] => {
+                let reading = self.reading.take().expect("`begin-reading` comes first");
+                return Ok(shown(&reading.join().expect("it does not panic")?));
+            }
+            ["read-by-many", name] => {
+                let (context, tensor) = (self.context().clone(), self.tensor(name).clone());
+                let n_threads = 8;
+                let start = Barrier::new(n_threads);
+                let read = || -> Result<String, CudaTensorError> {
+                    let stream = Stream::create(&context)?;
+                    start.wait();
+                    Ok(shown(&tensor.to_vec(&stream)?))
+                };
+                let all = std::thread::scope(|scope| {
+                    let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(read)).collect();
+                    let joined = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
+                    joined.collect::<Result<Vec<String>, CudaTensorError>>()
+                });
+                let mut all = all?;
+                all.dedup();
+                return Ok(all.join(", "));
+            }
+            ["fill-descriptors"] => {
+                self.descriptors.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+            }
+            ["drain-descriptors"] => self.descriptors.clear(),
+            _ => return self.obey_in_bulk(words),
+        }
+        Ok("ok".to_owned())
+    }
+
     fn obey_in_bulk(&mut self, words: &[&str]) -> Answer {
         let cargo = |tensor| Cargo { device: vec![tensor], ..Cargo::default() };
         let tensor_of = |mut cargo: Cargo| cargo.device.pop().expect("a tensor in each message");
         match *words {
+            ["poll", queue, name] => match self.queue(queue)?.get_nowait() {
+                Ok(message) => self.keep(name, tensor_of(message)),
+                Err(_) => return Ok("empty".to_owned()),
+            },
+            ["limits", free_mib, idle_slabs] => {
+                let free_bytes = free_mib.parse::<usize>()? << 20;
+                set_cache_limits(CacheLimits { free_bytes, idle_slabs: idle_slabs.parse()? });
+            }
             ["produce", queue, stream, n] => {
                 let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
                 for i in 0..n.parse()? {

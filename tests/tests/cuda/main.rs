@@ -1,12 +1,17 @@
 //! CUDA between processes, on the software driver.
 
+mod cache;
+mod calls;
 mod cudarc;
 mod deaths;
 mod events;
 mod faults;
+mod forged;
+mod fork;
 mod keeper;
 mod many;
 mod memory;
+mod opening;
 mod raw;
 mod refusals;
 mod staging;

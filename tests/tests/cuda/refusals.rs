@@ -96,7 +96,16 @@ fn a_stream_that_is_captured_is_refused_and_the_memory_of_a_tensor_on_it_is_not_
     on_machine("", |stage| {
         let (a, b) = (stage.member(), stage.member());
         told(&a, &["cudarc c", "slice x c 10 1", "make y s 10 1", "cudarc d", "capture d"]);
-        for line in ["ready y d", "make z d 10 1", "zeros z d 10", "copy y d x"] {
+        told(&a, &["event e"]);
+        for line in [
+            "stage z y d",
+            "record e d",
+            "wait e d",
+            "ready y d",
+            "make z d 10 1",
+            "zeros z d 10",
+            "copy y d x",
+        ] {
             let answer = ask(&a, line);
             assert!(answer.contains("capturing a graph"), "{line}: {answer}");
         }

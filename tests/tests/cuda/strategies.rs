@@ -152,6 +152,29 @@ fn what_dead_consumers_had_open_is_freed() {
 }
 
 #[test]
+fn memory_that_could_not_be_closed_is_kept_until_its_user_ends() {
+    if !is_run_with(CudaStrategy::Legacy) {
+        return;
+    }
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make-by legacy x s 10 1", "put 0 x", "drop x"]);
+        told(&b, &["get 0 y"]);
+        assert_eq!(ask(&b, "read y s"), "1 10 55");
+        told(&b, &["control fail=cuIpcCloseMemHandle:2", "drop y"]);
+        until("the part comes back", || ask(&a, "stats").contains("tensors_leaving: 0"));
+        told(&b, &["empty"]);
+        assert!(b.stderr().contains("cuIpcCloseMemHandle fails as ordered"));
+        told(&a, &["empty", "collect", "empty"]);
+        assert!(ask(&a, "stats").contains("slabs_dying: 1"), "the receiver may have it open");
+        b.finish();
+        stage.wait_unused(&a);
+        nobody_broke_a_rule(&[&a]);
+        a.finish();
+    });
+}
+
+#[test]
 fn a_message_that_nobody_reads_holds_memory_that_goes_with_its_maker_until_the_queue_goes() {
     for_each_that_goes_with_its_maker("", |stage, strategy| {
         let a = stage.member();

@@ -83,6 +83,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-sim-cuda/src/mapping.rs", "maps memory files and lends atomic words of them"),
     ("crates/tensorferry-storage/src/access.rs", "lends slices of blocks, by the members' protocol"),
     ("tests/src/raw_driver.rs", "calls functions of the CUDA driver that no crate calls yet"),
+    ("tests/tests/cuda/fork.rs", "allows the start method fork"),
     ("tests/tests/spawn/fork.rs", "allows the start method fork, and forks by itself"),
     ("tests/src/shared_bytes.rs", "maps a domain's file once more, to look at it from outside"),
 ];
