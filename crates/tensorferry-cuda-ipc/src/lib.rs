@@ -69,13 +69,25 @@ mod stream;
 mod table;
 
 mod allocation;
+#[cfg_attr(
+    not(feature = "cudarc"),
+    expect(dead_code, reason = "cudarc is the one library whose memory is shared")
+)]
 mod backing;
 mod control;
 mod exportable_pool;
 mod lodged_pool;
 mod opened;
 mod pool;
+#[cfg_attr(
+    not(feature = "cudarc"),
+    expect(dead_code, reason = "cudarc is the one library whose memory is shared")
+)]
 mod registry;
+#[cfg_attr(
+    not(feature = "cudarc"),
+    expect(dead_code, reason = "cudarc is the one library whose memory is shared")
+)]
 mod slab;
 mod stats;
 mod storage;
