@@ -44,7 +44,8 @@ impl RootTask for Host {
             Self::Puppets { maxsize } => Some(Queue::new_in(&heap, *maxsize).unwrap()),
             Self::Chaos(_) | Self::Devices => None,
         };
-        let queues: Vec<_> = (0..2).map(|_| Queue::new_in(&heap, 4).unwrap()).collect();
+        let n_queues = if matches!(self, Self::Devices) { 2 } else { 0 };
+        let queues: Vec<_> = (0..n_queues).map(|_| Queue::new_in(&heap, 4).unwrap()).collect();
         let mut taken = Vec::new();
         // A parcel is opened once, so each newcomer gets one. The one before has opened its own by then.
         let mut _last = None;
