@@ -8,7 +8,6 @@
 //! `cargo run --example cuda_ranks --features cuda` wants a GPU, or does without; with `-- --simulate` there are two
 //! devices of a software driver. No real GPU has run it yet.
 
-use std::ffi::OsStr;
 use std::io::{self, Write as _};
 
 use anyhow::{Context as _, ensure};
@@ -22,6 +21,9 @@ const N_PROCESSES: usize = 4;
 const N_ELEMENTS: usize = 1 << 20;
 /// The seeds of the processes are this and the numbers after it.
 const SEED: u64 = 1234;
+
+/// `CUDA_ERROR_NO_DEVICE`: there is a driver, and nothing for it to drive, or `CUDA_VISIBLE_DEVICES` hides it.
+const NO_DEVICE: u32 = 100;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -45,7 +47,7 @@ struct Report {
 fn stream_of(rank: usize) -> Result<Option<Stream>, CudaError> {
     let driver = match Driver::load() {
         Ok(driver) => driver,
-        Err(CudaError::DriverNotFound { .. }) => return Ok(None),
+        Err(CudaError::DriverNotFound { .. } | CudaError::Driver { code: NO_DEVICE, .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
     let devices = driver.devices()?;
@@ -98,17 +100,11 @@ fn work(rank: usize, inputs: Queue<Input>) -> Result<Report, Error> {
     Ok(Report { place, seed: SEED + rank as u64, sum, bytes_copied: bytes_copied() })
 }
 
-/// The variables with which a process finds the software driver, and two devices.
-fn simulated() -> anyhow::Result<[(&'static str, Box<OsStr>); 2]> {
-    let driver = tensorferry_sim_cuda::library_path().context("cargo builds the software driver")?;
-    let settings = tensorferry_sim_cuda::SETTINGS_VARIABLE;
-    Ok([(DRIVER_VARIABLE, driver.into_os_string().into()), (settings, OsStr::new("devices=2").into())])
-}
-
 fn main() -> anyhow::Result<()> {
     let mut options = Options::new();
     if std::env::args().any(|argument| argument == "--simulate") {
-        for (name, value) in simulated()? {
+        let variables = tensorferry_sim_cuda::environment(DRIVER_VARIABLE, "devices=2");
+        for (name, value) in variables.context("cargo builds the software driver")? {
             options = options.env(name, value);
         }
     }

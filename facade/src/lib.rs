@@ -1,7 +1,8 @@
 //! Move tensors between processes without copying them.
 //!
 //! tensorferry is what `torch.multiprocessing` is for PyTorch, as a Rust library: queues that carry a handle
-//! instead of the bytes, tensors that several processes see, and process start-up that reports errors.
+//! instead of the bytes, tensors that several processes see, and process start-up that reports errors. `docs/FROM_TORCH.md` of
+//! the repository says for each function of `torch.multiprocessing` and Python's `multiprocessing` what to write here.
 //!
 //! | module | what is in it |
 //! | --- | --- |
@@ -48,6 +49,11 @@ pub use spawn::{
 pub use storage::Heap;
 #[doc(inline)]
 pub use tensor::{AnyTensor, DType, SharedTensor, Tensor, TensorMut};
+
+/// The page's programs, compiled with the docs.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/FROM_TORCH.md")]
+mod from_torch {}
 
 /// The README's example, compiled with the docs.
 #[cfg(doctest)]

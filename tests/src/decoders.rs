@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tensorferry::Strategy;
 use tensorferry::domain::{Admission, Domain, PidFd};
 use tensorferry::queue::{GetError, Queue, Receiver, Sender, SoleReceiver, SoleSender};
 use tensorferry::reduce::{Parcel, decode};
@@ -20,6 +19,7 @@ use tensorferry::spawn::ProcessErrors;
 use tensorferry::storage::{Company, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Patience, Ring};
 use tensorferry::sync::{RawArray, RawValue};
 use tensorferry::tensor::{AnyTensor, DType, SharedTensor, Tensor, TensorMut};
+use tensorferry::{Strategy, func};
 use tensorferry_os::memfd;
 
 use crate::tasks::round_of_gauntlet;
@@ -32,9 +32,9 @@ pub struct Decoder {
     pub name: &'static str,
     /// What it reads.
     pub reads: &'static str,
-    /// Reads bytes.
-    pub run: fn(&[u8]),
-    /// What its corpus starts with.
+    /// Reads bytes. Whether they were what they should be.
+    pub run: fn(&[u8]) -> bool,
+    /// What its corpus starts with; the first one is what it should be.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
@@ -60,42 +60,50 @@ pub fn named(name: &str) -> &'static Decoder {
     ALL.iter().find(|decoder| decoder.name == name).unwrap_or_else(|| panic!("no decoder is called {name}"))
 }
 
-fn hello(bytes: &[u8]) {
-    if let Ok(read) = tensorferry_process::read_hello(bytes) {
-        assert_eq!(tensorferry_process::read_hello(&read).unwrap(), read);
-    }
+fn hello(bytes: &[u8]) -> bool {
+    let Ok(read) = tensorferry_process::read_hello(bytes) else { return false };
+    assert_eq!(tensorferry_process::read_hello(&read).unwrap(), read);
+    true
 }
 
-fn frames(bytes: &[u8]) {
-    let Some((&cut, bytes)) = bytes.split_first() else { return };
+fn frames(bytes: &[u8]) -> bool {
+    let Some((&cut, bytes)) = bytes.split_first() else { return false };
     let whole = tensorferry_process::read_frames([bytes]);
     let pieces = tensorferry_process::read_frames(bytes.chunks(usize::from(cut) + 1));
+    let is_whole = whole.is_ok();
     assert_eq!(whole.ok(), pieces.ok(), "however the socket has cut it");
+    is_whole
 }
 
-fn order(bytes: &[u8]) {
-    let _ = tensorferry::spawn::hidden::read_order(bytes);
+/// The function that the seed of `order` names.
+#[func]
+fn ordered(_rank: usize, _argument: bool) {}
+
+fn order(bytes: &[u8]) -> bool {
+    tensorferry::spawn::hidden::read_order(bytes).is_ok()
 }
 
-fn errors(bytes: &[u8]) {
-    for errors in [postcard::from_bytes::<ProcessErrors>(bytes).ok(), rmp_serde::from_slice(bytes).ok()]
-        .into_iter()
-        .flatten()
-    {
+fn errors(bytes: &[u8]) -> bool {
+    let read = [postcard::from_bytes::<ProcessErrors>(bytes).ok(), rmp_serde::from_slice(bytes).ok()];
+    for errors in read.iter().flatten() {
         let _ = (format!("{errors:?}"), errors.root_cause().rank);
         let again: ProcessErrors = postcard::from_bytes(&postcard::to_stdvec(&errors).unwrap()).unwrap();
-        assert_eq!(again, errors);
+        assert_eq!(&again, errors);
     }
+    read.iter().any(Option::is_some)
 }
 
-fn names(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(dtype) = text.parse::<DType>() {
+fn names(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let (dtype, strategy) = (text.parse::<DType>(), text.parse::<Strategy>());
+    let is_name = dtype.is_ok() || strategy.is_ok();
+    if let Ok(dtype) = dtype {
         assert_eq!(dtype.name().parse::<DType>().unwrap(), dtype);
     }
-    if let Ok(strategy) = text.parse::<Strategy>() {
+    if let Ok(strategy) = strategy {
         assert_eq!(strategy.to_string().parse::<Strategy>().unwrap(), strategy);
     }
+    is_name
 }
 
 /// Everything that travels by handle, and shapes that serde has names for.
@@ -143,19 +151,22 @@ fn one_of_each(heap: &Heap, ring: &Ring) -> OutgoingHandles {
 }
 
 /// What comes out is shown, so that all of it is looked at.
-fn look_at<T: DeserializeOwned + Debug>(message: &mut IncomingMessage) {
-    match decode::<T>(message) {
+fn look_at<T: DeserializeOwned + Debug>(message: &mut IncomingMessage) -> bool {
+    let decoded = decode::<T>(message);
+    let is_read = decoded.is_ok();
+    match decoded {
         Ok(value) => drop(format!("{value:?}")),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
+    is_read
 }
 
 /// The first byte says as what the rest is read.
-fn payload(bytes: &[u8]) {
+fn payload(bytes: &[u8]) -> bool {
     thread_local! {
         static HOME: RefCell<Option<(Heap, Ring)>> = const { RefCell::new(None) };
     }
-    const READ_AS: [fn(&mut IncomingMessage); 10] = [
+    const READ_AS: [fn(&mut IncomingMessage) -> bool; 10] = [
         look_at::<Mixture>,
         look_at::<Vec<Mixture>>,
         look_at::<Tensor<u64>>,
@@ -167,7 +178,7 @@ fn payload(bytes: &[u8]) {
         look_at::<(String, BTreeMap<u8, Vec<i64>>, Option<char>)>,
         look_at::<(RawValue<bool>, RawArray<u16>)>,
     ];
-    let Some((&which, bytes)) = bytes.split_first() else { return };
+    let Some((&which, bytes)) = bytes.split_first() else { return false };
     HOME.with_borrow_mut(|home| {
         let (heap, ring) = home.get_or_insert_with(|| {
             let heap = small_heap();
@@ -176,18 +187,19 @@ fn payload(bytes: &[u8]) {
         });
         ring.put(bytes, one_of_each(heap, ring), Patience::None).unwrap();
         let mut message = ring.take(Company::Many, Patience::None).unwrap();
-        READ_AS[usize::from(which) % READ_AS.len()](&mut message);
+        let is_read = READ_AS[usize::from(which) % READ_AS.len()](&mut message);
         drop(message);
         // Whatever came of it. The service thread may be letting go of a message at this moment.
         until("the ring alone is left", || {
             heap.settle();
             heap.stats().own.blocks_live == 1
         });
-    });
+        is_read
+    })
 }
 
 /// A parcel with each word changed that the bytes say, opened by the number that they say.
-fn parcel(bytes: &[u8]) {
+fn parcel(bytes: &[u8]) -> bool {
     let mut choices = bytes;
     let heap = small_heap();
     let queue: Queue<u8> = Queue::new_in(&heap, 2).unwrap();
@@ -202,15 +214,18 @@ fn parcel(bytes: &[u8]) {
         file.set_word(at, file.word(at) ^ change);
     }
     let id = if choices.one_of(4) == 0 { parcel.id() ^ choices.any() } else { parcel.id() };
-    match Parcel::open::<(Item, Queue<u8>)>(&heap, id) {
+    let opened = Parcel::open::<(Item, Queue<u8>)>(&heap, id);
+    let is_read = opened.is_ok();
+    match opened {
         Ok(value) => drop(format!("{value:?}")),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
     let _ = Parcel::open::<Mixture>(&heap, id).map(|value| format!("{value:?}"));
+    is_read
 }
 
 /// A copy of a domain's tables in which words were changed, and an admission likewise; who gets in uses the domain.
-fn join(bytes: &[u8]) {
+fn join(bytes: &[u8]) -> bool {
     let mut choices = bytes;
     let original = Domain::builder().address_space_bytes(16 << 20).limit_bytes(12 << 20).create().unwrap();
     let admission = original.admit(&PidFd::of_self().unwrap()).unwrap();
@@ -218,7 +233,7 @@ fn join(bytes: &[u8]) {
     drop(original);
     let file_len = u64::from_le_bytes(tables[16..24].try_into().unwrap());
     let len_bytes = if choices.one_of(8) == 1 { choices.one_of(1 << 26) } else { file_len };
-    let Ok(fd) = memfd::create_sealed("tensorferry-copy", len_bytes) else { return };
+    let Ok(fd) = memfd::create_sealed("tensorferry-copy", len_bytes) else { return false };
     let copy = Scribbler::over(fd.try_clone().unwrap());
     let copied = tables.len().min(usize::try_from(len_bytes).unwrap());
     copy.set_bytes(0, &tables[..copied]);
@@ -236,9 +251,9 @@ fn join(bytes: &[u8]) {
         let at = choices.one_of(admission.len() as u64);
         admission[usize::try_from(at).unwrap()] ^= choices.any().to_le_bytes()[0];
     }
-    let Ok(admission) = postcard::from_bytes::<Admission>(&admission) else { return };
-    let Ok(heap) = Heap::attach(fd, admission) else { return };
-    let Ok(queue) = Queue::<Tensor<u8>>::new_in(&heap, 2) else { return };
+    let Ok(admission) = postcard::from_bytes::<Admission>(&admission) else { return false };
+    let Ok(heap) = Heap::attach(fd, admission) else { return false };
+    let Ok(queue) = Queue::<Tensor<u8>>::new_in(&heap, 2) else { return false };
     if let Ok(tensor) = TensorMut::zeros_in(&heap, [1_000]) {
         let _ = queue.put_nowait(tensor.freeze());
         match queue.get_nowait() {
@@ -248,8 +263,10 @@ fn join(bytes: &[u8]) {
         }
     }
     let _ = (heap.stats(), heap.trim());
+    true
 }
 
-fn memory(mut bytes: &[u8]) {
+fn memory(mut bytes: &[u8]) -> bool {
     round_of_gauntlet(None, &mut bytes, Duration::ZERO);
+    true
 }

@@ -3,13 +3,15 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tensorferry_cuda_ipc::{CudaStrategy, DRIVER_VARIABLE};
-use tensorferry_sim_cuda::{SETTINGS_VARIABLE, library_path};
+use tensorferry_cuda_ipc::CudaStrategy;
+use tensorferry_sim_cuda::SETTINGS_VARIABLE;
 
-use crate::tasks::{DeviceMember, DeviceUser, Host, RawDeviceUser};
+use crate::hardware::{driver_variable, is_real, needs_devices, needs_software_driver};
+use crate::tasks::{DeviceMember, DeviceParent, DeviceUser, Host, RawDeviceUser, Respondent};
 use crate::{Child, Family, Limit, Loner, RootTask, Task};
 
-/// A machine with simulated GPUs. Its memory is counted by itself: tests run side by side.
+/// A machine with GPUs. Where they are simulated, its memory is counted by itself: tests run side by side. Where they are
+/// real it is this machine, and a test that wants it to be another one ends with [`crate::not_here`].
 #[derive(Debug)]
 pub struct Machine {
     settings: String,
@@ -18,10 +20,18 @@ pub struct Machine {
 /// A process on a machine.
 pub type Process = Child;
 
-/// The strategies that work in this run, which `TENSORFERRY_TEST_CUDA` may switch off.
+/// The settings of the software driver that `TENSORFERRY_TEST_CUDA` adds in this run. A real driver has none.
+fn settings_of_run() -> String {
+    match is_real() {
+        true => String::new(),
+        false => std::env::var("TENSORFERRY_TEST_CUDA").unwrap_or_default(),
+    }
+}
+
+/// The strategies that work in this run, which `TENSORFERRY_TEST_CUDA` may switch off. A real driver is expected to have all.
 #[must_use]
 pub fn strategies_of_run() -> Vec<CudaStrategy> {
-    let run = std::env::var("TENSORFERRY_TEST_CUDA").unwrap_or_default();
+    let run = settings_of_run();
     let disabled: Vec<&str> = run
         .split(',')
         .filter_map(|word| word.strip_prefix("disable="))
@@ -32,10 +42,12 @@ pub fn strategies_of_run() -> Vec<CudaStrategy> {
 }
 
 impl Machine {
-    /// A machine with these settings of the software driver.
+    /// A machine with these settings of the software driver. A real one can have `devices=N`, and ignores `delay_us=N`:
+    /// it takes its time by itself.
     #[must_use]
     pub fn new(settings: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        refuse_where_real(settings);
         let world = format!("tests-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         Self { settings: format!("world={world},{settings}") }
     }
@@ -56,6 +68,18 @@ impl Machine {
     #[must_use]
     pub fn raw_process(&self, more: &str) -> Process {
         self.start(&RawDeviceUser, more, &[])
+    }
+
+    /// A process that is asked what the driver says: see [`Respondent`].
+    #[must_use]
+    pub fn respondent(&self, variables: &[(&str, &str)]) -> Process {
+        self.start(&Respondent, "", variables)
+    }
+
+    /// A process that starts others: see [`DeviceParent`].
+    #[must_use]
+    pub fn parent(&self) -> Process {
+        self.start(&DeviceParent, "", &[])
     }
 
     /// Starts a member of a family on this machine. Its driver has the settings that `TENSORFERRY_TEST_CUDA` names, too.
@@ -89,9 +113,8 @@ impl Machine {
         variables: &[(&str, &str)],
         limits: &[(Limit, u64)],
     ) -> Process {
-        let run = std::env::var("TENSORFERRY_TEST_CUDA").unwrap_or_default();
-        let more = format!("{run},{more}");
-        self.with_variables(&more, variables, |all| family.start_with(task, limits, all))
+        let more = format!("{},{more}", settings_of_run());
+        self.start_by(&more, variables, |all| family.start_with(task, limits, all))
     }
 
     /// What a process needs in its environment to be on this machine, without the settings of the run.
@@ -114,24 +137,60 @@ impl Machine {
     #[track_caller]
     #[must_use]
     pub fn member_of(&self, host: &Process) -> Process {
-        let run = std::env::var("TENSORFERRY_TEST_CUDA").unwrap_or_default();
-        self.with_variables(&run, &[], |all| Loner::start_in_with_fds::<DeviceMember>(host, all).0)
+        let start = |all: &[(&str, &OsStr)]| Loner::start_in_with_fds::<DeviceMember>(host, all).0;
+        self.start_by(&settings_of_run(), &[], start)
     }
 
     fn start<T: RootTask>(&self, task: &T, more: &str, variables: &[(&str, &str)]) -> Process {
-        self.with_variables(more, variables, |all| Loner::start_with(task, &[], all))
+        self.start_by(more, variables, |all| Loner::start_with(task, &[], all))
+    }
+
+    fn start_by(
+        &self,
+        more: &str,
+        variables: &[(&str, &str)],
+        start: impl FnOnce(&[(&str, &OsStr)]) -> Child,
+    ) -> Child {
+        let mut child = self.with_variables(more, variables, start);
+        child.may_spin = is_real();
+        child
+    }
+
+    /// Fails unless the process says that so many MiB are in use on its device. Not asked of a real one: see [`is_real`].
+    #[track_caller]
+    pub fn assert_used(&self, process: &Process, mib: usize) {
+        if !is_real() {
+            process.say("used");
+            process.expect(&mib.to_string());
+        }
     }
 
     fn with_variables<R>(
         &self,
         more: &str,
         variables: &[(&str, &str)],
-        start: impl FnOnce(&[(&str, &OsStr)]) -> R,
+        use_them: impl FnOnce(&[(&str, &OsStr)]) -> R,
     ) -> R {
-        let driver = library_path().expect("cargo builds the software driver beside the tests");
+        refuse_where_real(more);
+        let driver = driver_variable();
         let settings = OsString::from(format!("{},{more}", self.settings));
-        let mut all = vec![(DRIVER_VARIABLE, driver.as_os_str()), (SETTINGS_VARIABLE, settings.as_os_str())];
+        let mut all: Vec<(&str, &OsStr)> = Vec::new();
+        all.extend(driver.as_ref().map(|(name, value)| (*name, value.as_os_str())));
+        if !is_real() {
+            all.push((SETTINGS_VARIABLE, &settings));
+        }
         all.extend(variables.iter().map(|(name, value)| (*name, value.as_ref())));
-        start(&all)
+        use_them(&all)
+    }
+}
+
+/// Ends the test where the settings ask for what a real machine is not.
+fn refuse_where_real(settings: &str) {
+    let words = || settings.split(',').filter(|word| !word.is_empty()).map(|word| word.split_once('='));
+    if words().any(|word| !matches!(word, Some(("devices" | "delay_us", _)))) {
+        needs_software_driver();
+    }
+    for (_, n) in words().flatten().filter(|(name, _)| *name == "devices") {
+        needs_devices(n.parse().expect("a number of devices"));
     }
 }

@@ -22,9 +22,11 @@
     clippy::expect_used,
     clippy::panic,
     clippy::missing_panics_doc,
-    reason = "the kit fails a test by panicking, as tests do"
+    clippy::print_stdout,
+    reason = "the kit fails a test by panicking, as tests do, and says why one was not run"
 )]
 
+mod answers;
 mod audit;
 mod chaos;
 mod child;
@@ -32,6 +34,8 @@ mod container;
 pub mod decoders;
 mod device;
 mod family;
+mod gate;
+mod hardware;
 mod item;
 pub mod kill;
 mod leftovers;
@@ -46,12 +50,14 @@ mod task;
 pub mod tasks;
 mod wait;
 
+pub use answers::Record;
 pub use audit::{Audit, LiveBlock, Scribbler};
 pub use chaos::Chaos;
 pub use child::{Child, Limit};
 pub use container::{MemoryGroup, container_filter};
 pub use device::{Machine, Process, strategies_of_run};
 pub use family::{Family, alone, with_family, with_family_of};
+pub use hardware::{is_real, needs_devices, needs_software_driver, not_here, where_possible};
 pub use item::{Choices, Item, Random};
 pub use leftovers::Leftovers;
 pub use link::Link;

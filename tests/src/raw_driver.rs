@@ -5,7 +5,7 @@
 //! `cuda.h`. Out-pointers and texts point to locals; handles and addresses are checked by the driver.
 #![expect(unsafe_code, reason = "calls functions of the driver that no crate calls yet")]
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use libloading::Library;
@@ -33,6 +33,40 @@ impl PoolProperties {
     /// A pool on device 0 that can be exported as a descriptor.
     pub(crate) fn exportable() -> Self {
         Self { allocation: 1, handle_types: 1, location: 1, device: 0, rest: [0; 9] }
+    }
+}
+
+/// `CUmemAllocationProp`: memory of device 0.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct AllocationProperties {
+    kind: u32,
+    handle_types: u32,
+    location: u32,
+    device: i32,
+    rest: [u64; 2],
+}
+
+impl AllocationProperties {
+    /// With these types of handles: 1 is a descriptor, 0 none.
+    pub(crate) fn of(handle_types: u32) -> Self {
+        Self { kind: 1, handle_types, location: 1, device: 0, rest: [0; 2] }
+    }
+}
+
+/// `CUmemAccessDesc`: access for device 0.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Access {
+    location: u32,
+    device: i32,
+    flags: u32,
+}
+
+impl Access {
+    /// 1 is reading, 3 is reading and writing.
+    pub(crate) fn of(flags: u32) -> Self {
+        Self { location: 1, device: 0, flags }
     }
 }
 
@@ -89,22 +123,64 @@ functions! {
     pointer_export = "cuMemPoolExportPointer"(data: &mut Bytes64, address: u64);
     pointer_import = "cuMemPoolImportPointer"(address: &mut u64, pool: usize, data: &Bytes64);
     count = "cuDeviceGetCount"(count: &mut i32);
+    error_name = "cuGetErrorName"(code: u32, name: &mut *const c_char);
+    version = "cuDriverGetVersion"(version: &mut i32);
+    device_name = "cuDeviceGetName"(name: &mut [u8; 256], len: i32, device: i32);
+    release_primary = "cuDevicePrimaryCtxRelease_v2"(device: i32);
+    enable_peer = "cuCtxEnablePeerAccess"(context: usize, flags: u32);
+    address_range = "cuMemGetAddressRange_v2"(base: &mut u64, len_bytes: &mut usize, address: u64);
+    pointer_flag = "cuPointerGetAttribute"(value: &mut u8, attribute: i32, address: u64);
+    host_register = "cuMemHostRegister_v2"(address: usize, len_bytes: usize, flags: u32);
+    host_unregister = "cuMemHostUnregister"(address: usize);
+    event_destroy = "cuEventDestroy_v2"(event: usize);
+    begin_capture = "cuStreamBeginCapture_v2"(stream: usize, mode: u32);
+    default_pool = "cuDeviceGetDefaultMemPool"(pool: &mut usize, device: i32);
+    memory_create = "cuMemCreate"(handle: &mut u64, len_bytes: usize, properties: &AllocationProperties, flags: u64);
+    memory_release = "cuMemRelease"(handle: u64);
+    memory_export = "cuMemExportToShareableHandle"(fd: &mut i32, handle: u64, kind: u32, flags: u64);
+    memory_import = "cuMemImportFromShareableHandle"(handle: &mut u64, fd: usize, kind: u32);
+    reserve = "cuMemAddressReserve"(address: &mut u64, len_bytes: usize, align: usize, wish: u64, flags: u64);
+    address_free = "cuMemAddressFree"(address: u64, len_bytes: usize);
+    map = "cuMemMap"(address: u64, len_bytes: usize, offset_bytes: usize, handle: u64, flags: u64);
+    unmap = "cuMemUnmap"(address: u64, len_bytes: usize);
+    set_access = "cuMemSetAccess"(address: u64, len_bytes: usize, access: &Access, n: usize);
     module_load = "cuModuleLoadData"(module: &mut usize, text: *const c_char);
     module_function = "cuModuleGetFunction"(function: &mut usize, module: usize, name: *const c_char);
     launch = "cuLaunchKernel"(
         function: usize, blocks_x: u32, blocks_y: u32, blocks_z: u32, threads_x: u32, threads_y: u32, threads_z: u32,
         shared_bytes: u32, stream: usize, arguments: *const *const c_void, extra: usize
     );
+    launch_host = "cuLaunchHostFunc"(stream: usize, function: extern "C" fn(*mut c_void), data: usize);
     control = "tensorferry_sim_cuda_control"(word: *const c_char);
 }
 
 impl RawDriver {
     /// Loads the driver of this process.
     pub(crate) fn load() -> Self {
-        let path = std::env::var_os(DRIVER_VARIABLE).unwrap();
+        let path = std::env::var_os(DRIVER_VARIABLE).unwrap_or_else(|| "libcuda.so.1".into());
         // SAFETY: new runs the library's initialisers: it is the driver, see above.
         let library = unsafe { Library::new(path) };
         Self { library: library.unwrap() }
+    }
+
+    /// What the driver calls a code.
+    pub(crate) fn name_of(&self, code: u32) -> String {
+        let mut name = std::ptr::null();
+        if self.error_name(code, &mut name) != 0 || name.is_null() {
+            return format!("code {code}");
+        }
+        // SAFETY: from_ptr needs a text that ends with a zero and lives: the driver's names are constants.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+
+    /// A descriptor of memory.
+    pub(crate) fn memory_fd(&self, handle: u64) -> Result<OwnedFd, u32> {
+        let mut fd = -1;
+        match self.memory_export(&mut fd, handle, 1, 0) {
+            // SAFETY: as in pool_fd.
+            0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            code => Err(code),
+        }
     }
 
     /// A descriptor of a pool.
@@ -118,12 +194,22 @@ impl RawDriver {
     }
 }
 
+/// Allows the start method fork, which a process with a driver is refused all the same.
+pub(crate) fn allow_fork() {
+    // SAFETY: nothing in a process of the tests that asks this lends a slice of shared memory.
+    unsafe { tensorferry::spawn::allow_fork() };
+}
+
 /// Forks, asks in the fork, and answers what it said: a small number.
 pub(crate) fn in_fork(ask: impl FnOnce() -> u8) -> u8 {
     // SAFETY: a fork may do little where other threads hold locks: the driver's are idle when a test asks, and the fork asks one
     // thing and exits.
     match unsafe { fork() }.unwrap() {
-        ForkResult::Child => std::process::exit(ask().into()),
+        ForkResult::Child => {
+            let answer = ask();
+            // SAFETY: _exit ends the process and runs nothing: what a driver does at exit is not for a fork of its process.
+            unsafe { nix::libc::_exit(answer.into()) }
+        }
         ForkResult::Parent { child } => match waitpid(child, None).unwrap() {
             WaitStatus::Exited(_, code) => u8::try_from(code).unwrap(),
             status => panic!("the fork ended with {status:?}"),

@@ -4,6 +4,7 @@ mod aborter;
 mod buffers;
 mod device;
 mod device_member;
+mod device_parent;
 mod execs;
 mod gauntlet;
 mod lessee;
@@ -13,6 +14,7 @@ mod program;
 mod puppet;
 mod raw_device;
 mod reader;
+mod respondent;
 mod root;
 mod stranger;
 mod streams;
@@ -21,7 +23,8 @@ mod vandal;
 pub use aborter::Aborter;
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use device::DeviceUser;
-pub use device_member::{Cargo, DeviceMember};
+pub use device_member::{Cargo, DeviceMember, Mixed};
+pub use device_parent::{DeviceParent, Synchronizer};
 pub use execs::Execs;
 pub(crate) use gauntlet::round as round_of_gauntlet;
 pub use gauntlet::{Gauntlet, Target};
@@ -32,6 +35,7 @@ pub use program::{FillDomain, Place, Program};
 pub use puppet::Puppet;
 pub use raw_device::RawDeviceUser;
 pub use reader::Reader;
+pub use respondent::Respondent;
 pub use root::Host;
 pub use stranger::Stranger;
 pub use streams::{
@@ -39,6 +43,8 @@ pub use streams::{
     Worker,
 };
 pub use vandal::{Region, Vandal, Victim};
+
+use tensorferry::GetError;
 
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
 use crate::kill::Subject;
@@ -99,6 +105,23 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<DeviceMember>,
         run_root_task::<DeviceUser>,
         run_root_task::<RawDeviceUser>,
+        run_root_task::<Respondent>,
+        run_root_task::<DeviceParent>,
+        run_task::<Synchronizer>,
     ];
     false
+}
+
+/// Why nothing was got, in the one word that tests compare with.
+fn name_of(error: &GetError) -> String {
+    let name = match error {
+        GetError::Empty => "Empty",
+        GetError::Closed => "Closed",
+        GetError::Disconnected => "Disconnected",
+        GetError::PeerDied => "PeerDied",
+        GetError::Moved => "Moved",
+        GetError::NoLeases => "NoLeases",
+        other => return other.to_string(),
+    };
+    name.to_owned()
 }

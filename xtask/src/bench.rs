@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use xshell::Shell;
 
 use crate::cargo::CargoLine;
+use crate::counts;
 use crate::workspace::Workspace;
 
 const PACKAGE: &str = "tensorferry-benches";
@@ -19,6 +20,11 @@ const PEERS_PROGRAM: &str = "target/peers/release/tensorferry-bench-peers";
 
 /// Lists the benches, or runs one of them.
 pub(crate) fn run(sh: &Shell, args: &[String]) -> anyhow::Result<ExitCode> {
+    if let Some((first, rest)) = args.split_first()
+        && first == "--counts"
+    {
+        return counts::run(sh, rest);
+    }
     let workspace = Workspace::load(sh)?;
     let package =
         workspace.package(PACKAGE).with_context(|| format!("the workspace has no package `{PACKAGE}`"))?;

@@ -11,17 +11,20 @@ use xshell::Shell;
 use crate::cargo::{CargoLine, pass_on};
 use crate::tally::Tally;
 use crate::workspace::{Package, Workspace};
-use crate::{fuzz, test, tidy};
+use crate::{counts, fuzz, test, tidy};
 
 /// The arguments with which `ci` runs an example that would otherwise take long, or want a GPU.
 const EXAMPLE_ARGUMENTS: &[(&str, &str)] = &[
     ("a3c", "--actors 2 --check"),
+    ("cuda_columns", "--simulate --rows 100"),
     ("cuda_ranks", "--simulate"),
+    ("cuda_replicas", "--simulate"),
     ("hogwild", "--processes 2 --epochs 2 --hidden 16"),
 ];
 
 /// The features that examples need.
-const EXAMPLE_FEATURES: &[(&str, &str)] = &[("cuda_ranks", "cuda")];
+const EXAMPLE_FEATURES: &[(&str, &str)] =
+    &[("cuda_columns", "cudarc"), ("cuda_ranks", "cuda"), ("cuda_replicas", "cudarc")];
 
 /// One thing that has to hold.
 struct Step {
@@ -37,8 +40,9 @@ enum Action {
     /// A test runner; its tests are counted.
     Tests(CargoLine),
     Tidy,
-    /// Skipped, with the reason, where it cannot be done.
+    /// Skipped, with the reason, where it cannot be done; so is the next one.
     Fuzz,
+    Counts,
 }
 
 /// How long `ci` runs each fuzz target.
@@ -89,6 +93,7 @@ fn steps(workspace: &Workspace, tests: CargoLine) -> Vec<Step> {
         Step { name: "tests".to_owned(), action: Action::Tests(tests) },
         Step { name: "doctests".to_owned(), action: Action::Tests(test::doctests(None)) },
         Step { name: "fuzz".to_owned(), action: Action::Fuzz },
+        Step { name: "counts".to_owned(), action: Action::Counts },
     ];
     steps.extend(
         test::cuda_configurations().into_iter().map(|line| Step {
@@ -136,6 +141,7 @@ impl Action {
             Action::Tool(line) | Action::Program(line) | Action::Tests(line) => line.to_string(),
             Action::Tidy => "cargo xtask tidy".to_owned(),
             Action::Fuzz => format!("cargo xtask fuzz --seconds {FUZZ_SECONDS}"),
+            Action::Counts => "cargo xtask bench --counts".to_owned(),
         }
     }
 
@@ -147,15 +153,25 @@ impl Action {
             Action::Tidy => tidy::run(sh).map(|()| true)?,
             Action::Fuzz => {
                 if let Some(reason) = fuzz::missing(sh) {
-                    println!("SKIPPED: {reason}");
-                    return Ok((true, Tally::default()));
+                    return Ok(skipped(reason));
                 }
                 let options = fuzz::Options { seconds_each: Some(FUZZ_SECONDS), ..fuzz::Options::default() };
                 fuzz::run(sh, &options)? == ExitCode::SUCCESS
             }
+            Action::Counts => {
+                if let Some(reason) = counts::missing(sh) {
+                    return Ok(skipped(reason));
+                }
+                counts::run(sh, &[])? == ExitCode::SUCCESS
+            }
         };
         Ok((success, Tally::of(success)))
     }
+}
+
+fn skipped(reason: &str) -> (bool, Tally) {
+    println!("SKIPPED: {reason}");
+    (true, Tally::default())
 }
 
 #[cfg(test)]

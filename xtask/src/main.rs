@@ -5,11 +5,13 @@
 mod bench;
 mod cargo;
 mod ci;
+mod counts;
 mod demo;
 mod fuzz;
 mod kill;
 mod tally;
 mod test;
+mod test_gpu;
 mod tidy;
 mod workspace;
 
@@ -25,9 +27,12 @@ cargo xtask <command>
 
   ci                         everything that has to hold, on any machine with Rust; the one command before landing
   test [FILTER]              unit, crate and process tests, then doctests; only those whose name holds FILTER
+  test-gpu [--bench [--check]] [--simulate]   the CUDA tests and examples on this machine's GPU; fails where there is none
+  test-gpu --pack DIR        the same as a folder with a `run.sh`, for a machine with a GPU but no Rust
   bench [NAME] [ARGS..]      the table of tensorferry and its peers, or the bench called NAME; ARGS go to the bench
                              (of the table: --quick, --rounds N, --row NAME, --python PATH, --check)
   bench --list               the names of the benches
+  bench --counts [--record]  instructions of put, get, allocate and drop against what was recorded; needs valgrind
   demo [--runs N] [--check]  the example `hogwild` N times with 1, 2 and all processes: a table, and the speed-up
   kill [ARGS..]              children are killed at every position of a call; `kill --help` tells how
   chaos [ARGS..]             many processes pass tensors on and are killed at random; `chaos --help` tells how
@@ -68,6 +73,7 @@ fn dispatch() -> anyhow::Result<ExitCode> {
             no_more(&mut args)?;
             test::run(&sh, filter.as_deref())
         }
+        "test-gpu" => test_gpu::run(&sh, &test_gpu::Options::parse(&mut args)?),
         "bench" => bench::run(&sh, &rest(&mut args)?),
         "demo" => demo::run(&sh, &demo::Options::parse(&mut args)?),
         "kill" => kill::run(&sh, &rest(&mut args)?),

@@ -1,63 +1,109 @@
 //! Runs one operation so often: `steps OPERATION N`. For counting instructions, which the load of the machine does not
 //! change.
+//!
+//! # Safety
+//! No slice of shared memory is alive when a process is forked.
 
-use anyhow::{Context as _, bail};
-use tensorferry::queue::{SoleReceiver, SoleSender, spsc};
-use tensorferry::{Tensor, TensorMut};
+#![expect(unsafe_code, reason = "allows the start method fork")]
+
+use anyhow::{Context as _, bail, ensure};
+use tensorferry::domain::Domain;
+use tensorferry::queue::{SoleReceiver, SoleSender, spsc_in};
+use tensorferry::spawn::{StartMethod, get_context};
+use tensorferry::storage::Heap;
+use tensorferry::{Tensor, TensorMut, func};
+
+/// valgrind has less address space than a domain takes by itself.
+const ADDRESS_SPACE_BYTES: usize = 1 << 30;
 
 const FRESH_ELEMENTS: usize = 1024;
 const MANY: usize = 100;
 
-fn existing() -> anyhow::Result<Tensor<f32>> {
-    Ok(TensorMut::full([1], 1.0)?.freeze())
+fn existing(heap: &Heap) -> anyhow::Result<Tensor<f32>> {
+    Ok(TensorMut::zeros_in(heap, [1])?.freeze())
 }
 
-fn ends<T>() -> anyhow::Result<(SoleSender<T>, SoleReceiver<T>)> {
-    Ok(spsc(16)?)
+fn ends<T>(heap: &Heap) -> anyhow::Result<(SoleSender<T>, SoleReceiver<T>)> {
+    Ok(spsc_in(heap, 16)?)
+}
+
+#[func]
+fn nothing(_rank: usize) {}
+
+/// A process that does nothing, from its start to its end.
+fn start_and_join(method: StartMethod, times: usize) -> anyhow::Result<()> {
+    (0..times).try_for_each(|_| Ok(get_context(method).spawn(nothing, (), 1).map(drop)?))
+}
+
+/// The same with this program and nothing of the library but its constructor.
+#[expect(clippy::disallowed_methods, reason = "the standard library's way is what is compared with")]
+fn command() -> anyhow::Result<()> {
+    let status = std::process::Command::new("/proc/self/exe").args(["nothing", "0"]).status()?;
+    ensure!(status.success(), "the program did not end well: {status}");
+    Ok(())
 }
 
 fn main() -> anyhow::Result<()> {
+    // SAFETY: no slice of shared memory is alive when a process is started, no thread is named as parked, and no member of a
+    // domain is started but by the library.
+    unsafe { tensorferry::spawn::allow_fork() };
     let mut arguments = std::env::args().skip(1);
     let operation = arguments.next().context("the first argument is an operation")?;
     let times: usize = arguments.next().context("the second argument is a number")?.parse()?;
     match operation.as_str() {
+        "nothing" => return Ok(()),
+        "spawn" => return start_and_join(StartMethod::Spawn, times),
+        "forkserver" => return start_and_join(StartMethod::Forkserver, times),
+        "fork" => return start_and_join(StartMethod::Fork, times),
+        "command" => return (0..times).try_for_each(|_| command()),
+        _ => {}
+    }
+    let heap = &Heap::create(Domain::builder().address_space_bytes(ADDRESS_SPACE_BYTES))?;
+    match operation.as_str() {
         "number" => {
-            let (mut sender, mut receiver) = ends()?;
+            let (mut sender, mut receiver) = ends(heap)?;
             for number in 0..times as u64 {
                 sender.put(number)?;
                 receiver.get()?;
             }
         }
+        "put" => {
+            let (mut sender, _receiver) = spsc_in(heap, times)?;
+            let tensor = existing(heap)?;
+            for _ in 0..times {
+                sender.put(tensor.clone())?;
+            }
+        }
         "one" => {
-            let (mut sender, mut receiver) = ends()?;
-            let tensor = existing()?;
+            let (mut sender, mut receiver) = ends(heap)?;
+            let tensor = existing(heap)?;
             for _ in 0..times {
                 sender.put(tensor.clone())?;
                 receiver.get()?;
             }
         }
         "hundred" => {
-            let (mut sender, mut receiver) = ends()?;
-            let tensors: Vec<_> = (0..MANY).map(|_| existing()).collect::<anyhow::Result<_>>()?;
+            let (mut sender, mut receiver) = ends(heap)?;
+            let tensors: Vec<_> = (0..MANY).map(|_| existing(heap)).collect::<anyhow::Result<_>>()?;
             for _ in 0..times {
                 sender.put(tensors.clone())?;
                 receiver.get()?;
             }
         }
         "fresh" => {
-            let (mut sender, mut receiver) = ends()?;
+            let (mut sender, mut receiver) = ends(heap)?;
             for _ in 0..times {
-                sender.put(TensorMut::<f32>::empty([FRESH_ELEMENTS])?.freeze())?;
+                sender.put(TensorMut::<f32>::empty_in(heap, [FRESH_ELEMENTS])?.freeze())?;
                 receiver.get()?;
             }
         }
         "allocate" => {
             for _ in 0..times {
-                drop(TensorMut::<f32>::empty([FRESH_ELEMENTS])?);
+                drop(TensorMut::<f32>::empty_in(heap, [FRESH_ELEMENTS])?);
             }
         }
         "clone" => {
-            let tensor = existing()?;
+            let tensor = existing(heap)?;
             for _ in 0..times {
                 drop(std::hint::black_box(tensor.clone()));
             }

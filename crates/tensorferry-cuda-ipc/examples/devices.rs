@@ -3,17 +3,22 @@
 //! ```text
 //! cargo run -p tensorferry-cuda-ipc --example devices
 //! ```
+//!
+//! With `-- --require` it fails where there are none.
 
 #![expect(clippy::print_stdout, reason = "an example shows something")]
 
+use std::process::ExitCode;
+
 use tensorferry_cuda_ipc::{CudaError, Driver};
 
-fn main() -> Result<(), CudaError> {
+fn main() -> Result<ExitCode, CudaError> {
     let driver = match Driver::load() {
         Ok(driver) => driver,
         Err(error) => {
             println!("no CUDA here: {error}");
-            return Ok(());
+            let is_required = std::env::args().any(|argument| argument == "--require");
+            return Ok(if is_required { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
     };
     let version = driver.version()?;
@@ -25,5 +30,5 @@ fn main() -> Result<(), CudaError> {
         println!("   memory pools: {}", device.has_memory_pools()?);
         println!("   interprocess events: {}", device.has_interprocess_events()?);
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

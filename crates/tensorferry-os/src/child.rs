@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "environment and signal disposition of a process that is just starting")]
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -108,7 +109,7 @@ pub fn signal_name(signal: i32) -> Cow<'static, str> {
 /// `/proc/vmstat`, Linux 4.13); `None` where the kernel does not say.
 #[must_use]
 pub fn out_of_memory_kills() -> Option<u64> {
-    parse_out_of_memory_kills(&std::fs::read_to_string("/proc/vmstat").ok()?)
+    parse_out_of_memory_kills(&crate::proc_file::read("/proc/vmstat").ok()?)
 }
 
 fn parse_out_of_memory_kills(vmstat: &str) -> Option<u64> {
@@ -161,11 +162,15 @@ pub fn ignore_sigpipe() -> Result<()> {
 /// # Errors
 /// EBUSY in a process with other threads, which may be reading it; then nothing was changed.
 pub fn replace_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<()> {
-    let names: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
-    for name in names {
-        set_variable(&name, None)?;
+    check_single_threaded()?;
+    let mut own: HashMap<OsString, OsString> = std::env::vars_os().collect();
+    for (name, value) in variables {
+        if own.remove(&name).as_ref() != Some(&value) {
+            change_variable(&name, Some(&value));
+        }
     }
-    variables.into_iter().try_for_each(|(name, value)| set_variable(&name, Some(&value)))
+    own.keys().for_each(|name| change_variable(name, None));
+    Ok(())
 }
 
 /// Sets or removes a variable of the environment, in a process that has one thread and is just starting. What no environment
@@ -174,22 +179,40 @@ pub fn replace_environment(variables: impl IntoIterator<Item = (OsString, OsStri
 /// # Errors
 /// EBUSY in a process with other threads, which may be reading it; then nothing was changed.
 pub fn set_variable(name: &OsStr, value: Option<&OsStr>) -> Result<()> {
-    let name_bytes = name.as_encoded_bytes();
-    let has_zero = |text: &OsStr| text.as_encoded_bytes().contains(&0);
-    if name_bytes.is_empty() || name_bytes.contains(&b'=') || has_zero(name) || value.is_some_and(has_zero) {
+    check_single_threaded()?;
+    change_variable(name, value);
+    Ok(())
+}
+
+/// Whether an environment can hold a variable with this name and value, and be asked for it: a name that is not empty and has no
+/// `=` in it, and no zero byte in either.
+#[must_use]
+pub fn is_variable(name: &OsStr, value: Option<&OsStr>) -> bool {
+    let name = name.as_encoded_bytes();
+    let has_zero = |bytes: &[u8]| bytes.contains(&0);
+    let is_name = !name.is_empty() && !name.contains(&b'=') && !has_zero(name);
+    is_name && !value.is_some_and(|value| has_zero(value.as_encoded_bytes()))
+}
+
+fn check_single_threaded() -> Result<()> {
+    if crate::fork::is_single_threaded() {
         return Ok(());
     }
-    if !crate::fork::is_single_threaded() {
-        return Err(Error::new("changing the environment of a process with threads", Errno::BUSY));
+    Err(Error::new("changing the environment of a process with threads", Errno::BUSY))
+}
+
+/// Only after [`check_single_threaded`], and before anything that starts a thread.
+fn change_variable(name: &OsStr, value: Option<&OsStr>) {
+    if !is_variable(name, value) {
+        return;
     }
     match value {
-        // SAFETY: no other thread reads or writes the environment: there is none (just counted), and only this one could
-        // start one.
+        // SAFETY: no other thread reads or writes the environment: there is none (counted by the caller), and only this one
+        // could have started one since.
         Some(value) => unsafe { std::env::set_var(name, value) },
         // SAFETY: as above.
         None => unsafe { std::env::remove_var(name) },
     }
-    Ok(())
 }
 
 /// What a process does with the signals of a terminal and of its children, to be put back in what is forked from it.

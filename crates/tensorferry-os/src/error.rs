@@ -39,6 +39,12 @@ impl Error {
         self.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
     }
 
+    /// Whether the kernel, or what stands between it and this process, does not know the call.
+    #[must_use]
+    pub fn is_not_implemented(&self) -> bool {
+        self.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error())
+    }
+
     /// Whether no descriptor was left, in this process or on the machine (EMFILE, ENFILE).
     #[must_use]
     pub fn is_out_of_descriptors(&self) -> bool {

@@ -15,9 +15,11 @@
 
 use std::fmt;
 use std::io::Write as _;
+use std::marker::PhantomData;
 
-use crate::{Error, Result};
 use nix::libc;
+
+use crate::{Error, Result, proc_file};
 
 /// The bit of a thread's flags in its `stat` that says it has begun to end (`PF_EXITING`, linux/sched.h): it has left the
 /// program's code for good.
@@ -46,13 +48,17 @@ pub enum Forked {
 pub struct Thread {
     /// Its number (gettid(2)).
     pub tid: u32,
-    /// Its name, as `ps` shows it.
+    /// Its name, as `ps` shows it; empty when it has none of its own. A thread begins with the name of the one that started it,
+    /// and is known by that until it has given itself another.
     pub name: String,
 }
 
 impl fmt::Display for Thread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` ({})", self.name, self.tid)
+        match self.name.as_str() {
+            "" => write!(f, "one without a name of its own ({})", self.tid),
+            name => write!(f, "`{name}` ({})", self.tid),
+        }
     }
 }
 
@@ -116,6 +122,8 @@ fn list_threads() -> Result<Listed> {
     let dir = "/proc/self/task";
     let me = thread_id();
     let unreadable = |e| Error::new(format!("reading {dir}"), e);
+    let comm = |tid: u32| proc_file::read(format!("{dir}/{tid}/comm"));
+    let own_name = comm(me).map_err(unreadable)?;
     let (mut running, mut n_exiting) = (Vec::new(), 0);
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
@@ -124,12 +132,13 @@ fn list_threads() -> Result<Listed> {
             continue;
         }
         // A thread whose files are gone by now has ended.
-        let Ok(stat) = std::fs::read_to_string(format!("{dir}/{tid}/stat")) else { continue };
-        let Ok(comm) = std::fs::read_to_string(format!("{dir}/{tid}/comm")) else { continue };
+        let Ok(stat) = proc_file::read(format!("{dir}/{tid}/stat")) else { continue };
+        let Ok(name) = comm(tid) else { continue };
         if is_exiting(&stat) {
             n_exiting += 1;
         } else {
-            running.push(Thread { tid, name: comm.trim_end().to_owned() });
+            let name = if name == own_name { "" } else { name.trim_end() };
+            running.push(Thread { tid, name: name.to_owned() });
         }
     }
     Ok(Listed { running, n_exiting })
@@ -138,7 +147,7 @@ fn list_threads() -> Result<Listed> {
 /// How many threads this process has, as the kernel counts them (proc_pid_stat(5), field 20).
 fn n_threads() -> Result<usize> {
     let path = "/proc/self/stat";
-    let stat = std::fs::read_to_string(path).map_err(|e| Error::new(format!("reading {path}"), e))?;
+    let stat = proc_file::read(path).map_err(|e| Error::new(format!("reading {path}"), e))?;
     let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(17));
     Ok(field.and_then(|field| field.parse().ok()).unwrap_or(usize::MAX))
 }
@@ -191,32 +200,63 @@ fn is_exiting(stat: &str) -> bool {
 /// # Errors
 /// [`ForkError::Threads`] and [`ForkError::NotMainThread`] before anything was done; EAGAIN or ENOMEM from fork(2).
 pub unsafe fn fork_alone(parked: &[u32]) -> std::result::Result<Forked, ForkError> {
-    let mut look = look_for_threads_but(parked)?;
-    for _ in 0..MAX_LOOKS {
-        if look.in_the_way.is_empty() && look.is_complete {
-            break;
+    let alone = Alone::check(parked)?;
+    // SAFETY: checked just now, on this thread, which has done nothing since; the rest is the caller's promise.
+    unsafe { alone.fork() }
+}
+
+/// That this process may be forked by the calling thread, as of a moment: no other thread was in the way, and no GPU in use.
+#[derive(Clone, Copy, Debug)]
+pub struct Alone {
+    /// It is about the thread that has looked.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Alone {
+    /// Looks, as [`fork_alone`] does.
+    ///
+    /// # Errors
+    /// As [`fork_alone`] before anything is done.
+    pub fn check(parked: &[u32]) -> std::result::Result<Self, ForkError> {
+        let mut look = look_for_threads_but(parked)?;
+        for _ in 0..MAX_LOOKS {
+            if look.in_the_way.is_empty() && look.is_complete {
+                break;
+            }
+            // A thread that was joined may take a moment to leave.
+            std::thread::yield_now();
+            look = look_for_threads_but(parked)?;
         }
-        // A thread that was joined may take a moment to leave.
-        std::thread::yield_now();
-        look = look_for_threads_but(parked)?;
+        if !look.in_the_way.is_empty() || !look.is_complete {
+            return Err(ForkError::Threads { threads: look.in_the_way });
+        }
+        if let Some(device) = open_gpu() {
+            return Err(ForkError::Gpu { device });
+        }
+        if !crate::child::is_main_thread() {
+            return Err(ForkError::NotMainThread);
+        }
+        Ok(Self { _not_send: PhantomData })
     }
-    if !look.in_the_way.is_empty() || !look.is_complete {
-        return Err(ForkError::Threads { threads: look.in_the_way });
-    }
-    if let Some(device) = open_gpu() {
-        return Err(ForkError::Gpu { device });
-    }
-    if !crate::child::is_main_thread() {
-        return Err(ForkError::NotMainThread);
-    }
-    flush_outputs();
-    // SAFETY: fork(2) may be followed by any function in the child if no other thread was inside of one. There is none but
-    // the parked ones (counted above; nobody else could have started one since), and they stand still outside of any
-    // function that locks (the caller's promise). What the child does with memory that is shared is its caller's promise too.
-    match unsafe { libc::fork() } {
-        0 => Ok(Forked::Child),
-        -1 => Err(Error::new("fork", std::io::Error::last_os_error()).into()),
-        pid => Ok(Forked::Parent { pid: u32::try_from(pid).unwrap_or(0) }),
+
+    /// Forks, as [`fork_alone`] does, without looking again.
+    ///
+    /// # Safety
+    /// As [`fork_alone`], for the threads that were named as parked; and since [`Alone::check`] no thread was started and no
+    /// driver of a GPU initialised in this process.
+    ///
+    /// # Errors
+    /// EAGAIN or ENOMEM from fork(2).
+    pub unsafe fn fork(&self) -> std::result::Result<Forked, ForkError> {
+        flush_outputs();
+        // SAFETY: fork(2) may be followed by any function in the child if no other thread was inside of one. There is none but
+        // the parked ones (counted by `check`; none was started since, the caller's promise), and they stand still outside of any
+        // function that locks (the caller's promise). What the child does with memory that is shared is its caller's promise too.
+        match unsafe { libc::fork() } {
+            0 => Ok(Forked::Child),
+            -1 => Err(Error::new("fork", std::io::Error::last_os_error()).into()),
+            pid => Ok(Forked::Parent { pid: u32::try_from(pid).unwrap_or(0) }),
+        }
     }
 }
 

@@ -20,6 +20,7 @@ pub mod mapping;
 pub mod memfd;
 pub mod pidfd;
 pub mod presence;
+mod proc_file;
 pub mod socket;
 
 pub use error::{Error, Result};

@@ -4,11 +4,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use nix::sys::socket::{getsockopt, sockopt::PeerPidfd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::{Error, Result};
+use crate::{Error, Result, proc_file};
 
 /// The magic number of pidfs (linux/magic.h), where a pidfd's inode is unique since boot (Linux 6.9).
 const PIDFS_MAGIC: u64 = 0x5049_4446;
@@ -31,7 +32,8 @@ pub struct Identity {
     pub namespace: u32,
     /// Inode of the pidfd on pidfs, or 0 where the kernel has no pidfs.
     pub inode: u64,
-    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`), or 0 when it cannot be read.
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`); 0 when there is an inode, which says more, and when
+    /// it cannot be read.
     pub start_ticks: u64,
 }
 
@@ -73,12 +75,24 @@ impl PidFd {
         Ok(Self { fd, pid })
     }
 
-    /// This process.
+    /// This process, also where pidfd_open(2) is not there: valgrind does not know it, so that a program could not be looked
+    /// at with it.
     ///
     /// # Errors
     /// As [`PidFd::open`].
     pub fn of_self() -> Result<Self> {
-        Self::open(std::process::id())
+        match Self::open(std::process::id()) {
+            Err(error) if error.is_not_implemented() => Self::of_own_peer(),
+            opened => opened,
+        }
+    }
+
+    /// This process, as the peer of a socket to itself (`SO_PEERPIDFD`, unix(7), Linux 6.5).
+    fn of_own_peer() -> Result<Self> {
+        let (end, _peer) = crate::socket::pair()?;
+        let fd = getsockopt(&end, PeerPidfd)
+            .map_err(|e| Error::new("getsockopt(SO_PEERPIDFD)", Errno::from_raw_os_error(e as i32)))?;
+        Ok(Self { fd, pid: std::process::id() })
     }
 
     /// Takes a descriptor that came from elsewhere; `pid` is what it is called here.
@@ -98,14 +112,20 @@ impl PidFd {
     /// # Errors
     /// The kernel's error of fstat(2).
     pub fn identity(&self) -> Result<Identity> {
-        let on_pidfs = rustix::fs::fstatfs(&self.fd)
-            .is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|magic| magic == PIDFS_MAGIC));
-        let stat = rustix::fs::fstat(&self.fd).map_err(|e| Error::new("fstat of a pidfd", e))?;
-        Ok(Identity {
-            pid: self.pid,
-            namespace: pid_namespace(),
-            inode: if on_pidfs { stat.st_ino } else { 0 },
-            start_ticks: start_ticks(self.pid).unwrap_or(0),
+        let inode = match self.is_on_pidfs() {
+            true => rustix::fs::fstat(&self.fd).map_err(|e| Error::new("fstat of a pidfd", e))?.st_ino,
+            false => 0,
+        };
+        let start_ticks = if inode == 0 { start_ticks(self.pid).unwrap_or(0) } else { 0 };
+        Ok(Identity { pid: self.pid, namespace: pid_namespace(), inode, start_ticks })
+    }
+
+    /// Which the kernel decides once and for all.
+    fn is_on_pidfs(&self) -> bool {
+        static IS_ON_PIDFS: OnceLock<bool> = OnceLock::new();
+        *IS_ON_PIDFS.get_or_init(|| {
+            let fs = rustix::fs::fstatfs(&self.fd);
+            fs.is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|magic| magic == PIDFS_MAGIC))
         })
     }
 
@@ -176,7 +196,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     if me.to_str()? != std::process::id().to_string() {
         return None;
     }
-    parse_start_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse_start_ticks(&proc_file::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// The command name stands in parentheses and may hold spaces and parentheses, so count from the last one.
@@ -194,10 +214,18 @@ mod tests {
         let me = PidFd::of_self().unwrap();
         assert!(!me.is_dead().unwrap());
         let identity = me.identity().unwrap();
-        assert!(identity.start_ticks > 0);
+        assert!(identity.is_known() && (identity.inode == 0) != (identity.start_ticks == 0));
+        assert!(start_ticks(me.pid()).unwrap() > 0);
         assert!(identity.is_same_process(&PidFd::of_self().unwrap().identity().unwrap()));
         assert!(!identity.is_same_process(&Identity { inode: identity.inode + 1, ..identity }));
         assert!(!identity.is_same_process(&Identity { inode: 0, start_ticks: 1, ..identity }));
+    }
+
+    #[test]
+    fn the_peer_of_a_socket_to_itself_is_this_process() {
+        let (opened, as_peer) = (PidFd::of_self().unwrap(), PidFd::of_own_peer().unwrap());
+        assert_eq!(opened.identity().unwrap(), as_peer.identity().unwrap());
+        assert!(!as_peer.is_dead().unwrap());
     }
 
     #[test]

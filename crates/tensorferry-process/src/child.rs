@@ -167,7 +167,8 @@ impl Child {
     /// Reads what it has said and looks whether it has ended, without waiting; true when something is new.
     ///
     /// # Blocking
-    /// For a dead child of a fork server until the server has collected it, at most a second.
+    /// For a dead child of a fork server until the server has collected it, at most two seconds; then how it ended is
+    /// [`Ended::Untold`].
     ///
     /// # Errors
     /// The kernel's error of poll(2), recvmsg(2) or waitid(2).
@@ -322,9 +323,9 @@ pub fn wait_any(children: &mut [Child], timeout: Option<Duration>) -> Result<boo
 }
 
 fn watched(child: &Child) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
-    // A dead child of a fork server has ended for us when the server has told how.
-    let end = child.relay.as_ref().and_then(Relay::as_fd).unwrap_or_else(|| child.pidfd().as_fd());
-    std::iter::once(end).chain(child.control()).map(|fd| (fd, Interest::Readable))
+    // One that has finished says nothing more: the end of its socket, just before its own, is no news.
+    let control = child.control().filter(|_| child.stage < Stage::Finished);
+    std::iter::once(child.pidfd().as_fd()).chain(control).map(|fd| (fd, Interest::Readable))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //!
 //! Three things differ from a function that `main` calls. Constructors of the executable that come after ours in link
 //! order (static objects of C++ code that is linked statically) have not run. A stack overflow on the main thread ends
-//! with SIGSEGV and without Rust's message. And the main thread has no name in Rust's eyes (in reports it is `main`).
+//! with SIGSEGV and without Rust's message. And the main thread has no name in Rust's eyes: in reports it is `main`, and
+//! a panic on it is printed with the name of the process.
 //!
 //! # Safety
 //! The only unsafe thing here is the attribute that places the constructor. What is placed has the type that the

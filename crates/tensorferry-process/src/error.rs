@@ -1,5 +1,6 @@
 //! What can go wrong between a parent and its children.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
@@ -75,6 +76,15 @@ pub enum StartError {
         executable: PathBuf,
         /// The kernel's answer.
         source: io::Error,
+    },
+    /// No environment can hold this variable, or be asked for it.
+    #[error(
+        "the child cannot have the variable {name:?}: a name must not be empty and has no `=` in it, and neither a name nor a \
+         value has a zero byte"
+    )]
+    Variable {
+        /// Its name.
+        name: OsString,
     },
     /// The working directory cannot be entered.
     #[error("the child cannot have {} as its working directory: {source}", .path.display())]

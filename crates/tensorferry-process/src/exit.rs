@@ -96,7 +96,9 @@ impl fmt::Display for Exit {
             Ended::Lost => {
                 write!(f, "ended, and how is lost because SIGCHLD is ignored or another wait took it")?
             }
-            Ended::Untold => write!(f, "ended, and how is unknown because its fork server was killed")?,
+            Ended::Untold => {
+                write!(f, "ended, and how is unknown because its fork server was killed or stopped")?
+            }
         }
         if self.stage == Stage::Started {
             write!(f, " before it entered")?;

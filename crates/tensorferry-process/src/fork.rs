@@ -20,6 +20,7 @@ use crate::error::StartError;
 use crate::forkserver;
 use crate::guard;
 use crate::redirect::Outputs;
+use crate::starter;
 
 /// Says why this process must not be forked now, if there is a reason.
 pub type Hazard = fn() -> Option<String>;
@@ -71,11 +72,14 @@ pub(crate) fn fork(parked: &[u32], ours: OwnedFd, child: Child) -> Result<(PidFd
     if let Some(reason) = HAZARDS.iter().find_map(|hazard| hazard()) {
         return Err(StartError::Hazard { reason });
     }
-    let parked: Vec<u32> = parked.iter().copied().chain(guard::parked()).collect();
-    // SAFETY: the numbers are those of the guard, which only waits for the parent's end, and of threads that stand still (the
-    // promise of `allow_fork`, as is what the child does with shared memory).
+    let starter = starter::park();
+    let parked: Vec<u32> = parked.iter().copied().chain(guard::parked()).chain(starter.thread_id()).collect();
+    // SAFETY: the numbers are those of the guard, which only waits for the parent's end, of the thread that starts processes,
+    // which stands still as long as it is parked, and of threads that stand still (the promise of `allow_fork`, as is what the
+    // child does with shared memory).
     match unsafe { fork_alone(&parked) }? {
         Forked::Child => {
+            starter.forget();
             // The parent's end.
             drop(ours);
             child.live()

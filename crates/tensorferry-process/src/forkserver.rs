@@ -70,7 +70,7 @@ pub fn preload_forkserver(entry: &'static Entry, payload: impl Into<Vec<u8>>) ->
 }
 
 /// How long a server that has closed its sockets has to end, which decides about nothing but the words of the error.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// In a process that was forked from the client: the server, and the leash of its children, are the parent's.
 pub(crate) fn forget() {
@@ -186,6 +186,8 @@ impl ForkServer {
                     return Err(ForkServerError::Refused { pid: self.pid(), reason }.into());
                 }
                 Ok(None) if !is_dead => {}
+                // The child's pidfd could not be taken (EMFILE). It finds its control socket closed, and ends.
+                Err(ProtocolError::Os(error)) => return Err(error.into()),
                 Ok(Some(Word::Ended(_)) | None) | Err(_) => return Err(self.died()),
             }
         }
@@ -197,7 +199,10 @@ impl ForkServer {
         // It has closed its sockets, which it does by ending.
         let how = match process.wait(Some(PATIENCE)) {
             Ok(Some(exit)) => exit.to_string(),
-            Ok(None) => String::from("does not answer"),
+            // It has nothing to answer with.
+            Ok(None) => {
+                String::from("lives and has closed the socket for its answer, as without memory for one")
+            }
             Err(error) => error.to_string(),
         };
         ForkServerError::Died { pid: self.pid(), how }.into()

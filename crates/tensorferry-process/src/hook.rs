@@ -8,11 +8,13 @@
 use std::any::Any;
 use std::backtrace::Backtrace;
 use std::collections::VecDeque;
+use std::io::Write as _;
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
+use crate::current::current_process;
 use crate::link::Link;
 use crate::protocol::Frame;
 use crate::report::{Report, ReportKind, trim_backtrace};
@@ -58,27 +60,49 @@ pub(crate) fn install(link: Link) -> &'static Link {
     if before.is_none() {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if let Some(state) = self::state() {
-                record(state, info);
+            let Some(state) = self::state() else { return previous(info) };
+            let backtrace = record(state, info);
+            let current = std::thread::current();
+            if current.id() == state.entry_thread && current.name().is_none() {
+                print(info, backtrace.as_deref());
+            } else {
+                previous(info);
             }
-            previous(info);
         }));
     }
     &state.link
 }
 
-fn record(state: &State, info: &PanicHookInfo<'_>) {
+/// Says on standard error what the standard library says there, whose hook is the previous one where no `main` has run: it does
+/// not know that this is the main thread. The line begins with the name of the process, because others may write beside it.
+fn print(info: &PanicHookInfo<'_>, backtrace: Option<&Backtrace>) {
+    let (me, message) = (current_process(), message(info.payload()));
+    let place = info.location().map(|location| format!(" at {location}")).unwrap_or_default();
+    let mut text = format!("\nthread '{}' ({}) panicked{place}:\n{message}\n", me.name(), me.pid());
+    match (std::env::var("RUST_BACKTRACE").ok().as_deref(), backtrace) {
+        (None | Some("0"), _) | (_, None) => {
+            text.push_str("note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n");
+        }
+        (Some("full"), Some(backtrace)) => text.push_str(&format!("stack backtrace:\n{backtrace}")),
+        (Some(_), Some(backtrace)) => text.push_str(&format!("stack backtrace:\n{}\n", readable(backtrace))),
+    }
+    // Whoever has closed standard error does not want to know.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+fn record(state: &State, info: &PanicHookInfo<'_>) -> Option<Arc<Backtrace>> {
     let current = std::thread::current();
     let on_entry = current.id() == state.entry_thread;
     let name = if on_entry { "main" } else { current.name().unwrap_or("<unnamed>") };
     let report = Report::new(ReportKind::Panic, message(info.payload())).at(info.location(), name);
-    let backtrace = wants_backtrace(|name| std::env::var(name).ok()).then(Backtrace::force_capture);
+    let backtrace =
+        wants_backtrace(|name| std::env::var(name).ok()).then(|| Arc::new(Backtrace::force_capture()));
     if cfg!(panic = "abort") {
         state.link.send(&Frame::Panicked(report));
         if let Some(backtrace) = &backtrace {
             state.link.send(&Frame::Backtrace(readable(backtrace)));
         }
-        return;
+        return backtrace;
     }
     if state.n_sent.fetch_add(1, Ordering::Relaxed) < MAX_SENT {
         state.link.send(&Frame::Panicked(report.with_message_cut_to(MAX_SENT_MESSAGE_LEN_BYTES)));
@@ -87,7 +111,8 @@ fn record(state: &State, info: &PanicHookInfo<'_>) {
     if records.len() == MAX_RECORDS {
         records.pop_front();
     }
-    records.push_back(Record { thread: current.id(), report, backtrace: backtrace.map(Arc::new) });
+    records.push_back(Record { thread: current.id(), report, backtrace: backtrace.clone() });
+    backtrace
 }
 
 /// The text of a panic.

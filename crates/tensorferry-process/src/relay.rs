@@ -1,6 +1,6 @@
 //! How a child ended that is not a child of this process, as its fork server tells.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use tensorferry_os::pidfd::PidFd;
@@ -9,9 +9,9 @@ use tensorferry_os::socket::{self, Interest};
 use crate::exit::Ended;
 use crate::forkserver::wire::{self, Word};
 
-/// How long a server has between the death of a child and its word about it before it counts as one that says nothing for
-/// now, because it is stopped. Nothing is decided by it: the word is taken whenever it comes.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a server has between the death of a child and its word about it. One that is stopped would say nothing for as
+/// long as it is. Only the exit code depends on it: that the child is dead is known.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The socket over which a fork server tells about one child. It is closed by the server's end, so nobody waits for a
 /// server that is gone.
@@ -25,29 +25,21 @@ impl Relay {
         Self { socket: Some(socket) }
     }
 
-    /// What is readable once there is news about the end; `None` when only the child's pidfd will tell.
-    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.socket.as_ref().map(AsFd::as_fd)
-    }
-
-    /// How the child ended, if it has and the server has said so or can no longer say it.
+    /// How the child ended, if it is dead.
     ///
     /// # Blocking
-    /// When the child is dead, for at most a second, until its server has collected it.
+    /// When the child is dead, until its server has collected it, for at most two seconds.
     pub(crate) fn look(&mut self, pidfd: &PidFd) -> tensorferry_os::Result<Option<Ended>> {
-        let is_dead = pidfd.is_dead()?;
-        if is_dead && let Some(socket) = &self.socket {
-            socket::wait_ready(&[(socket.as_fd(), Interest::Readable)], Some(PATIENCE))?;
+        if !pidfd.is_dead()? {
+            return Ok(None);
         }
-        if let Some(socket) = &self.socket {
-            match wire::hear(socket) {
-                Ok(None) => return Ok(None),
-                Ok(Some(Word::Ended(status))) => return Ok(Some(status.into())),
-                // The end of the stream, or nothing that can be understood: nothing more will come.
-                Ok(Some(Word::Started { .. } | Word::Refused { .. })) | Err(_) => self.socket = None,
-            }
-        }
-        Ok(is_dead.then_some(Ended::Untold))
+        let Some(socket) = self.socket.take() else { return Ok(Some(Ended::Untold)) };
+        socket::wait_ready(&[(socket.as_fd(), Interest::Readable)], Some(PATIENCE))?;
+        Ok(Some(match wire::hear(&socket) {
+            Ok(Some(Word::Ended(status))) => status.into(),
+            // Nothing, the end of the stream, or what cannot be understood.
+            Ok(None | Some(Word::Started { .. } | Word::Refused { .. })) | Err(_) => Ended::Untold,
+        }))
     }
 
     /// Waits until the server has collected the child, or has ended. For a child that is dead.

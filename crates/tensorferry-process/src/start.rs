@@ -110,7 +110,8 @@ impl Start {
         self
     }
 
-    /// Sets a variable in the child's environment.
+    /// Sets a variable in the child's environment. A name that is none is an error of the start: an empty one, or one with `=`
+    /// in it.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.environment.push((name.as_ref().to_owned(), Some(value.as_ref().to_owned())));
@@ -309,6 +310,11 @@ impl Start {
         if self.executable.is_none() {
             executable::check_is_ours()
                 .map_err(|(program, library)| StartError::ForeignExecutable { program, library })?;
+        }
+        if let Some((name, _)) =
+            self.environment.iter().find(|(name, value)| !os::is_variable(name, value.as_deref()))
+        {
+            return Err(StartError::Variable { name: name.clone() });
         }
         if let Some(dir) = &self.current_dir {
             // The kernel's answer to the start would not tell whether it is about this or about the program.

@@ -4,12 +4,17 @@
 //! (`PR_SET_PDEATHSIG`, prctl(2)): started from a worker thread, children would die with that thread. So they are
 //! started from the main thread when that is the caller, and otherwise from one thread that is made for it and that
 //! lives as long as the process.
+//!
+//! So that this thread is not in the way of a fork for ever after, it stands still between two jobs: it waits for a condition
+//! under the lock of its jobs, and whoever forks holds that lock meanwhile.
 
+use std::collections::VecDeque;
 use std::io;
 use std::process::{Child, Command};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Sender, bounded};
+use tensorferry_os::fork::thread_id;
 
 struct Job {
     command: Command,
@@ -17,12 +22,29 @@ struct Job {
 }
 
 struct Starter {
-    // A process that was forked from this one has the memory but not the thread.
+    /// Whose thread it is: a process that was forked from this one has the memory but not the thread.
     pid: u32,
-    jobs: Sender<Job>,
+    /// Its number, once it runs.
+    thread_id: Option<u32>,
+    jobs: VecDeque<Job>,
+    is_busy: bool,
+}
+
+impl Starter {
+    fn is_mine(&self) -> bool {
+        self.pid == std::process::id()
+    }
 }
 
 static STARTER: Mutex<Option<Starter>> = Mutex::new(None);
+/// There is a job.
+static WORK: Condvar = Condvar::new();
+/// There is none, and the thread is about to wait for one.
+static IDLE: Condvar = Condvar::new();
+
+fn starter() -> MutexGuard<'static, Option<Starter>> {
+    STARTER.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Starts a process from a thread that lives as long as this process.
 pub(crate) fn start(mut command: Command) -> io::Result<Child> {
@@ -30,25 +52,62 @@ pub(crate) fn start(mut command: Command) -> io::Result<Child> {
         return command.spawn();
     }
     let (reply, answer) = bounded(1);
-    let gone = |_| io::Error::other("the thread that starts processes is gone");
-    jobs()?.send(Job { command, reply }).map_err(|_| gone(()))?;
-    answer.recv().map_err(|_| gone(()))?
+    let mut starter = starter();
+    let running = match starter.take().filter(Starter::is_mine) {
+        Some(running) => running,
+        None => {
+            std::thread::Builder::new().name(String::from("tf-starter")).spawn(serve)?;
+            Starter { pid: std::process::id(), thread_id: None, jobs: VecDeque::new(), is_busy: false }
+        }
+    };
+    starter.insert(running).jobs.push_back(Job { command, reply });
+    WORK.notify_one();
+    drop(starter);
+    answer.recv().map_err(|_| io::Error::other("the thread that starts processes is gone"))?
 }
 
-fn jobs() -> io::Result<Sender<Job>> {
-    let mut starter = STARTER.lock().unwrap_or_else(PoisonError::into_inner);
-    let pid = std::process::id();
-    if let Some(running) = starter.as_ref().filter(|running| running.pid == pid) {
-        return Ok(running.jobs.clone());
+/// What the thread does, for as long as the process lives.
+fn serve() {
+    let mut starter = starter();
+    while let Some(running) = &mut *starter {
+        running.thread_id = Some(thread_id());
+        running.is_busy = false;
+        let Some(mut job) = running.jobs.pop_front() else {
+            IDLE.notify_all();
+            starter = WORK.wait(starter).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        running.is_busy = true;
+        drop(starter);
+        // A caller that is gone has nobody to tell; `Child` of std neither kills nor waits when it is dropped.
+        let _ = job.reply.send(job.command.spawn());
+        drop(job);
+        starter = self::starter();
     }
-    let (jobs, queue) = bounded::<Job>(0);
-    std::thread::Builder::new().name(String::from("tf-starter")).spawn(move || {
-        // The sender is in a static, so this ends with the process.
-        for mut job in queue {
-            // A caller that is gone has nobody to tell; `Child` of std neither kills nor waits when it is dropped.
-            let _ = job.reply.send(job.command.spawn());
-        }
-    })?;
-    *starter = Some(Starter { pid, jobs: jobs.clone() });
-    Ok(jobs)
+}
+
+/// The thread stands still as long as this exists: it waits for the condition or for the lock, which allocates nothing, and
+/// holds no other lock.
+pub(crate) struct Parked(MutexGuard<'static, Option<Starter>>);
+
+/// Waits until the thread has no job, and keeps it from getting one.
+pub(crate) fn park() -> Parked {
+    let is_moving = |starter: &mut Option<Starter>| {
+        starter.as_ref().is_some_and(|running| {
+            running.is_mine() && (running.is_busy || running.thread_id.is_none() || !running.jobs.is_empty())
+        })
+    };
+    Parked(IDLE.wait_while(starter(), is_moving).unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Parked {
+    /// The number of the thread, if there is one.
+    pub(crate) fn thread_id(&self) -> Option<u32> {
+        self.0.as_ref().filter(|running| running.is_mine()).and_then(|running| running.thread_id)
+    }
+
+    /// In a process that was forked meanwhile: the thread was the parent's.
+    pub(crate) fn forget(mut self) {
+        *self.0 = None;
+    }
 }

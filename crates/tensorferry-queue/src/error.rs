@@ -79,7 +79,7 @@ impl<T> PutError<T> {
 
 impl<T> fmt::Debug for PutError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PutError").field("kind", &self.kind).finish_non_exhaustive()
+        fmt::Display::fmt(&self.kind, f)
     }
 }
 
@@ -95,8 +95,8 @@ impl<T> std::error::Error for PutError<T> {
     }
 }
 
-/// Why no value was got.
-#[derive(Debug, thiserror::Error)]
+/// Why no value was got. `Debug`, which is what a `main` that returns it prints, says the same as `Display`.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum GetError {
     /// Nothing came for as long as the call may wait.
@@ -129,6 +129,12 @@ pub enum GetError {
     /// [`DecodeError::Storage`] of a kernel error (no memory to map what the message names) it stays in the queue.
     #[error(transparent)]
     Decode(#[from] DecodeError),
+}
+
+impl fmt::Debug for GetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl GetError {

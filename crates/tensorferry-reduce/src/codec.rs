@@ -1,20 +1,14 @@
 //! From a value to a message and back.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::io::ErrorKind;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandles};
+use serde::{Deserialize as _, Deserializer, Serialize};
+use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandles, Scratch};
 
 use crate::transit::{Inbound, Outbound, Transit, during};
 use crate::{DecodeError, EncodeError};
-
-/// A buffer beyond this size is not kept for the next message.
-const KEPT_BUFFER_BYTES: usize = 1 << 20;
-
-thread_local! {
-    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
 
 /// Serialises `value` for the domain of `heap` and hands payload and handles to `send`, which takes the handles that it
 /// sends. What it leaves there, because it fails, is whole again.
@@ -23,7 +17,8 @@ thread_local! {
 /// skipped fields, `serde_json::Value`. (What no self-describing format can tell apart is lost: `Some(None)` and
 /// `Some(())` arrive as `None`. An exclusive tensor in an untagged enum is had by the first variant that reads it, also if
 /// that variant then does not fit. A `Vec<u8>` is a sequence of numbers to serde; the crate `serde_bytes` makes it
-/// bytes.) `value` is serialised on the calling thread: what cannot be sent is an error here.
+/// bytes. Bytes are also what describes a tensor: in an untagged enum a variant of bytes has to stand behind those of
+/// tensors.) `value` is serialised on the calling thread: what cannot be sent is an error here.
 ///
 /// # Errors
 /// [`EncodeError`] when the value cannot be serialised; then `send` is not called. Otherwise what `send` returns.
@@ -36,12 +31,12 @@ where
     T: Serialize + ?Sized,
     E: From<EncodeError>,
 {
-    let mut buffer = BUFFER.take();
+    let mut buffer = Scratch::take();
     buffer.clear();
     let outbound = Outbound::new(heap.clone());
     let mut transit = RefCell::new(Transit::Out(outbound));
     let encoded = during(&transit, || {
-        value.serialize(&mut rmp_serde::Serializer::new(&mut buffer).with_struct_map().with_human_readable())
+        value.serialize(&mut rmp_serde::Serializer::new(&mut *buffer).with_struct_map().with_human_readable())
     });
     let Transit::Out(outbound) = transit.get_mut() else {
         return Err(EncodeError::from(crate::TransitError::NotInTransit).into());
@@ -53,11 +48,7 @@ where
             .map_or_else(|| EncodeError::Serialize(error.into()), EncodeError::Transit)
             .into());
     }
-    let sent = send(&buffer, &mut outbound.handles);
-    if buffer.capacity() <= KEPT_BUFFER_BYTES {
-        BUFFER.set(buffer);
-    }
-    sent
+    send(&buffer, &mut outbound.handles)
 }
 
 /// Makes a value of a message that was taken. The payload is believed in nothing.
@@ -67,16 +58,26 @@ where
 pub fn decode<T: DeserializeOwned>(message: &mut IncomingMessage) -> Result<T, DecodeError> {
     let inbound = Inbound { handles: std::mem::take(&mut message.handles), refusal: None };
     let transit = RefCell::new(Transit::In(inbound));
-    let mut rest = message.payload.as_slice();
-    let decoded = during(&transit, || {
-        T::deserialize(&mut rmp_serde::Deserializer::new(&mut rest).with_human_readable())
-    });
-    match decoded {
-        Ok(value) if rest.is_empty() => Ok(value),
-        Ok(_) => Err(DecodeError::LeftOver(rest.len())),
+    // Bytes and strings are read where they lie, so that they are copied once, into the value.
+    let mut payload = rmp_serde::Deserializer::from_read_ref(&*message.payload).with_human_readable();
+    match during(&transit, || T::deserialize(&mut payload)) {
+        Ok(value) if is_at_end(&mut payload) => Ok(value),
+        Ok(_) => Err(DecodeError::LeftOver),
         Err(error) => Err(match transit.into_inner() {
             Transit::In(Inbound { refusal: Some(refusal), .. }) => DecodeError::Transit(refusal),
             _ => DecodeError::Deserialize(error.into()),
         }),
     }
+}
+
+/// Whether nothing begins where the value has ended. A `bool` does not look into what it finds, so that only an end here is
+/// taken for one.
+fn is_at_end<'de, D>(rest: D) -> bool
+where
+    D: Deserializer<'de, Error = rmp_serde::decode::Error>,
+{
+    matches!(
+        bool::deserialize(rest),
+        Err(rmp_serde::decode::Error::InvalidMarkerRead(error)) if error.kind() == ErrorKind::UnexpectedEof
+    )
 }

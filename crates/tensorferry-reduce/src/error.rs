@@ -68,8 +68,8 @@ pub enum DecodeError {
     #[error("the message is not of the expected type: {0}")]
     Deserialize(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Bytes were left over.
-    #[error("the message is longer than the expected type: {0} bytes are left over")]
-    LeftOver(usize),
+    #[error("the message is longer than the expected type")]
+    LeftOver,
     /// The message could not be opened.
     #[error(transparent)]
     Storage(#[from] StorageError),

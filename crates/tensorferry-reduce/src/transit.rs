@@ -234,10 +234,14 @@ impl Outbound {
     fn add(&mut self, handle: OutgoingHandle) -> u32 {
         let earliest = self.ids.len().saturating_sub(LOOK_BACK);
         let id = handle.id().0;
-        let mut same_block = self.ids[earliest..].iter().enumerate().filter(|(_, other)| **other == id);
-        let known = same_block
-            .find(|(at, _)| self.handles.get(earliest + at).is_some_and(|other| other.is_same_as(&handle)));
-        match known.and_then(|(at, _)| u32::try_from(earliest + at).ok()) {
+        let known = |at: usize| self.handles.get(at).is_some_and(|other| other.is_same_as(&handle));
+        // Nearly always there is none, which is known soonest without a look at each.
+        let known = if self.ids[earliest..].contains(&id) {
+            (earliest..self.ids.len()).find(|&at| self.ids.get(at) == Some(&id) && known(at))
+        } else {
+            None
+        };
+        match known.and_then(|at| u32::try_from(at).ok()) {
             Some(index) => index,
             None => self.push(handle),
         }

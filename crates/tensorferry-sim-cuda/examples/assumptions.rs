@@ -12,8 +12,7 @@ fn main() {
     for question in QUESTIONS {
         println!("{}: {}? {}", question.id, question.asks, question.answer);
     }
-    let probed = QUESTIONS.iter().filter(|question| question.probe.is_some()).count();
-    println!("{} questions; {probed} of them have a probe for a real driver", QUESTIONS.len());
+    println!("{} questions", QUESTIONS.len());
     match library_path() {
         Some(path) => println!("the driver: {}", path.display()),
         None => println!("the driver was not built"),

@@ -5,7 +5,7 @@
 //! callers promise what `cuda.h` asks of them: null, or valid for what the function does with it.
 #![expect(unsafe_code, reason = "reads and writes what C callers point to")]
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 
 use crate::{Answer, Status};
 
@@ -99,6 +99,23 @@ impl Arguments {
             Ok(u64::from_ne_bytes(bytes))
         };
         lens_bytes.enumerate().map(argument).collect()
+    }
+}
+
+/// A function of a C caller that a stream runs when it comes to it, and what it is given.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct HostFunction(Option<unsafe extern "C" fn(*mut c_void)>);
+
+impl HostFunction {
+    /// The function, to be called with what is at `data`.
+    ///
+    /// # Errors
+    /// INVALID_VALUE for null.
+    pub(crate) fn with(self, data: usize) -> Answer<impl FnOnce() + Send> {
+        let function = self.0.ok_or(Status::INVALID_VALUE)?;
+        // SAFETY: the C caller promised that the function may be called with this pointer, once, by a thread of the driver.
+        Ok(move || unsafe { function(std::ptr::with_exposed_provenance_mut(data)) })
     }
 }
 

@@ -10,7 +10,7 @@ use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
 
 use crate::abi::{
-    AccessDescription, AllocationProperties, Arguments, Bytes64, In, Out, PoolProperties, Text,
+    AccessDescription, AllocationProperties, Arguments, Bytes64, HostFunction, In, Out, PoolProperties, Text,
 };
 use crate::access::HostMemory;
 use crate::copy::Rows;
@@ -154,6 +154,13 @@ exports! {
     fn cuStreamSynchronize(stream: usize) |driver| driver.stream(stream)?.synchronize();
     fn cuStreamQuery(stream: usize) |driver| driver.stream(stream)?.query();
     fn cuStreamWaitEvent(stream: usize, event: usize, _flags: u32) |driver| driver.stream_wait_event(stream, event);
+    fn cuLaunchHostFunc(stream: usize, function: HostFunction, data: usize) |driver| {
+        let function = function.with(data)?;
+        driver.stream(stream)?.push(move |_| {
+            function();
+            Ok(())
+        })
+    };
     fn cuStreamIsCapturing(stream: usize, status: Out<u32>) |driver| status.set(driver.stream_is_capturing(stream)?.into());
     fn cuStreamBeginCapture_v2(stream: usize, _mode: u32) |driver| driver.stream_begin_capture(stream);
     fn cuStreamEndCapture(stream: usize, graph: Out<usize>) |driver| {

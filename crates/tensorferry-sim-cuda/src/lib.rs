@@ -61,7 +61,7 @@ mod token;
 mod vmm;
 
 pub use driver::Driver;
-pub use library::library_path;
+pub use library::{environment, library_path};
 pub use memory::{AddressRange, PointerAttribute};
 pub use questions::{QUESTIONS, Question};
 pub use settings::{SETTINGS_VARIABLE, Settings, SettingsError};

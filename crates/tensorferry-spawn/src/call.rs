@@ -5,7 +5,7 @@ use tensorferry_domain::{Admission, DomainFds};
 use tensorferry_process::{Failure, Inherited, StartMethod};
 use tensorferry_queue::Queue;
 use tensorferry_reduce::Parcel;
-use tensorferry_sharing::{Strategy, set_sharing_strategy};
+use tensorferry_sharing::{Strategy, get_sharing_strategy, set_sharing_strategy};
 use tensorferry_storage::Heap;
 
 use crate::error::StartErrorKind;
@@ -123,7 +123,9 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
         None => Heap::join(fds, order.admission),
     };
     let heap = joined.map_err(|e| refused("the domain cannot be joined", &e))?;
-    if let Ok(strategy) = order.strategy.parse::<Strategy>() {
+    if let Ok(strategy) = order.strategy.parse::<Strategy>()
+        && strategy != get_sharing_strategy()
+    {
         // What works in the parent works here; and if not, this process has its own default.
         let _ = set_sharing_strategy(strategy);
     }

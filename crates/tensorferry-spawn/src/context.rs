@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_process::{
-    Child, ChildProcess, Ended, OnDrop, SIGKILL, SIGTERM, Stage, out_of_memory_kills, wait_any,
+    Child, ChildProcess, Ended, OnDrop, SIGINT, SIGKILL, SIGTERM, Stage, out_of_memory_kills, wait_any,
 };
 use tensorferry_storage::Heap;
 
@@ -21,6 +21,45 @@ use crate::tee::TeeThread;
 ///
 /// They belong to this value: dropping it kills those that still run (SIGKILL), or waits for them where
 /// [`Options::on_drop`] says so, and collects them all. They never outlive this process either, however it ends.
+///
+/// # When a process fails
+/// Nothing happens by itself: that a process has failed is seen, and the others are stopped, inside of
+/// [`ProcessContext::join`] and what calls it ([`ProcessContext::take_values`], [`ProcessContext::into_values`]). There is no
+/// thread that looks. So a program that is busy with something else while its processes run, as one that feeds them through a
+/// queue, does one of these:
+/// - It joins without waiting now and then: `context.join(Some(Duration::ZERO), None)?` is an error when all have ended and one
+///   has failed, and carries on with the stopping of the others until then.
+/// - It waits for the [sentinels](ProcessContext::sentinels) in the poll loop that it has anyway, and joins when one is readable.
+/// - It gives the context to a thread that joins: a context is `Send` where the values are.
+///
+/// Who waits on a queue to which the processes have the other ends is told when they are gone, without any of this.
+///
+/// ```
+/// use std::time::Duration;
+/// use tensorferry_queue::Queue;
+/// use tensorferry_spawn::{SpawnError, func, start_processes};
+///
+/// #[func]
+/// fn work(rank: usize, jobs: Queue<u64>) -> Result<(), String> {
+///     match jobs.get() {
+///         Ok(job) if rank == 0 => Err(format!("job {job} is too much")),
+///         _ => Ok(()),
+///     }
+/// }
+///
+/// let jobs = Queue::new(4)?;
+/// let mut workers = start_processes(work, (jobs.clone(),), 2)?;
+/// let end = loop {
+///     // Full is no reason to wait: who would make room may have failed.
+///     let _ = jobs.put_nowait(7);
+///     match workers.join(Some(Duration::from_millis(1)), None) {
+///         Ok(false) => {}
+///         end => break end,
+///     }
+/// };
+/// assert!(matches!(end, Err(SpawnError::Failed(_))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct ProcessContext<T> {
     children: Vec<Child>,
@@ -113,6 +152,30 @@ impl<T> ProcessContext<T> {
         refused.map_or(Ok(()), |error| Err(SpawnError::Wait(error.into())))
     }
 
+    /// Asks all that still run to end: SIGTERM.
+    ///
+    /// # Errors
+    /// As [`ProcessContext::send_signal`].
+    pub fn terminate(&self) -> Result<(), SpawnError> {
+        self.send_signal(SIGTERM)
+    }
+
+    /// Ends all that still run: SIGKILL.
+    ///
+    /// # Errors
+    /// As [`ProcessContext::send_signal`].
+    pub fn kill(&self) -> Result<(), SpawnError> {
+        self.send_signal(SIGKILL)
+    }
+
+    /// Does to all that still run what Ctrl-C does: SIGINT.
+    ///
+    /// # Errors
+    /// As [`ProcessContext::send_signal`].
+    pub fn interrupt(&self) -> Result<(), SpawnError> {
+        self.send_signal(SIGINT)
+    }
+
     /// Waits for all processes, in whatever order they end: true when all have succeeded, false when `timeout` is over
     /// first (`None` waits for as long as it takes). May be called again, with the same answer once all have ended.
     ///
@@ -140,8 +203,8 @@ impl<T> ProcessContext<T> {
     ) -> Result<bool, SpawnError> {
         let wait_failed = |e: tensorferry_process::OsError| SpawnError::Wait(e.into());
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        self.update()?;
         loop {
-            self.update()?;
             if self.children.iter().all(|child| child.exit().is_some()) {
                 break;
             }

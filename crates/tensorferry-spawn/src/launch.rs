@@ -56,16 +56,21 @@ where
         Queue::new(nprocs.max(1)).map_err(|e| StartErrorKind::Memory(e.into()))?;
     let name = options.name.as_deref().unwrap_or_else(|| key.last_name());
     let is_alone = alone.is_some();
+    let mut first = is_alone.then(Identity::next);
     // Declared before the children, so that it ends after them where this function fails.
-    let (outputs, tee) = match alone {
-        Some(Alone { outputs }) => (vec![outputs], None),
-        None => output::open(options, name, nprocs)?,
+    let (outputs, tee) = match (alone, &first) {
+        (Some(Alone { outputs }), Some(identity)) => {
+            let name = options.name.clone().unwrap_or_else(|| identity.name());
+            let (outputs, tee) = output::open_alone(options, &name, outputs)?;
+            (vec![outputs], tee)
+        }
+        _ => output::open(options, name, nprocs)?,
     };
     let parcels = pack(&heap, &key, args, &results, nprocs)?;
     let mut children = Vec::with_capacity(nprocs);
     let mut parcels = parcels.into_iter().zip(outputs).enumerate();
     while let Some((rank, (parcel, outputs))) = parcels.next() {
-        let identity = Identity::next();
+        let identity = first.take().unwrap_or_else(Identity::next);
         let name = match &options.name {
             Some(name) if is_alone => name.clone(),
             None if is_alone => identity.name(),

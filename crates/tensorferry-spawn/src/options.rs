@@ -65,7 +65,8 @@ impl Options {
         self
     }
 
-    /// Sets a variable in the environment of all of them.
+    /// Sets a variable in the environment of all of them. A name that is none (an empty one, or one with `=` in it) is an error of
+    /// the start.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.environment.push((None, name.as_ref().to_owned(), Some(value.as_ref().to_owned())));

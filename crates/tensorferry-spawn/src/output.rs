@@ -69,30 +69,69 @@ pub(crate) fn open(
     name: &str,
     nprocs: usize,
 ) -> Result<(Vec<Outputs>, Option<TeeThread>), OutputError> {
-    let (tee_stdout, tee_stderr) = match options.tee {
-        Tee::Off => (false, false),
-        Tee::Stdout => (true, false),
-        Tee::Stderr => (false, true),
-        Tee::Both => (true, true),
-    };
     let (mut all, mut streams) = (Vec::with_capacity(nprocs), Vec::new());
     for rank in 0..nprocs {
         let dir = options.log_dir.as_ref().map(|dir| dir.join(rank.to_string()));
-        let log = |file_name| dir.as_deref().map(|dir| LogFile::open(dir, file_name, rank)).transpose();
-        let mut connect = |file: Option<LogFile>, to: Option<OwnedFd>| match to {
-            None => Ok(file.map_or(Redirect::Inherit, |log| Redirect::from(log.file))),
-            Some(to) => {
-                let (reader, writer) = io::pipe().map_err(OutputError::tee)?;
-                streams.push(Stream::new(reader, file, format!("[{name} {rank}] "), to));
-                Ok(Redirect::from(writer))
-            }
-        };
-        let stdout = connect(log("stdout.log")?, own(tee_stdout, io::stdout())?)?;
-        let stderr = connect(log("stderr.log")?, own(tee_stderr, io::stderr())?)?;
-        all.push(Outputs { stdout, stderr });
+        let place = Place { dir: dir.as_deref(), prefix: &format!("[{name} {rank}] "), rank };
+        all.push(place.open(options.tee, Outputs::default(), &mut streams)?);
     }
-    let tee = if streams.is_empty() { None } else { Some(TeeThread::start(streams)?) };
-    Ok((all, tee))
+    Ok((all, tee(streams)?))
+}
+
+/// As [`open`], for one process by itself. What goes elsewhere already stays as it is.
+pub(crate) fn open_alone(
+    options: &Options,
+    name: &str,
+    outputs: Outputs,
+) -> Result<(Outputs, Option<TeeThread>), OutputError> {
+    let place = Place { dir: options.log_dir.as_deref(), prefix: &format!("[{name}] "), rank: 0 };
+    let mut streams = Vec::new();
+    let outputs = place.open(options.tee, outputs, &mut streams)?;
+    Ok((outputs, tee(streams)?))
+}
+
+fn tee(streams: Vec<Stream>) -> Result<Option<TeeThread>, OutputError> {
+    if streams.is_empty() { Ok(None) } else { TeeThread::start(streams).map(Some) }
+}
+
+/// Where what one process writes is kept, and how it is told from what others write.
+struct Place<'a> {
+    dir: Option<&'a Path>,
+    prefix: &'a str,
+    rank: usize,
+}
+
+impl Place<'_> {
+    fn open(&self, tee: Tee, outputs: Outputs, streams: &mut Vec<Stream>) -> Result<Outputs, OutputError> {
+        let (tee_stdout, tee_stderr) = match tee {
+            Tee::Off => (false, false),
+            Tee::Stdout => (true, false),
+            Tee::Stderr => (false, true),
+            Tee::Both => (true, true),
+        };
+        let stdout = match outputs.stdout {
+            Redirect::Inherit => self.connect("stdout.log", own(tee_stdout, io::stdout())?, streams)?,
+            elsewhere => elsewhere,
+        };
+        let stderr = match outputs.stderr {
+            Redirect::Inherit => self.connect("stderr.log", own(tee_stderr, io::stderr())?, streams)?,
+            elsewhere => elsewhere,
+        };
+        Ok(Outputs { stdout, stderr })
+    }
+
+    fn connect(
+        &self,
+        file_name: &str,
+        to: Option<OwnedFd>,
+        streams: &mut Vec<Stream>,
+    ) -> Result<Redirect, OutputError> {
+        let file = self.dir.map(|dir| LogFile::open(dir, file_name, self.rank)).transpose()?;
+        let Some(to) = to else { return Ok(file.map_or(Redirect::Inherit, |log| Redirect::from(log.file))) };
+        let (reader, writer) = io::pipe().map_err(OutputError::tee)?;
+        streams.push(Stream::new(reader, file, self.prefix.to_owned(), to));
+        Ok(Redirect::from(writer))
+    }
 }
 
 /// A copy of an output of this process. Not the standard library's handle: a thread that holds its lock while it waits for

@@ -15,7 +15,7 @@ use crate::error::{SpawnError, StartError};
 use crate::function::Function;
 use crate::launch::{self, Alone};
 use crate::options::Options;
-use crate::output::Outputs;
+use crate::output::{Outputs, Tee};
 use crate::rank::RankEnvironment;
 
 /// A process about to be started, to call one function.
@@ -67,7 +67,7 @@ where
         self.with(|options| options.name(name))
     }
 
-    /// Sets a variable in its environment.
+    /// Sets a variable in its environment; see [`Options::env`].
     #[must_use]
     pub fn env(self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.with(|options| options.env(name, value))
@@ -119,6 +119,34 @@ where
     #[must_use]
     pub fn start_method(self, method: StartMethod) -> Self {
         self.with(|options| options.start_method(method))
+    }
+
+    /// Gives it a seed in the variable `TENSORFERRY_SEED`: [`rank_seed`](crate::rank_seed) of `base` and 0; see
+    /// [`Options::seed`].
+    #[must_use]
+    pub fn seed(self, base: u64) -> Self {
+        self.with(|options| options.seed(base))
+    }
+
+    /// Keeps what it writes in `stdout.log` and `stderr.log` in this folder, after what they hold already; see
+    /// [`Options::log_dir`]. An output that [`Process::stdout`] or [`Process::stderr`] sends elsewhere is not kept.
+    #[must_use]
+    pub fn log_dir(self, dir: impl Into<PathBuf>) -> Self {
+        self.with(|options| options.log_dir(dir))
+    }
+
+    /// Passes on what it writes to the same output of this process, each line after its name: `[Process-1] epoch 3`; see
+    /// [`Options::tee`]. Not what [`Process::stdout`] or [`Process::stderr`] sends elsewhere.
+    #[must_use]
+    pub fn tee(self, choice: Tee) -> Self {
+        self.with(|options| options.tee(choice))
+    }
+
+    /// How long it has to exit once it has said that its function failed, and again after SIGTERM; see
+    /// [`Options::grace_period`].
+    #[must_use]
+    pub fn grace_period(self, grace_period: Duration) -> Self {
+        self.with(|options| options.grace_period(grace_period))
     }
 
     /// Where its standard output goes. Its standard input is always `/dev/null`.
@@ -186,7 +214,10 @@ impl<T> ProcessHandle<T> {
         self.child().pidfd().as_fd()
     }
 
-    /// Whether it still runs. Does not wait.
+    /// Whether it still runs.
+    ///
+    /// # Blocking
+    /// Never, but for a dead one of [`StartMethod::Forkserver`] until its server has collected it, for two seconds at most.
     ///
     /// # Errors
     /// [`SpawnError::Wait`] when the kernel refuses to tell.
@@ -196,8 +227,12 @@ impl<T> ProcessHandle<T> {
     }
 
     /// Its exit code, or minus the number of the signal that ended it; `None` while it runs, when something else in
-    /// this process has collected its exit status, and when its fork server was killed before it could tell. Does not wait. 0 alone is not success: a process that exits with 0
-    /// before its function has returned has failed, and [`ProcessHandle::join`] says so.
+    /// this process has collected its exit status, and when its fork server was killed or stopped before it could tell. 0
+    /// alone is not success: a process that exits with 0 before its function has returned has failed, and
+    /// [`ProcessHandle::join`] says so.
+    ///
+    /// # Blocking
+    /// As [`ProcessHandle::is_alive`].
     ///
     /// # Errors
     /// As [`ProcessHandle::is_alive`].

@@ -87,7 +87,7 @@ impl Arena {
             let Some(oldest) = free.len().checked_sub(distance.min(free.len())) else { return Ok(None) };
             let Some(address) = free.remove(oldest) else { return Ok(None) };
             // An entry is stale when its run was given up; nothing else invalidates it.
-            if self.span_mut(places, address).is_none_or(|span| span.free & 1 << address.index == 0) {
+            if self.span_mut(places, address).is_none_or(|span| span.free & 1 << address.index() == 0) {
                 continue;
             }
             return match self.hand_out(places, address, len_bytes) {
@@ -132,9 +132,9 @@ impl Arena {
         };
         let n_blocks = if class.is_slab() { SLAB_BLOCKS } else { 1 };
         let Some(span) = self.span_mut(places, address) else { return Ok(None) };
-        let fresh = Address { index: span.carved, ..address };
+        let fresh = Address::new(address.extent(), address.line(), span.carved);
         span.carved += 1;
-        span.free |= 1 << fresh.index;
+        span.free |= 1 << fresh.index();
         let more = span.carved < n_blocks;
         self.carving[class.index()] = more.then_some(address);
         match self.hand_out(places, fresh, len_bytes) {
@@ -173,7 +173,7 @@ impl Arena {
         let (mut blocks_live, mut bytes_live, mut has_suspects) = (0, 0, false);
         for index in first_line..lines {
             let Some(word) = places.span(run.first, index) else { break };
-            if places.place_checked(Address { extent: run.first, line: index, index: 0 }, word).is_err() {
+            if places.place_checked(Address::new(run.first, index, 0), word).is_err() {
                 break;
             }
             let n_blocks = if word.class.is_slab() { SLAB_BLOCKS } else { 1 };
@@ -186,7 +186,7 @@ impl Arena {
             populated_bytes += span.populated_bytes;
             places.open_range(places.start_of(run.first) + word.start_page * PAGE_BYTES, PAGE_BYTES)?;
             for block in 0..n_blocks {
-                let address = Address { extent: run.first, line: index, index: block };
+                let address = Address::new(run.first, index, block);
                 let place = places.place(address, word);
                 let Some(header) = places.header(place.header_offset_bytes) else { continue };
                 let holders = header.holders().load(Ordering::SeqCst);
@@ -196,7 +196,7 @@ impl Arena {
                     free.push((word.class, address));
                 } else {
                     blocks_live += 1;
-                    bytes_live += header.len_bytes().min(place.capacity_bytes as u64);
+                    bytes_live += header.len_bytes().min(word.class.size_bytes() as u64);
                     has_suspects |= holders & SUSPECT != 0;
                     if header.returned().load(Ordering::SeqCst) != 0 {
                         span.pending |= 1 << block;
@@ -223,17 +223,17 @@ impl Arena {
     pub(crate) fn give_up(&mut self, places: Places<'_>, extent: usize) {
         let Some(run) = self.runs.remove(&extent) else { return };
         for carving in &mut self.carving {
-            carving.take_if(|address| address.extent == extent);
+            carving.take_if(|address| address.extent() == extent);
         }
         for free in &mut self.free {
-            free.retain(|address| address.extent != extent);
+            free.retain(|address| address.extent() != extent);
         }
-        self.pending.retain(|address| address.extent != extent);
+        self.pending.retain(|address| address.extent() != extent);
         let mut populated_bytes = run.head_populated_bytes;
         for (index, span) in run.spans.iter().enumerate() {
             populated_bytes += span.populated_bytes;
             for block in (0..span.carved).filter(|block| span.free >> block & 1 == 0) {
-                let address = Address { extent, line: places.first_span_line() + index, index: block };
+                let address = Address::new(extent, places.first_span_line() + index, block);
                 let header = places.header(places.place(address, span.word).header_offset_bytes);
                 self.usage.blocks_live = self.usage.blocks_live.saturating_sub(1);
                 let len_bytes = header.map_or(0, |header| header.len_bytes());
@@ -246,7 +246,7 @@ impl Arena {
     /// Takes a block back whose holder word was just found empty.
     pub(crate) fn put_back(&mut self, places: Places<'_>, address: Address) {
         let Some(span) = self.span_mut(places, address) else { return };
-        let bit = 1 << address.index;
+        let bit = 1 << address.index();
         if span.free & bit != 0 {
             return;
         }
@@ -285,10 +285,10 @@ impl Arena {
         for _ in 0..self.pending.len().min(at_most) {
             let Some(address) = self.pending.pop_front() else { break };
             let Some(span) = self.span_mut(places, address) else { continue };
-            if span.pending & 1 << address.index == 0 {
+            if span.pending & 1 << address.index() == 0 {
                 continue;
             }
-            span.pending &= !(1 << address.index);
+            span.pending &= !(1 << address.index());
             self.consider(places, address);
         }
     }
@@ -303,12 +303,12 @@ impl Arena {
                 let line_index = index * 64 + bit;
                 let Some(span) = places.span(extent, line_index) else { continue };
                 if !span.class.is_slab() {
-                    self.consider(places, Address { extent, line: line_index, index: 0 });
+                    self.consider(places, Address::new(extent, line_index, 0));
                     continue;
                 }
                 let Some(words) = places.head_line(extent, line_index) else { continue };
                 for block in bits(words[line::RETURNED].swap(0, Ordering::SeqCst)) {
-                    self.consider(places, Address { extent, line: line_index, index: block });
+                    self.consider(places, Address::new(extent, line_index, block));
                 }
             }
         }
@@ -317,8 +317,8 @@ impl Arena {
     /// A block was marked as returned: free it, or remember to look again.
     fn consider(&mut self, places: Places<'_>, address: Address) {
         let Some(span) = self.span_mut(places, address) else { return };
-        let bit = 1_u64.checked_shl(u32::try_from(address.index).unwrap_or(u32::MAX)).unwrap_or(0);
-        if address.index >= span.carved || span.free & bit != 0 {
+        let bit = 1_u64.checked_shl(u32::try_from(address.index()).unwrap_or(u32::MAX)).unwrap_or(0);
+        if address.index() >= span.carved || span.free & bit != 0 {
             return;
         }
         let place = places.place(address, span.word);
@@ -373,13 +373,13 @@ impl Arena {
         address: Address,
         len_bytes: usize,
     ) -> Result<Place, StorageError> {
-        let line_index = address.line;
+        let line_index = address.line();
         let Some(span) = self.span_mut(places, address) else {
             return Err(StorageError::BadReference { reference: 0, what: "the run was given up" });
         };
         let word = span.word;
         let place = places.place(address, word);
-        let span_offset = places.start_of(address.extent) + word.start_page * PAGE_BYTES;
+        let span_offset = places.start_of(address.extent()) + word.start_page * PAGE_BYTES;
         // What another owner populated may still be closed here.
         places.open_range(place.data_offset_bytes, len_bytes)?;
         let needed = (place.data_offset_bytes - span_offset + len_bytes).next_multiple_of(PAGE_BYTES);
@@ -391,12 +391,12 @@ impl Arena {
                 needed
             };
             places.open_range(span_offset, end)?;
-            places.memory.count_populated(address.extent, (end - have) as u64)?;
+            places.memory.count_populated(address.extent(), (end - have) as u64)?;
             if let Err(error) = places.memory.data().populate(span_offset + have, end - have) {
-                places.memory.count_returned_to_system(address.extent, (end - have) as u64);
+                places.memory.count_returned_to_system(address.extent(), (end - have) as u64);
                 return Err(error.into());
             }
-            publish_populated(places, address.extent, line_index, end);
+            publish_populated(places, address.extent(), line_index, end);
             self.usage.bytes_populated += (end - have) as u64;
             self.usage.populate_calls += 1;
             if let Some(span) = self.span_mut(places, address) {
@@ -404,7 +404,7 @@ impl Arena {
             }
         }
         if let Some(span) = self.span_mut(places, address) {
-            span.free &= !(1 << address.index);
+            span.free &= !(1 << address.index());
         }
         self.usage.blocks_live += 1;
         self.usage.bytes_live += len_bytes as u64;
@@ -427,7 +427,7 @@ impl Arena {
         let Some(run) = self.runs.get(&extent) else { return Ok(None) };
         let line_index = first_line + run.spans.len();
         self.populate_head(places, extent, ((line_index + 1) * LINE_BYTES).next_multiple_of(PAGE_BYTES))?;
-        let address = Address { extent, line: line_index, index: 0 };
+        let address = Address::new(extent, line_index, 0);
         let missing = || StorageError::BadReference { reference: 0, what: "the head of the run is closed" };
         let populated_bytes = if class.is_slab() {
             self.start_slab(places, address, word)?;
@@ -457,15 +457,15 @@ impl Arena {
         address: Address,
         word: SpanWord,
     ) -> Result<(), StorageError> {
-        let offset = places.start_of(address.extent) + word.start_page * PAGE_BYTES;
+        let offset = places.start_of(address.extent()) + word.start_page * PAGE_BYTES;
         places.open_range(offset, PAGE_BYTES)?;
-        places.memory.count_populated(address.extent, PAGE_BYTES as u64)?;
+        places.memory.count_populated(address.extent(), PAGE_BYTES as u64)?;
         if let Err(error) = places.memory.data().populate(offset, PAGE_BYTES) {
-            places.memory.count_returned_to_system(address.extent, PAGE_BYTES as u64);
+            places.memory.count_returned_to_system(address.extent(), PAGE_BYTES as u64);
             return Err(error.into());
         }
         if let Some(first) = places.line_at(offset) {
-            first[slab::LINE].store(address.line as u64, Ordering::Release);
+            first[slab::LINE].store(address.line() as u64, Ordering::Release);
         }
         Ok(())
     }
@@ -493,8 +493,8 @@ impl Arena {
     }
 
     fn span_mut(&mut self, places: Places<'_>, address: Address) -> Option<&mut Span> {
-        let index = address.line.checked_sub(places.first_span_line())?;
-        self.runs.get_mut(&address.extent)?.spans.get_mut(index)
+        let index = address.line().checked_sub(places.first_span_line())?;
+        self.runs.get_mut(&address.extent())?.spans.get_mut(index)
     }
 }
 

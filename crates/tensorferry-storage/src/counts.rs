@@ -1,7 +1,7 @@
 //! How often this process holds each block: private, so that clones and drops inside a process touch no shared
 //! memory. Only the first hold and the last drop do.
 //!
-//! A cell belongs to a header line, found by two loads. Its count is `busy:1 | count:31`. While the
+//! A cell belongs to a header line, found by three loads. Its count is `busy:1 | count:31`. While the
 //! shared bit is being set or cleared the cell is *busy*, and whoever else comes waits for those few
 //! instructions; otherwise the drop of the last handle could clear the bit under a handle that just arrived.
 //!
@@ -31,15 +31,18 @@ struct Words {
 
 /// The cells of one page of headers.
 type Page = Box<[Words; CELLS_PER_PAGE]>;
-/// The pages of one extent, each made when it is first needed.
+/// Pages that follow each other, each made when it is first needed.
 type Pages = Box<[OnceLock<Page>]>;
+/// A table of tables, so that a process touches few pages of memory for the few that it needs of them.
+type Folder = Box<[OnceLock<Pages>]>;
+
+const PAGES_PER_TABLE: usize = 512;
+const TABLES_PER_FOLDER: usize = 512;
 
 /// The cells of all blocks of one domain that this process has ever held.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    extents: Box<[OnceLock<Pages>]>,
-    pages_per_extent: usize,
-    extent_shift: u32,
+    folders: Box<[OnceLock<Folder>]>,
     /// Where an offset outside of the domain would lead; no caller has one.
     nowhere: Words,
 }
@@ -52,24 +55,25 @@ pub(crate) struct Cell<'a> {
 
 impl Counts {
     pub(crate) fn new(n_extents: usize, extent_len_bytes: usize) -> Self {
+        let n_pages = n_extents * (extent_len_bytes / PAGE_BYTES);
         Self {
-            extents: (0..n_extents).map(|_| OnceLock::new()).collect(),
-            pages_per_extent: extent_len_bytes / PAGE_BYTES,
-            extent_shift: extent_len_bytes.trailing_zeros(),
+            folders: table(n_pages.div_ceil(PAGES_PER_TABLE * TABLES_PER_FOLDER)),
             nowhere: Words::default(),
         }
     }
 
     /// The cell of the block whose header is at this offset of the data area.
     pub(crate) fn cell(&self, header_offset_bytes: usize) -> Cell<'_> {
-        let extent = header_offset_bytes >> self.extent_shift;
-        let page = (header_offset_bytes / PAGE_BYTES) & (self.pages_per_extent - 1);
+        let page = header_offset_bytes / PAGE_BYTES;
+        let table = page / PAGES_PER_TABLE;
         let line = (header_offset_bytes / LINE_BYTES) & (CELLS_PER_PAGE - 1);
         let words = self
-            .extents
-            .get(extent)
-            .map(|pages| pages.get_or_init(|| (0..self.pages_per_extent).map(|_| OnceLock::new()).collect()))
-            .and_then(|pages| pages.get(page))
+            .folders
+            .get(table / TABLES_PER_FOLDER)
+            .map(|folder| folder.get_or_init(|| self::table(TABLES_PER_FOLDER)))
+            .and_then(|folder| folder.get(table % TABLES_PER_FOLDER))
+            .map(|pages| pages.get_or_init(|| self::table(PAGES_PER_TABLE)))
+            .and_then(|pages| pages.get(page % PAGES_PER_TABLE))
             .map(|page| page.get_or_init(|| Box::new(std::array::from_fn(|_| Words::default()))))
             .and_then(|cells| cells.get(line))
             .unwrap_or(&self.nowhere);
@@ -93,14 +97,28 @@ impl Counts {
     }
 
     fn each(&self, mut visit: impl FnMut(usize, &Words)) {
-        for (extent, pages) in self.extents.iter().enumerate() {
-            let pages = pages.get().into_iter().flatten().enumerate();
-            for (page, cells) in pages.filter_map(|(page, cells)| Some((page, cells.get()?))) {
-                let first = (extent << self.extent_shift) + page * PAGE_BYTES;
-                cells.iter().enumerate().for_each(|(line, words)| visit(first + line * LINE_BYTES, words));
+        for (folder, tables) in made(&self.folders) {
+            for (table, pages) in made(tables) {
+                for (page, cells) in made(pages) {
+                    let table = folder * TABLES_PER_FOLDER + table;
+                    let first = (table * PAGES_PER_TABLE + page) * PAGE_BYTES;
+                    cells
+                        .iter()
+                        .enumerate()
+                        .for_each(|(line, words)| visit(first + line * LINE_BYTES, words));
+                }
             }
         }
     }
+}
+
+fn table<T>(len: usize) -> Box<[OnceLock<T>]> {
+    (0..len).map(|_| OnceLock::new()).collect()
+}
+
+/// What there is of a table, each with its place.
+fn made<T>(table: &[OnceLock<T>]) -> impl Iterator<Item = (usize, &T)> {
+    table.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.get()?)))
 }
 
 impl Cell<'_> {

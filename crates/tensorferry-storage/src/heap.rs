@@ -290,20 +290,21 @@ impl Heap {
         self.0.memory.check_home()?;
         let bad = |what| StorageError::BadReference { reference: reference.pack(), what };
         let places = self.0.places();
-        let place = places.find(reference.header_offset_bytes).map_err(|error| match error {
-            NotFound::Bad(what) => bad(what),
-            NotFound::Closed(error) => error,
-        })?;
+        let (place, capacity_bytes) =
+            places.find(reference.header_offset_bytes).map_err(|error| match error {
+                NotFound::Bad(what) => bad(what),
+                NotFound::Closed(error) => error,
+            })?;
         let header = self.header(place).ok_or_else(|| bad("its header is closed"))?;
         let bit = self.me().bit();
         self.cell(place)
             .acquire(|| if header.hold_if_held(bit) { Ok(()) } else { Err(bad("nobody holds the block")) })?;
         let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX);
-        let counted = Block::from_counted(self.clone(), place, len_bytes.min(place.capacity_bytes));
+        let counted = Block::from_counted(self.clone(), place, len_bytes.min(capacity_bytes));
         if header.generation() & GENERATION_MASK != reference.generation {
             return Err(bad("the block was reused since"));
         }
-        if len_bytes > place.capacity_bytes {
+        if len_bytes > capacity_bytes {
             return Err(bad("its length is beyond its block"));
         }
         places.open_range(place.data_offset_bytes, len_bytes)?;
@@ -314,7 +315,7 @@ impl Heap {
     pub(crate) fn another_handle(&self, header_offset_bytes: usize) -> Result<Option<Block>, StorageError> {
         let places = self.0.places();
         let bad = |what| StorageError::BadReference { reference: header_offset_bytes as u64, what };
-        let place = places.find(header_offset_bytes).map_err(|error| match error {
+        let (place, capacity_bytes) = places.find(header_offset_bytes).map_err(|error| match error {
             NotFound::Bad(what) => bad(what),
             NotFound::Closed(error) => error,
         })?;
@@ -322,7 +323,7 @@ impl Heap {
         if self.cell(place).acquire(|| Err(())).is_err() {
             return Ok(None);
         }
-        let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX).min(place.capacity_bytes);
+        let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX).min(capacity_bytes);
         Ok(Some(Block::from_counted(self.clone(), place, len_bytes)))
     }
 
@@ -457,7 +458,7 @@ impl Inner {
     fn let_go(&self, place: Place) {
         let Some(header) = self.places().header(place.header_offset_bytes) else { return };
         let me = self.memory.me();
-        let extent = place.address.extent;
+        let extent = place.address.extent();
         // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
         let names_others = header.kind() != Kind::Plain && self.memory.sweeps() > 0;
         if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
@@ -516,17 +517,18 @@ impl Inner {
         let Some(header) = places.header(place.header_offset_bytes) else { return };
         header.returned().store(1, Ordering::SeqCst);
         let address = place.address;
-        let span = places.span(address.extent, address.line);
+        let span = places.span(address.extent(), address.line());
         if span.is_some_and(|span| span.class.is_slab())
-            && let Some(words) = places.head_line(address.extent, address.line)
+            && let Some(words) = places.head_line(address.extent(), address.line())
         {
-            set_bit(&words[line::RETURNED], address.index);
+            set_bit(&words[line::RETURNED], address.index());
         }
-        if let Some(word) = places.summary(address.extent).and_then(|summary| summary.get(address.line / 64))
+        if let Some(word) =
+            places.summary(address.extent()).and_then(|summary| summary.get(address.line() / 64))
         {
-            set_bit(word, address.line % 64);
+            set_bit(word, address.line() % 64);
         }
-        self.memory.hint_return(address.extent);
+        self.memory.hint_return(address.extent());
     }
 
     /// The last holder of a block in an extent that nobody owns gives its memory back.
@@ -589,7 +591,7 @@ impl Caretaker for Inner {
         let Some(reference) = Reference::unpack(name) else { return false };
         // What cannot be reached is not known to be free.
         let place = match self.places().find(reference.header_offset_bytes) {
-            Ok(place) => place,
+            Ok((place, _)) => place,
             Err(NotFound::Bad(_)) => return false,
             Err(NotFound::Closed(_)) => return true,
         };

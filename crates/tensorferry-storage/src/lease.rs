@@ -288,7 +288,7 @@ impl Drop for Lease {
         ring.returns().fetch_add(1, Ordering::SeqCst);
         // Until somebody else has it, this process holds what it names.
         if !self.handles.is_empty() {
-            self.ring.pins().pin(PinnedAt::Record(self.index, waiting), &mut self.handles);
+            self.ring.pins().pin(&ring, PinnedAt::Record(self.index, waiting), &mut self.handles);
         }
         ring.not_empty().wake();
     }

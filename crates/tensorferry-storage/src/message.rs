@@ -14,6 +14,7 @@ use crate::attachments::Attachment;
 use crate::block::Block;
 use crate::header::Kind;
 use crate::heap::Heap;
+use crate::payload::Payload;
 use crate::reference::{Grant, Reference};
 use crate::{BlockId, StorageError};
 
@@ -157,8 +158,8 @@ pub enum IncomingHandle {
 /// A message that was taken: private bytes, and handles that this process holds.
 #[derive(Debug, Default)]
 pub struct IncomingMessage {
-    /// The payload. It may be anything: decode it as what a stranger sent.
-    pub payload: SmallVec<[u8; 232]>,
+    /// The payload.
+    pub payload: Payload,
     /// The handles, in the order in which they were given.
     pub handles: SmallVec<[IncomingHandle; 2]>,
 }
@@ -244,10 +245,13 @@ pub(crate) fn unspill(heap: &Heap, block: &Block, message: &mut IncomingMessage)
 
 /// Copies `payload_len_bytes` bytes out of shared words.
 pub(crate) fn fill_payload(message: &mut IncomingMessage, words: Words<'_>, payload_len_bytes: usize) {
-    message.payload.resize(payload_len_bytes, 0);
-    for (chunk, word) in message.payload.chunks_mut(8).zip(words) {
-        let bytes = word.load(Ordering::Relaxed).to_le_bytes();
-        chunk.copy_from_slice(&bytes[..chunk.len()]);
+    // Whole words apart: a copy of a length that is not known before is a call.
+    let (whole, rest) = message.payload.room(payload_len_bytes).as_chunks_mut::<8>();
+    for (chunk, word) in whole.iter_mut().zip(words) {
+        *chunk = word.load(Ordering::Relaxed).to_le_bytes();
+    }
+    if let Some(word) = words.get(whole.len()) {
+        rest.iter_mut().zip(word.load(Ordering::Relaxed).to_le_bytes()).for_each(|(to, byte)| *to = byte);
     }
 }
 
@@ -275,11 +279,9 @@ pub(crate) fn references_in(block: &Block) -> Vec<u64> {
 
 /// The payload as words, the last one padded with zeroes.
 pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    payload.chunks(8).map(|chunk| {
-        let mut bytes = [0; 8];
-        bytes[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(bytes)
-    })
+    let (whole, rest) = payload.as_chunks::<8>();
+    let last = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    whole.iter().map(|chunk| u64::from_le_bytes(*chunk)).chain((!rest.is_empty()).then_some(last))
 }
 
 /// Whether every handle is of this domain.

@@ -110,13 +110,14 @@ impl Pins {
 
 impl PinList {
     /// Takes and pins the handles of a message, and looks whether old pins can go.
-    pub(crate) fn pin(&self, at: PinnedAt, handles: &mut OutgoingHandles) {
+    pub(crate) fn pin(&self, ring: &RingWords<'_>, at: PinnedAt, handles: &mut OutgoingHandles) {
         let mut retired: SmallVec<[Pin; LOOKS_PER_PIN]> = SmallVec::new();
         {
             let mut pins = self.lock();
             pins.push_back(Pin { at, _handles: std::mem::take(handles) });
             self.n_pinned.fetch_add(1, Ordering::SeqCst);
-            while retired.len() < LOOKS_PER_PIN && pins.front().is_some_and(|pin| self.has_moved_on(pin.at)) {
+            while retired.len() < LOOKS_PER_PIN && pins.front().is_some_and(|pin| has_moved_on(ring, pin.at))
+            {
                 retired.extend(pins.pop_front());
             }
         }
@@ -128,11 +129,12 @@ impl PinList {
     /// Lets go of every pin whose slot has moved on, in whatever order they did.
     pub(crate) fn retire_all(&self) {
         let mut retired = Vec::new();
+        let ring = RingWords::with_shape(&self.ring, self.shape);
         {
             let mut pins = self.lock();
             for _ in 0..pins.len() {
                 let Some(pin) = pins.pop_front() else { break };
-                if self.has_moved_on(pin.at) {
+                if ring.as_ref().is_none_or(|ring| has_moved_on(ring, pin.at)) {
                     retired.push(pin);
                 } else {
                     pins.push_back(pin);
@@ -143,33 +145,32 @@ impl PinList {
         drop(retired);
     }
 
-    /// Whether the message was taken. One that nobody can take any more is thrown away here, by its
-    /// sender: no receiver is attached, and no message on its way would attach one.
-    fn has_moved_on(&self, at: PinnedAt) -> bool {
-        let Some(ring) = RingWords::with_shape(&self.ring, self.shape) else { return true };
-        let is_lost = || ring.receivers().load(Ordering::SeqCst) == 0;
-        match at {
-            PinnedAt::Slot(position) => {
-                let (index, lap) = self.shape.slot_and_lap(position);
-                let slot = ring.slot(index);
-                if slot.state() == SlotState::ready(lap) && is_lost() {
-                    slot.change(SlotState::ready(lap), SlotState::free(lap + 1));
-                }
-                slot.state().lap > lap
-            }
-            PinnedAt::Record(index, returned) => {
-                let record = ring.record(index);
-                if record.state() == returned && is_lost() {
-                    record.change(returned, returned.freed());
-                }
-                let state = record.state();
-                // While somebody takes it, it may come back: whoever takes it may die.
-                state.serial != returned.serial || state.deliveries != returned.deliveries
-            }
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, VecDeque<Pin>> {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the message was taken. One that nobody can take any more is thrown away here, by its
+/// sender: no receiver is attached, and no message on its way would attach one.
+fn has_moved_on(ring: &RingWords<'_>, at: PinnedAt) -> bool {
+    let is_lost = || ring.receivers().load(Ordering::SeqCst) == 0;
+    match at {
+        PinnedAt::Slot(position) => {
+            let (index, lap) = ring.shape().slot_and_lap(position);
+            let slot = ring.slot(index);
+            if slot.state() == SlotState::ready(lap) && is_lost() {
+                slot.change(SlotState::ready(lap), SlotState::free(lap + 1));
+            }
+            slot.state().lap > lap
+        }
+        PinnedAt::Record(index, returned) => {
+            let record = ring.record(index);
+            if record.state() == returned && is_lost() {
+                record.change(returned, returned.freed());
+            }
+            let state = record.state();
+            // While somebody takes it, it may come back: whoever takes it may die.
+            state.serial != returned.serial || state.deliveries != returned.deliveries
+        }
     }
 }

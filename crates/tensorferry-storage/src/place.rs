@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tensorferry_domain::Memory;
+use tensorferry_domain::{ExtentRun, Memory};
 use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::StorageError;
@@ -24,24 +24,47 @@ pub(crate) const HEAD_FRACTION: usize = 128;
 /// Memory is opened in steps of this size, so that growing costs few system calls.
 const OPEN_STEP_BYTES: usize = 256 << 10;
 
-/// Where a block lies, in offsets of the data area.
+/// Where a block lies, in offsets of the data area. Every handle has one, so it is small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) header_offset_bytes: usize,
     pub(crate) data_offset_bytes: usize,
-    pub(crate) capacity_bytes: usize,
     pub(crate) address: Address,
 }
 
 /// Where a block lies, in the terms of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
+    extent: u32,
+    line: u16,
+    index: u16,
+}
+
+impl Address {
+    /// A number that is too large stays so: no domain has as many extents, no head as many lines, and no slab as many blocks
+    /// as fit.
+    pub(crate) fn new(extent: usize, line: usize, index: usize) -> Self {
+        Self {
+            extent: extent.try_into().unwrap_or(u32::MAX),
+            line: line.try_into().unwrap_or(u16::MAX),
+            index: index.try_into().unwrap_or(u16::MAX),
+        }
+    }
+
     /// The first extent of its run.
-    pub(crate) extent: usize,
+    pub(crate) fn extent(self) -> usize {
+        usize::try_from(self.extent).unwrap_or(usize::MAX)
+    }
+
     /// Its span's line in the head.
-    pub(crate) line: usize,
+    pub(crate) fn line(self) -> usize {
+        self.line.into()
+    }
+
     /// Which block of the slab; 0 for a block that stands alone.
-    pub(crate) index: usize,
+    pub(crate) fn index(self) -> usize {
+        self.index.into()
+    }
 }
 
 /// Why a reference leads nowhere.
@@ -81,7 +104,16 @@ impl<'a> Places<'a> {
     }
 
     pub(crate) fn start_of(&self, extent: usize) -> usize {
-        extent * self.extent_len_bytes()
+        extent << self.extent_shift()
+    }
+
+    /// Extents are powers of two long, and to divide by what is not known before takes long.
+    fn extent_shift(&self) -> u32 {
+        self.extent_len_bytes().trailing_zeros()
+    }
+
+    fn extent_of(&self, offset_bytes: usize) -> usize {
+        offset_bytes >> self.extent_shift()
     }
 
     /// Opens the first `end_bytes` of an extent, and a little more.
@@ -95,7 +127,7 @@ impl<'a> Places<'a> {
         let end = offset_bytes + len_bytes;
         let mut at = offset_bytes;
         while at < end {
-            let extent = at / self.extent_len_bytes();
+            let extent = self.extent_of(at);
             let until = end.min(self.start_of(extent + 1));
             self.open(extent, until - self.start_of(extent))?;
             at = until;
@@ -146,21 +178,19 @@ impl<'a> Places<'a> {
 
     /// Where block `index` of a span lies. The numbers are the owner's own, or were checked by the caller.
     pub(crate) fn place(&self, address: Address, span: SpanWord) -> Place {
-        let start = self.start_of(address.extent);
+        let start = self.start_of(address.extent());
         let span_offset = start + span.start_page * PAGE_BYTES;
         let capacity_bytes = span.class.size_bytes();
         if span.class.is_slab() {
             Place {
-                header_offset_bytes: span_offset + (1 + address.index) * LINE_BYTES,
-                data_offset_bytes: span_offset + PAGE_BYTES + address.index * capacity_bytes,
-                capacity_bytes,
+                header_offset_bytes: span_offset + (1 + address.index()) * LINE_BYTES,
+                data_offset_bytes: span_offset + PAGE_BYTES + address.index() * capacity_bytes,
                 address,
             }
         } else {
             Place {
-                header_offset_bytes: start + address.line * LINE_BYTES,
+                header_offset_bytes: start + address.line() * LINE_BYTES,
                 data_offset_bytes: span_offset,
-                capacity_bytes,
                 address,
             }
         }
@@ -170,20 +200,19 @@ impl<'a> Places<'a> {
         self.line_at(header_offset_bytes).map(Header::new)
     }
 
-    /// Finds the block whose header is said to lie at this offset. Opens what is needed to look.
+    /// Finds the block whose header is said to lie at this offset, and what it can hold, in bytes. Opens what is needed to
+    /// look.
     ///
     /// # Errors
     /// [`NotFound::Bad`] where no honest reference leads, [`NotFound::Closed`] where the kernel does not let us look now.
-    pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<Place, NotFound> {
-        let extent = header_offset_bytes / self.extent_len_bytes();
-        if self.memory.run_starting_at(extent).is_none() {
-            return Err(NotFound::Bad("its extent is not in use"));
-        }
+    pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<(Place, usize), NotFound> {
+        let extent = self.extent_of(header_offset_bytes);
+        let run = self.memory.run_starting_at(extent).ok_or(NotFound::Bad("its extent is not in use"))?;
         let unreadable = NotFound::Bad("its extent cannot be opened");
         self.open(extent, self.head_len_bytes()).map_err(NotFound::Closed)?;
         let inside = header_offset_bytes - self.start_of(extent);
         let address = if inside < self.head_len_bytes() {
-            Address { extent, line: inside / LINE_BYTES, index: 0 }
+            Address::new(extent, inside / LINE_BYTES, 0)
         } else {
             let page = inside / PAGE_BYTES;
             let index =
@@ -192,25 +221,29 @@ impl<'a> Places<'a> {
             let first = self.line_at(self.start_of(extent) + page * PAGE_BYTES).ok_or(unreadable)?;
             let line = usize::try_from(first[slab::LINE].load(Ordering::Acquire))
                 .map_err(|_| NotFound::Bad("it is in no slab"))?;
-            Address { extent, line, index }
+            Address::new(extent, line, index)
         };
-        let span = self.span(extent, address.line).ok_or(NotFound::Bad("it is in no span"))?;
-        let place = self.place_checked(address, span).map_err(NotFound::Bad)?;
+        let span = self.span(extent, address.line()).ok_or(NotFound::Bad("it is in no span"))?;
+        let place = self.place_in(run, address, span).map_err(NotFound::Bad)?;
         if place.header_offset_bytes != header_offset_bytes {
             return Err(NotFound::Bad("its span lies elsewhere"));
         }
-        Ok(place)
+        Ok((place, span.class.size_bytes()))
     }
 
     /// As [`Self::place`], for numbers that another process wrote.
     pub(crate) fn place_checked(&self, address: Address, span: SpanWord) -> Result<Place, &'static str> {
-        let n_extents = self.memory.run_starting_at(address.extent).map_or(0, |run| run.n_extents);
-        let pages_left = n_extents * (self.extent_len_bytes() / PAGE_BYTES);
+        let run = self.memory.run_starting_at(address.extent()).ok_or("its span lies outside")?;
+        self.place_in(run, address, span)
+    }
+
+    fn place_in(&self, run: ExtentRun, address: Address, span: SpanWord) -> Result<Place, &'static str> {
+        let pages_left = run.n_extents * (self.extent_len_bytes() / PAGE_BYTES);
         let end = span.start_page.checked_add(span.class.span_pages());
         if end.is_none_or(|end| end > pages_left) || span.start_page < self.head_len_bytes() / PAGE_BYTES {
             return Err("its span lies outside");
         }
-        if span.class.is_slab() && address.index >= SLAB_BLOCKS {
+        if span.class.is_slab() && address.index() >= SLAB_BLOCKS {
             return Err("the slab has no such block");
         }
         Ok(self.place(address, span))

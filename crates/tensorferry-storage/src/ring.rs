@@ -322,25 +322,25 @@ impl Ring {
         handles: &mut OutgoingHandles,
         patience: Patience,
     ) -> Result<(), PutFailure> {
-        let (position, spilled) = self.put_borrowed(payload, handles, patience)?;
+        self.heap().check_home()?;
+        let Some(ring) = self.words() else { return Err(PutFailure::Closed) };
+        let (position, spilled) = self.put_borrowed(&ring, payload, handles, patience)?;
         handles.extend(spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
         if !handles.is_empty() {
-            self.pins().pin(PinnedAt::Slot(position), handles);
+            self.pins().pin(&ring, PinnedAt::Slot(position), handles);
         }
-        if let Some(ring) = self.words() {
-            ring.not_empty().wake();
-        }
+        ring.not_empty().wake();
         Ok(())
     }
 
     /// Writes a message into a slot, or into a block of its own when it is long. Returns its position, and that block.
     fn put_borrowed(
         &self,
+        ring: &RingWords<'_>,
         payload: &[u8],
         handles: &[OutgoingHandle],
         patience: Patience,
     ) -> Result<(u64, Option<Block>), PutFailure> {
-        self.heap().check_home()?;
         if !are_at_home(self.heap(), handles) {
             return Err(StorageError::ForeignDomain.into());
         }
@@ -351,11 +351,11 @@ impl Ring {
             return Err(PutFailure::TooManyHandles(handles.len()));
         }
         if handles.len() + payload.len().div_ceil(8) <= SLOT_ROOM_WORDS {
-            return Ok((self.place(payload, handles, patience)?, None));
+            return Ok((self.place(ring, payload, handles, patience)?, None));
         }
         let block = spill(self.heap(), Kind::Message, payload, handles)?;
         let spilled = OutgoingHandle(Outgoing::Spill(block.clone()));
-        let position = self.place(&[], std::slice::from_ref(&spilled), patience)?;
+        let position = self.place(ring, &[], std::slice::from_ref(&spilled), patience)?;
         Ok((position, Some(block)))
     }
 
@@ -419,11 +419,11 @@ impl Ring {
     /// Writes a message that fits into a slot; returns its position.
     fn place(
         &self,
+        ring: &RingWords<'_>,
         payload: &[u8],
         handles: &[OutgoingHandle],
         patience: Patience,
     ) -> Result<u64, PutFailure> {
-        let Some(ring) = self.words() else { return Err(PutFailure::Closed) };
         let references: SmallVec<[u64; 2]> = handles.iter().map(OutgoingHandle::reference).collect();
         let look = || {
             if ring.closed().load(Ordering::Relaxed) != 0 {
@@ -431,13 +431,13 @@ impl Ring {
             }
             // Also when there is room: a message that nobody will ever take is no message sent.
             if ring.receivers().load(Ordering::SeqCst) == 0
-                && let Some(failure) = self.no_more_receivers(&ring)
+                && let Some(failure) = self.no_more_receivers(ring)
             {
                 return Some(Err(failure));
             }
-            match self.try_place(&ring, payload, &references) {
+            match self.try_place(ring, payload, &references) {
                 Some(placed) => Some(placed),
-                None => self.no_more_receivers(&ring).map(Err),
+                None => self.no_more_receivers(ring).map(Err),
             }
         };
         patience.wait(ring.not_full(), &self.put_spin, look).unwrap_or(Err(PutFailure::Full))

@@ -160,12 +160,10 @@ impl<'a> RingWords<'a> {
     /// The ring in a block that was looked at before and found to have this shape.
     pub(crate) fn with_shape(block: &'a Block, shape: RingShape) -> Option<Self> {
         let words = block.words();
-        let line_at = |index: usize| {
-            let offset = block.place().data_offset_bytes + index * 8;
-            block.heap().data().words32(offset, 1)?.first()
-        };
         (words.len() >= shape.n_words()).then_some(())?;
-        Some(Self { words, not_empty: line_at(word::NOT_EMPTY)?, not_full: line_at(word::NOT_FULL)?, shape })
+        let offset_bytes = block.place().data_offset_bytes + word::NOT_EMPTY * 8;
+        let lines = block.heap().data().words32(offset_bytes, (word::NOT_FULL - word::NOT_EMPTY) * 2 + 1)?;
+        Some(Self { words, not_empty: lines.first()?, not_full: lines.last()?, shape })
     }
 
     /// Writes an empty ring into a block that nobody else knows yet.
@@ -372,7 +370,7 @@ mod tests {
         words.tail().store(lap, Ordering::SeqCst);
         for number in 0..4_u8 {
             ring.put(&[number], OutgoingHandles::new(), Patience::None).unwrap();
-            assert_eq!(ring.take(Company::Many, Patience::None).unwrap().payload.as_slice(), [number]);
+            assert_eq!(ring.take(Company::Many, Patience::None).unwrap().payload[..], [number]);
         }
         assert_eq!(words.slot(0).state(), SlotState::free(lap + 4));
     }

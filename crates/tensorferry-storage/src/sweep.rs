@@ -321,7 +321,7 @@ fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) -> b
             let Some(span) = places.span(extent, line) else { break };
             let n_blocks = if span.class.is_slab() { SLAB_BLOCKS } else { 1 };
             for index in 0..n_blocks {
-                let address = Address { extent, line, index };
+                let address = Address::new(extent, line, index);
                 let Ok(place) = places.place_checked(address, span) else { break };
                 if index == 0 && places.open_range(place.header_offset_bytes, 64).is_err() {
                     all_reached = false;

@@ -1,4 +1,4 @@
-//! The lengths of a tensor's dimensions, kept without an allocation up to rank 6.
+//! The lengths of a tensor's dimensions, kept without an allocation up to rank 5.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,7 +6,7 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 /// Lengths or strides; no allocation up to this rank.
-pub(crate) type Dims = SmallVec<[usize; 6]>;
+pub(crate) type Dims = SmallVec<[usize; 5]>;
 
 /// The length of each dimension in elements, the slowest-varying first. Rank 0 is a scalar.
 ///
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn small_ranks_stay_inline() {
-        assert!(!Shape::from([1; 6]).0.spilled());
+        assert!(!Shape::from([1; 5]).0.spilled());
         assert!(Shape::from([1; 7]).0.spilled());
     }
 }

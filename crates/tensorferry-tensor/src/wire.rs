@@ -1,9 +1,12 @@
 //! What of a tensor stands in the payload of a message; the bytes themselves travel as a handle beside it.
 //!
 //! All three kinds of tensor have one form: dtype, shape, strides (absent when contiguous), offset, and the index of
-//! the storage in the message's table of handles (absent when there are no elements). The table knows whether an entry
-//! is exclusive, frozen or shared, and refuses to hand it out as another. Everything that arrives is checked before it
-//! is used: rank, overflow, the end of the storage, the element type.
+//! the storage in the message's table of handles (absent when there are no elements). It is a string of bytes, whatever
+//! the format of the message is: there may be hundreds in a message, and numbers that describe themselves take several times
+//! as long to read. The table knows whether an entry is exclusive, frozen or shared, and refuses to hand it out as another.
+//! Everything that arrives is checked before it is used: rank, overflow, the end of the storage, the element type.
+
+mod numbers;
 
 use std::fmt;
 
@@ -21,9 +24,9 @@ use crate::layout::{Layout, LayoutError, MAX_RANK};
 use crate::shape::Dims;
 use crate::shared::SharedTensor;
 use crate::storage::FrozenStorage;
+use numbers::Numbers;
 
-/// The payload of one tensor as it is written, borrowed from the tensor: a tuple, because there may be many in a message.
-/// `docs/WIRE.md` has it as a table.
+/// The payload of one tensor as it is written, borrowed from the tensor. `docs/WIRE.md` has it as a table.
 struct Described<'a> {
     dtype: DType,
     shape: &'a [usize],
@@ -34,31 +37,77 @@ struct Described<'a> {
     storage: Option<u32>,
 }
 
+/// The first byte of a description. No text begins with it, so that none is taken for one where both are possible.
+const MARK: u8 = 0xff;
+/// No description is longer: two lists of 64 numbers of at most 10 bytes, and a few more.
+const MAX_BYTES: usize = 2 * MAX_RANK * 10 + 32;
+
 /// The same as it is read. Believed in nothing before [`WireTensor::layout`].
 struct WireTensor {
     dtype: DType,
-    shape: WireDims,
-    strides: Option<WireDims>,
+    shape: Dims,
+    strides: Option<Dims>,
     offset: usize,
     storage: Option<u32>,
 }
 
+impl Described<'_> {
+    fn bytes(&self) -> Numbers {
+        let mut numbers = Numbers::after(MARK);
+        numbers.put(self.dtype.code().into());
+        numbers.put_list(self.shape);
+        numbers.put(self.strides.is_some().into());
+        if let Some(strides) = self.strides {
+            numbers.put_list(strides);
+        }
+        numbers.put(self.offset as u64);
+        numbers.put(self.storage.is_some().into());
+        if let Some(index) = self.storage {
+            numbers.put(index.into());
+        }
+        numbers
+    }
+}
+
 impl Serialize for Described<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (self.dtype.code(), self.shape, self.strides, self.offset, self.storage).serialize(serializer)
+        serializer.serialize_bytes(self.bytes().as_bytes())
     }
 }
 
 impl<'de> Deserialize<'de> for WireTensor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (code, shape, strides, offset, storage) = Deserialize::deserialize(deserializer)?;
-        let unknown = || de::Error::custom(format!("no dtype has the code {code}"));
-        let dtype = DType::from_code(code).ok_or_else(unknown)?;
-        Ok(Self { dtype, shape, strides, offset, storage })
+        struct Bytes;
+
+        impl<'de> Visitor<'de> for Bytes {
+            type Value = WireTensor;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the bytes of a tensor's description")
+            }
+
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<WireTensor, E> {
+                WireTensor::read(bytes).map_err(E::custom)
+            }
+
+            /// From a format that has no bytes, through which a value may have gone on its way.
+            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<WireTensor, A::Error> {
+                let mut bytes = Vec::new();
+                while let Some(byte) = sequence.next_element()? {
+                    if bytes.len() == MAX_BYTES {
+                        return Err(de::Error::invalid_length(MAX_BYTES + 1, &self));
+                    }
+                    bytes.push(byte);
+                }
+                self.visit_bytes(&bytes)
+            }
+        }
+
+        deserializer.deserialize_bytes(Bytes)
     }
 }
 
-/// Lengths or strides as a sequence; at most [`MAX_RANK`], and no allocation up to 6.
+/// Lengths or strides of a layout as a sequence; at most [`MAX_RANK`], and no allocation up to 5.
 struct WireDims(Dims);
 
 impl<'de> Deserialize<'de> for WireDims {
@@ -107,6 +156,31 @@ impl<'de> Deserialize<'de> for Layout {
     }
 }
 
+fn take_length(bytes: &mut &[u8]) -> Result<usize, String> {
+    let number = numbers::take(bytes).ok_or("a tensor's description is cut off")?;
+    usize::try_from(number).map_err(|_| format!("no memory has {number} elements"))
+}
+
+fn take_flag(bytes: &mut &[u8]) -> Result<bool, String> {
+    match take_length(bytes)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(format!("a tensor's description has {other} where it says whether something follows")),
+    }
+}
+
+fn take_dims(bytes: &mut &[u8]) -> Result<Dims, String> {
+    let rank = take_length(bytes)?;
+    if rank > MAX_RANK {
+        return Err(LayoutError::RankTooLarge { rank }.to_string());
+    }
+    let mut dims = Dims::new();
+    for _ in 0..rank {
+        dims.push(take_length(bytes)?);
+    }
+    Ok(dims)
+}
+
 impl<'a> Described<'a> {
     /// Describes a tensor; `give` puts its storage into the message and is called only if there are elements.
     fn of(
@@ -121,9 +195,30 @@ impl<'a> Described<'a> {
 }
 
 impl WireTensor {
+    /// Refuses what is cut off, too long, or no number of its kind.
+    fn read(bytes: &[u8]) -> Result<Self, String> {
+        let cut = || "a tensor's description is cut off".to_owned();
+        let Some((&MARK, mut rest)) = bytes.split_first() else {
+            return Err("what stands there describes no tensor".to_owned());
+        };
+        let rest = &mut rest;
+        let code = numbers::take(rest).ok_or_else(cut)?;
+        let dtype = u8::try_from(code).ok().and_then(DType::from_code);
+        let dtype = dtype.ok_or_else(|| format!("no dtype has the code {code}"))?;
+        let shape = take_dims(rest)?;
+        let strides = if take_flag(rest)? { Some(take_dims(rest)?) } else { None };
+        let offset = take_length(rest)?;
+        let storage = if take_flag(rest)? { Some(numbers::take(rest).ok_or_else(cut)?) } else { None };
+        let storage = storage.map(|index| u32::try_from(index).map_err(|_| format!("no storage {index}")));
+        if !rest.is_empty() {
+            return Err(format!("a tensor's description is {} bytes too long", rest.len()));
+        }
+        Ok(Self { dtype, shape, strides, offset, storage: storage.transpose()? })
+    }
+
     /// The layout, checked, and the index of the storage.
     fn layout(self) -> Result<(Layout, Option<u32>), TensorError> {
-        let contiguous = Layout::contiguous(self.shape.0)?;
+        let contiguous = Layout::contiguous(self.shape)?;
         let n_elements = contiguous.n_elements();
         match self.storage {
             Some(_) if n_elements == 0 => {
@@ -137,7 +232,7 @@ impl WireTensor {
         let layout = match (&self.strides, self.offset) {
             (None, 0) => contiguous,
             (None, offset) => Layout::new(contiguous.shape(), contiguous.strides(), offset)?,
-            (Some(strides), offset) => Layout::new(contiguous.shape(), &strides.0, offset)?,
+            (Some(strides), offset) => Layout::new(contiguous.shape(), strides, offset)?,
         };
         Ok((layout, self.storage))
     }

@@ -13,7 +13,6 @@ const BLOCK: usize = 256;
 
 /// What workers tell the parent while they train.
 #[derive(Debug, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "the largest is the usual one in the mode that has it")]
 pub(crate) enum Message {
     /// The worker waits for the start.
     Ready,

@@ -1,4 +1,6 @@
 //! Reads errors of other processes.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (tensorferry_tests::decoders::named("errors").run)(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    (tensorferry_tests::decoders::named("errors").run)(bytes);
+});

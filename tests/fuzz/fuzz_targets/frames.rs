@@ -1,4 +1,6 @@
 //! Reads what a child tells its parent.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (tensorferry_tests::decoders::named("frames").run)(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    (tensorferry_tests::decoders::named("frames").run)(bytes);
+});

@@ -1,4 +1,6 @@
 //! Reads a domain's tables, by a newcomer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (tensorferry_tests::decoders::named("join").run)(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    (tensorferry_tests::decoders::named("join").run)(bytes);
+});

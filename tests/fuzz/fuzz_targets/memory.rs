@@ -1,4 +1,6 @@
 //! Reads a domain's memory, by a member.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (tensorferry_tests::decoders::named("memory").run)(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    (tensorferry_tests::decoders::named("memory").run)(bytes);
+});

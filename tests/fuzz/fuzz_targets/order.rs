@@ -1,4 +1,6 @@
 //! Reads which function a child is to call.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (tensorferry_tests::decoders::named("order").run)(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    (tensorferry_tests::decoders::named("order").run)(bytes);
+});

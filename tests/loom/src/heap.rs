@@ -134,9 +134,9 @@ fn use_in(at: usize, lengths: usize, room: usize) -> Use {
 pub(crate) struct Data<'a>(&'a World);
 
 impl<'a> Data<'a> {
-    pub(crate) fn words32(&self, offset_bytes: usize, _n: usize) -> Option<&'a [AtomicU32]> {
-        let index = usize::from(offset_bytes / 8 == word::NOT_FULL);
-        self.0.lines.get(index..)
+    /// The first one and the last one of those that a ring asks for.
+    pub(crate) fn words32(&self, _offset_bytes: usize, _n: usize) -> Option<&'a [AtomicU32]> {
+        Some(&self.0.lines)
     }
 }
 

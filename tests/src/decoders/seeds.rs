@@ -19,8 +19,11 @@ fn postcard(value: &impl Serialize) -> Vec<u8> {
 }
 
 pub(super) fn hello() -> Vec<Vec<u8>> {
-    let fields = ("0123456789abcdef0123456789abcdef", 7_u32, "tensorferry.spawn", "rank 0", 2_u32);
-    vec![[b"TFCH\x01\0".to_vec(), postcard(&fields)].concat(), b"TFCH\x02\0".to_vec()]
+    // nonce, parent's number and name, entry, name, rank, daemon, may fork, descriptors.
+    let nonce = "0123456789abcdef0123456789abcdef";
+    let fields =
+        (nonce, 7_u32, "MainProcess", "tensorferry.spawn", "rank 0", Some(0_u64), false, true, 2_u32);
+    vec![[b"TFCH\x03\0".to_vec(), postcard(&fields)].concat(), b"TFCH\x02\0".to_vec()]
 }
 
 /// A report's fields in order.
@@ -56,14 +59,17 @@ pub(super) fn frames() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn order() -> Vec<Vec<u8>> {
-    let key = (0_u32, "tensorferry_tests::tasks::program::answer", "(bool,)", "u64");
+    let key = (0_u32, "tensorferry_tests::decoders::ordered", "(bool,)", "()");
     let admission = (99_u64, (1_u8, 1_u32));
-    vec![postcard(&(1_u32, key, admission, 1234_u64, "file_descriptor"))]
+    let (parcel, strategy, identity, default_method) = (1234_u64, "file_descriptor", vec![1_u32, 2], 0_u32);
+    vec![postcard(&(1_u32, key, admission, parcel, strategy, identity, default_method))]
 }
 
 pub(super) fn errors() -> Vec<Vec<u8>> {
-    // rank, name, pid, cause, at, kills, ended, ended in full; causes by number.
-    let exited = (1_u64, "train 1", 100_u32, (1_u32, 3_i32), Duration::new(1, 2), 0_u64, "exited", "in full");
+    // rank, name, pid, cause, at, kills, exit code, ended, ended in full; causes by number.
+    let cause = (1_u32, 3_i32);
+    let exited =
+        (1_u64, "train 1", 100_u32, cause, Duration::new(1, 2), 0_u64, Some(3_i32), "exited", "in full");
     let told = (vec![exited], vec![0_u64]);
     vec![postcard(&told), rmp_serde::to_vec(&told).unwrap(), vec![0, 0]]
 }

@@ -18,8 +18,9 @@ use tensorferry_cuda_ipc::{
     set_cuda_strategy, use_exportable_pool,
 };
 
+use crate::hardware::is_real;
 use crate::raw_driver::RawDriver;
-use crate::{Context, Task};
+use crate::{Context, Task, gate};
 
 /// What the members send each other.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -30,7 +31,23 @@ pub struct Cargo {
     pub host: Option<Tensor<u32>>,
     /// Points of streams.
     pub events: Vec<IpcEvent>,
+    /// Tensors of other types.
+    pub mixed: Vec<Mixed>,
 }
+
+/// A tensor of one type or another.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Mixed {
+    /// 32-bit floating-point numbers.
+    Floats(CudaTensor<f32>),
+    /// Bytes.
+    Bytes(CudaTensor<u8>),
+    /// 64-bit whole numbers.
+    Wholes(CudaTensor<i64>),
+}
+
+/// The lengths of the tensors of one `put-states`.
+const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 
 /// Does one thing for each line, and answers `ok`, what was asked for, or `error: ` and the error. Tensors and streams have
 /// names; a stream is made when it is first named.
@@ -49,7 +66,7 @@ pub struct Cargo {
 /// | `narrow NEW NAME START LEN`, `same A B`, `drop NAME` | |
 /// | `put QUEUE NAME...`, `get QUEUE NAME...` | one message with device tensors and a host tensor |
 /// | `collect`, `empty`, `stats`, `used` | `used` is the memory in use on the device, in MiB |
-/// | `control WORD` | tells the software driver something |
+/// | `control WORD` | tells the software driver something; `held` and `running` work with every driver |
 /// | `poll QUEUE NAME` | as `get`, for a tensor alone; answers `empty` instead of waiting |
 /// | `limits FREE_MIB IDLE_SLABS` | how much is kept for later |
 /// | `produce QUEUE STREAM N` | sends tensors of one element: 0, 1, and so on |
@@ -66,6 +83,9 @@ pub struct Cargo {
 /// | `stage NEW NAME STREAM` | a copy on the host |
 /// | `exportable-pool` | what cudarc allocates can be exported from now on |
 /// | `share NAME STREAM LEN VALUE [strict] [STRATEGY]` | as `slice`; answers `as it is` or `copied` |
+/// | `device NAME`, `uuid` | on which device a tensor lies; which one is loaded |
+/// | `put-mixed QUEUE STREAM`, `get-mixed QUEUE STREAM` | six tensors of three types, half of them without elements |
+/// | `put-states QUEUE STREAM N`, `get-states QUEUE STREAM N` | messages with five tensors each; checks them |
 /// | `argument NAME` | takes the next tensor of the task's arguments |
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct DeviceMember {
@@ -109,6 +129,15 @@ impl Task for DeviceMember {
     }
 }
 
+/// Holds a stream that was made, or was there, while streams are held.
+fn hold_if_closed(stream: &Stream) -> Result<(), Box<dyn std::error::Error>> {
+    if is_real() {
+        let _current = stream.context().make_current()?;
+        gate::hold_if_closed(&RawDriver::load(), stream.handle());
+    }
+    Ok(())
+}
+
 /// The first and the last element and the sum.
 fn shown(values: &[u32]) -> String {
     let sum: u64 = values.iter().copied().map(u64::from).sum();
@@ -122,6 +151,7 @@ impl State {
             return Ok(stream.clone());
         }
         let stream = Stream::create(self.context())?;
+        hold_if_closed(&stream)?;
         self.streams.insert(name.to_owned(), stream.clone());
         Ok(stream)
     }
@@ -195,10 +225,20 @@ impl State {
                 let (free, total) = self.context().memory_info()?;
                 return Ok(((total - free) >> 20).to_string());
             }
+            ["control", "held"] if is_real() => {
+                gate::close();
+                self.streams.values().try_for_each(hold_if_closed)?;
+            }
+            ["control", "running"] if is_real() => gate::open(),
             ["control", word] => {
                 let driver = RawDriver::load();
                 assert_eq!(driver.control(CString::new(word)?.as_ptr()), 0);
             }
+            ["device", name] => {
+                let uuid = self.tensor(name).device_uuid();
+                return Ok(uuid.map_or_else(|| "nowhere".to_owned(), |uuid| uuid.to_string()));
+            }
+            ["uuid"] => return Ok(self.context().device().uuid()?.to_string()),
             ["descriptors"] => return Ok(std::fs::read_dir("/proc/self/fd")?.count().to_string()),
             _ => return self.obey_with_threads(words),
         }
@@ -280,6 +320,45 @@ impl State {
                     sum += u64::from(tensor_of(queue.get()?).to_vec(&stream)?[0]);
                 }
                 return Ok(sum.to_string());
+            }
+            ["put-states", queue, stream, n] => {
+                let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
+                for i in 0..n.parse()? {
+                    let of_length = |len| CudaTensor::from_slice(&stream, &vec![i; len], [len]);
+                    let device = STATE_LENS.into_iter().map(of_length).collect::<Result<_, _>>()?;
+                    queue.put(Cargo { device, ..Cargo::default() })?;
+                }
+            }
+            ["get-states", queue, stream, n] => {
+                let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
+                for i in 0..n.parse()? {
+                    for (len, tensor) in STATE_LENS.into_iter().zip(queue.get()?.device) {
+                        assert_eq!(tensor.to_vec(&stream)?, vec![i; len]);
+                    }
+                }
+            }
+            ["put-mixed", queue, stream] => {
+                let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
+                let mixed = vec![
+                    Mixed::Floats(CudaTensor::from_slice(&stream, &[0.5; 30], [5, 6])?),
+                    Mixed::Bytes(CudaTensor::from_slice(&stream, &[200; 30], [30])?),
+                    Mixed::Wholes(CudaTensor::from_slice(&stream, &[-7; 30], [30])?),
+                    Mixed::Floats(CudaTensor::zeros(&stream, [0])?),
+                    Mixed::Bytes(CudaTensor::zeros(&stream, [3, 0])?),
+                    Mixed::Wholes(CudaTensor::zeros(&stream, [0, 2])?),
+                ];
+                queue.put(Cargo { mixed, ..Cargo::default() })?;
+            }
+            ["get-mixed", queue, stream] => {
+                let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
+                let shown = |mixed| match mixed {
+                    Mixed::Floats(tensor) => Ok(format!("{:?}{:?}", tensor.shape(), tensor.to_vec(&stream)?)),
+                    Mixed::Bytes(tensor) => Ok(format!("{:?}{:?}", tensor.shape(), tensor.to_vec(&stream)?)),
+                    Mixed::Wholes(tensor) => Ok(format!("{:?}{:?}", tensor.shape(), tensor.to_vec(&stream)?)),
+                };
+                let all =
+                    queue.get()?.mixed.into_iter().map(shown).collect::<Result<Vec<_>, CudaTensorError>>();
+                return Ok(all?.join(" "));
             }
             _ => return self.obey_with_strategies(words),
         }

@@ -76,7 +76,7 @@ fn leased(outcome: Result<Lease<Item>, GetError>, leases: &mut Vec<Lease<Item>>)
             leases.push(lease);
             outcome
         }
-        Err(error) => format!("{error:?}"),
+        Err(error) => super::name_of(&error),
     }
 }
 
@@ -86,6 +86,6 @@ fn got(outcome: Result<Item, GetError>) -> String {
             item.check();
             format!("got {}/{}", item.sender, item.sequence)
         }
-        Err(error) => format!("{error:?}"),
+        Err(error) => super::name_of(&error),
     }
 }

@@ -142,7 +142,7 @@ impl Puppet {
                 outcome
             }
             Err(GetError::Decode(error)) => format!("Decode: {error}"),
-            Err(error) => format!("{error:?}"),
+            Err(error) => super::name_of(&error),
         }
     }
 

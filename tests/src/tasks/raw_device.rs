@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
+use crate::hardware::is_real;
 use crate::raw_driver::{Bytes64, PoolProperties, RawDriver, in_fork};
-use crate::{Link, RootTask};
+use crate::{Link, RootTask, gate};
 
 const LEN: usize = 4 << 20;
 const N_WORDS: usize = LEN / 4;
@@ -135,6 +136,11 @@ impl State {
                 });
                 return Ok((code.to_string(), None));
             }
+            "control" if is_real() && argument == "held" => {
+                gate::close();
+                gate::hold_if_closed(driver, stream);
+            }
+            "control" if is_real() && argument == "running" => gate::open(),
             "control" => check(driver.control(CString::new(argument).unwrap().as_ptr()))?,
             _ => panic!("no command is called {line:?}"),
         }
@@ -160,10 +166,10 @@ fn check(code: u32) -> Result<(), u32> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-fn to_hex(bytes: &Bytes64) -> String {
+pub(super) fn to_hex(bytes: &Bytes64) -> String {
     bytes.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(text: &str) -> Bytes64 {
+pub(super) fn from_hex(text: &str) -> Bytes64 {
     Bytes64(std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()))
 }

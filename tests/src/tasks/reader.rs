@@ -16,6 +16,8 @@ pub enum Reader {
     Corpora(PathBuf),
     /// Every seed, cut off at each byte and with one bit of each byte turned over.
     Broken,
+    /// The first seed of each, which has to be what it should be.
+    Whole,
 }
 
 impl RootTask for Reader {
@@ -26,8 +28,11 @@ impl RootTask for Reader {
             let inputs = match &self {
                 Self::Corpora(folder) => files_in(&folder.join(decoder.name)),
                 Self::Broken => broken_seeds_of(decoder),
+                Self::Whole => (decoder.seeds)().into_iter().take(1).collect(),
             };
-            inputs.iter().for_each(|input| (decoder.run)(input));
+            let n_understood = inputs.iter().filter(|input| (decoder.run)(input)).count();
+            let is_refused = matches!(self, Self::Whole) && n_understood == 0;
+            assert!(!is_refused, "{}: the first seed is not {}", decoder.name, decoder.reads);
             link.say(&format!("{}: {}", decoder.name, inputs.len()));
         }
         link.say("done");

@@ -61,7 +61,7 @@ impl Task for Consume {
             item.check();
             items.push((item.sender, item.sequence));
         }
-        let end = format!("{:?}", all.end().unwrap());
+        let end = super::name_of(all.end().unwrap());
         context.say(serde_json::to_string(&Heard { items, end }).unwrap());
     }
 }

@@ -3,7 +3,7 @@
 //! A few calls are tried in each run, other ones each time. `TENSORFERRY_TEST_PLACES` asks for more of them; 0 for all.
 #![expect(clippy::print_stdout, reason = "whoever repeats a failure needs the seed and the place")]
 
-use tensorferry_tests::{Process, Random, strategies_of_run, until};
+use tensorferry_tests::{Process, Random, needs_software_driver, strategies_of_run, until, where_possible};
 
 use super::tensors::{Stage, on_machine};
 use super::{ask, told};
@@ -45,14 +45,20 @@ fn places() -> Vec<u64> {
 /// Runs a test for each place, each strategy, and with the sender and the receiver as the victim.
 #[track_caller]
 fn for_each_place(body: impl Fn(&Stage<'_>, &str, bool, u64)) {
-    for strategy in strategies_of_run() {
-        for is_sender in [true, false] {
-            for place in places() {
-                println!("{strategy}, call {place} of the {}", if is_sender { "sender" } else { "receiver" });
-                on_machine("", |stage| body(stage, &strategy.to_string(), is_sender, place));
+    where_possible(|| {
+        needs_software_driver();
+        for strategy in strategies_of_run() {
+            for is_sender in [true, false] {
+                for place in places() {
+                    println!(
+                        "{strategy}, call {place} of the {}",
+                        if is_sender { "sender" } else { "receiver" }
+                    );
+                    on_machine("", |stage| body(stage, &strategy.to_string(), is_sender, place));
+                }
             }
         }
-    }
+    });
 }
 
 /// Has it done, by the second time at the latest. What is asked for again and again is a state, not a deed.

@@ -1,5 +1,6 @@
-//! CUDA between processes, on the software driver.
+//! CUDA between processes: on the software driver, or, with `cargo xtask test-gpu`, on a real one.
 
+mod answers;
 mod cache;
 mod calls;
 mod cudarc;
@@ -17,22 +18,33 @@ mod refusals;
 mod staging;
 mod strategies;
 mod tensors;
+mod torch;
 
 use std::os::fd::AsFd;
 
-use tensorferry_tests::Process;
+use tensorferry_tests::{Process, needs_software_driver};
 
 /// Tells a process to do something and hears the answer.
 #[track_caller]
 fn ask(process: &Process, line: &str) -> String {
+    refuse_where_real(line);
     process.say(line);
     process.hear()
+}
+
+/// Ends the test where a real driver cannot do what the line says.
+fn refuse_where_real(line: &str) {
+    let is_of_every_driver = matches!(line, "control held" | "control running");
+    if line == "used" || (line.starts_with("control ") && !is_of_every_driver) {
+        needs_software_driver();
+    }
 }
 
 /// Tells a process to do things that answer `ok`.
 #[track_caller]
 fn told(process: &Process, lines: &[&str]) {
     for line in lines {
+        refuse_where_real(line);
         process.say(line);
         process.expect("ok");
     }

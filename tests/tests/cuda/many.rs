@@ -15,6 +15,14 @@ fn kept(process: &Process) -> (String, String) {
     (ask(process, "descriptors"), ask(process, "stats"))
 }
 
+/// So many that whatever was kept of each would be seen; more where somebody has the time.
+fn n_sends() -> u64 {
+    std::env::var("TENSORFERRY_TEST_SENDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3000)
+}
+
+/// More than there are timelines of three processes and events of them that another one opens.
+const MOST_ROUNDS: usize = 32;
+
 #[test]
 fn thousands_of_small_tensors_pass_through_three_processes_and_use_nothing_up() {
     on_machine("", |stage| {
@@ -28,10 +36,16 @@ fn thousands_of_small_tensors_pass_through_three_processes_and_use_nothing_up() 
             assert_eq!(c.hear(), (n * (n - 1) / 2).to_string());
         };
         pass(100);
-        let before = [&a, &b, &c].map(kept);
-        pass(3000);
-        assert_eq!([&a, &b, &c].map(kept), before, "descriptors, slabs, timelines");
-        assert_eq!(ask(&a, "used"), "4", "one slab of each process that makes tensors");
+        let mut seen = vec![[&a, &b, &c].map(kept)];
+        // A stream's timeline is made when a message first has to wait for it, and each of its events is opened when somebody
+        // first waits for it. When that is depends on how fast the device is; that it happens once does not.
+        while seen.len() < 2 || seen[seen.len() - 1] != seen[seen.len() - 2] {
+            assert!(seen.len() < MOST_ROUNDS, "descriptors, slabs, timelines: {seen:#?}");
+            pass(n_sends());
+            seen.push([&a, &b, &c].map(kept));
+        }
+        // One slab of each process that makes tensors.
+        stage.machine.assert_used(&a, 4);
         [a, b, c].into_iter().for_each(Process::finish);
     });
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use tensorferry_tests::Machine;
+use tensorferry_tests::{Machine, where_possible};
 
 use super::{ask, hand_over, told};
 
@@ -14,91 +14,108 @@ fn create_and_map() -> [String; 3] {
 
 #[test]
 fn memory_is_one_in_two_processes_and_may_be_passed_on() {
-    let machine = Machine::new("");
-    let (producer, consumer, third) = (machine.process(), machine.process(), machine.process());
-    told(&producer, &create_and_map().each_ref().map(String::as_str));
-    told(&producer, &["write from the producer"]);
-    told(&consumer, &["load"]);
-    hand_over(&producer, "export", &consumer, &format!("import {LEN}"));
-    told(&consumer, &["map"]);
-    assert_eq!(ask(&consumer, "read 17"), "from the producer");
-    told(&consumer, &["write back"]);
-    assert_eq!(ask(&producer, "read 17"), "back the producer");
-    told(&third, &["load"]);
-    hand_over(&consumer, "export", &third, &format!("import {LEN}"));
-    told(&third, &["map"]);
-    assert_eq!(ask(&third, "read 4"), "back");
-    assert_eq!(ask(&third, "used"), "4", "once, however many hold it");
-    [producer, consumer, third].into_iter().for_each(tensorferry_tests::Process::finish);
+    where_possible(|| {
+        let machine = Machine::new("");
+        let (producer, consumer, third) = (machine.process(), machine.process(), machine.process());
+        told(&producer, &create_and_map().each_ref().map(String::as_str));
+        told(&producer, &["write from the producer"]);
+        told(&consumer, &["load"]);
+        hand_over(&producer, "export", &consumer, &format!("import {LEN}"));
+        told(&consumer, &["map"]);
+        assert_eq!(ask(&consumer, "read 17"), "from the producer");
+        told(&consumer, &["write back"]);
+        assert_eq!(ask(&producer, "read 17"), "back the producer");
+        told(&third, &["load"]);
+        hand_over(&consumer, "export", &third, &format!("import {LEN}"));
+        told(&third, &["map"]);
+        assert_eq!(ask(&third, "read 4"), "back");
+        // Once, however many hold it.
+        machine.assert_used(&third, 4);
+        [producer, consumer, third].into_iter().for_each(tensorferry_tests::Process::finish);
+    });
 }
 
 #[test]
 fn memory_outlives_the_producer_that_was_killed() {
-    let machine = Machine::new("");
-    let (producer, consumer) = (machine.process(), machine.process());
-    told(&producer, &create_and_map().each_ref().map(String::as_str));
-    told(&producer, &["write kept"]);
-    told(&consumer, &["load"]);
-    hand_over(&producer, "export", &consumer, &format!("import {LEN}"));
-    // One more descriptor, which nobody has imported when the producer dies.
-    assert_eq!(ask(&producer, "export"), "ok");
-    let fd = producer.take_fd();
-    told(&consumer, &["map"]);
-    producer.kill();
-    assert_eq!(ask(&consumer, "read 4"), "kept");
-    told(&consumer, &["write more", "unmap", "release"]);
-    let late = machine.process();
-    told(&late, &["load"]);
-    late.say_with(&format!("import {LEN}"), &[fd.as_fd()]);
-    late.expect("ok");
-    drop(fd);
-    told(&late, &["map"]);
-    assert_eq!(ask(&late, "read 4"), "more");
-    told(&late, &["unmap", "release"]);
-    assert_eq!(ask(&late, "used"), "0");
-    late.finish();
-    consumer.finish();
+    where_possible(|| {
+        let machine = Machine::new("");
+        let (producer, consumer) = (machine.process(), machine.process());
+        told(&producer, &create_and_map().each_ref().map(String::as_str));
+        told(&producer, &["write kept"]);
+        told(&consumer, &["load"]);
+        hand_over(&producer, "export", &consumer, &format!("import {LEN}"));
+        // One more descriptor, which nobody has imported when the producer dies.
+        assert_eq!(ask(&producer, "export"), "ok");
+        let fd = producer.take_fd();
+        told(&consumer, &["map"]);
+        producer.kill();
+        assert_eq!(ask(&consumer, "read 4"), "kept");
+        told(&consumer, &["write more", "unmap", "release"]);
+        let late = machine.process();
+        told(&late, &["load"]);
+        late.say_with(&format!("import {LEN}"), &[fd.as_fd()]);
+        late.expect("ok");
+        drop(fd);
+        told(&late, &["map"]);
+        assert_eq!(ask(&late, "read 4"), "more");
+        told(&late, &["unmap", "release"]);
+        machine.assert_used(&late, 0);
+        late.finish();
+        consumer.finish();
+    });
 }
 
 #[test]
 fn a_killed_process_leaves_no_memory_behind() {
-    let machine = Machine::new("");
-    let (witness, victim) = (machine.process(), machine.process());
-    told(&witness, &["load"]);
-    told(&victim, &create_and_map().each_ref().map(String::as_str));
-    assert_eq!(ask(&witness, "used"), "4");
-    victim.kill();
-    assert_eq!(ask(&witness, "used"), "0");
-    witness.finish();
+    where_possible(|| {
+        let machine = Machine::new("");
+        let (witness, victim) = (machine.process(), machine.process());
+        told(&witness, &["load"]);
+        told(&victim, &create_and_map().each_ref().map(String::as_str));
+        assert_eq!(ask(&witness, "used"), "4");
+        victim.kill();
+        assert_eq!(ask(&witness, "used"), "0");
+        witness.finish();
+    });
 }
 
 #[test]
 fn a_mapping_keeps_memory_whose_handle_was_released() {
-    let process = Machine::new("").process();
-    told(&process, &create_and_map().each_ref().map(String::as_str));
-    told(&process, &["write kept", "release"]);
-    assert_eq!((ask(&process, "read 4"), ask(&process, "used")), ("kept".into(), "4".into()));
-    told(&process, &["unmap"]);
-    assert_eq!(ask(&process, "used"), "0");
-    process.finish();
+    where_possible(|| {
+        let machine = Machine::new("");
+        let process = machine.process();
+        told(&process, &create_and_map().each_ref().map(String::as_str));
+        told(&process, &["write kept", "release"]);
+        assert_eq!(ask(&process, "read 4"), "kept");
+        machine.assert_used(&process, 4);
+        told(&process, &["unmap"]);
+        machine.assert_used(&process, 0);
+        process.finish();
+    });
 }
 
 #[test]
 fn devices_are_known_by_identity() {
-    let machine = Machine::new("devices=3");
-    let (all, swapped) = (machine.process(), machine.process_with("", &[("CUDA_VISIBLE_DEVICES", "2,0")]));
-    told(&all, &["load"]);
-    told(&swapped, &["load"]);
-    let (uuids, visible) = (ask(&all, "uuids"), ask(&swapped, "uuids"));
-    let uuids: Vec<&str> = uuids.split(' ').collect();
-    assert_eq!(visible, format!("{} {}", uuids[2], uuids[0]));
-    // What lies on the first device of one is on the second device of the other.
-    told(&all, &[&format!("create {LEN}")]);
-    assert_eq!(ask(&all, "export"), "ok");
-    let fd = all.take_fd();
-    swapped.say_with(&format!("import {LEN}"), &[fd.as_fd()]);
-    let answer = swapped.hear();
-    assert_eq!(answer, format!("error: the memory lies on device {}, not on device {}", uuids[0], uuids[2]));
-    all.finish();
-    swapped.finish();
+    where_possible(|| {
+        let machine = Machine::new("devices=3");
+        let (all, swapped) =
+            (machine.process(), machine.process_with("", &[("CUDA_VISIBLE_DEVICES", "2,0")]));
+        told(&all, &["load"]);
+        told(&swapped, &["load"]);
+        let (uuids, visible) = (ask(&all, "uuids"), ask(&swapped, "uuids"));
+        let uuids: Vec<&str> = uuids.split(' ').collect();
+        assert_eq!(visible, format!("{} {}", uuids[2], uuids[0]));
+        // What lies on the first device of one is on the second device of the other.
+        told(&all, &[&format!("create {LEN}")]);
+        assert_eq!(ask(&all, "export"), "ok");
+        let fd = all.take_fd();
+        swapped.say_with(&format!("import {LEN}"), &[fd.as_fd()]);
+        let answer = swapped.hear();
+        assert_eq!(
+            answer,
+            format!("error: the memory lies on device {}, not on device {}", uuids[0], uuids[2])
+        );
+        all.finish();
+        swapped.finish();
+    });
 }

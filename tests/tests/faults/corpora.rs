@@ -35,6 +35,11 @@ fn every_cut_and_every_flipped_byte_of_a_seed_is_a_value_or_an_error() {
 }
 
 #[test]
+fn the_first_seed_of_each_corpus_is_what_its_decoder_reads() {
+    gets_through(Reader::Whole);
+}
+
+#[test]
 fn the_corpora_have_the_seeds_that_this_version_writes() {
     for decoder in decoders::ALL {
         for (index, seed) in (decoder.seeds)().iter().enumerate() {

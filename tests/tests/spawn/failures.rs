@@ -7,7 +7,7 @@ use tensorferry::spawn::{
     Cause, ProcessErrors, ProcessExitedError, ProcessRaisedError, ReportKind, SpawnError, func, spawn,
 };
 
-use crate::support::{DEADLINE, Meeting, attend, exists, for_every_method};
+use crate::support::{DEADLINE, Meeting, attend, exists, for_every_method, read_to_end};
 
 const GRACE: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -162,6 +162,22 @@ for_every_method! {
         // What a `main` prints that returns the error.
         let in_full = format!("{errors:?}");
         assert!(in_full.contains(&location.to_string()) && in_full.contains("look_up"), "{in_full}");
+    }
+
+    fn a_panic_is_printed_with_the_name_of_its_process(method: Context) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let process = method.process(panic_out_of_bounds, ()).name("worker").env_remove("RUST_BACKTRACE");
+        let mut process = process.stderr(writer).start().unwrap();
+        assert!(process.join().is_err());
+        let text = read_to_end(reader);
+        let line = format!("thread 'worker' ({}) panicked at tests/tests/spawn/failures.rs:", process.pid());
+        assert!(text.contains(&line) && text.contains("the len is 3 but the index is 3"), "{text}");
+        assert!(text.contains("RUST_BACKTRACE=1") && !text.contains("look_up"), "{text}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        let process = method.process(panic_out_of_bounds, ()).env("RUST_BACKTRACE", "1").stderr(writer);
+        assert!(process.start().unwrap().join().is_err());
+        let text = read_to_end(reader);
+        assert!(text.contains("stack backtrace:") && text.contains("look_up"), "{text}");
     }
 
     fn a_signal_is_named(method: Context) {

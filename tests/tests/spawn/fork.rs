@@ -63,6 +63,11 @@ fn meet(rank: usize, meeting: String) {
     attend(&meeting, rank);
 }
 
+#[func]
+fn spawn_from_a_thread(_rank: usize) -> Result<(), SpawnError> {
+    std::thread::spawn(|| get_context(StartMethod::Spawn).spawn(pid, (), 1)).join().unwrap().map(drop)
+}
+
 fn refusal() -> String {
     get_context(StartMethod::Fork).spawn(pid, (), 1).unwrap_err().to_string()
 }
@@ -73,6 +78,12 @@ fn threads(_inherited: &mut Inherited) -> Result<(), Failure> {
     for _ in 0..20 {
         assert_ne!(context.spawn(pid, (), 1)?, [std::process::id()]);
     }
+    // So does the one that starts processes for other threads, and then it goes on.
+    for _ in 0..10 {
+        spawn_from_a_thread(0)?;
+        assert_ne!(context.spawn(pid, (), 1)?, [std::process::id()]);
+    }
+    context.spawn(spawn_from_a_thread, (), 2)?;
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let (named, name) = std::sync::mpsc::channel();
     let work = move || {

@@ -3,13 +3,15 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use nix::libc::{SIGCONT, SIGSTOP};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tensorferry::spawn::{
     Cause, PreloadError, ProcessHandle, SpawnError, StartErrorKind, StartMethod, forkserver_preload, func,
     get_context,
 };
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Failure, Inherited, Start};
-use tensorferry_tests::Leftovers;
+use tensorferry_tests::{Leftovers, until};
 
 use crate::support::{DEADLINE, Guest, Meeting, attend, exists};
 
@@ -17,8 +19,12 @@ tensorferry_process::entry! {
     static PRELOADED = "test.preloaded" => preloaded;
     static PRELOAD_FAILS = "test.preload-fails" => preload_fails;
     static PRELOAD_LEAVES_A_THREAD = "test.preload-leaves-a-thread" => preload_leaves_a_thread;
+    static PRELOAD_LEAVES_AN_UNNAMED_THREAD = "test.preload-leaves-an-unnamed-thread" => preload_leaves_an_unnamed_thread;
     static SERVER_KILLED = "test.server-killed" => server_killed;
     static SERVER_STOPPED = "test.server-stopped" => server_stopped;
+    static DIES_UNTOLD = "test.dies-untold" => dies_untold;
+    static NO_ROOM_FOR_THE_ANSWER = "test.no-room-for-the-answer" => no_room_for_the_answer;
+    static NO_ROOM_IN_THE_SERVER = "test.no-room-in-the-server" => no_room_in_the_server;
     static NOTHING_LEFT = "test.nothing-left" => nothing_left;
     static IGNORES_CHILDREN = "test.ignores-children" => ignores_children;
 }
@@ -124,6 +130,23 @@ fn a_preload_that_fails_is_an_error_of_the_start() {
     run(&PRELOAD_FAILS, String::new());
 }
 
+#[func]
+fn leaves_an_unnamed_thread(_rank: usize) {
+    std::thread::spawn(std::thread::park);
+}
+
+fn preload_leaves_an_unnamed_thread(_inherited: &mut Inherited) -> Result<(), Failure> {
+    forkserver_preload(leaves_an_unnamed_thread)?;
+    let text = start_error();
+    assert!(text.contains("one without a name of its own") && !text.contains("`forkserver`"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_thread_without_a_name_is_not_told_by_that_of_the_server() {
+    run(&PRELOAD_LEAVES_AN_UNNAMED_THREAD, String::new());
+}
+
 fn preload_leaves_a_thread(_inherited: &mut Inherited) -> Result<(), Failure> {
     forkserver_preload(leaves_a_thread)?;
     let text = start_error();
@@ -209,6 +232,100 @@ fn server_stopped(_inherited: &mut Inherited) -> Result<(), Failure> {
     assert!(error.to_string().contains("SIGKILL"), "{error}");
     assert_ne!(get_context(StartMethod::Forkserver).spawn(pid, (), 1)?, [process.pid()]);
     Ok(())
+}
+
+/// Processes whose server is stopped: that they are dead is known, and nobody waits for more.
+fn dies_untold(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = Meeting::new();
+    let Started { mut process, server, guest } = Started::new(&meeting);
+    let mut well = get_context(StartMethod::Forkserver).process(pid, ()).start()?;
+    server.send_signal(SIGSTOP)?;
+    process.kill()?;
+    guest.wait_gone();
+    let SpawnError::Failed(errors) = process.join().unwrap_err() else { panic!("it failed") };
+    assert_eq!(errors.root_cause().cause, Cause::Untold);
+    // One that has told that it finished has succeeded, whatever its exit code would have been.
+    well.join()?;
+    server.send_signal(SIGCONT)?;
+    assert_eq!(get_context(StartMethod::Forkserver).spawn(pid, (), 1)?.len(), 1, "all is well again");
+    wait_children_of(&server, 0);
+    Ok(())
+}
+
+#[test]
+fn a_stopped_server_keeps_nobody_waiting_for_the_end_of_its_children() {
+    run(&DIES_UNTOLD, String::new());
+}
+
+/// Nothing can be opened here when the server answers.
+fn no_room_for_the_answer(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = Meeting::new();
+    let Started { process: _process, server, guest: _guest } = Started::new(&meeting);
+    server.send_signal(SIGSTOP)?;
+    let (tell, tid) = std::sync::mpsc::channel();
+    let starting = std::thread::spawn(move || {
+        tell.send(tensorferry_os::fork::thread_id()).unwrap();
+        get_context(StartMethod::Forkserver).process(pid, ()).start().map(drop)
+    });
+    wait_asleep_in_poll(tid.recv()?);
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, 0, hard)?;
+    server.send_signal(SIGCONT)?;
+    let error = starting.join().unwrap().unwrap_err();
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+    let text = error.to_string();
+    assert!(text.contains("RLIMIT_NOFILE") && !text.contains("fork server"), "{text}");
+    // The child that was forked for it is gone and collected, and the server is the same.
+    wait_children_of(&server, 1);
+    let again = Started::new(&meeting);
+    assert_eq!(again.server.pid(), server.pid());
+    Ok(())
+}
+
+#[test]
+fn a_client_without_descriptors_is_told_that_it_has_none() {
+    run(&NO_ROOM_FOR_THE_ANSWER, String::new());
+}
+
+/// The server can take a request, and cannot open the pidfd of what it forks.
+fn no_room_in_the_server(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = Meeting::new();
+    let Started { process: _process, server, guest: _guest } = Started::new(&meeting);
+    let number = rustix::process::Pid::from_raw(server.pid().cast_signed());
+    let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    // Room for the five that ride on a request.
+    let used: Vec<u64> = std::fs::read_dir(format!("/proc/{}/fd", server.pid()))?
+        .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+        .collect();
+    let room = |limit: &u64| limit - used.iter().filter(|fd| *fd < limit).count() as u64;
+    let limit = (0..).find(|limit| room(limit) == 5).unwrap();
+    let cramped = rustix::process::Rlimit { current: Some(limit), maximum: before.maximum };
+    rustix::process::prlimit(number, rustix::process::Resource::Nofile, cramped)?;
+    let error = get_context(StartMethod::Forkserver).process(meet, (meeting.name(),)).start().unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("has not started the child") && text.contains("pidfd_open"), "{text}");
+    wait_children_of(&server, 1);
+    rustix::process::prlimit(number, rustix::process::Resource::Nofile, before)?;
+    let again = Started::new(&meeting);
+    assert_eq!(again.server.pid(), server.pid());
+    Ok(())
+}
+
+#[test]
+fn a_server_that_cannot_watch_what_it_forked_kills_it_and_says_so() {
+    run(&NO_ROOM_IN_THE_SERVER, String::new());
+}
+
+/// Waits until a server has so many children, zombies included.
+fn wait_children_of(server: &PidFd, n: usize) {
+    let is_child = |entry: &std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+        parent == Some(server.pid())
+    };
+    until("the server has collected its children", || {
+        std::fs::read_dir("/proc").unwrap().flatten().filter(is_child).count() == n
+    });
 }
 
 /// Waits until a thread of this process waits for descriptors: it has sent its request.

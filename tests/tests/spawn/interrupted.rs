@@ -5,11 +5,11 @@ use std::io::{PipeReader, Write as _};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, setpgid};
-use tensorferry::spawn::{Cause, SpawnError, func, start_processes};
+use tensorferry::spawn::{Cause, SpawnError, StartMethod, func, get_context};
 use tensorferry_process::{Child, Ended, Failure, Inherited, Stage, Start, wait_any};
 use tensorferry_tests::until;
 
-use crate::support::{DEADLINE, Guest, Meeting, attend, read_to_end};
+use crate::support::{DEADLINE, Guest, Meeting, attend, for_every_program, read_to_end, told};
 
 tensorferry_process::entry! {
     static FOREGROUND = "test.foreground" => foreground;
@@ -19,11 +19,12 @@ tensorferry_process::entry! {
 
 /// Has children of its own that wait too.
 #[func]
-fn wait(rank: usize, meeting: String, is_deaf: bool) -> Result<(), SpawnError> {
+fn wait(rank: usize, method: StartMethod, meeting: String, is_deaf: bool) -> Result<(), SpawnError> {
+    let leaf = get_context(method).start_processes(wait_alone, (meeting.clone(), is_deaf), 1)?;
+    // From here on it could not be forked any more.
     if is_deaf {
         deaf();
     }
-    let leaf = start_processes(wait_alone, (meeting.clone(), is_deaf), 1)?;
     attend(&meeting, rank);
     leaf.into_values().map(drop)
 }
@@ -39,7 +40,7 @@ fn wait_alone(rank: usize, meeting: String, is_deaf: bool) {
 #[func]
 fn nothing(_rank: usize) {}
 
-/// Does not end by SIGINT from here on.
+/// Does not end by SIGINT from here on, and has one thread more.
 fn deaf() {
     ctrlc::set_handler(|| {}).unwrap();
 }
@@ -52,17 +53,22 @@ fn lead_group() -> Result<(), Errno> {
 /// What a program in the foreground does that has not thought of Ctrl-C: it waits.
 fn foreground(inherited: &mut Inherited) -> Result<(), Failure> {
     lead_group()?;
-    let (meeting, is_deaf) = arguments(inherited)?;
-    start_processes(wait, (meeting, is_deaf), 2)?.into_values()?;
+    let (method, meeting, is_deaf) = arguments(inherited);
+    get_context(method).start_processes(wait, (method, meeting, is_deaf), 2)?.into_values()?;
     Ok(())
 }
+
+/// Under which index the main process comes to a meeting.
+const MAIN: usize = 99;
 
 /// One that catches SIGINT, so that it can tidy up.
 fn catches(inherited: &mut Inherited) -> Result<(), Failure> {
     lead_group()?;
+    let (method, meeting, is_deaf) = arguments(inherited);
+    let started = get_context(method).start_processes(wait, (method, meeting.clone(), is_deaf), 2)?;
     deaf();
-    let (meeting, is_deaf) = arguments(inherited)?;
-    let error = start_processes(wait, (meeting, is_deaf), 2)?.into_values().unwrap_err();
+    attend(&meeting, MAIN);
+    let error = started.into_values().unwrap_err();
     let SpawnError::Failed(errors) = error else { return Err(error.into()) };
     assert!(errors.is_interrupt(), "{errors}");
     for failure in errors.failures() {
@@ -76,15 +82,17 @@ fn catches(inherited: &mut Inherited) -> Result<(), Failure> {
 /// One that starts processes without end.
 fn starting(inherited: &mut Inherited) -> Result<(), Failure> {
     lead_group()?;
+    let method = get_context(told(inherited).0);
     inherited.taken();
     loop {
-        start_processes(nothing, (), 3)?.into_values()?;
+        method.start_processes(nothing, (), 3)?.into_values()?;
     }
 }
 
-fn arguments(inherited: &Inherited) -> Result<(String, bool), Failure> {
-    let text = String::from_utf8(inherited.payload().to_vec())?;
-    Ok(text.strip_suffix(" deaf").map_or((text.clone(), false), |meeting| (meeting.to_owned(), true)))
+fn arguments(inherited: &Inherited) -> (StartMethod, String, bool) {
+    let (method, text) = told(inherited);
+    let meeting = text.strip_suffix(" deaf");
+    (method, meeting.unwrap_or(text).to_owned(), meeting.is_some())
 }
 
 /// The program, what it writes, and what it complains of.
@@ -108,53 +116,6 @@ fn assert_interrupted(mut child: Child, out: PipeReader, err: PipeReader) {
     until("nobody is left in the group", || n_in_group(group) == 0);
 }
 
-#[test]
-fn all_end_by_the_signal_without_a_word() {
-    let meeting = Meeting::new();
-    let (child, out, err) = start(&FOREGROUND, meeting.name());
-    let guests = meeting.guests(4);
-    killpg(group(&child), Signal::SIGINT).unwrap();
-    assert_interrupted(child, out, err);
-    guests.iter().for_each(Guest::wait_gone);
-}
-
-#[test]
-fn those_that_do_not_listen_end_with_their_parent() {
-    let meeting = Meeting::new();
-    let (child, out, err) = start(&FOREGROUND, format!("{} deaf", meeting.name()));
-    let guests = meeting.guests(4);
-    killpg(group(&child), Signal::SIGINT).unwrap();
-    assert_interrupted(child, out, err);
-    guests.iter().for_each(Guest::wait_gone);
-}
-
-#[test]
-fn a_program_that_catches_it_is_told_that_its_processes_were_interrupted() {
-    let meeting = Meeting::new();
-    let (mut child, out, err) = start(&CATCHES, meeting.name());
-    let guests = meeting.guests(4);
-    killpg(group(&child), Signal::SIGINT).unwrap();
-    let exit = child.wait(Some(DEADLINE)).unwrap().expect("it did not end");
-    assert!(exit.is_success(), "{exit:#}");
-    let mut status = Vec::new();
-    std::io::Read::read_to_end(&mut { out }, &mut status).unwrap();
-    assert_eq!((status, read_to_end(err)), (vec![130], String::new()), "none of the children complains");
-    guests.iter().for_each(Guest::wait_gone);
-}
-
-#[test]
-fn it_may_come_while_processes_are_being_started() {
-    for n_members in [1, 2, 3, 4, 1, 2, 3, 4] {
-        let (mut child, out, err) = start(&STARTING, String::new());
-        while child.stage() < Stage::Taken {
-            assert!(wait_any(std::slice::from_mut(&mut child), Some(DEADLINE)).unwrap());
-        }
-        until("the group has members", || n_in_group(child.pid()) >= n_members);
-        killpg(group(&child), Signal::SIGINT).unwrap();
-        assert_interrupted(child, out, err);
-    }
-}
-
 /// How many processes of this group run (the third and the fifth field of `/proc/PID/stat`). A zombie is not one: it may wait
 /// for whoever collects orphans here.
 fn n_in_group(group: u32) -> usize {
@@ -166,4 +127,53 @@ fn n_in_group(group: u32) -> usize {
         !matches!(fields.next(), None | Some("Z" | "X")) && fields.nth(1) == Some(&group)
     };
     stats.filter(is_member).count()
+}
+
+for_every_program! {
+    fn all_end_by_the_signal_without_a_word(method: StartMethod) {
+        let meeting = Meeting::new();
+        let (child, out, err) = start(&FOREGROUND, format!("{method} {}", meeting.name()));
+        let guests = meeting.guests(4);
+        killpg(group(&child), Signal::SIGINT).unwrap();
+        assert_interrupted(child, out, err);
+        guests.iter().for_each(Guest::wait_gone);
+    }
+
+    fn those_that_do_not_listen_end_with_their_parent(method: StartMethod) {
+        let meeting = Meeting::new();
+        let (child, out, err) = start(&FOREGROUND, format!("{method} {} deaf", meeting.name()));
+        let guests = meeting.guests(4);
+        killpg(group(&child), Signal::SIGINT).unwrap();
+        assert_interrupted(child, out, err);
+        guests.iter().for_each(Guest::wait_gone);
+    }
+
+    fn a_program_that_catches_it_is_told_that_its_processes_were_interrupted(method: StartMethod) {
+        let meeting = Meeting::new();
+        let (mut child, out, err) = start(&CATCHES, format!("{method} {}", meeting.name()));
+        let guests = meeting.guests(5);
+        assert_eq!(guests[4].rank, MAIN);
+        guests[4].release();
+        killpg(group(&child), Signal::SIGINT).unwrap();
+        let exit = child.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+        assert!(exit.is_success(), "{exit:#}");
+        let mut status = Vec::new();
+        std::io::Read::read_to_end(&mut { out }, &mut status).unwrap();
+        assert_eq!((status, read_to_end(err)), (vec![130], String::new()), "none of the children complains");
+        guests.iter().for_each(Guest::wait_gone);
+    }
+
+    fn it_may_come_while_processes_are_being_started(method: StartMethod) {
+        // Of forks there is seldom more than one at a time: each is waited for until it has what it needs.
+        let most = if method == StartMethod::Fork { 2 } else { 4 };
+        for n_members in (1..=most).cycle().take(8) {
+            let (mut child, out, err) = start(&STARTING, format!("{method} "));
+            while child.stage() < Stage::Taken {
+                assert!(wait_any(std::slice::from_mut(&mut child), Some(DEADLINE)).unwrap());
+            }
+            until("the group has members", || n_in_group(child.pid()) >= n_members);
+            killpg(group(&child), Signal::SIGINT).unwrap();
+            assert_interrupted(child, out, err);
+        }
+    }
 }

@@ -52,6 +52,24 @@ for_every_method! {
         assert_eq!(context.into_values().unwrap(), [0, 10]);
     }
 
+    fn all_are_signalled_at_once(method: Context) {
+        for (name, signal) in [("SIGTERM", 15), ("SIGKILL", 9), ("SIGINT", 2)] {
+            let meeting = Meeting::new();
+            let mut context = method.start_processes(attend_only, (meeting.name(),), 2).unwrap();
+            let _guests = meeting.guests(2);
+            match signal {
+                15 => context.terminate(),
+                9 => context.kill(),
+                _ => context.interrupt(),
+            }
+            .unwrap();
+            let errors = failed(&mut context, Some(Duration::from_secs(20)));
+            assert_eq!(errors.failures().len(), 2, "{errors}");
+            assert!(errors.failures().iter().all(|error| error.signal_name().as_deref() == Some(name)));
+            assert!(context.pids().iter().all(|&pid| !exists(pid)), "each is collected");
+        }
+    }
+
     fn a_time_out_is_kept(method: Context) {
         let meeting = Meeting::new();
         let mut context = method.start_processes(attend_only, (meeting.name(),), 1).unwrap();

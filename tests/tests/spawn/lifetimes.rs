@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tensorferry::spawn::{func, start_processes};
+use tensorferry::spawn::{StartMethod, func, get_context};
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Failure, Inherited, SIGKILL, Start};
 use tensorferry_tests::Leftovers;
 
-use crate::support::{DEADLINE, Guest, Meeting, attend, exists};
+use crate::support::{DEADLINE, Guest, Meeting, attend, for_every_method, for_every_program, told};
 
 tensorferry_process::entry! {
     static HEAD = "test.head" => head;
@@ -20,11 +20,15 @@ fn leaf(rank: usize, meeting: String) {
     attend(&meeting, rank);
 }
 
-/// Starts two leaves of its own from another thread, and waits for them.
+/// Starts two leaves of its own, from another thread where that is possible, and waits for them.
 #[func]
-fn branch(rank: usize, meeting: String) -> Result<(), tensorferry::spawn::SpawnError> {
+fn branch(rank: usize, method: StartMethod, meeting: String) -> Result<(), tensorferry::spawn::SpawnError> {
     let name = meeting.clone();
-    let mut leaves = std::thread::spawn(move || start_processes(leaf, (name,), 2)).join().unwrap()?;
+    let start = move || get_context(method).start_processes(leaf, (name,), 2);
+    let mut leaves = match method {
+        StartMethod::Fork => start()?,
+        _ => std::thread::spawn(start).join().unwrap()?,
+    };
     attend(&meeting, 10 + rank);
     leaves.join(None, None)?;
     Ok(())
@@ -32,16 +36,15 @@ fn branch(rank: usize, meeting: String) -> Result<(), tensorferry::spawn::SpawnE
 
 /// The main process of a small program: two branches with two leaves each.
 fn head(inherited: &mut Inherited) -> Result<(), Failure> {
-    let meeting = String::from_utf8(inherited.payload().to_vec())?;
-    start_processes(branch, (meeting,), 2)?.join(None, None)?;
+    let (method, meeting) = told(inherited);
+    get_context(method).start_processes(branch, (method, meeting.to_owned()), 2)?.join(None, None)?;
     Ok(())
 }
 
 /// Starts a small program that somebody kills, and has nothing more than before.
 fn overseer(inherited: &mut Inherited) -> Result<(), Failure> {
-    let meeting = String::from_utf8(inherited.payload().to_vec())?;
     let before = Leftovers::look();
-    let mut main = Start::new(&HEAD).payload(meeting).start()?;
+    let mut main = Start::new(&HEAD).payload(inherited.payload()).start()?;
     main.wait(Some(DEADLINE))?.ok_or_else(|| Failure::Refused(String::from("it lives on")))?;
     drop(main);
     before.wait_nothing_more();
@@ -66,94 +69,73 @@ fn parent_of(pid: u32) -> u32 {
 }
 
 fn other_group(inherited: &mut Inherited) -> Result<(), Failure> {
-    let meeting = String::from_utf8(inherited.payload().to_vec())?;
-    start_processes(leaf_of_other_group, (meeting,), 2)?.join(None, None)?;
+    let (method, meeting) = told(inherited);
+    let options = get_context(method).options();
+    options.start_processes(leaf_of_other_group, (meeting.to_owned(),), 2)?.join(None, None)?;
     Ok(())
 }
 
-#[test]
-fn a_process_that_has_changed_its_group_ends_with_its_parent_too() {
-    let meeting = Meeting::new();
-    let main = Start::new(&OTHER_GROUP).payload(meeting.name()).start().unwrap();
-    let guests = meeting.guests(2);
-    main.kill().unwrap();
-    guests.iter().for_each(Guest::wait_gone);
-}
-
-#[test]
-fn a_process_that_is_stopped_ends_with_its_parent_too() {
-    let meeting = Meeting::new();
-    let main = Start::new(&HEAD).payload(meeting.name()).start().unwrap();
-    let guests = meeting.guests(6);
-    for guest in &guests {
-        PidFd::open(guest.pid).unwrap().send_signal(nix::sys::signal::Signal::SIGSTOP as i32).unwrap();
-    }
-    main.kill().unwrap();
-    guests.iter().for_each(Guest::wait_gone);
-}
-
-#[test]
-fn a_killed_main_process_leaves_no_descriptor_name_or_file_either() {
-    let meeting = Meeting::new();
-    let folder = std::env::temp_dir().join(meeting.name());
-    std::fs::create_dir(&folder).unwrap();
-    let mut overseer = Start::new(&OVERSEER).payload(meeting.name()).env("TMPDIR", &folder).start().unwrap();
-    let guests = meeting.guests(6);
-    let branch = guests.iter().find(|guest| guest.rank == 10).unwrap();
-    PidFd::open(parent_of(branch.pid)).unwrap().send_signal(SIGKILL).unwrap();
-    let exit = overseer.wait(Some(DEADLINE)).unwrap().expect("it did not end");
-    assert!(exit.is_success(), "{exit:#}");
-    guests.iter().for_each(Guest::wait_gone);
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "temporary files");
-    std::fs::remove_dir(folder).unwrap();
-}
-
-#[test]
-fn a_dropped_context_leaves_no_process() {
-    let meeting = Meeting::new();
-    let context = start_processes(leaf, (meeting.name(),), 3).unwrap();
-    let guests = meeting.guests(3);
-    drop(context);
-    assert!(guests.iter().all(|guest| !exists(guest.pid)));
-}
-
-#[test]
-fn processes_outlive_the_thread_that_started_them() {
-    let meeting = Meeting::new();
-    let name = meeting.name();
-    let mut context = std::thread::spawn(move || start_processes(leaf, (name,), 2).unwrap()).join().unwrap();
-    let guests = meeting.guests(2);
-    assert!(!context.join(Some(Duration::from_millis(50)), None).unwrap());
-    guests.iter().for_each(Guest::release);
-    assert!(context.join(Some(DEADLINE), None).unwrap());
-}
-
-#[test]
-fn grandchildren_are_gone_after_their_parent() {
-    for signal in [9, 15] {
+for_every_method! {
+    fn processes_outlive_the_thread_that_started_them(method: Context) {
         let meeting = Meeting::new();
-        let context = start_processes(branch, (meeting.name(),), 1).unwrap();
-        let guests = meeting.guests(3);
-        assert_eq!(guests.iter().map(|guest| guest.rank).collect::<Vec<_>>(), [0, 1, 10]);
-        context.send_signal(signal).unwrap();
+        let name = meeting.name();
+        let start = move || method.start_processes(leaf, (name,), 2);
+        let started = std::thread::spawn(start).join().unwrap();
+        if method.start_method() == StartMethod::Fork {
+            let refused = started.unwrap_err().to_string();
+            assert!(refused.contains("cannot be forked"), "{refused}");
+            return;
+        }
+        let mut context = started.unwrap();
+        let guests = meeting.guests(2);
+        assert!(!context.join(Some(Duration::from_millis(50)), None).unwrap());
+        guests.iter().for_each(Guest::release);
+        assert!(context.join(Some(DEADLINE), None).unwrap());
+    }
+}
+
+for_every_program! {
+    fn a_process_that_has_changed_its_group_ends_with_its_parent_too(method: StartMethod) {
+        let meeting = Meeting::new();
+        let main = Start::new(&OTHER_GROUP).payload(format!("{method} {}", meeting.name())).start().unwrap();
+        let guests = meeting.guests(2);
+        main.kill().unwrap();
         guests.iter().for_each(Guest::wait_gone);
     }
-}
 
-#[test]
-fn a_killed_main_process_leaves_nothing() {
-    let meeting = Meeting::new();
-    let main = Start::new(&HEAD).payload(meeting.name()).start().unwrap();
-    let guests = meeting.guests(6);
-    main.kill().unwrap();
-    guests.iter().for_each(Guest::wait_gone);
-}
+    fn a_process_that_is_stopped_ends_with_its_parent_too(method: StartMethod) {
+        let meeting = Meeting::new();
+        let main = Start::new(&HEAD).payload(format!("{method} {}", meeting.name())).start().unwrap();
+        let guests = meeting.guests(6);
+        for guest in &guests {
+            PidFd::open(guest.pid).unwrap().send_signal(nix::sys::signal::Signal::SIGSTOP as i32).unwrap();
+        }
+        main.kill().unwrap();
+        guests.iter().for_each(Guest::wait_gone);
+    }
 
-#[test]
-fn nested_processes_end_well_when_they_are_let() {
-    let meeting = Meeting::new();
-    let mut main = Start::new(&HEAD).payload(meeting.name()).start().unwrap();
-    meeting.guests(6).iter().for_each(Guest::release);
-    let exit = main.wait(Some(DEADLINE)).unwrap().expect("it did not end");
-    assert!(exit.is_success(), "{exit:#}");
+    fn a_killed_main_process_leaves_no_descriptor_name_or_file_either(method: StartMethod) {
+        let meeting = Meeting::new();
+        let folder = std::env::temp_dir().join(meeting.name());
+        std::fs::create_dir(&folder).unwrap();
+        let mut overseer = Start::new(&OVERSEER).payload(format!("{method} {}", meeting.name())).env("TMPDIR", &folder).start().unwrap();
+        let guests = meeting.guests(6);
+        let branch = guests.iter().find(|guest| guest.rank == 10).unwrap();
+        let parent = parent_of(branch.pid);
+        let main = if method == StartMethod::Forkserver { parent_of(parent) } else { parent };
+        PidFd::open(main).unwrap().send_signal(SIGKILL).unwrap();
+        let exit = overseer.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+        assert!(exit.is_success(), "{exit:#}");
+        guests.iter().for_each(Guest::wait_gone);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "temporary files");
+        std::fs::remove_dir(folder).unwrap();
+    }
+
+    fn nested_processes_end_well_when_they_are_let(method: StartMethod) {
+        let meeting = Meeting::new();
+        let mut main = Start::new(&HEAD).payload(format!("{method} {}", meeting.name())).start().unwrap();
+        meeting.guests(6).iter().for_each(Guest::release);
+        let exit = main.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+        assert!(exit.is_success(), "{exit:#}");
+    }
 }

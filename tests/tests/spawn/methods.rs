@@ -1,37 +1,16 @@
-//! What is the same for every start method: values, failures, signals, settings, tensors, and who outlives whom.
+//! What is the same for every start method: values, settings, tensors, and who outlives whom.
 
 use std::io::Write as _;
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tensorferry::queue::SoleSender;
-use tensorferry::spawn::{Cause, ProcessErrors, ReportKind, SpawnError, StartMethod, Tee, func};
+use tensorferry::spawn::{SpawnError, StartMethod, func};
 use tensorferry::{Queue, SharedTensor, Tensor, TensorMut};
-use tensorferry_os::socket::{Interest, wait_ready};
 
-use crate::support::{DEADLINE, Guest, Meeting, attend, exists, for_every_method, read_to_end};
-
-const GRACE: Option<Duration> = Some(Duration::from_secs(20));
+use crate::support::{Guest, Meeting, attend, exists, for_every_method, read_to_end};
 
 #[func]
 fn index(rank: usize, text: String) -> Result<(usize, u32, String), String> {
     Ok((rank, std::process::id(), format!("{text}{rank}")))
-}
-
-/// Each process does what its letter says: `e`rror, `p`anic, e`x`it 3, `a`bort, `o`k, `m`eets the test first and again.
-#[func]
-fn act(rank: usize, meeting: String, acts: String) -> Result<usize, std::io::Error> {
-    match acts.as_bytes()[rank] {
-        b'e' => Err(std::io::Error::other(format!("legitimate error from process {rank}"))),
-        b'p' => panic!("legitimate panic of process {rank}"),
-        b'x' => std::process::exit(3),
-        b'a' => std::process::abort(),
-        b'm' => {
-            attend(&meeting, rank);
-            Ok(rank)
-        }
-        _ => Ok(rank),
-    }
 }
 
 #[func]
@@ -103,30 +82,6 @@ fn trunk(_rank: usize, method: StartMethod, meeting: String) -> Result<(), Spawn
     Ok(())
 }
 
-/// What a process says of itself.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Introduction {
-    name: String,
-    rank: Option<usize>,
-    is_daemon: bool,
-    parent_pid: Option<u32>,
-    seed: String,
-    n_children: usize,
-}
-
-#[func]
-fn introduce(_rank: usize) -> Result<Introduction, String> {
-    let me = tensorferry::spawn::current_process();
-    Ok(Introduction {
-        name: me.name().to_owned(),
-        rank: me.rank(),
-        is_daemon: me.is_daemon(),
-        parent_pid: tensorferry::spawn::parent_process().map(|parent| parent.pid()),
-        seed: std::env::var("TENSORFERRY_SEED").map_err(|e| e.to_string())?,
-        n_children: tensorferry::spawn::active_children().map_err(|e| e.to_string())?.len(),
-    })
-}
-
 #[func]
 fn say_method(_rank: usize) -> Result<StartMethod, String> {
     Ok(tensorferry::spawn::get_start_method())
@@ -143,22 +98,6 @@ fn default_of_a_process(
     Ok(tensorferry::spawn::get_context(by).spawn(say_method, (), 1)?.remove(0))
 }
 
-#[func]
-fn shout(rank: usize) {
-    std::io::stdout().write_all(format!("one of {rank}\n").as_bytes()).unwrap();
-}
-
-fn failed<T: std::fmt::Debug>(result: Result<T, SpawnError>) -> ProcessErrors {
-    match result.unwrap_err() {
-        SpawnError::Failed(errors) => errors,
-        other => panic!("{other}"),
-    }
-}
-
-fn acts(acts: &str) -> (String, String) {
-    (String::new(), acts.to_owned())
-}
-
 for_every_method! {
     fn values_come_in_order_from_processes_of_their_own(context: Context) {
         let values = context.spawn(index, (String::from("n"),), 4).unwrap();
@@ -170,47 +109,6 @@ for_every_method! {
         let alone = context.process(index, (String::from("x"),)).start().unwrap();
         let pid = alone.pid();
         assert_eq!(alone.into_value().unwrap(), (0, pid, String::from("x0")));
-    }
-
-    fn an_error_a_panic_an_exit_and_an_abort_arrive(context: Context) {
-        let errors = failed(context.start_processes(act, acts("oeo"), 3).unwrap().join(None, GRACE));
-        let report = errors.root_cause().report().unwrap();
-        assert_eq!(report.message, "legitimate error from process 1");
-        assert_eq!((report.kind, errors.failures().len()), (ReportKind::Error, 1));
-        assert!(errors.stopped().is_empty());
-        let errors = failed(context.options().env("RUST_BACKTRACE", "1").spawn(act, acts("p"), 1));
-        let report = errors.root_cause().report().unwrap();
-        assert_eq!(report.message, "legitimate panic of process 0");
-        assert!(report.location.as_ref().unwrap().file.ends_with("methods.rs"));
-        let backtrace = report.backtrace.as_ref().unwrap();
-        assert!(backtrace.contains("act") && !backtrace.contains("__tensorferry_entry"), "{backtrace}");
-        let errors = failed(context.spawn(act, acts("x"), 1));
-        assert_eq!(errors.root_cause().cause, Cause::Exited { code: 3 });
-        let errors = failed(context.spawn(act, acts("a"), 1));
-        assert!(matches!(errors.root_cause().cause, Cause::Signaled { signal: 6, .. }), "{errors}");
-    }
-
-    fn a_failure_stops_the_others(context: Context) {
-        let mut context = context.options().grace_period(Duration::ZERO).start_processes(act, acts("mem"), 3);
-        let context = context.as_mut().unwrap();
-        let errors = failed(context.join(Some(DEADLINE), None));
-        assert_eq!(errors.root_cause().rank, 1);
-        assert!(context.pids().iter().all(|&pid| !exists(pid)), "each is collected");
-    }
-
-    fn each_signal_ends_it_and_is_told(context: Context) {
-        for signal in [15, 9, 2] {
-            let meeting = Meeting::new();
-            let mut process = context.process(act, (meeting.name(), String::from("m"))).start().unwrap();
-            let guests = meeting.guests(1);
-            assert_eq!((guests[0].pid, process.exitcode().unwrap()), (process.pid(), None));
-            process.send_signal(signal).unwrap();
-            assert_eq!(wait_ready(&[(process.sentinel(), Interest::Readable)], Some(DEADLINE)).unwrap(), [true]);
-            assert!(!process.is_alive().unwrap());
-            assert!(process.join_timeout(DEADLINE).is_err());
-            assert_eq!(process.exitcode().unwrap(), Some(-signal));
-            assert!(!exists(process.pid()), "it must have been collected");
-        }
     }
 
     fn dropping_a_context_leaves_no_process(context: Context) {
@@ -258,22 +156,17 @@ for_every_method! {
     }
 
     fn a_setting_that_is_refused_leaves_no_process(context: Context) {
-        let text = || (String::new(), String::from("o"));
-        let error = context.process(act, text()).current_dir("/no/such/folder").start().unwrap_err();
+        let text = || (String::from("n"),);
+        let error = context.process(index, text()).current_dir("/no/such/folder").start().unwrap_err();
         assert!(error.to_string().contains("/no/such/folder"), "{error}");
-        let error = context.process(act, text()).cpus([9_999_999]).start().unwrap_err();
-        assert!(error.to_string().contains("9999999"), "{error}");
-        assert_eq!(context.process(act, text()).start().unwrap().into_value().unwrap(), 0);
-    }
-
-    fn what_they_write_is_kept(context: Context) {
-        let dir = std::env::temp_dir().join(format!("tensorferry-methods-{}-{context:?}", std::process::id()));
-        context.options().log_dir(&dir).tee(Tee::Off).spawn(shout, (), 2).unwrap();
-        for rank in 0..2 {
-            let text = std::fs::read_to_string(dir.join(format!("{rank}/stdout.log"))).unwrap();
-            assert_eq!(text, format!("one of {rank}\n"));
+        for (name, value) in [("=x", "1"), ("", "1"), ("a=b", "1"), ("a\0b", "1"), ("A", "1\0")] {
+            let error = context.process(index, text()).env(name, value).start().unwrap_err();
+            assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
+            assert_eq!(error.into_args(), text());
         }
-        std::fs::remove_dir_all(dir).unwrap();
+        let error = context.process(index, text()).cpus([9_999_999]).start().unwrap_err();
+        assert!(error.to_string().contains("9999999"), "{error}");
+        assert_eq!(context.process(index, text()).start().unwrap().into_value().unwrap().2, "n0");
     }
 
     fn tensors_go_and_come_by_handle(context: Context) {
@@ -293,24 +186,6 @@ for_every_method! {
         let (to, mut from) = tensorferry::queue::spsc::<u8>(2).unwrap();
         context.spawn(put_seven, (to,), 1).unwrap();
         assert_eq!(from.get().unwrap(), 7);
-    }
-
-    fn it_knows_who_it_is_and_its_brothers_are_not_its_children(context: Context) {
-        let options = context.options().daemon().seed(7);
-        let who = options.spawn(introduce, (), 2).unwrap();
-        for (rank, introduced) in who.into_iter().enumerate() {
-            let expected = Introduction {
-                name: format!("introduce {rank}"),
-                rank: Some(rank),
-                is_daemon: true,
-                parent_pid: Some(std::process::id()),
-                seed: tensorferry::spawn::rank_seed(7, rank).to_string(),
-                n_children: 0,
-            };
-            assert_eq!(introduced, expected);
-        }
-        let ours = tensorferry::spawn::active_children().unwrap();
-        assert!(ours.iter().all(|child| !child.name().contains("forkserver")), "{ours:?}");
     }
 
     fn its_own_processes_are_started_by_the_same_method_and_none_outlives_it(context: Context) {

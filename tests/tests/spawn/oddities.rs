@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use tensorferry::spawn::{Options, ProcessErrors, Report, ReportKind, SpawnError, func, start_processes};
+use tensorferry::spawn::{Context, ProcessErrors, Report, ReportKind, SpawnError, func};
 
-use crate::support::{DEADLINE, Meeting, attend, exists};
+use crate::support::{DEADLINE, Meeting, attend, exists, for_every_method};
 
 /// An error that cannot even say what it is.
 #[derive(Debug)]
@@ -76,52 +76,50 @@ fn failed(result: Result<bool, SpawnError>) -> ProcessErrors {
     }
 }
 
-fn report_of(how: u8) -> Report {
-    let mut context = start_processes(fail_oddly, (how,), 1).unwrap();
+fn report_of(method: Context, how: u8) -> Report {
+    let mut context = method.start_processes(fail_oddly, (how,), 1).unwrap();
     let errors = failed(context.join(Some(DEADLINE), None));
     errors.root_cause().report().unwrap().clone()
 }
 
-#[test]
-fn a_payload_that_is_no_text_is_a_panic_all_the_same() {
-    for how in [0, 1] {
-        let report = report_of(how);
-        assert_eq!((report.kind, report.message.as_str()), (ReportKind::Panic, "Box<dyn Any>"));
-        assert!(report.location.unwrap().file.ends_with("oddities.rs"));
+for_every_method! {
+    fn a_payload_that_is_no_text_is_a_panic_all_the_same(method: Context) {
+        for how in [0, 1] {
+            let report = report_of(method, how);
+            assert_eq!((report.kind, report.message.as_str()), (ReportKind::Panic, "Box<dyn Any>"));
+            assert!(report.location.unwrap().file.ends_with("oddities.rs"));
+        }
     }
-}
 
-#[test]
-fn an_error_that_cannot_be_displayed_is_a_panic() {
-    let report = report_of(2);
-    assert_eq!((report.kind, report.message.as_str()), (ReportKind::Panic, "no words"));
-}
+    fn an_error_that_cannot_be_displayed_is_a_panic(method: Context) {
+        let report = report_of(method, 2);
+        assert_eq!((report.kind, report.message.as_str()), (ReportKind::Panic, "no words"));
+    }
 
-#[test]
-fn an_error_without_end_is_cut() {
-    let report = report_of(3);
-    assert_eq!(report.message, "round and round");
-    assert!((1..=16).contains(&report.chain.len()), "{}", report.chain.len());
-    let report = report_of(4);
-    assert!(
-        report.message.starts_with("xxx") && report.message.len() <= 17 << 10,
-        "{}",
-        report.message.len()
-    );
-}
+    fn an_error_without_end_is_cut(method: Context) {
+        let report = report_of(method, 3);
+        assert_eq!(report.message, "round and round");
+        assert!((1..=16).contains(&report.chain.len()), "{}", report.chain.len());
+        let report = report_of(method, 4);
+        assert!(
+            report.message.starts_with("xxx") && report.message.len() <= 17 << 10,
+            "{}",
+            report.message.len()
+        );
+    }
 
-#[test]
-fn those_that_catch_sigterm_are_all_killed_by_one_clock() {
-    let (meeting, grace) = (Meeting::new(), Duration::from_millis(50));
-    let options = Options::new().grace_period(grace);
-    let mut context = options.start_processes(fail_or_be_deaf, (meeting.name(),), 5).unwrap();
-    let guests = meeting.guests(5);
-    // The deaf come again once their handlers are there and they have been let go on.
-    guests[1..].iter().for_each(crate::support::Guest::release);
-    let again = meeting.guests(4);
-    guests[0].release();
-    let errors = failed(context.join(Some(DEADLINE), None));
-    assert_eq!((errors.failures().len(), errors.root_cause().rank), (1, 0), "{errors}");
-    assert_eq!(errors.stopped(), [1, 2, 3, 4]);
-    assert!(again.iter().all(|guest| !exists(guest.pid)));
+    fn those_that_catch_sigterm_are_all_killed_by_one_clock(method: Context) {
+        let (meeting, grace) = (Meeting::new(), Duration::from_millis(50));
+        let options = method.options().grace_period(grace);
+        let mut context = options.start_processes(fail_or_be_deaf, (meeting.name(),), 5).unwrap();
+        let guests = meeting.guests(5);
+        // The deaf come again once their handlers are there and they have been let go on.
+        guests[1..].iter().for_each(crate::support::Guest::release);
+        let again = meeting.guests(4);
+        guests[0].release();
+        let errors = failed(context.join(Some(DEADLINE), None));
+        assert_eq!((errors.failures().len(), errors.root_cause().rank), (1, 0), "{errors}");
+        assert_eq!(errors.stopped(), [1, 2, 3, 4]);
+        assert!(again.iter().all(|guest| !exists(guest.pid)));
+    }
 }

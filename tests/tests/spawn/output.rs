@@ -16,10 +16,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tensorferry::TensorMut;
-use tensorferry::spawn::{Cause, Options, OutputError, SpawnError, StartErrorKind, Tee, func};
+use tensorferry::spawn::{
+    Cause, Context, Options, OutputError, SpawnError, StartErrorKind, StartMethod, Tee, func, get_context,
+};
 use tensorferry_process::{Exit, Failure, Inherited, Start};
 
-use crate::support::{DEADLINE, Meeting, attend, read_to_end};
+use crate::support::{DEADLINE, Meeting, attend, for_every_method, for_every_program, read_to_end, told};
 
 tensorferry_process::entry! {
     static TEE = "test.output.tee" => tee;
@@ -64,14 +66,18 @@ fn leave_one_behind(rank: usize, meeting: String) -> Result<(), std::io::Error> 
 
 /// A parent that passes on what its two processes write.
 fn tee(inherited: &mut Inherited) -> Result<(), Failure> {
-    let (choice, dir) = match inherited.payload() {
-        b"stdout" => (Tee::Stdout, None),
-        b"both" => (Tee::Both, None),
-        dir => (Tee::Stderr, Some(PathBuf::from(std::str::from_utf8(dir)?))),
+    let (method, choice) = told(inherited);
+    let (choice, dir) = match choice {
+        "stdout" => (Tee::Stdout, None),
+        "both" => (Tee::Both, None),
+        dir => (Tee::Stderr, Some(PathBuf::from(dir))),
     };
-    let mut options = Options::new().name("train").tee(choice);
+    let mut options = get_context(method).options().name("train").tee(choice);
     if let Some(dir) = dir {
         options = options.log_dir(dir);
+    }
+    if refuses_to_tee(&options, method) {
+        return Ok(());
     }
     options.spawn(write, (), 2)?;
     options.spawn(write_long_line, (100_000,), 1)?;
@@ -81,11 +87,30 @@ fn tee(inherited: &mut Inherited) -> Result<(), Failure> {
 
 /// A parent whose own output is full and that nobody reads.
 fn unread(inherited: &mut Inherited) -> Result<(), Failure> {
-    let dir = std::str::from_utf8(inherited.payload())?;
-    let mut context = Options::new().log_dir(dir).tee(Tee::Stdout).start_processes(write, (), 2)?;
+    let (method, dir) = told(inherited);
+    let options = get_context(method).options().log_dir(dir).tee(Tee::Stdout);
+    if refuses_to_tee(&options, method) {
+        return Ok(());
+    }
+    let mut context = options.start_processes(write, (), 2)?;
     assert!(context.join(None, None)?);
     assert_no_thread_left();
     Ok(())
+}
+
+/// What passes lines on is a thread, which would be in the way of a fork.
+fn refuses_to_tee(options: &Options, method: StartMethod) -> bool {
+    if method == StartMethod::Fork {
+        let error = options.start_processes(write, (), 1).unwrap_err();
+        assert!(matches!(error.kind, StartErrorKind::TeeWithFork), "{error}");
+    }
+    method == StartMethod::Fork
+}
+
+/// Options that pass lines on and keep them too; `None` where that is refused.
+fn tee_to(folder: &Folder, method: Context) -> Option<Options> {
+    let options = method.options().log_dir(&folder.0).tee(Tee::Stdout);
+    (!refuses_to_tee(&options, method.start_method())).then_some(options)
 }
 
 /// That the thread which passes lines on is gone.
@@ -127,10 +152,10 @@ impl Drop for Folder {
 }
 
 /// Starts a parent with outputs of its own, and returns what came out of them.
-fn outputs_of(payload: &str) -> (String, String) {
+fn outputs_of(method: StartMethod, choice: &str) -> (String, String) {
     let (stdout, theirs_out) = std::io::pipe().unwrap();
     let (stderr, theirs_err) = std::io::pipe().unwrap();
-    let start = Start::new(&TEE).payload(payload).stdout(theirs_out).stderr(theirs_err);
+    let start = Start::new(&TEE).payload(format!("{method} {choice}")).stdout(theirs_out).stderr(theirs_err);
     let mut parent = start.start().unwrap();
     let texts = (read_to_end(stdout), read_to_end(stderr));
     assert_succeeded(parent.wait(Some(DEADLINE)).unwrap());
@@ -148,139 +173,11 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-#[test]
-fn each_process_writes_to_files_of_its_own_after_what_is_there() {
-    let folder = Folder::new();
-    let options = Options::new().log_dir(folder.0.join("a/b"));
-    for _ in 0..2 {
-        options.spawn(write, (), 2).unwrap();
-    }
-    for rank in 0..2 {
-        for stream in ["stdout", "stderr"] {
-            let line = format!("rank {rank} to {stream}\n");
-            assert_eq!(folder.read(format!("a/b/{rank}/{stream}.log")), line.repeat(2));
-        }
-    }
-}
-
-#[test]
-fn what_a_killed_process_has_written_is_there() {
-    for tee in [Tee::Off, Tee::Stdout] {
-        let (folder, meeting) = (Folder::new(), Meeting::new());
-        let options = Options::new().log_dir(&folder.0).tee(tee);
-        let mut context = options.start_processes(write_and_stay, (meeting.name(),), 2).unwrap();
-        let _guests = meeting.guests(2);
-        context.send_signal(9).unwrap();
-        assert!(matches!(context.join(None, None), Err(SpawnError::Failed(_))));
-        for rank in 0..2 {
-            let expected = format!("rank {rank} has begun\nand not ended");
-            assert_eq!(folder.read(format!("{rank}/stdout.log")), expected, "{tee:?}");
-        }
-    }
-}
-
-#[test]
-fn what_processes_of_a_dropped_context_have_written_is_there() {
-    let (folder, meeting) = (Folder::new(), Meeting::new());
-    let options = Options::new().log_dir(&folder.0).tee(Tee::Stdout);
-    let context = options.start_processes(write_and_stay, (meeting.name(),), 1).unwrap();
-    let _guests = meeting.guests(1);
-    drop(context);
-    assert_eq!(folder.read("0/stdout.log"), "rank 0 has begun\nand not ended");
-}
-
-#[test]
-fn lines_are_passed_on_with_the_name_of_their_process() {
-    let (stdout, stderr) = outputs_of("both");
-    assert_eq!(sorted(&stdout), ["[train 0] rank 0 to stdout", "[train 1] rank 1 to stdout"]);
-    assert_eq!(sorted(&stderr), ["[train 0] rank 0 to stderr", "[train 1] rank 1 to stderr"]);
-}
-
-#[test]
-fn what_is_not_to_be_passed_on_goes_where_it_went() {
-    let (stdout, stderr) = outputs_of("stdout");
-    assert_eq!(sorted(&stdout), ["[train 0] rank 0 to stdout", "[train 1] rank 1 to stdout"]);
-    assert_eq!(sorted(&stderr), ["rank 0 to stderr", "rank 1 to stderr"]);
-    let folder = Folder::new();
-    let (stdout, stderr) = outputs_of(folder.0.to_str().unwrap());
-    assert_eq!(stdout, "", "it is in the files");
-    assert_eq!(sorted(&stderr), ["[train 0] rank 0 to stderr", "[train 1] rank 1 to stderr"]);
-    assert_eq!(folder.read("1/stdout.log"), "rank 1 to stdout\n");
-    assert_eq!(folder.read("1/stderr.log"), "rank 1 to stderr\n");
-}
-
-#[test]
-fn a_line_without_end_comes_in_pieces() {
-    let (stdout, _) = outputs_of("stdout");
-    let pieces: Vec<_> = stdout.lines().filter_map(|line| line.strip_prefix("[train 0] x")).collect();
-    assert_eq!(pieces.iter().map(|piece| 1 + piece.len()).sum::<usize>(), 100_000);
-    assert!(pieces.iter().all(|piece| piece.len() < 32 << 10), "so much is kept at most");
-}
-
-#[test]
-fn much_output_arrives_whole() {
-    let folder = Folder::new();
-    let options = Options::new().log_dir(&folder.0).tee(Tee::Stdout);
-    options.spawn(write_much, (5_000,), 1).unwrap();
-    let expected: String = (0..5_000).map(|n| format!("{n:099}\n")).collect();
-    assert!(folder.read("0/stdout.log") == expected, "500,000 bytes, in order");
-}
-
-#[test]
-fn who_still_holds_an_output_does_not_hold_up_the_end() {
-    let (folder, meeting) = (Folder::new(), Meeting::new());
-    let options = Options::new().log_dir(&folder.0).tee(Tee::Stdout);
-    let mut context = options.start_processes(leave_one_behind, (meeting.name(),), 1).unwrap();
-    let left_behind = meeting.guests(1);
-    assert!(context.join(Some(DEADLINE), None).unwrap());
-    assert!(Path::new(&format!("/proc/{}", left_behind[0].pid)).exists(), "it still holds the pipe");
-    assert_eq!(folder.read("0/stdout.log"), "the end\n");
-}
-
-#[test]
-fn a_full_disk_is_an_error_and_holds_nobody_up() {
-    let folder = Folder::new();
-    folder.fill_up();
-    let options = Options::new().log_dir(&folder.0);
-    let mut context = options.clone().tee(Tee::Stdout).start_processes(write_much, (3_000,), 2).unwrap();
-    for _ in 0..2 {
-        let error = context.join(None, None).unwrap_err();
-        let SpawnError::Output(OutputError::File { rank: 0, path, source }) = &error else {
-            panic!("{error}")
-        };
-        assert_eq!(path, &folder.0.join("0/stdout.log"));
-        assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
-    }
-    assert_eq!(folder.read("1/stdout.log").len(), 300_000, "the other one's file is whole");
-    let SpawnError::Failed(errors) = options.spawn(write_much, (3_000,), 1).unwrap_err() else { panic!() };
-    let Cause::Raised(report) = &errors.root_cause().cause else { panic!("{errors}") };
-    assert!(report.message.contains("No space left on device"), "{report}");
-}
-
 /// Writes a line, and returns something.
 #[func]
 fn write_and_return(rank: usize) -> Result<TensorMut<u8>, String> {
     println!("rank {rank}");
     TensorMut::full([3], u8::try_from(rank).unwrap()).map_err(|e| e.to_string())
-}
-
-#[test]
-fn a_full_disk_does_not_cost_the_values() {
-    let folder = Folder::new();
-    folder.fill_up();
-    let options = Options::new().log_dir(&folder.0).tee(Tee::Stdout);
-    let mut context = options.start_processes(write_and_return, (), 2).unwrap();
-    assert!(matches!(context.join(None, None), Err(SpawnError::Output(_))));
-    let mut values = context.take_values().unwrap();
-    assert_eq!(values.iter_mut().map(|value| value.as_slice()[2]).collect::<Vec<_>>(), [0, 1]);
-    assert!(matches!(context.join(None, None), Err(SpawnError::Output(_))), "its answer stays");
-    let again = context.take_values().unwrap_err();
-    assert!(matches!(again, SpawnError::Value { rank: 0, .. }), "{again}");
-    // Without asking how it went before.
-    let mut context = options.start_processes(write_and_return, (), 2).unwrap();
-    assert_eq!(context.take_values().unwrap().len(), 2);
-    let error = options.spawn(write_and_return, (), 2).unwrap_err();
-    assert!(matches!(error, SpawnError::Output(_)), "{error}");
 }
 
 #[test]
@@ -292,25 +189,165 @@ fn a_file_that_cannot_be_made_is_an_error_before_a_process_exists() {
     assert!(error.to_string().contains("0/stdout.log"), "{error}");
 }
 
-#[test]
-fn an_output_that_nobody_reads_does_not_hold_up_the_end() {
-    let folder = Folder::new();
-    let (unread, mut full) = std::io::pipe().unwrap();
-    // As much as a pipe holds (pipe(7)).
-    full.write_all(&[b'.'; 64 << 10]).unwrap();
-    let start = Start::new(&UNREAD).payload(folder.0.to_str().unwrap()).stdout(full);
-    let mut parent = start.start().unwrap();
-    assert_succeeded(parent.wait(Some(DEADLINE)).unwrap());
-    assert_eq!(folder.read("1/stdout.log"), "rank 1 to stdout\n");
-    assert!(!read_to_end(unread).contains("rank"));
+for_every_method! {
+    fn each_process_writes_to_files_of_its_own_after_what_is_there(method: Context) {
+        let folder = Folder::new();
+        let options = method.options().log_dir(folder.0.join("a/b"));
+        for _ in 0..2 {
+            options.spawn(write, (), 2).unwrap();
+        }
+        for rank in 0..2 {
+            for stream in ["stdout", "stderr"] {
+                let line = format!("rank {rank} to {stream}\n");
+                assert_eq!(folder.read(format!("a/b/{rank}/{stream}.log")), line.repeat(2));
+            }
+        }
+    }
+
+    fn what_a_killed_process_has_written_is_there(method: Context) {
+        for tee in [Tee::Off, Tee::Stdout] {
+            let (folder, meeting) = (Folder::new(), Meeting::new());
+            let options = method.options().log_dir(&folder.0).tee(tee);
+            if tee != Tee::Off && refuses_to_tee(&options, method.start_method()) {
+                break;
+            }
+            let mut context = options.start_processes(write_and_stay, (meeting.name(),), 2).unwrap();
+            let _guests = meeting.guests(2);
+            context.send_signal(9).unwrap();
+            assert!(matches!(context.join(None, None), Err(SpawnError::Failed(_))));
+            for rank in 0..2 {
+                let expected = format!("rank {rank} has begun\nand not ended");
+                assert_eq!(folder.read(format!("{rank}/stdout.log")), expected, "{tee:?}");
+            }
+        }
+    }
+
+    fn what_processes_of_a_dropped_context_have_written_is_there(method: Context) {
+        let (folder, meeting) = (Folder::new(), Meeting::new());
+        let options = tee_to(&folder, method).unwrap_or_else(|| method.options().log_dir(&folder.0));
+        let context = options.start_processes(write_and_stay, (meeting.name(),), 1).unwrap();
+        let _guests = meeting.guests(1);
+        drop(context);
+        assert_eq!(folder.read("0/stdout.log"), "rank 0 has begun\nand not ended");
+    }
+
+    fn much_output_arrives_whole(method: Context) {
+        let folder = Folder::new();
+        let options = tee_to(&folder, method).unwrap_or_else(|| method.options().log_dir(&folder.0));
+        options.spawn(write_much, (5_000,), 1).unwrap();
+        let expected: String = (0..5_000).map(|n| format!("{n:099}\n")).collect();
+        assert!(folder.read("0/stdout.log") == expected, "500,000 bytes, in order");
+    }
+
+    fn who_still_holds_an_output_does_not_hold_up_the_end(method: Context) {
+        let (folder, meeting) = (Folder::new(), Meeting::new());
+        let options = tee_to(&folder, method).unwrap_or_else(|| method.options().log_dir(&folder.0));
+        let mut context = options.start_processes(leave_one_behind, (meeting.name(),), 1).unwrap();
+        let left_behind = meeting.guests(1);
+        assert!(context.join(Some(DEADLINE), None).unwrap());
+        assert!(Path::new(&format!("/proc/{}", left_behind[0].pid)).exists(), "it still holds the pipe");
+        assert_eq!(folder.read("0/stdout.log"), "the end\n");
+    }
+
+    fn a_full_disk_is_an_error_and_holds_nobody_up(method: Context) {
+        let folder = Folder::new();
+        folder.fill_up();
+        let options = method.options().log_dir(&folder.0);
+        if let Some(tee) = tee_to(&folder, method) {
+            let mut context = tee.start_processes(write_much, (3_000,), 2).unwrap();
+            for _ in 0..2 {
+                let error = context.join(None, None).unwrap_err();
+                let SpawnError::Output(OutputError::File { rank: 0, path, source }) = &error else {
+                    panic!("{error}")
+                };
+                assert_eq!(path, &folder.0.join("0/stdout.log"));
+                assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
+            }
+            assert_eq!(folder.read("1/stdout.log").len(), 300_000, "the other one's file is whole");
+        }
+        let SpawnError::Failed(errors) = options.spawn(write_much, (3_000,), 1).unwrap_err() else { panic!() };
+        let Cause::Raised(report) = &errors.root_cause().cause else { panic!("{errors}") };
+        assert!(report.message.contains("No space left on device"), "{report}");
+    }
+
+    fn a_full_disk_does_not_cost_the_values(method: Context) {
+        let folder = Folder::new();
+        folder.fill_up();
+        let Some(options) = tee_to(&folder, method) else { return };
+        let mut context = options.start_processes(write_and_return, (), 2).unwrap();
+        assert!(matches!(context.join(None, None), Err(SpawnError::Output(_))));
+        let mut values = context.take_values().unwrap();
+        assert_eq!(values.iter_mut().map(|value| value.as_slice()[2]).collect::<Vec<_>>(), [0, 1]);
+        assert!(matches!(context.join(None, None), Err(SpawnError::Output(_))), "its answer stays");
+        let again = context.take_values().unwrap_err();
+        assert!(matches!(again, SpawnError::Value { rank: 0, .. }), "{again}");
+        // Without asking how it went before.
+        let mut context = options.start_processes(write_and_return, (), 2).unwrap();
+        assert_eq!(context.take_values().unwrap().len(), 2);
+        let error = options.spawn(write_and_return, (), 2).unwrap_err();
+        assert!(matches!(error, SpawnError::Output(_)), "{error}");
+    }
+
+    fn no_file_is_made_where_none_is_asked_for(method: Context) {
+        let folder = Folder::new();
+        let here = std::env::current_dir().unwrap();
+        let names = |dir: &Path| fs::read_dir(dir).unwrap().count();
+        let before = names(&here);
+        let options = method.options().env("TMPDIR", &folder.0);
+        let tee = options.clone().tee(Tee::Both);
+        let options = if refuses_to_tee(&tee, method.start_method()) { options } else { tee };
+        options.spawn(write, (), 1).unwrap();
+        assert_eq!((names(&here), names(&folder.0)), (before, 0));
+    }
 }
 
-#[test]
-fn no_file_is_made_where_none_is_asked_for() {
-    let folder = Folder::new();
-    let here = std::env::current_dir().unwrap();
-    let names = |dir: &Path| fs::read_dir(dir).unwrap().count();
-    let before = names(&here);
-    Options::new().env("TMPDIR", &folder.0).tee(Tee::Both).spawn(write, (), 1).unwrap();
-    assert_eq!((names(&here), names(&folder.0)), (before, 0));
+for_every_program! {
+    fn lines_are_passed_on_with_the_name_of_their_process(method: StartMethod) {
+        let (stdout, stderr) = outputs_of(method, "both");
+        if method == StartMethod::Fork {
+            assert_eq!((stdout, stderr), (String::new(), String::new()));
+            return;
+        }
+        assert_eq!(sorted(&stdout), ["[train 0] rank 0 to stdout", "[train 1] rank 1 to stdout"]);
+        assert_eq!(sorted(&stderr), ["[train 0] rank 0 to stderr", "[train 1] rank 1 to stderr"]);
+    }
+
+    fn what_is_not_to_be_passed_on_goes_where_it_went(method: StartMethod) {
+        if method == StartMethod::Fork {
+            return;
+        }
+        let (stdout, stderr) = outputs_of(method, "stdout");
+        assert_eq!(sorted(&stdout), ["[train 0] rank 0 to stdout", "[train 1] rank 1 to stdout"]);
+        assert_eq!(sorted(&stderr), ["rank 0 to stderr", "rank 1 to stderr"]);
+        let folder = Folder::new();
+        let (stdout, stderr) = outputs_of(method, folder.0.to_str().unwrap());
+        assert_eq!(stdout, "", "it is in the files");
+        assert_eq!(sorted(&stderr), ["[train 0] rank 0 to stderr", "[train 1] rank 1 to stderr"]);
+        assert_eq!(folder.read("1/stdout.log"), "rank 1 to stdout\n");
+        assert_eq!(folder.read("1/stderr.log"), "rank 1 to stderr\n");
+    }
+
+    fn a_line_without_end_comes_in_pieces(method: StartMethod) {
+        if method == StartMethod::Fork {
+            return;
+        }
+        let (stdout, _) = outputs_of(method, "stdout");
+        let pieces: Vec<_> = stdout.lines().filter_map(|line| line.strip_prefix("[train 0] x")).collect();
+        assert_eq!(pieces.iter().map(|piece| 1 + piece.len()).sum::<usize>(), 100_000);
+        assert!(pieces.iter().all(|piece| piece.len() < 32 << 10), "so much is kept at most");
+    }
+
+    fn an_output_that_nobody_reads_does_not_hold_up_the_end(method: StartMethod) {
+        let folder = Folder::new();
+        let (unread, mut full) = std::io::pipe().unwrap();
+        // As much as a pipe holds (pipe(7)).
+        full.write_all(&[b'.'; 64 << 10]).unwrap();
+        let start = Start::new(&UNREAD).payload(format!("{method} {}", folder.0.display())).stdout(full);
+        let mut parent = start.start().unwrap();
+        assert_succeeded(parent.wait(Some(DEADLINE)).unwrap());
+        if method != StartMethod::Fork {
+            assert_eq!(folder.read("1/stdout.log"), "rank 1 to stdout\n");
+        }
+        assert!(!read_to_end(unread).contains("rank"));
+    }
 }

@@ -1,6 +1,8 @@
 //! Seeds: one for each process, and none that comes from elsewhere.
 
-use tensorferry::spawn::{Options, RankEnvironment, SpawnError, func, rank_seed, spawn};
+use tensorferry::spawn::{RankEnvironment, SpawnError, StartMethod, func, get_context, rank_seed};
+
+use crate::support::for_every_method;
 
 #[func]
 fn seed(_rank: usize) -> Result<Option<String>, String> {
@@ -9,35 +11,34 @@ fn seed(_rank: usize) -> Result<Option<String>, String> {
 
 /// What processes have that a process with a seed starts: without saying anything, and with a seed of its own.
 #[func]
-fn seeds_of_children(_rank: usize) -> Result<[Vec<Option<String>>; 2], SpawnError> {
-    Ok([spawn(seed, (), 1)?, Options::new().seed(5).spawn(seed, (), 1)?])
+fn seeds_of_children(_rank: usize, method: StartMethod) -> Result<[Vec<Option<String>>; 2], SpawnError> {
+    let method = get_context(method);
+    Ok([method.spawn(seed, (), 1)?, method.options().seed(5).spawn(seed, (), 1)?])
 }
 
 fn told(base: u64, rank: usize) -> Option<String> {
     Some(rank_seed(base, rank).to_string())
 }
 
-#[test]
-fn each_process_has_its_own() {
-    assert_eq!(Options::new().seed(3).spawn(seed, (), 3).unwrap(), [told(3, 0), told(3, 1), told(3, 2)]);
-    assert_eq!(spawn(seed, (), 1).unwrap(), [None]);
-}
+for_every_method! {
+    fn each_process_has_its_own(method: Context) {
+        assert_eq!(method.options().seed(3).spawn(seed, (), 3).unwrap(), [told(3, 0), told(3, 1), told(3, 2)]);
+        assert_eq!(method.spawn(seed, (), 1).unwrap(), [None]);
+    }
 
-#[test]
-fn machines_of_one_group_differ() {
-    let group = RankEnvironment::PartOf { first_rank: 8, world_size: 16 };
-    let options = Options::new().rank_environment(group).seed(3);
-    assert_eq!(options.spawn(seed, (), 2).unwrap(), [told(3, 8), told(3, 9)]);
-}
+    fn machines_of_one_group_differ(method: Context) {
+        let group = RankEnvironment::PartOf { first_rank: 8, world_size: 16 };
+        let options = method.options().rank_environment(group).seed(3);
+        assert_eq!(options.spawn(seed, (), 2).unwrap(), [told(3, 8), told(3, 9)]);
+    }
 
-#[test]
-fn a_seed_does_not_go_on_to_children() {
-    let [nothing_said, own] = Options::new().seed(3).spawn(seeds_of_children, (), 1).unwrap().remove(0);
-    assert_eq!((nothing_said, own), (vec![None], vec![told(5, 0)]));
-}
+    fn a_seed_does_not_go_on_to_children(method: Context) {
+        let [nothing_said, own] = method.options().seed(3).spawn(seeds_of_children, (method.start_method(),), 1).unwrap().remove(0);
+        assert_eq!((nothing_said, own), (vec![None], vec![told(5, 0)]));
+    }
 
-#[test]
-fn a_variable_that_is_set_by_name_wins() {
-    let options = Options::new().seed(3).env_of(1, "TENSORFERRY_SEED", "11");
-    assert_eq!(options.spawn(seed, (), 2).unwrap(), [told(3, 0), Some(String::from("11"))]);
+    fn a_variable_that_is_set_by_name_wins(method: Context) {
+        let options = method.options().seed(3).env_of(1, "TENSORFERRY_SEED", "11");
+        assert_eq!(options.spawn(seed, (), 2).unwrap(), [told(3, 0), Some(String::from("11"))]);
+    }
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use tensorferry::spawn::{StartErrorKind, func, spawn, start_processes};
+use serde::{Deserialize, Deserializer, Serialize};
+use tensorferry::spawn::{StartErrorKind, func, get_context};
 use tensorferry::{Heap, TensorMut};
 use tensorferry_os::socket::{Interest, wait_ready};
 use tensorferry_process::{Failure, Inherited, Start};
 use tensorferry_tests::Leftovers;
 
-use crate::support::{DEADLINE, Meeting, attend};
+use crate::support::{DEADLINE, Guest, Meeting, attend, for_every_method, for_every_program, told};
 
 tensorferry_process::entry! {
     static CRAMPED = "test.cramped" => cramped;
@@ -28,9 +29,10 @@ fn meet(rank: usize, meeting: String) {
 
 /// Starts three processes with room for ever more descriptors, until it succeeds, and looks each time at what is left.
 /// Tells which process could not be started.
-fn cramped(_inherited: &mut Inherited) -> Result<(), Failure> {
+fn cramped(inherited: &mut Inherited) -> Result<(), Failure> {
+    let method = get_context(told(inherited).0);
     // What stays is there from here on: the domain, and what the first use of a library opens.
-    spawn(nothing, (), 1)?;
+    method.spawn(nothing, (), 1)?;
     let heap = Heap::current()?;
     let before = Leftovers::look();
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -39,11 +41,11 @@ fn cramped(_inherited: &mut Inherited) -> Result<(), Failure> {
         let limit = u64::try_from(before.n_descriptors())? + room;
         let tensor = TensorMut::from_slice(&[7_u8; 100], [100])?;
         setrlimit(Resource::RLIMIT_NOFILE, limit, hard)?;
-        let refused = start_processes(take_tensor, (tensor,), 1).err();
+        let refused = method.start_processes(take_tensor, (tensor,), 1).err();
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
         heap.domain().look_around();
         setrlimit(Resource::RLIMIT_NOFILE, limit, hard)?;
-        let started = start_processes(nothing, (), 3);
+        let started = method.start_processes(nothing, (), 3);
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
         if let Some(refused) = refused {
             assert!(
@@ -51,9 +53,10 @@ fn cramped(_inherited: &mut Inherited) -> Result<(), Failure> {
                 "with room for {room} more"
             );
         }
-        let is_enough = started.is_ok();
+        let mut is_enough = false;
         match started.map_err(|error| error.kind) {
-            Ok(context) => drop(context),
+            // A fork has this process's limit, and needs room for what is its own.
+            Ok(mut context) => is_enough = context.join(None, None).is_ok(),
             Err(StartErrorKind::Process { rank, .. }) => failed_at.push(rank),
             Err(StartErrorKind::Memory(_)) => {}
             Err(other) => return Err(other.into()),
@@ -65,46 +68,73 @@ fn cramped(_inherited: &mut Inherited) -> Result<(), Failure> {
         before.wait_nothing_more();
         if is_enough {
             assert!(failed_at.contains(&0) && failed_at.contains(&2), "{failed_at:?}");
-            assert_eq!(spawn(nothing, (), 2)?.len(), 2, "all is well again");
+            assert_eq!(method.spawn(nothing, (), 2)?.len(), 2, "all is well again");
             return Ok(());
         }
     }
     Err(Failure::Refused(format!("200 descriptors are not enough: {failed_at:?}")))
 }
 
-#[test]
-fn a_start_that_fails_half_way_leaves_nothing() {
-    let mut child = Start::new(&CRAMPED).start().unwrap();
-    let exit = child.wait(Some(DEADLINE * 2)).unwrap().expect("it did not end");
-    assert!(exit.is_success(), "{exit:#}");
-}
+/// An argument that takes as long to read as the test wants.
+#[derive(Serialize)]
+struct Slow(String);
 
-#[test]
-fn a_sentinel_is_readable_when_its_process_has_ended() {
-    let meeting = Meeting::new();
-    let mut context = start_processes(meet, (meeting.name(),), 3).unwrap();
-    let guests = meeting.guests(3);
-    let ready = |timeout| {
-        let sentinels: Vec<_> = context.sentinels().into_iter().map(|fd| (fd, Interest::Readable)).collect();
-        wait_ready(&sentinels, Some(timeout)).unwrap()
-    };
-    assert_eq!(ready(Duration::ZERO), [false, false, false]);
-    guests[1].release();
-    assert_eq!(ready(DEADLINE), [false, true, false]);
-    guests[0].release();
-    guests[2].release();
-    // One by one: waiting for several is over when the first is ready.
-    for sentinel in context.sentinels() {
-        assert_eq!(wait_ready(&[(sentinel, Interest::Readable)], Some(DEADLINE)).unwrap(), [true]);
+impl<'de> Deserialize<'de> for Slow {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let meeting = String::deserialize(deserializer)?;
+        attend(&meeting, 0);
+        Ok(Self(meeting))
     }
-    assert!(context.join(Some(DEADLINE), None).unwrap());
-    assert_eq!(context.sentinels().len(), 3);
 }
 
-#[test]
-fn no_process_has_no_sentinel_and_ends_at_once() {
-    let mut context = start_processes(nothing, (), 0).unwrap();
-    assert!(context.pids().is_empty() && context.sentinels().is_empty());
-    assert!(context.join(Some(Duration::ZERO), None).unwrap());
-    assert!(context.into_values().unwrap().is_empty());
+#[func]
+fn take_slowly(rank: usize, slow: Slow) -> Result<usize, String> {
+    Ok(rank + slow.0.len())
+}
+
+for_every_method! {
+    fn what_takes_time_in_a_new_process_happens_in_all_of_them_at_once(method: Context) {
+        let meeting = Meeting::new();
+        let context = method.start_processes(take_slowly, (Slow(meeting.name()),), 4).unwrap();
+        // None is let go on before all have come.
+        meeting.guests(4).iter().for_each(Guest::release);
+        let len = meeting.name().len();
+        assert_eq!(context.into_values().unwrap(), [len, len + 1, len + 2, len + 3]);
+    }
+
+    fn a_sentinel_is_readable_when_its_process_has_ended(method: Context) {
+        let meeting = Meeting::new();
+        let mut context = method.start_processes(meet, (meeting.name(),), 3).unwrap();
+        let guests = meeting.guests(3);
+        let ready = |timeout| {
+            let sentinels: Vec<_> = context.sentinels().into_iter().map(|fd| (fd, Interest::Readable)).collect();
+            wait_ready(&sentinels, Some(timeout)).unwrap()
+        };
+        assert_eq!(ready(Duration::ZERO), [false, false, false]);
+        guests[1].release();
+        assert_eq!(ready(DEADLINE), [false, true, false]);
+        guests[0].release();
+        guests[2].release();
+        // One by one: waiting for several is over when the first is ready.
+        for sentinel in context.sentinels() {
+            assert_eq!(wait_ready(&[(sentinel, Interest::Readable)], Some(DEADLINE)).unwrap(), [true]);
+        }
+        assert!(context.join(Some(DEADLINE), None).unwrap());
+        assert_eq!(context.sentinels().len(), 3);
+    }
+
+    fn no_process_has_no_sentinel_and_ends_at_once(method: Context) {
+        let mut context = method.start_processes(nothing, (), 0).unwrap();
+        assert!(context.pids().is_empty() && context.sentinels().is_empty());
+        assert!(context.join(Some(Duration::ZERO), None).unwrap());
+        assert!(context.into_values().unwrap().is_empty());
+    }
+}
+
+for_every_program! {
+    fn a_start_that_fails_half_way_leaves_nothing(method: StartMethod) {
+        let mut child = Start::new(&CRAMPED).payload(format!("{method} ")).start().unwrap();
+        let exit = child.wait(Some(DEADLINE * 2)).unwrap().expect("it did not end");
+        assert!(exit.is_success(), "{exit:#}");
+    }
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, mpsc};
 use std::time::Duration;
 
+use tensorferry::spawn::StartMethod;
 use tensorferry_os::pidfd::PidFd;
+use tensorferry_process::Inherited;
 
 /// Longer than anything here takes on a slow machine; reaching it is a failure.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -71,11 +73,6 @@ macro_rules! for_every_method {
             }
 
             #[test]
-            fn forkserver_from_a_process() {
-                get_context(StartMethod::Spawn).spawn(in_a_process, (StartMethod::Forkserver,), 1).unwrap();
-            }
-
-            #[test]
             fn fork() {
                 crate::fork::allow();
                 get_context(StartMethod::Spawn).spawn(in_a_process, (StartMethod::Fork,), 1).unwrap();
@@ -85,6 +82,44 @@ macro_rules! for_every_method {
 }
 
 pub(crate) use for_every_method;
+
+/// Makes of each function one test for each start method that a program uses. The function only directs the program.
+macro_rules! for_every_program {
+    ($($(#[$attribute:meta])* fn $name:ident($method:ident: StartMethod) $body:block)+) => {$(
+        $(#[$attribute])*
+        mod $name {
+            use super::*;
+            use tensorferry::spawn::StartMethod;
+
+            fn body($method: StartMethod) $body
+
+            #[test]
+            fn spawn() {
+                body(StartMethod::Spawn);
+            }
+
+            #[test]
+            fn forkserver() {
+                body(StartMethod::Forkserver);
+            }
+
+            #[test]
+            fn fork() {
+                crate::fork::allow();
+                body(StartMethod::Fork);
+            }
+        }
+    )+};
+}
+
+pub(crate) use for_every_program;
+
+/// What a program is told: the method that it is to use, and something else, as text.
+pub(crate) fn told(inherited: &Inherited) -> (StartMethod, &str) {
+    let text = std::str::from_utf8(inherited.payload()).unwrap();
+    let (method, rest) = text.split_once(' ').unwrap();
+    (method.parse().unwrap(), rest)
+}
 
 /// Whether a process with this number exists; a zombie counts.
 pub(crate) fn exists(pid: u32) -> bool {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::SoleSender;
 use tensorferry::reduce::bytes_copied;
-use tensorferry::spawn::{Options, SpawnError, StartErrorKind, func, spawn, start_processes};
+use tensorferry::spawn::{Options, SpawnError, StartErrorKind, func, start_processes};
 use tensorferry::{Queue, SharedTensor, Tensor, TensorMut};
 
-use crate::support::{DEADLINE, Guest, Meeting, attend};
+use crate::support::{DEADLINE, Guest, Meeting, attend, for_every_method};
 
 #[derive(Serialize, Deserialize)]
 struct Model {
@@ -61,59 +61,6 @@ fn hold(rank: usize, meeting: String, tensor: Tensor<u8>) -> Result<u8, String> 
 }
 
 #[test]
-fn a_shared_tensor_is_the_same_in_every_process() {
-    let weights = SharedTensor::<f32>::zeros([2]).unwrap();
-    let model = Model { weights: weights.clone(), label: String::from("m") };
-    assert_eq!(spawn(add_rank, (model, 500), 3).unwrap(), ["m0", "m1", "m2"]);
-    assert_eq!(weights.to_vec(), [1500.0, 1500.0]);
-}
-
-#[test]
-fn what_a_process_returns_outlives_it() {
-    let tensors = spawn(ramp, (100_000,), 3).unwrap();
-    for (rank, tensor) in tensors.iter().enumerate() {
-        assert!(tensor.is_shared());
-        assert_eq!(tensor.get([99_999]).unwrap(), (99_999 + rank) as u64);
-    }
-    // The memory of a dead process is memory like any other, once its death has been dealt with.
-    let mut last = tensors.into_iter().next_back().unwrap();
-    let start = Instant::now();
-    let mut again = loop {
-        match last.try_into_mut() {
-            Ok(tensor) => break tensor,
-            Err(error) => last = error.into_tensor(),
-        }
-        assert!(start.elapsed() < DEADLINE, "the dead process still holds its tensor");
-        std::thread::yield_now();
-    };
-    again.as_mut_slice()[0] = 7;
-    assert_eq!(again.as_slice()[0..2], [7, 3]);
-}
-
-#[test]
-fn views_of_one_storage_arrive_as_such_and_nothing_is_copied_for_them() {
-    let whole = TensorMut::from_slice(&(0..1000).collect::<Vec<i32>>(), [1000]).unwrap().freeze();
-    let view = whole.narrow(0, 990, 10).unwrap();
-    let values = spawn(sum_and_alias, (whole, view), 2).unwrap();
-    assert_eq!(values, [(499_500 + 9945, true, 0); 2]);
-}
-
-#[test]
-fn an_exclusive_tensor_moves_to_the_one_process_and_back() {
-    let tensor = TensorMut::from_slice(&[1, 2, 3], [3]).unwrap();
-    let mut values = spawn(double, (tensor,), 1).unwrap();
-    assert_eq!(values[0].as_slice(), [2, 4, 6]);
-}
-
-#[test]
-fn an_exclusive_tensor_cannot_go_to_two_processes() {
-    let tensor = TensorMut::<i64>::zeros([3]).unwrap();
-    let error = spawn(double, (tensor,), 2).unwrap_err();
-    assert!(matches!(error, SpawnError::Start(StartErrorKind::Arguments { rank: 1, .. })), "{error}");
-    assert!(error.to_string().contains("freeze()"), "{error}");
-}
-
-#[test]
 fn what_cannot_be_started_gives_its_arguments_back_whole() {
     let (to, _from) = tensorferry::queue::spsc::<u8>(2).unwrap();
     let args = || (TensorMut::from_slice(&[1, 2, 3], [3]).unwrap(),);
@@ -146,29 +93,71 @@ fn more_processes_than_a_domain_has_places_are_refused_before_the_first_starts()
 #[func]
 fn nap(_: usize) {}
 
-#[test]
-fn tensors_through_a_queue_that_is_an_argument() {
-    let queue = Queue::new(4).unwrap();
-    spawn(put_one, (queue.clone(),), 3).unwrap();
-    let mut got: Vec<_> = (0..3).map(|_| queue.get().unwrap()).collect();
-    got.sort_by_key(|(rank, _)| *rank);
-    for (rank, tensor) in got {
-        assert_eq!(tensor.n_elements(), 100 * (rank + 1));
-        assert!(tensor.iter().all(|&element| usize::from(element) == rank));
+for_every_method! {
+    fn a_shared_tensor_is_the_same_in_every_process(method: Context) {
+        let weights = SharedTensor::<f32>::zeros([2]).unwrap();
+        let model = Model { weights: weights.clone(), label: String::from("m") };
+        assert_eq!(method.spawn(add_rank, (model, 500), 3).unwrap(), ["m0", "m1", "m2"]);
+        assert_eq!(weights.to_vec(), [1500.0, 1500.0]);
     }
-}
 
-#[test]
-fn an_argument_stays_alive_for_its_process_when_the_parent_lets_go() {
-    let meeting = Meeting::new();
-    let tensor = TensorMut::full([64], 9_u8).unwrap().freeze();
-    let mut context = start_processes(hold, (meeting.name(), tensor), 2).unwrap();
-    let guests = meeting.guests(2);
-    // The parent has no handle of it any more. Memory of that size is asked for and overwritten.
-    for _ in 0..100 {
-        assert!(!context.join(Some(Duration::ZERO), None).unwrap());
-        drop([TensorMut::full([64], 0_u8).unwrap(), TensorMut::full([64], 1_u8).unwrap()]);
+    fn what_a_process_returns_outlives_it(method: Context) {
+        let tensors = method.spawn(ramp, (100_000,), 3).unwrap();
+        for (rank, tensor) in tensors.iter().enumerate() {
+            assert!(tensor.is_shared());
+            assert_eq!(tensor.get([99_999]).unwrap(), (99_999 + rank) as u64);
+        }
+        // The memory of a dead process is memory like any other, once its death has been dealt with.
+        let mut last = tensors.into_iter().next_back().unwrap();
+        let start = Instant::now();
+        let mut again = loop {
+            match last.try_into_mut() {
+                Ok(tensor) => break tensor,
+                Err(error) => last = error.into_tensor(),
+            }
+            assert!(start.elapsed() < DEADLINE, "the dead process still holds its tensor");
+            std::thread::yield_now();
+        };
+        again.as_mut_slice()[0] = 7;
+        assert_eq!(again.as_slice()[0..2], [7, 3]);
     }
-    guests.iter().for_each(Guest::release);
-    assert_eq!(context.into_values().unwrap(), [9, 9]);
+
+    fn views_of_one_storage_arrive_as_such_and_nothing_is_copied_for_them(method: Context) {
+        let whole = TensorMut::from_slice(&(0..1000).collect::<Vec<i32>>(), [1000]).unwrap().freeze();
+        let view = whole.narrow(0, 990, 10).unwrap();
+        let values = method.spawn(sum_and_alias, (whole, view), 2).unwrap();
+        assert_eq!(values, [(499_500 + 9945, true, 0); 2]);
+    }
+
+    fn an_exclusive_tensor_cannot_go_to_two_processes(method: Context) {
+        let tensor = TensorMut::<i64>::zeros([3]).unwrap();
+        let error = method.spawn(double, (tensor,), 2).unwrap_err();
+        assert!(matches!(error, SpawnError::Start(StartErrorKind::Arguments { rank: 1, .. })), "{error}");
+        assert!(error.to_string().contains("freeze()"), "{error}");
+    }
+
+    fn tensors_through_a_queue_that_is_an_argument(method: Context) {
+        let queue = Queue::new(4).unwrap();
+        method.spawn(put_one, (queue.clone(),), 3).unwrap();
+        let mut got: Vec<_> = (0..3).map(|_| queue.get().unwrap()).collect();
+        got.sort_by_key(|(rank, _)| *rank);
+        for (rank, tensor) in got {
+            assert_eq!(tensor.n_elements(), 100 * (rank + 1));
+            assert!(tensor.iter().all(|&element| usize::from(element) == rank));
+        }
+    }
+
+    fn an_argument_stays_alive_for_its_process_when_the_parent_lets_go(method: Context) {
+        let meeting = Meeting::new();
+        let tensor = TensorMut::full([64], 9_u8).unwrap().freeze();
+        let mut context = method.start_processes(hold, (meeting.name(), tensor), 2).unwrap();
+        let guests = meeting.guests(2);
+        // The parent has no handle of it any more. Memory of that size is asked for and overwritten.
+        for _ in 0..100 {
+            assert!(!context.join(Some(Duration::ZERO), None).unwrap());
+            drop([TensorMut::full([64], 0_u8).unwrap(), TensorMut::full([64], 1_u8).unwrap()]);
+        }
+        guests.iter().for_each(Guest::release);
+        assert_eq!(context.into_values().unwrap(), [9, 9]);
+    }
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tensorferry::domain::Phase;
 use tensorferry::queue::{GetError, PutErrorKind, Receiver, Sender, channel};
-use tensorferry::spawn::{SpawnError, func, start_processes};
+use tensorferry::spawn::{Context, SpawnError, StartMethod, func};
 use tensorferry::{Queue, Tensor, TensorMut};
 use tensorferry_tests::until;
 
-use crate::support::{DEADLINE, Meeting, attend};
+use crate::support::{DEADLINE, Meeting, attend, for_every_method};
 
 /// Puts one tensor and fails, one way or another.
 #[func]
@@ -37,23 +37,6 @@ fn hold(rank: usize, _from: Receiver<Vec<u8>>, meeting: String) -> Result<(), St
 #[func]
 fn never_opens(_: usize, _: Sender<u8>, _: crate::functions::OneWay) {}
 
-#[test]
-fn workers_that_fail_are_missed_by_who_waits_for_their_results() {
-    let results = Queue::new(8).unwrap();
-    let mut workers = start_processes(put_and_fail, (results.clone(),), 3).unwrap();
-    let mut n_results = 0;
-    let end = loop {
-        match results.get_timeout(DEADLINE) {
-            Ok(tensor) => n_results += tensor.n_elements() / 100,
-            Err(end) => break end,
-        }
-    };
-    assert!(matches!(end, GetError::PeerDied), "{end}");
-    assert_eq!(n_results, 3, "what they had put before comes first");
-    let Err(SpawnError::Failed(errors)) = workers.join(None, Some(DEADLINE)) else { panic!("they failed") };
-    assert_eq!(errors.failures().len(), 3);
-}
-
 /// Gets one job and panics, returns an error, or returns.
 #[func]
 fn get_and_end(rank: usize, jobs: Queue<u8>, results: Queue<u8>) -> Result<(), String> {
@@ -66,85 +49,112 @@ fn get_and_end(rank: usize, jobs: Queue<u8>, results: Queue<u8>) -> Result<(), S
     }
 }
 
-/// Everybody has both ends here, the parent included, and nobody is killed.
-#[test]
-fn workers_that_let_go_in_order_are_missed_too_by_who_could_put_and_get_himself() {
-    let (jobs, results) = (Queue::new(1).unwrap(), Queue::new(8).unwrap());
-    let mut workers = start_processes(get_and_end, (jobs.clone(), results.clone()), 3).unwrap();
-    for job in 0..3 {
-        jobs.put(job).unwrap();
-    }
-    let mut n_results = 0;
-    let end = loop {
-        match results.get_timeout(DEADLINE) {
-            Ok(_) => n_results += 1,
-            Err(end) => break end,
-        }
-    };
-    assert!(matches!(end, GetError::Disconnected), "{end}");
-    assert_eq!(n_results, 3);
-    jobs.put(3).unwrap();
-    let refused = jobs.put_timeout(4, DEADLINE).unwrap_err();
-    assert!(matches!(refused.kind, PutErrorKind::Disconnected), "{refused}");
-    // Told once: from here on it is this process's own queue.
-    assert!(jobs.put_nowait(4).unwrap_err().is_full());
-    assert_eq!(jobs.get().unwrap(), 3);
-    assert!(workers.join(None, Some(DEADLINE)).is_err());
-}
-
-#[test]
-fn after_join_nobody_puts_to_the_dead_and_their_places_are_free() {
-    let mut rounds = 0;
-    until("three families were swept by nobody else", || {
-        let (to, from) = channel(4).unwrap();
-        let mut workers = start_processes(close_to, (from,), 2).unwrap();
-        assert!(workers.join(None, None).unwrap());
-        let pids = workers.pids();
-        let mut members = tensorferry::Heap::current().unwrap().domain().members();
-        members.retain(|member| pids.contains(&member.identity.pid));
-        // Other tests' processes are members of this domain too, and one of them may have been the first to notice.
-        if members.is_empty() {
-            let refused = to.put_nowait(vec![1]).unwrap_err();
-            assert!(matches!(refused.kind, PutErrorKind::Disconnected), "{refused}");
-            rounds += 1;
-        }
-        assert!(members.iter().all(|member| member.phase == Phase::Dead), "{members:?}");
-        rounds == 3
-    });
-}
-
 #[func]
 fn close_to(_: usize, _from: Receiver<Vec<u8>>) {}
 
-#[test]
-fn workers_that_end_well_close_their_side() {
-    let (to, from) = channel(8).unwrap();
-    let mut workers = start_processes(send_one, (to,), 2).unwrap();
-    assert_eq!((from.get_timeout(DEADLINE).unwrap(), from.get_timeout(DEADLINE).unwrap()), (1, 1));
-    let end = from.get_timeout(DEADLINE).unwrap_err();
-    assert!(matches!(end, GetError::Disconnected), "they left in order: {end}");
-    assert!(workers.join(None, None).unwrap());
+fn is_fork(method: Context) -> bool {
+    method.start_method() == StartMethod::Fork
 }
 
-#[test]
-fn a_receiver_that_fails_is_missed_by_who_waits_for_room() {
-    let (to, from) = channel(1).unwrap();
-    let meeting = Meeting::new();
-    let mut workers = start_processes(hold, (from, meeting.name()), 1).unwrap();
-    let guest = meeting.guests(1);
-    to.put(vec![1]).unwrap();
-    guest[0].release();
-    let refused = to.put_timeout(vec![2], DEADLINE).unwrap_err();
-    assert!(matches!(refused.kind, PutErrorKind::PeerDied | PutErrorKind::Disconnected), "{refused}");
-    assert_eq!(refused.into_value(), [2]);
-    assert!(workers.join(None, None).is_err());
+/// That the others have let go of their ends before they ended. A fork has copies of the ends of its parent beside those that
+/// it was given, and ends with them.
+fn is_in_order(end: &GetError, method: Context) -> bool {
+    matches!(end, GetError::Disconnected) || (is_fork(method) && matches!(end, GetError::PeerDied))
 }
 
-#[test]
-fn arguments_that_were_never_opened_hold_nothing_once_their_process_is_gone() {
-    let (to, from) = channel::<u8>(1).unwrap();
-    let mut workers = start_processes(never_opens, (to, crate::functions::OneWay(1)), 1).unwrap();
-    let end = from.get_timeout(DEADLINE).unwrap_err();
-    assert!(matches!(end, GetError::Disconnected | GetError::PeerDied), "{end}");
-    assert!(workers.join(None, Some(Duration::ZERO)).is_err());
+fn is_refused_in_order(kind: &PutErrorKind, method: Context) -> bool {
+    matches!(kind, PutErrorKind::Disconnected) || (is_fork(method) && matches!(kind, PutErrorKind::PeerDied))
+}
+
+for_every_method! {
+    fn workers_that_fail_are_missed_by_who_waits_for_their_results(method: Context) {
+        let results = Queue::new(8).unwrap();
+        let mut workers = method.start_processes(put_and_fail, (results.clone(),), 3).unwrap();
+        let mut n_results = 0;
+        let end = loop {
+            match results.get_timeout(DEADLINE) {
+                Ok(tensor) => n_results += tensor.n_elements() / 100,
+                Err(end) => break end,
+            }
+        };
+        assert!(matches!(end, GetError::PeerDied), "{end}");
+        assert_eq!(n_results, 3, "what they had put before comes first");
+        let Err(SpawnError::Failed(errors)) = workers.join(None, Some(DEADLINE)) else { panic!("they failed") };
+        assert_eq!(errors.failures().len(), 3);
+    }
+
+    /// Everybody has both ends here, the parent included, and nobody is killed.
+    fn workers_that_let_go_in_order_are_missed_too_by_who_could_put_and_get_himself(method: Context) {
+        let (jobs, results) = (Queue::new(1).unwrap(), Queue::new(8).unwrap());
+        let mut workers = method.start_processes(get_and_end, (jobs.clone(), results.clone()), 3).unwrap();
+        for job in 0..3 {
+            jobs.put(job).unwrap();
+        }
+        let mut n_results = 0;
+        let end = loop {
+            match results.get_timeout(DEADLINE) {
+                Ok(_) => n_results += 1,
+                Err(end) => break end,
+            }
+        };
+        assert!(is_in_order(&end, method), "{end}");
+        assert_eq!(n_results, 3);
+        jobs.put(3).unwrap();
+        let refused = jobs.put_timeout(4, DEADLINE).unwrap_err();
+        assert!(is_refused_in_order(&refused.kind, method), "{refused}");
+        // Told once: from here on it is this process's own queue.
+        assert!(jobs.put_nowait(4).unwrap_err().is_full());
+        assert_eq!(jobs.get().unwrap(), 3);
+        assert!(workers.join(None, Some(DEADLINE)).is_err());
+    }
+
+    fn after_join_nobody_puts_to_the_dead_and_their_places_are_free(method: Context) {
+        let mut rounds = 0;
+        until("three families were swept by nobody else", || {
+            let (to, from) = channel(4).unwrap();
+            let mut workers = method.start_processes(close_to, (from,), 2).unwrap();
+            assert!(workers.join(None, None).unwrap());
+            let pids = workers.pids();
+            let mut members = tensorferry::Heap::current().unwrap().domain().members();
+            members.retain(|member| pids.contains(&member.identity.pid));
+            // Other tests' processes are members of this domain too, and one of them may have been the first to notice.
+            if members.is_empty() {
+                let refused = to.put_nowait(vec![1]).unwrap_err();
+                assert!(is_refused_in_order(&refused.kind, method), "{refused}");
+                rounds += 1;
+            }
+            assert!(members.iter().all(|member| member.phase == Phase::Dead), "{members:?}");
+            rounds == 3
+        });
+    }
+
+    fn workers_that_end_well_close_their_side(method: Context) {
+        let (to, from) = channel(8).unwrap();
+        let mut workers = method.start_processes(send_one, (to,), 2).unwrap();
+        assert_eq!((from.get_timeout(DEADLINE).unwrap(), from.get_timeout(DEADLINE).unwrap()), (1, 1));
+        let end = from.get_timeout(DEADLINE).unwrap_err();
+        assert!(is_in_order(&end, method), "{end}");
+        assert!(workers.join(None, None).unwrap());
+    }
+
+    fn a_receiver_that_fails_is_missed_by_who_waits_for_room(method: Context) {
+        let (to, from) = channel(1).unwrap();
+        let meeting = Meeting::new();
+        let mut workers = method.start_processes(hold, (from, meeting.name()), 1).unwrap();
+        let guest = meeting.guests(1);
+        to.put(vec![1]).unwrap();
+        guest[0].release();
+        let refused = to.put_timeout(vec![2], DEADLINE).unwrap_err();
+        assert!(matches!(refused.kind, PutErrorKind::PeerDied | PutErrorKind::Disconnected), "{refused}");
+        assert_eq!(refused.into_value(), [2]);
+        assert!(workers.join(None, None).is_err());
+    }
+
+    fn arguments_that_were_never_opened_hold_nothing_once_their_process_is_gone(method: Context) {
+        let (to, from) = channel::<u8>(1).unwrap();
+        let mut workers = method.start_processes(never_opens, (to, crate::functions::OneWay(1)), 1).unwrap();
+        let end = from.get_timeout(DEADLINE).unwrap_err();
+        assert!(matches!(end, GetError::Disconnected | GetError::PeerDied), "{end}");
+        assert!(workers.join(None, Some(Duration::ZERO)).is_err());
+    }
 }

@@ -7,13 +7,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use tensorferry_os::child::{self as os, Dispositions};
-use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
+use tensorferry_os::fork::{Alone, ForkError, Forked, exit_at_once};
 use tensorferry_os::leash::Leash;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::socket::{Interest, wait_ready};
 
 use super::wire::{self, Descriptors, Request, Word};
 use crate::entry::{self, EXIT_CODE_NO_PARENT, Failure};
+use crate::error::ProtocolError;
 use crate::inherited::Inherited;
 use crate::redirect::Outputs;
 
@@ -28,6 +29,8 @@ struct Forkling {
 
 /// Everything that the server has open. A forked child drops it.
 struct Server {
+    /// As of the moment after the preloads. Since then nothing but this file runs in this process.
+    alone: Alone,
     requests: OwnedFd,
     leash: OwnedFd,
     children: Vec<Forkling>,
@@ -40,12 +43,21 @@ pub(crate) fn serve(inherited: &mut Inherited) -> Result<(), Failure> {
     let [requests, leash] = <[OwnedFd; 2]>::try_from(inherited.take_fds())
         .map_err(|fds| Failure::Refused(format!("a fork server needs 2 descriptors, not {}", fds.len())))?;
     preload(inherited, preloads)?;
+    let alone = Alone::check(&[]).map_err(|error| match error {
+        ForkError::Threads { threads } => {
+            let names = threads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            Failure::Refused(format!(
+                "what was preloaded has left threads, so the server cannot fork: {names}"
+            ))
+        }
+        other => other.into(),
+    })?;
     // From here on it keeps no output, no folder and no terminal of its client busy.
     let null = || Ok::<_, tensorferry_os::Error>(Outputs { stdout: os::null()?, stderr: os::null()? });
     null()?.take_over()?;
     os::enter_dir(os::open_dir("/".as_ref())?)?;
     let dispositions = os::serve_undisturbed()?;
-    Server { requests, leash, children: Vec::new(), dispositions }.run(inherited)
+    Server { alone, requests, leash, children: Vec::new(), dispositions }.run(inherited)
 }
 
 fn preload(inherited: &mut Inherited, preloads: Preloads) -> Result<(), Failure> {
@@ -54,15 +66,16 @@ fn preload(inherited: &mut Inherited, preloads: Preloads) -> Result<(), Failure>
             entry::find(&name).ok_or_else(|| Failure::Refused(format!("there is no entry `{name}`")))?;
         inherited.with_payload(payload, run)?;
     }
-    let threads = tensorferry_os::fork::other_threads()?;
-    if threads.is_empty() {
-        return Ok(());
-    }
-    let names: Vec<_> = threads.iter().map(ToString::to_string).collect();
-    Err(Failure::Refused(format!(
-        "what was preloaded has left threads, so the server cannot fork: {}",
-        names.join(", ")
-    )))
+    Ok(())
+}
+
+/// Tells the client of a child that was just forked. The child waits for its client meanwhile.
+fn announce(pid: u32, request: &Request, words: &OwnedFd) -> Result<PidFd, ProtocolError> {
+    // Nobody else collects it, so the number is still its own.
+    let pidfd = PidFd::open(pid)?;
+    crate::start::schedule(&pidfd, request.nice, request.cpus.as_deref())?;
+    wire::say(words, &Word::Started { pid }, Some(pidfd.as_fd()))?;
+    Ok(pidfd)
 }
 
 impl Server {
@@ -92,7 +105,8 @@ impl Server {
         self.children.retain(|child| match os::reap(&child.pidfd) {
             Ok(None) => true,
             Ok(Some(ended)) => {
-                wire::say(&child.words, &Word::Ended(ended.into()), None);
+                // That nobody listens any more is no error: the client is gone, or has lost interest in the child.
+                let _ = wire::say(&child.words, &Word::Ended(ended.into()), None);
                 false
             }
             // It cannot be collected; that the socket is closed says so.
@@ -108,33 +122,22 @@ impl Server {
         fds: Descriptors<OwnedFd>,
     ) -> Result<Self, Failure> {
         let refuse = |words: &OwnedFd, error: &dyn std::fmt::Display| {
-            wire::say(words, &Word::Refused { reason: error.to_string() }, None);
+            // Where not even that can be said, the client sees its socket closed.
+            let _ = wire::say(words, &Word::Refused { reason: error.to_string() }, None);
         };
-        // SAFETY: no thread is parked. The server is a member of no domain, whose service thread would be in the way, so it
-        // has no memory that is shared and written.
-        match unsafe { fork_alone(&[]) } {
+        // SAFETY: no thread is parked. Since it was looked, this thread has run nothing but this file, which starts no thread and
+        // no driver. The server is a member of no domain, whose service thread would have been in the way, so it has no memory
+        // that is shared and written.
+        match unsafe { self.alone.fork() } {
             Ok(Forked::Child) => self.become_child(inherited, request, fds),
             Err(error) => refuse(&fds.words, &error),
-            Ok(Forked::Parent { pid }) => {
-                // Nobody else collects it, so the number is still its own.
-                let pidfd = match PidFd::open(pid) {
-                    Ok(pidfd) => pidfd,
-                    Err(error) => {
-                        // It was not told anything yet, and gives up when its client closes the control socket.
-                        refuse(&fds.words, &error);
-                        return Ok(self);
-                    }
-                };
-                if let Err(error) = crate::start::schedule(&pidfd, request.nice, request.cpus.as_deref()) {
-                    let _ = pidfd.send_signal(os::SIGKILL);
-                    let _ = pidfd.wait_dead(None);
-                    let _ = os::reap(&pidfd);
+            Ok(Forked::Parent { pid }) => match announce(pid, &request, &fds.words) {
+                Ok(pidfd) => self.children.push(Forkling { pidfd, words: fds.words }),
+                Err(error) => {
+                    os::kill_and_collect(pid);
                     refuse(&fds.words, &error);
-                } else {
-                    wire::say(&fds.words, &Word::Started { pid }, Some(pidfd.as_fd()));
-                    self.children.push(Forkling { pidfd, words: fds.words });
                 }
-            }
+            },
         }
         Ok(self)
     }

@@ -5,6 +5,7 @@
 //! over which the server sends *words* about the one child: that it was started, with its pidfd, and how it ended.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 
@@ -17,6 +18,9 @@ use crate::protocol::{PAYLOAD_PREFIX_LEN_BYTES, decode, payload_len_bytes, paylo
 
 /// Longest word, in bytes.
 const MAX_WORD_LEN_BYTES: usize = 4 << 10;
+
+/// How much of a reason is said; in UTF-8 it fits into a word.
+const MAX_REASON_LEN_CHARS: usize = MAX_WORD_LEN_BYTES / 4 - 16;
 
 /// A child that the client wants.
 #[derive(Debug, Serialize, Deserialize)]
@@ -159,10 +163,26 @@ fn fill(from: &OwnedFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<boo
     Ok(true)
 }
 
-/// Says a word. That nobody listens any more is no error: the client is gone, or has lost interest in the child.
-pub(crate) fn say(to: &OwnedFd, word: &Word, pidfd: Option<BorrowedFd<'_>>) {
-    if let Ok(bytes) = postcard::to_stdvec(word) {
-        let _ = socket::try_send(to, &bytes, pidfd.as_slice());
+/// Says a word, cut so that it fits.
+///
+/// # Errors
+/// EPIPE or ECONNRESET when nobody listens any more. ETOOMANYREFS when too many descriptors are on their way already, ENOBUFS and ENOMEM;
+/// EAGAIN when the words before were not heard. Nothing was said then.
+pub(crate) fn say(to: &OwnedFd, word: &Word, pidfd: Option<BorrowedFd<'_>>) -> Result<(), ProtocolError> {
+    let cut = match word {
+        Word::Refused { reason } => {
+            Some(Word::Refused { reason: reason.chars().take(MAX_REASON_LEN_CHARS).collect() })
+        }
+        Word::Started { .. } | Word::Ended(_) => None,
+    };
+    let bytes = postcard::to_stdvec(cut.as_ref().unwrap_or(word))
+        .map_err(|source| ProtocolError::Malformed { what: "word", len_bytes: 0, source })?;
+    match socket::try_send(to, &bytes, pidfd.as_slice())? {
+        Some(_) => Ok(()),
+        None => {
+            Err(tensorferry_os::Error::new("sendmsg of a word", std::io::Error::from(ErrorKind::WouldBlock))
+                .into())
+        }
     }
 }
 
@@ -222,12 +242,31 @@ mod tests {
     }
 
     #[test]
+    fn a_word_is_cut_and_one_that_cannot_be_said_is_an_error() {
+        let (ours, theirs) = socket::message_pair().unwrap();
+        let long = Word::Refused { reason: "ü€".repeat(3000) };
+        say(&theirs, &long, None).unwrap();
+        let Some(Word::Refused { reason }) = hear(&ours).unwrap() else { panic!("another word") };
+        assert!(reason.starts_with("ü€") && reason.len() < MAX_WORD_LEN_BYTES);
+        let full = loop {
+            if let Err(error) = say(&theirs, &Word::Started { pid: 7 }, None) {
+                break error;
+            }
+        };
+        assert!(matches!(&full, ProtocolError::Os(e) if e.kind() == ErrorKind::WouldBlock), "{full}");
+        drop(ours);
+        let gone = say(&theirs, &Word::Started { pid: 7 }, None).unwrap_err();
+        let is_gone = |kind| matches!(kind, ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
+        assert!(matches!(&gone, ProtocolError::Os(e) if is_gone(e.kind())), "{gone}");
+    }
+
+    #[test]
     fn words_come_whole_and_their_end_is_an_error() {
         let (ours, theirs) = socket::message_pair().unwrap();
         assert_eq!(hear(&ours).unwrap(), None);
         let words =
             [Word::Started { pid: 7 }, Word::Ended(Status::Signaled { signal: 9, core_dumped: true })];
-        words.iter().for_each(|word| say(&theirs, word, None));
+        words.iter().for_each(|word| say(&theirs, word, None).unwrap());
         drop(theirs);
         for word in words {
             assert_eq!(hear(&ours).unwrap(), Some(word));

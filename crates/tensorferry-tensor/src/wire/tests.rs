@@ -8,8 +8,8 @@ use crate::shape::Shape;
 fn wire(shape: &[usize], strides: Option<&[usize]>, offset: usize, storage: Option<u32>) -> WireTensor {
     WireTensor {
         dtype: DType::F32,
-        shape: WireDims(Dims::from_slice(shape)),
-        strides: strides.map(|strides| WireDims(Dims::from_slice(strides))),
+        shape: Dims::from_slice(shape),
+        strides: strides.map(Dims::from_slice),
         offset,
         storage,
     }
@@ -25,10 +25,25 @@ fn error(wire: WireTensor) -> String {
 
 #[test]
 fn the_bytes_are_those_of_the_table() {
-    // Five fields: dtype code; rank and lengths; nothing, or rank and strides; offset; nothing, or index.
-    assert_eq!(bytes(&[2, 300], None, 0, Some(5)), [0x95, 12, 0x92, 2, 0xcd, 1, 0x2c, 0xc0, 0, 5]);
-    assert_eq!(bytes(&[2], Some(&[3]), 7, Some(0)), [0x95, 12, 0x91, 2, 0x91, 3, 7, 0]);
-    assert_eq!(bytes(&[0], None, 0, None), [0x95, 12, 0x91, 0, 0xc0, 0, 0xc0]);
+    // The bytes' length and mark; dtype code; rank and lengths; 0, or 1 with rank and strides; offset; 0, or 1 with the index.
+    assert_eq!(bytes(&[2, 300], None, 0, Some(5)), [0xc4, 10, 255, 12, 2, 2, 0xac, 2, 0, 0, 1, 5]);
+    assert_eq!(bytes(&[2], Some(&[3]), 7, Some(0)), [0xc4, 10, 255, 12, 1, 2, 1, 1, 3, 7, 1, 0]);
+    assert_eq!(bytes(&[0], None, 0, None), [0xc4, 7, 255, 12, 1, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_description_that_is_long_or_went_through_another_format_arrives_too() {
+    let shape = [usize::MAX; MAX_RANK];
+    let described =
+        Described { dtype: DType::F32, shape: &shape, strides: Some(&shape), offset: 1, storage: None };
+    let bytes = rmp_serde::to_vec(&described).unwrap();
+    assert!(bytes.len() > 1000 && bytes.len() < MAX_BYTES);
+    assert_eq!(rmp_serde::from_slice::<WireTensor>(&bytes).unwrap().shape.as_slice(), shape);
+    let text = serde_json::to_string(&described).unwrap();
+    let read: WireTensor = serde_json::from_str(&text).unwrap();
+    assert_eq!(read.strides.unwrap().as_slice(), shape);
+    let endless = format!("[{}0]", "0,".repeat(MAX_BYTES));
+    assert!(serde_json::from_str::<WireTensor>(&endless).is_err());
 }
 
 #[test]
@@ -72,15 +87,22 @@ fn contradictions_are_errors() {
 #[test]
 fn a_rank_beyond_the_limit_is_refused_before_it_is_stored() {
     let with_rank = |rank: u8| {
-        let mut bytes = vec![0x95, 12, 0xdc, 0, rank];
+        let mut bytes = vec![MARK, 12, rank];
         bytes.extend(std::iter::repeat_n(1, rank.into()));
-        bytes.extend([0xc0, 0, 0]);
-        rmp_serde::from_slice::<WireTensor>(&bytes)
+        bytes.extend([0, 0, 0]);
+        WireTensor::read(&bytes)
     };
     assert!(with_rank(64).is_ok());
-    assert!(with_rank(65).is_err_and(|error| error.to_string().contains("64")));
+    assert!(with_rank(65).is_err_and(|error| error.contains("64")));
     // Four billion lengths are announced, and one follows.
-    assert!(rmp_serde::from_slice::<WireTensor>(&[0x95, 12, 0xdd, 0xff, 0xff, 0xff, 0xff, 1]).is_err());
+    assert!(WireTensor::read(&[MARK, 12, 0xff, 0xff, 0xff, 0xff, 0xf, 1]).is_err());
+    assert!(WireTensor::read(b"text").is_err() && WireTensor::read(&[]).is_err());
+    // One byte too many, and no dtype that there is.
+    assert!(
+        WireTensor::read(&[MARK, 12, 1, 0, 0, 0, 0, 9])
+            .is_err_and(|error| error.contains("1 bytes too long"))
+    );
+    assert!(WireTensor::read(&[MARK, 100, 1, 1, 0, 0, 0]).is_err_and(|error| error.contains("100")));
 }
 
 #[test]
@@ -113,7 +135,8 @@ proptest! {
 
     #[test]
     fn hostile_bytes_are_an_error_or_a_layout_that_knows_its_end(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-        if let Ok((layout, _)) = rmp_serde::from_slice::<WireTensor>(&bytes).map_err(drop).and_then(|w| w.layout().map_err(drop)) {
+        let bytes = [&[MARK], &bytes[..]].concat();
+        if let Ok((layout, _)) = WireTensor::read(&bytes).map_err(drop).and_then(|w| w.layout().map_err(drop)) {
             let end = layout.end();
             prop_assert!(layout.offsets().take(64).all(|place| place < end));
         }

@@ -1,0 +1,66 @@
+//! The bytes of a message that was taken.
+
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+use crate::scratch::Scratch;
+
+/// What fits into a slot lies in the message itself.
+const SHORT_BYTES: usize = 232;
+
+/// A private copy of a message's bytes, as a slice. They may be anything: decode them as what a stranger sent.
+#[derive(Debug, Default)]
+pub struct Payload {
+    short: SmallVec<[u8; SHORT_BYTES]>,
+    /// In use where `is_long`.
+    long: Scratch,
+    is_long: bool,
+}
+
+impl Payload {
+    pub(crate) fn clear(&mut self) {
+        self.short.clear();
+        self.is_long = false;
+    }
+
+    /// Room for `len_bytes` bytes, to be written as a whole: what was there before may still be.
+    pub(crate) fn room(&mut self, len_bytes: usize) -> &mut [u8] {
+        self.is_long = len_bytes > SHORT_BYTES;
+        if !self.is_long {
+            self.short.resize(len_bytes, 0);
+            return &mut self.short;
+        }
+        if self.long.capacity() == 0 {
+            self.long = Scratch::take();
+        }
+        self.long.resize(len_bytes, 0);
+        &mut self.long
+    }
+}
+
+impl Deref for Payload {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        if self.is_long { &self.long } else { &self.short }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_has_the_length_that_was_asked_for_last() {
+        let mut payload = Payload::default();
+        for len_bytes in [0, 1, SHORT_BYTES, SHORT_BYTES + 1, 1 << 20, 3, 5000, 0] {
+            payload.room(len_bytes).fill(9);
+            assert_eq!(payload.len(), len_bytes);
+            assert!(payload.iter().all(|&byte| byte == 9));
+        }
+        payload.room(300);
+        payload.clear();
+        assert!(payload.is_empty());
+    }
+}

@@ -1,0 +1,89 @@
+//! Numbers in as few bytes as they need: seven bits in each, the lowest first, and the eighth says that more follow (LEB128,
+//! which is postcard's form too). Most numbers of a tensor's description fit into one.
+
+use smallvec::SmallVec;
+
+/// No number is longer.
+const MAX_NUMBER_BYTES: usize = 10;
+
+/// Numbers as they are written.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(SmallVec<[u8; 64]>);
+
+impl Numbers {
+    /// Numbers that will follow this byte.
+    pub(super) fn after(first: u8) -> Self {
+        let mut numbers = Self::default();
+        numbers.0.push(first);
+        numbers
+    }
+
+    pub(super) fn put(&mut self, number: u64) {
+        let mut rest = number;
+        while rest > 0x7f {
+            self.0.push(rest.to_le_bytes()[0] | 0x80);
+            rest >>= 7;
+        }
+        self.0.push(rest.to_le_bytes()[0]);
+    }
+
+    /// How many there are, then each of them.
+    pub(super) fn put_list(&mut self, numbers: &[usize]) {
+        self.put(numbers.len() as u64);
+        numbers.iter().for_each(|number| self.put(*number as u64));
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Takes the first number off; `None` where none is, or one that has more than 64 bits.
+pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for at in 0..MAX_NUMBER_BYTES {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let bits = u64::from(byte & 0x7f);
+        if at == MAX_NUMBER_BYTES - 1 && byte > 1 {
+            return None;
+        }
+        number |= bits << (7 * at);
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_come_back_and_are_written_as_postcard_writes_them(
+            all in prop::collection::vec(prop_oneof![0_u64..300, any::<u64>()], 0..20)
+        ) {
+            let mut written = Numbers::default();
+            all.iter().for_each(|number| written.put(*number));
+            let by_postcard: Vec<u8> = all.iter().flat_map(|n| postcard::to_stdvec(n).unwrap()).collect();
+            prop_assert_eq!(written.as_bytes(), by_postcard);
+            let mut rest = written.as_bytes();
+            for number in all {
+                prop_assert_eq!(take(&mut rest), Some(number));
+            }
+            prop_assert_eq!(take(&mut rest), None);
+        }
+
+        #[test]
+        fn any_bytes_are_a_number_or_none(bytes in prop::collection::vec(any::<u8>(), 0..14)) {
+            let mut rest = bytes.as_slice();
+            let read = take(&mut rest);
+            let by_postcard = postcard::take_from_bytes::<u64>(&bytes).ok();
+            prop_assert_eq!(read, by_postcard.map(|(number, _)| number));
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Contexts, forks, and plain memory.
+
+use super::{Probe, all_say, ask, one, process, told};
+use crate::{Machine, is_real};
+
+/// What of the memory in use may be somebody else's, in MiB.
+const SLACK_MIB: u64 = 64;
+
+pub(super) const PROBES: &[Probe] = &[
+    ("fork", || ask(&one(), "fork")),
+    ("free-foreign", || {
+        let process = one();
+        told(&process, &["alloc a 4194304", "create h 4194304 1", "reserve r 4194304", "map r 4194304 0 h"]);
+        let inside = ask(&process, "free a+512");
+        told(&process, &["free a"]);
+        all_say([inside, ask(&process, "free a"), ask(&process, "free r")])
+    }),
+    ("context-none", || {
+        let process = one();
+        told(&process, &["no-context"]);
+        let without = ask(&process, "alloc a 512");
+        told(&process, &["context", "release-context", "release-context"]);
+        format!("{without}; {}", ask(&process, "alloc a 512"))
+    }),
+    ("context-broken", || {
+        let process = one();
+        told(&process, &["create h 4194304 1", "reserve a 4194304", "map a 4194304 0 h"]);
+        let first = ask(&process, "read a");
+        match all_say([first, ask(&process, "alloc b 512"), ask(&process, "event e 0")]) {
+            one if one.contains("; ") => one,
+            one if one.starts_with("CUDA_ERROR") => "the same error again".to_owned(),
+            other => other,
+        }
+    }),
+    ("context-release", || {
+        let process = one();
+        told(&process, &["release-context", "context"]);
+        let used = || ask(&process, "used").parse::<u64>().unwrap();
+        let before = used();
+        told(&process, &["alloc a 268435456", "release-context", "context"]);
+        if used() <= before + SLACK_MIB { "freed".to_owned() } else { "kept".to_owned() }
+    }),
+    ("out-of-memory", || {
+        // The software driver has no limit unless it is given one.
+        let process = process(&Machine::new(if is_real() { "" } else { "memory_mib=1024" }));
+        let total_mib = ask(&process, "total").parse::<u64>().unwrap();
+        ask(&process, &format!("alloc a {}", (4 * total_mib) << 20))
+    }),
+    ("host-register-twice", || {
+        let process = one();
+        told(&process, &["register"]);
+        let twice = ask(&process, "register");
+        told(&process, &["unregister"]);
+        format!("{twice}; {}", ask(&process, "unregister"))
+    }),
+];

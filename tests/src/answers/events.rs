@@ -1,0 +1,77 @@
+//! Interprocess events, and streams.
+
+use super::{Probe, all_say, ask, one, process, told, two};
+use crate::{Machine, Process};
+
+/// A process whose event is recorded behind work that is held, one that has opened the event, and its handle.
+fn pending() -> (Process, Process, String) {
+    let (exporter, importer) = two();
+    told(&exporter, &["alloc a 4194304", "event e 6", "hold", "queue-fill a 7", "record e"]);
+    let handle = ask(&exporter, "event-handle e");
+    told(&importer, &[&format!("open-event e {handle}")]);
+    assert_eq!(ask(&importer, "query e"), "CUDA_ERROR_NOT_READY");
+    (exporter, importer, handle)
+}
+
+pub(super) const PROBES: &[Probe] = &[
+    ("event-recorder-killed", || {
+        let (exporter, importer, _) = pending();
+        told(&importer, &["wait e"]);
+        exporter.kill();
+        ask(&importer, "synchronize")
+    }),
+    ("event-destroyed", || {
+        let (exporter, importer, handle) = pending();
+        told(&exporter, &["run", "synchronize", "destroy e"]);
+        let used = ask(&importer, "query e");
+        format!("{used}; {}", ask(&importer, &format!("open-event f {handle}")))
+    }),
+    ("event-same-process", || {
+        let process = one();
+        told(&process, &["event e 6"]);
+        let handle = ask(&process, "event-handle e");
+        ask(&process, &format!("open-event f {handle}"))
+    }),
+    ("event-flags", || {
+        let process = one();
+        told(&process, &["event local 0"]);
+        all_say([ask(&process, "event e 4"), ask(&process, "event e 8"), ask(&process, "event-handle local")])
+    }),
+    ("event-other-device", || {
+        let process = process(&Machine::new("devices=2"));
+        told(&process, &["event e 6", "stream-of 1"]);
+        ask(&process, "record e")
+    }),
+    ("event-unrecorded", || {
+        let process = one();
+        told(&process, &["event e 6"]);
+        match all_say([ask(&process, "query e"), ask(&process, "wait e"), ask(&process, "synchronize")])
+            .as_str()
+        {
+            "ok" => "done".to_owned(),
+            other => other.to_owned(),
+        }
+    }),
+    ("event-binds", || {
+        let process = one();
+        // The other stream waits before the record, which is held.
+        told(
+            &process,
+            &["alloc a 4194304", "event e 6", "wait-other e", "hold", "queue-fill a 7", "record e"],
+        );
+        match all_say([ask(&process, "synchronize-other"), ask(&process, "run")]).as_str() {
+            "ok" => "bound at the call".to_owned(),
+            other => other.to_owned(),
+        }
+    }),
+    ("capture-refused", || {
+        let process = one();
+        told(&process, &["alloc a 4194304", "event e 6", "capture"]);
+        all_say([
+            ask(&process, "record e"),
+            ask(&process, "wait e"),
+            ask(&process, "queue-fill a 7"),
+            ask(&process, "synchronize"),
+        ])
+    }),
+];

@@ -1,0 +1,149 @@
+//! `cargo xtask bench --counts [--record]`: how many instructions an operation takes, as callgrind counts them, against
+//! what was recorded. The load of the machine does not change them.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+use xshell::{Shell, cmd};
+
+use crate::cargo::CargoLine;
+
+const RECORD: &str = "docs/bench/counts.json";
+const PROGRAM: &str = "target/release/steps";
+/// Where callgrind writes what nobody reads.
+const PROFILE: &str = "target/callgrind.out";
+/// More than so many percent above what was recorded is a regression, and as much below wants a new record.
+const TOLERANCE_PERCENT: u64 = 5;
+
+/// An operation of `benches/src/bin/steps.rs`.
+struct Operation {
+    name: &'static str,
+    what: &'static str,
+    /// How often it is done in the shorter run.
+    few: u64,
+    /// And how much more often in the longer one.
+    more: u64,
+}
+
+const OPERATIONS: &[Operation] = &[
+    Operation { name: "allocate", what: "allocating and dropping 4 KiB", few: 500, more: 2000 },
+    Operation { name: "clone", what: "cloning a tensor and dropping the clone", few: 500, more: 2000 },
+    Operation { name: "number", what: "putting and getting a number", few: 500, more: 2000 },
+    Operation { name: "put", what: "putting a tensor", few: 500, more: 2000 },
+    Operation { name: "one", what: "putting and getting a tensor, and dropping it", few: 500, more: 2000 },
+    Operation { name: "fresh", what: "the same with 4 KiB allocated for it", few: 500, more: 2000 },
+    Operation { name: "hundred", what: "putting and getting 100 tensors", few: 20, more: 60 },
+];
+
+/// Counts, and holds each count against the record, or makes a new one.
+pub(crate) fn run(sh: &Shell, args: &[String]) -> anyhow::Result<ExitCode> {
+    let records = match args {
+        [] => false,
+        [arg] if arg == "--record" => true,
+        _ => bail!("`--counts` is followed by `--record` or by nothing"),
+    };
+    if let Some(reason) = missing(sh) {
+        bail!("{reason}");
+    }
+    let build = CargoLine::new("build --release -p tensorferry-benches --bin steps");
+    println!("{build}");
+    ensure!(build.run(sh)?.success(), "`{build}` failed");
+    let mut counts = BTreeMap::new();
+    for operation in OPERATIONS {
+        let few = instructions(sh, operation.name, operation.few)?;
+        let many = instructions(sh, operation.name, operation.few + operation.more)?;
+        counts.insert(operation.name, many.saturating_sub(few) / operation.more);
+    }
+    let compiler = cmd!(sh, "rustc --version").quiet().read()?;
+    if records {
+        let record = json!({ "compiler": compiler, "instructions": counts });
+        sh.write_file(RECORD, format!("{record:#}\n"))?;
+    }
+    let record: Value = serde_json::from_str(&sh.read_file(RECORD)?)?;
+    if record["compiler"] != compiler.as_str() {
+        println!("recorded with {}, counted with {compiler}", record["compiler"]);
+    }
+    let mut holds = true;
+    for operation in OPERATIONS {
+        let (count, recorded) =
+            (counts[operation.name], record["instructions"][operation.name].as_u64().unwrap_or(0));
+        let verdict = verdict(count, recorded);
+        holds &= verdict != Verdict::More;
+        println!("{} {count:>7} instructions, recorded {recorded:>7}: {}", verdict.word(), operation.what);
+    }
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Why nothing can be counted here; `None` when it can.
+pub(crate) fn missing(sh: &Shell) -> Option<&'static str> {
+    let works = cmd!(sh, "valgrind --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
+    (!works).then_some("counting instructions needs valgrind: `apt-get install valgrind`")
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Holds,
+    More,
+    Less,
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Verdict::Holds => "holds ",
+            Verdict::More => "FAILS ",
+            Verdict::Less => "better",
+        }
+    }
+}
+
+fn verdict(count: u64, recorded: u64) -> Verdict {
+    let slack = recorded * TOLERANCE_PERCENT / 100;
+    if count > recorded + slack {
+        Verdict::More
+    } else if count + slack < recorded {
+        Verdict::Less
+    } else {
+        Verdict::Holds
+    }
+}
+
+/// The instructions of a whole run of the program, its start included.
+fn instructions(sh: &Shell, operation: &str, times: u64) -> anyhow::Result<u64> {
+    let times = times.to_string();
+    let profile = format!("--callgrind-out-file={PROFILE}");
+    let output = cmd!(sh, "valgrind --tool=callgrind {profile} {PROGRAM} {operation} {times}")
+        .quiet()
+        .ignore_status()
+        .output()?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{PROGRAM} {operation} {times}` under valgrind failed:\n{told}");
+    collected(&told).with_context(|| format!("valgrind told no count:\n{told}"))
+}
+
+/// The number in callgrind's line `==1== Collected : 4065268`.
+fn collected(told: &str) -> Option<u64> {
+    told.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_is_found_among_what_valgrind_tells() {
+        let told = "==7== Events    : Ir\n==7== Collected : 4065268\n==7==\n";
+        assert_eq!(collected(told), Some(4_065_268));
+        assert_eq!(collected("==7== \n"), None);
+    }
+
+    #[test]
+    fn more_is_a_regression_and_less_is_worth_a_record() {
+        let verdicts = [1050, 1051, 950, 949].map(|count| verdict(count, 1000));
+        assert_eq!(verdicts, [Verdict::Holds, Verdict::More, Verdict::Holds, Verdict::Less]);
+        // What was never recorded is not let through.
+        assert_eq!(verdict(1, 0), Verdict::More);
+    }
+}
