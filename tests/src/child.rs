@@ -127,6 +127,13 @@ impl Child {
         }
     }
 
+    /// As [`Child::hear`]; `None` when it has ended instead.
+    #[track_caller]
+    pub fn hear_unless_ended(&self) -> Option<String> {
+        let heard = self.link().hear_within(deadline());
+        heard.unwrap_or_else(|_| panic!("{} said nothing for {:?}\n{}", self.name, deadline(), self.stderr()))
+    }
+
     /// Waits for its next line, which must be this one.
     #[track_caller]
     pub fn expect(&self, line: &str) {
@@ -144,6 +151,10 @@ impl Child {
     #[track_caller]
     pub fn take_fd(&self) -> OwnedFd {
         self.link().take_fd().expect("a descriptor came")
+    }
+
+    pub(crate) fn try_take_fd(&self) -> Option<OwnedFd> {
+        self.link().take_fd()
     }
 
     /// Whether a line has come that was not heard yet.
@@ -180,6 +191,19 @@ impl Child {
             let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
             assert!(!matches!(state, Some('Z' | 'X')), "{} ended\n{}", self.name, self.stderr());
             state == Some('S')
+        });
+    }
+
+    /// Waits until the thread with this name sleeps in the kernel.
+    #[track_caller]
+    pub fn wait_until_thread_sleeps(&self, name: &str) {
+        let threads = PathBuf::from(format!("/proc/{}/task", self.pid()));
+        until("the thread sleeps", || {
+            let mut threads = std::fs::read_dir(&threads).unwrap();
+            threads.any(|thread| {
+                let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+                stat.contains(&format!("({name}) S "))
+            })
         });
     }
 

@@ -3,11 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tensorferry_cuda_ipc::CudaStrategy;
 use tensorferry_sim_cuda::SETTINGS_VARIABLE;
 
 use crate::hardware::{driver_variable, is_real, needs_devices, needs_software_driver};
-use crate::tasks::{DeviceParent, DeviceUser, RawDeviceUser, Respondent};
-use crate::{Child, Family, Loner, RootTask, Task};
+use crate::tasks::{DeviceMember, DeviceParent, DeviceUser, Host, RawDeviceUser, Respondent};
+use crate::{Child, Family, Limit, Loner, RootTask, Task};
 
 /// A machine with GPUs. Where they are simulated, its memory is counted by itself: tests run side by side. Where they are
 /// real it is this machine, and a test that wants it to be another one ends with [`crate::not_here`].
@@ -18,6 +19,27 @@ pub struct Machine {
 
 /// A process on a machine.
 pub type Process = Child;
+
+/// The settings of the software driver that `TENSORFERRY_TEST_CUDA` adds in this run. A real driver has none.
+fn settings_of_run() -> String {
+    match is_real() {
+        true => String::new(),
+        false => std::env::var("TENSORFERRY_TEST_CUDA").unwrap_or_default(),
+    }
+}
+
+/// The strategies that work in this run, which `TENSORFERRY_TEST_CUDA` may switch off. A real driver is expected to have all.
+#[must_use]
+pub fn strategies_of_run() -> Vec<CudaStrategy> {
+    let run = settings_of_run();
+    let disabled: Vec<&str> = run
+        .split(',')
+        .filter_map(|word| word.strip_prefix("disable="))
+        .flat_map(|list| list.split('+'))
+        .collect();
+    let all = [CudaStrategy::Vmm, CudaStrategy::Legacy, CudaStrategy::Pool];
+    all.into_iter().filter(|strategy| !disabled.contains(&&*strategy.to_string())).collect()
+}
 
 impl Machine {
     /// A machine with these settings of the software driver. A real one can have `devices=N`, and ignores `delay_us=N`:
@@ -77,15 +99,61 @@ impl Machine {
         more: &str,
         variables: &[(&str, &str)],
     ) -> Process {
-        let run = match is_real() {
-            true => String::new(),
-            false => std::env::var("TENSORFERRY_TEST_CUDA").unwrap_or_default(),
+        self.member_limited(family, task, more, variables, &[])
+    }
+
+    /// As [`Machine::member_with`], under limits.
+    #[track_caller]
+    #[must_use]
+    pub fn member_limited<T: Task>(
+        &self,
+        family: &Family,
+        task: T,
+        more: &str,
+        variables: &[(&str, &str)],
+        limits: &[(Limit, u64)],
+    ) -> Process {
+        let more = format!("{},{more}", settings_of_run());
+        self.start_by(&more, variables, |all| family.start_with(task, limits, all))
+    }
+
+    /// What a process needs in its environment to be on this machine, without the settings of the run.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(String, OsString)> {
+        let to_owned = |all: &[(&str, &OsStr)]| {
+            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
-        self.with_variables(&format!("{run},{more}"), variables, |all| family.start_with(task, &[], all))
+        self.with_variables("", &[], to_owned)
+    }
+
+    /// A process that makes a domain and keeps its descriptors, under these limits: [`Machine::member_of`] has its members.
+    #[track_caller]
+    #[must_use]
+    pub fn host(&self, limits: &[(Limit, u64)]) -> Process {
+        Loner::start(&Host::Devices, limits)
+    }
+
+    /// A [`DeviceMember`] in the domain of a [`Machine::host`].
+    #[track_caller]
+    #[must_use]
+    pub fn member_of(&self, host: &Process) -> Process {
+        let start = |all: &[(&str, &OsStr)]| Loner::start_in_with_fds::<DeviceMember>(host, all).0;
+        self.start_by(&settings_of_run(), &[], start)
     }
 
     fn start<T: RootTask>(&self, task: &T, more: &str, variables: &[(&str, &str)]) -> Process {
-        self.with_variables(more, variables, |all| Loner::start_with(task, &[], all))
+        self.start_by(more, variables, |all| Loner::start_with(task, &[], all))
+    }
+
+    fn start_by(
+        &self,
+        more: &str,
+        variables: &[(&str, &str)],
+        start: impl FnOnce(&[(&str, &OsStr)]) -> Child,
+    ) -> Child {
+        let mut child = self.with_variables(more, variables, start);
+        child.may_spin = is_real();
+        child
     }
 
     /// Fails unless the process says that so many MiB are in use on its device. Not asked of a real one: see [`is_real`].
@@ -97,12 +165,12 @@ impl Machine {
         }
     }
 
-    fn with_variables(
+    fn with_variables<R>(
         &self,
         more: &str,
         variables: &[(&str, &str)],
-        start: impl FnOnce(&[(&str, &OsStr)]) -> Child,
-    ) -> Child {
+        use_them: impl FnOnce(&[(&str, &OsStr)]) -> R,
+    ) -> R {
         refuse_where_real(more);
         let driver = driver_variable();
         let settings = OsString::from(format!("{},{more}", self.settings));
@@ -112,9 +180,7 @@ impl Machine {
             all.push((SETTINGS_VARIABLE, &settings));
         }
         all.extend(variables.iter().map(|(name, value)| (*name, value.as_ref())));
-        let mut child = start(&all);
-        child.may_spin = is_real();
-        child
+        use_them(&all)
     }
 }
 

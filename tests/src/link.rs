@@ -95,6 +95,12 @@ impl Link {
     }
 }
 
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 /// No line came in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimedOut;

@@ -1,7 +1,7 @@
 //! A child that makes a domain of its own, so that the test can kill it: the test process is no member.
 
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -47,7 +47,7 @@ impl Loner {
     pub fn start_with_fd<T: RootTask>(task: &T, fd: OwnedFd) -> Child {
         let child = Child::start(T::NAME);
         child.welcome(&Welcome { limits: Vec::new(), membership: None, halts: false }, &[]);
-        child.say_with(&serde_json::to_string(task).unwrap(), &[std::os::fd::AsFd::as_fd(&fd)]);
+        child.say_with(&serde_json::to_string(task).unwrap(), &[fd.as_fd()]);
         child
     }
 
@@ -63,17 +63,25 @@ impl Loner {
     #[track_caller]
     #[must_use]
     pub fn start_in_with_domain<T: Task>(host: &Child) -> (Child, OwnedFd) {
-        let mut child = Child::start(T::NAME);
+        let (child, mut fds) = Self::start_in_with_fds::<T>(host, &[]);
+        (child, fds.remove(0))
+    }
+
+    /// As [`Loner::start_in`], with these variables in the child's environment; with the descriptors that it was given.
+    #[track_caller]
+    #[must_use]
+    pub fn start_in_with_fds<T: Task>(host: &Child, variables: &[(&str, &OsStr)]) -> (Child, Vec<OwnedFd>) {
+        let mut child = Child::start_with(T::NAME, variables);
         host.say(format!("admit {}", child.pid()));
         let line = host.hear();
         let (admission, parcel): (Admission, u64) = serde_json::from_str(&line).unwrap();
-        let fd: OwnedFd = host.take_fd();
+        let fds: Vec<OwnedFd> = std::iter::from_fn(|| host.try_take_fd()).collect();
         child.member = Some(admission.member());
         let membership = Some((admission, parcel));
         let welcome = Welcome { limits: Vec::new(), membership, halts: false };
-        child.welcome(&welcome, &[std::os::fd::AsFd::as_fd(&fd)]);
+        child.welcome(&welcome, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
         child.expect(OPENED);
-        (child, fd)
+        (child, fds)
     }
 }
 

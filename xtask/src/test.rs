@@ -53,12 +53,16 @@ pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
 }
 
 /// The tests of CUDA once more, with other settings of the software driver: any broken rule ends the process; everything
-/// that a device does takes a while; and as if it were a real one, as `test-gpu` does it.
+/// that a device does takes a while; each way of sharing memory by itself; and as if it were a real one, as `test-gpu` does it.
 pub(crate) fn cuda_configurations() -> Vec<CargoLine> {
     let line = || CargoLine::new("test --workspace --all-features --test cuda");
+    let simulated = |settings: &str| line().env("TENSORFERRY_TEST_CUDA", settings);
     vec![
-        line().env("TENSORFERRY_TEST_CUDA", "strict"),
-        line().env("TENSORFERRY_TEST_CUDA", "delay_us=200"),
+        simulated("strict"),
+        simulated("delay_us=200"),
+        simulated("strict,disable=legacy+pool"),
+        simulated("strict,disable=vmm+pool"),
+        simulated("strict,disable=vmm+legacy"),
         line().env("TENSORFERRY_TEST_GPU", "rehearsal").env("TENSORFERRY_SIM_CUDA", "devices=3"),
     ]
 }

@@ -9,6 +9,7 @@ use tensorferry_storage::{BlockId, Heap, SharedBlock, StorageError};
 
 use crate::device::Uuid;
 use crate::raw::{IPC_HANDLE_LEN_BYTES, IpcHandle};
+use crate::strategy::CudaStrategy;
 
 /// How many events a timeline has, of which one is recorded after the other.
 pub(crate) const N_EVENTS: usize = 8;
@@ -22,12 +23,21 @@ const fn magic(text: [u8; 4], version: u32) -> u64 {
 const MAGIC: usize = 0;
 
 mod slab {
-    pub(super) const MAGIC: u64 = super::magic(*b"SLAB", 1);
+    pub(super) const MAGIC: u64 = super::magic(*b"SLAB", 2);
     pub(super) const LEN_BYTES: usize = 1;
     pub(super) const UUID: usize = 2;
     pub(super) const OWNER: usize = 4;
     pub(super) const RETIRED: usize = 5;
-    pub(super) const N_WORDS: usize = 6;
+    pub(super) const STRATEGY: usize = 6;
+    pub(super) const POOL: usize = 7;
+    pub(super) const HANDLE: usize = 8;
+    pub(super) const N_WORDS: usize = HANDLE + super::HANDLE_WORDS;
+}
+
+mod pool {
+    pub(super) const MAGIC: u64 = super::magic(*b"POOL", 1);
+    pub(super) const OWNER: usize = 1;
+    pub(super) const N_WORDS: usize = 2;
 }
 
 mod storage {
@@ -144,15 +154,47 @@ fn unpack_member(word: u64) -> Member {
 pub(crate) struct SlabControl(pub(crate) Control);
 
 impl SlabControl {
-    pub(crate) fn create(heap: &Heap, uuid: Uuid, len_bytes: usize) -> Result<Self, StorageError> {
+    /// `handle` is what others open the memory by, and zero where that is its descriptor; `pool` is the name of the pool
+    /// that it is from, or 0.
+    pub(crate) fn create(
+        heap: &Heap,
+        uuid: Uuid,
+        len_bytes: usize,
+        strategy: CudaStrategy,
+        handle: &IpcHandle,
+        pool: u64,
+    ) -> Result<Self, StorageError> {
+        let [first, second] = uuid.to_words();
+        let mut words = vec![
+            (slab::STRATEGY, strategy.code()),
+            (slab::POOL, pool),
+            (slab::LEN_BYTES, len_bytes as u64),
+            (slab::UUID, first),
+            (slab::UUID + 1, second),
+            (slab::OWNER, pack_member(heap.domain().me())),
+        ];
+        words.extend((slab::HANDLE..).zip(handle_words(handle)));
+        Control::create(heap, slab::N_WORDS, slab::MAGIC, &words).map(Self)
+    }
+
+    /// One whose memory lies behind it, in the same block. It is nobody's in particular, so nobody keeps it for later.
+    pub(crate) fn create_staged(heap: &Heap, uuid: Uuid, len_bytes: usize) -> Result<Self, StorageError> {
         let [first, second] = uuid.to_words();
         let words = [
             (slab::LEN_BYTES, len_bytes as u64),
             (slab::UUID, first),
             (slab::UUID + 1, second),
             (slab::OWNER, pack_member(heap.domain().me())),
+            (slab::STRATEGY, CudaStrategy::Staged.code()),
+            (slab::RETIRED, 1),
         ];
-        Control::create(heap, slab::N_WORDS, slab::MAGIC, &words).map(Self)
+        let n_words = slab::N_WORDS + len_bytes.div_ceil(8);
+        Control::create(heap, n_words, slab::MAGIC, &words).map(Self)
+    }
+
+    /// The memory that lies behind it.
+    pub(crate) fn staged_words(&self) -> &[AtomicU64] {
+        self.0.0.words().get(slab::N_WORDS..).unwrap_or(&[])
     }
 
     pub(crate) fn check(block: SharedBlock) -> Option<Self> {
@@ -171,6 +213,31 @@ impl SlabControl {
         Uuid::from_words([self.0.load(slab::UUID), self.0.load(slab::UUID + 1)])
     }
 
+    /// How it is shared; `None` for a number that means nothing here.
+    pub(crate) fn strategy(&self) -> Option<CudaStrategy> {
+        CudaStrategy::from_code(self.0.load(slab::STRATEGY))
+    }
+
+    /// What it is opened by, where that is no descriptor.
+    pub(crate) fn handle(&self) -> IpcHandle {
+        self.0.handle_at(slab::HANDLE)
+    }
+
+    /// What the keeper calls the pool that it is from.
+    pub(crate) fn pool_name(&self) -> u64 {
+        self.0.load(slab::POOL)
+    }
+
+    /// Its owner, as a number.
+    pub(crate) fn owner_word(&self) -> u64 {
+        self.0.load(slab::OWNER)
+    }
+
+    /// Whether the process that made it is proven to be gone; a death that nobody has noticed yet is noticed.
+    pub(crate) fn is_owner_gone(&self) -> bool {
+        self.0.is_member_gone(slab::OWNER)
+    }
+
     /// Its owner gives it up: nothing new will lie in it, and whoever keeps it for later need not.
     pub(crate) fn retire(&self) {
         self.0.word(slab::RETIRED).store(1, Ordering::Release);
@@ -178,6 +245,21 @@ impl SlabControl {
 
     pub(crate) fn is_retired(&self) -> bool {
         self.0.load(slab::RETIRED) != 0 || !self.0.is_owner_live(slab::OWNER)
+    }
+}
+
+/// A pool that slabs are from: the keeper has its descriptor under the name of this block.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolControl(pub(crate) Control);
+
+impl PoolControl {
+    pub(crate) fn create(heap: &Heap) -> Result<Self, StorageError> {
+        let words = [(pool::OWNER, pack_member(heap.domain().me()))];
+        Control::create(heap, pool::N_WORDS, pool::MAGIC, &words).map(Self)
+    }
+
+    pub(crate) fn name(&self) -> u64 {
+        self.0.block().name()
     }
 }
 
@@ -350,8 +432,17 @@ mod tests {
                 ("uuid", slab::UUID, 16),
                 ("owner", slab::OWNER, 8),
                 ("retired", slab::RETIRED, 8),
+                ("strategy", slab::STRATEGY, 8),
+                ("pool", slab::POOL, 8),
+                ("handle", slab::HANDLE, IPC_HANDLE_LEN_BYTES),
             ],
         );
+        table::check_bytes(
+            "Pool block",
+            pool::N_WORDS * 8,
+            &[("magic", MAGIC, 8), ("owner", pool::OWNER, 8)],
+        );
+        assert_eq!(pool::MAGIC.to_le_bytes(), *b"POOL\x01\0\0\0");
         table::check_bytes(
             "Storage block",
             storage::N_WORDS * 8,
@@ -385,9 +476,14 @@ mod tests {
             ],
         );
         assert_eq!(event::MAGIC.to_le_bytes(), *b"EVNT\x01\0\0\0");
-        assert_eq!(slab::MAGIC.to_le_bytes(), *b"SLAB\x01\0\0\0");
+        assert_eq!(slab::MAGIC.to_le_bytes(), *b"SLAB\x02\0\0\0");
         assert_eq!(storage::MAGIC.to_le_bytes(), *b"DEVS\x01\0\0\0");
         assert_eq!(timeline::MAGIC.to_le_bytes(), *b"TIME\x01\0\0\0");
+    }
+
+    fn slab_of(heap: &Heap) -> SlabControl {
+        let (uuid, handle) = (Uuid::from_bytes([7; 16]), IpcHandle([3; IPC_HANDLE_LEN_BYTES]));
+        SlabControl::create(heap, uuid, 4096, CudaStrategy::Legacy, &handle, 0).unwrap()
     }
 
     #[test]
@@ -399,7 +495,7 @@ mod tests {
     #[test]
     fn a_mark_of_somebody_who_died_is_not_taken_for_ones_own() {
         let heap = Heap::create(tensorferry_domain::Domain::builder().address_space_bytes(1 << 30)).unwrap();
-        let slab = SlabControl::create(&heap, Uuid::from_bytes([7; 16]), 4096).unwrap();
+        let slab = slab_of(&heap);
         let storage = StorageControl::create(&heap, &slab, 0, 256).unwrap();
         let [dead, me] = [1, 2].map(|epoch| Member { slot: 3, epoch });
         storage.mark_used(me);

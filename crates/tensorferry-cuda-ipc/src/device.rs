@@ -110,6 +110,15 @@ impl Device {
         self.has(raw::ATTRIBUTE_MEMORY_POOLS)
     }
 
+    /// Whether the memory of its pools can leave the process as a descriptor and a pointer.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn has_shareable_pools(&self) -> Result<bool> {
+        let types = self.driver.device_attribute(self.ordinal, raw::ATTRIBUTE_POOL_HANDLE_TYPES)?;
+        Ok(self.has_memory_pools()? && types.cast_unsigned() & raw::POSIX_FILE_DESCRIPTOR != 0)
+    }
+
     /// Whether it has events that other processes can wait for.
     ///
     /// # Errors

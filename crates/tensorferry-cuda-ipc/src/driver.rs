@@ -19,7 +19,7 @@ use crate::error::{CudaError, Result};
 use crate::raw::{
     AccessDescription, AllocationProperties, IpcHandle, NOT_READY, POSIX_FILE_DESCRIPTOR, STREAM_NON_BLOCKING,
 };
-use crate::table::{Core, Ipc, Table, Vmm};
+use crate::table::{Core, Ipc, Pools, Table, Vmm};
 
 const SUCCESS: u32 = 0;
 
@@ -45,6 +45,8 @@ macro_rules! call {
         $driver.check($name, code)
     }};
 }
+
+mod sharing;
 
 /// Whether a driver was initialised in this process. Nothing undoes that.
 static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
@@ -111,6 +113,10 @@ impl Driver {
 
     fn ipc(&self) -> Result<&Ipc> {
         self.inner.table.ipc()
+    }
+
+    fn pools(&self) -> Result<&Pools> {
+        self.inner.table.pools()
     }
 
     /// The version of CUDA that the driver supports: 1000 times the major plus 10 times the minor number.

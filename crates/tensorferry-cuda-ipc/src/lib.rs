@@ -29,6 +29,8 @@
 //! - **Memory** is made in *slabs*, by `cuMemCreate`. Small tensors share one; a slab crosses into another process once, as a
 //!   descriptor, and whatever lies in it is an offset from then on. The descriptor is lodged in the process that made the
 //!   domain before the first message names the slab, so a maker may end at any time.
+//! - **Other strategies** ([`CudaStrategy`]) serve devices without that, and memory that another library allocated: handles of
+//!   `cuIpcGetMemHandle`, and pools that can be exported. Such memory goes with the process that made it.
 //! - **Who holds what** is said by holder bits in the domain, as for memory of the host: each slab and each storage has a
 //!   block there. Memory that a killed process held comes back; memory that it *used* is not used again, because its
 //!   device may still be at it.
@@ -41,7 +43,7 @@
 //! # Features
 //!
 //! - `cudarc`: a [`Stream`] from an `Arc<CudaStream>`, a tensor on a stream as a `CudaSlice`, a tensor with a copy of a
-//!   `CudaSlice`. Needs no CUDA to build either, unless something else in the build asks cudarc to link.
+//!   `CudaSlice`, or over the very memory of one (`CudaTensor::share`). Needs no CUDA to build either, unless something else in the build asks cudarc to link.
 //!
 //! # Which driver
 //!
@@ -53,6 +55,8 @@
 
 #[cfg(feature = "cudarc")]
 mod lent_slice;
+#[cfg(feature = "cudarc")]
+mod share;
 
 mod context;
 mod device;
@@ -64,12 +68,30 @@ mod raw;
 mod stream;
 mod table;
 
+mod allocation;
+#[cfg_attr(
+    not(feature = "cudarc"),
+    expect(dead_code, reason = "cudarc is the one library whose memory is shared")
+)]
+mod backing;
 mod control;
+mod exportable_pool;
+mod lodged_pool;
+mod opened;
 mod pool;
+#[cfg_attr(
+    not(feature = "cudarc"),
+    expect(dead_code, reason = "cudarc is the one library whose memory is shared")
+)]
 mod registry;
+#[cfg_attr(
+    not(feature = "cudarc"),
+    expect(dead_code, reason = "cudarc is the one library whose memory is shared")
+)]
 mod slab;
 mod stats;
 mod storage;
+mod strategy;
 mod timeline;
 
 mod ipc_event;
@@ -87,12 +109,18 @@ pub use cudarc;
 pub use device::{Device, Uuid};
 pub use driver::Driver;
 pub use error::{CudaError, Result};
+pub use exportable_pool::use_exportable_pool;
 pub use ipc_event::IpcEvent;
 #[cfg(feature = "cudarc")]
 pub use lent_slice::LentSlice;
 pub use mapping::DeviceMapping;
 pub use memory::DeviceMemory;
+#[cfg(feature = "cudarc")]
+pub use share::{NotShared, ShareOptions};
 pub use stats::{CacheLimits, DeviceStats, device_stats, empty_cache, ipc_collect, set_cache_limits};
+pub use strategy::{
+    CudaStrategy, UnknownCudaStrategy, get_all_cuda_strategies, get_cuda_strategy, set_cuda_strategy,
+};
 pub use stream::Stream;
 pub use table::DRIVER_VARIABLE;
 pub use tensor::{CudaTensor, OnStream};

@@ -50,7 +50,7 @@ pub(crate) struct Part {
 /// A slab that is given up, and the points behind which it may be unmapped.
 #[derive(Debug)]
 pub(crate) struct Dying {
-    _slab: Arc<Slab>,
+    slab: Arc<Slab>,
     points: Vec<Arc<Event>>,
 }
 
@@ -65,9 +65,21 @@ impl Part {
 }
 
 impl Dying {
-    /// Whether a device may still be at it. A context that is broken does nothing any more.
+    /// Tells everybody that the slab is given up.
+    pub(crate) fn retire(slab: Arc<Slab>, points: Vec<Arc<Event>>) -> Self {
+        slab.control().retire();
+        Self { slab, points }
+    }
+
+    /// Whether a device may still be at it, or another process has it open and must close it first. A context that is broken
+    /// does nothing any more.
     pub(crate) fn is_busy(&self) -> bool {
-        self.points.iter().any(|point| matches!(point.is_done(), Ok(false)))
+        self.slab.is_open_elsewhere() || self.points.iter().any(|point| matches!(point.is_done(), Ok(false)))
+    }
+
+    /// Whether only a device is waited for.
+    pub(crate) fn is_closed_elsewhere(&self) -> bool {
+        !self.slab.is_open_elsewhere()
     }
 
     /// Blocks until no device is.
@@ -161,9 +173,8 @@ impl Pool {
                 return true;
             }
             free_bytes -= owned.len_bytes();
-            owned.slab.control().retire();
             let points = owned.holes.drain(..).flat_map(|hole| hole.points).collect();
-            dying.push(Dying { _slab: Arc::clone(&owned.slab), points });
+            dying.push(Dying::retire(Arc::clone(&owned.slab), points));
             false
         });
         dying

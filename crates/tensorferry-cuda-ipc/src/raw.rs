@@ -7,6 +7,11 @@ pub(crate) const OUT_OF_MEMORY: u32 = 2;
 pub(crate) const STICKY: [u32; 7] = [700, 714, 715, 716, 717, 718, 719];
 
 pub(crate) const NOT_READY: u32 = 600;
+pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+pub(crate) const NOT_SUPPORTED: u32 = 801;
+
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, without which nothing is opened.
+pub(crate) const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
 /// `CU_STREAM_NON_BLOCKING`: apart from the null stream.
 pub(crate) const STREAM_NON_BLOCKING: u32 = 1;
@@ -19,7 +24,15 @@ pub(crate) const EVENT_INTERPROCESS: u32 = 4;
 pub(crate) const ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT: i32 = 102;
 pub(crate) const ATTRIBUTE_POSIX_FILE_DESCRIPTORS: i32 = 103;
 pub(crate) const ATTRIBUTE_MEMORY_POOLS: i32 = 115;
+/// A mask of handle types.
+pub(crate) const ATTRIBUTE_POOL_HANDLE_TYPES: i32 = 119;
 pub(crate) const ATTRIBUTE_IPC_EVENTS: i32 = 125;
+
+// CUpointer_attribute.
+pub(crate) const POINTER_DEVICE_ORDINAL: i32 = 9;
+pub(crate) const POINTER_IS_LEGACY_IPC_CAPABLE: i32 = 10;
+pub(crate) const POINTER_ALLOWED_HANDLE_TYPES: i32 = 14;
+pub(crate) const POINTER_MEMORY_POOL: i32 = 17;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub(crate) const POSIX_FILE_DESCRIPTOR: u32 = 1;
@@ -91,13 +104,35 @@ impl AllocationProperties {
     }
 }
 
+/// `CUmemPoolProps`. Its tail has been cut up differently over the years, and is zero here.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct PoolProperties {
+    kind: u32,
+    handle_types: u32,
+    location: Location,
+    tail: [u64; 9],
+}
+
+impl PoolProperties {
+    /// A pool of a device whose memory can leave the process.
+    pub(crate) fn exportable(ordinal: i32) -> Self {
+        Self {
+            kind: ALLOCATION_PINNED,
+            handle_types: POSIX_FILE_DESCRIPTOR,
+            location: Location::device(ordinal),
+            tail: [0; 9],
+        }
+    }
+}
+
 impl AccessDescription {
     pub(crate) fn read_write(ordinal: i32) -> Self {
         Self { location: Location::device(ordinal), flags: READ_WRITE }
     }
 }
 
-/// `CUipcMemHandle` and `CUipcEventHandle`.
+/// `CUipcMemHandle`, `CUipcEventHandle` and `CUmemPoolPtrExportData`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct IpcHandle(pub(crate) [u8; IPC_HANDLE_LEN_BYTES]);
@@ -107,3 +142,4 @@ pub(crate) const IPC_HANDLE_LEN_BYTES: usize = 64;
 
 const _: () = assert!(size_of::<AllocationProperties>() == 32);
 const _: () = assert!(size_of::<AccessDescription>() == 12);
+const _: () = assert!(size_of::<PoolProperties>() == 88);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tensorferry_storage::{BlockId, Heap};
 
+use crate::backing::Lent;
 use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
 use crate::error::CudaError;
@@ -17,6 +18,7 @@ use crate::pool::{Dying, Part, Pool, part_len_bytes};
 use crate::slab::Slab;
 use crate::stats::{CacheLimits, DeviceStats};
 use crate::storage::{Hold, Storage};
+use crate::strategy::{CudaStrategy, get_cuda_strategy};
 use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 use crate::timeline::Timeline;
@@ -25,11 +27,15 @@ use crate::timeline::Timeline;
 const BEAT: Duration = Duration::from_millis(10);
 /// How often something is looked at that may stay as it is for long: what is cached.
 const SLOW_BEAT: Duration = Duration::from_millis(200);
+/// What memory is cut into that others open as a whole: its neighbours in such a piece would be seen, too.
+const SHARED_BYTES: usize = 2 << 20;
 /// How long a process that ends waits for its device to do what others were told about.
 const LAST_WORK: Duration = Duration::from_secs(10);
 
 /// A block of a domain.
 type Key = (u64, BlockId);
+/// Domain and context, and how the memory is shared.
+type PoolKey = (u64, usize, CudaStrategy);
 
 #[derive(Debug, Default)]
 struct Tables {
@@ -44,8 +50,9 @@ struct Tables {
     own_timelines: HashMap<(u64, usize, usize), Arc<Timeline>>,
     /// Of this process, for as long as anybody has them, and of others.
     events: HashMap<Key, Arc<SharedEvent>>,
-    /// By domain and context.
-    pools: HashMap<(u64, usize), Pool>,
+    pools: HashMap<PoolKey, Pool>,
+    /// Which strategy a context has when none is asked for, once it was found out.
+    preferred: HashMap<usize, CudaStrategy>,
     dying: Vec<Dying>,
     limits: CacheLimits,
     n_spoilt: u64,
@@ -116,12 +123,15 @@ impl Registry {
         heap: &Heap,
         stream: &Stream,
         len_bytes: usize,
+        strategy: Option<CudaStrategy>,
     ) -> Result<Arc<Hold>> {
         let context = stream.context();
+        let strategy = strategy.map_or_else(|| self.preferred_strategy(context), Ok)?;
+        let pool = (heap.domain().id(), context.handle(), strategy);
         let part_len = part_len_bytes(len_bytes).ok_or_else(|| too_large(len_bytes))?;
-        let part = match self.take_part(heap, context, part_len) {
+        let part = match self.take_part(pool, part_len) {
             Some(part) => part,
-            None => self.add_slab(heap, context, part_len)?,
+            None => self.add_slab(heap, context, strategy, part_len)?,
         };
         let control = part.hold_up(stream).and_then(|()| {
             Ok(StorageControl::create(heap, part.slab.control(), part.offset_bytes, part_len)?)
@@ -131,23 +141,75 @@ impl Registry {
             Err(error) => {
                 // Whoever used it last may still be at it. It is rare enough not to be used again.
                 let mut tables = self.tables();
-                if let Some(pool) = tables.pools.get_mut(&(heap.domain().id(), context.handle())) {
+                if let Some(pool) = tables.pools.get_mut(&pool) {
                     pool.give_back(&part.slab, part.offset_bytes, part_len, Vec::new(), true);
                 }
                 return Err(error);
             }
         };
+        self.add_storage(control, part.slab, part.offset_bytes, part_len)
+    }
+
+    fn add_storage(
+        &self,
+        control: StorageControl,
+        slab: Arc<Slab>,
+        offset_bytes: usize,
+        len_bytes: usize,
+    ) -> Result<Arc<Hold>> {
         let (key, _) = key_of(&control.0)?;
-        let storage = Storage::new(control, part.slab, part.offset_bytes, part_len);
+        let storage = Storage::new(control, slab, offset_bytes, len_bytes);
         storage.uses().add_hold();
         self.tables().storages.insert(key, Arc::clone(&storage));
         Ok(Hold::counted(storage))
     }
 
-    fn take_part(&self, heap: &Heap, context: &PrimaryContext, part_len: usize) -> Option<Part> {
+    /// A part of an allocation of another library. Whose memory that is has to be said afterwards ([`Slab::keep`]).
+    pub(crate) fn lend(
+        &'static self,
+        heap: &Heap,
+        lent: Lent,
+        offset_bytes: usize,
+        len_bytes: usize,
+    ) -> Result<Arc<Hold>> {
+        let slab = Slab::lent(heap, lent)?;
+        let control = StorageControl::create(heap, slab.control(), offset_bytes, len_bytes)?;
+        self.add_storage(control, Arc::new(slab), offset_bytes, len_bytes)
+    }
+
+    /// A copy in memory of the host: of so many bytes at an address of the stream's device.
+    pub(crate) fn stage(
+        &'static self,
+        heap: &Heap,
+        stream: &Stream,
+        address: u64,
+        len_bytes: usize,
+    ) -> Result<Arc<Hold>> {
+        let context = stream.context();
+        let slab = SlabControl::create_staged(heap, context.device().uuid()?, len_bytes)?;
+        let _current = context.make_current()?;
+        let driver = context.device().driver();
+        driver.copy_to_shared(slab.staged_words(), address, len_bytes, stream.handle())?;
+        let storage = StorageControl::create(heap, &slab, 0, len_bytes)?;
+        self.hold(storage, slab)
+    }
+
+    fn preferred_strategy(&self, context: &PrimaryContext) -> Result<CudaStrategy> {
+        if let Some(strategy) = get_cuda_strategy() {
+            return Ok(strategy);
+        }
+        let known = self.tables().preferred.get(&context.handle()).copied();
+        if let Some(strategy) = known {
+            return Ok(strategy);
+        }
+        let strategy = CudaStrategy::preferred(context)?;
+        self.tables().preferred.insert(context.handle(), strategy);
+        Ok(strategy)
+    }
+
+    fn take_part(&self, id: PoolKey, part_len: usize) -> Option<Part> {
         let mut garbage = Garbage::default();
         let mut tables = self.tables();
-        let id = (heap.domain().id(), context.handle());
         if let Some(part) = tables.pools.get_mut(&id).and_then(|pool| pool.take(part_len)) {
             return Some(part);
         }
@@ -157,21 +219,30 @@ impl Registry {
         part
     }
 
-    fn add_slab(&self, heap: &Heap, context: &PrimaryContext, part_len: usize) -> Result<Part> {
-        let granularity = context.device().granularity_bytes()?;
+    fn add_slab(
+        &'static self,
+        heap: &Heap,
+        context: &PrimaryContext,
+        strategy: CudaStrategy,
+        part_len: usize,
+    ) -> Result<Part> {
+        let granularity = match strategy {
+            CudaStrategy::Vmm => context.device().granularity_bytes()?,
+            CudaStrategy::Legacy | CudaStrategy::Pool | CudaStrategy::Staged => SHARED_BYTES,
+        };
         let len_bytes = Pool::slab_len_bytes(part_len, granularity).ok_or_else(|| too_large(part_len))?;
-        let slab = match Slab::create(heap, context, len_bytes) {
+        let slab = match Slab::create(heap, context, len_bytes, strategy) {
             Err(CudaTensorError::Cuda(error)) if error.is_out_of_memory() => {
                 // What is free but has another length goes first.
                 self.trim(0);
-                Slab::create(heap, context, len_bytes)
+                Slab::create(heap, context, len_bytes, strategy)
             }
             other => other,
         }?;
         // Now and not under the lock; a slab that cannot be mapped is no use.
         slab.address(context)?;
         let mut tables = self.tables();
-        let id = (heap.domain().id(), context.handle());
+        let id = (heap.domain().id(), context.handle(), strategy);
         let pool = tables.pools.entry(id).or_default();
         Ok(pool.add(slab, part_len))
     }
@@ -188,7 +259,7 @@ impl Registry {
             return Ok(Hold::counted(known));
         }
         let known = tables.slabs.get(&slab_key).cloned();
-        let slab = known.unwrap_or_else(|| Arc::new(Slab::of_another(slab)));
+        let slab = known.map_or_else(|| Slab::of_another(slab).map(Arc::new), Ok)?;
         // Against the length that was read when the slab came to be known, and is used from then on.
         let (offset_bytes, len_bytes) = storage.range_in(slab.control(), slab.len_bytes()).ok_or_else(bad)?;
         tables.slabs.insert(slab_key, Arc::clone(&slab));
@@ -250,7 +321,7 @@ impl Registry {
             }
         }
         drop(tables);
-        if !is_done || !storage.slab().is_own() {
+        if !is_done || !storage.slab().is_own() || storage.slab().is_lent() {
             self.stir();
         }
     }
@@ -308,14 +379,20 @@ impl Registry {
     }
 
     /// Lets go of what is done by now, and gives up free slabs beyond `keep_bytes`.
-    pub(crate) fn trim(&self, keep_bytes: usize) {
+    pub(crate) fn trim(&'static self, keep_bytes: usize) {
         let mut garbage = Garbage::default();
         let mut tables = self.tables();
         tables.settle(&mut garbage);
         tables.trim(keep_bytes);
-        let dying = std::mem::take(&mut tables.dying);
+        // What others have open is freed when they have closed it, which may take them long.
+        let is_ours = |dying: &mut Dying| dying.is_closed_elsewhere();
+        let dying: Vec<Dying> = tables.dying.extract_if(.., is_ours).collect();
+        let is_open_elsewhere = !tables.dying.is_empty();
         tables.drop_unused(0, &mut garbage);
         drop(tables);
+        if is_open_elsewhere {
+            self.stir();
+        }
         dying.iter().for_each(Dying::synchronize);
         drop((dying, garbage));
     }
@@ -344,6 +421,8 @@ impl Registry {
             tensors_leaving: tables.leaving.len(),
             timelines: tables.timelines.len(),
             slabs_spoilt: tables.n_spoilt,
+            slabs_lent: tables.storages.values().filter(|storage| storage.slab().is_lent()).count(),
+            slabs_dying: tables.dying.len(),
         }
     }
 
@@ -394,6 +473,10 @@ impl Tables {
             let slab = storage.slab();
             if let Some(pool) = self.pool_of(key.0, slab) {
                 pool.give_back(slab, storage.offset_bytes(), storage.len_bytes(), points, is_spoilt);
+            } else {
+                // Memory of another library: it has it back when nobody has it open any more.
+                let points = points.into_iter().map(Arc::new).collect();
+                self.dying.push(Dying::retire(Arc::clone(slab), points));
             }
         } else {
             if uses.is_busy() {
@@ -408,7 +491,7 @@ impl Tables {
     }
 
     fn pool_of(&mut self, domain: u64, slab: &Arc<Slab>) -> Option<&mut Pool> {
-        self.pools.iter_mut().find(|((id, _), pool)| *id == domain && pool.has(slab)).map(|(_, pool)| pool)
+        self.pools.iter_mut().find(|((id, ..), pool)| *id == domain && pool.has(slab)).map(|(_, pool)| pool)
     }
 
     fn settle(&mut self, garbage: &mut Garbage) {

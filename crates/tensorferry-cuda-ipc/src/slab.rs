@@ -1,52 +1,93 @@
-//! A slab as one process sees it: device memory that is mapped when it is first used.
+//! A slab as one process sees it: device memory that has an address from when it is first used.
 
+use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tensorferry_storage::Heap;
 
+use crate::allocation::Allocation;
+use crate::backing::{Backing, Lent};
 use crate::context::PrimaryContext;
 use crate::control::SlabControl;
-use crate::device::Uuid;
+use crate::device::{Device, Uuid};
 use crate::error::CudaError;
 use crate::mapping::DeviceMapping;
 use crate::memory::DeviceMemory;
+use crate::opened::Opened;
+use crate::strategy::CudaStrategy;
+use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 
 /// Device memory of this process or of another one. The last one that goes unmaps it: nothing may be queued for it by then.
 pub(crate) struct Slab {
+    /// One for each context that uses it. Locked while one is made, so that it is made once; never while another process is
+    /// waited for. Closed before the holder bit goes, because some memory may not be freed while anybody has it open.
+    views: Mutex<Vec<(usize, View)>>,
+    /// The memory itself, where it is this process's. Goes before the holder bit, too.
+    backing: Option<Backing>,
     control: SlabControl,
     /// Read once, and believed from then on: others can write where it stands.
     len_bytes: usize,
-    /// The memory itself, where this process made it.
-    memory: Option<DeviceMemory>,
+    strategy: CudaStrategy,
     /// Whether the keeper has its descriptor.
-    is_lodged: Mutex<bool>,
-    /// One for each device that uses it. Locked while one is made, so that it is made once.
-    mappings: Mutex<Vec<(usize, DeviceMapping)>>,
+    is_lodged: AtomicBool,
+    /// Whether there is a view, for those who may not wait until one is made.
+    is_mapped: AtomicBool,
+}
+
+/// What gives it an address for one context.
+enum View {
+    Mapped(DeviceMapping),
+    Opened(Opened),
+    /// The address that its maker has.
+    Own(u64),
+    /// A copy of what was staged.
+    Copy(Allocation),
 }
 
 impl Slab {
     /// Makes one.
-    pub(crate) fn create(heap: &Heap, context: &PrimaryContext, len_bytes: usize) -> Result<Self> {
-        let device = context.device();
-        let memory = DeviceMemory::create(device, len_bytes)?;
-        let control = SlabControl::create(heap, device.uuid()?, len_bytes)?;
-        Ok(Self::new(control, Some(memory)))
+    pub(crate) fn create(
+        heap: &Heap,
+        context: &PrimaryContext,
+        len_bytes: usize,
+        strategy: CudaStrategy,
+    ) -> Result<Self> {
+        let backing = Backing::create(heap, context, len_bytes, strategy)?;
+        Self::over(heap, context.device(), len_bytes, backing)
+    }
+
+    /// One over memory of another library. It is complete once somebody has said whose memory that is ([`Slab::keep`]).
+    pub(crate) fn lent(heap: &Heap, lent: Lent) -> Result<Self> {
+        let (device, len_bytes) = (lent.context.device().clone(), lent.len_bytes);
+        Self::over(heap, &device, len_bytes, Backing::Lent(lent))
+    }
+
+    fn over(heap: &Heap, device: &Device, len_bytes: usize, backing: Backing) -> Result<Self> {
+        let (uuid, strategy) = (device.uuid()?, backing.strategy());
+        let pool = backing.pool().map_or(0, |pool| pool.name());
+        let control = SlabControl::create(heap, uuid, len_bytes, strategy, &backing.handle()?, pool)?;
+        Ok(Self::new(control, strategy, Some(backing)))
     }
 
     /// One of another process. Nothing is asked of the driver yet.
-    pub(crate) fn of_another(control: SlabControl) -> Self {
-        Self::new(control, None)
+    pub(crate) fn of_another(control: SlabControl) -> Result<Self> {
+        let bad = CudaTensorError::BadMessage { what: "a slab that is shared in no way that is known" };
+        let strategy = control.strategy().ok_or(bad)?;
+        Ok(Self::new(control, strategy, None))
     }
 
-    fn new(control: SlabControl, memory: Option<DeviceMemory>) -> Self {
+    fn new(control: SlabControl, strategy: CudaStrategy, backing: Option<Backing>) -> Self {
         Self {
+            views: Mutex::default(),
+            backing,
             len_bytes: control.len_bytes(),
             control,
-            memory,
-            is_lodged: Mutex::default(),
-            mappings: Mutex::default(),
+            strategy,
+            is_lodged: AtomicBool::new(false),
+            is_mapped: AtomicBool::new(false),
         }
     }
 
@@ -62,64 +103,214 @@ impl Slab {
         self.control.uuid()
     }
 
+    pub(crate) fn strategy(&self) -> CudaStrategy {
+        self.strategy
+    }
+
     pub(crate) fn is_own(&self) -> bool {
-        self.memory.is_some()
+        self.backing.is_some()
+    }
+
+    /// Whether it is memory of another library in this process.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.backing.as_ref().is_some_and(Backing::is_lent)
+    }
+
+    /// Says whose memory it is.
+    pub(crate) fn keep(&self, owner: Box<dyn Any + Send + Sync>) {
+        if let Some(backing) = &self.backing {
+            backing.keep(owner);
+        }
     }
 
     pub(crate) fn is_mapped(&self) -> bool {
-        !self.mappings().is_empty()
+        self.is_mapped.load(Ordering::Acquire)
     }
 
-    /// Sees to it that other processes can get at the memory, also when this one has ended.
+    /// Whether it must not be freed yet, because other processes may have it open. Each has closed it when it lets go of the
+    /// block.
+    pub(crate) fn is_open_elsewhere(&self) -> bool {
+        !self.strategy.outlives_maker() && !self.control.0.is_sole()
+    }
+
+    /// Sees to it that other processes can get at the memory.
     pub(crate) fn lodge(&self) -> Result<()> {
-        let Some(memory) = &self.memory else {
+        match &self.backing {
+            Some(Backing::Created(memory)) => self.lodge_once(memory),
+            Some(backing) => backing.pool().map_or(Ok(()), |pool| pool.lodge()),
             // Whoever made it has lodged it before it came here.
-            return Ok(());
-        };
-        let mut is_lodged = self.is_lodged.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*is_lodged {
+            None => Ok(()),
+        }
+    }
+
+    fn lodge_once(&self, memory: &DeviceMemory) -> Result<()> {
+        // The keeper may have to be waited for. Where two threads come here at once, both lodge it, which is as good.
+        if !self.is_lodged.load(Ordering::Acquire) {
             let fd = memory.export()?;
-            self.domain_heap()?.domain().lodge(self.control.name(), fd)?;
-            *is_lodged = true;
+            self.heap()?.domain().lodge(self.control.name(), fd)?;
+            self.is_lodged.store(true, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Its address for the device of `context`, mapped the first time.
-    pub(crate) fn address(&self, context: &PrimaryContext) -> Result<u64> {
-        let mut mappings = self.mappings();
-        if let Some((_, mapping)) = mappings.iter().find(|(handle, _)| *handle == context.handle()) {
-            return Ok(mapping.address());
-        }
-        let mapping = match &self.memory {
-            Some(memory) => map(memory, context)?,
-            None => {
-                // A mapping keeps the memory: neither the descriptor nor the handle is needed afterwards.
-                let device = context.device().driver().device_by_uuid(self.uuid())?;
-                let fd = self.domain_heap()?.domain().fetch(self.control.name())?;
-                map(&DeviceMemory::import(&device, fd, self.len_bytes())?, context)?
+    /// Its address for the device of `context`, mapped or opened the first time.
+    ///
+    /// # Errors
+    /// [`CudaTensorError::MemoryGone`], each time, where the memory went with its maker.
+    ///
+    /// # Blocking
+    /// For the keeper, and for the copy of what was staged.
+    pub(crate) fn address_on(&self, stream: &Stream) -> Result<u64> {
+        if self.strategy == CudaStrategy::Staged {
+            if let Some(address) = address_in(&self.views(), stream.context()) {
+                return Ok(address);
             }
+            // The stream may be waiting for another process. Where two threads come here at once, both copy.
+            let copy = self.copy_on(stream)?;
+            return self.add_view(stream.context(), |_| Ok(copy));
+        }
+        self.address(stream.context())
+    }
+
+    /// A copy in the stream, which is there for all streams when this returns.
+    fn copy_on(&self, stream: &Stream) -> Result<View> {
+        let context = stream.context();
+        let copy = Allocation::create(context, self.len_bytes)?;
+        let _current = context.make_current()?;
+        let driver = context.device().driver();
+        let words = self.control.staged_words();
+        driver.copy_from_shared(copy.address(), words, self.len_bytes, stream.handle())?;
+        Ok(View::Copy(copy))
+    }
+
+    /// As [`Slab::address_on`], for memory of a device.
+    pub(crate) fn address(&self, context: &PrimaryContext) -> Result<u64> {
+        self.check_maker()?;
+        if let Some(address) = address_in(&self.views(), context) {
+            return Ok(address);
+        }
+        // Whoever fails because its maker is just ending is told so.
+        self.look(context).map_err(|error| self.check_maker().err().unwrap_or(error))
+    }
+
+    fn check_maker(&self) -> Result<()> {
+        let is_gone = !self.is_own() && !self.strategy.outlives_maker() && self.control.is_owner_gone();
+        if is_gone { Err(CudaTensorError::MemoryGone) } else { Ok(()) }
+    }
+
+    fn look(&self, context: &PrimaryContext) -> Result<u64> {
+        if let Some(backing) = &self.backing {
+            let view = |_: &Self| match backing {
+                Backing::Created(memory) => map(memory, context).map(View::Mapped),
+                _ => {
+                    let (address, home) = backing.address().ok_or(CudaError::Released)?;
+                    reach(home, context, backing.pool().map(|pool| pool.handle()))?;
+                    Ok(View::Own(address))
+                }
+            };
+            return self.add_view(context, view);
+        }
+        let device = context.device().driver().device_by_uuid(self.uuid())?;
+        // The keeper may have to be waited for. Where two threads come here at once, both ask and one of them maps.
+        if self.strategy == CudaStrategy::Vmm {
+            let fd = self.heap()?.domain().fetch(self.control.name())?;
+            // A mapping keeps the memory: neither the descriptor nor the handle is needed afterwards.
+            return self.add_view(context, |slab| {
+                map(&DeviceMemory::import(&device, fd, slab.len_bytes)?, context).map(View::Mapped)
+            });
+        }
+        let home = if device.ordinal() == context.device().ordinal() {
+            context.clone()
+        } else {
+            check_reach(&device, context.device())?;
+            device.retain_primary_context()?
         };
-        let address = mapping.address();
-        mappings.push((context.handle(), mapping));
+        let opened = Opened::open(self.heap()?, &self.control, &home)?;
+        self.add_view(context, |_| {
+            reach(opened.context(), context, opened.pool())?;
+            Ok(View::Opened(opened))
+        })
+    }
+
+    fn add_view(&self, context: &PrimaryContext, make: impl FnOnce(&Self) -> Result<View>) -> Result<u64> {
+        let mut views = self.views();
+        if let Some(address) = address_in(&views, context) {
+            return Ok(address);
+        }
+        let view = make(self)?;
+        let address = view.address();
+        views.push((context.handle(), view));
+        self.is_mapped.store(true, Ordering::Release);
         Ok(address)
     }
 
-    fn mappings(&self) -> MutexGuard<'_, Vec<(usize, DeviceMapping)>> {
-        self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
+    fn views(&self) -> MutexGuard<'_, Vec<(usize, View)>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn domain_heap(&self) -> Result<&Heap> {
+    fn heap(&self) -> Result<&Heap> {
         self.control.0.heap().ok_or(CudaTensorError::BadMessage { what: "a slab without a block" })
     }
 }
 
-fn map(memory: &DeviceMemory, context: &PrimaryContext) -> Result<DeviceMapping> {
-    let (user, home) = (context.device(), memory.device());
-    if user.ordinal() != home.ordinal() && !user.can_access(home)? {
-        return Err(CudaError::NoPeerAccess { from: user.uuid()?, to: home.uuid()? }.into());
+/// Blocks of slabs that could not be closed. As long as this process has them open, their owners must not free them.
+static UNCLOSED: Mutex<Vec<SlabControl>> = Mutex::new(Vec::new());
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        let views = self.views.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut is_closed = true;
+        for (_, view) in views.drain(..) {
+            if let View::Opened(opened) = view {
+                is_closed &= opened.close().is_ok();
+            }
+        }
+        if !is_closed {
+            UNCLOSED.lock().unwrap_or_else(PoisonError::into_inner).push(self.control.clone());
+        }
     }
+}
+
+impl View {
+    fn address(&self) -> u64 {
+        match self {
+            Self::Mapped(mapping) => mapping.address(),
+            Self::Opened(opened) => opened.address(),
+            Self::Own(address) => *address,
+            Self::Copy(allocation) => allocation.address(),
+        }
+    }
+}
+
+fn address_in(views: &[(usize, View)], context: &PrimaryContext) -> Option<u64> {
+    views.iter().find(|(handle, _)| *handle == context.handle()).map(|(_, view)| view.address())
+}
+
+fn check_reach(home: &Device, user: &Device) -> Result<()> {
+    if user.ordinal() == home.ordinal() || user.can_access(home)? {
+        return Ok(());
+    }
+    Err(CudaError::NoPeerAccess { from: user.uuid()?, to: home.uuid()? }.into())
+}
+
+fn map(memory: &DeviceMemory, context: &PrimaryContext) -> Result<DeviceMapping> {
+    check_reach(memory.device(), context.device())?;
     Ok(DeviceMapping::map(memory, context)?)
+}
+
+/// Sees to it that the device of `user` reaches memory that has an address already: in the context `home`, or in a pool.
+fn reach(home: &PrimaryContext, user: &PrimaryContext, pool: Option<usize>) -> Result<()> {
+    if home.handle() == user.handle() {
+        return Ok(());
+    }
+    check_reach(home.device(), user.device())?;
+    let driver = user.device().driver();
+    let _current = user.make_current()?;
+    match pool {
+        Some(pool) => driver.pool_grant(pool, user.device().ordinal())?,
+        None => driver.enable_peer_access(home.handle())?,
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Slab {

@@ -25,6 +25,10 @@ pub struct DeviceStats {
     /// How often a part of a slab came back from somebody who died while using it. Such a slab is used for nothing any more
     /// and given up when the rest of it is free.
     pub slabs_spoilt: u64,
+    /// Tensors that lie in memory of another library of this process.
+    pub slabs_lent: usize,
+    /// Slabs that are given up and not freed yet: a device is at them, or another process has them open.
+    pub slabs_dying: usize,
 }
 
 /// How much is kept for later.

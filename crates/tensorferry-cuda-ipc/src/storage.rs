@@ -143,7 +143,7 @@ impl Hold {
 
     /// Its address for work in `stream`, which is noted as a user of it.
     pub(crate) fn address_on(&self, stream: &Stream) -> Result<u64> {
-        let base = self.storage.slab.address(stream.context())?;
+        let base = self.storage.slab.address_on(stream)?;
         let mut uses = self.storage.uses();
         self.storage.mark(&mut uses);
         if !uses.streams.iter().any(|known| known.is_same_as(stream)) {

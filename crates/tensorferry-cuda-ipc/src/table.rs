@@ -13,7 +13,7 @@ use std::mem::ManuallyDrop;
 use libloading::Library;
 
 use crate::error::{CudaError, Result};
-use crate::raw::{AccessDescription, AllocationProperties, IpcHandle};
+use crate::raw::{AccessDescription, AllocationProperties, IpcHandle, PoolProperties};
 
 /// The environment variable that names the driver's library. Only that one is tried then.
 pub const DRIVER_VARIABLE: &str = "TENSORFERRY_CUDA_DRIVER";
@@ -64,6 +64,13 @@ table! {
         pop_current = "cuCtxPopCurrent_v2"(*mut usize);
         synchronize = "cuCtxSynchronize"();
         memory_info = "cuMemGetInfo_v2"(*mut usize, *mut usize);
+        allocate = "cuMemAlloc_v2"(*mut u64, usize);
+        free = "cuMemFree_v2"(u64);
+        address_range = "cuMemGetAddressRange_v2"(*mut u64, *mut usize, u64);
+        pointer_attribute = "cuPointerGetAttribute"(*mut c_void, i32, u64);
+        host_register = "cuMemHostRegister_v2"(*mut c_void, usize, u32);
+        host_unregister = "cuMemHostUnregister"(*mut c_void);
+        enable_peer_access = "cuCtxEnablePeerAccess"(usize, u32);
         copy_to_device = "cuMemcpyHtoD_v2"(u64, *const c_void, usize);
         copy_to_host = "cuMemcpyDtoH_v2"(*mut c_void, u64, usize);
         queue_to_device = "cuMemcpyHtoDAsync_v2"(u64, *const c_void, usize, usize);
@@ -89,6 +96,25 @@ table! {
     Ipc {
         event_handle = "cuIpcGetEventHandle"(*mut IpcHandle, usize);
         open_event = "cuIpcOpenEventHandle"(*mut usize, IpcHandle);
+        memory_handle = "cuIpcGetMemHandle"(*mut IpcHandle, u64);
+        open_memory = "cuIpcOpenMemHandle_v2"(*mut u64, IpcHandle, u32);
+        close_memory = "cuIpcCloseMemHandle"(u64);
+    }
+}
+
+table! {
+    /// Memory pools.
+    Pools {
+        create = "cuMemPoolCreate"(*mut usize, *const PoolProperties);
+        destroy = "cuMemPoolDestroy"(usize);
+        make_current = "cuDeviceSetMemPool"(i32, usize);
+        allocate = "cuMemAllocFromPoolAsync"(*mut u64, usize, usize, usize);
+        free = "cuMemFreeAsync"(u64, usize);
+        set_access = "cuMemPoolSetAccess"(usize, *const AccessDescription, usize);
+        export = "cuMemPoolExportToShareableHandle"(*mut c_void, usize, u32, u64);
+        import = "cuMemPoolImportFromShareableHandle"(*mut usize, *mut c_void, u32, u64);
+        pointer_export = "cuMemPoolExportPointer"(*mut IpcHandle, u64);
+        pointer_import = "cuMemPoolImportPointer"(*mut u64, usize, *mut IpcHandle);
     }
 }
 
@@ -115,6 +141,7 @@ pub(crate) struct Table {
     pub(crate) core: Core,
     vmm: Result<Vmm>,
     ipc: Result<Ipc>,
+    pools: Result<Pools>,
     _library: ManuallyDrop<Library>,
 }
 
@@ -140,8 +167,8 @@ impl Table {
 
     fn of(library: Library) -> Result<Self> {
         let core = Core::find(&library)?;
-        let (vmm, ipc) = (Vmm::find(&library), Ipc::find(&library));
-        Ok(Self { core, vmm, ipc, _library: ManuallyDrop::new(library) })
+        let (vmm, ipc, pools) = (Vmm::find(&library), Ipc::find(&library), Pools::find(&library));
+        Ok(Self { core, vmm, ipc, pools, _library: ManuallyDrop::new(library) })
     }
 
     /// # Errors
@@ -154,6 +181,12 @@ impl Table {
     /// As [`Table::vmm`].
     pub(crate) fn ipc(&self) -> Result<&Ipc> {
         self.ipc.as_ref().map_err(Clone::clone)
+    }
+
+    /// # Errors
+    /// As [`Table::vmm`].
+    pub(crate) fn pools(&self) -> Result<&Pools> {
+        self.pools.as_ref().map_err(Clone::clone)
     }
 }
 

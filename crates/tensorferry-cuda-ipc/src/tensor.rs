@@ -12,6 +12,7 @@ use tensorferry_tensor::{
 use crate::device::Uuid;
 use crate::registry;
 use crate::storage::Hold;
+use crate::strategy::CudaStrategy;
 use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 use crate::timeline::Timeline;
@@ -83,12 +84,27 @@ impl<T: Element> CudaTensor<T> {
     /// # Errors
     /// As [`CudaTensor::zeros`].
     pub fn empty_in(heap: &Heap, stream: &Stream, shape: impl Into<Shape>) -> Result<Self> {
+        Self::empty_by(heap, stream, shape, None)
+    }
+
+    /// [`CudaTensor::empty_in`], shared by this strategy; by the one of the process ([`set_cuda_strategy`](crate::set_cuda_strategy)),
+    /// or the best that the device has, for `None`.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::zeros`]; what the driver says when the device does not have the strategy.
+    pub fn empty_by(
+        heap: &Heap,
+        stream: &Stream,
+        shape: impl Into<Shape>,
+        strategy: impl Into<Option<CudaStrategy>>,
+    ) -> Result<Self> {
         let layout = Layout::contiguous(shape)?;
         if layout.n_elements() == 0 {
             return Ok(Self::from_parts(None, layout));
         }
         stream.refuse_capture()?;
-        let hold = registry::get().allocate(heap, stream, layout.n_elements() * size_of::<T>())?;
+        let len_bytes = layout.n_elements() * size_of::<T>();
+        let hold = registry::get().allocate(heap, stream, len_bytes, strategy.into())?;
         Ok(Self::from_parts(Some(Memory { hold, ready: None }), layout))
     }
 
@@ -149,6 +165,12 @@ impl<T: Element> CudaTensor<T> {
         self.memory.as_ref().map(|memory| memory.hold.storage().slab().uuid())
     }
 
+    /// How it is shared; `None` when it has no elements.
+    #[must_use]
+    pub fn strategy(&self) -> Option<CudaStrategy> {
+        self.memory.as_ref().map(|memory| memory.hold.storage().slab().strategy())
+    }
+
     /// Which storage this is a view of; equal ids in one domain are the same memory. `None` when it has no elements.
     #[must_use]
     pub fn storage_id(&self) -> Option<BlockId> {
@@ -169,11 +191,11 @@ impl<T: Element> CudaTensor<T> {
     /// # Errors
     /// [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaError::NoPeerAccess`](crate::CudaError::NoPeerAccess)
     /// and [`CudaError::DeviceNotVisible`](crate::CudaError::DeviceNotVisible) for memory of a device that this stream's
-    /// device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::Keeper`].
+    /// device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::MemoryGone`]; [`CudaTensorError::Keeper`].
     ///
     /// # Blocking
     /// Not for the device. The first time for a slab of another process: until the process that made the domain has handed
-    /// over its descriptor.
+    /// over its descriptor. The first time for a tensor that was staged: until its copy is there.
     pub fn on<'a>(&'a self, stream: &'a Stream) -> Result<OnStream<'a, T>> {
         stream.refuse_capture()?;
         let mut base = 0;
@@ -239,6 +261,31 @@ impl<T: Element> CudaTensor<T> {
         other.check_contiguous()?;
         let (to, from) = (self.on(stream)?, other.on(stream)?);
         to.driver_copy_from(from.address())
+    }
+
+    /// A copy of the tensor in shared memory of the host, which travels like any tensor: for devices and machines that cannot
+    /// share memory, and for a receiver on a device that cannot reach this one. Each process that uses it copies it to
+    /// the device of its stream the first time ([`CudaTensor::on`]), so what one writes the others do not see. Sent on, it is
+    /// what was staged. The host memory is pinned during the copies where the driver lets it be.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::on`]; [`CudaTensorError::Storage`] when the host's shared memory does not suffice.
+    ///
+    /// # Blocking
+    /// Until everything is done that was queued on the stream, and the copy.
+    pub fn staged(&self, stream: &Stream) -> Result<Self> {
+        let Some(memory) = self.memory.as_ref().filter(|_| self.n_elements() > 0) else {
+            return Ok(self.clone());
+        };
+        let slab = memory.hold.storage().control().0.heap();
+        let heap = slab.ok_or(CudaTensorError::BadMessage { what: "a storage without a block" })?;
+        let on = self.on(stream)?;
+        // All of the span, so that views stay views.
+        let n_elements = self.layout.end().saturating_sub(self.layout.offset());
+        let hold = registry::get().stage(heap, stream, on.address(), n_elements * size_of::<T>())?;
+        let layout = Layout::new(self.shape().clone(), self.strides(), 0)?;
+        tensorferry_reduce::count_copied(n_elements * size_of::<T>());
+        Ok(Self::from_parts(Some(Memory { hold, ready: None }), layout))
     }
 
     pub(crate) fn check_contiguous(&self) -> Result<(), LayoutError> {

@@ -42,6 +42,17 @@ pub enum CudaTensorError {
         "the process that sent the tensor ended before its stream had written it: the contents are unknown; synchronize the stream before sending where the sender may be killed"
     )]
     ProducerGone,
+    /// The process whose memory it was has ended, and took the memory along.
+    #[error(
+        "the process that made the tensor's memory has ended, and its memory with it: memory of the strategies legacy and pool goes with its maker; use the strategy vmm, or let the maker wait"
+    )]
+    MemoryGone,
+    /// Memory of another library cannot be shared without a copy, and a copy was not wanted, or would not help.
+    #[error("the memory cannot be shared as it is: {why}")]
+    NotShareable {
+        /// The reason.
+        why: &'static str,
+    },
     /// A message describes what cannot be.
     #[error("the message is not from an honest sender: {what}")]
     BadMessage {

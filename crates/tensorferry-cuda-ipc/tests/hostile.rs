@@ -47,9 +47,17 @@ fn magic(text: [u8; 4]) -> u64 {
 
 const LEN_BYTES: u64 = 2 << 20;
 
+/// Of a slab with this strategy.
+fn slab_words(strategy: u64) -> [u64; 16] {
+    let mut words = [0; 16];
+    words[..4].copy_from_slice(&[magic(*b"SLAB") + (1 << 32), LEN_BYTES, 1, 2]);
+    words[6] = strategy;
+    words
+}
+
 /// A slab of 2 MiB and a storage of 4,096 bytes in it, of which the tensor has all.
 fn honest(heap: &Heap) -> Forged {
-    let slab = block(heap, &[magic(*b"SLAB"), LEN_BYTES, 1, 2, 0, 0]);
+    let slab = block(heap, &slab_words(0));
     let storage = block(heap, &[magic(*b"DEVS"), slab.name(), 512, 4096, 0]);
     let layout = Layout::contiguous([1024]).unwrap();
     Forged { storage, slab, timeline: None, code: DType::U32.code(), layout, has_memory: true }
@@ -101,6 +109,10 @@ fn numbers_and_blocks_that_contradict_each_other_are_refused() {
     assert!(refused(&heap, &exchanged).contains("no storage"));
     let timeline = Some(block(&heap, &[magic(*b"TIME"), 0, 0, 1]));
     assert!(refused(&heap, &Forged { timeline, ..honest.clone() }).contains("no timeline"));
+    let slab = block(&heap, &slab_words(77));
+    let storage = block(&heap, &[magic(*b"DEVS"), slab.name(), 512, 4096, 0]);
+    let error = refused(&heap, &Forged { slab, storage, ..honest.clone() });
+    assert!(error.contains("shared in no way that is known"), "{error}");
     // A float is no integer, whatever its width.
     let code = DType::F32.code();
     assert!(refused(&heap, &Forged { code, ..honest.clone() }).contains("float32"));

@@ -65,6 +65,14 @@ pub enum KeeperError {
         /// What was asked for.
         name: u64,
     },
+    /// The keeper lives, but could not take the question, because an answer needs a descriptor.
+    #[error(
+        "the process that made the domain had no descriptor left to answer with (RLIMIT_NOFILE) when asked for {name:#x}: raise its limit (ulimit -n), or ask again"
+    )]
+    Exhausted {
+        /// What was asked for.
+        name: u64,
+    },
     /// The kernel refused.
     #[error(transparent)]
     Os(#[from] Error),
@@ -74,7 +82,10 @@ pub enum KeeperError {
 pub struct Keeper {
     door: OwnedFd,
     members: OwnedFd,
+    /// For a moment at a time; no descriptor is closed under it, because that may take a driver long.
     kept: Mutex<HashMap<u64, Kept>>,
+    /// One thread at a time, so that questions are answered in their order.
+    serving: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -97,7 +108,7 @@ impl Keeper {
     /// EMFILE when no descriptor is left.
     pub fn new() -> Result<Self> {
         let (door, members) = socket::message_pair()?;
-        Ok(Self { door, members, kept: Mutex::default() })
+        Ok(Self { door, members, kept: Mutex::default(), serving: Mutex::default() })
     }
 
     /// The end that members are given.
@@ -108,7 +119,8 @@ impl Keeper {
 
     /// Keeps a descriptor of this process itself.
     pub fn lodge(&self, name: u64, fd: OwnedFd) {
-        self.kept().insert(name, Kept::Here(fd));
+        // What was there before is closed after the lock is gone.
+        let _before = self.kept().insert(name, Kept::Here(fd));
     }
 
     /// A descriptor for this process itself.
@@ -128,14 +140,13 @@ impl Keeper {
 
     /// Does what members have asked for so far. Never blocks.
     pub fn serve(&self) {
-        // One thread at a time, so that questions are answered in their order.
-        let mut kept = self.kept();
+        let _in_order = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..MAX_QUESTIONS {
             let (mut question, mut fds) = ([0; QUESTION_LEN_BYTES], Vec::new());
             match socket::try_receive(&self.door, &mut question, &mut fds) {
-                Ok(Some(QUESTION_LEN_BYTES)) => answer(&mut kept, question, fds.pop()),
+                Ok(Some(QUESTION_LEN_BYTES)) => self.answer(question, fds.pop()),
                 // The question is there, what came with it is not.
-                Err(error) if error.is_out_of_descriptors() => answer(&mut kept, question, None),
+                Err(error) if error.is_out_of_descriptors() => self.answer(question, None),
                 // No question of ours. It is never the end of the stream: this process has the other end too.
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return,
@@ -143,9 +154,43 @@ impl Keeper {
         }
     }
 
-    /// Lets go of what is not needed any more.
+    fn answer(&self, question: [u8; QUESTION_LEN_BYTES], fd: Option<OwnedFd>) {
+        let number = |at: usize| {
+            question.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+        };
+        let name = number(8);
+        match (number(0), fd) {
+            (LODGE, Some(fd)) => self.lodge(name, fd),
+            (LODGE, None) => {
+                self.kept().entry(name).or_insert(Kept::Lost);
+            }
+            (FETCH, Some(reply)) => {
+                let kept = self.kept();
+                let (code, found) = match kept.get(&name) {
+                    Some(Kept::Here(fd)) => (FOUND, Some(fd.as_fd())),
+                    Some(Kept::Lost) => (LOST, None),
+                    None => (UNKNOWN, None),
+                };
+                // Whoever asked may be gone; one byte fits into a fresh socket.
+                let _ = socket::try_send(&reply, &[code], found.as_slice());
+            }
+            // Without a way to answer, or no question at all. Who waits for an answer finds that there will be none, and that
+            // the door is open still.
+            _ => {}
+        }
+    }
+
+    /// Lets go of what is not needed any more. A name that is not needed once must never be needed again.
     pub fn keep_only(&self, is_needed: impl Fn(u64) -> bool) {
-        self.kept().retain(|&name, _| is_needed(name));
+        let names: Vec<u64> = self.kept().keys().copied().collect();
+        let unneeded: Vec<u64> = names.into_iter().filter(|&name| !is_needed(name)).collect();
+        if unneeded.is_empty() {
+            return;
+        }
+        let mut kept = self.kept();
+        let gone: Vec<_> = unneeded.iter().filter_map(|name| kept.remove(name)).collect();
+        drop(kept);
+        drop(gone);
     }
 
     /// How many descriptors are kept.
@@ -172,31 +217,6 @@ impl fmt::Debug for Keeper {
     }
 }
 
-fn answer(kept: &mut HashMap<u64, Kept>, question: [u8; QUESTION_LEN_BYTES], fd: Option<OwnedFd>) {
-    let number =
-        |at: usize| question.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
-    let name = number(8);
-    match (number(0), fd) {
-        (LODGE, Some(fd)) => {
-            kept.insert(name, Kept::Here(fd));
-        }
-        (LODGE, None) => {
-            kept.entry(name).or_insert(Kept::Lost);
-        }
-        (FETCH, Some(reply)) => {
-            let (code, found) = match kept.get(&name) {
-                Some(Kept::Here(fd)) => (FOUND, Some(fd.as_fd())),
-                Some(Kept::Lost) => (LOST, None),
-                None => (UNKNOWN, None),
-            };
-            // Whoever asked may be gone; one byte fits into a fresh socket.
-            let _ = socket::try_send(&reply, &[code], found.as_slice());
-        }
-        // Without a way to answer, or no question at all.
-        _ => {}
-    }
-}
-
 impl Door {
     /// The end that a member was given.
     #[must_use]
@@ -212,7 +232,7 @@ impl Door {
     /// # Blocking
     /// While there is no room, for 20 seconds at most.
     pub fn lodge(&self, name: u64, fd: BorrowedFd<'_>) -> std::result::Result<(), KeeperError> {
-        self.ask(LODGE, name, fd)
+        self.ask(LODGE, name, fd, Instant::now())
     }
 
     /// A descriptor that was lodged under this name.
@@ -223,10 +243,11 @@ impl Door {
     /// # Blocking
     /// Until the keeper answers, for 20 seconds at most.
     pub fn fetch(&self, name: u64) -> std::result::Result<OwnedFd, KeeperError> {
+        let begin = Instant::now();
         let (ours, theirs) = socket::pair()?;
-        self.ask(FETCH, name, theirs.as_fd())?;
+        self.ask(FETCH, name, theirs.as_fd(), begin)?;
         drop(theirs);
-        wait(&ours, Interest::Readable, Instant::now())?;
+        wait(&ours, Interest::Readable, begin)?;
         let (mut code, mut fds) = ([0], Vec::new());
         match socket::try_receive(&ours, &mut code, &mut fds) {
             Ok(Some(1)) => match (code, fds.pop()) {
@@ -235,16 +256,28 @@ impl Door {
                 _ => Err(KeeperError::Unknown { name }),
             },
             Err(error) if error.is_out_of_descriptors() => Err(error.into()),
-            // The question went away unread, and the socket with it.
-            _ => Err(KeeperError::Gone),
+            // The socket went away without an answer.
+            _ if self.is_closed() => Err(KeeperError::Gone),
+            _ => Err(KeeperError::Exhausted { name }),
         }
     }
 
-    fn ask(&self, kind: u64, name: u64, fd: BorrowedFd<'_>) -> std::result::Result<(), KeeperError> {
+    /// Whether nobody can ever answer: the keeper has closed its end, or has ended.
+    fn is_closed(&self) -> bool {
+        // What is no question is ignored by a keeper.
+        socket::try_send(&self.socket, &[0], &[]).is_err_and(|error| error.is_closed())
+    }
+
+    fn ask(
+        &self,
+        kind: u64,
+        name: u64,
+        fd: BorrowedFd<'_>,
+        begin: Instant,
+    ) -> std::result::Result<(), KeeperError> {
         let mut question = [0; QUESTION_LEN_BYTES];
         question[..8].copy_from_slice(&kind.to_le_bytes());
         question[8..].copy_from_slice(&name.to_le_bytes());
-        let begin = Instant::now();
         loop {
             match socket::try_send(&self.socket, &question, &[fd]) {
                 Ok(Some(_)) => return Ok(()),

@@ -86,6 +86,8 @@ pub(crate) struct AddressSpace {
     regions: BTreeMap<u64, Region>,
     /// (who, whose memory).
     pub(crate) peers: BTreeSet<(Ordinal, Ordinal)>,
+    /// (pool, who): devices that reach the memory of a pool on another one.
+    pub(crate) pool_users: BTreeSet<(usize, Ordinal)>,
     pub(crate) reports: Arc<Reports>,
     next_id: u64,
 }
@@ -211,8 +213,14 @@ impl AddressSpace {
             }
             Kind::Malloc { .. } | Kind::Pool { .. } => (),
         }
-        let is_reachable =
-            region.device == touch.device || self.peers.contains(&(touch.device, region.device));
+        let is_reachable = region.device == touch.device
+            || match &region.kind {
+                // Peer access between contexts does not say anything about pools.
+                Kind::Pool { pool, .. } | Kind::PoolImport { pool, .. } => {
+                    self.pool_users.contains(&(*pool, touch.device))
+                }
+                _ => self.peers.contains(&(touch.device, region.device)),
+            };
         if touch.is_kernel && !is_reachable { Err(Status::ILLEGAL_ADDRESS) } else { Ok(()) }
     }
 }

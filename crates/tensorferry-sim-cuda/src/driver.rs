@@ -83,7 +83,8 @@ impl Driver {
         }
     }
 
-    /// Tells the driver something while it runs: `held`, `running`, `fail=FUNCTION:CODE[:N]`, `lost=DEVICE`.
+    /// Tells the driver something while it runs: `held`, `running`, `fail=FUNCTION:CODE[:N]`, `kill=FUNCTION[:N]`,
+    /// `no-faults`, `lost=DEVICE`.
     ///
     /// # Errors
     /// INVALID_VALUE when the word has no meaning.
@@ -92,6 +93,7 @@ impl Driver {
             Control::Held => self.pace.set_held(true),
             Control::Running => self.pace.set_held(false),
             Control::Fail(fault) => self.faults.order(fault),
+            Control::NoFaults => self.faults.clear(),
             Control::Lost(device) => {
                 for context in self.contexts.iter().filter(|context| self.devices[context.device] == device) {
                     context.lose();

@@ -264,6 +264,13 @@ exports! {
     fn cuMemAllocAsync(address: Out<u64>, len_bytes: usize, stream: usize) |driver| address.set(driver.alloc_async(len_bytes, stream)?);
     fn cuMemAllocFromPoolAsync(address: Out<u64>, len_bytes: usize, pool: usize, stream: usize) |driver| address.set(driver.alloc_from_pool(len_bytes, pool, stream)?);
     fn cuMemFreeAsync(address: u64, stream: usize) |driver| driver.free_async(address, stream);
+    fn cuMemPoolSetAccess(pool: usize, descriptions: In<AccessDescription>, n: usize) |driver| {
+        let grant = |i| {
+            let description = descriptions.at(i)?;
+            Ok((description.location.device()?, AccessFlags::from_code(description.flags)?))
+        };
+        driver.pool_set_access(pool, &(0..n).map(grant).collect::<Answer<Vec<_>>>()?)
+    };
     fn cuMemPoolExportToShareableHandle(out: Out<i32>, pool: usize, handle_type: u32, flags: u64) |driver| {
         no_flags(flags)?;
         out.set(driver.pool_export(pool, handle_type)?.into_raw_fd())

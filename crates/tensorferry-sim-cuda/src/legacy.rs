@@ -13,7 +13,7 @@ const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
 impl Driver {
     fn check_ipc(&self) -> Answer {
-        if self.settings.has_ipc { Ok(()) } else { Err(Status::NOT_SUPPORTED) }
+        if self.settings.has_ipc && self.settings.has_legacy { Ok(()) } else { Err(Status::NOT_SUPPORTED) }
     }
 
     /// `cuIpcGetMemHandle`: an address inside of an allocation names the whole of it.

@@ -9,7 +9,7 @@ use crate::driver::{Driver, Tables, next_id};
 use crate::memory_file::{MemoryFile, Purpose};
 use crate::stream::Stream;
 use crate::token::{self, TOKEN_BYTES, Token};
-use crate::vmm::POSIX_FILE_DESCRIPTOR;
+use crate::vmm::{AccessFlags, POSIX_FILE_DESCRIPTOR};
 use crate::{Answer, Status};
 
 /// A pool of this process, or one of another process.
@@ -183,6 +183,23 @@ impl Driver {
             }
             Ok(())
         })
+    }
+
+    /// `cuMemPoolSetAccess`: devices beside the pool's own that may reach its memory.
+    pub(crate) fn pool_set_access(&self, pool: usize, grants: &[(i32, AccessFlags)]) -> Answer {
+        self.check_pools()?;
+        let home = self.tables().pool(pool)?.device;
+        for &(device, flags) in grants {
+            let device = self.check_ordinal(device)?;
+            match flags {
+                _ if device == home => return Err(Status::INVALID_VALUE),
+                AccessFlags::ReadWrite if !self.settings.has_peers => return Err(Status::INVALID_DEVICE),
+                AccessFlags::ReadWrite => drop(self.space().pool_users.insert((pool, device))),
+                AccessFlags::None => drop(self.space().pool_users.remove(&(pool, device))),
+                AccessFlags::Read => return Err(Status::INVALID_VALUE),
+            }
+        }
+        Ok(())
     }
 
     /// `cuMemPoolExportToShareableHandle`. The descriptor is the caller's.

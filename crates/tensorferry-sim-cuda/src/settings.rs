@@ -16,12 +16,14 @@ pub const SETTINGS_VARIABLE: &str = "TENSORFERRY_SIM_CUDA";
 /// | `world=NAME` | memory of other worlds is not counted and cannot be imported: one machine per test | `default` |
 /// | `delay_us=200` | what every operation of a stream takes at least | 0 |
 /// | `held` | streams do nothing until told `running` | running |
-/// | `disable=vmm+pool+ipc+peer` | what the devices do not support | nothing |
+/// | `disable=vmm+pool+ipc+legacy+peer` | what the devices do not support; `legacy` are handles of memory, `ipc` those and events | nothing |
 /// | `fail=cuMemMap:2` | the next call of this function answers this code, once; `:2:5` after five calls that work | nothing |
+/// | `kill=cuMemMap` | the next call of this function kills the process; `:5` after five calls that work | nothing |
 /// | `lost=0` | this device has fallen off the bus | none |
 /// | `strict` | a broken rule aborts the process | reported only |
 ///
-/// [`crate::Driver::control`] takes `held`, `running`, `fail`, `lost` while the driver runs.
+/// `*` in the place of a function is any. [`crate::Driver::control`] takes `held`, `running`, `fail`, `kill`, `lost`, and
+/// `no-faults` (what was ordered and has not happened is forgotten) while the driver runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub(crate) n_devices: usize,
@@ -33,6 +35,7 @@ pub struct Settings {
     pub(crate) has_vmm: bool,
     pub(crate) has_pools: bool,
     pub(crate) has_ipc: bool,
+    pub(crate) has_legacy: bool,
     pub(crate) has_peers: bool,
     pub(crate) faults: Vec<Fault>,
     pub(crate) lost: Vec<usize>,
@@ -58,6 +61,7 @@ impl Default for Settings {
             has_vmm: true,
             has_pools: true,
             has_ipc: true,
+            has_legacy: true,
             has_peers: true,
             faults: Vec::new(),
             lost: Vec::new(),
@@ -108,12 +112,14 @@ impl Settings {
             "strict" => self.strict = true,
             "lost" => self.lost.push(value.parse().ok()?),
             "fail" => self.faults.push(Fault::parse(value)?),
+            "kill" => self.faults.push(Fault::parse_kill(value)?),
             "disable" => {
                 for what in value.split('+') {
                     match what {
                         "vmm" => self.has_vmm = false,
                         "pool" => self.has_pools = false,
                         "ipc" => self.has_ipc = false,
+                        "legacy" => self.has_legacy = false,
                         "peer" => self.has_peers = false,
                         _ => return None,
                     }
@@ -136,6 +142,7 @@ pub(crate) enum Control {
     Held,
     Running,
     Fail(Fault),
+    NoFaults,
     Lost(usize),
 }
 
@@ -146,6 +153,8 @@ impl Control {
             "held" => Some(Self::Held),
             "running" => Some(Self::Running),
             "fail" => Fault::parse(value).map(Self::Fail),
+            "kill" => Fault::parse_kill(value).map(Self::Fail),
+            "no-faults" => Some(Self::NoFaults),
             "lost" => value.parse().ok().map(Self::Lost),
             _ => None,
         };

@@ -2,16 +2,20 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::Arc;
+use std::fs::File;
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::Queue;
+use tensorferry::storage::Heap;
 use tensorferry::tensor::Tensor;
 use tensorferry_cuda_ipc::cudarc::driver::sys::CUstreamCaptureMode;
-use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream};
+use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream, DevicePtr};
 use tensorferry_cuda_ipc::{
-    CudaTensor, CudaTensorError, Driver, IpcEvent, PrimaryContext, Stream, device_stats, empty_cache,
-    ipc_collect,
+    CacheLimits, CudaStrategy, CudaTensor, CudaTensorError, Driver, IpcEvent, PrimaryContext, ShareOptions,
+    Stream, device_stats, empty_cache, get_all_cuda_strategies, ipc_collect, set_cache_limits,
+    set_cuda_strategy, use_exportable_pool,
 };
 
 use crate::hardware::is_real;
@@ -55,11 +59,16 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `zeros NAME STREAM LEN` | |
 /// | `copy TO STREAM FROM` | queues a copy |
 /// | `read NAME STREAM` | the first and the last element and the sum |
+/// | `begin-reading NAME STREAM`, `end-reading` | the same in a thread of its own, called `reading` |
+/// | `read-by-many NAME` | the same in eight threads at once, each with a stream of its own |
+/// | `fill-descriptors`, `drain-descriptors` | takes all descriptors that it may have, and gives them back |
 /// | `ready NAME STREAM` | has the stream wait for the tensor |
 /// | `narrow NEW NAME START LEN`, `same A B`, `drop NAME` | |
 /// | `put QUEUE NAME...`, `get QUEUE NAME...` | one message with device tensors and a host tensor |
 /// | `collect`, `empty`, `stats`, `used` | `used` is the memory in use on the device, in MiB |
 /// | `control WORD` | tells the software driver something; `held` and `running` work with every driver |
+/// | `poll QUEUE NAME` | as `get`, for a tensor alone; answers `empty` instead of waiting |
+/// | `limits FREE_MIB IDLE_SLABS` | how much is kept for later |
 /// | `produce QUEUE STREAM N` | sends tensors of one element: 0, 1, and so on |
 /// | `relay FROM TO STREAM N` | sends a copy of each, made on the device |
 /// | `consume QUEUE STREAM N` | the sum of their elements |
@@ -69,6 +78,11 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `cudarc STREAM`, `capture STREAM` | makes this stream by cudarc; begins to capture what it is given |
 /// | `slice NAME STREAM LEN VALUE` | as `make`, from a slice of cudarc |
 /// | `read-slice NAME STREAM`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc |
+/// | `strategies`, `strategy NAME`, `strategy-of NAME` | those that work; sets the one of the process (`any` for none); of a tensor |
+/// | `make-by STRATEGY NAME STREAM LEN VALUE` | as `make` |
+/// | `stage NEW NAME STREAM` | a copy on the host |
+/// | `exportable-pool` | what cudarc allocates can be exported from now on |
+/// | `share NAME STREAM LEN VALUE [strict] [STRATEGY]` | as `slice`; answers `as it is` or `copied` |
 /// | `device NAME`, `uuid` | on which device a tensor lies; which one is loaded |
 /// | `put-mixed QUEUE STREAM`, `get-mixed QUEUE STREAM` | six tensors of three types, half of them without elements |
 /// | `put-states QUEUE STREAM N`, `get-states QUEUE STREAM N` | messages with five tensors each; checks them |
@@ -88,6 +102,8 @@ struct State {
     of_cudarc: HashMap<String, Arc<CudaStream>>,
     events: HashMap<String, IpcEvent>,
     tensors: HashMap<String, CudaTensor<u32>>,
+    descriptors: Vec<File>,
+    reading: Option<JoinHandle<Result<Vec<u32>, CudaTensorError>>>,
 }
 
 type Answer = Result<String, Box<dyn std::error::Error>>;
@@ -103,6 +119,8 @@ impl Task for DeviceMember {
             of_cudarc: HashMap::new(),
             events: HashMap::new(),
             tensors: HashMap::new(),
+            descriptors: Vec::new(),
+            reading: None,
         };
         while let Some(line) = context.hear() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -222,7 +240,7 @@ impl State {
             }
             ["uuid"] => return Ok(self.context().device().uuid()?.to_string()),
             ["descriptors"] => return Ok(std::fs::read_dir("/proc/self/fd")?.count().to_string()),
-            _ => return self.obey_in_bulk(words),
+            _ => return self.obey_with_threads(words),
         }
         Ok("ok".to_owned())
     }
@@ -231,10 +249,56 @@ impl State {
         Ok(self.task.queues[index.parse::<usize>()?].clone())
     }
 
+    fn obey_with_threads(&mut self, words: &[&str]) -> Answer {
+        match *words {
+            ["begin-reading", name, stream] => {
+                let (stream, tensor) = (self.stream(stream)?, self.tensor(name).clone());
+                let thread = std::thread::Builder::new().name("reading".to_owned());
+                self.reading = Some(thread.spawn(move || tensor.to_vec(&stream))?);
+            }
+            ["end-reading"] => {
+                let reading = self.reading.take().expect("`begin-reading` comes first");
+                return Ok(shown(&reading.join().expect("it does not panic")?));
+            }
+            ["read-by-many", name] => {
+                let (context, tensor) = (self.context().clone(), self.tensor(name).clone());
+                let n_threads = 8;
+                let start = Barrier::new(n_threads);
+                let read = || -> Result<String, CudaTensorError> {
+                    let stream = Stream::create(&context)?;
+                    start.wait();
+                    Ok(shown(&tensor.to_vec(&stream)?))
+                };
+                let all = std::thread::scope(|scope| {
+                    let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(read)).collect();
+                    let joined = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
+                    joined.collect::<Result<Vec<String>, CudaTensorError>>()
+                });
+                let mut all = all?;
+                all.dedup();
+                return Ok(all.join(", "));
+            }
+            ["fill-descriptors"] => {
+                self.descriptors.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+            }
+            ["drain-descriptors"] => self.descriptors.clear(),
+            _ => return self.obey_in_bulk(words),
+        }
+        Ok("ok".to_owned())
+    }
+
     fn obey_in_bulk(&mut self, words: &[&str]) -> Answer {
         let cargo = |tensor| Cargo { device: vec![tensor], ..Cargo::default() };
         let tensor_of = |mut cargo: Cargo| cargo.device.pop().expect("a tensor in each message");
         match *words {
+            ["poll", queue, name] => match self.queue(queue)?.get_nowait() {
+                Ok(message) => self.keep(name, tensor_of(message)),
+                Err(_) => return Ok("empty".to_owned()),
+            },
+            ["limits", free_mib, idle_slabs] => {
+                let free_bytes = free_mib.parse::<usize>()? << 20;
+                set_cache_limits(CacheLimits { free_bytes, idle_slabs: idle_slabs.parse()? });
+            }
             ["produce", queue, stream, n] => {
                 let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
                 for i in 0..n.parse()? {
@@ -295,6 +359,51 @@ impl State {
                 let all =
                     queue.get()?.mixed.into_iter().map(shown).collect::<Result<Vec<_>, CudaTensorError>>();
                 return Ok(all?.join(" "));
+            }
+            _ => return self.obey_with_strategies(words),
+        }
+        Ok("ok".to_owned())
+    }
+
+    fn obey_with_strategies(&mut self, words: &[&str]) -> Answer {
+        match *words {
+            ["strategies"] => {
+                let all = get_all_cuda_strategies(self.context())?;
+                return Ok(all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+            }
+            ["strategy", "any"] => set_cuda_strategy(None),
+            ["strategy", name] => set_cuda_strategy(name.parse::<CudaStrategy>()?),
+            ["strategy-of", name] => return Ok(self.tensor(name).strategy().expect("elements").to_string()),
+            ["make-by", strategy, name, stream, len, value] => {
+                let stream = self.stream(stream)?;
+                let strategy: CudaStrategy = strategy.parse()?;
+                let values: Vec<u32> = (value.parse()?..).take(len.parse()?).collect();
+                let tensor = CudaTensor::empty_by(&Heap::current()?, &stream, [values.len()], strategy)?;
+                tensor.write(&stream, &values)?;
+                self.keep(name, tensor);
+            }
+            ["stage", new, name, stream] => {
+                let stream = self.stream(stream)?;
+                let staged = self.tensor(name).staged(&stream)?;
+                self.keep(new, staged);
+            }
+            ["exportable-pool"] => use_exportable_pool(self.context())?,
+            ["share", name, stream, len, value, ref options @ ..] => {
+                let mut share = ShareOptions::new();
+                for option in options {
+                    share = match *option {
+                        "strict" => share.strict(),
+                        strategy => share.strategy(strategy.parse()?),
+                    };
+                }
+                let values: Vec<u32> = (value.parse()?..).take(len.parse()?).collect();
+                let slice = self.of_cudarc[stream].clone_htod(&values)?;
+                let address = slice.device_ptr(&self.of_cudarc[stream]).0;
+                let on = self.stream(stream)?;
+                let tensor = CudaTensor::share_in(&Heap::current()?, &on, slice, [values.len()], share)?;
+                let is_same = tensor.on(&on)?.address() == address;
+                self.keep(name, tensor);
+                return Ok(if is_same { "as it is" } else { "copied" }.to_owned());
             }
             _ => return self.obey_with_events(words),
         }

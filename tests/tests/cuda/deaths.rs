@@ -1,10 +1,11 @@
 //! Processes that end, well or badly, while others have their device tensors.
 
 use tensorferry::queue::Queue;
+use tensorferry_cuda_ipc::CudaStrategy;
 use tensorferry_tests::tasks::DeviceMember;
 use tensorferry_tests::{Family, Process, until, where_possible, with_family};
 
-use super::tensors::{Stage, on_machine};
+use super::tensors::{Stage, is_run_with, on_machine};
 use super::{ask, told};
 
 /// Puts a tensor that the sender's device is still to write.
@@ -14,6 +15,9 @@ fn put_pending(sender: &Process) {
 
 #[test]
 fn a_producer_that_ends_well_finishes_what_it_has_sent() {
+    if !is_run_with(CudaStrategy::Vmm) {
+        return;
+    }
     // Every operation of its device takes a while.
     on_machine("", |stage| {
         let (a, b) = (stage.member_with("delay_us=20000", &[]), stage.member());
@@ -30,6 +34,9 @@ fn a_producer_that_ends_well_finishes_what_it_has_sent() {
 
 #[test]
 fn memory_that_nobody_has_fetched_outlives_a_producer_that_was_killed() {
+    if !is_run_with(CudaStrategy::Vmm) {
+        return;
+    }
     on_machine("", |stage| {
         let (a, b, c) = (stage.member(), stage.member(), stage.member());
         told(&a, &["make x s 10 1", "put 0 x"]);
@@ -120,6 +127,9 @@ fn memory_is_not_used_again_while_the_device_of_a_receiver_is_at_it() {
 
 #[test]
 fn a_message_that_nobody_reads_gives_its_memory_back_with_its_queue() {
+    if !is_run_with(CudaStrategy::Vmm) {
+        return;
+    }
     let on = |family: &Family| {
         let queue = Queue::new_in(family.heap(), 4).unwrap();
         let stage = Stage { machine: tensorferry_tests::Machine::new(""), family, queues: vec![queue] };

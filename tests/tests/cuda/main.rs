@@ -1,14 +1,22 @@
 //! CUDA between processes: on the software driver, or, with `cargo xtask test-gpu`, on a real one.
 
 mod answers;
+mod cache;
+mod calls;
 mod cudarc;
 mod deaths;
 mod events;
 mod faults;
+mod forged;
+mod fork;
+mod keeper;
 mod many;
 mod memory;
+mod opening;
 mod raw;
 mod refusals;
+mod staging;
+mod strategies;
 mod tensors;
 mod torch;
 

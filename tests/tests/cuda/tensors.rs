@@ -1,8 +1,11 @@
 //! Device tensors between processes.
 
 use tensorferry::queue::Queue;
+use tensorferry_cuda_ipc::CudaStrategy;
 use tensorferry_tests::tasks::{Cargo, DeviceMember};
-use tensorferry_tests::{Family, Machine, Process, is_real, until, where_possible, with_family};
+use tensorferry_tests::{
+    Family, Machine, Process, is_real, strategies_of_run, until, where_possible, with_family,
+};
 
 use super::{ask, told};
 
@@ -17,6 +20,16 @@ pub(crate) fn on_machine(settings: &str, body: impl FnOnce(&Stage<'_>)) {
             body(&Stage { machine, family, queues });
         });
     });
+}
+
+/// Whether tensors of this run have a strategy. Says so where a test is skipped because they have not.
+#[expect(clippy::print_stderr, reason = "whoever reads the output learns what was skipped")]
+pub(crate) fn is_run_with(strategy: CudaStrategy) -> bool {
+    let is_on = strategies_of_run().contains(&strategy);
+    if !is_on {
+        eprintln!("skipped: TENSORFERRY_TEST_CUDA switches the strategy {strategy} off");
+    }
+    is_on
 }
 
 pub(crate) struct Stage<'a> {

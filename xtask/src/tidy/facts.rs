@@ -60,6 +60,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("benches/src/bin/steps.rs", "allows the start method fork, for profilers"),
     ("crates/tensorferry-cuda-ipc/src/lent_slice.rs", "tells cudarc of memory that it did not allocate"),
     ("crates/tensorferry-cuda-ipc/src/driver.rs", "calls the functions of the CUDA driver"),
+    ("crates/tensorferry-cuda-ipc/src/driver/sharing.rs", "calls the functions of the CUDA driver"),
     ("crates/tensorferry-cuda-ipc/src/table.rs", "loads the CUDA driver and finds its functions"),
     (
         "crates/tensorferry-domain/src/memory.rs",
@@ -85,6 +86,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("facade/examples/cuda_columns/main.rs", "launches a kernel"),
     ("facade/examples/cuda_replicas/main.rs", "launches a kernel"),
     ("tests/src/raw_driver.rs", "calls functions of the CUDA driver that no crate calls yet"),
+    ("tests/tests/cuda/fork.rs", "allows the start method fork"),
     ("tests/tests/spawn/fork.rs", "allows the start method fork, and forks by itself"),
     ("tests/src/shared_bytes.rs", "maps a domain's file once more, to look at it from outside"),
 ];

@@ -3,7 +3,8 @@
 use std::os::fd::AsRawFd;
 
 use super::{MIB, Machine, holds, says, with_report};
-use crate::vmm::POSIX_FILE_DESCRIPTOR;
+use crate::address_space::Touch;
+use crate::vmm::{AccessFlags, POSIX_FILE_DESCRIPTOR};
 use crate::{Driver, Status};
 
 /// An exportable pool and something in it.
@@ -106,6 +107,28 @@ fn memory_freed_in_a_stream_is_there_until_the_stream_gets_to_it() {
     process.ctx_synchronize().unwrap();
     assert_eq!(process.address_range(address), Err(Status::NOT_FOUND));
     assert_eq!(process.free_async(address, 0), Err(Status::INVALID_VALUE));
+}
+
+#[test]
+fn another_device_reaches_a_pool_when_it_was_told_to_and_not_as_a_peer() {
+    let process = Machine::new("devices=2").process();
+    let (pool, address) = pool(&process);
+    let first = process.ctx_get_current().unwrap();
+    super::use_device(&process, 1);
+    process.ctx_enable_peer_access(first).unwrap();
+    let by_kernel = Touch { device: 1, is_write: false, is_kernel: true };
+    assert_eq!(process.space().check(address, 4, by_kernel), Err(Status::ILLEGAL_ADDRESS));
+    process.pool_set_access(pool, &[(1, AccessFlags::ReadWrite)]).unwrap();
+    assert_eq!(process.space().check(address, 4, by_kernel), Ok(()));
+    process.pool_set_access(pool, &[(1, AccessFlags::None)]).unwrap();
+    assert_eq!(process.space().check(address, 4, by_kernel), Err(Status::ILLEGAL_ADDRESS));
+    for wrong in [(0, AccessFlags::ReadWrite), (1, AccessFlags::Read)] {
+        assert_eq!(process.pool_set_access(pool, &[wrong]), Err(Status::INVALID_VALUE));
+    }
+    let alone = Machine::new("devices=2,disable=peer").process();
+    let pool = alone.pool_create(0, POSIX_FILE_DESCRIPTOR).unwrap();
+    let answer = alone.pool_set_access(pool, &[(1, AccessFlags::ReadWrite)]);
+    assert_eq!(answer, Err(Status::INVALID_DEVICE));
 }
 
 #[test]

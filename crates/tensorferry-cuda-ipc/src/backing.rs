@@ -1,0 +1,179 @@
+//! What the memory of a slab is, in the process that has it from its driver.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use tensorferry_storage::Heap;
+
+use crate::allocation::Allocation;
+use crate::context::PrimaryContext;
+use crate::error::CudaError;
+use crate::lodged_pool::LodgedPool;
+use crate::memory::DeviceMemory;
+use crate::raw::{self, IPC_HANDLE_LEN_BYTES, IpcHandle};
+use crate::strategy::CudaStrategy;
+use crate::tensor_error::{CudaTensorError, Result};
+
+/// Memory that this process shares. Dropping it frees it, or gives it back to whom it belongs.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// By `cuMemCreate`.
+    Created(DeviceMemory),
+    /// By `cuMemAlloc`.
+    Allocated(Allocation),
+    /// From a pool of ours.
+    Pooled(Allocation, Arc<LodgedPool>),
+    /// Another library's.
+    Lent(Lent),
+}
+
+/// An allocation of another library.
+pub(crate) struct Lent {
+    pub(crate) context: PrimaryContext,
+    pub(crate) address: u64,
+    pub(crate) len_bytes: usize,
+    handle: IpcHandle,
+    /// Absent for memory that is shared by a legacy handle.
+    pool: Option<Arc<LodgedPool>>,
+    /// Whose memory it is: nobody frees it as long as this is here.
+    owner: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl Backing {
+    /// Makes some.
+    pub(crate) fn create(
+        heap: &Heap,
+        context: &PrimaryContext,
+        len_bytes: usize,
+        strategy: CudaStrategy,
+    ) -> Result<Self> {
+        Ok(match strategy {
+            CudaStrategy::Vmm => Self::Created(DeviceMemory::create(context.device(), len_bytes)?),
+            CudaStrategy::Legacy => Self::Allocated(Allocation::create(context, len_bytes)?),
+            CudaStrategy::Staged => {
+                return Err(CudaTensorError::NotShareable {
+                    why: "staging copies a tensor that is there: call `staged`",
+                });
+            }
+            CudaStrategy::Pool => {
+                let allocation = Allocation::create_in_pool(context, len_bytes)?;
+                let pool = allocation.pool().map(|pool| pool.handle()).ok_or(CudaError::Released)?;
+                let pool = LodgedPool::of(heap, context.device().driver(), pool)?;
+                Self::Pooled(allocation, pool)
+            }
+        })
+    }
+
+    pub(crate) fn strategy(&self) -> CudaStrategy {
+        match self {
+            Self::Created(_) => CudaStrategy::Vmm,
+            Self::Allocated(_) | Self::Lent(Lent { pool: None, .. }) => CudaStrategy::Legacy,
+            Self::Pooled(..) | Self::Lent(_) => CudaStrategy::Pool,
+        }
+    }
+
+    /// What others open it by; zeros where a descriptor is enough.
+    pub(crate) fn handle(&self) -> Result<IpcHandle> {
+        match self {
+            Self::Created(_) => Ok(IpcHandle([0; IPC_HANDLE_LEN_BYTES])),
+            Self::Allocated(allocation) => Ok(allocation.legacy_handle()?),
+            Self::Pooled(allocation, _) => {
+                let _current = allocation.context().make_current()?;
+                Ok(allocation.context().device().driver().pointer_export(allocation.address())?)
+            }
+            Self::Lent(lent) => Ok(lent.handle),
+        }
+    }
+
+    /// The pool that it is from.
+    pub(crate) fn pool(&self) -> Option<&Arc<LodgedPool>> {
+        match self {
+            Self::Created(_) | Self::Allocated(_) => None,
+            Self::Pooled(_, pool) => Some(pool),
+            Self::Lent(lent) => lent.pool.as_ref(),
+        }
+    }
+
+    /// The address that it has for its own device, and the context there. `None` for memory that has to be mapped.
+    pub(crate) fn address(&self) -> Option<(u64, &PrimaryContext)> {
+        match self {
+            Self::Created(_) => None,
+            Self::Allocated(allocation) | Self::Pooled(allocation, _) => {
+                Some((allocation.address(), allocation.context()))
+            }
+            Self::Lent(lent) => Some((lent.address, &lent.context)),
+        }
+    }
+
+    /// Keeps whose memory it is.
+    pub(crate) fn keep(&self, owner: Box<dyn Any + Send + Sync>) {
+        if let Self::Lent(lent) = self {
+            // It is asked once.
+            let _ = lent.owner.set(owner);
+        }
+    }
+
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(self, Self::Lent(_))
+    }
+}
+
+impl Lent {
+    /// Looks at the allocation around an address: how can it be shared, if at all?
+    ///
+    /// # Errors
+    /// [`CudaTensorError::NotShareable`] with the reason; what the driver says.
+    pub(crate) fn around(
+        heap: &Heap,
+        context: &PrimaryContext,
+        address: u64,
+        strategy: Option<CudaStrategy>,
+    ) -> Result<Self> {
+        let driver = context.device().driver();
+        let _current = context.make_current()?;
+        let ordinal = driver.pointer_attribute(raw::POINTER_DEVICE_ORDINAL, address)?;
+        if i32::try_from(ordinal) != Ok(context.device().ordinal()) {
+            return Err(CudaTensorError::NotShareable { why: "it lies on another device than the stream's" });
+        }
+        let is_wanted = |this| strategy.is_none_or(|strategy| strategy == this);
+        let (base, len_bytes) = driver.address_range(address)?;
+        let lent = |handle, pool| Self {
+            context: context.clone(),
+            address: base,
+            len_bytes,
+            handle,
+            pool,
+            owner: OnceLock::new(),
+        };
+        let is_capable = driver.pointer_attribute(raw::POINTER_IS_LEGACY_IPC_CAPABLE, address)? & 0xff != 0;
+        if is_wanted(CudaStrategy::Legacy) && is_capable {
+            match driver.memory_handle(base) {
+                Ok(handle) => return Ok(lent(handle, None)),
+                Err(error) if error.code() == Some(raw::NOT_SUPPORTED) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let types = driver.pointer_attribute(raw::POINTER_ALLOWED_HANDLE_TYPES, address)?;
+        let pool = driver.pointer_attribute(raw::POINTER_MEMORY_POOL, address)?;
+        let pool = usize::try_from(pool).unwrap_or(0);
+        if is_wanted(CudaStrategy::Pool) && types & u64::from(raw::POSIX_FILE_DESCRIPTOR) != 0 && pool != 0 {
+            let handle = driver.pointer_export(base)?;
+            return Ok(lent(handle, Some(LodgedPool::of(heap, driver, pool)?)));
+        }
+        Err(CudaTensorError::NotShareable {
+            why: match (is_capable, types) {
+                (false, 0) => {
+                    "it is neither of cuMemAlloc nor from a pool that can be exported; call use_exportable_pool before it is allocated"
+                }
+                _ => "it cannot be shared by the strategy that was asked for",
+            },
+        })
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent").field("address", &self.address).finish_non_exhaustive()
+    }
+}

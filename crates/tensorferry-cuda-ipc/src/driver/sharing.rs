@@ -1,0 +1,212 @@
+//! What of the driver serves the strategies legacy and pool, and memory that other libraries allocated.
+//!
+//! # Safety
+//! As in the file above: out-pointers point to locals of the type that the function writes, or a larger one where that
+//! depends on the attribute; handles, addresses and descriptors are checked by the driver. Host memory of a copy is atomic words,
+//! whose number was checked, and which are borrowed until the copy is done; it is unpinned only then.
+#![expect(unsafe_code, reason = "calls the functions of the driver")]
+
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::AtomicU64;
+
+use super::Driver;
+use crate::error::{CudaError, Result};
+use crate::raw::{
+    AccessDescription, IPC_HANDLE_LEN_BYTES, IpcHandle, LAZY_ENABLE_PEER_ACCESS, PEER_ACCESS_ALREADY_ENABLED,
+    POSIX_FILE_DESCRIPTOR, PoolProperties,
+};
+
+/// Memory as every driver knows it.
+impl Driver {
+    /// In the current context.
+    pub(crate) fn allocate(&self, len_bytes: usize) -> Result<u64> {
+        let mut address = 0;
+        call!(self, self.core(), allocate(&raw mut address, len_bytes), "cuMemAlloc_v2")?;
+        Ok(address)
+    }
+
+    pub(crate) fn free(&self, address: u64) -> Result<()> {
+        call!(self, self.core(), free(address), "cuMemFree_v2")
+    }
+
+    /// Where the allocation around an address begins, and its length in bytes.
+    pub(crate) fn address_range(&self, address: u64) -> Result<(u64, usize)> {
+        let (mut base, mut len_bytes) = (0, 0);
+        call!(
+            self,
+            self.core(),
+            address_range(&raw mut base, &raw mut len_bytes, address),
+            "cuMemGetAddressRange_v2"
+        )?;
+        Ok((base, len_bytes))
+    }
+
+    /// An attribute that is a number, a truth value or a handle.
+    pub(crate) fn pointer_attribute(&self, attribute: i32, address: u64) -> Result<u64> {
+        // Attributes differ in width; none that is asked for here is wider, and this machine is little-endian.
+        let mut value = 0_u64;
+        let to = (&raw mut value).cast::<c_void>();
+        call!(self, self.core(), pointer_attribute(to, attribute, address), "cuPointerGetAttribute")?;
+        Ok(value)
+    }
+
+    /// Lets the current context reach what others allocate in `peer`.
+    pub(crate) fn enable_peer_access(&self, peer: usize) -> Result<()> {
+        match call!(self, self.core(), enable_peer_access(peer, 0), "cuCtxEnablePeerAccess") {
+            Err(error) if error.code() == Some(PEER_ACCESS_ALREADY_ENABLED) => Ok(()),
+            answer => answer,
+        }
+    }
+}
+
+/// Copies between a device and shared memory of the host. What others do with the words meanwhile is as with any
+/// [`AtomicU64`] that is written by halves: the copy may be torn, and nothing else.
+impl Driver {
+    /// Copies so many bytes into the words, and waits until they are there.
+    pub(crate) fn copy_to_shared(
+        &self,
+        to: &[AtomicU64],
+        from: u64,
+        len_bytes: usize,
+        stream: usize,
+    ) -> Result<()> {
+        let host = pointer_to(to, len_bytes)?;
+        let _pinned = self.pin(host, len_bytes).ok();
+        let queued =
+            call!(self, self.core(), queue_to_host(host, from, len_bytes, stream), "cuMemcpyDtoHAsync_v2");
+        let waited = self.stream_synchronize(stream);
+        queued.and(waited)
+    }
+
+    /// Copies so many bytes out of the words, and waits until they are at the device.
+    pub(crate) fn copy_from_shared(
+        &self,
+        to: u64,
+        from: &[AtomicU64],
+        len_bytes: usize,
+        stream: usize,
+    ) -> Result<()> {
+        let host = pointer_to(from, len_bytes)?;
+        let _pinned = self.pin(host, len_bytes).ok();
+        let queued =
+            call!(self, self.core(), queue_to_device(to, host, len_bytes, stream), "cuMemcpyHtoDAsync_v2");
+        let waited = self.stream_synchronize(stream);
+        queued.and(waited)
+    }
+
+    /// Pins them while the answer lives. Where that is refused, because a neighbour in the same page is pinned for example,
+    /// the driver copies by way of memory of its own.
+    fn pin(&self, host: *mut c_void, len_bytes: usize) -> Result<Pinned<'_>> {
+        call!(self, self.core(), host_register(host, len_bytes, 0), "cuMemHostRegister_v2")?;
+        Ok(Pinned { driver: self, host })
+    }
+}
+
+/// Memory of the host that a device reads and writes directly.
+struct Pinned<'a> {
+    driver: &'a Driver,
+    host: *mut c_void,
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        let unpin = || -> Result<()> {
+            call!(self.driver, self.driver.core(), host_unregister(self.host), "cuMemHostUnregister")
+        };
+        // Pinned for longer does no harm.
+        let _ = unpin();
+    }
+}
+
+/// Where the words begin, if there are so many bytes of them. Atomics may be written through a shared reference.
+fn pointer_to(words: &[AtomicU64], len_bytes: usize) -> Result<*mut c_void> {
+    let mapping_len_bytes = size_of_val(words);
+    if len_bytes > mapping_len_bytes {
+        return Err(CudaError::OutOfRange { offset_bytes: 0, len_bytes, mapping_len_bytes });
+    }
+    Ok(words.as_ptr().cast_mut().cast())
+}
+
+/// Legacy IPC.
+impl Driver {
+    pub(crate) fn memory_handle(&self, address: u64) -> Result<IpcHandle> {
+        let mut handle = IpcHandle([0; IPC_HANDLE_LEN_BYTES]);
+        call!(self, self.ipc()?, memory_handle(&raw mut handle, address), "cuIpcGetMemHandle")?;
+        Ok(handle)
+    }
+
+    pub(crate) fn open_memory(&self, handle: IpcHandle) -> Result<u64> {
+        let (mut address, flags) = (0, LAZY_ENABLE_PEER_ACCESS);
+        call!(self, self.ipc()?, open_memory(&raw mut address, handle, flags), "cuIpcOpenMemHandle_v2")?;
+        Ok(address)
+    }
+
+    pub(crate) fn close_memory(&self, address: u64) -> Result<()> {
+        call!(self, self.ipc()?, close_memory(address), "cuIpcCloseMemHandle")
+    }
+}
+
+/// Memory pools.
+impl Driver {
+    pub(crate) fn pool_create(&self, device: i32) -> Result<usize> {
+        let properties = PoolProperties::exportable(device);
+        let (mut pool, pools) = (0, self.pools()?);
+        call!(self, pools, create(&raw mut pool, &raw const properties), "cuMemPoolCreate")?;
+        Ok(pool)
+    }
+
+    pub(crate) fn pool_destroy(&self, pool: usize) -> Result<()> {
+        call!(self, self.pools()?, destroy(pool), "cuMemPoolDestroy")
+    }
+
+    pub(crate) fn pool_make_current(&self, device: i32, pool: usize) -> Result<()> {
+        call!(self, self.pools()?, make_current(device, pool), "cuDeviceSetMemPool")
+    }
+
+    pub(crate) fn pool_allocate(&self, pool: usize, len_bytes: usize, stream: usize) -> Result<u64> {
+        let (mut address, pools) = (0, self.pools()?);
+        call!(self, pools, allocate(&raw mut address, len_bytes, pool, stream), "cuMemAllocFromPoolAsync")?;
+        Ok(address)
+    }
+
+    pub(crate) fn pool_free(&self, address: u64, stream: usize) -> Result<()> {
+        call!(self, self.pools()?, free(address, stream), "cuMemFreeAsync")
+    }
+
+    pub(crate) fn pool_grant(&self, pool: usize, device: i32) -> Result<()> {
+        let (description, pools) = (AccessDescription::read_write(device), self.pools()?);
+        call!(self, pools, set_access(pool, &raw const description, 1), "cuMemPoolSetAccess")
+    }
+
+    pub(crate) fn pool_export(&self, pool: usize) -> Result<OwnedFd> {
+        let (mut fd, pools, kind) = (-1_i32, self.pools()?, POSIX_FILE_DESCRIPTOR);
+        let to = (&raw mut fd).cast::<c_void>();
+        call!(self, pools, export(to, pool, kind, 0), "cuMemPoolExportToShareableHandle")?;
+        // SAFETY: from_raw_fd needs an open descriptor that nobody else owns: the driver has just made it for the caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// The descriptor stays the caller's.
+    pub(crate) fn pool_import(&self, fd: BorrowedFd<'_>) -> Result<usize> {
+        let number = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX);
+        let os_handle = ptr::without_provenance_mut::<c_void>(number);
+        let (mut pool, pools, kind) = (0, self.pools()?, POSIX_FILE_DESCRIPTOR);
+        call!(self, pools, import(&raw mut pool, os_handle, kind, 0), "cuMemPoolImportFromShareableHandle")?;
+        Ok(pool)
+    }
+
+    pub(crate) fn pointer_export(&self, address: u64) -> Result<IpcHandle> {
+        let (mut data, pools) = (IpcHandle([0; IPC_HANDLE_LEN_BYTES]), self.pools()?);
+        call!(self, pools, pointer_export(&raw mut data, address), "cuMemPoolExportPointer")?;
+        Ok(data)
+    }
+
+    pub(crate) fn pointer_import(&self, pool: usize, data: IpcHandle) -> Result<u64> {
+        let (mut address, mut data, pools) = (0, data, self.pools()?);
+        let from = &raw mut data;
+        call!(self, pools, pointer_import(&raw mut address, pool, from), "cuMemPoolImportPointer")?;
+        Ok(address)
+    }
+}

@@ -1,0 +1,76 @@
+//! A memory pool whose memory can leave the process.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::context::PrimaryContext;
+use crate::error::Result;
+use crate::stream::Stream;
+
+/// The pool of this process for one context. It stays as long as the process does.
+#[derive(Debug)]
+pub(crate) struct ExportablePool {
+    handle: usize,
+    /// Nothing else is ever queued here, so nobody waits for anything but allocating and freeing.
+    stream: Stream,
+}
+
+static POOLS: Mutex<Vec<Arc<ExportablePool>>> = Mutex::new(Vec::new());
+
+/// Makes a pool that can be exported the current one of the context's device: what is allocated from then on in this process
+/// with `cuMemAllocAsync`, by cudarc for example, can be shared without a copy ([`CudaTensor::share`](crate::CudaTensor)).
+/// Memory that was allocated before stays as it is.
+///
+/// # Errors
+/// What the driver says: not every device has such pools.
+pub fn use_exportable_pool(context: &PrimaryContext) -> Result<()> {
+    let pool = ExportablePool::of(context)?;
+    context.device().driver().pool_make_current(context.device().ordinal(), pool.handle)
+}
+
+impl ExportablePool {
+    /// The one of this context, made the first time.
+    pub(crate) fn of(context: &PrimaryContext) -> Result<Arc<Self>> {
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = pools.iter().find(|pool| pool.stream.context().handle() == context.handle());
+        if let Some(pool) = known {
+            return Ok(Arc::clone(pool));
+        }
+        let stream = Stream::create(context)?;
+        let handle = context.device().driver().pool_create(context.device().ordinal())?;
+        let pool = Arc::new(Self { handle, stream });
+        pools.push(Arc::clone(&pool));
+        Ok(pool)
+    }
+
+    pub(crate) fn handle(&self) -> usize {
+        self.handle
+    }
+
+    /// Memory that is there for every stream when this returns.
+    pub(crate) fn allocate(&self, len_bytes: usize) -> Result<u64> {
+        let context = self.stream.context();
+        let _current = context.make_current()?;
+        let driver = context.device().driver();
+        let address = driver.pool_allocate(self.handle, len_bytes, self.stream.handle())?;
+        match driver.stream_synchronize(self.stream.handle()) {
+            Ok(()) => Ok(address),
+            Err(error) => {
+                let _ = driver.pool_free(address, self.stream.handle());
+                Err(error)
+            }
+        }
+    }
+
+    /// Blocks until it is done: then whoever learns of it may free, too.
+    pub(crate) fn free(&self, address: u64) -> Result<()> {
+        free_in(&self.stream, address)
+    }
+}
+
+/// Frees memory of a pool, or this process's view of it, in a stream that has nothing else to do.
+pub(crate) fn free_in(stream: &Stream, address: u64) -> Result<()> {
+    let _current = stream.context().make_current()?;
+    let driver = stream.context().device().driver();
+    driver.pool_free(address, stream.handle())?;
+    driver.stream_synchronize(stream.handle())
+}

@@ -1,0 +1,65 @@
+//! Pools as other processes know them: a block of the domain under whose name the keeper has the pool's descriptor.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tensorferry_storage::Heap;
+
+use crate::control::PoolControl;
+use crate::driver::Driver;
+use crate::tensor_error::{CudaTensorError, Result};
+
+/// A pool of this process, our own or another library's, whose memory is shared in a domain.
+#[derive(Debug)]
+pub(crate) struct LodgedPool {
+    driver: Driver,
+    handle: usize,
+    control: PoolControl,
+    /// Whether the keeper has its descriptor.
+    is_lodged: AtomicBool,
+}
+
+type Pools = HashMap<(u64, usize), Weak<LodgedPool>>;
+
+/// By domain and handle.
+static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
+
+impl LodgedPool {
+    /// The one for this pool, made the first time. The pool lives as long as there is memory from it.
+    pub(crate) fn of(heap: &Heap, driver: &Driver, handle: usize) -> Result<Arc<Self>> {
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let pools = pools.get_or_insert_default();
+        pools.retain(|_, pool| pool.strong_count() > 0);
+        let key = (heap.domain().id(), handle);
+        if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
+            return Ok(pool);
+        }
+        let control = PoolControl::create(heap)?;
+        let is_lodged = AtomicBool::new(false);
+        let pool = Arc::new(Self { driver: driver.clone(), handle, control, is_lodged });
+        pools.insert(key, Arc::downgrade(&pool));
+        Ok(pool)
+    }
+
+    pub(crate) fn handle(&self) -> usize {
+        self.handle
+    }
+
+    /// What the keeper calls it.
+    pub(crate) fn name(&self) -> u64 {
+        self.control.name()
+    }
+
+    /// Sees to it that the keeper has its descriptor. Where two threads come here at once, both lodge it, which is as good.
+    pub(crate) fn lodge(&self) -> Result<()> {
+        if self.is_lodged.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let heap = self.control.0.heap();
+        let heap = heap.ok_or(CudaTensorError::BadMessage { what: "a pool without a block" })?;
+        heap.domain().lodge(self.name(), self.driver.pool_export(self.handle)?)?;
+        self.is_lodged.store(true, Ordering::Release);
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! Memory of other processes that this one has opened, by legacy handles or through pools: each once, and counted.
+//!
+//! Some drivers refuse to open a handle twice, and a pool's pointer that was imported twice is gone with the first of the
+//! two that is freed. So there is one table for the process, whichever domain a handle came through. What is opened and
+//! closed is so under the lock of its own place in the table, so that nobody opens what is being closed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tensorferry_storage::Heap;
+
+use crate::context::PrimaryContext;
+use crate::control::SlabControl;
+use crate::error::CudaError;
+use crate::exportable_pool::free_in;
+use crate::raw::{IPC_HANDLE_LEN_BYTES, IpcHandle};
+use crate::strategy::CudaStrategy;
+use crate::stream::Stream;
+use crate::tensor_error::Result;
+
+/// Context and handle.
+type Key = (usize, [u8; IPC_HANDLE_LEN_BYTES]);
+
+/// An address of this process for memory of another one. The last one that goes closes it: before that process is told that
+/// this one does not need the memory any more.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    context: PrimaryContext,
+    pool: Option<Arc<ImportedPool>>,
+    key: Key,
+    place: Arc<Place>,
+    address: u64,
+}
+
+/// The place of a handle in the table.
+#[derive(Debug, Default)]
+struct Place {
+    /// The address and how many there are; `None` while it is not open.
+    open: Mutex<Option<(u64, usize)>>,
+}
+
+static OPENED: Mutex<Option<HashMap<Key, Arc<Place>>>> = Mutex::new(None);
+
+impl Opened {
+    /// Opens what the slab names in the context of its device. Blocks for the keeper where a pool is opened the first time.
+    pub(crate) fn open(heap: &Heap, slab: &SlabControl, context: &PrimaryContext) -> Result<Self> {
+        let pool = match slab.strategy() {
+            Some(CudaStrategy::Pool) => Some(ImportedPool::of(heap, slab, context)?),
+            _ => None,
+        };
+        let handle = slab.handle();
+        let key = (context.handle(), handle.0);
+        let place = {
+            let mut opened = lock(&OPENED);
+            Arc::clone(opened.get_or_insert_default().entry(key).or_default())
+        };
+        let mut this = Self { context: context.clone(), pool, key, place, address: 0 };
+        this.address = this.open_once(handle)?;
+        Ok(this)
+    }
+
+    fn open_once(&self, handle: IpcHandle) -> Result<u64, CudaError> {
+        let mut open = lock(&self.place.open);
+        if let Some((address, n_opened)) = &mut *open {
+            *n_opened += 1;
+            return Ok(*address);
+        }
+        let driver = self.context.device().driver();
+        let _current = self.context.make_current()?;
+        let address = match &self.pool {
+            Some(pool) => driver.pointer_import(pool.handle, handle)?,
+            None => driver.open_memory(handle)?,
+        };
+        *open = Some((address, 1));
+        Ok(address)
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Of the memory's device.
+    pub(crate) fn context(&self) -> &PrimaryContext {
+        &self.context
+    }
+
+    /// The pool here that it came through.
+    pub(crate) fn pool(&self) -> Option<usize> {
+        self.pool.as_ref().map(|pool| pool.handle)
+    }
+
+    /// Closes it if it is the last one, as dropping does, and says how it went.
+    ///
+    /// # Errors
+    /// What the driver says. Then it cannot be known whether it is closed.
+    pub(crate) fn close(mut self) -> Result<(), CudaError> {
+        self.close_once()
+    }
+
+    fn close_once(&mut self) -> Result<(), CudaError> {
+        // Nothing was opened when opening has failed.
+        let address = match std::mem::take(&mut self.address) {
+            0 => return Ok(()),
+            address => address,
+        };
+        let mut open = lock(&self.place.open);
+        if let Some((_, n_opened)) = &mut *open
+            && *n_opened > 1
+        {
+            *n_opened -= 1;
+            return Ok(());
+        }
+        *open = None;
+        match &self.pool {
+            Some(pool) => free_in(&pool.stream, address),
+            None => {
+                let _current = self.context.make_current()?;
+                self.context.device().driver().close_memory(address)
+            }
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `close`.
+        let _ = self.close_once();
+        let mut opened = lock(&OPENED);
+        let opened = opened.get_or_insert_default();
+        // The table and this value: nobody else has it, or can come by it while the table is locked.
+        if Arc::strong_count(&self.place) == 2 {
+            opened.remove(&self.key);
+        }
+    }
+}
+
+/// A pool of another process, imported once.
+#[derive(Debug)]
+struct ImportedPool {
+    handle: usize,
+    /// For freeing, and nothing else.
+    stream: Stream,
+}
+
+/// Context, domain, owner, name. A name may be used again, but not by the same owner while anything of the pool is open.
+type PoolKey = (usize, u64, u64, u64);
+
+static POOLS: Mutex<Option<HashMap<PoolKey, Weak<ImportedPool>>>> = Mutex::new(None);
+
+impl ImportedPool {
+    fn of(heap: &Heap, slab: &SlabControl, context: &PrimaryContext) -> Result<Arc<Self>> {
+        let key = (context.handle(), heap.domain().id(), slab.owner_word(), slab.pool_name());
+        let find = || lock(&POOLS).get_or_insert_default().get(&key).and_then(Weak::upgrade);
+        if let Some(pool) = find() {
+            return Ok(pool);
+        }
+        // Not under the lock: the keeper may have to be waited for.
+        let fd = heap.domain().fetch(slab.pool_name())?;
+        let stream = Stream::create(context)?;
+        let mut pools = lock(&POOLS);
+        let pools = pools.get_or_insert_default();
+        if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
+            return Ok(pool);
+        }
+        pools.retain(|_, pool| pool.strong_count() > 0);
+        let handle = context.device().driver().pool_import(std::os::fd::AsFd::as_fd(&fd))?;
+        let pool = Arc::new(Self { handle, stream });
+        pools.insert(key, Arc::downgrade(&pool));
+        Ok(pool)
+    }
+}
+
+impl Drop for ImportedPool {
+    fn drop(&mut self) {
+        let _ = self.stream.context().device().driver().pool_destroy(self.handle);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,173 @@
+//! Memory that cudarc allocated, shared as it is where that is possible.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DeviceRepr};
+use tensorferry_storage::Heap;
+use tensorferry_tensor::{Element, Layout, LayoutError, Shape};
+
+use crate::backing::Lent;
+use crate::error::CudaError;
+use crate::pool::ALIGN_BYTES;
+use crate::registry;
+use crate::strategy::CudaStrategy;
+use crate::stream::Stream;
+use crate::tensor::{CudaTensor, Memory};
+use crate::tensor_error::{CudaTensorError, Result};
+
+/// How memory of another library is shared ([`CudaTensor::share_in`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShareOptions {
+    strategy: Option<CudaStrategy>,
+    is_strict: bool,
+}
+
+impl ShareOptions {
+    /// As it is, by whatever strategy fits the memory; else with one copy on the device.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { strategy: None, is_strict: false }
+    }
+
+    /// By this strategy only. Memory that it does not fit is copied into memory that it fits.
+    #[must_use]
+    pub const fn strategy(self, strategy: CudaStrategy) -> Self {
+        Self { strategy: Some(strategy), ..self }
+    }
+
+    /// Never with a copy: what cannot be shared as it is, is an error ([`CudaTensorError::NotShareable`]).
+    #[must_use]
+    pub const fn strict(self) -> Self {
+        Self { is_strict: true, ..self }
+    }
+}
+
+/// A slice that was not shared, and why.
+pub struct NotShared<T> {
+    /// The slice, as it was.
+    pub slice: CudaSlice<T>,
+    /// The reason.
+    pub error: Box<CudaTensorError>,
+}
+
+impl<T> NotShared<T> {
+    fn new(slice: CudaSlice<T>, error: CudaTensorError) -> Self {
+        Self { slice, error: Box::new(error) }
+    }
+}
+
+impl<T: Element + DeviceRepr> CudaTensor<T> {
+    /// Makes a tensor of memory that cudarc allocated, in the default domain. Memory of `cuMemAlloc`, and memory from a pool
+    /// that can be exported ([`use_exportable_pool`](crate::use_exportable_pool)), is shared as it is: nothing is copied, the
+    /// slice is dropped when nobody has the tensor any more, and the memory goes with this process
+    /// ([`CudaTensorError::MemoryGone`]). Other memory is copied once, on the device.
+    ///
+    /// Whoever receives the tensor can reach the whole allocation that the slice lies in.
+    ///
+    /// # Errors
+    /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; [`CudaTensorError::NotShareable`] for memory
+    /// of another device; as [`CudaTensor::zeros`].
+    pub fn share(
+        stream: &Stream,
+        slice: CudaSlice<T>,
+        shape: impl Into<Shape>,
+    ) -> Result<Self, NotShared<T>> {
+        match Heap::current() {
+            Ok(heap) => Self::share_in(&heap, stream, slice, shape, ShareOptions::new()),
+            Err(error) => Err(NotShared::new(slice, error.into())),
+        }
+    }
+
+    /// [`CudaTensor::share`] in the domain of this heap, with options.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::share`].
+    pub fn share_in(
+        heap: &Heap,
+        stream: &Stream,
+        slice: CudaSlice<T>,
+        shape: impl Into<Shape>,
+        options: ShareOptions,
+    ) -> Result<Self, NotShared<T>> {
+        match Self::try_share(heap, stream, &slice, shape.into(), options) {
+            Ok(tensor) => {
+                // A tensor with a copy does not need it; cudarc frees it behind the copy.
+                if let Some(memory) = tensor.memory() {
+                    memory.hold.storage().slab().keep(Box::new(slice));
+                }
+                Ok(tensor)
+            }
+            Err(error) => Err(NotShared::new(slice, error)),
+        }
+    }
+
+    fn try_share(
+        heap: &Heap,
+        stream: &Stream,
+        slice: &CudaSlice<T>,
+        shape: Shape,
+        options: ShareOptions,
+    ) -> Result<Self> {
+        let theirs = stream.lender::<Arc<CudaStream>>().ok_or(CudaError::NotOfCudarc)?;
+        let layout = Layout::contiguous(shape)?;
+        if slice.len() != layout.n_elements() {
+            let (shape, n_elements) = (Box::new(layout.shape().clone()), layout.n_elements());
+            return Err(LayoutError::LengthMismatch { shape, n_elements, given: slice.len() }.into());
+        }
+        if layout.n_elements() == 0 {
+            return Ok(Self::from_parts(None, layout));
+        }
+        stream.refuse_capture()?;
+        // Has the stream wait for the slice's last writer.
+        let (address, _read) = slice.device_ptr(theirs);
+        match Lent::around(heap, stream.context(), address, options.strategy) {
+            Ok(lent) => Self::lend(heap, stream, lent, address, &layout),
+            Err(CudaTensorError::NotShareable { .. }) if !options.is_strict => {
+                let tensor = Self::empty_by(heap, stream, layout.shape(), options.strategy)?;
+                tensor.on(stream)?.driver_copy_from(address)?;
+                Ok(tensor)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lend(heap: &Heap, stream: &Stream, lent: Lent, address: u64, layout: &Layout) -> Result<Self> {
+        let outside =
+            CudaTensorError::NotShareable { why: "it does not lie in the allocation that the driver knows" };
+        let Some(begin) = address.checked_sub(lent.address).and_then(|at| usize::try_from(at).ok()) else {
+            return Err(outside);
+        };
+        // Storages begin at round offsets, the elements perhaps a little later.
+        let offset_bytes = begin - begin % ALIGN_BYTES;
+        let end = begin + layout.n_elements() * size_of::<T>();
+        if end > lent.len_bytes || !(begin - offset_bytes).is_multiple_of(size_of::<T>()) {
+            return Err(outside);
+        }
+        let first = (begin - offset_bytes) / size_of::<T>();
+        let layout = Layout::new(layout.shape(), layout.strides(), first)?;
+        let hold = registry::get().lend(heap, lent, offset_bytes, end - offset_bytes)?;
+        let tensor = Self::from_parts(Some(Memory { hold, ready: None }), layout);
+        // Notes the stream, which waits for the last writer: whoever receives the tensor waits for the stream.
+        tensor.on(stream)?;
+        Ok(tensor)
+    }
+}
+
+impl<T> fmt::Debug for NotShared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NotShared").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for NotShared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for NotShared<T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}

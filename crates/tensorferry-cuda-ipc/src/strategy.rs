@@ -1,0 +1,166 @@
+//! The ways in which device memory is shared, and which of them is used.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::context::PrimaryContext;
+use crate::error::{CudaError, Result};
+
+/// How device memory gets to other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CudaStrategy {
+    /// Virtual memory management: memory of `cuMemCreate`, as a descriptor. It lives as long as anybody has it, so its maker
+    /// may end at any time. The default where the device has it.
+    Vmm,
+    /// `cuIpcGetMemHandle`, as PyTorch does it: memory of `cuMemAlloc`. It goes with the process that made it.
+    Legacy,
+    /// Memory of a pool that can be exported. It goes with the process that made it.
+    Pool,
+    /// A copy in shared memory of the host, from which each process makes one on its device. Only where it is asked for
+    /// ([`CudaTensor::staged`](crate::CudaTensor::staged)): it is no shared memory of a device.
+    Staged,
+}
+
+/// A name that is none of a strategy's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown strategy for device memory {name:?}: known are \"vmm\", \"legacy\" and \"pool\"")]
+pub struct UnknownCudaStrategy {
+    /// What was given.
+    pub name: String,
+}
+
+/// One more than the index in [`ALL`]; 0 when none was set.
+static CURRENT: AtomicU8 = AtomicU8::new(0);
+
+const ALL: [CudaStrategy; 3] = [CudaStrategy::Vmm, CudaStrategy::Legacy, CudaStrategy::Pool];
+
+/// The strategies that work on the device of a context, the preferred one first. Found out by trying, where the driver has
+/// no attribute for it.
+///
+/// # Errors
+/// What the driver says, other than that it does not support something.
+pub fn get_all_cuda_strategies(context: &PrimaryContext) -> Result<Vec<CudaStrategy>> {
+    let mut all = Vec::new();
+    for strategy in ALL {
+        if strategy.works_on(context)? {
+            all.push(strategy);
+        }
+    }
+    Ok(all)
+}
+
+/// The strategy that was set for this process; `None` when each device has the first one that works on it.
+#[must_use]
+pub fn get_cuda_strategy() -> Option<CudaStrategy> {
+    usize::from(CURRENT.load(Ordering::Relaxed)).checked_sub(1).and_then(|index| ALL.get(index)).copied()
+}
+
+/// Sets the strategy of the tensors that this process makes from now on; `None` for the first one that works on their
+/// device. What others made is received whatever this says. On a device that does not support the strategy, making a
+/// tensor is an error.
+pub fn set_cuda_strategy(strategy: impl Into<Option<CudaStrategy>>) {
+    let index = strategy.into().and_then(|wanted| ALL.iter().position(|&known| known == wanted));
+    let code = index.map_or(0, |index| u8::try_from(index + 1).unwrap_or(0));
+    CURRENT.store(code, Ordering::Relaxed);
+}
+
+impl CudaStrategy {
+    /// Whether memory that is shared like this lives on without the process that made it.
+    #[must_use]
+    pub const fn outlives_maker(self) -> bool {
+        matches!(self, Self::Vmm | Self::Staged)
+    }
+
+    /// The number in shared memory.
+    pub(crate) const fn code(self) -> u64 {
+        match self {
+            Self::Vmm => 0,
+            Self::Legacy => 1,
+            Self::Pool => 2,
+            Self::Staged => 3,
+        }
+    }
+
+    pub(crate) fn from_code(code: u64) -> Option<Self> {
+        ALL.into_iter().chain([Self::Staged]).find(|strategy| strategy.code() == code)
+    }
+
+    /// The one to use in a context when none was asked for.
+    pub(crate) fn preferred(context: &PrimaryContext) -> Result<Self> {
+        if let Some(strategy) = get_cuda_strategy() {
+            return Ok(strategy);
+        }
+        for strategy in ALL {
+            if strategy.works_on(context)? {
+                return Ok(strategy);
+            }
+        }
+        // Then the driver says what is missing.
+        Ok(Self::Vmm)
+    }
+
+    fn works_on(self, context: &PrimaryContext) -> Result<bool> {
+        let device = context.device();
+        match self {
+            Self::Vmm => device.has_shareable_memory(),
+            Self::Pool => device.has_shareable_pools(),
+            Self::Staged => Ok(false),
+            // No attribute tells.
+            Self::Legacy => match legacy_handle(context) {
+                Ok(()) => Ok(true),
+                Err(CudaError::MissingSymbol { .. }) => Ok(false),
+                Err(error) if error.code() == Some(crate::raw::NOT_SUPPORTED) => Ok(false),
+                Err(error) => Err(error),
+            },
+        }
+    }
+}
+
+fn legacy_handle(context: &PrimaryContext) -> Result<()> {
+    let allocation = crate::allocation::Allocation::create(context, crate::pool::ALIGN_BYTES)?;
+    allocation.legacy_handle().map(|_| ())
+}
+
+impl fmt::Display for CudaStrategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vmm => "vmm",
+            Self::Legacy => "legacy",
+            Self::Pool => "pool",
+            Self::Staged => "staged",
+        })
+    }
+}
+
+impl FromStr for CudaStrategy {
+    type Err = UnknownCudaStrategy;
+
+    fn from_str(name: &str) -> std::result::Result<Self, UnknownCudaStrategy> {
+        let known = ALL.into_iter().find(|strategy| strategy.to_string() == name);
+        known.ok_or_else(|| UnknownCudaStrategy { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_come_back() {
+        for strategy in ALL {
+            assert_eq!(strategy.to_string().parse(), Ok(strategy));
+            assert_eq!(CudaStrategy::from_code(strategy.code()), Some(strategy));
+        }
+        assert_eq!(CudaStrategy::from_code(3), Some(CudaStrategy::Staged));
+        assert_eq!(CudaStrategy::from_code(4), None);
+        assert!("staged".parse::<CudaStrategy>().is_err(), "nothing is made by it");
+        assert!("cuda".parse::<CudaStrategy>().unwrap_err().to_string().contains("\"legacy\""));
+        assert_eq!(get_cuda_strategy(), None);
+        set_cuda_strategy(CudaStrategy::Pool);
+        assert_eq!(get_cuda_strategy(), Some(CudaStrategy::Pool));
+        set_cuda_strategy(None);
+        assert_eq!(get_cuda_strategy(), None);
+    }
+}
