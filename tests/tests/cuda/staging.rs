@@ -42,7 +42,7 @@ fn what_was_staged_is_a_copy_for_each_process_and_outlives_its_maker() {
         assert_eq!(ask(&b, "read z s"), "10 19 145");
         // What the receiver writes stays with him.
         told(&b, &["zeros n s 10", "copy z s n", "put 0 z"]);
-        assert_eq!(ask(&b, "read z t"), "0 0 0");
+        assert_eq!(ask(&b, "read z s"), "0 0 0");
         let d = stage.member();
         told(&d, &["get 0 z"]);
         assert_eq!(ask(&d, "read z s"), "10 19 145");
