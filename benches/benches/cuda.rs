@@ -42,7 +42,7 @@ const MIN_OF_TORCH: f64 = 5.0;
 /// "As cheap as": what two medians of one thing may differ by.
 const MAX_OF_HELD: f64 = 1.25;
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/cuda.py");
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/device_tensors.py");
 /// How the software driver calls its devices.
 const SOFTWARE: &str = "software device";
 

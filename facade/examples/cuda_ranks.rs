@@ -14,12 +14,12 @@ use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use tensorferry::cuda::{CudaError, CudaTensor, DRIVER_VARIABLE, Driver, Stream};
 use tensorferry::spawn::Options;
-use tensorferry::{Queue, Tensor, bytes_copied, func};
+use tensorferry::{Queue, Tensor, bytes_copied, func, rank_seed};
 
 const N_PROCESSES: usize = 4;
 /// A multiple of the number of processes.
 const N_ELEMENTS: usize = 1 << 20;
-/// The seeds of the processes are this and the numbers after it.
+/// The seeds of the processes are made of this and their index.
 const SEED: u64 = 1234;
 
 /// `CUDA_ERROR_NO_DEVICE`: there is a driver, and nothing for it to drive, or `CUDA_VISIBLE_DEVICES` hides it.
@@ -97,7 +97,7 @@ fn work(rank: usize, inputs: Queue<Input>) -> Result<Report, Error> {
         None => "the processor".to_owned(),
     };
     let sum = share(rank, &input, stream.as_ref())?.into_iter().map(u64::from).sum();
-    Ok(Report { place, seed: SEED + rank as u64, sum, bytes_copied: bytes_copied() })
+    Ok(Report { place, seed: rank_seed(SEED, rank), sum, bytes_copied: bytes_copied() })
 }
 
 fn main() -> anyhow::Result<()> {

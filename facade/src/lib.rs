@@ -13,7 +13,7 @@
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
 //! | [`domain`] | the one file descriptor behind it all |
 //! | [`sharing`] | [`get_all_sharing_strategies`], [`get_sharing_strategy`], [`set_sharing_strategy`] |
-//! | `cuda` | with the feature `cuda`: `CudaTensor`, streams and devices |
+//! | `cuda` | with the feature `cuda`: `CudaTensor`, streams and devices; with `cudarc` its types too. Shown on a software driver only |
 //! | [`reduce`] | how a type of your own travels by handle; [`bytes_copied`] |
 
 #![forbid(unsafe_code)]

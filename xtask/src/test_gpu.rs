@@ -23,7 +23,7 @@ const PROFILE: &str = "pack";
 const PACKAGES: &str = "-p tensorferry -p tensorferry-cuda-ipc -p tensorferry-tests -p tensorferry-benches \
      --features tensorferry/cudarc,tensorferry-cuda-ipc/cudarc";
 /// What the bench starts to measure torch.
-const PYTHON: &str = "benches/python/cuda.py";
+const PYTHON: &str = "benches/python/device_tensors.py";
 /// What a machine is lent that has to be reached over a wire.
 const MAX_BYTES: u64 = 64 << 20;
 /// The software driver, for a rehearsal, by the name of a real one.
@@ -166,7 +166,7 @@ fn pack(sh: &Shell, folder: &Path) -> anyhow::Result<()> {
         copy(Path::new(from), &bin.join(program.name))?;
         lines += &format!("{} {} {}\n", program.kind, program.name, program.how);
     }
-    copy(&sh.current_dir().join(PYTHON), &folder.join("python/cuda.py"))?;
+    copy(&sh.current_dir().join(PYTHON), &folder.join("python/device_tensors.py"))?;
     let simulator =
         artifacts.iter().find_map(simulator).context("cargo did not build the software driver")?;
     copy(Path::new(simulator), &folder.join(SIMULATOR))?;

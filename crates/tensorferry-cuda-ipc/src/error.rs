@@ -129,6 +129,12 @@ impl CudaError {
     pub fn is_sticky(&self) -> bool {
         self.code().is_some_and(|code| crate::raw::STICKY.contains(&code))
     }
+
+    /// Whether nothing of the context runs any more: it is broken, or was destroyed. Any other answer says nothing about what
+    /// runs.
+    pub(crate) fn says_context_is_gone(&self) -> bool {
+        self.is_sticky() || self.code().is_some_and(|code| crate::raw::DESTROYED.contains(&code))
+    }
 }
 
 #[cfg(test)]

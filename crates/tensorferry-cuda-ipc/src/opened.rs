@@ -16,10 +16,11 @@ use crate::exportable_pool::free_in;
 use crate::raw::{IPC_HANDLE_LEN_BYTES, IpcHandle};
 use crate::strategy::CudaStrategy;
 use crate::stream::Stream;
-use crate::tensor_error::Result;
+use crate::tensor_error::{CudaTensorError, Result};
 
-/// Context and handle.
-type Key = (usize, [u8; IPC_HANDLE_LEN_BYTES]);
+/// Context; the pool here that it comes through, 0 for a legacy handle; handle. What a pool exports means something only
+/// together with the pool: another one may export the same.
+type Key = (usize, usize, [u8; IPC_HANDLE_LEN_BYTES]);
 
 /// An address of this process for memory of another one. The last one that goes closes it: before that process is told that
 /// this one does not need the memory any more.
@@ -42,21 +43,39 @@ struct Place {
 static OPENED: Mutex<Option<HashMap<Key, Arc<Place>>>> = Mutex::new(None);
 
 impl Opened {
-    /// Opens what the slab names in the context of its device. Blocks for the keeper where a pool is opened the first time.
-    pub(crate) fn open(heap: &Heap, slab: &SlabControl, context: &PrimaryContext) -> Result<Self> {
-        let pool = match slab.strategy() {
-            Some(CudaStrategy::Pool) => Some(ImportedPool::of(heap, slab, context)?),
+    /// Opens what the slab names in the context of its device, and refuses less memory than `len_bytes`, which the slab says
+    /// that it has. Blocks for the keeper where a pool is opened the first time.
+    pub(crate) fn open(
+        heap: &Heap,
+        slab: &SlabControl,
+        (strategy, len_bytes): (CudaStrategy, usize),
+        context: &PrimaryContext,
+    ) -> Result<Self> {
+        let pool = match strategy {
+            CudaStrategy::Pool => Some(ImportedPool::of(heap, slab, context)?),
             _ => None,
         };
         let handle = slab.handle();
-        let key = (context.handle(), handle.0);
+        let key = (context.handle(), pool.as_ref().map_or(0, |pool| pool.handle), handle.0);
         let place = {
             let mut opened = lock(&OPENED);
             Arc::clone(opened.get_or_insert_default().entry(key).or_default())
         };
         let mut this = Self { context: context.clone(), pool, key, place, address: 0 };
         this.address = this.open_once(handle)?;
+        if this.room_bytes().is_some_and(|room_bytes| room_bytes < len_bytes) {
+            return Err(CudaTensorError::BadMessage {
+                what: "a slab is longer than the memory that it names",
+            });
+        }
         Ok(this)
+    }
+
+    /// How much memory lies behind the address; `None` where the driver does not tell of memory that was opened.
+    fn room_bytes(&self) -> Option<usize> {
+        let _current = self.context.make_current().ok()?;
+        let (base, len_bytes) = self.context.device().driver().address_range(self.address).ok()?;
+        len_bytes.checked_sub(usize::try_from(self.address.checked_sub(base)?).ok()?)
     }
 
     fn open_once(&self, handle: IpcHandle) -> Result<u64, CudaError> {

@@ -74,7 +74,7 @@ impl Dying {
     /// Whether a device may still be at it, or another process has it open and must close it first. A context that is broken
     /// does nothing any more.
     pub(crate) fn is_busy(&self) -> bool {
-        self.slab.is_open_elsewhere() || self.points.iter().any(|point| matches!(point.is_done(), Ok(false)))
+        self.slab.is_open_elsewhere() || self.points.iter().any(|point| point.is_pending())
     }
 
     /// Whether only a device is waited for.
@@ -167,7 +167,7 @@ impl Pool {
         let mut dying = Vec::new();
         self.slabs.retain_mut(|owned| {
             for hole in &mut owned.holes {
-                hole.points.retain(|point| matches!(point.is_done(), Ok(false)));
+                hole.points.retain(|point| point.is_pending());
             }
             if !owned.is_free() || !(owned.is_spoilt || free_bytes > keep_bytes) {
                 return true;
@@ -216,7 +216,7 @@ impl Owned {
         if let Some(before) = self.holes.get_mut(at - 1) {
             before.len_bytes += hole.len_bytes;
             before.points.extend(hole.points);
-            before.points.retain(|point| matches!(point.is_done(), Ok(false)));
+            before.points.retain(|point| point.is_pending());
         }
     }
 }

@@ -6,6 +6,9 @@ pub(crate) const OUT_OF_MEMORY: u32 = 2;
 /// counter, launch failed.
 pub(crate) const STICKY: [u32; 7] = [700, 714, 715, 716, 717, 718, 719];
 
+/// The driver is shutting down, the context is none any more, or was destroyed.
+pub(crate) const DESTROYED: [u32; 3] = [4, 201, 709];
+
 pub(crate) const NOT_READY: u32 = 600;
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
 pub(crate) const NOT_SUPPORTED: u32 = 801;

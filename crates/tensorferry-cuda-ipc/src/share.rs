@@ -61,13 +61,14 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// Makes a tensor of memory that cudarc allocated, in the default domain. Memory of `cuMemAlloc`, and memory from a pool
     /// that can be exported ([`use_exportable_pool`](crate::use_exportable_pool)), is shared as it is: nothing is copied, the
     /// slice is dropped when nobody has the tensor any more, and the memory goes with this process
-    /// ([`CudaTensorError::MemoryGone`]). Other memory is copied once, on the device.
+    /// ([`CudaTensorError::MemoryGone`]): it should not end before the others have said that they are done. Other memory is
+    /// copied once, to the stream's device; [`ShareOptions::strict`] makes an error of that.
     ///
     /// Whoever receives the tensor can reach the whole allocation that the slice lies in.
     ///
     /// # Errors
-    /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; [`CudaTensorError::NotShareable`] for memory
-    /// of another device; as [`CudaTensor::zeros`].
+    /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; with
+    /// [`ShareOptions::strict`] [`CudaTensorError::NotShareable`]; as [`CudaTensor::zeros`].
     pub fn share(
         stream: &Stream,
         slice: CudaSlice<T>,

@@ -225,7 +225,7 @@ impl Slab {
             check_reach(&device, context.device())?;
             device.retain_primary_context()?
         };
-        let opened = Opened::open(self.heap()?, &self.control, &home)?;
+        let opened = Opened::open(self.heap()?, &self.control, (self.strategy, self.len_bytes), &home)?;
         self.add_view(context, |_| {
             reach(opened.context(), context, opened.pool())?;
             Ok(View::Opened(opened))

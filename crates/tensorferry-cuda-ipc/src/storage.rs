@@ -106,10 +106,12 @@ impl Uses {
         let mut is_unknown = false;
         self.leaving.retain(|event| match event.is_done() {
             Ok(is_done) => !is_done,
-            Err(_) => {
+            Err(error) if error.says_context_is_gone() => {
                 is_unknown = true;
                 false
             }
+            // Refused for the moment: a thread captures, for example.
+            Err(_) => true,
         });
         self.is_unknown |= is_unknown;
         !self.leaving.is_empty()

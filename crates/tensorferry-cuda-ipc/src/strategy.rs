@@ -31,7 +31,7 @@ pub struct UnknownCudaStrategy {
     pub name: String,
 }
 
-/// One more than the index in [`ALL`]; 0 when none was set.
+/// One more than the code; 0 when none was set.
 static CURRENT: AtomicU8 = AtomicU8::new(0);
 
 const ALL: [CudaStrategy; 3] = [CudaStrategy::Vmm, CudaStrategy::Legacy, CudaStrategy::Pool];
@@ -54,15 +54,16 @@ pub fn get_all_cuda_strategies(context: &PrimaryContext) -> Result<Vec<CudaStrat
 /// The strategy that was set for this process; `None` when each device has the first one that works on it.
 #[must_use]
 pub fn get_cuda_strategy() -> Option<CudaStrategy> {
-    usize::from(CURRENT.load(Ordering::Relaxed)).checked_sub(1).and_then(|index| ALL.get(index)).copied()
+    CURRENT.load(Ordering::Relaxed).checked_sub(1).and_then(|code| CudaStrategy::from_code(code.into()))
 }
 
 /// Sets the strategy of the tensors that this process makes from now on; `None` for the first one that works on their
 /// device. What others made is received whatever this says. On a device that does not support the strategy, making a
-/// tensor is an error.
+/// tensor is an error; by [`CudaStrategy::Staged`] it always is. Processes that are started begin with `None`, and each sets
+/// its own. [`CudaTensor::share`](crate::CudaTensor::share) asks it only where it copies.
 pub fn set_cuda_strategy(strategy: impl Into<Option<CudaStrategy>>) {
-    let index = strategy.into().and_then(|wanted| ALL.iter().position(|&known| known == wanted));
-    let code = index.map_or(0, |index| u8::try_from(index + 1).unwrap_or(0));
+    let code = strategy.into().map_or(0, |strategy| strategy.code() + 1);
+    let code = u8::try_from(code).unwrap_or(0);
     CURRENT.store(code, Ordering::Relaxed);
 }
 
@@ -160,6 +161,8 @@ mod tests {
         assert_eq!(get_cuda_strategy(), None);
         set_cuda_strategy(CudaStrategy::Pool);
         assert_eq!(get_cuda_strategy(), Some(CudaStrategy::Pool));
+        set_cuda_strategy(CudaStrategy::Staged);
+        assert_eq!(get_cuda_strategy(), Some(CudaStrategy::Staged), "which making a tensor then refuses");
         set_cuda_strategy(None);
         assert_eq!(get_cuda_strategy(), None);
     }

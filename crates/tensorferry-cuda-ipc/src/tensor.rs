@@ -17,7 +17,8 @@ use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 use crate::timeline::Timeline;
 
-/// A tensor in the memory of a device, which travels to other processes without a copy. A view of a storage, cheap to clone.
+/// A tensor in the memory of a device, which travels to other processes without a copy ([`CudaTensor::staged`] apart). A view
+/// of a storage, cheap to clone.
 ///
 /// Like a [`SharedTensor`](tensorferry_tensor::SharedTensor), it is for whoever has it to read and to write: what is done
 /// in one stream, and before a tensor is sent, is in order; beyond that its users agree among themselves. Nothing of it is
@@ -27,8 +28,10 @@ use crate::timeline::Timeline;
 /// this process has queued for it so far; whoever receives it has its stream wait for that point. Receiving makes no call
 /// of the driver: a process without a device can hold a tensor, drop it, or pass it on.
 ///
-/// The memory lives as long as anybody has the tensor, in whichever process, however the others end. When the last one has
-/// let go of it and no device is at it any more, the process that made it may use the memory again.
+/// By the strategy [`Vmm`](crate::CudaStrategy::Vmm), the first choice where the device has it, the memory lives as long as
+/// anybody has the tensor, in whichever process, however the others end. By the others, and shared from cudarc, it goes with
+/// the process that made it ([`CudaStrategy::outlives_maker`](crate::CudaStrategy::outlives_maker)). When the last one has let
+/// go of it and no device is at it any more, the process that made it may use the memory again.
 pub struct CudaTensor<T> {
     /// `None` when there are no elements.
     memory: Option<Memory>,

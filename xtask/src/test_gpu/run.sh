@@ -8,7 +8,8 @@
 #   --check        with --bench: fails when a target is missed
 #   --simulate     a rehearsal: the software driver stands in for the real one, and the figures say nothing
 #
-# The last line is `gpu: N of M ran`: of the tests and examples that this machine could run, as many did and held.
+# The last line is `gpu: N of M ran`: of the M tests and examples that a machine with enough devices can run, N ran here; where
+# some failed, it says how many, and the exit status is 1.
 set -u
 export PATH="${PATH:-/usr/local/bin:/usr/bin:/bin}" LC_ALL=C
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -61,8 +62,15 @@ if ! devices=$(bounded 60 "$here/bin/devices" --require 2>&1); then
     fail "$devices"
 fi
 
+# A loader that was told of another driver would make this a rehearsal without a word.
+if [ -z "$simulate" ] && grep -q 'software device' <<<"$devices"; then
+    fail "the software driver answers instead of a real one: see LD_LIBRARY_PATH and LD_PRELOAD"
+fi
+
 mkdir -p "$out" || fail "could not make $out"
-rm -f "$out"/*.txt "$out"/*.json
+for file in machine summary tests answers answers-errors bench; do
+    rm -f "$out/$file.txt" "$out/$file.json"
+done
 {
     echo "date: $(date -u +%Y-%m-%dT%H:%M:%SZ)"
     [ -n "$simulate" ] && echo 'driver: the software driver; nothing here was seen on a GPU'
@@ -152,7 +160,7 @@ if [ -n "$bench" ] && [ -x "$here/bin/bench-cuda" ]; then
     echo
     few=() torch=()
     [ -n "$simulate" ] && few=(--quick --max-mib 4)
-    [ -n "$python" ] && torch=(--python "$python" --script "$here/python/cuda.py")
+    [ -n "$python" ] && torch=(--python "$python" --script "$here/python/device_tensors.py")
     bounded 1500 "$here/bin/bench-cuda" --json "$out/bench.json" $check "${few[@]}" "${torch[@]}" 2>&1 | tee "$out/bench.txt"
     [ "${PIPESTATUS[0]}" -eq 0 ] || { failed=$((failed + 1)); echo 'bench: FAILED'; }
 fi

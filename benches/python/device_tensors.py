@@ -1,6 +1,6 @@
 """Measures torch.multiprocessing's Queue with CUDA tensors for `cargo xtask bench cuda`. Needs torch and a GPU.
 
-    python3 cuda.py ROUNDS BYTES,BYTES,..
+    python3 device_tensors.py ROUNDS BYTES,BYTES,..
 
 A round trip is a tensor there and a number back; the receiver reads the first element, so it waits for the data. The last
 line of standard output is a JSON object; times are in microseconds.
