@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rustix::event::{PollFd, PollFlags};
-use tensorferry_benches::{Answer, Ask, Row, Way};
+use tensorferry_benches::{Answer, Ask, Row, Way, remove_files_of};
 use tensorferry_os::pidfd::PidFd;
 
 use crate::options::Options;
@@ -122,9 +122,11 @@ fn run(program: &Path, ask: &Ask) -> anyhow::Result<Answer> {
     let mut child = command(program);
     child.arg(&line).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().context("a program does not start")?;
-    if !PidFd::open(child.id())?.wait_dead(Some(DEADLINE))? {
+    let pid = child.id();
+    if !PidFd::open(pid)?.wait_dead(Some(DEADLINE))? {
         child.kill()?;
         child.wait()?;
+        remove_files_of(pid).context("what a peer has left cannot be removed")?;
         bail!("{} did not end within {DEADLINE:?} at {line}", program.display());
     }
     let output = child.wait_with_output()?;

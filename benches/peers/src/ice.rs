@@ -20,7 +20,10 @@ use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
 
-use crate::{Answer, Ask, Far, Near, Other, Read, Received, Row, Sink, Source, Way, measure, read_of, serve};
+use crate::{
+    Answer, Ask, Far, Near, Other, Read, Received, Row, Sink, Source, Way, files_of, measure, read_of,
+    remove_files_of, serve,
+};
 
 type Ipc = ipc::Service;
 
@@ -45,8 +48,14 @@ fn n_elements(ask: &Ask) -> usize {
     ask.n_elements().max(STAMP_ELEMENTS)
 }
 
-fn node() -> anyhow::Result<Node<Ipc>> {
-    let builder = NodeBuilder::new().signal_handling_mode(SignalHandlingMode::Disabled);
+/// All files of a measurement begin with the same name, by which whoever has started it removes what a killed side leaves.
+fn node(ask_of: u32) -> anyhow::Result<Node<Ipc>> {
+    let (prefix, root) = files_of(ask_of);
+    let mut config = Config::default();
+    config.global.prefix = FileName::new(prefix.as_bytes()).ok().context("not the name of a file")?;
+    let root = root.to_str().context("not a path")?;
+    config.global.set_root_path(&Path::new(root.as_bytes()).ok().context("not a path")?);
+    let builder = NodeBuilder::new().config(&config).signal_handling_mode(SignalHandlingMode::Disabled);
     builder.create::<Ipc>().ok().context("no node")
 }
 
@@ -76,8 +85,8 @@ macro_rules! services {
     }};
 }
 
-fn source(ask: &Ask, name: &str) -> anyhow::Result<IceSource> {
-    let (node, name) = (node()?, name.to_owned());
+fn source(ask: &Ask, ask_of: u32, name: &str) -> anyhow::Result<IceSource> {
+    let (node, name) = (node(ask_of)?, name.to_owned());
     let (messages, events) = services!(ask, node, name);
     let publisher = messages
         .publisher_builder()
@@ -92,8 +101,8 @@ fn source(ask: &Ask, name: &str) -> anyhow::Result<IceSource> {
     Ok(IceSource { publisher, notifier, n_elements: n_elements(ask), _node: node })
 }
 
-fn sink(ask: &Ask, name: &str) -> anyhow::Result<IceSink> {
-    let (node, name) = (node()?, name.to_owned());
+fn sink(ask: &Ask, ask_of: u32, name: &str) -> anyhow::Result<IceSink> {
+    let (node, name) = (node(ask_of)?, name.to_owned());
     let (messages, events) = services!(ask, node, name);
     let subscriber =
         messages.subscriber_builder().buffer_size(ask.depth).create().ok().context("no subscriber")?;
@@ -153,8 +162,9 @@ fn names(ask_of: u32) -> [String; 2] {
 
 pub(crate) fn far(ask: &Ask, pid: &str) -> anyhow::Result<()> {
     set_log_level(LogLevel::Error);
-    let [forth, back] = names(pid.parse()?);
-    let (sink, source) = (sink(ask, &forth)?, source(ask, &back)?);
+    let ask_of = pid.parse()?;
+    let [forth, back] = names(ask_of);
+    let (sink, source) = (sink(ask, ask_of, &forth)?, source(ask, ask_of, &back)?);
     serve(ask, &mut Far { source, sink, control: (std::io::stdin(), std::io::stdout()) })
 }
 
@@ -162,7 +172,10 @@ pub(crate) fn near(ask: &Ask) -> anyhow::Result<Answer> {
     set_log_level(LogLevel::Error);
     let pid = std::process::id();
     let [forth, back] = names(pid);
-    let (source, sink) = (source(ask, &forth)?, sink(ask, &back)?);
+    let (source, sink) = (source(ask, pid, &forth)?, sink(ask, pid, &back)?);
     let control = Other::start(ask, &pid.to_string())?;
-    measure(ask, &mut Near { source, sink, control })
+    let answer = measure(ask, &mut Near { source, sink, control });
+    // The far side has been killed.
+    remove_files_of(pid).context("what iceoryx2 has left cannot be removed")?;
+    answer
 }

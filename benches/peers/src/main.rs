@@ -8,6 +8,8 @@ mod answer;
 mod ask;
 #[path = "../../src/control.rs"]
 mod control;
+#[path = "../../src/files.rs"]
+mod files;
 #[path = "../../src/process.rs"]
 #[expect(dead_code, reason = "the other programs need more of it")]
 mod process;
@@ -24,6 +26,7 @@ use anyhow::bail;
 use crate::answer::{Answer, Samples, median};
 use crate::ask::{Ask, Row, Way};
 use crate::control::{Control, Other};
+use crate::files::{files_of, remove_files_of};
 use crate::process::{minor_faults, now_ns};
 use crate::rows::{Far, Near, Read, Received, Sink, Source, measure, serve};
 use crate::work::{fill, sum, touch};
