@@ -182,7 +182,7 @@ impl Ring {
         }
         let block = heap.allocate_block(shape.n_words() * 8)?;
         RingWords::format(&block, shape, type_hash);
-        if let Some(header) = heap.header(block.place()) {
+        if let Some(header) = block.header() {
             header.set_kind(Kind::Ring);
         }
         Self::attach(Attachment::new(block, Role { sends: true, receives: true }))

@@ -83,6 +83,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-sim-cuda/src/exports.rs", "exports the symbols of the driver"),
     ("crates/tensorferry-sim-cuda/src/mapping.rs", "maps memory files and lends atomic words of them"),
     ("crates/tensorferry-storage/src/access.rs", "lends slices of blocks, by the members' protocol"),
+    ("crates/tensorferry-storage/src/counted.rs", "a handle keeps its heap through the count of its cell"),
     ("facade/examples/cuda_columns/main.rs", "launches a kernel"),
     ("facade/examples/cuda_replicas/main.rs", "launches a kernel"),
     ("tests/src/raw_driver.rs", "calls functions of the CUDA driver that no crate calls yet"),
