@@ -82,6 +82,11 @@ impl<'a> WaitWord<'a> {
     /// Wakes everybody, if anybody sleeps. Call it after publishing what they wait for.
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
+        self.wake_after_fence();
+    }
+
+    /// As [`WaitWord::wake`], when a sequentially consistent fence stands between the caller's publishing and this.
+    pub fn wake_after_fence(&self) {
         if self.word.load(Ordering::Relaxed) & SLEEPERS != 0 {
             self.wake_sleepers();
         }

@@ -41,6 +41,10 @@ impl Block {
         BlockId(self.header_offset_bytes() as u64)
     }
 
+    pub(crate) fn generation(&self) -> u32 {
+        self.counted.cell().generation()
+    }
+
     /// Where the data begins, as an offset of the data area.
     pub(crate) fn data_offset_bytes(&self) -> usize {
         self.counted.cell().data_offset_bytes()
@@ -73,9 +77,9 @@ impl Block {
 
     /// How another process is told about this block.
     pub(crate) fn reference(&self, grant: Grant) -> u64 {
-        let header_offset_bytes = self.header_offset_bytes();
-        let generation = self.header().map_or(0, |header| header.generation());
-        Reference { header_offset_bytes, generation, grant }.pack()
+        let cell = self.counted.cell();
+        Reference { header_offset_bytes: cell.header_offset_bytes(), generation: cell.generation(), grant }
+            .pack()
     }
 
     /// Whether nobody else can reach the block: no other member, no message in flight, no other handle here.

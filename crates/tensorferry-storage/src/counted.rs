@@ -11,7 +11,7 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use crate::counts::{Cell, Handle, Words};
+use crate::counts::{Cell, Handle, Use, Words};
 use crate::heap::Heap;
 use crate::place::Place;
 
@@ -34,7 +34,7 @@ impl Counted {
     pub(crate) fn at<E>(
         heap: &Heap,
         place: Place,
-        first: impl FnOnce() -> Result<usize, E>,
+        first: impl FnOnce() -> Result<Use, E>,
     ) -> Result<Self, E> {
         Self::acquire(heap, heap.inner().counts.cell(place), first)
     }
@@ -43,7 +43,7 @@ impl Counted {
     pub(crate) fn known<E>(
         heap: &Heap,
         header_offset_bytes: usize,
-        first: impl FnOnce(Place) -> Result<usize, E>,
+        first: impl FnOnce(Place) -> Result<Use, E>,
     ) -> Option<Result<Self, E>> {
         let cell = heap.inner().counts.known(header_offset_bytes)?;
         let place = cell.place()?;
@@ -51,7 +51,7 @@ impl Counted {
     }
 
     /// `cell` is one of `heap`'s.
-    fn acquire<E>(heap: &Heap, cell: Cell<'_>, first: impl FnOnce() -> Result<usize, E>) -> Result<Self, E> {
+    fn acquire<E>(heap: &Heap, cell: Cell<'_>, first: impl FnOnce() -> Result<Use, E>) -> Result<Self, E> {
         let heap = match cell.acquire(first)? {
             // The reference that is the cell's from now on. Whoever else is counted meanwhile relies on it only once this
             // handle is gone, and the caller has one until then.

@@ -27,14 +27,23 @@ const CELLS_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES;
 #[derive(Debug, Default)]
 pub(crate) struct Words {
     count: AtomicU32,
-    /// The number of its class and 1, once its place is known; 0 before.
-    class: AtomicU32,
+    /// See [`Use`].
+    generation: AtomicU32,
     tenure: AtomicU64,
     header_offset_bytes: AtomicUsize,
     data_offset_bytes: AtomicUsize,
-    address: AtomicU64,
-    /// Of the use that the handles are for; of no meaning without one.
+    /// `extent:32 | line:16 | index:8 | class and 1:8`; 0 as long as the place is not known.
+    span: AtomicU64,
+    /// See [`Use`].
     len_bytes: AtomicUsize,
+}
+
+/// What a block is from its allocation until nobody holds it. It has no meaning in a cell that counts no handle. It is here
+/// too so that whoever sends a block again and again does not look at its header, which the receivers write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Use {
+    pub(crate) len_bytes: usize,
+    pub(crate) generation: u32,
 }
 
 /// The cells of one page of headers.
@@ -103,7 +112,7 @@ impl Counts {
         let at = Index::of(header_offset_bytes);
         let words =
             self.folders.get(at.folder)?.get()?.get(at.table)?.get()?.get(at.page)?.get()?.get(at.line)?;
-        (words.class.load(Ordering::Acquire) != 0).then_some(Cell { words })
+        (words.span.load(Ordering::Acquire) != 0).then_some(Cell { words })
     }
 
     /// Visits the header offsets of all blocks that this process holds.
@@ -182,19 +191,23 @@ impl<'a> Cell<'a> {
     fn learn(&self, place: Place) {
         self.words.header_offset_bytes.store(place.header_offset_bytes, Ordering::Relaxed);
         self.words.data_offset_bytes.store(place.data_offset_bytes, Ordering::Relaxed);
-        self.words.address.store(place.address.pack(), Ordering::Relaxed);
-        let class = u32::try_from(place.class.index() + 1).unwrap_or(0);
-        self.words.class.store(class, Ordering::Release);
+        let class = place.class.index() as u64 + 1;
+        let index = place.address.index() as u64;
+        let line = place.address.line() as u64;
+        let span = (place.address.extent() as u64) << 32 | line << 16 | index << 8 | class;
+        self.words.span.store(span, Ordering::Release);
     }
 
     /// `None` for a cell that nobody was told the place of, of which there is none.
     pub(crate) fn place(&self) -> Option<Place> {
-        let class = self.words.class.load(Ordering::Relaxed).checked_sub(1)?;
+        let span = self.words.span.load(Ordering::Relaxed);
+        let [class, index, line @ .., e0, e1, e2, e3] = span.to_le_bytes();
+        let extent = usize::try_from(u32::from_le_bytes([e0, e1, e2, e3])).ok()?;
         Some(Place {
             header_offset_bytes: self.words.header_offset_bytes.load(Ordering::Relaxed),
             data_offset_bytes: self.words.data_offset_bytes.load(Ordering::Relaxed),
-            address: Address::unpack(self.words.address.load(Ordering::Relaxed)),
-            class: Class::from_index(usize::try_from(class).ok()?)?,
+            address: Address::new(extent, u16::from_le_bytes(line).into(), index.into()),
+            class: Class::from_index(usize::from(class).checked_sub(1)?)?,
         })
     }
 
@@ -211,9 +224,14 @@ impl<'a> Cell<'a> {
         self.words.len_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts one more handle. `first` runs when there was none, and says how long the block is if it may be held; its
+    /// The generation of the block, for who has a handle.
+    pub(crate) fn generation(&self) -> u32 {
+        self.words.generation.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more handle. `first` runs when there was none, and says what the block is if it may be held; its
     /// error is passed on and nothing is counted.
-    pub(crate) fn acquire<E>(&self, first: impl FnOnce() -> Result<usize, E>) -> Result<Handle, E> {
+    pub(crate) fn acquire<E>(&self, first: impl FnOnce() -> Result<Use, E>) -> Result<Handle, E> {
         loop {
             let seen = self.settled();
             if seen & COUNT > 0 {
@@ -224,8 +242,9 @@ impl<'a> Cell<'a> {
             } else if self.replace(seen, seen | BUSY) {
                 let outcome = first();
                 let count = u32::from(outcome.is_ok());
-                if let Ok(len_bytes) = outcome {
+                if let Ok(Use { len_bytes, generation }) = outcome {
                     self.words.len_bytes.store(len_bytes, Ordering::Relaxed);
+                    self.words.generation.store(generation, Ordering::Relaxed);
                 }
                 self.words.count.store(seen + count, Ordering::Release);
                 return outcome.map(|_| Handle::Only);
@@ -317,8 +336,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicI64;
 
-    fn ok() -> Result<usize, ()> {
-        Ok(0)
+    fn ok() -> Result<Use, ()> {
+        Ok(Use { len_bytes: 50, generation: 7 })
     }
 
     fn place(header_offset_bytes: usize) -> Place {
@@ -344,8 +363,8 @@ mod tests {
         assert_eq!(known.place(), Some(place(64)));
         assert!(counts.known(128).is_none(), "on the same page");
         assert!(counts.known(usize::MAX).is_none());
-        made.acquire(|| Ok::<_, ()>(50)).unwrap();
-        assert_eq!(known.len_bytes(), 50);
+        made.acquire(ok).unwrap();
+        assert_eq!((known.len_bytes(), known.generation()), (50, 7));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::attachments::Attachments;
 use crate::block::Block;
 use crate::class::Class;
 use crate::counted::Counted;
-use crate::counts::Counts;
+use crate::counts::{Counts, Use};
 use crate::header::{Header, Kind, SUSPECT, line};
 use crate::pins::Pins;
 use crate::place::{NotFound, Place, Places};
@@ -277,10 +277,10 @@ impl Heap {
             StorageError::BadReference { reference: 0, what: "the header of a fresh block is closed" };
         let header = self.header(place.header_offset_bytes).ok_or(unreachable)?;
         let counted = Counted::at(self, place, || {
-            header.prepare(len_bytes);
+            let generation = header.prepare(len_bytes);
             // From here on the block is held; a sweep after our death finds this bit.
             header.holders().store(self.me().bit(), Ordering::SeqCst);
-            Ok::<_, StorageError>(len_bytes)
+            Ok::<_, StorageError>(Use { len_bytes, generation })
         })?;
         Ok(Block::new(counted))
     }
@@ -296,19 +296,18 @@ impl Heap {
             Counted::at(self, place, || self.begin_to_hold(place, bad))
         })?;
         let block = Block::new(counted);
-        let generation = block.header().ok_or_else(|| bad("its header is closed"))?.generation();
-        if generation & GENERATION_MASK != reference.generation {
+        if block.generation() & GENERATION_MASK != reference.generation {
             return Err(bad("the block was reused since"));
         }
         Ok(block)
     }
 
-    /// Sets this member's bit and opens the data. Returns the length in bytes.
+    /// Sets this member's bit and opens the data.
     fn begin_to_hold(
         &self,
         place: Place,
         bad: impl Fn(&'static str) -> StorageError,
-    ) -> Result<usize, StorageError> {
+    ) -> Result<Use, StorageError> {
         let header = self.header(place.header_offset_bytes).ok_or_else(|| bad("its header is closed"))?;
         if !header.hold_if_held(self.me().bit()) {
             return Err(bad("nobody holds the block"));
@@ -319,7 +318,9 @@ impl Heap {
         } else {
             self.0.places().open_range(place.data_offset_bytes, len_bytes)
         };
-        opened.inspect_err(|_| self.let_go(place)).map(|()| len_bytes)
+        opened
+            .inspect_err(|_| self.let_go(place))
+            .map(|()| Use { len_bytes, generation: header.generation() })
     }
 
     /// One more handle on a block that this process holds, by its header's place; `None` when it does not hold it.

@@ -53,20 +53,6 @@ impl Address {
         }
     }
 
-    /// `extent:32 | line:16 | index:16`.
-    pub(crate) fn pack(self) -> u64 {
-        u64::from(self.extent) << 32 | u64::from(self.line) << 16 | u64::from(self.index)
-    }
-
-    pub(crate) fn unpack(word: u64) -> Self {
-        let [i0, i1, l0, l1, extent @ ..] = word.to_le_bytes();
-        Self {
-            extent: u32::from_le_bytes(extent),
-            line: u16::from_le_bytes([l0, l1]),
-            index: u16::from_le_bytes([i0, i1]),
-        }
-    }
-
     /// The first extent of its run.
     pub(crate) fn extent(self) -> usize {
         usize::try_from(self.extent).unwrap_or(usize::MAX)

@@ -326,10 +326,11 @@ impl Ring {
         let Some(ring) = self.words() else { return Err(PutFailure::Closed) };
         let (position, spilled) = self.put_borrowed(&ring, payload, handles, patience)?;
         handles.extend(spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
+        // `place` has ended in a fence. The handles are ours until they are pinned, which can wait.
+        ring.not_empty().wake_after_fence();
         if !handles.is_empty() {
             self.pins().pin(&ring, PinnedAt::Slot(position), handles);
         }
-        ring.not_empty().wake();
         Ok(())
     }
 
@@ -416,7 +417,7 @@ impl Ring {
         self.heap().me().slot
     }
 
-    /// Writes a message that fits into a slot; returns its position.
+    /// Writes a message that fits into a slot; returns its position. Ends in a sequentially consistent fence.
     fn place(
         &self,
         ring: &RingWords<'_>,
