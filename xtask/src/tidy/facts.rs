@@ -57,6 +57,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("benches/benches/processes.rs", "allows the start method fork, to measure it"),
     ("benches/recovery/kernel.rs", "measures a mutex of the C library in shared memory"),
     ("benches/src/bin/floor/memory.rs", "measures what is possible without any layer in between"),
+    ("benches/src/bin/pages.rs", "maps memory in ways that the library does not use, to compare them"),
     ("benches/src/bin/steps.rs", "allows the start method fork, for profilers"),
     ("crates/tensorferry-cuda-ipc/src/lent_slice.rs", "tells cudarc of memory that it did not allocate"),
     ("crates/tensorferry-cuda-ipc/src/driver.rs", "calls the functions of the CUDA driver"),
