@@ -58,6 +58,7 @@ mod lent_slice;
 #[cfg(feature = "cudarc")]
 mod share;
 
+mod capture;
 mod context;
 mod device;
 mod driver;

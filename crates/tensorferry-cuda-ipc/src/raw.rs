@@ -12,6 +12,8 @@ pub(crate) const DESTROYED: [u32; 3] = [4, 201, 709];
 pub(crate) const NOT_READY: u32 = 600;
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
 pub(crate) const NOT_SUPPORTED: u32 = 801;
+/// The null stream waits for a stream that captures.
+pub(crate) const STREAM_CAPTURE_IMPLICIT: u32 = 906;
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, without which nothing is opened.
 pub(crate) const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
@@ -22,6 +24,9 @@ pub(crate) const STREAM_NON_BLOCKING: u32 = 1;
 pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
 /// `CU_EVENT_INTERPROCESS`; wants [`EVENT_DISABLE_TIMING`] beside it.
 pub(crate) const EVENT_INTERPROCESS: u32 = 4;
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+pub(crate) const CAPTURE_RELAXED: u32 = 2;
 
 // CUdevice_attribute.
 pub(crate) const ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT: i32 = 102;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tensorferry_storage::{BlockId, Heap};
 
 use crate::backing::Lent;
+use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
 use crate::error::CudaError;
@@ -66,13 +67,15 @@ struct Tables {
 }
 
 /// What is dropped once the tables are unlocked, because that calls the driver, or the tables.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Garbage {
     _storages: Vec<Arc<Storage>>,
     _slabs: Vec<Arc<Slab>>,
     _timelines: Vec<Arc<Timeline>>,
     _events: Vec<Arc<SharedEvent>>,
     _dying: Vec<Dying>,
+    /// Goes last. What is asked of the driver about such things, and dropping them, disturbs nobody's capture.
+    _relaxed: Relaxed,
 }
 
 #[derive(Debug)]
@@ -115,6 +118,21 @@ fn key_of(control: &Control) -> Result<(Key, &Heap)> {
 impl Registry {
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tables, to look for what is not needed any more, and where to put it.
+    fn clean_up(&self) -> (Garbage, MutexGuard<'_, Tables>) {
+        let tables = self.tables();
+        let garbage = Garbage {
+            _storages: Vec::new(),
+            _slabs: Vec::new(),
+            _timelines: Vec::new(),
+            _events: Vec::new(),
+            _dying: Vec::new(),
+            // What stands in the tables has loaded the driver before.
+            _relaxed: Relaxed::begin(),
+        };
+        (garbage, tables)
     }
 
     /// Memory of this process for a tensor of `len_bytes`, to be written on `stream`.
@@ -208,8 +226,7 @@ impl Registry {
     }
 
     fn take_part(&self, id: PoolKey, part_len: usize) -> Option<Part> {
-        let mut garbage = Garbage::default();
-        let mut tables = self.tables();
+        let (mut garbage, mut tables) = self.clean_up();
         if let Some(part) = tables.pools.get_mut(&id).and_then(|pool| pool.take(part_len)) {
             return Some(part);
         }
@@ -311,8 +328,7 @@ impl Registry {
     /// No tensor of this process holds the storage any more.
     pub(crate) fn let_go(&'static self, storage: &Arc<Storage>) {
         let Ok((key, _)) = key_of(&storage.control().0) else { return };
-        let mut garbage = Garbage::default();
-        let mut tables = self.tables();
+        let (mut garbage, mut tables) = self.clean_up();
         let is_done = tables.try_settle(key, &mut garbage);
         if !is_done {
             let mut uses = storage.uses();
@@ -370,8 +386,7 @@ impl Registry {
 
     /// Lets go of what is not needed any more. Returns when to look again, if nothing stirs before.
     fn housekeep(&self) -> Option<Duration> {
-        let mut garbage = Garbage::default();
-        let mut tables = self.tables();
+        let (mut garbage, mut tables) = self.clean_up();
         let beat = tables.housekeep(&mut garbage);
         drop(tables);
         self.looked.notify_all();
@@ -380,8 +395,7 @@ impl Registry {
 
     /// Lets go of what is done by now, and gives up free slabs beyond `keep_bytes`.
     pub(crate) fn trim(&'static self, keep_bytes: usize) {
-        let mut garbage = Garbage::default();
-        let mut tables = self.tables();
+        let (mut garbage, mut tables) = self.clean_up();
         tables.settle(&mut garbage);
         tables.trim(keep_bytes);
         // What others have open is freed when they have closed it, which may take them long.
@@ -398,8 +412,7 @@ impl Registry {
     }
 
     pub(crate) fn collect(&self) {
-        let mut garbage = Garbage::default();
-        let mut tables = self.tables();
+        let (mut garbage, mut tables) = self.clean_up();
         tables.housekeep(&mut garbage);
         drop(tables);
     }
@@ -463,7 +476,8 @@ impl Tables {
             return true;
         }
         if storage.slab().is_own() {
-            if !storage.control().0.is_sole() {
+            // What a stream that captures was told before may run still: then there is no point to give back with the part.
+            if uses.is_late() || !storage.control().0.is_sole() {
                 return false;
             }
             let is_spoilt = uses.is_unknown() || storage.control().is_used();

@@ -10,9 +10,11 @@ use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
 
 use crate::abi::{
-    AccessDescription, AllocationProperties, Arguments, Bytes64, HostFunction, In, Out, PoolProperties, Text,
+    AccessDescription, AllocationProperties, Arguments, Bytes64, HostFunction, In, InOut, Out,
+    PoolProperties, Text,
 };
 use crate::access::HostMemory;
+use crate::capture::Mode;
 use crate::copy::Rows;
 use crate::driver::Driver;
 use crate::memory::PointerAttribute;
@@ -37,6 +39,7 @@ fn call(function: &str, work: impl FnOnce(&Driver) -> Answer) -> u32 {
         let driver = driver()?;
         driver.check_process()?;
         driver.faults.meet(function)?;
+        driver.meet_captures(function)?;
         driver.breaking(work(driver))
     })
 }
@@ -162,11 +165,12 @@ exports! {
         })
     };
     fn cuStreamIsCapturing(stream: usize, status: Out<u32>) |driver| status.set(driver.stream_is_capturing(stream)?.into());
-    fn cuStreamBeginCapture_v2(stream: usize, _mode: u32) |driver| driver.stream_begin_capture(stream);
+    fn cuStreamBeginCapture_v2(stream: usize, mode: u32) |driver| driver.stream_begin_capture(stream, Mode::from_code(mode)?);
     fn cuStreamEndCapture(stream: usize, graph: Out<usize>) |driver| {
         graph.set(0)?;
         driver.stream_end_capture(stream)
     };
+    fn cuThreadExchangeStreamCaptureMode(mode: InOut<u32>) |driver| mode.set(driver.exchange_thread_mode(Mode::from_code(mode.get()?)?).code());
     fn cuEventCreate(event: Out<usize>, flags: u32) |driver| event.set(driver.event_create(flags)?);
     fn cuEventDestroy_v2(event: usize) |driver| driver.event_destroy(event);
     fn cuEventRecord(event: usize, stream: usize) |driver| driver.event_record(event, stream);

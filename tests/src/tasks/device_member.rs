@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry::queue::Queue;
 use tensorferry::storage::Heap;
 use tensorferry::tensor::Tensor;
-use tensorferry_cuda_ipc::cudarc::driver::sys::CUstreamCaptureMode;
+use tensorferry_cuda_ipc::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream, DevicePtr};
 use tensorferry_cuda_ipc::{
     CacheLimits, CudaStrategy, CudaTensor, CudaTensorError, Driver, IpcEvent, PrimaryContext, ShareOptions,
@@ -75,7 +75,8 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `descriptors` | how many are open |
 /// | `event NAME`, `record NAME STREAM`, `wait NAME STREAM`, `done NAME`, `synchronize NAME`, `drop-event NAME` | |
 /// | `put-event QUEUE NAME`, `get-event QUEUE NAME` | |
-/// | `cudarc STREAM`, `capture STREAM` | makes this stream by cudarc; begins to capture what it is given |
+/// | `cudarc STREAM` | makes this stream by cudarc |
+/// | `capture STREAM MODE`, `end-capture STREAM` | captures what it is given, in the mode `global` or `relaxed` |
 /// | `slice NAME STREAM LEN VALUE` | as `make`, from a slice of cudarc |
 /// | `read-slice NAME STREAM`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc |
 /// | `strategies`, `strategy NAME`, `strategy-of NAME` | those that work; sets the one of the process (`any` for none); of a tensor |
@@ -447,8 +448,16 @@ impl State {
                 self.streams.insert(name.to_owned(), Stream::try_from(&theirs)?);
                 self.of_cudarc.insert(name.to_owned(), theirs);
             }
-            ["capture", stream] => {
-                self.of_cudarc[stream].begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+            ["capture", stream, mode] => {
+                let mode = match mode {
+                    "global" => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+                    _ => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+                };
+                self.of_cudarc[stream].begin_capture(mode)?;
+            }
+            ["end-capture", stream] => {
+                let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+                drop(self.of_cudarc[stream].end_capture(flags)?);
             }
             ["per-thread"] => {
                 Stream::try_from(&CudaContext::new(0)?.per_thread_stream())?;

@@ -92,38 +92,6 @@ fn devices_are_matched_by_identity_whatever_number_they_have() {
 }
 
 #[test]
-fn a_stream_that_is_captured_is_refused_and_the_memory_of_a_tensor_on_it_is_not_used_again() {
-    on_machine("", |stage| {
-        let (a, b) = (stage.member(), stage.member());
-        told(&a, &["cudarc c", "slice x c 10 1", "make y s 10 1", "cudarc d", "capture d"]);
-        told(&a, &["event e"]);
-        for line in [
-            "stage z y d",
-            "record e d",
-            "wait e d",
-            "ready y d",
-            "make z d 10 1",
-            "zeros z d 10",
-            "copy y d x",
-        ] {
-            let answer = ask(&a, line);
-            assert!(answer.contains("capturing a graph"), "{line}: {answer}");
-        }
-        told(&a, &["capture c"]);
-        assert!(ask(&a, "put 0 x").contains("capturing a graph"), "there is no point to wait for");
-        // What was not touched by it can be sent.
-        told(&a, &["put 0 y", "drop x"]);
-        told(&b, &["get 0 y"]);
-        assert_eq!(ask(&b, "read y s"), "1 10 55");
-        // A graph may use the memory at any time.
-        told(&a, &["collect"]);
-        assert!(ask(&a, "stats").contains("slabs_spoilt: 1"));
-        a.finish();
-        b.finish();
-    });
-}
-
-#[test]
 fn a_device_without_peer_access_is_told_so() {
     on_machine("devices=2,disable=peer", |stage| {
         let (a, b) = (stage.member(), stage.member());
