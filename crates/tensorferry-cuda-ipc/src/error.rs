@@ -130,6 +130,11 @@ impl CudaError {
         self.code().is_some_and(|code| crate::raw::STICKY.contains(&code))
     }
 
+    /// Whether the driver will never answer otherwise in this process, about anything.
+    pub(crate) fn is_for_good(&self) -> bool {
+        self.says_context_is_gone() || matches!(self, Self::ForkedAfterInit { .. })
+    }
+
     /// Whether nothing of the context runs any more: it is broken, or was destroyed. Any other answer says nothing about what
     /// runs.
     pub(crate) fn says_context_is_gone(&self) -> bool {

@@ -55,6 +55,8 @@ struct Tables {
     /// Which strategy a context has when none is asked for, once it was found out.
     preferred: HashMap<usize, CudaStrategy>,
     dying: Vec<Dying>,
+    /// Slabs that a device of this process may be at until the process ends: they are never unmapped, closed or freed.
+    leaked: Vec<Arc<Slab>>,
     limits: CacheLimits,
     n_spoilt: u64,
     has_thread: bool,
@@ -157,10 +159,10 @@ impl Registry {
         let control = match control {
             Ok(control) => control,
             Err(error) => {
-                // Whoever used it last may still be at it. It is rare enough not to be used again.
-                let mut tables = self.tables();
+                // As it was taken: whoever used it last may still be at it.
+                let (_garbage, mut tables) = self.clean_up();
                 if let Some(pool) = tables.pools.get_mut(&pool) {
-                    pool.give_back(&part.slab, part.offset_bytes, part_len, Vec::new(), true);
+                    pool.give_back(&part.slab, part.offset_bytes, part_len, part.points, false);
                 }
                 return Err(error);
             }
@@ -436,6 +438,7 @@ impl Registry {
             slabs_spoilt: tables.n_spoilt,
             slabs_lent: tables.storages.values().filter(|storage| storage.slab().is_lent()).count(),
             slabs_dying: tables.dying.len(),
+            slabs_leaked: tables.leaked.len(),
         }
     }
 
@@ -475,12 +478,14 @@ impl Tables {
             uses.is_listed = false;
             return true;
         }
+        let is_unknown;
         if storage.slab().is_own() {
-            // What a stream that captures was told before may run still: then there is no point to give back with the part.
+            // What a stream was told that has made no point yet may run still.
             if uses.is_late() || !storage.control().0.is_sole() {
                 return false;
             }
-            let is_spoilt = uses.is_unknown() || storage.control().is_used();
+            is_unknown = uses.is_unknown();
+            let is_spoilt = is_unknown || storage.control().is_used();
             let points = uses.take_leaving();
             drop(uses);
             self.n_spoilt += u64::from(is_spoilt);
@@ -489,15 +494,18 @@ impl Tables {
                 pool.give_back(slab, storage.offset_bytes(), storage.len_bytes(), points, is_spoilt);
             } else {
                 // Memory of another library: it has it back when nobody has it open any more.
-                let points = points.into_iter().map(Arc::new).collect();
                 self.dying.push(Dying::retire(Arc::clone(slab), points));
             }
         } else {
             if uses.is_busy() {
                 return false;
             }
+            is_unknown = uses.is_unknown();
             storage.unmark(&mut uses);
             drop(uses);
+        }
+        if is_unknown && !self.leaked.iter().any(|slab| Arc::ptr_eq(slab, storage.slab())) {
+            self.leaked.push(Arc::clone(storage.slab()));
         }
         self.storages.remove(&key);
         garbage._storages.push(storage);

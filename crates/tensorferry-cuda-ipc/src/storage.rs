@@ -29,10 +29,10 @@ pub(crate) struct Uses {
     n_holds: usize,
     /// The streams that were given its address and may have work queued for it.
     streams: Vec<Stream>,
-    /// Those of them that captured when the last hold went: each makes its point when it does not any more.
+    /// Those of them that could make no point when the last hold went, because they captured for example: each is asked again.
     late: Vec<Stream>,
     /// Points behind which the device does nothing with it any more.
-    leaving: Vec<Event>,
+    leaving: Vec<Arc<Event>>,
     /// Whether other processes were told that a device uses it.
     is_marked: bool,
     /// Whether it cannot be known when the device is done with it.
@@ -107,14 +107,14 @@ impl Uses {
     /// Makes a point behind all that the stream has to do now.
     fn leave(&mut self, stream: Stream) {
         match point_of(&stream) {
-            Ok(event) => self.leaving.push(event),
-            Err(CudaError::Capturing) => self.late.push(stream),
-            // The context is broken, or the process was forked: what the device does cannot be known.
-            Err(_) => self.is_unknown = true,
+            Ok(event) => self.leaving.push(Arc::new(event)),
+            // What the device does cannot be known any more.
+            Err(error) if error.is_for_good() => self.is_unknown = true,
+            Err(_) => self.late.push(stream),
         }
     }
 
-    /// Whether a stream still has to make its point, because it captures.
+    /// Whether a stream still has to make its point.
     pub(crate) fn is_late(&mut self) -> bool {
         std::mem::take(&mut self.late).into_iter().for_each(|stream| self.leave(stream));
         !self.late.is_empty()
@@ -126,7 +126,7 @@ impl Uses {
         let mut is_unknown = false;
         self.leaving.retain(|event| match event.is_done() {
             Ok(is_done) => !is_done,
-            Err(error) if error.says_context_is_gone() => {
+            Err(error) if error.is_for_good() => {
                 is_unknown = true;
                 false
             }
@@ -141,7 +141,7 @@ impl Uses {
         self.is_unknown
     }
 
-    pub(crate) fn take_leaving(&mut self) -> Vec<Event> {
+    pub(crate) fn take_leaving(&mut self) -> Vec<Arc<Event>> {
         std::mem::take(&mut self.leaving)
     }
 }
