@@ -135,6 +135,11 @@ impl CudaError {
         self.says_context_is_gone() || matches!(self, Self::ForkedAfterInit { .. })
     }
 
+    /// Whether it was refused because a stream captures, and not done.
+    pub(crate) fn is_about_capture(&self) -> bool {
+        self.code().is_some_and(|code| crate::raw::STREAM_CAPTURE.contains(&code))
+    }
+
     /// Whether nothing of the context runs any more: it is broken, or was destroyed. Any other answer says nothing about what
     /// runs.
     pub(crate) fn says_context_is_gone(&self) -> bool {

@@ -66,6 +66,7 @@ mod event;
 mod mapping;
 mod memory;
 mod raw;
+mod refused;
 mod stream;
 mod table;
 

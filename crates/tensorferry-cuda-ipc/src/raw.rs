@@ -12,6 +12,8 @@ pub(crate) const DESTROYED: [u32; 3] = [4, 201, 709];
 pub(crate) const NOT_READY: u32 = 600;
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
 pub(crate) const NOT_SUPPORTED: u32 = 801;
+/// What is refused because a stream captures, from unsupported to the wrong thread.
+pub(crate) const STREAM_CAPTURE: std::ops::RangeInclusive<u32> = 900..=908;
 /// The null stream waits for a stream that captures.
 pub(crate) const STREAM_CAPTURE_IMPLICIT: u32 = 906;
 

@@ -16,6 +16,7 @@ use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
 use crate::error::CudaError;
 use crate::ipc_event::SharedEvent;
 use crate::pool::{Dying, Part, Pool, part_len_bytes};
+use crate::refused;
 use crate::slab::Slab;
 use crate::stats::{CacheLimits, DeviceStats};
 use crate::storage::{Hold, Storage};
@@ -184,7 +185,7 @@ impl Registry {
         Ok(Hold::counted(storage))
     }
 
-    /// A part of an allocation of another library. Whose memory that is has to be said afterwards ([`Slab::keep`]).
+    /// A part of an allocation of another library. That is to give it away afterwards ([`Slab::take_over`]).
     pub(crate) fn lend(
         &'static self,
         heap: &Heap,
@@ -391,8 +392,9 @@ impl Registry {
         let (mut garbage, mut tables) = self.clean_up();
         let beat = tables.housekeep(&mut garbage);
         drop(tables);
+        drop(garbage);
         self.looked.notify_all();
-        beat
+        if refused::offer_again() { Some(BEAT) } else { beat }
     }
 
     /// Lets go of what is done by now, and gives up free slabs beyond `keep_bytes`.
@@ -411,12 +413,15 @@ impl Registry {
         }
         dying.iter().for_each(Dying::synchronize);
         drop((dying, garbage));
+        if refused::offer_again() {
+            self.stir();
+        }
     }
 
-    pub(crate) fn collect(&self) {
-        let (mut garbage, mut tables) = self.clean_up();
-        tables.housekeep(&mut garbage);
-        drop(tables);
+    pub(crate) fn collect(&'static self) {
+        if self.housekeep() == Some(BEAT) {
+            self.stir();
+        }
     }
 
     pub(crate) fn set_limits(&self, limits: CacheLimits) {

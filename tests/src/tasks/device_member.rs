@@ -83,7 +83,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `make-by STRATEGY NAME STREAM LEN VALUE` | as `make` |
 /// | `stage NEW NAME STREAM` | a copy on the host |
 /// | `exportable-pool` | what cudarc allocates can be exported from now on |
-/// | `share NAME STREAM LEN VALUE [strict] [STRATEGY]` | as `slice`; answers `as it is` or `copied` |
+/// | `share NAME STREAM LEN VALUE [strict] [STRATEGY] [on=STREAM] [capturing]` | as `slice`; on another stream; once the first one captures; answers `as it is` or `copied` |
 /// | `device NAME`, `uuid` | on which device a tensor lies; which one is loaded |
 /// | `put-mixed QUEUE STREAM`, `get-mixed QUEUE STREAM` | six tensors of three types, half of them without elements |
 /// | `put-states QUEUE STREAM N`, `get-states QUEUE STREAM N` | messages with five tensors each; checks them |
@@ -390,17 +390,19 @@ impl State {
             }
             ["exportable-pool"] => use_exportable_pool(self.context())?,
             ["share", name, stream, len, value, ref options @ ..] => {
-                let mut share = ShareOptions::new();
-                for option in options {
-                    share = match *option {
-                        "strict" => share.strict(),
-                        strategy => share.strategy(strategy.parse()?),
-                    };
-                }
+                let (mut share, mut on) = (ShareOptions::new(), stream);
                 let values: Vec<u32> = (value.parse()?..).take(len.parse()?).collect();
                 let slice = self.of_cudarc[stream].clone_htod(&values)?;
                 let address = slice.device_ptr(&self.of_cudarc[stream]).0;
-                let on = self.stream(stream)?;
+                for option in options {
+                    match option.split_once('=') {
+                        Some(("on", other)) => on = other,
+                        _ if *option == "strict" => share = share.strict(),
+                        _ if *option == "capturing" => drop(self.obey(&["capture", stream, "relaxed"])?),
+                        _ => share = share.strategy(option.parse()?),
+                    }
+                }
+                let on = self.stream(on)?;
                 let tensor = CudaTensor::share_in(&Heap::current()?, &on, slice, [values.len()], share)?;
                 let is_same = tensor.on(&on)?.address() == address;
                 self.keep(name, tensor);

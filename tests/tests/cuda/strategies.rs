@@ -237,6 +237,53 @@ fn memory_of_cudarc_without_pools_is_shared_as_it_is() {
     slices_are_shared_as_they_are("disable=pool", CudaStrategy::Legacy);
 }
 
+/// What was shared by this strategy on such a machine is freed although the stream of its slice captures by then.
+#[track_caller]
+fn slices_are_freed_beside_a_capture(settings: &str, strategy: CudaStrategy) {
+    if !is_run_with(strategy) {
+        return;
+    }
+    on_machine(settings, |stage| {
+        let a = stage.member();
+        told(&a, &["cudarc c"]);
+        if strategy == CudaStrategy::Pool {
+            told(&a, &["exportable-pool"]);
+        }
+        assert_eq!(ask(&a, &format!("share x c 10 1 strict {strategy}")), "as it is");
+        told(&a, &["control held", "clear-slice x c", "drop x", "capture c global"]);
+        assert!(ask(&a, "stats").contains("slabs_dying: 1"));
+        told(&a, &["control running"]);
+        until("its last use is over", || ask(&a, "stats").contains("slabs_dying: 0"));
+        told(&a, &["collect", "end-capture c"]);
+        until("the memory of the device comes back", || stage.is_unused(&a));
+        nobody_broke_a_rule(&[&a]);
+        a.finish();
+    });
+}
+
+#[test]
+fn memory_of_cudarc_from_a_pool_is_freed_beside_a_capture() {
+    slices_are_freed_beside_a_capture("", CudaStrategy::Pool);
+}
+
+#[test]
+fn memory_of_cudarc_without_pools_is_freed_after_a_capture() {
+    slices_are_freed_beside_a_capture("disable=pool", CudaStrategy::Legacy);
+}
+
+#[test]
+fn a_slice_whose_own_stream_captures_is_not_shared() {
+    on_machine("", |stage| {
+        let a = stage.member();
+        told(&a, &["cudarc c", "cudarc d", "cudarc e"]);
+        assert!(["as it is", "copied"].contains(&&*ask(&a, "share x e 10 1 on=d")));
+        let answer = ask(&a, "share y c 10 1 on=d capturing");
+        assert!(answer.contains("capturing a graph"), "{answer}");
+        assert_eq!(ask(&a, "read x d"), "1 10 55");
+        a.finish();
+    });
+}
+
 #[test]
 fn work_of_cudarc_before_sharing_is_waited_for() {
     // Without pools, cudarc waits for the device when it frees what was copied.
