@@ -15,6 +15,7 @@ use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
 use crate::error::CudaError;
 use crate::ipc_event::SharedEvent;
+use crate::opened;
 use crate::pool::{Dying, Part, Pool, part_len_bytes};
 use crate::refused;
 use crate::slab::Slab;
@@ -394,7 +395,11 @@ impl Registry {
         drop(tables);
         drop(garbage);
         self.looked.notify_all();
-        if refused::offer_again() { Some(BEAT) } else { beat }
+        if refused::offer_again() {
+            return Some(BEAT);
+        }
+        // Their owners may go.
+        beat.or_else(|| (opened::count_unclosed() > 0).then_some(SLOW_BEAT))
     }
 
     /// Lets go of what is done by now, and gives up free slabs beyond `keep_bytes`.
@@ -429,6 +434,7 @@ impl Registry {
     }
 
     pub(crate) fn stats(&self) -> DeviceStats {
+        let slabs_unclosed = opened::count_unclosed();
         let tables = self.tables();
         let pools = || tables.pools.values();
         DeviceStats {
@@ -444,6 +450,7 @@ impl Registry {
             slabs_lent: tables.storages.values().filter(|storage| storage.slab().is_lent()).count(),
             slabs_dying: tables.dying.len(),
             slabs_leaked: tables.leaked.len(),
+            slabs_unclosed,
         }
     }
 

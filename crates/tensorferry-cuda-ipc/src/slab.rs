@@ -252,24 +252,6 @@ impl Slab {
     }
 }
 
-/// Blocks of slabs that could not be closed. As long as this process has them open, their owners must not free them.
-static UNCLOSED: Mutex<Vec<SlabControl>> = Mutex::new(Vec::new());
-
-impl Drop for Slab {
-    fn drop(&mut self) {
-        let views = self.views.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut is_closed = true;
-        for (_, view) in views.drain(..) {
-            if let View::Opened(opened) = view {
-                is_closed &= opened.close().is_ok();
-            }
-        }
-        if !is_closed {
-            UNCLOSED.lock().unwrap_or_else(PoisonError::into_inner).push(self.control.clone());
-        }
-    }
-}
-
 impl View {
     fn address(&self) -> u64 {
         match self {

@@ -32,6 +32,8 @@ pub struct DeviceStats {
     /// Slabs, of this process and of others, that stay as they are until this process ends: its context broke, so it will never
     /// be known when the device is done with them.
     pub slabs_leaked: usize,
+    /// Slabs of others that the driver has failed to close. Their owners cannot free them until this process ends.
+    pub slabs_unclosed: usize,
 }
 
 /// How much is kept for later.

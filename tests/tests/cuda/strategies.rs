@@ -179,6 +179,49 @@ fn memory_that_could_not_be_closed_is_kept_until_its_user_ends() {
 }
 
 #[test]
+fn memory_that_could_not_be_closed_after_it_could_not_be_reached_is_kept() {
+    for_each_that_goes_with_its_maker("devices=2", |stage, strategy| {
+        let (reach, close) = match strategy {
+            "pool" => ("cuMemPoolSetAccess", "cuMemFreeAsync"),
+            _ => ("cuCtxEnablePeerAccess", "cuIpcCloseMemHandle"),
+        };
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &[&format!("make-by {strategy} x s 10 1"), "put 0 x", "drop x"]);
+        told(&b, &["load 1", "get 0 y"]);
+        told(&b, &[&format!("control fail={reach}:2"), &format!("control fail={close}:2")]);
+        assert!(ask(&b, "read y there").contains(reach), "opened, and closed again");
+        told(&b, &["drop y", "empty"]);
+        assert!(ask(&b, "stats").contains("slabs_unclosed: 1"));
+        until("the part comes back", || ask(&a, "stats").contains("tensors_leaving: 0"));
+        told(&a, &["empty", "collect"]);
+        assert!(ask(&a, "stats").contains("slabs_dying: 1"), "the receiver may have it open");
+        stage.machine.assert_used(&a, 2);
+        nobody_broke_a_rule(&[&a, &b]);
+        // Nobody will free it when its owner is gone.
+        a.kill();
+        stage.family.wait_members(2);
+        until("it is forgotten", || ask(&b, "stats").contains("slabs_unclosed: 0"));
+        b.finish();
+    });
+}
+
+#[test]
+fn memory_is_closed_after_a_capture_if_not_beside_it() {
+    for_each_that_goes_with_its_maker("", |stage, strategy| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &[&format!("make-by {strategy} x s 10 1"), "put 0 x", "drop x"]);
+        told(&b, &["cudarc c", "limits 0 0", "get 0 y"]);
+        assert_eq!(ask(&b, "read y s"), "1 10 55");
+        told(&b, &["capture c global", "drop y", "collect", "end-capture c"]);
+        stage.wait_unused(&a);
+        assert!(ask(&b, "stats").contains("slabs_unclosed: 0"));
+        nobody_broke_a_rule(&[&a, &b]);
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
 fn a_message_that_nobody_reads_holds_memory_that_goes_with_its_maker_until_the_queue_goes() {
     for_each_that_goes_with_its_maker("", |stage, strategy| {
         let a = stage.member();
