@@ -416,6 +416,16 @@ impl Driver {
     }
 }
 
+/// Attributes of pools.
+impl Driver {
+    /// One of the attributes that are of the type `int`.
+    pub(crate) fn set_pool_attribute(&self, pool: usize, attribute: i32, value: i32) -> Result<()> {
+        let (mut value, pools) = (value, self.pools()?);
+        let from = (&raw mut value).cast::<c_void>();
+        call!(self, pools, set_attribute(pool, attribute, from), "cuMemPoolSetAttribute")
+    }
+}
+
 fn is_ready(answer: Result<()>) -> Result<bool> {
     match answer {
         Ok(()) => Ok(true),

@@ -76,6 +76,7 @@ mod allocation;
     expect(dead_code, reason = "cudarc is the one library whose memory is shared")
 )]
 mod backing;
+mod beat;
 mod control;
 mod exportable_pool;
 mod lodged_pool;

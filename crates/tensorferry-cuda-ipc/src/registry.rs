@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tensorferry_storage::{BlockId, Heap};
 
 use crate::backing::Lent;
+use crate::beat::{BEAT, SLOW_BEAT, next_beat};
 use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
@@ -26,10 +27,6 @@ use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 use crate::timeline::Timeline;
 
-/// How often something is looked at that a device or another process is about to finish.
-const BEAT: Duration = Duration::from_millis(10);
-/// How often something is looked at that may stay as it is for long: what is cached.
-const SLOW_BEAT: Duration = Duration::from_millis(200);
 /// What memory is cut into that others open as a whole: its neighbours in such a piece would be seen, too.
 const SHARED_BYTES: usize = 2 << 20;
 /// How long a process that ends waits for its device to do what others were told about.
@@ -375,16 +372,17 @@ impl Registry {
                     break;
                 }
             }
-            tables.is_stirred = false;
+            let is_stirred = std::mem::take(&mut tables.is_stirred);
             drop(tables);
-            beat = self.housekeep();
-            if beat == Some(BEAT) {
+            let wanted = self.housekeep();
+            if wanted == Some(BEAT) {
                 // What stirs meanwhile is seen after the pause: a busy process is not looked at for each message.
                 let pause = Instant::now() + BEAT;
                 while let Some(left) = pause.checked_duration_since(Instant::now()).filter(|l| !l.is_zero()) {
                     std::thread::park_timeout(left);
                 }
             }
+            beat = wanted.map(|wanted| next_beat(wanted, beat, is_stirred));
         }
     }
 

@@ -108,6 +108,7 @@ table! {
     Pools {
         create = "cuMemPoolCreate"(*mut usize, *const PoolProperties);
         destroy = "cuMemPoolDestroy"(usize);
+        set_attribute = "cuMemPoolSetAttribute"(usize, i32, *mut c_void);
         make_current = "cuDeviceSetMemPool"(i32, usize);
         allocate = "cuMemAllocFromPoolAsync"(*mut u64, usize, usize, usize);
         free = "cuMemFreeAsync"(u64, usize);

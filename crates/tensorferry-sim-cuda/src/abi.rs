@@ -61,6 +61,13 @@ impl<T: Copy> In<T> {
     }
 }
 
+impl<T> In<T> {
+    /// The same address, of something else.
+    pub(crate) fn cast<U>(self) -> In<U> {
+        In(self.0.cast())
+    }
+}
+
 /// What a C caller points to, and where it wants an answer.
 #[derive(Clone, Copy)]
 #[repr(transparent)]

@@ -46,6 +46,9 @@ pub enum Mixed {
     Wholes(CudaTensor<i64>),
 }
 
+/// `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`.
+const INTERNAL_DEPENDENCIES: i32 = 3;
+
 /// The lengths of the tensors of one `put-states`.
 const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 
@@ -83,6 +86,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `make-by STRATEGY NAME STREAM LEN VALUE` | as `make` |
 /// | `stage NEW NAME STREAM` | a copy on the host |
 /// | `exportable-pool` | what cudarc allocates can be exported from now on |
+/// | `internal-dependencies` | whether the current pool makes streams wait for each other to use memory again: 0 or 1 |
 /// | `share NAME STREAM LEN VALUE [strict] [STRATEGY] [on=STREAM] [capturing]` | as `slice`; on another stream; once the first one captures; answers `as it is` or `copied` |
 /// | `device NAME`, `uuid` | on which device a tensor lies; which one is loaded |
 /// | `put-mixed QUEUE STREAM`, `get-mixed QUEUE STREAM` | six tensors of three types, half of them without elements |
@@ -389,6 +393,12 @@ impl State {
                 self.keep(new, staged);
             }
             ["exportable-pool"] => use_exportable_pool(self.context())?,
+            ["internal-dependencies"] => {
+                let (driver, mut pool, mut value) = (RawDriver::load(), 0, -1);
+                assert_eq!(driver.current_pool(&mut pool, self.context().device().ordinal()), 0);
+                assert_eq!(driver.pool_attribute(pool, INTERNAL_DEPENDENCIES, &mut value), 0);
+                return Ok(value.to_string());
+            }
             ["share", name, stream, len, value, ref options @ ..] => {
                 let (mut share, mut on) = (ShareOptions::new(), stream);
                 let values: Vec<u32> = (value.parse()?..).take(len.parse()?).collect();

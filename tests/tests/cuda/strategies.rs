@@ -280,6 +280,20 @@ fn memory_of_cudarc_without_pools_is_shared_as_it_is() {
     slices_are_shared_as_they_are("disable=pool", CudaStrategy::Legacy);
 }
 
+#[test]
+fn no_stream_waits_for_another_to_get_memory_of_an_exportable_pool() {
+    if !is_run_with(CudaStrategy::Pool) {
+        return;
+    }
+    on_machine("", |stage| {
+        let a = stage.member();
+        assert_eq!(ask(&a, "internal-dependencies"), "1", "of the device's own pool");
+        told(&a, &["exportable-pool"]);
+        assert_eq!(ask(&a, "internal-dependencies"), "0");
+        a.finish();
+    });
+}
+
 /// What was shared by this strategy on such a machine is freed although the stream of its slice captures by then.
 #[track_caller]
 fn slices_are_freed_beside_a_capture(settings: &str, strategy: CudaStrategy) {
