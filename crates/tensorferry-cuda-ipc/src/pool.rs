@@ -71,8 +71,8 @@ impl Dying {
         Self { slab, points }
     }
 
-    /// Whether a device may still be at it, or another process has it open and must close it first. A context that is broken
-    /// does nothing any more.
+    /// Whether a device may still be at it, or another process has it open and must close it first. With a context that broke,
+    /// that is for good.
     pub(crate) fn is_busy(&self) -> bool {
         self.slab.is_open_elsewhere() || self.points.iter().any(|point| point.is_pending())
     }

@@ -408,15 +408,17 @@ impl Registry {
         // What others have open is freed when they have closed it, which may take them long.
         let is_ours = |dying: &mut Dying| dying.is_closed_elsewhere();
         let dying: Vec<Dying> = tables.dying.extract_if(.., is_ours).collect();
-        let is_open_elsewhere = !tables.dying.is_empty();
         tables.drop_unused(0, &mut garbage);
         drop(tables);
-        if is_open_elsewhere {
-            self.stir();
-        }
         dying.iter().for_each(Dying::synchronize);
-        drop((dying, garbage));
-        if refused::offer_again() {
+        let (busy, done): (Vec<Dying>, _) = dying.into_iter().partition(Dying::is_busy);
+        garbage._dying = done;
+        let mut tables = self.tables();
+        tables.dying.extend(busy);
+        let is_any_dying = !tables.dying.is_empty();
+        drop(tables);
+        drop(garbage);
+        if refused::offer_again() || is_any_dying {
             self.stir();
         }
     }
@@ -503,7 +505,7 @@ impl Tables {
             if let Some(pool) = self.pool_of(key.0, slab) {
                 pool.give_back(slab, storage.offset_bytes(), storage.len_bytes(), points, is_spoilt);
             } else {
-                // Memory of another library: it has it back when nobody has it open any more.
+                // Another library gave it away: it is freed when nobody has it open any more.
                 self.dying.push(Dying::retire(Arc::clone(slab), points));
             }
         } else {

@@ -118,6 +118,22 @@ fn memory_that_was_not_handed_out_after_all_is_as_busy_as_before() {
 }
 
 #[test]
+fn memory_is_not_freed_because_the_driver_does_not_say_whether_it_is_in_use() {
+    for strategy in strategies_of_run() {
+        for code in [2, 700] {
+            on_machine("", |stage| {
+                let a = stage.member();
+                told(&a, &writing_a_slab(strategy).each_ref().map(String::as_str));
+                told(&a, &["drop x", &format!("control fail=cuEventQuery:{code}"), "collect"]);
+                assert_unharmed(&a);
+                stage.wait_unused(&a);
+                a.finish();
+            });
+        }
+    }
+}
+
+#[test]
 fn what_a_broken_context_may_be_at_is_neither_freed_nor_closed() {
     for strategy in strategies_of_run() {
         on_machine("", |stage| {
