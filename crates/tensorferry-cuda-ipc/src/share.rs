@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DeviceRepr};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut, DeviceRepr};
 use tensorferry_storage::Heap;
 use tensorferry_tensor::{Element, Layout, LayoutError, Shape};
 
@@ -60,14 +60,15 @@ impl<T> NotShared<T> {
 impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// Makes a tensor of memory that cudarc allocated, in the default domain. Memory of `cuMemAlloc`, and memory from a pool
     /// that can be exported ([`use_exportable_pool`](crate::use_exportable_pool)), is shared as it is: nothing is copied, the
-    /// slice is dropped when nobody has the tensor any more, and the memory goes with this process
+    /// memory is freed when nobody has the tensor any more, and it goes with this process
     /// ([`CudaTensorError::MemoryGone`]): it should not end before the others have said that they are done. Other memory is
     /// copied once, to the stream's device; [`ShareOptions::strict`] makes an error of that.
     ///
     /// Whoever receives the tensor can reach the whole allocation that the slice lies in.
     ///
     /// # Errors
-    /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; with
+    /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; [`CudaError::Capturing`] while the stream
+    /// or that of the slice captures; with
     /// [`ShareOptions::strict`] [`CudaTensorError::NotShareable`]; as [`CudaTensor::zeros`].
     pub fn share(
         stream: &Stream,
@@ -87,15 +88,17 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     pub fn share_in(
         heap: &Heap,
         stream: &Stream,
-        slice: CudaSlice<T>,
+        mut slice: CudaSlice<T>,
         shape: impl Into<Shape>,
         options: ShareOptions,
     ) -> Result<Self, NotShared<T>> {
-        match Self::try_share(heap, stream, &slice, shape.into(), options) {
+        match Self::try_share(heap, stream, &mut slice, shape.into(), options) {
             Ok(tensor) => {
-                // A tensor with a copy does not need it; cudarc frees it behind the copy.
-                if let Some(memory) = tensor.memory() {
-                    memory.hold.storage().slab().keep(Box::new(slice));
+                // cudarc would free it on the slice's stream, which may capture by then. A slice that was copied is cudarc's.
+                if let Some(memory) = tensor.memory()
+                    && memory.hold.storage().slab().is_lent()
+                {
+                    memory.hold.storage().slab().take_over(slice.leak());
                 }
                 Ok(tensor)
             }
@@ -106,7 +109,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     fn try_share(
         heap: &Heap,
         stream: &Stream,
-        slice: &CudaSlice<T>,
+        slice: &mut CudaSlice<T>,
         shape: Shape,
         options: ShareOptions,
     ) -> Result<Self> {
@@ -120,8 +123,10 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
             return Ok(Self::from_parts(None, layout));
         }
         stream.refuse_capture()?;
-        // Has the stream wait for the slice's last writer.
-        let (address, _read) = slice.device_ptr(theirs);
+        Stream::lent(stream.context().clone(), slice.stream().cu_stream().addr(), Box::new(()))
+            .refuse_capture()?;
+        // Has the stream wait for all that cudarc has queued for the slice.
+        let (address, _written) = slice.device_ptr_mut(theirs);
         match Lent::around(heap, stream.context(), address, options.strategy) {
             Ok(lent) => Self::lend(heap, stream, lent, address, &layout),
             Err(CudaTensorError::NotShareable { .. }) if !options.is_strict => {
