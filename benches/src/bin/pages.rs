@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use nix::libc;
 use rustix::fs::MemfdFlags;
-use tensorferry_benches::Answer;
+use rustix::thread::CpuSet;
+use tensorferry_benches::{Answer, median};
 use tensorferry_os::mapping::{LARGE_PAGE_BYTES, PAGE_BYTES, Reservation};
 
 const PAGE_WORDS: usize = PAGE_BYTES / size_of::<AtomicU64>();
@@ -100,13 +101,14 @@ fn main() -> anyhow::Result<()> {
     let prepared = begin.elapsed();
     // The other side finds the pages and has only to map them.
     far.prepare(if kind == Kind::Touched { Kind::Populated } else { kind })?;
-    let per_second = hand_over(&near, &far, n_buffers, Duration::from_secs_f64(seconds.parse()?));
+    let per_second = hand_over(&near, &far, n_buffers, Duration::from_secs_f64(seconds.parse()?))?;
     let per_mib = prepared.as_secs_f64() * 1e6 / (len_bytes >> 20) as f64;
     Answer::default().with("prepare_us_per_mib", per_mib).with("buffers_per_s", per_second).print()
 }
 
-/// Writes on one side and sums on the other, the writer ahead by all buffers but one at most.
-fn hand_over(near: &Memory, far: &Memory, n_buffers: usize, lasts: Duration) -> f64 {
+/// Writes on one side and sums on the other, the writer ahead by all buffers but one at most. Returns how many buffers went
+/// over each second, by the median over them, so that a stall does not count.
+fn hand_over(near: &Memory, far: &Memory, n_buffers: usize, lasts: Duration) -> anyhow::Result<f64> {
     let len_words = near.words().len() / n_buffers;
     let (written, summed, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let range = |number: u64| {
@@ -115,6 +117,7 @@ fn hand_over(near: &Memory, far: &Memory, n_buffers: usize, lasts: Duration) -> 
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let _ = pin(0);
             let mut number = 0;
             while !is_over.load(Ordering::Acquire) {
                 if written.load(Ordering::Acquire) > number {
@@ -127,18 +130,29 @@ fn hand_over(near: &Memory, far: &Memory, n_buffers: usize, lasts: Duration) -> 
                 }
             }
         });
+        let pinned = pin(1);
         let begin = Instant::now();
+        let (mut last, mut seconds) = (begin, Vec::new());
         let mut number = 0_u64;
-        while begin.elapsed() < lasts {
+        while last - begin < lasts {
             while number - summed.load(Ordering::Acquire) >= n_buffers as u64 {
                 std::hint::spin_loop();
             }
             near.words()[range(number)].iter().for_each(|word| word.store(number, Ordering::Relaxed));
             number += 1;
             written.store(number, Ordering::Release);
+            let now = Instant::now();
+            seconds.push((now - last).as_secs_f64());
+            last = now;
         }
-        let elapsed = begin.elapsed().as_secs_f64();
         is_over.store(true, Ordering::Release);
-        number as f64 / elapsed
+        pinned.map(|()| 1.0 / median(&seconds))
     })
+}
+
+/// Binds the calling thread to a processor.
+fn pin(processor: usize) -> anyhow::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(processor);
+    Ok(rustix::thread::sched_setaffinity(None, &only)?)
 }

@@ -2,7 +2,8 @@
 //!
 //! A spinning receiver answers in a cache line's travel time; a sleeping one costs a wake-up, tens of
 //! microseconds on a virtual machine. Spinning pays only while the other side really runs on another
-//! processor. The budget is therefore zero where there is only one processor for everybody, and it adapts: a spin that
+//! processor. The budget is therefore zero where the machine has only one processor (not where a quota allows no more: two
+//! processes that spin for each other use it up several times as well as two that sleep, docs/bench/NOTES.md), and it adapts: a spin that
 //! was rewarded doubles it, one that was not halves it (the rule is after folly's adaptive spinning, which
 //! also measures time and not loop counts, because PAUSE takes 15 times longer on some processors).
 //!

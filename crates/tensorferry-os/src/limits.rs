@@ -44,16 +44,13 @@ pub fn usable_cpus() -> usize {
     affinity
 }
 
-/// Whether another process can run while this one keeps a processor busy. A thread that is bound to one processor says
-/// nothing about where others run; a quota of one does.
+/// Whether another process can run while this one keeps a processor busy: whether the machine has more than one. Where this
+/// process is bound to one says nothing about where others run, and a CPU quota of one may be used by two at once, half of
+/// the time.
 #[must_use]
 pub fn others_run_beside() -> bool {
-    if usable_cpus() > 1 {
-        return true;
-    }
-    let is_bound = rustix::thread::sched_getaffinity(None).is_ok_and(|cpus| cpus.count() == 1);
-    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    is_bound && count_cpus(&online) > 1
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").map(|list| count_cpus(&list));
+    online.unwrap_or_else(|_| usable_cpus()) > 1
 }
 
 /// How many processors a list such as `0-3,8` names (cpuset(7), "Formats").
