@@ -78,6 +78,7 @@ mod control;
 mod exportable_pool;
 mod lodged_pool;
 mod opened;
+mod pinning;
 mod pool;
 #[cfg_attr(
     not(feature = "cudarc"),

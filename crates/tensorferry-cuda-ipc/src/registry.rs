@@ -14,6 +14,7 @@ use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
 use crate::error::CudaError;
 use crate::ipc_event::SharedEvent;
+use crate::pinning::Pinning;
 use crate::pool::{Dying, Part, Pool, part_len_bytes};
 use crate::slab::Slab;
 use crate::stats::{CacheLimits, DeviceStats};
@@ -189,7 +190,10 @@ impl Registry {
         let slab = SlabControl::create_staged(heap, context.device().uuid()?, len_bytes)?;
         let _current = context.make_current()?;
         let driver = context.device().driver();
+        let pinning = Pinning::default();
+        let pinned = pinning.pin(driver, &slab);
         driver.copy_to_shared(slab.staged_words(), address, len_bytes, stream.handle())?;
+        drop(pinned);
         let storage = StorageControl::create(heap, &slab, 0, len_bytes)?;
         self.hold(storage, slab)
     }

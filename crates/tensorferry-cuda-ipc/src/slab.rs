@@ -16,6 +16,7 @@ use crate::error::CudaError;
 use crate::mapping::DeviceMapping;
 use crate::memory::DeviceMemory;
 use crate::opened::Opened;
+use crate::pinning::Pinning;
 use crate::strategy::CudaStrategy;
 use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
@@ -31,6 +32,8 @@ pub(crate) struct Slab {
     /// Read once, and believed from then on: others can write where it stands.
     len_bytes: usize,
     strategy: CudaStrategy,
+    /// For the copies of what was staged.
+    pinning: Pinning,
     /// Whether the keeper has its descriptor.
     is_lodged: AtomicBool,
     /// Whether there is a view, for those who may not wait until one is made.
@@ -86,6 +89,7 @@ impl Slab {
             len_bytes: control.len_bytes(),
             control,
             strategy,
+            pinning: Pinning::default(),
             is_lodged: AtomicBool::new(false),
             is_mapped: AtomicBool::new(false),
         }
@@ -179,6 +183,7 @@ impl Slab {
         let _current = context.make_current()?;
         let driver = context.device().driver();
         let words = self.control.staged_words();
+        let _pinned = self.pinning.pin(driver, &self.control);
         driver.copy_from_shared(copy.address(), words, self.len_bytes, stream.handle())?;
         Ok(View::Copy(copy))
     }

@@ -269,7 +269,7 @@ impl<T: Element> CudaTensor<T> {
     /// A copy of the tensor in shared memory of the host, which travels like any tensor: for devices and machines that cannot
     /// share memory, and for a receiver on a device that cannot reach this one. Each process that uses it copies it to
     /// the device of its stream the first time ([`CudaTensor::on`]), so what one writes the others do not see. Sent on, it is
-    /// what was staged. The host memory is pinned during the copies where the driver lets it be.
+    /// what was staged. The host memory is pinned during the copies where the driver lets it be, and above 32 KiB.
     ///
     /// # Errors
     /// As [`CudaTensor::on`]; [`CudaTensorError::Storage`] when the host's shared memory does not suffice.

@@ -71,6 +71,8 @@ questions! {
     "capture-refused", "recording, copying, synchronising in a capturing stream", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
     "host-pageable", "copying from pageable memory in a stream", "staged before the call returns";
     "host-register-twice", "registering host memory twice, unregistering what is not registered", "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED";
+    "host-register-page", "registering two ranges of host memory that lie in one page", "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED";
+    "host-unregister-busy", "unregistering host memory under a copy", "waits, reported";
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ const RELAXED: u32 = 2;
 /// | `synchronize`, `synchronize-other`, `hold`, `run`, `capture`, `stream-of DEVICE` | `other` is a second stream |
 /// | `pool P`, `default-pool P`, `pool-alloc A P`, `pool-free A`, `pool-export P`, `pool-import P` | |
 /// | `pointer A`, `pool-open A P DATA` | |
-/// | `register`, `unregister` | a page of the host |
+/// | `register OFFSET LEN`, `unregister` | a part of a page of the host; the one at its beginning |
 /// | `fork` | what three functions answer in a fork, if it is the same |
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Respondent;
@@ -136,7 +136,9 @@ impl State {
                 Ok(Reply::Done)
             }
             ["capture"] => done(driver.begin_capture(stream, RELAXED)),
-            ["register"] => done(driver.host_register(self.page(), 4096, 0)),
+            ["register", offset, len] => {
+                done(driver.host_register(self.page() + self.size(offset), self.size(len), 0))
+            }
             ["unregister"] => done(driver.host_unregister(self.page())),
             ["fork"] => {
                 let code = in_fork(|| {

@@ -24,7 +24,7 @@ fn for_each_that_goes_with_its_maker(settings: &str, body: impl Fn(&Stage<'_>, &
 
 /// The drivers of these processes have not found a broken rule.
 #[track_caller]
-fn nobody_broke_a_rule(processes: &[&Process]) {
+pub(crate) fn nobody_broke_a_rule(processes: &[&Process]) {
     for process in processes {
         assert!(!process.stderr().contains("rule broken"), "{}", process.stderr());
     }

@@ -3,7 +3,7 @@
 //! # Safety
 //! As in the file above: out-pointers point to locals of the type that the function writes, or a larger one where that
 //! depends on the attribute; handles, addresses and descriptors are checked by the driver. Host memory of a copy is atomic words,
-//! whose number was checked, and which are borrowed until the copy is done; it is unpinned only then.
+//! whose number was checked, and which are borrowed until the copy is done; it is unpinned by the last of the copies over it.
 #![expect(unsafe_code, reason = "calls the functions of the driver")]
 
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use super::Driver;
 use crate::error::{CudaError, Result};
 use crate::raw::{
     AccessDescription, IPC_HANDLE_LEN_BYTES, IpcHandle, LAZY_ENABLE_PEER_ACCESS, PEER_ACCESS_ALREADY_ENABLED,
-    POSIX_FILE_DESCRIPTOR, PoolProperties,
+    PORTABLE, POSIX_FILE_DESCRIPTOR, PoolProperties,
 };
 
 /// Memory as every driver knows it.
@@ -61,8 +61,9 @@ impl Driver {
     }
 }
 
-/// Copies between a device and shared memory of the host. What others do with the words meanwhile is as with any
-/// [`AtomicU64`] that is written by halves: the copy may be torn, and nothing else.
+/// Copies between a device and shared memory of the host, which may be pinned ([`Pinning`](crate::pinning::Pinning)). What
+/// others do with the words meanwhile is as with any [`AtomicU64`] that is written by halves: the copy may be torn, and
+/// nothing else.
 impl Driver {
     /// Copies so many bytes into the words, and waits until they are there.
     pub(crate) fn copy_to_shared(
@@ -73,7 +74,6 @@ impl Driver {
         stream: usize,
     ) -> Result<()> {
         let host = pointer_to(to, len_bytes)?;
-        let _pinned = self.pin(host, len_bytes).ok();
         let queued =
             call!(self, self.core(), queue_to_host(host, from, len_bytes, stream), "cuMemcpyDtoHAsync_v2");
         let waited = self.stream_synchronize(stream);
@@ -89,34 +89,23 @@ impl Driver {
         stream: usize,
     ) -> Result<()> {
         let host = pointer_to(from, len_bytes)?;
-        let _pinned = self.pin(host, len_bytes).ok();
         let queued =
             call!(self, self.core(), queue_to_device(to, host, len_bytes, stream), "cuMemcpyHtoDAsync_v2");
         let waited = self.stream_synchronize(stream);
         queued.and(waited)
     }
 
-    /// Pins them while the answer lives. Where that is refused, because a neighbour in the same page is pinned for example,
-    /// the driver copies by way of memory of its own.
-    fn pin(&self, host: *mut c_void, len_bytes: usize) -> Result<Pinned<'_>> {
-        call!(self, self.core(), host_register(host, len_bytes, 0), "cuMemHostRegister_v2")?;
-        Ok(Pinned { driver: self, host })
+    /// Pins the words, for the devices of all contexts.
+    pub(crate) fn pin(&self, words: &[AtomicU64]) -> Result<()> {
+        let len_bytes = size_of_val(words);
+        let host = pointer_to(words, len_bytes)?;
+        call!(self, self.core(), host_register(host, len_bytes, PORTABLE), "cuMemHostRegister_v2")
     }
-}
 
-/// Memory of the host that a device reads and writes directly.
-struct Pinned<'a> {
-    driver: &'a Driver,
-    host: *mut c_void,
-}
-
-impl Drop for Pinned<'_> {
-    fn drop(&mut self) {
-        let unpin = || -> Result<()> {
-            call!(self.driver, self.driver.core(), host_unregister(self.host), "cuMemHostUnregister")
-        };
-        // Pinned for longer does no harm.
-        let _ = unpin();
+    /// Unpins what was pinned.
+    pub(crate) fn unpin(&self, words: &[AtomicU64]) -> Result<()> {
+        let host = pointer_to(words, 0)?;
+        call!(self, self.core(), host_unregister(host), "cuMemHostUnregister")
     }
 }
 
