@@ -118,7 +118,9 @@ pub use mapping::DeviceMapping;
 pub use memory::DeviceMemory;
 #[cfg(feature = "cudarc")]
 pub use share::{NotShared, ShareOptions};
-pub use stats::{CacheLimits, DeviceStats, device_stats, empty_cache, ipc_collect, set_cache_limits};
+pub use stats::{
+    CacheLimits, DeviceStats, DeviceUsage, device_stats, empty_cache, ipc_collect, set_cache_limits,
+};
 pub use strategy::{
     CudaStrategy, UnknownCudaStrategy, get_all_cuda_strategies, get_cuda_strategy, set_cuda_strategy,
 };

@@ -3,6 +3,8 @@
 //! The tables are locked for a moment at a time; nothing is mapped, unmapped or waited for under the lock. Locks are taken
 //! in this order: tables, then a storage's uses.
 
+mod full;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,6 +57,10 @@ struct Tables {
     /// Which strategy a context has when none is asked for, once it was found out.
     preferred: HashMap<usize, CudaStrategy>,
     dying: Vec<Dying>,
+    /// How many threads are just dropping what was thrown away.
+    n_freeing: usize,
+    /// When the last slab was freed that others may have mapped.
+    gave_up_at: Option<Instant>,
     limits: CacheLimits,
     n_spoilt: u64,
     has_thread: bool,
@@ -73,7 +79,7 @@ struct Garbage {
     _slabs: Vec<Arc<Slab>>,
     _timelines: Vec<Arc<Timeline>>,
     _events: Vec<Arc<SharedEvent>>,
-    _dying: Vec<Dying>,
+    dying: Vec<Dying>,
 }
 
 #[derive(Debug)]
@@ -235,14 +241,8 @@ impl Registry {
             CudaStrategy::Legacy | CudaStrategy::Pool | CudaStrategy::Staged => SHARED_BYTES,
         };
         let len_bytes = Pool::slab_len_bytes(part_len, granularity).ok_or_else(|| too_large(part_len))?;
-        let slab = match Slab::create(heap, context, len_bytes, strategy) {
-            Err(CudaTensorError::Cuda(error)) if error.is_out_of_memory() => {
-                // What is free but has another length goes first.
-                self.trim(0);
-                Slab::create(heap, context, len_bytes, strategy)
-            }
-            other => other,
-        }?;
+        let make = || Slab::create(heap, context, len_bytes, strategy);
+        let slab = self.make_room_for(context, len_bytes, make)?;
         // Now and not under the lock; a slab that cannot be mapped is no use.
         slab.address(context)?;
         let mut tables = self.tables();
@@ -377,9 +377,23 @@ impl Registry {
         let mut garbage = Garbage::default();
         let mut tables = self.tables();
         let beat = tables.housekeep(&mut garbage);
-        drop(tables);
         self.looked.notify_all();
+        self.throw_away(tables, garbage);
         beat
+    }
+
+    /// Drops what is not needed any more, without the lock. Whoever waits for memory meanwhile knows that some is coming.
+    fn throw_away(&self, mut tables: MutexGuard<'_, Tables>, garbage: Garbage) {
+        tables.n_freeing += 1;
+        drop(tables);
+        let has_travelled = garbage.dying.iter().any(|dying| dying.slab().is_lodged());
+        garbage.dying.iter().for_each(Dying::synchronize);
+        drop(garbage);
+        let mut tables = self.tables();
+        tables.n_freeing -= 1;
+        if has_travelled {
+            tables.gave_up_at = Some(Instant::now());
+        }
     }
 
     /// Lets go of what is done by now, and gives up free slabs beyond `keep_bytes`.
@@ -389,23 +403,20 @@ impl Registry {
         tables.settle(&mut garbage);
         tables.trim(keep_bytes);
         // What others have open is freed when they have closed it, which may take them long.
-        let is_ours = |dying: &mut Dying| dying.is_closed_elsewhere();
-        let dying: Vec<Dying> = tables.dying.extract_if(.., is_ours).collect();
+        garbage.dying = tables.dying.extract_if(.., |dying| dying.is_closed_elsewhere()).collect();
         let is_open_elsewhere = !tables.dying.is_empty();
         tables.drop_unused(0, &mut garbage);
-        drop(tables);
+        self.throw_away(tables, garbage);
         if is_open_elsewhere {
             self.stir();
         }
-        dying.iter().for_each(Dying::synchronize);
-        drop((dying, garbage));
     }
 
     pub(crate) fn collect(&self) {
         let mut garbage = Garbage::default();
         let mut tables = self.tables();
         tables.housekeep(&mut garbage);
-        drop(tables);
+        self.throw_away(tables, garbage);
     }
 
     pub(crate) fn set_limits(&self, limits: CacheLimits) {
@@ -552,7 +563,7 @@ impl Tables {
         self.trim(self.limits.free_bytes);
         let (busy, done) = std::mem::take(&mut self.dying).into_iter().partition(Dying::is_busy);
         self.dying = busy;
-        garbage._dying = done;
+        garbage.dying = done;
         self.drop_unused(self.limits.idle_slabs, garbage);
         if self.is_unfinished || !self.leaving.is_empty() || !self.dying.is_empty() {
             return Some(BEAT);

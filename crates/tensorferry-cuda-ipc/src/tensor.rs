@@ -57,8 +57,12 @@ impl<T: Element> CudaTensor<T> {
     /// A tensor of zeros, made on this stream in the default domain.
     ///
     /// # Errors
-    /// [`CudaTensorError::Layout`] for a shape that overflows; [`CudaTensorError::Cuda`] with what the driver says, out of
-    /// memory among it, and [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaTensorError::Storage`].
+    /// [`CudaTensorError::Layout`] for a shape that overflows; [`CudaTensorError::DeviceFull`]; [`CudaTensorError::Cuda`] with
+    /// what the driver says, and [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaTensorError::Storage`].
+    ///
+    /// # Blocking
+    /// Only when the device is full and memory that this process has let go of is on its way back, for
+    /// [`CacheLimits::patience`](crate::CacheLimits::patience) at most.
     pub fn zeros(stream: &Stream, shape: impl Into<Shape>) -> Result<Self> {
         Self::zeros_in(&Heap::current()?, stream, shape)
     }
@@ -194,7 +198,8 @@ impl<T: Element> CudaTensor<T> {
     /// # Errors
     /// [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaError::NoPeerAccess`](crate::CudaError::NoPeerAccess)
     /// and [`CudaError::DeviceNotVisible`](crate::CudaError::DeviceNotVisible) for memory of a device that this stream's
-    /// device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::MemoryGone`]; [`CudaTensorError::Keeper`].
+    /// device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::MemoryGone`]; [`CudaTensorError::Keeper`];
+    /// [`CudaTensorError::DeviceFull`] for the copy of a tensor that was staged.
     ///
     /// # Blocking
     /// Not for the device. The first time for a slab of another process: until the process that made the domain has handed

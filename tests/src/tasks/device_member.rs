@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::Queue;
@@ -69,6 +70,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `control WORD` | tells the software driver something; `held` and `running` work with every driver |
 /// | `poll QUEUE NAME` | as `get`, for a tensor alone; answers `empty` instead of waiting |
 /// | `limits FREE_MIB IDLE_SLABS` | how much is kept for later |
+/// | `patience SECONDS` | how long is waited for a full device |
 /// | `produce QUEUE STREAM N` | sends tensors of one element: 0, 1, and so on |
 /// | `relay FROM TO STREAM N` | sends a copy of each, made on the device |
 /// | `consume QUEUE STREAM N` | the sum of their elements |
@@ -297,7 +299,12 @@ impl State {
             },
             ["limits", free_mib, idle_slabs] => {
                 let free_bytes = free_mib.parse::<usize>()? << 20;
-                set_cache_limits(CacheLimits { free_bytes, idle_slabs: idle_slabs.parse()? });
+                let idle_slabs = idle_slabs.parse()?;
+                set_cache_limits(CacheLimits { free_bytes, idle_slabs, ..CacheLimits::default() });
+            }
+            ["patience", seconds] => {
+                let patience = Duration::from_secs(seconds.parse()?);
+                set_cache_limits(CacheLimits { patience, ..CacheLimits::default() });
             }
             ["produce", queue, stream, n] => {
                 let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);

@@ -108,7 +108,10 @@ fn staging_that_fails_leaves_nothing_and_pinning_may_fail() {
             assert!(ask(&a, "stage z x s").contains(function));
         }
         told(&a, &["stage z x s"]);
-        for function in ["cuMemAlloc_v2", "cuMemcpyHtoDAsync_v2", "cuStreamSynchronize"] {
+        // A device that is full is asked once more.
+        told(&a, &["control fail=cuMemAlloc_v2:2", "control fail=cuMemAlloc_v2:2"]);
+        assert!(ask(&a, "read z s").contains("no room for 40000 bytes: cuMemAlloc_v2 failed"));
+        for function in ["cuMemcpyHtoDAsync_v2", "cuStreamSynchronize"] {
             told(&a, &[&format!("control fail={function}:2")]);
             assert!(ask(&a, "read z s").contains(function));
         }

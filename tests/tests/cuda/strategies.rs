@@ -16,7 +16,7 @@ fn for_each(settings: &str, body: impl Fn(&Stage<'_>, &str)) {
 
 /// As [`for_each`], for those whose memory goes with its maker.
 #[track_caller]
-fn for_each_that_goes_with_its_maker(settings: &str, body: impl Fn(&Stage<'_>, &str)) {
+pub(crate) fn for_each_that_goes_with_its_maker(settings: &str, body: impl Fn(&Stage<'_>, &str)) {
     for strategy in strategies_of_run().into_iter().filter(|strategy| !strategy.outlives_maker()) {
         on_machine(settings, |stage| body(stage, &strategy.to_string()));
     }
