@@ -64,11 +64,16 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// ([`CudaTensorError::MemoryGone`]): it should not end before the others have said that they are done. Other memory is
     /// copied once, to the stream's device; [`ShareOptions::strict`] makes an error of that.
     ///
+    /// Memory of `cuMemCreate` is refused, whatever the options: a slice over it is one that cudarc cannot free, nor could the driver be
+    /// asked which part of which handle lies at an address. [`CudaTensor::from_cuda_slice`] copies it and leaves the slice alone. Who
+    /// wants such memory shared makes a tensor of it to begin with, by the strategy vmm, and uses
+    /// [`OnStream::as_cuda_slice`](crate::OnStream::as_cuda_slice).
+    ///
     /// Whoever receives the tensor can reach the whole allocation that the slice lies in.
     ///
     /// # Errors
-    /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; with
-    /// [`ShareOptions::strict`] [`CudaTensorError::NotShareable`]; as [`CudaTensor::zeros`].
+    /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`];
+    /// [`CudaTensorError::NotShareable`], for memory of `cuMemCreate` and with [`ShareOptions::strict`]; as [`CudaTensor::zeros`].
     pub fn share(
         stream: &Stream,
         slice: CudaSlice<T>,
@@ -122,6 +127,12 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         stream.refuse_capture()?;
         // Has the stream wait for the slice's last writer.
         let (address, _read) = slice.device_ptr(theirs);
+        // At the end cudarc would free it.
+        if stream.context().device().driver().is_mapped(address)? {
+            return Err(CudaTensorError::NotShareable {
+                why: "it is memory of cuMemCreate, which cudarc cannot free; copy it with from_cuda_slice, or begin with a tensor and use as_cuda_slice",
+            });
+        }
         match Lent::around(heap, stream.context(), address, options.strategy) {
             Ok(lent) => Self::lend(heap, stream, lent, address, &layout),
             Err(CudaTensorError::NotShareable { .. }) if !options.is_strict => {

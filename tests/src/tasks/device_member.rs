@@ -14,13 +14,13 @@ use tensorferry::tensor::Tensor;
 use tensorferry_cuda_ipc::cudarc::driver::sys::CUstreamCaptureMode;
 use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream, DevicePtr};
 use tensorferry_cuda_ipc::{
-    CacheLimits, CudaStrategy, CudaTensor, CudaTensorError, Driver, IpcEvent, PrimaryContext, ShareOptions,
-    Stream, device_stats, empty_cache, get_all_cuda_strategies, ipc_collect, set_cache_limits,
-    set_cuda_strategy, use_exportable_pool,
+    CacheLimits, CudaStrategy, CudaTensor, CudaTensorError, DeviceMapping, DeviceMemory, Driver, IpcEvent,
+    NotShared, PrimaryContext, ShareOptions, Stream, device_stats, empty_cache, get_all_cuda_strategies,
+    ipc_collect, set_cache_limits, set_cuda_strategy, use_exportable_pool,
 };
 
 use crate::hardware::is_real;
-use crate::raw_driver::RawDriver;
+use crate::raw_driver::{RawDriver, slice_at};
 use crate::{Context, Task, gate};
 
 /// What the members send each other.
@@ -85,6 +85,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `stage NEW NAME STREAM` | a copy on the host |
 /// | `exportable-pool` | what cudarc allocates can be exported from now on |
 /// | `share NAME STREAM LEN VALUE [strict] [STRATEGY]` | as `slice`; answers `as it is` or `copied` |
+/// | `share-mapped STREAM` | the same with memory of `cuMemCreate`, which is copied, too |
 /// | `device NAME`, `uuid` | on which device a tensor lies; which one is loaded |
 /// | `put-mixed QUEUE STREAM`, `get-mixed QUEUE STREAM` | six tensors of three types, half of them without elements |
 /// | `put-states QUEUE STREAM N`, `get-states QUEUE STREAM N` | messages with five tensors each; checks them |
@@ -411,6 +412,18 @@ impl State {
                 let is_same = tensor.on(&on)?.address() == address;
                 self.keep(name, tensor);
                 return Ok(if is_same { "as it is" } else { "copied" }.to_owned());
+            }
+            ["share-mapped", stream] => {
+                let len_bytes = self.context().device().granularity_bytes()?;
+                let memory = DeviceMemory::create(self.context().device(), len_bytes)?;
+                let mapping = DeviceMapping::map(&memory, self.context())?;
+                let slice = slice_at(&self.of_cudarc[stream], mapping.address(), 10);
+                let on = self.stream(stream)?;
+                let shared = CudaTensor::<u32>::share(&on, slice, [10]);
+                let NotShared { slice, error } = shared.err().expect("it is no memory of cudarc");
+                CudaTensor::from_cuda_slice(&on, &slice, [10])?.to_vec(&on)?;
+                slice.leak();
+                return Err(error.into());
             }
             _ => return self.obey_with_events(words),
         }

@@ -294,6 +294,24 @@ fn memory_that_cannot_be_shared_as_it_is_is_copied_or_refused() {
 }
 
 #[test]
+fn memory_that_cudarc_cannot_free_is_given_back() {
+    if !is_run_with(CudaStrategy::Vmm) {
+        return;
+    }
+    on_machine("", |stage| {
+        let a = stage.member();
+        told(&a, &["cudarc c"]);
+        let answer = ask(&a, "share-mapped c");
+        assert!(answer.contains("memory of cuMemCreate, which cudarc cannot free"), "{answer}");
+        // cudarc works on: it has not tried to.
+        assert!(["as it is", "copied"].contains(&&*ask(&a, "share x c 10 1")));
+        assert_eq!(ask(&a, "read x c"), "1 10 55");
+        nobody_broke_a_rule(&[&a]);
+        a.finish();
+    });
+}
+
+#[test]
 fn another_device_reaches_memory_that_goes_with_its_maker() {
     for_each_that_goes_with_its_maker("devices=2", |stage, strategy| {
         let (a, b) = (stage.member(), stage.member());

@@ -52,6 +52,16 @@ impl Driver {
         Ok(value)
     }
 
+    /// Whether it is an address of `cuMemMap`, which is not freed like others.
+    pub(crate) fn is_mapped(&self, address: u64) -> Result<bool> {
+        let Ok(vmm) = self.vmm() else { return Ok(false) };
+        let at = ptr::without_provenance_mut::<c_void>(usize::try_from(address).unwrap_or(usize::MAX));
+        let mut handle = 0;
+        // Refused for every other address.
+        let retained = call!(self, vmm, retain(&raw mut handle, at), "cuMemRetainAllocationHandle");
+        retained.map_or(Ok(false), |()| self.release(handle).map(|()| true))
+    }
+
     /// Lets the current context reach what others allocate in `peer`.
     pub(crate) fn enable_peer_access(&self, peer: usize) -> Result<()> {
         match call!(self, self.core(), enable_peer_access(peer, 0), "cuCtxEnablePeerAccess") {
