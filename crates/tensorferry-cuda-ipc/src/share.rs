@@ -62,7 +62,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// that can be exported ([`use_exportable_pool`](crate::use_exportable_pool)), is shared as it is: nothing is copied, the
     /// slice is dropped when nobody has the tensor any more, and the memory goes with this process
     /// ([`CudaTensorError::MemoryGone`]): it should not end before the others have said that they are done. Other memory is
-    /// copied once, to the stream's device; [`ShareOptions::strict`] makes an error of that.
+    /// copied once, to the stream's device; [`ShareOptions::strict`] makes an error of that, and [`CudaTensor::is_lent`] tells.
     ///
     /// Memory of `cuMemCreate` is refused, whatever the options: a slice over it is one that cudarc cannot free, nor could the driver be
     /// asked which part of which handle lies at an address. [`CudaTensor::from_cuda_slice`] copies it and leaves the slice alone. Who
@@ -83,6 +83,13 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
             Ok(heap) => Self::share_in(&heap, stream, slice, shape, ShareOptions::new()),
             Err(error) => Err(NotShared::new(slice, error.into())),
         }
+    }
+
+    /// Whether it lies in memory of another library of this process: [`CudaTensor::share`] has not copied. Elsewhere, after it was
+    /// received, this is false.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        self.memory().is_some_and(|memory| memory.hold.storage().slab().is_lent())
     }
 
     /// [`CudaTensor::share`] in the domain of this heap, with options.
@@ -127,12 +134,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         stream.refuse_capture()?;
         // Has the stream wait for the slice's last writer.
         let (address, _read) = slice.device_ptr(theirs);
-        // At the end cudarc would free it.
-        if stream.context().device().driver().is_mapped(address)? {
-            return Err(CudaTensorError::NotShareable {
-                why: "it is memory of cuMemCreate, which cudarc cannot free; copy it with from_cuda_slice, or begin with a tensor and use as_cuda_slice",
-            });
-        }
+        Lent::refuse_mapped(stream.context(), address)?;
         match Lent::around(heap, stream.context(), address, options.strategy) {
             Ok(lent) => Self::lend(heap, stream, lent, address, &layout),
             Err(CudaTensorError::NotShareable { .. }) if !options.is_strict => {

@@ -25,8 +25,9 @@ use crate::timeline::Timeline;
 /// ever lent as a reference.
 ///
 /// It is made on a stream of the caller, and used on streams ([`CudaTensor::on`]). Sending it makes a point behind all that
-/// this process has queued for it so far; whoever receives it has its stream wait for that point. Receiving makes no call
-/// of the driver: a process without a device can hold a tensor, drop it, or pass it on.
+/// this process has queued for it so far; whoever receives it has its stream wait for that point. That is for the tensor that is
+/// received: one that the receiver already holds, of the same memory, waits for what it came with. Receiving makes no call of
+/// the driver: a process without a device can hold a tensor, drop it, or pass it on.
 ///
 /// By the strategy [`Vmm`](crate::CudaStrategy::Vmm), the first choice where the device has it, the memory lives as long as
 /// anybody has the tensor, in whichever process, however the others end. By the others, and shared from cudarc, it goes with

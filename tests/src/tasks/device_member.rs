@@ -410,6 +410,7 @@ impl State {
                 let on = self.stream(stream)?;
                 let tensor = CudaTensor::share_in(&Heap::current()?, &on, slice, [values.len()], share)?;
                 let is_same = tensor.on(&on)?.address() == address;
+                assert_eq!(tensor.is_lent(), is_same);
                 self.keep(name, tensor);
                 return Ok(if is_same { "as it is" } else { "copied" }.to_owned());
             }
@@ -420,7 +421,7 @@ impl State {
                 let slice = slice_at(&self.of_cudarc[stream], mapping.address(), 10);
                 let on = self.stream(stream)?;
                 let shared = CudaTensor::<u32>::share(&on, slice, [10]);
-                let NotShared { slice, error } = shared.err().expect("it is no memory of cudarc");
+                let NotShared { slice, error } = shared.expect_err("it is no memory of cudarc");
                 CudaTensor::from_cuda_slice(&on, &slice, [10])?.to_vec(&on)?;
                 slice.leak();
                 return Err(error.into());

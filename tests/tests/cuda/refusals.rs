@@ -118,6 +118,7 @@ fn a_device_without_peer_access_is_told_so() {
         told(&b, &["get 0 y", "load 1"]);
         let answer = ask(&b, "read y s");
         assert!(answer.contains("cannot reach the memory of device"), "{answer}");
+        assert!(answer.contains("CudaTensor::staged"), "the way out: {answer}");
         told(&b, &["load 0"]);
         assert_eq!(ask(&b, "read y t"), "1 10 55");
         a.finish();
