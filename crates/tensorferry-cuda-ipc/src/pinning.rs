@@ -1,6 +1,8 @@
 //! Memory of the host that is pinned while copies run over it.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::control::SlabControl;
@@ -41,6 +43,22 @@ impl Pinning {
 
     fn copies(&self) -> MutexGuard<'_, Copies> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pinned<'_> {
+    /// The memory.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.slab.staged_words()
+    }
+
+    /// For a copy that may run on, because it could not be waited for. What is pinned stays so, and is used for nothing else,
+    /// until this process ends; what is not was copied before the driver returned.
+    pub(crate) fn abandon(self) {
+        let is_pinned = self.pinning.copies().is_pinned;
+        if is_pinned {
+            let _ = ManuallyDrop::new((self.slab.clone(), self));
+        }
     }
 }
 

@@ -197,9 +197,7 @@ impl Registry {
         let _current = context.make_current()?;
         let driver = context.device().driver();
         let pinning = Pinning::default();
-        let pinned = pinning.pin(driver, &slab);
-        driver.copy_to_shared(slab.staged_words(), address, len_bytes, stream.handle())?;
-        drop(pinned);
+        driver.copy_to_shared(pinning.pin(driver, &slab), address, len_bytes, stream.handle())?;
         let storage = StorageControl::create(heap, &slab, 0, len_bytes)?;
         self.hold(storage, slab)
     }

@@ -189,9 +189,8 @@ impl Slab {
         let copy = registry::get().make_room_for(context, self.len_bytes, make)?;
         let _current = context.make_current()?;
         let driver = context.device().driver();
-        let words = self.control.staged_words();
-        let _pinned = self.pinning.pin(driver, &self.control);
-        driver.copy_from_shared(copy.address(), words, self.len_bytes, stream.handle())?;
+        let pinned = self.pinning.pin(driver, &self.control);
+        driver.copy_from_shared(copy.address(), pinned, self.len_bytes, stream.handle())?;
         Ok(View::Copy(copy))
     }
 

@@ -3,7 +3,8 @@
 //! # Safety
 //! As in the file above: out-pointers point to locals of the type that the function writes, or a larger one where that
 //! depends on the attribute; handles, addresses and descriptors are checked by the driver. Host memory of a copy is atomic words,
-//! whose number was checked, and which are borrowed until the copy is done; it is unpinned by the last of the copies over it.
+//! whose number was checked, and which are borrowed until the copy is done, or kept for good where that cannot be known; it
+//! is unpinned by the last of the copies over it.
 #![expect(unsafe_code, reason = "calls the functions of the driver")]
 
 use std::ffi::c_void;
@@ -13,6 +14,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::Driver;
 use crate::error::{CudaError, Result};
+use crate::pinning::Pinned;
 use crate::raw::{
     AccessDescription, IPC_HANDLE_LEN_BYTES, IpcHandle, LAZY_ENABLE_PEER_ACCESS, PEER_ACCESS_ALREADY_ENABLED,
     PORTABLE, POSIX_FILE_DESCRIPTOR, PoolProperties,
@@ -71,37 +73,44 @@ impl Driver {
     }
 }
 
-/// Copies between a device and shared memory of the host, which may be pinned ([`Pinning`](crate::pinning::Pinning)). What
+/// Copies between a device and shared memory of the host, which may be pinned. What
 /// others do with the words meanwhile is as with any [`AtomicU64`] that is written by halves: the copy may be torn, and
 /// nothing else.
 impl Driver {
-    /// Copies so many bytes into the words, and waits until they are there.
+    /// Copies so many bytes into the host's memory, and waits until they are there.
     pub(crate) fn copy_to_shared(
         &self,
-        to: &[AtomicU64],
+        to: Pinned<'_>,
         from: u64,
         len_bytes: usize,
         stream: usize,
     ) -> Result<()> {
-        let host = pointer_to(to, len_bytes)?;
+        let host = pointer_to(to.words(), len_bytes)?;
         let queued =
             call!(self, self.core(), queue_to_host(host, from, len_bytes, stream), "cuMemcpyDtoHAsync_v2");
-        let waited = self.stream_synchronize(stream);
-        queued.and(waited)
+        self.finish(to, queued, stream)
     }
 
-    /// Copies so many bytes out of the words, and waits until they are at the device.
+    /// Copies so many bytes out of the host's memory, and waits until they are at the device.
     pub(crate) fn copy_from_shared(
         &self,
         to: u64,
-        from: &[AtomicU64],
+        from: Pinned<'_>,
         len_bytes: usize,
         stream: usize,
     ) -> Result<()> {
-        let host = pointer_to(from, len_bytes)?;
+        let host = pointer_to(from.words(), len_bytes)?;
         let queued =
             call!(self, self.core(), queue_to_device(to, host, len_bytes, stream), "cuMemcpyHtoDAsync_v2");
+        self.finish(from, queued, stream)
+    }
+
+    fn finish(&self, host: Pinned<'_>, queued: Result<()>, stream: usize) -> Result<()> {
         let waited = self.stream_synchronize(stream);
+        let may_run_on = |error: &CudaError| queued.is_ok() && !error.says_context_is_gone();
+        if waited.as_ref().is_err_and(may_run_on) {
+            host.abandon();
+        }
         queued.and(waited)
     }
 
