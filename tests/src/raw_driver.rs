@@ -136,6 +136,10 @@ functions! {
     host_unregister = "cuMemHostUnregister"(address: usize);
     event_destroy = "cuEventDestroy_v2"(event: usize);
     begin_capture = "cuStreamBeginCapture_v2"(stream: usize, mode: u32);
+    end_capture = "cuStreamEndCapture"(stream: usize, graph: &mut usize);
+    exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(mode: &mut u32);
+    current_pool = "cuDeviceGetMemPool"(pool: &mut usize, device: i32);
+    pool_attribute = "cuMemPoolGetAttribute"(pool: usize, attribute: i32, value: &mut i32);
     default_pool = "cuDeviceGetDefaultMemPool"(pool: &mut usize, device: i32);
     memory_create = "cuMemCreate"(handle: &mut u64, len_bytes: usize, properties: &AllocationProperties, flags: u64);
     memory_release = "cuMemRelease"(handle: u64);

@@ -1,4 +1,6 @@
 //! Memory of `cuMemAlloc`, and of pools: it has an address from the beginning, and goes with its process.
+//!
+//! It is freed on no stream of anybody else: one that captures would have the free in its graph.
 
 use std::sync::Arc;
 
@@ -6,6 +8,7 @@ use crate::context::PrimaryContext;
 use crate::error::Result;
 use crate::exportable_pool::ExportablePool;
 use crate::raw::IpcHandle;
+use crate::refused;
 
 /// Memory of a device that this process has allocated. Dropping it frees it: no other process may have it open by then.
 #[derive(Debug)]
@@ -30,6 +33,13 @@ impl Allocation {
         Ok(Self { context: context.clone(), address, pool: Some(pool) })
     }
 
+    /// What another library has allocated and gives away.
+    pub(crate) fn given(context: &PrimaryContext, address: u64, is_of_pool: bool) -> Self {
+        // Without a pool of ours cuMemFree frees it as well.
+        let pool = is_of_pool.then(|| ExportablePool::of(context).ok()).flatten();
+        Self { context: context.clone(), address, pool }
+    }
+
     pub(crate) fn context(&self) -> &PrimaryContext {
         &self.context
     }
@@ -48,14 +58,21 @@ impl Allocation {
         let _current = self.context.make_current()?;
         self.context.device().driver().memory_handle(self.address)
     }
+
+    fn free(&self) -> Result<()> {
+        if let Some(pool) = &self.pool {
+            return pool.free(self.address);
+        }
+        let _current = self.context.make_current()?;
+        self.context.device().driver().free(self.address)
+    }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if let Some(pool) = &self.pool {
-            let _ = pool.free(self.address);
-        } else if let Ok(_current) = self.context.make_current() {
-            let _ = self.context.device().driver().free(self.address);
+        if self.free().is_err_and(|error| error.is_about_capture()) {
+            let (context, pool) = (self.context.clone(), self.pool.clone());
+            refused::keep(Self { context, address: self.address, pool });
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What the memory of a slab is, in the process that has it from its driver.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +14,7 @@ use crate::raw::{self, IPC_HANDLE_LEN_BYTES, IpcHandle};
 use crate::strategy::CudaStrategy;
 use crate::tensor_error::{CudaTensorError, Result};
 
-/// Memory that this process shares. Dropping it frees it, or gives it back to whom it belongs.
+/// Memory that this process shares. Dropping it frees it, unless it is another library's still.
 #[derive(Debug)]
 pub(crate) enum Backing {
     /// By `cuMemCreate`.
@@ -36,8 +35,8 @@ pub(crate) struct Lent {
     handle: IpcHandle,
     /// Absent for memory that is shared by a legacy handle.
     pool: Option<Arc<LodgedPool>>,
-    /// Whose memory it is: nobody frees it as long as this is here.
-    owner: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// Once the other library has given it away.
+    given: OnceLock<Allocation>,
 }
 
 impl Backing {
@@ -106,11 +105,11 @@ impl Backing {
         }
     }
 
-    /// Keeps whose memory it is.
-    pub(crate) fn keep(&self, owner: Box<dyn Any + Send + Sync>) {
+    /// Memory of another library is this process's to free from now on, at this address.
+    pub(crate) fn take_over(&self, address: u64) {
         if let Self::Lent(lent) = self {
             // It is asked once.
-            let _ = lent.owner.set(owner);
+            let _ = lent.given.set(Allocation::given(&lent.context, address, lent.pool.is_some()));
         }
     }
 
@@ -121,7 +120,7 @@ impl Backing {
 
 impl Lent {
     /// # Errors
-    /// [`CudaTensorError::NotShareable`] for memory that cudarc would free at the end, and cannot.
+    /// [`CudaTensorError::NotShareable`] for memory that is not freed by its address, as it would be at the end.
     pub(crate) fn refuse_mapped(context: &PrimaryContext, address: u64) -> Result<()> {
         if !context.device().driver().is_mapped(address)? {
             return Ok(());
@@ -155,7 +154,7 @@ impl Lent {
             len_bytes,
             handle,
             pool,
-            owner: OnceLock::new(),
+            given: OnceLock::new(),
         };
         let is_capable = driver.pointer_attribute(raw::POINTER_IS_LEGACY_IPC_CAPABLE, address)? & 0xff != 0;
         if is_wanted(CudaStrategy::Legacy) && is_capable {

@@ -11,13 +11,13 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::device::{Device, Uuid};
 use crate::error::{CudaError, Result};
 use crate::raw::{
-    AccessDescription, AllocationProperties, IpcHandle, NOT_READY, POSIX_FILE_DESCRIPTOR, STREAM_NON_BLOCKING,
+    AccessDescription, AllocationProperties, IpcHandle, NOT_READY, POSIX_FILE_DESCRIPTOR,
+    STREAM_CAPTURE_IMPLICIT, STREAM_NON_BLOCKING,
 };
 use crate::table::{Core, Ipc, Pools, Table, Vmm};
 
@@ -48,17 +48,17 @@ macro_rules! call {
 
 mod sharing;
 
-/// Whether a driver was initialised in this process. Nothing undoes that.
-static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
+/// The driver that was initialised in this process. Nothing undoes that.
+static LOADED: OnceLock<Driver> = OnceLock::new();
 
 tensorferry_process::fork_hazard! {
     static DRIVER => initialised_driver;
 }
 
 fn initialised_driver() -> Option<String> {
-    let is_initialised = IS_INITIALISED.load(Ordering::SeqCst);
-    is_initialised
-        .then(|| String::from("it has initialised the CUDA driver, which a forked process cannot use"))
+    LOADED
+        .get()
+        .map(|_| String::from("it has initialised the CUDA driver, which a forked process cannot use"))
 }
 
 impl Driver {
@@ -71,8 +71,12 @@ impl Driver {
         let inner = Inner { table: Table::load()?, initialised_by: std::process::id() };
         let driver = Self { inner: Arc::new(inner) };
         call!(driver, driver.inner.table.core, init(0), "cuInit")?;
-        IS_INITIALISED.store(true, Ordering::SeqCst);
-        Ok(driver)
+        Ok(LOADED.get_or_init(|| driver).clone())
+    }
+
+    /// The one that was loaded, if any was.
+    pub(crate) fn loaded() -> Option<&'static Self> {
+        LOADED.get()
     }
 
     /// # Errors
@@ -332,10 +336,20 @@ impl Driver {
         call!(self, self.core(), stream_wait(stream, event, 0), "cuStreamWaitEvent")
     }
 
+    /// Also of the null stream while one captures that it waits for.
     pub(crate) fn stream_is_capturing(&self, stream: usize) -> Result<bool> {
         let mut status = 0;
-        call!(self, self.core(), stream_is_capturing(stream, &raw mut status), "cuStreamIsCapturing")?;
-        Ok(status != 0)
+        match call!(self, self.core(), stream_is_capturing(stream, &raw mut status), "cuStreamIsCapturing") {
+            Err(error) if error.code() == Some(STREAM_CAPTURE_IMPLICIT) => Ok(true),
+            answer => answer.map(|()| status != 0),
+        }
+    }
+
+    /// Of the calling thread; answers what it was.
+    pub(crate) fn exchange_capture_mode(&self, mode: u32) -> Result<u32> {
+        let mut mode = mode;
+        call!(self, self.core(), exchange_capture_mode(&raw mut mode), "cuThreadExchangeStreamCaptureMode")?;
+        Ok(mode)
     }
 
     pub(crate) fn event_create(&self, flags: u32) -> Result<usize> {
@@ -399,6 +413,16 @@ impl Driver {
 
     pub(crate) fn queue_fill(&self, to: u64, byte: u8, len_bytes: usize, stream: usize) -> Result<()> {
         call!(self, self.core(), queue_fill(to, byte, len_bytes, stream), "cuMemsetD8Async")
+    }
+}
+
+/// Attributes of pools.
+impl Driver {
+    /// One of the attributes that are of the type `int`.
+    pub(crate) fn set_pool_attribute(&self, pool: usize, attribute: i32, value: i32) -> Result<()> {
+        let (mut value, pools) = (value, self.pools()?);
+        let from = (&raw mut value).cast::<c_void>();
+        call!(self, pools, set_attribute(pool, attribute, from), "cuMemPoolSetAttribute")
     }
 }
 

@@ -132,10 +132,17 @@ impl CudaError {
         self.code().is_some_and(|code| crate::raw::STICKY.contains(&code))
     }
 
-    /// Whether nothing of the context runs any more: it is broken, or was destroyed. Any other answer says nothing about what
-    /// runs.
-    pub(crate) fn says_context_is_gone(&self) -> bool {
-        self.is_sticky() || self.code().is_some_and(|code| crate::raw::DESTROYED.contains(&code))
+    /// Whether the driver will never answer otherwise in this process: the context is broken, or was destroyed, or the process
+    /// was forked.
+    pub(crate) fn is_for_good(&self) -> bool {
+        self.is_sticky()
+            || self.code().is_some_and(|code| crate::raw::DESTROYED.contains(&code))
+            || matches!(self, Self::ForkedAfterInit { .. })
+    }
+
+    /// Whether it was refused because a stream captures, and not done.
+    pub(crate) fn is_about_capture(&self) -> bool {
+        self.code().is_some_and(|code| crate::raw::STREAM_CAPTURE.contains(&code))
     }
 }
 

@@ -66,12 +66,9 @@ impl Event {
         self.context.device().driver().event_is_done(self.handle)
     }
 
-    /// Whether what was recorded last may still run. Where the driver refuses to say, as while a thread captures, it may.
+    /// Whether what was recorded last may still run. Where the driver does not say, it may.
     pub(crate) fn is_pending(&self) -> bool {
-        match self.is_done() {
-            Ok(is_done) => !is_done,
-            Err(error) => !error.says_context_is_gone(),
-        }
+        !matches!(self.is_done(), Ok(true))
     }
 
     /// Blocks until what was recorded last is done.

@@ -1,9 +1,16 @@
 //! A memory pool whose memory can leave the process.
+//!
+//! By default a driver that finds no free memory in a pool may take what another stream has yet to free, and have the allocating
+//! stream wait for that (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` in the CUDA reference). The dependency is one between
+//! streams of this process: it says nothing about what another process does with the memory, and whoever allocates would wait
+//! here for work that has nothing to do with it, such as a stream of cudarc's ([`use_exportable_pool`]) that itself waits for
+//! another process. So it is switched off, and the pool grows instead.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::context::PrimaryContext;
 use crate::error::Result;
+use crate::raw::POOL_ALLOWS_INTERNAL_DEPENDENCIES;
 use crate::stream::Stream;
 
 /// The pool of this process for one context. It stays as long as the process does.
@@ -36,7 +43,12 @@ impl ExportablePool {
             return Ok(Arc::clone(pool));
         }
         let stream = Stream::create(context)?;
-        let handle = context.device().driver().pool_create(context.device().ordinal())?;
+        let driver = context.device().driver();
+        let handle = driver.pool_create(context.device().ordinal())?;
+        if let Err(error) = driver.set_pool_attribute(handle, POOL_ALLOWS_INTERNAL_DEPENDENCIES, 0) {
+            let _ = driver.pool_destroy(handle);
+            return Err(error);
+        }
         let pool = Arc::new(Self { handle, stream });
         pools.push(Arc::clone(&pool));
         Ok(pool)

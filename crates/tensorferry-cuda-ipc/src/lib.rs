@@ -103,6 +103,7 @@ mod lent_slice;
 #[cfg(feature = "cudarc")]
 mod share;
 
+mod capture;
 mod context;
 mod device;
 mod driver;
@@ -110,6 +111,7 @@ mod event;
 mod mapping;
 mod memory;
 mod raw;
+mod refused;
 mod stream;
 mod table;
 
@@ -119,6 +121,7 @@ mod allocation;
     expect(dead_code, reason = "cudarc is the one library whose memory is shared")
 )]
 mod backing;
+mod beat;
 mod control;
 mod exportable_pool;
 mod lodged_pool;

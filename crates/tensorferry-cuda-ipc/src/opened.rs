@@ -2,7 +2,8 @@
 //!
 //! Some drivers refuse to open a handle twice, and a pool's pointer that was imported twice is gone with the first of the
 //! two that is freed. So there is one table for the process, whichever domain a handle came through. What is opened and
-//! closed is so under the lock of its own place in the table, so that nobody opens what is being closed.
+//! closed is so under the lock of its own place in the table, so that nobody opens what is being closed. What could not be
+//! closed counts as open: its owner is not told that this process does not need it any more.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,6 +15,7 @@ use crate::control::SlabControl;
 use crate::error::CudaError;
 use crate::exportable_pool::free_in;
 use crate::raw::{IPC_HANDLE_LEN_BYTES, IpcHandle};
+use crate::refused;
 use crate::strategy::CudaStrategy;
 use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
@@ -30,7 +32,10 @@ pub(crate) struct Opened {
     pool: Option<Arc<ImportedPool>>,
     key: Key,
     place: Arc<Place>,
+    /// 0 where it is not open.
     address: u64,
+    /// As long as this process has it, the owner of the memory must not free it.
+    slab: SlabControl,
 }
 
 /// The place of a handle in the table.
@@ -41,6 +46,34 @@ struct Place {
 }
 
 static OPENED: Mutex<Option<HashMap<Key, Arc<Place>>>> = Mutex::new(None);
+
+/// Slabs of which it cannot be known whether they are closed.
+static UNCLOSED: Mutex<Vec<SlabControl>> = Mutex::new(Vec::new());
+
+/// How many slabs could not be closed. Those whose owners are gone are forgotten: nobody will free them.
+pub(crate) fn count_unclosed() -> usize {
+    let mut unclosed = lock(&UNCLOSED);
+    unclosed.retain(|slab| !slab.is_owner_gone());
+    unclosed.len()
+}
+
+impl Place {
+    /// The place of a handle, for one more.
+    fn of(key: Key) -> Arc<Self> {
+        Arc::clone(lock(&OPENED).get_or_insert_default().entry(key).or_default())
+    }
+
+    /// One less: with the last one the place goes.
+    fn leave(self: Arc<Self>, key: &Key) {
+        let mut opened = lock(&OPENED);
+        // While the table is locked, so that of two who leave at once one is the last.
+        drop(self);
+        let opened = opened.get_or_insert_default();
+        if opened.get(key).is_some_and(|place| Arc::strong_count(place) == 1) {
+            opened.remove(key);
+        }
+    }
+}
 
 impl Opened {
     /// Opens what the slab names in the context of its device, and refuses less memory than `len_bytes`, which the slab says
@@ -57,11 +90,8 @@ impl Opened {
         };
         let handle = slab.handle();
         let key = (context.handle(), pool.as_ref().map_or(0, |pool| pool.handle), handle.0);
-        let place = {
-            let mut opened = lock(&OPENED);
-            Arc::clone(opened.get_or_insert_default().entry(key).or_default())
-        };
-        let mut this = Self { context: context.clone(), pool, key, place, address: 0 };
+        let (context, place, slab) = (context.clone(), Place::of(key), slab.clone());
+        let mut this = Self { context, pool, key, place, address: 0, slab };
         this.address = this.open_once(handle)?;
         if this.room_bytes().is_some_and(|room_bytes| room_bytes < len_bytes) {
             return Err(CudaTensorError::BadMessage {
@@ -108,20 +138,15 @@ impl Opened {
         self.pool.as_ref().map(|pool| pool.handle)
     }
 
-    /// Closes it if it is the last one, as dropping does, and says how it went.
+    /// Closes it if it is the last one.
     ///
     /// # Errors
-    /// What the driver says. Then it cannot be known whether it is closed.
-    pub(crate) fn close(mut self) -> Result<(), CudaError> {
-        self.close_once()
-    }
-
-    fn close_once(&mut self) -> Result<(), CudaError> {
+    /// What the driver says. Unless that is about a capture, it cannot be known whether it is closed.
+    fn close(&self) -> Result<(), CudaError> {
         // Nothing was opened when opening has failed.
-        let address = match std::mem::take(&mut self.address) {
-            0 => return Ok(()),
-            address => address,
-        };
+        if self.address == 0 {
+            return Ok(());
+        }
         let mut open = lock(&self.place.open);
         if let Some((_, n_opened)) = &mut *open
             && *n_opened > 1
@@ -129,27 +154,36 @@ impl Opened {
             *n_opened -= 1;
             return Ok(());
         }
-        *open = None;
-        match &self.pool {
-            Some(pool) => free_in(&pool.stream, address),
+        let answer = match &self.pool {
+            Some(pool) => free_in(&pool.stream, self.address),
             None => {
-                let _current = self.context.make_current()?;
-                self.context.device().driver().close_memory(address)
+                let current = self.context.make_current();
+                current.and_then(|_current| self.context.device().driver().close_memory(self.address))
             }
+        };
+        if !answer.as_ref().is_err_and(CudaError::is_about_capture) {
+            *open = None;
         }
+        answer
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // Whoever wants to know calls `close`.
-        let _ = self.close_once();
-        let mut opened = lock(&OPENED);
-        let opened = opened.get_or_insert_default();
-        // The table and this value: nobody else has it, or can come by it while the table is locked.
-        if Arc::strong_count(&self.place) == 2 {
-            opened.remove(&self.key);
+        match self.close() {
+            Ok(()) => {}
+            // It is open still, and closed when nothing captures any more.
+            Err(error) if error.is_about_capture() => refused::keep(Self {
+                context: self.context.clone(),
+                pool: self.pool.clone(),
+                key: self.key,
+                place: Arc::clone(&self.place),
+                address: self.address,
+                slab: self.slab.clone(),
+            }),
+            Err(_) => lock(&UNCLOSED).push(self.slab.clone()),
         }
+        std::mem::take(&mut self.place).leave(&self.key);
     }
 }
 
@@ -197,4 +231,20 @@ impl Drop for ImportedPool {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_goes_with_the_last_of_those_who_leave_it_at_once() {
+        let key = (1, 2, [3; IPC_HANDLE_LEN_BYTES]);
+        let (one, other) = (Place::of(key), Place::of(key));
+        assert!(Arc::ptr_eq(&one, &other));
+        one.leave(&key);
+        assert!(lock(&OPENED).as_ref().is_some_and(|opened| opened.contains_key(&key)));
+        other.leave(&key);
+        assert!(lock(&OPENED).as_ref().is_some_and(|opened| !opened.contains_key(&key)));
+    }
 }

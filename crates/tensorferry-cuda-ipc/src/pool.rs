@@ -28,7 +28,7 @@ struct Owned {
     /// By offset, never two side by side.
     holes: Vec<Hole>,
     is_small: bool,
-    /// Somebody died while it used a part of it.
+    /// It cannot be known who is at a part of it still.
     is_spoilt: bool,
 }
 
@@ -44,7 +44,7 @@ struct Hole {
 pub(crate) struct Part {
     pub(crate) slab: Arc<Slab>,
     pub(crate) offset_bytes: usize,
-    points: Vec<Arc<Event>>,
+    pub(crate) points: Vec<Arc<Event>>,
 }
 
 /// A slab that is given up, and the points behind which it may be unmapped.
@@ -71,8 +71,8 @@ impl Dying {
         Self { slab, points }
     }
 
-    /// Whether a device may still be at it, or another process has it open and must close it first. A context that is broken
-    /// does nothing any more.
+    /// Whether a device may still be at it, or another process has it open and must close it first. With a context that broke,
+    /// that is for good.
     pub(crate) fn is_busy(&self) -> bool {
         self.slab.is_open_elsewhere() || self.points.iter().any(|point| point.is_pending())
     }
@@ -145,19 +145,18 @@ impl Pool {
         Part { slab, offset_bytes: 0, points: Vec::new() }
     }
 
-    /// Takes a part back. `is_spoilt`: somebody died while it used the part, so its slab is used for nothing any more.
+    /// Takes a part back. `is_spoilt`: it cannot be known who is at the part still, so its slab is used for nothing any more.
     pub(crate) fn give_back(
         &mut self,
         slab: &Arc<Slab>,
         offset_bytes: usize,
         len_bytes: usize,
-        points: Vec<Event>,
+        points: Vec<Arc<Event>>,
         is_spoilt: bool,
     ) {
         let Some(owned) = self.slabs.iter_mut().find(|owned| Arc::ptr_eq(&owned.slab, slab)) else { return };
         owned.is_spoilt |= is_spoilt;
         let len_bytes = if owned.is_small { len_bytes } else { slab.len_bytes() };
-        let points = points.into_iter().map(Arc::new).collect();
         let at = owned.holes.partition_point(|hole| hole.offset_bytes < offset_bytes);
         owned.holes.insert(at, Hole { offset_bytes, len_bytes, points });
         owned.join(at + 1);

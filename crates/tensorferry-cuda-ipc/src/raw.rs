@@ -12,6 +12,10 @@ pub(crate) const DESTROYED: [u32; 3] = [4, 201, 709];
 pub(crate) const NOT_READY: u32 = 600;
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
 pub(crate) const NOT_SUPPORTED: u32 = 801;
+/// What is refused because a stream captures, from unsupported to the wrong thread.
+pub(crate) const STREAM_CAPTURE: std::ops::RangeInclusive<u32> = 900..=908;
+/// The null stream waits for a stream that captures.
+pub(crate) const STREAM_CAPTURE_IMPLICIT: u32 = 906;
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, without which nothing is opened.
 pub(crate) const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
@@ -25,6 +29,12 @@ pub(crate) const STREAM_NON_BLOCKING: u32 = 1;
 pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
 /// `CU_EVENT_INTERPROCESS`; wants [`EVENT_DISABLE_TIMING`] beside it.
 pub(crate) const EVENT_INTERPROCESS: u32 = 4;
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+pub(crate) const CAPTURE_RELAXED: u32 = 2;
+
+/// `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`, an `int`.
+pub(crate) const POOL_ALLOWS_INTERNAL_DEPENDENCIES: i32 = 3;
 
 // CUdevice_attribute.
 pub(crate) const ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT: i32 = 102;

@@ -12,12 +12,16 @@ use std::time::{Duration, Instant};
 use tensorferry_storage::{BlockId, Heap};
 
 use crate::backing::Lent;
+use crate::beat::{BEAT, SLOW_BEAT, next_beat};
+use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
 use crate::error::CudaError;
 use crate::ipc_event::SharedEvent;
+use crate::opened;
 use crate::pinning::Pinning;
 use crate::pool::{Dying, Part, Pool, part_len_bytes};
+use crate::refused;
 use crate::slab::Slab;
 use crate::stats::{CacheLimits, DeviceStats};
 use crate::storage::{Hold, Storage};
@@ -26,10 +30,6 @@ use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 use crate::timeline::Timeline;
 
-/// How often something is looked at that a device or another process is about to finish.
-const BEAT: Duration = Duration::from_millis(10);
-/// How often something is looked at that may stay as it is for long: what is cached.
-const SLOW_BEAT: Duration = Duration::from_millis(200);
 /// What memory is cut into that others open as a whole: its neighbours in such a piece would be seen, too.
 const SHARED_BYTES: usize = 2 << 20;
 /// How long a process that ends waits for its device to do what others were told about.
@@ -61,6 +61,8 @@ struct Tables {
     n_freeing: usize,
     /// When the last slab was freed that others may have mapped.
     gave_up_at: Option<Instant>,
+    /// Slabs that a device of this process may be at until the process ends: they are never unmapped, closed or freed.
+    leaked: Vec<Arc<Slab>>,
     limits: CacheLimits,
     n_spoilt: u64,
     has_thread: bool,
@@ -73,13 +75,15 @@ struct Tables {
 }
 
 /// What is dropped once the tables are unlocked, because that calls the driver, or the tables.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Garbage {
     _storages: Vec<Arc<Storage>>,
     _slabs: Vec<Arc<Slab>>,
     _timelines: Vec<Arc<Timeline>>,
     _events: Vec<Arc<SharedEvent>>,
     dying: Vec<Dying>,
+    /// Goes last. What is asked of the driver about such things, and dropping them, disturbs nobody's capture.
+    _relaxed: Relaxed,
 }
 
 #[derive(Debug)]
@@ -88,7 +92,7 @@ pub(crate) struct Registry {
     pid: u32,
     tables: Mutex<Tables>,
     stirred: Condvar,
-    /// The thread has looked around.
+    /// The thread has looked around, or somebody has freed what was thrown away.
     looked: Condvar,
 }
 
@@ -124,6 +128,21 @@ impl Registry {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The tables, to look for what is not needed any more, and where to put it.
+    fn clean_up(&self) -> (Garbage, MutexGuard<'_, Tables>) {
+        let tables = self.tables();
+        let garbage = Garbage {
+            _storages: Vec::new(),
+            _slabs: Vec::new(),
+            _timelines: Vec::new(),
+            _events: Vec::new(),
+            dying: Vec::new(),
+            // What stands in the tables has loaded the driver before.
+            _relaxed: Relaxed::begin(),
+        };
+        (garbage, tables)
+    }
+
     /// Memory of this process for a tensor of `len_bytes`, to be written on `stream`.
     pub(crate) fn allocate(
         &'static self,
@@ -146,10 +165,10 @@ impl Registry {
         let control = match control {
             Ok(control) => control,
             Err(error) => {
-                // Whoever used it last may still be at it. It is rare enough not to be used again.
-                let mut tables = self.tables();
+                // As it was taken: whoever used it last may still be at it.
+                let (_garbage, mut tables) = self.clean_up();
                 if let Some(pool) = tables.pools.get_mut(&pool) {
-                    pool.give_back(&part.slab, part.offset_bytes, part_len, Vec::new(), true);
+                    pool.give_back(&part.slab, part.offset_bytes, part_len, part.points, false);
                 }
                 return Err(error);
             }
@@ -171,7 +190,7 @@ impl Registry {
         Ok(Hold::counted(storage))
     }
 
-    /// A part of an allocation of another library. Whose memory that is has to be said afterwards ([`Slab::keep`]).
+    /// A part of an allocation of another library. That is to give it away afterwards ([`Slab::take_over`]).
     pub(crate) fn lend(
         &'static self,
         heap: &Heap,
@@ -216,8 +235,7 @@ impl Registry {
     }
 
     fn take_part(&self, id: PoolKey, part_len: usize) -> Option<Part> {
-        let mut garbage = Garbage::default();
-        let mut tables = self.tables();
+        let (mut garbage, mut tables) = self.clean_up();
         if let Some(part) = tables.pools.get_mut(&id).and_then(|pool| pool.take(part_len)) {
             return Some(part);
         }
@@ -313,8 +331,7 @@ impl Registry {
     /// No tensor of this process holds the storage any more.
     pub(crate) fn let_go(&'static self, storage: &Arc<Storage>) {
         let Ok((key, _)) = key_of(&storage.control().0) else { return };
-        let mut garbage = Garbage::default();
-        let mut tables = self.tables();
+        let (mut garbage, mut tables) = self.clean_up();
         let is_done = tables.try_settle(key, &mut garbage);
         if !is_done {
             let mut uses = storage.uses();
@@ -357,64 +374,72 @@ impl Registry {
                     break;
                 }
             }
-            tables.is_stirred = false;
+            let is_stirred = std::mem::take(&mut tables.is_stirred);
             drop(tables);
-            beat = self.housekeep();
-            if beat == Some(BEAT) {
+            let wanted = self.housekeep();
+            if wanted == Some(BEAT) {
                 // What stirs meanwhile is seen after the pause: a busy process is not looked at for each message.
                 let pause = Instant::now() + BEAT;
                 while let Some(left) = pause.checked_duration_since(Instant::now()).filter(|l| !l.is_zero()) {
                     std::thread::park_timeout(left);
                 }
             }
+            beat = wanted.map(|wanted| next_beat(wanted, beat, is_stirred));
         }
     }
 
     /// Lets go of what is not needed any more. Returns when to look again, if nothing stirs before.
     fn housekeep(&self) -> Option<Duration> {
-        let mut garbage = Garbage::default();
-        let mut tables = self.tables();
+        let (mut garbage, mut tables) = self.clean_up();
         let beat = tables.housekeep(&mut garbage);
         self.looked.notify_all();
-        self.throw_away(tables, garbage);
-        beat
+        if self.throw_away(tables, garbage) {
+            return Some(BEAT);
+        }
+        // Their owners may go.
+        beat.or_else(|| (opened::count_unclosed() > 0).then_some(SLOW_BEAT))
     }
 
-    /// Drops what is not needed any more, without the lock. Whoever waits for memory meanwhile knows that some is coming.
-    fn throw_away(&self, mut tables: MutexGuard<'_, Tables>, garbage: Garbage) {
+    /// Drops what is not needed any more, without the lock, when no device is at it. Whoever waits for memory meanwhile knows
+    /// that some is coming. Returns whether something is left that has to be looked at again soon.
+    fn throw_away(&self, mut tables: MutexGuard<'_, Tables>, mut garbage: Garbage) -> bool {
         tables.n_freeing += 1;
         drop(tables);
-        let has_travelled = garbage.dying.iter().any(|dying| dying.slab().is_lodged());
         garbage.dying.iter().for_each(Dying::synchronize);
+        // Of these the driver did not say that they are done.
+        let busy: Vec<Dying> = garbage.dying.extract_if(.., |dying| dying.is_busy()).collect();
+        let has_travelled = garbage.dying.iter().any(|dying| dying.slab().is_lodged());
         drop(garbage);
+        let is_refused = refused::offer_again();
         let mut tables = self.tables();
         tables.n_freeing -= 1;
+        tables.dying.extend(busy);
         if has_travelled {
             tables.gave_up_at = Some(Instant::now());
         }
+        let is_any_dying = !tables.dying.is_empty();
+        drop(tables);
+        self.looked.notify_all();
+        is_refused || is_any_dying
     }
 
     /// Lets go of what is done by now, and gives up free slabs beyond `keep_bytes`.
     pub(crate) fn trim(&'static self, keep_bytes: usize) {
-        let mut garbage = Garbage::default();
-        let mut tables = self.tables();
+        let (mut garbage, mut tables) = self.clean_up();
         tables.settle(&mut garbage);
         tables.trim(keep_bytes);
         // What others have open is freed when they have closed it, which may take them long.
         garbage.dying = tables.dying.extract_if(.., |dying| dying.is_closed_elsewhere()).collect();
-        let is_open_elsewhere = !tables.dying.is_empty();
         tables.drop_unused(0, &mut garbage);
-        self.throw_away(tables, garbage);
-        if is_open_elsewhere {
+        if self.throw_away(tables, garbage) {
             self.stir();
         }
     }
 
-    pub(crate) fn collect(&self) {
-        let mut garbage = Garbage::default();
-        let mut tables = self.tables();
-        tables.housekeep(&mut garbage);
-        self.throw_away(tables, garbage);
+    pub(crate) fn collect(&'static self) {
+        if self.housekeep() == Some(BEAT) {
+            self.stir();
+        }
     }
 
     pub(crate) fn set_limits(&self, limits: CacheLimits) {
@@ -422,6 +447,7 @@ impl Registry {
     }
 
     pub(crate) fn stats(&self) -> DeviceStats {
+        let slabs_unclosed = opened::count_unclosed();
         let tables = self.tables();
         let pools = || tables.pools.values();
         DeviceStats {
@@ -436,6 +462,8 @@ impl Registry {
             slabs_spoilt: tables.n_spoilt,
             slabs_lent: tables.storages.values().filter(|storage| storage.slab().is_lent()).count(),
             slabs_dying: tables.dying.len(),
+            slabs_leaked: tables.leaked.len(),
+            slabs_unclosed,
         }
     }
 
@@ -475,11 +503,14 @@ impl Tables {
             uses.is_listed = false;
             return true;
         }
+        let is_unknown;
         if storage.slab().is_own() {
-            if !storage.control().0.is_sole() {
+            // What a stream was told that has made no point yet may run still.
+            if uses.is_late() || !storage.control().0.is_sole() {
                 return false;
             }
-            let is_spoilt = uses.is_unknown() || storage.control().is_used();
+            is_unknown = uses.is_unknown();
+            let is_spoilt = is_unknown || storage.control().is_used();
             let points = uses.take_leaving();
             drop(uses);
             self.n_spoilt += u64::from(is_spoilt);
@@ -487,16 +518,19 @@ impl Tables {
             if let Some(pool) = self.pool_of(key.0, slab) {
                 pool.give_back(slab, storage.offset_bytes(), storage.len_bytes(), points, is_spoilt);
             } else {
-                // Memory of another library: it has it back when nobody has it open any more.
-                let points = points.into_iter().map(Arc::new).collect();
+                // Another library gave it away: it is freed when nobody has it open any more.
                 self.dying.push(Dying::retire(Arc::clone(slab), points));
             }
         } else {
             if uses.is_busy() {
                 return false;
             }
+            is_unknown = uses.is_unknown();
             storage.unmark(&mut uses);
             drop(uses);
+        }
+        if is_unknown && !self.leaked.iter().any(|slab| Arc::ptr_eq(slab, storage.slab())) {
+            self.leaked.push(Arc::clone(storage.slab()));
         }
         self.storages.remove(&key);
         garbage._storages.push(storage);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DeviceRepr};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut, DeviceRepr};
 use tensorferry_storage::Heap;
 use tensorferry_tensor::{Element, Layout, LayoutError, Shape};
 
@@ -60,20 +60,21 @@ impl<T> NotShared<T> {
 impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// Makes a tensor of memory that cudarc allocated, in the default domain. Memory of `cuMemAlloc`, and memory from a pool
     /// that can be exported ([`use_exportable_pool`](crate::use_exportable_pool)), is shared as it is: nothing is copied, the
-    /// slice is dropped when nobody has the tensor any more, and the memory goes with this process
+    /// memory is freed when nobody has the tensor any more, and it goes with this process
     /// ([`CudaTensorError::MemoryGone`]): it should not end before the others have said that they are done. Other memory is
     /// copied once, to the stream's device; [`ShareOptions::strict`] makes an error of that, and [`CudaTensor::is_lent`] tells.
     ///
-    /// Memory of `cuMemCreate` is refused, whatever the options: a slice over it is one that cudarc cannot free, nor could the driver be
-    /// asked which part of which handle lies at an address. [`CudaTensor::from_cuda_slice`] copies it and leaves the slice alone. Who
+    /// Memory of `cuMemCreate` is refused, whatever the options: a slice over it is one that nobody can free by its address, nor could the driver be
+    /// asked which part of which handle lies there. [`CudaTensor::from_cuda_slice`] copies it and leaves the slice alone. Who
     /// wants such memory shared makes a tensor of it to begin with, by the strategy vmm, and uses
     /// [`OnStream::as_cuda_slice`](crate::OnStream::as_cuda_slice).
     ///
     /// Whoever receives the tensor can reach the whole allocation that the slice lies in.
     ///
     /// # Errors
-    /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`];
-    /// [`CudaTensorError::NotShareable`], for memory of `cuMemCreate` and with [`ShareOptions::strict`]; as [`CudaTensor::zeros`].
+    /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; [`CudaError::Capturing`] while the stream
+    /// or that of the slice captures; [`CudaTensorError::NotShareable`], for memory of `cuMemCreate` and with
+    /// [`ShareOptions::strict`]; as [`CudaTensor::zeros`].
     pub fn share(
         stream: &Stream,
         slice: CudaSlice<T>,
@@ -85,7 +86,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         }
     }
 
-    /// Whether it lies in memory of another library of this process: [`CudaTensor::share`] has not copied. Elsewhere, after it was
+    /// Whether it lies in memory that another library of this process has allocated: [`CudaTensor::share`] has not copied. Elsewhere, after it was
     /// received, this is false.
     #[must_use]
     pub fn is_lent(&self) -> bool {
@@ -99,15 +100,17 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     pub fn share_in(
         heap: &Heap,
         stream: &Stream,
-        slice: CudaSlice<T>,
+        mut slice: CudaSlice<T>,
         shape: impl Into<Shape>,
         options: ShareOptions,
     ) -> Result<Self, NotShared<T>> {
-        match Self::try_share(heap, stream, &slice, shape.into(), options) {
+        match Self::try_share(heap, stream, &mut slice, shape.into(), options) {
             Ok(tensor) => {
-                // A tensor with a copy does not need it; cudarc frees it behind the copy.
-                if let Some(memory) = tensor.memory() {
-                    memory.hold.storage().slab().keep(Box::new(slice));
+                // cudarc would free it on the slice's stream, which may capture by then. A slice that was copied is cudarc's.
+                if let Some(memory) = tensor.memory()
+                    && memory.hold.storage().slab().is_lent()
+                {
+                    memory.hold.storage().slab().take_over(slice.leak());
                 }
                 Ok(tensor)
             }
@@ -118,7 +121,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     fn try_share(
         heap: &Heap,
         stream: &Stream,
-        slice: &CudaSlice<T>,
+        slice: &mut CudaSlice<T>,
         shape: Shape,
         options: ShareOptions,
     ) -> Result<Self> {
@@ -132,8 +135,10 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
             return Ok(Self::from_parts(None, layout));
         }
         stream.refuse_capture()?;
-        // Has the stream wait for the slice's last writer.
-        let (address, _read) = slice.device_ptr(theirs);
+        Stream::lent(stream.context().clone(), slice.stream().cu_stream().addr(), Box::new(()))
+            .refuse_capture()?;
+        // Has the stream wait for all that cudarc has queued for the slice.
+        let (address, _written) = slice.device_ptr_mut(theirs);
         Lent::refuse_mapped(stream.context(), address)?;
         match Lent::around(heap, stream.context(), address, options.strategy) {
             Ok(lent) => Self::lend(heap, stream, lent, address, &layout),

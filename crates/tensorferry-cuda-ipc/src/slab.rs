@@ -1,6 +1,5 @@
 //! A slab as one process sees it: device memory that has an address from when it is first used.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -63,7 +62,7 @@ impl Slab {
         Self::over(heap, context.device(), len_bytes, backing)
     }
 
-    /// One over memory of another library. It is complete once somebody has said whose memory that is ([`Slab::keep`]).
+    /// One over memory of another library, which is to give it away ([`Slab::take_over`]).
     pub(crate) fn lent(heap: &Heap, lent: Lent) -> Result<Self> {
         let (device, len_bytes) = (lent.context.device().clone(), lent.len_bytes);
         Self::over(heap, &device, len_bytes, Backing::Lent(lent))
@@ -121,10 +120,10 @@ impl Slab {
         self.backing.as_ref().is_some_and(Backing::is_lent)
     }
 
-    /// Says whose memory it is.
-    pub(crate) fn keep(&self, owner: Box<dyn Any + Send + Sync>) {
+    /// Memory of another library is this process's to free from now on, at this address.
+    pub(crate) fn take_over(&self, address: u64) {
         if let Some(backing) = &self.backing {
-            backing.keep(owner);
+            backing.take_over(address);
         }
     }
 
@@ -261,24 +260,6 @@ impl Slab {
 
     fn heap(&self) -> Result<&Heap> {
         self.control.0.heap().ok_or(CudaTensorError::BadMessage { what: "a slab without a block" })
-    }
-}
-
-/// Blocks of slabs that could not be closed. As long as this process has them open, their owners must not free them.
-static UNCLOSED: Mutex<Vec<SlabControl>> = Mutex::new(Vec::new());
-
-impl Drop for Slab {
-    fn drop(&mut self) {
-        let views = self.views.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut is_closed = true;
-        for (_, view) in views.drain(..) {
-            if let View::Opened(opened) = view {
-                is_closed &= opened.close().is_ok();
-            }
-        }
-        if !is_closed {
-            UNCLOSED.lock().unwrap_or_else(PoisonError::into_inner).push(self.control.clone());
-        }
     }
 }
 

@@ -25,13 +25,18 @@ pub struct DeviceStats {
     pub tensors_leaving: usize,
     /// Streams, of this process and of others, whose points travel in messages.
     pub timelines: usize,
-    /// How often a part of a slab came back from somebody who died while using it. Such a slab is used for nothing any more
-    /// and given up when the rest of it is free.
+    /// How often a part of a slab came back of which it cannot be known who is at it still: somebody died while using it, or
+    /// lost the context. Such a slab is used for nothing any more and given up when the rest of it is free.
     pub slabs_spoilt: u64,
     /// Tensors that lie in memory of another library of this process.
     pub slabs_lent: usize,
     /// Slabs that are given up and not freed yet: a device is at them, or another process has them open.
     pub slabs_dying: usize,
+    /// Slabs, of this process and of others, that stay as they are until this process ends: its context broke, so it will never
+    /// be known when the device is done with them.
+    pub slabs_leaked: usize,
+    /// Slabs of others that the driver has failed to close. Their owners cannot free them until this process ends.
+    pub slabs_unclosed: usize,
 }
 
 /// Who has the memory of one device, as far as this process knows.

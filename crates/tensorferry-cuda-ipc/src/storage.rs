@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::capture::Relaxed;
 use crate::control::StorageControl;
 use crate::error::CudaError;
 use crate::event::Event;
@@ -28,8 +29,10 @@ pub(crate) struct Uses {
     n_holds: usize,
     /// The streams that were given its address and may have work queued for it.
     streams: Vec<Stream>,
+    /// Those of them that could make no point when the last hold went, because they captured for example: each is asked again.
+    late: Vec<Stream>,
     /// Points behind which the device does nothing with it any more.
-    leaving: Vec<Event>,
+    leaving: Vec<Arc<Event>>,
     /// Whether other processes were told that a device uses it.
     is_marked: bool,
     /// Whether it cannot be known when the device is done with it.
@@ -101,27 +104,44 @@ impl Uses {
         self.n_holds > 0
     }
 
+    /// Makes a point behind all that the stream has to do now.
+    fn leave(&mut self, stream: Stream) {
+        match point_of(&stream) {
+            Ok(event) => self.leaving.push(Arc::new(event)),
+            // What the device does cannot be known any more.
+            Err(error) if error.is_for_good() => self.is_unknown = true,
+            Err(_) => self.late.push(stream),
+        }
+    }
+
+    /// Whether a stream still has to make its point.
+    pub(crate) fn is_late(&mut self) -> bool {
+        std::mem::take(&mut self.late).into_iter().for_each(|stream| self.leave(stream));
+        !self.late.is_empty()
+    }
+
     /// Whether the device may still be at it, as far as can be known.
     pub(crate) fn is_busy(&mut self) -> bool {
+        let is_late = self.is_late();
         let mut is_unknown = false;
         self.leaving.retain(|event| match event.is_done() {
             Ok(is_done) => !is_done,
-            Err(error) if error.says_context_is_gone() => {
+            Err(error) if error.is_for_good() => {
                 is_unknown = true;
                 false
             }
-            // Refused for the moment: a thread captures, for example.
+            // Refused for the moment.
             Err(_) => true,
         });
         self.is_unknown |= is_unknown;
-        !self.leaving.is_empty()
+        is_late || !self.leaving.is_empty()
     }
 
     pub(crate) fn is_unknown(&self) -> bool {
         self.is_unknown
     }
 
-    pub(crate) fn take_leaving(&mut self) -> Vec<Event> {
+    pub(crate) fn take_leaving(&mut self) -> Vec<Arc<Event>> {
         std::mem::take(&mut self.leaving)
     }
 }
@@ -165,6 +185,7 @@ impl Hold {
         // The one that was used last has the others to wait for, so that one point is enough.
         let Some((last, others)) = streams.split_last() else { return Ok(None) };
         last.refuse_capture()?;
+        let _relaxed = Relaxed::begin();
         if let Some((timeline, number)) = ready {
             timeline.hold_up(last, *number)?;
         }
@@ -194,13 +215,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let mut uses = self.storage.uses();
         if uses.n_holds == 1 {
-            for stream in std::mem::take(&mut uses.streams) {
-                match point_of(&stream) {
-                    Ok(event) => uses.leaving.push(event),
-                    // The context is broken, or the process was forked: what the device does cannot be known.
-                    Err(_) => uses.is_unknown = true,
-                }
-            }
+            std::mem::take(&mut uses.streams).into_iter().for_each(|stream| uses.leave(stream));
         }
         uses.n_holds = uses.n_holds.saturating_sub(1);
         let is_last = uses.n_holds == 0;

@@ -83,6 +83,7 @@ table! {
         stream_query = "cuStreamQuery"(usize);
         stream_wait = "cuStreamWaitEvent"(usize, usize, u32);
         stream_is_capturing = "cuStreamIsCapturing"(usize, *mut u32);
+        exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(*mut u32);
         event_create = "cuEventCreate"(*mut usize, u32);
         event_destroy = "cuEventDestroy_v2"(usize);
         event_record = "cuEventRecord"(usize, usize);
@@ -107,6 +108,7 @@ table! {
     Pools {
         create = "cuMemPoolCreate"(*mut usize, *const PoolProperties);
         destroy = "cuMemPoolDestroy"(usize);
+        set_attribute = "cuMemPoolSetAttribute"(usize, i32, *mut c_void);
         make_current = "cuDeviceSetMemPool"(i32, usize);
         allocate = "cuMemAllocFromPoolAsync"(*mut u64, usize, usize, usize);
         free = "cuMemFreeAsync"(u64, usize);

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tensorferry_storage::Heap;
 
+use crate::capture::Relaxed;
 use crate::control::{N_EVENTS, TimelineControl};
 use crate::error::CudaError;
 use crate::event::Event;
@@ -129,6 +130,7 @@ impl Timeline {
             // Its owner notes each point before anybody learns of it.
             return Err(CudaTensorError::BadMessage { what: "a point that was never made" });
         }
+        let _relaxed = Relaxed::begin();
         let index = index_of(number);
         let Some(slot) = events.get(index) else { return Ok(()) };
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);

@@ -248,12 +248,14 @@ impl Domain {
     /// Whether this process is this member: the one that made or joined the domain, and not one that was forked from it and
     /// has only a copy of the memory. Such a process is refused everything that a member may do.
     #[must_use]
+    #[inline]
     pub fn is_home(&self) -> bool {
         self.home.is_here()
     }
 
     /// # Errors
     /// [`DomainError::Forked`] unless this process is this member.
+    #[inline]
     pub fn check_home(&self) -> Result<(), DomainError> {
         if self.is_home() { Ok(()) } else { Err(DomainError::Forked) }
     }
@@ -396,6 +398,7 @@ impl Domain {
 
     /// This member.
     #[must_use]
+    #[inline]
     pub fn me(&self) -> Member {
         unpack(self.me.load(Ordering::Relaxed))
     }

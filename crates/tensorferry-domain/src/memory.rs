@@ -65,12 +65,14 @@ impl Memory {
 
     /// The domain.
     #[must_use]
+    #[inline]
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
     /// The data area.
     #[must_use]
+    #[inline]
     pub fn data(&self) -> &Reservation {
         &self.domain.data
     }
@@ -125,6 +127,7 @@ impl Memory {
     }
 
     /// Says that there is something new for the caretaker's beat, which comes soon from now on.
+    #[inline]
     pub fn poke_if_resting(&self) {
         if let Some(service) = self.domain.service.get() {
             service.poke_if_resting();

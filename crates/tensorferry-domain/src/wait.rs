@@ -41,6 +41,7 @@ pub enum WaitOutcome {
 impl<'a> WaitWord<'a> {
     /// Uses this word, which is zero at first and touched by nothing else.
     #[must_use]
+    #[inline]
     pub fn new(word: &'a AtomicU32) -> Self {
         Self { word }
     }
@@ -80,8 +81,15 @@ impl<'a> WaitWord<'a> {
     }
 
     /// Wakes everybody, if anybody sleeps. Call it after publishing what they wait for.
+    #[inline]
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
+        self.wake_after_fence();
+    }
+
+    /// As [`WaitWord::wake`], when a sequentially consistent fence stands between the caller's publishing and this.
+    #[inline]
+    pub fn wake_after_fence(&self) {
         if self.word.load(Ordering::Relaxed) & SLEEPERS != 0 {
             self.wake_sleepers();
         }

@@ -55,6 +55,7 @@ impl HomeMark {
 
     /// Whether this process has made the mark or settled.
     #[must_use]
+    #[inline]
     pub fn is_here(&self) -> bool {
         self.word().load(Ordering::Relaxed) != 0
     }

@@ -202,6 +202,7 @@ impl Reservation {
     /// # Errors
     /// The kernel's error of mprotect(2): ENOMEM when `vm.max_map_count` is reached; EINVAL of ours when the
     /// granule or the end lie outside.
+    #[inline]
     pub fn open(&self, granule: usize, end_bytes: usize) -> Result<()> {
         let end = end_bytes.next_multiple_of(PAGE_BYTES);
         let outside = || {
@@ -232,28 +233,41 @@ impl Reservation {
 
     /// Whether the whole range may be touched.
     #[must_use]
+    #[inline]
     pub fn is_open(&self, offset_bytes: usize, len_bytes: usize) -> bool {
         let Some(end) = offset_bytes.checked_add(len_bytes) else { return false };
         if end > self.len_bytes {
             return false;
         }
+        // Nearly always the range lies in one granule.
+        let (granule, start) = (offset_bytes >> self.granule_shift, offset_bytes & (self.granule_bytes - 1));
+        match start + len_bytes {
+            until if until <= self.granule_bytes => self.is_open_until(granule, until),
+            _ => self.is_open_across(offset_bytes, end),
+        }
+    }
+
+    fn is_open_until(&self, granule: usize, until: usize) -> bool {
+        self.open_bytes.get(granule).is_some_and(|open| open.load(Ordering::Acquire) >= until)
+    }
+
+    /// For a range inside the reservation.
+    fn is_open_across(&self, offset_bytes: usize, end: usize) -> bool {
         let mut at = offset_bytes;
-        loop {
+        while at < end {
             let (granule, start) = (at >> self.granule_shift, at & (self.granule_bytes - 1));
             let until = (start + (end - at)).min(self.granule_bytes);
-            if self.open_bytes.get(granule).is_none_or(|open| open.load(Ordering::Acquire) < until) {
+            if !self.is_open_until(granule, until) {
                 return false;
             }
             at += until - start;
-            // Nearly always the range lies in one granule, and an empty range in none.
-            if at >= end {
-                return true;
-            }
         }
+        true
     }
 
     /// `n_words` 64-bit words from `offset_bytes`; `None` unless the range is aligned, inside and open.
     #[must_use]
+    #[inline]
     pub fn words(&self, offset_bytes: usize, n_words: usize) -> Option<&[AtomicU64]> {
         let first = self.bytes(offset_bytes, n_words.checked_mul(8)?)?;
         (offset_bytes.is_multiple_of(8)).then_some(())?;
@@ -264,6 +278,7 @@ impl Reservation {
 
     /// `n_words` 32-bit words from `offset_bytes`, for futexes; `None` unless aligned, inside and open.
     #[must_use]
+    #[inline]
     pub fn words32(&self, offset_bytes: usize, n_words: usize) -> Option<&[AtomicU32]> {
         let first = self.bytes(offset_bytes, n_words.checked_mul(4)?)?;
         (offset_bytes.is_multiple_of(4)).then_some(())?;
@@ -274,6 +289,7 @@ impl Reservation {
     /// The address of a range; `None` unless it is inside and open. What may be done with it is the caller's
     /// promise.
     #[must_use]
+    #[inline]
     pub fn bytes(&self, offset_bytes: usize, len_bytes: usize) -> Option<NonNull<u8>> {
         if !self.is_open(offset_bytes, len_bytes) {
             return None;

@@ -12,7 +12,7 @@ use tensorferry_storage::{
 use crate::{TransitError, count_copied};
 
 /// How far back a handle is looked for before it gets an entry of its own; two entries for one block do no harm.
-const LOOK_BACK: usize = 64;
+const LOOK_BACK: usize = 16;
 
 /// What is in transit on this thread.
 pub(crate) enum Transit {

@@ -61,6 +61,30 @@ impl<T: Copy> In<T> {
     }
 }
 
+impl<T> In<T> {
+    /// The same address, of something else.
+    pub(crate) fn cast<U>(self) -> In<U> {
+        In(self.0.cast())
+    }
+}
+
+/// What a C caller points to, and where it wants an answer.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct InOut<T>(*mut T);
+
+impl<T: Copy> InOut<T> {
+    /// As [`In::get`].
+    pub(crate) fn get(self) -> Answer<T> {
+        In(self.0.cast_const()).get()
+    }
+
+    /// As [`Out::set`].
+    pub(crate) fn set(self, value: T) -> Answer {
+        Out(self.0).set(value)
+    }
+}
+
 /// A text of a C caller.
 #[derive(Clone, Copy)]
 #[repr(transparent)]

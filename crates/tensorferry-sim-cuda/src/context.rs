@@ -11,7 +11,7 @@ use crate::stream::{Pace, Stream};
 use crate::{Answer, Status};
 
 /// Null, legacy and per-thread: one stream here.
-const LAST_SPECIAL_STREAM: usize = 2;
+pub(crate) const LAST_SPECIAL_STREAM: usize = 2;
 
 /// The primary context of a device.
 #[derive(Debug)]
@@ -252,20 +252,5 @@ impl Driver {
     /// `cuStreamIsCapturing`.
     pub(crate) fn stream_is_capturing(&self, id: usize) -> Answer<bool> {
         Ok(self.stream(id)?.is_capturing())
-    }
-
-    /// `cuStreamBeginCapture`. Nothing is captured; everything is refused until the end.
-    pub(crate) fn stream_begin_capture(&self, id: usize) -> Answer {
-        let stream = self.stream(id)?;
-        if id <= LAST_SPECIAL_STREAM {
-            return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
-        }
-        if stream.set_capturing(true) { Err(Status::INVALID_VALUE) } else { Ok(()) }
-    }
-
-    /// `cuStreamEndCapture`.
-    pub(crate) fn stream_end_capture(&self, id: usize) -> Answer {
-        let was = self.stream(id)?.set_capturing(false);
-        if was { Ok(()) } else { Err(Status::INVALID_VALUE) }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::address_space::{self, AddressSpace, Ordinal, Reports, Shared};
 use crate::arena::Arena;
+use crate::capture::Captures;
 use crate::context::Context;
 use crate::event::Event;
 use crate::fault::Faults;
@@ -34,6 +35,7 @@ pub struct Driver {
     pub(crate) space: Shared,
     pub(crate) reports: Arc<Reports>,
     pub(crate) faults: Faults,
+    pub(crate) captures: Captures,
     pub(crate) pace: Arc<Pace>,
     tables: Mutex<Tables>,
 }
@@ -77,6 +79,7 @@ impl Driver {
             space: Arc::new(Mutex::new(AddressSpace::new(Arc::clone(&reports)))),
             reports,
             faults: Faults::new(settings.faults.clone()),
+            captures: Captures::default(),
             pace,
             tables: Mutex::default(),
             settings,

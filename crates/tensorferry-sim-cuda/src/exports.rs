@@ -10,9 +10,11 @@ use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
 
 use crate::abi::{
-    AccessDescription, AllocationProperties, Arguments, Bytes64, HostFunction, In, Out, PoolProperties, Text,
+    AccessDescription, AllocationProperties, Arguments, Bytes64, HostFunction, In, InOut, Out,
+    PoolProperties, Text,
 };
 use crate::access::HostMemory;
+use crate::capture::Mode;
 use crate::copy::Rows;
 use crate::driver::Driver;
 use crate::memory::PointerAttribute;
@@ -37,6 +39,7 @@ fn call(function: &str, work: impl FnOnce(&Driver) -> Answer) -> u32 {
         let driver = driver()?;
         driver.check_process()?;
         driver.faults.meet(function)?;
+        driver.meet_captures(function)?;
         driver.breaking(work(driver))
     })
 }
@@ -107,6 +110,20 @@ fn set_attribute(out: Out<u8>, attribute: PointerAttribute) -> Answer {
     }
 }
 
+/// Attributes up to this one are of the type `int`, the others lengths.
+const LAST_INT_POOL_ATTRIBUTE: i32 = 3;
+
+fn get_pool_attribute(value: In<u64>, attribute: i32) -> Answer<u64> {
+    if attribute > LAST_INT_POOL_ATTRIBUTE { value.get() } else { value.cast::<u32>().get().map(u64::from) }
+}
+
+fn set_pool_attribute(out: Out<u64>, attribute: i32, value: u64) -> Answer {
+    if attribute > LAST_INT_POOL_ATTRIBUTE {
+        return out.set(value);
+    }
+    out.cast().set(u32::try_from(value).map_err(|_| Status::INVALID_VALUE)?)
+}
+
 fn to_host(address: usize, len_bytes: usize) -> Answer<HostMemory> {
     HostMemory::from_c(address, len_bytes)
 }
@@ -162,11 +179,12 @@ exports! {
         })
     };
     fn cuStreamIsCapturing(stream: usize, status: Out<u32>) |driver| status.set(driver.stream_is_capturing(stream)?.into());
-    fn cuStreamBeginCapture_v2(stream: usize, _mode: u32) |driver| driver.stream_begin_capture(stream);
+    fn cuStreamBeginCapture_v2(stream: usize, mode: u32) |driver| driver.stream_begin_capture(stream, Mode::from_code(mode)?);
     fn cuStreamEndCapture(stream: usize, graph: Out<usize>) |driver| {
         graph.set(0)?;
         driver.stream_end_capture(stream)
     };
+    fn cuThreadExchangeStreamCaptureMode(mode: InOut<u32>) |driver| mode.set(driver.exchange_thread_mode(Mode::from_code(mode.get()?)?).code());
     fn cuEventCreate(event: Out<usize>, flags: u32) |driver| event.set(driver.event_create(flags)?);
     fn cuEventDestroy_v2(event: usize) |driver| driver.event_destroy(event);
     fn cuEventRecord(event: usize, stream: usize) |driver| driver.event_record(event, stream);
@@ -259,8 +277,8 @@ exports! {
     };
     fn cuMemPoolDestroy(pool: usize) |driver| driver.pool_destroy(pool);
     fn cuMemPoolTrimTo(pool: usize, _keep_bytes: usize) |driver| driver.pool_trim(pool);
-    fn cuMemPoolSetAttribute(pool: usize, attribute: i32, value: In<u64>) |driver| driver.pool_set_attribute(pool, attribute, value.get()?);
-    fn cuMemPoolGetAttribute(pool: usize, attribute: i32, value: Out<u64>) |driver| value.set(driver.pool_attribute(pool, attribute)?);
+    fn cuMemPoolSetAttribute(pool: usize, attribute: i32, value: In<u64>) |driver| driver.pool_set_attribute(pool, attribute, get_pool_attribute(value, attribute)?);
+    fn cuMemPoolGetAttribute(pool: usize, attribute: i32, value: Out<u64>) |driver| set_pool_attribute(value, attribute, driver.pool_attribute(pool, attribute)?);
     fn cuMemAllocAsync(address: Out<u64>, len_bytes: usize, stream: usize) |driver| address.set(driver.alloc_async(len_bytes, stream)?);
     fn cuMemAllocFromPoolAsync(address: Out<u64>, len_bytes: usize, pool: usize, stream: usize) |driver| address.set(driver.alloc_from_pool(len_bytes, pool, stream)?);
     fn cuMemFreeAsync(address: u64, stream: usize) |driver| driver.free_async(address, stream);

@@ -34,6 +34,7 @@ mod abi;
 mod access;
 mod address_space;
 mod arena;
+mod capture;
 mod context;
 mod copy;
 mod device;

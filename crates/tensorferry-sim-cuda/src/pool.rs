@@ -1,5 +1,6 @@
 //! Memory pools, and how their memory gets to other processes.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -19,11 +20,13 @@ pub(crate) struct Pool {
     pub(crate) handle_types: u32,
     arena: Arc<Arena>,
     is_imported: bool,
-    release_threshold_bytes: u64,
+    /// By `CUmemPool_attribute`. Nothing is kept or used again before its time here, so they change nothing.
+    attributes: BTreeMap<i32, u64>,
 }
 
-/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
-const RELEASE_THRESHOLD: i32 = 4;
+/// Attributes that can be set, with what they are at first: whether memory is used again whose free another stream is known to
+/// wait for, has reached, or can be made to wait for; and how much is kept.
+const ATTRIBUTES: [(i32, u64); 4] = [(1, 1), (2, 1), (3, 1), (4, 0)];
 
 impl Tables {
     fn pool(&mut self, pool: usize) -> Answer<&mut Pool> {
@@ -40,7 +43,7 @@ impl Driver {
     fn add_pool(&self, tables: &mut Tables, device: Ordinal, handle_types: u32) -> Answer<usize> {
         let arena = Arc::new(Arena::create(&self.settings.world, Purpose::Pool, self.physical(device))?);
         let id = next_id();
-        let pool = Pool { device, handle_types, arena, is_imported: false, release_threshold_bytes: 0 };
+        let pool = Pool { device, handle_types, arena, is_imported: false, attributes: ATTRIBUTES.into() };
         tables.pools.insert(id, pool);
         Ok(id)
     }
@@ -110,10 +113,8 @@ impl Driver {
     pub(crate) fn pool_set_attribute(&self, pool: usize, attribute: i32, value: u64) -> Answer {
         self.check_pools()?;
         let mut tables = self.tables();
-        let pool = tables.pool(pool)?;
-        if attribute == RELEASE_THRESHOLD {
-            pool.release_threshold_bytes = value;
-        }
+        let known = tables.pool(pool)?.attributes.get_mut(&attribute);
+        *known.ok_or(Status::INVALID_VALUE)? = value;
         Ok(())
     }
 
@@ -121,12 +122,7 @@ impl Driver {
     pub(crate) fn pool_attribute(&self, pool: usize, attribute: i32) -> Answer<u64> {
         self.check_pools()?;
         let mut tables = self.tables();
-        let pool = tables.pool(pool)?;
-        if attribute == RELEASE_THRESHOLD {
-            Ok(pool.release_threshold_bytes)
-        } else {
-            Err(Status::INVALID_VALUE)
-        }
+        tables.pool(pool)?.attributes.get(&attribute).copied().ok_or(Status::INVALID_VALUE)
     }
 
     /// `cuMemAllocAsync`: from the current pool of the stream's device.
@@ -225,8 +221,8 @@ impl Driver {
         }
         let device = self.ordinal_of(file.label().device)?;
         let arena = Arc::new(Arena::import(file)?);
-        let pool =
-            Pool { device, handle_types: handle_type, arena, is_imported: true, release_threshold_bytes: 0 };
+        let attributes = ATTRIBUTES.into();
+        let pool = Pool { device, handle_types: handle_type, arena, is_imported: true, attributes };
         let id = next_id();
         self.tables().pools.insert(id, pool);
         Ok(id)

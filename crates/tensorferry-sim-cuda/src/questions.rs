@@ -69,6 +69,8 @@ questions! {
     "out-of-memory", "an allocation beyond what the device has", "CUDA_ERROR_OUT_OF_MEMORY";
     "peer-twice", "enabling peer access twice, to oneself, and where there is none", "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED; CUDA_ERROR_INVALID_DEVICE; CUDA_ERROR_PEER_ACCESS_UNSUPPORTED";
     "capture-refused", "recording, copying, synchronising in a capturing stream", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
+    "capture-global", "querying an event in another thread during a capture in global mode, and the end of the capture", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; CUDA_ERROR_STREAM_CAPTURE_INVALIDATED";
+    "capture-relaxed-thread", "the same in a thread whose own mode is relaxed", "ok; ok";
     "host-pageable", "copying from pageable memory in a stream", "staged before the call returns";
     "host-register-twice", "registering host memory twice, unregistering what is not registered", "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED";
     "host-register-page", "registering two ranges of host memory that lie in one page", "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED";

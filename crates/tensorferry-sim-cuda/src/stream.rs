@@ -172,7 +172,7 @@ impl Stream {
         self.is_capturing.load(Ordering::SeqCst)
     }
 
-    /// Answers what it was.
+    /// Answers what it was. Which captures there are, the driver knows.
     pub(crate) fn set_capturing(&self, is_capturing: bool) -> bool {
         self.is_capturing.swap(is_capturing, Ordering::SeqCst)
     }

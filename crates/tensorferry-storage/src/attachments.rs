@@ -49,7 +49,7 @@ impl Attachment {
         {
             let heap = block.heap();
             let mut counts = heap.inner().attachments.lock();
-            let counts = counts.entry(block.place().header_offset_bytes).or_default();
+            let counts = counts.entry(block.header_offset_bytes()).or_default();
             let bit = heap.me().bit();
             if heap.is_home()
                 && let Some(ring) = RingWords::of(&block)
@@ -77,7 +77,7 @@ impl Attachment {
     /// The role that this process keeps for others in messages that are on their way.
     pub(crate) fn role_in_transit(&self) -> Role {
         let all = self.block.heap().inner().attachments.lock();
-        let counts = all.get(&self.block.place().header_offset_bytes).copied().unwrap_or_default();
+        let counts = all.get(&self.block.header_offset_bytes()).copied().unwrap_or_default();
         Role { sends: counts.sends_in_transit > 0, receives: counts.receives_in_transit > 0 }
     }
 
@@ -110,7 +110,7 @@ impl Drop for Attachment {
         if !heap.is_home() {
             return;
         }
-        let at = self.block.place().header_offset_bytes;
+        let at = self.block.header_offset_bytes();
         let mut all = heap.inner().attachments.lock();
         let Some(counts) = all.get_mut(&at) else { return };
         counts.sends -= usize::from(self.role.sends);
@@ -154,7 +154,7 @@ impl Attachments {
     pub(crate) fn attach_all(&self, heap: &Heap) -> Result<(), StorageError> {
         let bit = heap.me().bit();
         for (&at, counts) in &*self.lock() {
-            let Some(block) = heap.another_handle(at)? else { continue };
+            let Some(block) = heap.another_handle(at) else { continue };
             if let Some(ring) = RingWords::of(&block) {
                 if counts.sends > 0 {
                     ring.senders().fetch_or(bit, Ordering::SeqCst);

@@ -10,11 +10,12 @@
 //! that was kept for as many sends would have its bytes back beside their new owner.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use tensorferry_os::mapping::PAGE_BYTES;
 
-use crate::class::LINE_BYTES;
+use crate::class::{Class, LINE_BYTES};
+use crate::place::{Address, Place};
 
 const BUSY: u32 = 1 << 31;
 const COUNT: u32 = BUSY - 1;
@@ -24,9 +25,25 @@ const CELLS_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES;
 
 /// What this process knows about one block.
 #[derive(Debug, Default)]
-struct Words {
+pub(crate) struct Words {
     count: AtomicU32,
+    /// See [`Use`].
+    generation: AtomicU32,
     tenure: AtomicU64,
+    header_offset_bytes: AtomicUsize,
+    data_offset_bytes: AtomicUsize,
+    /// `extent:32 | line:16 | index:8 | class and 1:8`; 0 as long as the place is not known.
+    span: AtomicU64,
+    /// See [`Use`].
+    len_bytes: AtomicUsize,
+}
+
+/// What a block is from its allocation until nobody holds it. It has no meaning in a cell that counts no handle. It is here
+/// too so that whoever sends a block again and again does not look at its header, which the receivers write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Use {
+    pub(crate) len_bytes: usize,
+    pub(crate) generation: u32,
 }
 
 /// The cells of one page of headers.
@@ -53,6 +70,15 @@ pub(crate) struct Cell<'a> {
     words: &'a Words,
 }
 
+/// Which handle of this process one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handle {
+    /// There was none when it came, or there is none now that it has gone.
+    Only,
+    /// There are others.
+    OneOfSome,
+}
+
 impl Counts {
     pub(crate) fn new(n_extents: usize, extent_len_bytes: usize) -> Self {
         let n_pages = n_extents * (extent_len_bytes / PAGE_BYTES);
@@ -62,22 +88,31 @@ impl Counts {
         }
     }
 
-    /// The cell of the block whose header is at this offset of the data area.
-    pub(crate) fn cell(&self, header_offset_bytes: usize) -> Cell<'_> {
-        let page = header_offset_bytes / PAGE_BYTES;
-        let table = page / PAGES_PER_TABLE;
-        let line = (header_offset_bytes / LINE_BYTES) & (CELLS_PER_PAGE - 1);
+    /// The cell of the block at this place.
+    pub(crate) fn cell(&self, place: Place) -> Cell<'_> {
+        let at = Index::of(place.header_offset_bytes);
         let words = self
             .folders
-            .get(table / TABLES_PER_FOLDER)
-            .map(|folder| folder.get_or_init(|| self::table(TABLES_PER_FOLDER)))
-            .and_then(|folder| folder.get(table % TABLES_PER_FOLDER))
-            .map(|pages| pages.get_or_init(|| self::table(PAGES_PER_TABLE)))
-            .and_then(|pages| pages.get(page % PAGES_PER_TABLE))
+            .get(at.folder)
+            .map(|folder| folder.get_or_init(|| table(TABLES_PER_FOLDER)))
+            .and_then(|folder| folder.get(at.table))
+            .map(|pages| pages.get_or_init(|| table(PAGES_PER_TABLE)))
+            .and_then(|pages| pages.get(at.page))
             .map(|page| page.get_or_init(|| Box::new(std::array::from_fn(|_| Words::default()))))
-            .and_then(|cells| cells.get(line))
+            .and_then(|cells| cells.get(at.line))
             .unwrap_or(&self.nowhere);
-        Cell { words }
+        let cell = Cell { words };
+        cell.learn(place);
+        cell
+    }
+
+    /// The cell of the block whose header is at this offset of the data area, if this process has ever held it. What others
+    /// claim makes no cells.
+    pub(crate) fn known(&self, header_offset_bytes: usize) -> Option<Cell<'_>> {
+        let at = Index::of(header_offset_bytes);
+        let words =
+            self.folders.get(at.folder)?.get()?.get(at.table)?.get()?.get(at.page)?.get()?.get(at.line)?;
+        (words.span.load(Ordering::Acquire) != 0).then_some(Cell { words })
     }
 
     /// Visits the header offsets of all blocks that this process holds.
@@ -112,6 +147,27 @@ impl Counts {
     }
 }
 
+/// Where a cell stands.
+struct Index {
+    folder: usize,
+    table: usize,
+    page: usize,
+    line: usize,
+}
+
+impl Index {
+    fn of(header_offset_bytes: usize) -> Self {
+        let page = header_offset_bytes / PAGE_BYTES;
+        let table = page / PAGES_PER_TABLE;
+        Self {
+            folder: table / TABLES_PER_FOLDER,
+            table: table % TABLES_PER_FOLDER,
+            page: page % PAGES_PER_TABLE,
+            line: (header_offset_bytes / LINE_BYTES) & (CELLS_PER_PAGE - 1),
+        }
+    }
+}
+
 fn table<T>(len: usize) -> Box<[OnceLock<T>]> {
     (0..len).map(|_| OnceLock::new()).collect()
 }
@@ -121,22 +177,77 @@ fn made<T>(table: &[OnceLock<T>]) -> impl Iterator<Item = (usize, &T)> {
     table.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.get()?)))
 }
 
-impl Cell<'_> {
-    /// Counts one more handle. `first` runs when there was none, and says whether the block may be held; its
+impl<'a> Cell<'a> {
+    /// The cell with these words.
+    pub(crate) fn new(words: &'a Words) -> Self {
+        Self { words }
+    }
+
+    pub(crate) fn words(self) -> &'a Words {
+        self.words
+    }
+
+    /// Whoever else writes this writes the same.
+    fn learn(&self, place: Place) {
+        self.words.header_offset_bytes.store(place.header_offset_bytes, Ordering::Relaxed);
+        self.words.data_offset_bytes.store(place.data_offset_bytes, Ordering::Relaxed);
+        let class = place.class.index() as u64 + 1;
+        let index = place.address.index() as u64;
+        let line = place.address.line() as u64;
+        let span = (place.address.extent() as u64) << 32 | line << 16 | index << 8 | class;
+        self.words.span.store(span, Ordering::Release);
+    }
+
+    /// `None` for a cell that nobody was told the place of, of which there is none.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let span = self.words.span.load(Ordering::Relaxed);
+        let [class, index, line @ .., e0, e1, e2, e3] = span.to_le_bytes();
+        let extent = usize::try_from(u32::from_le_bytes([e0, e1, e2, e3])).ok()?;
+        Some(Place {
+            header_offset_bytes: self.words.header_offset_bytes.load(Ordering::Relaxed),
+            data_offset_bytes: self.words.data_offset_bytes.load(Ordering::Relaxed),
+            address: Address::new(extent, u16::from_le_bytes(line).into(), index.into()),
+            class: Class::from_index(usize::from(class).checked_sub(1)?)?,
+        })
+    }
+
+    pub(crate) fn header_offset_bytes(&self) -> usize {
+        self.words.header_offset_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn data_offset_bytes(&self) -> usize {
+        self.words.data_offset_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The length of the block in bytes, for who has a handle.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.words.len_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The generation of the block, for who has a handle.
+    pub(crate) fn generation(&self) -> u32 {
+        self.words.generation.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more handle. `first` runs when there was none, and says what the block is if it may be held; its
     /// error is passed on and nothing is counted.
-    pub(crate) fn acquire<E>(&self, first: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn acquire<E>(&self, first: impl FnOnce() -> Result<Use, E>) -> Result<Handle, E> {
         loop {
             let seen = self.settled();
             if seen & COUNT > 0 {
                 abort_beyond_reason(seen);
                 if self.replace(seen, seen + 1) {
-                    return Ok(());
+                    return Ok(Handle::OneOfSome);
                 }
             } else if self.replace(seen, seen | BUSY) {
                 let outcome = first();
                 let count = u32::from(outcome.is_ok());
+                if let Ok(Use { len_bytes, generation }) = outcome {
+                    self.words.len_bytes.store(len_bytes, Ordering::Relaxed);
+                    self.words.generation.store(generation, Ordering::Relaxed);
+                }
                 self.words.count.store(seen + count, Ordering::Release);
-                return outcome;
+                return outcome.map(|_| Handle::Only);
             }
         }
     }
@@ -147,22 +258,22 @@ impl Cell<'_> {
     }
 
     /// Counts one handle less. `last` runs when none is left.
-    pub(crate) fn release(&self, last: impl FnOnce()) {
+    pub(crate) fn release(&self, last: impl FnOnce()) -> Handle {
         loop {
             let seen = self.settled();
             match seen & COUNT {
                 // A handle that was never counted: nothing to undo.
-                0 => return,
+                0 => return Handle::OneOfSome,
                 1 => {
                     if self.replace(seen, (seen - 1) | BUSY) {
                         last();
                         self.words.count.store(seen - 1, Ordering::Release);
-                        return;
+                        return Handle::Only;
                     }
                 }
                 _ => {
                     if self.replace(seen, seen - 1) {
-                        return;
+                        return Handle::OneOfSome;
                     }
                 }
             }
@@ -225,14 +336,41 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicI64;
 
-    fn ok() -> Result<(), ()> {
-        Ok(())
+    fn ok() -> Result<Use, ()> {
+        Ok(Use { len_bytes: 50, generation: 7 })
+    }
+
+    fn place(header_offset_bytes: usize) -> Place {
+        Place {
+            header_offset_bytes,
+            data_offset_bytes: 2 * header_offset_bytes,
+            address: Address::new(header_offset_bytes >> 22, 3, 4),
+            class: Class::holding(header_offset_bytes).unwrap(),
+        }
+    }
+
+    fn cell_at(counts: &Counts, header_offset_bytes: usize) -> Cell<'_> {
+        counts.cell(place(header_offset_bytes))
+    }
+
+    #[test]
+    fn a_cell_knows_its_place_and_what_was_never_held_has_none() {
+        let counts = Counts::new(2, 4 << 20);
+        assert!(counts.known(64).is_none());
+        let made = cell_at(&counts, 64);
+        let known = counts.known(64).unwrap();
+        assert!(std::ptr::eq(known.words, made.words));
+        assert_eq!(known.place(), Some(place(64)));
+        assert!(counts.known(128).is_none(), "on the same page");
+        assert!(counts.known(usize::MAX).is_none());
+        made.acquire(ok).unwrap();
+        assert_eq!((known.len_bytes(), known.generation()), (50, 7));
     }
 
     #[test]
     fn only_the_first_and_the_last_handle_are_told() {
         let counts = Counts::new(2, 4 << 20);
-        let cell = counts.cell((4 << 20) + 128);
+        let cell = cell_at(&counts, (4 << 20) + 128);
         let (mut firsts, mut lasts) = (0, 0);
         for _ in 0..3 {
             cell.acquire(|| {
@@ -248,17 +386,17 @@ mod tests {
         assert_eq!((firsts, lasts), (1, 1));
         assert_eq!(cell.acquire(|| Err(7)), Err(7));
         assert_eq!(
-            counts.cell((4 << 20) + 128).words.count.load(Ordering::Relaxed),
+            cell_at(&counts, (4 << 20) + 128).words.count.load(Ordering::Relaxed),
             0,
             "a refusal counts nothing"
         );
-        assert!(!std::ptr::eq(counts.cell(128).words, cell.words));
+        assert!(!std::ptr::eq(cell_at(&counts, 128).words, cell.words));
     }
 
     #[test]
     fn a_tenure_ends_once() {
         let counts = Counts::new(1, 4 << 20);
-        let cell = counts.cell(64);
+        let cell = cell_at(&counts, 64);
         cell.acquire(ok).unwrap();
         let tenure = cell.tenure();
         assert!(cell.change_tenure(tenure, tenure + 1));
@@ -272,7 +410,7 @@ mod tests {
     #[test]
     fn a_tenure_does_not_come_around() {
         let counts = Counts::new(1, 4 << 20);
-        let cell = counts.cell(64);
+        let cell = cell_at(&counts, 64);
         let kept = cell.tenure();
         assert!(cell.change_tenure(kept, kept + u64::from(u32::MAX)));
         assert!(cell.change_tenure(kept + u64::from(u32::MAX), kept + (1 << 32)));
@@ -282,7 +420,7 @@ mod tests {
     #[test]
     fn first_and_last_alternate_under_contention() {
         let counts = Counts::new(1, 4 << 20);
-        let (cell, held) = (counts.cell(64), AtomicI64::new(0));
+        let (cell, held) = (cell_at(&counts, 64), AtomicI64::new(0));
         std::thread::scope(|s| {
             for _ in 0..3 {
                 s.spawn(|| {

@@ -121,13 +121,14 @@ impl<'a> Header<'a> {
         self.words[line::LEN_BYTES].load(Ordering::Relaxed)
     }
 
-    /// Writes everything but the holders; the block is nobody's yet, so nobody reads it.
-    pub(crate) fn prepare(&self, len_bytes: usize) {
+    /// Writes everything but the holders; the block is nobody's yet, so nobody reads it. Returns its generation.
+    pub(crate) fn prepare(&self, len_bytes: usize) -> u32 {
         self.words[line::LEN_BYTES].store(len_bytes as u64, Ordering::Relaxed);
         self.words[line::RETURNED].store(0, Ordering::Relaxed);
         self.words[line::OPENED].store(0, Ordering::Relaxed);
         let generation = self.generation().wrapping_add(1);
         self.words[line::KIND].store(u64::from(generation), Ordering::Release);
+        generation
     }
 
     /// Says what the block is, once its contents are in order. For its holder.

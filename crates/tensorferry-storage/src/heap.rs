@@ -16,7 +16,8 @@ use crate::arena::{Arena, extents_for};
 use crate::attachments::Attachments;
 use crate::block::Block;
 use crate::class::Class;
-use crate::counts::{Cell, Counts};
+use crate::counted::Counted;
+use crate::counts::{Counts, Use};
 use crate::header::{Header, Kind, SUSPECT, line};
 use crate::pins::Pins;
 use crate::place::{NotFound, Place, Places};
@@ -258,12 +259,8 @@ impl Heap {
         self.0.memory.data()
     }
 
-    pub(crate) fn cell(&self, place: Place) -> Cell<'_> {
-        self.0.counts.cell(place.header_offset_bytes)
-    }
-
-    pub(crate) fn header(&self, place: Place) -> Option<Header<'_>> {
-        self.0.places().header(place.header_offset_bytes)
+    pub(crate) fn header(&self, header_offset_bytes: usize) -> Option<Header<'_>> {
+        self.0.places().header(header_offset_bytes)
     }
 
     /// A block with one handle, this one.
@@ -278,56 +275,58 @@ impl Heap {
         let place = self.0.take_place(class, len_bytes)?;
         let unreachable =
             StorageError::BadReference { reference: 0, what: "the header of a fresh block is closed" };
-        let header = self.header(place).ok_or(unreachable)?;
-        self.cell(place).acquire(|| {
-            header.prepare(len_bytes);
+        let header = self.header(place.header_offset_bytes).ok_or(unreachable)?;
+        let counted = Counted::at(self, place, || {
+            let generation = header.prepare(len_bytes);
             // From here on the block is held; a sweep after our death finds this bit.
             header.holders().store(self.me().bit(), Ordering::SeqCst);
-            Ok::<(), StorageError>(())
+            Ok::<_, StorageError>(Use { len_bytes, generation })
         })?;
-        Ok(Block::from_counted(self.clone(), place, len_bytes))
+        Ok(Block::new(counted))
     }
 
     /// Holds the block that a message names. The message itself, or whoever sent it, holds it until then.
     pub(crate) fn hold(&self, reference: Reference) -> Result<Block, StorageError> {
         self.0.memory.check_home()?;
         let bad = |what| StorageError::BadReference { reference: reference.pack(), what };
-        let places = self.0.places();
-        let (place, capacity_bytes) =
-            places.find(reference.header_offset_bytes).map_err(|error| match error {
-                NotFound::Bad(what) => bad(what),
-                NotFound::Closed(error) => error,
-            })?;
-        let header = self.header(place).ok_or_else(|| bad("its header is closed"))?;
-        let bit = self.me().bit();
-        self.cell(place)
-            .acquire(|| if header.hold_if_held(bit) { Ok(()) } else { Err(bad("nobody holds the block")) })?;
-        let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX);
-        let counted = Block::from_counted(self.clone(), place, len_bytes.min(capacity_bytes));
-        if header.generation() & GENERATION_MASK != reference.generation {
+        let at = reference.header_offset_bytes;
+        let known = Counted::known(self, at, |place| self.begin_to_hold(place, bad));
+        let counted = known.unwrap_or_else(|| {
+            let place = self.0.places().find(at).map_err(|error| error.told(bad))?;
+            Counted::at(self, place, || self.begin_to_hold(place, bad))
+        })?;
+        let block = Block::new(counted);
+        if block.generation() & GENERATION_MASK != reference.generation {
             return Err(bad("the block was reused since"));
         }
-        if len_bytes > capacity_bytes {
-            return Err(bad("its length is beyond its block"));
+        Ok(block)
+    }
+
+    /// Sets this member's bit and opens the data.
+    fn begin_to_hold(
+        &self,
+        place: Place,
+        bad: impl Fn(&'static str) -> StorageError,
+    ) -> Result<Use, StorageError> {
+        let header = self.header(place.header_offset_bytes).ok_or_else(|| bad("its header is closed"))?;
+        if !header.hold_if_held(self.me().bit()) {
+            return Err(bad("nobody holds the block"));
         }
-        places.open_range(place.data_offset_bytes, len_bytes)?;
-        Ok(counted)
+        let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX);
+        let opened = if len_bytes > place.class.size_bytes() {
+            Err(bad("its length is beyond its block"))
+        } else {
+            self.0.places().open_range(place.data_offset_bytes, len_bytes)
+        };
+        opened
+            .inspect_err(|_| self.let_go(place))
+            .map(|()| Use { len_bytes, generation: header.generation() })
     }
 
     /// One more handle on a block that this process holds, by its header's place; `None` when it does not hold it.
-    pub(crate) fn another_handle(&self, header_offset_bytes: usize) -> Result<Option<Block>, StorageError> {
-        let places = self.0.places();
-        let bad = |what| StorageError::BadReference { reference: header_offset_bytes as u64, what };
-        let (place, capacity_bytes) = places.find(header_offset_bytes).map_err(|error| match error {
-            NotFound::Bad(what) => bad(what),
-            NotFound::Closed(error) => error,
-        })?;
-        let Some(header) = self.header(place) else { return Ok(None) };
-        if self.cell(place).acquire(|| Err(())).is_err() {
-            return Ok(None);
-        }
-        let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX).min(capacity_bytes);
-        Ok(Some(Block::from_counted(self.clone(), place, len_bytes)))
+    pub(crate) fn another_handle(&self, header_offset_bytes: usize) -> Option<Block> {
+        let counted = Counted::known(self, header_offset_bytes, |_| Err(()))?;
+        counted.ok().map(Block::new)
     }
 
     /// The last handle of this process is gone.
@@ -594,7 +593,7 @@ impl Caretaker for Inner {
         let Some(reference) = Reference::unpack(name) else { return false };
         // What cannot be reached is not known to be free.
         let place = match self.places().find(reference.header_offset_bytes) {
-            Ok((place, _)) => place,
+            Ok(place) => place,
             Err(NotFound::Bad(_)) => return false,
             Err(NotFound::Closed(_)) => return true,
         };

@@ -37,6 +37,7 @@ mod arena;
 mod attachments;
 mod block;
 mod class;
+mod counted;
 mod counts;
 mod error;
 mod header;

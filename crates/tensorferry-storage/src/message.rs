@@ -182,13 +182,13 @@ pub(crate) fn accept(heap: &Heap, word: u64) -> Result<Accepted, StorageError> {
         Grant::Shared => Accepted::Handle(IncomingHandle::Shared(SharedBlock::new(block))),
         Grant::Exclusive => Accepted::Handle(IncomingHandle::Exclusive(Some(ExclusiveBlock::new(block)))),
         Grant::Ring(role) => {
-            if heap.header(block.place()).is_none_or(|header| header.kind() != Kind::Ring) {
+            if block.header().is_none_or(|header| header.kind() != Kind::Ring) {
                 return Err(bad("the block is no ring"));
             }
             Accepted::Handle(IncomingHandle::Ring(Attachment::new(block, role)))
         }
         Grant::Message => {
-            if heap.header(block.place()).is_none_or(|header| header.kind() != Kind::Message) {
+            if block.header().is_none_or(|header| header.kind() != Kind::Message) {
                 return Err(bad("the block is no message"));
             }
             Accepted::Spill(block)
@@ -222,7 +222,7 @@ pub(crate) fn spill(
     for (word, value) in rest.iter().zip(references.chain(payload_words(payload))) {
         word.store(value, Ordering::Relaxed);
     }
-    if let Some(header) = heap.header(block.place()) {
+    if let Some(header) = block.header() {
         header.set_kind(kind);
     }
     Ok(block)
@@ -358,7 +358,7 @@ impl Parcel {
         let bad = |what| StorageError::BadReference { reference: id, what };
         let reference = Reference::unpack(id).filter(|reference| reference.grant == Grant::Message);
         let block = heap.hold(reference.ok_or_else(|| bad("it is no parcel"))?)?;
-        if heap.header(block.place()).is_none_or(|header| header.kind() != Kind::Parcel) {
+        if block.header().is_none_or(|header| header.kind() != Kind::Parcel) {
             return Err(bad("the block is no parcel"));
         }
         if !use_up(&block, OPENED) {
@@ -366,7 +366,7 @@ impl Parcel {
         }
         let mut message = IncomingMessage::default();
         let opened = unspill(heap, &block, &mut message);
-        if let Some(header) = heap.header(block.place()) {
+        if let Some(header) = block.header() {
             header.opened().store(ADOPTED, Ordering::SeqCst);
         }
         opened.map(|()| message)
@@ -387,7 +387,7 @@ impl Parcel {
     /// Whether nobody needs what it names any more: whoever opened it holds everything, or has died meanwhile, or nobody
     /// will open it.
     pub(crate) fn is_done(&self) -> bool {
-        let Some(header) = self.block.heap().header(self.block.place()) else { return true };
+        let Some(header) = self.block.header() else { return true };
         match header.opened().load(Ordering::SeqCst) {
             ADOPTED | TAKEN_BACK => true,
             // Whoever opens it holds it until it has adopted everything.
@@ -417,7 +417,7 @@ impl Drop for Parcel {
 
 /// Decides who has what is in the parcel: true for the first who comes.
 fn use_up(block: &Block, by: u64) -> bool {
-    let header = block.heap().header(block.place());
+    let header = block.header();
     header.is_some_and(|header| {
         header.opened().compare_exchange(0, by, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     })

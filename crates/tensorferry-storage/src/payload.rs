@@ -1,8 +1,7 @@
 //! The bytes of a message that was taken.
 
+use std::fmt;
 use std::ops::Deref;
-
-use smallvec::SmallVec;
 
 use crate::scratch::Scratch;
 
@@ -10,26 +9,23 @@ use crate::scratch::Scratch;
 const SHORT_BYTES: usize = 232;
 
 /// A private copy of a message's bytes, as a slice. They may be anything: decode them as what a stranger sent.
-#[derive(Debug, Default)]
 pub struct Payload {
-    short: SmallVec<[u8; SHORT_BYTES]>,
-    /// In use where `is_long`.
+    short: [u8; SHORT_BYTES],
+    /// In use where the length is more than `SHORT_BYTES`, and then as long.
     long: Scratch,
-    is_long: bool,
+    len_bytes: usize,
 }
 
 impl Payload {
     pub(crate) fn clear(&mut self) {
-        self.short.clear();
-        self.is_long = false;
+        self.len_bytes = 0;
     }
 
     /// Room for `len_bytes` bytes, to be written as a whole: what was there before may still be.
     pub(crate) fn room(&mut self, len_bytes: usize) -> &mut [u8] {
-        self.is_long = len_bytes > SHORT_BYTES;
-        if !self.is_long {
-            self.short.resize(len_bytes, 0);
-            return &mut self.short;
+        self.len_bytes = len_bytes;
+        if let Some(short) = self.short.get_mut(..len_bytes) {
+            return short;
         }
         if self.long.capacity() == 0 {
             self.long = Scratch::take();
@@ -39,11 +35,23 @@ impl Payload {
     }
 }
 
+impl Default for Payload {
+    fn default() -> Self {
+        Self { short: [0; SHORT_BYTES], long: Scratch::default(), len_bytes: 0 }
+    }
+}
+
 impl Deref for Payload {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        if self.is_long { &self.long } else { &self.short }
+        self.short.get(..self.len_bytes).unwrap_or(&self.long)
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 

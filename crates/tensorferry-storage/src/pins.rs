@@ -5,10 +5,8 @@
 //! bit before it frees the slot, so whoever sees the slot freed sees that bit.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use smallvec::SmallVec;
 
 use crate::block::Block;
 use crate::message::OutgoingHandles;
@@ -19,7 +17,6 @@ use crate::ring_layout::{RingShape, RingWords, SlotState};
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     lists: Mutex<Vec<Arc<PinList>>>,
-    n_pinned: Arc<AtomicUsize>,
 }
 
 /// The pins of one ring, oldest first.
@@ -28,7 +25,6 @@ pub(crate) struct PinList {
     ring: Block,
     shape: RingShape,
     pins: Mutex<VecDeque<Pin>>,
-    n_pinned: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -53,8 +49,7 @@ const LOOKS_PER_PIN: usize = 2;
 impl Pins {
     /// A list for a ring that this process may send to.
     pub(crate) fn list_for(&self, ring: Block, shape: RingShape) -> Arc<PinList> {
-        let list =
-            Arc::new(PinList { ring, shape, pins: Mutex::default(), n_pinned: Arc::clone(&self.n_pinned) });
+        let list = Arc::new(PinList { ring, shape, pins: Mutex::default() });
         self.lists().push(Arc::clone(&list));
         list
     }
@@ -74,18 +69,17 @@ impl Pins {
     /// In a process that was forked: everything that its parent keeps for messages on their way, to be let go of here.
     pub(crate) fn take_all(&self) -> impl Sized + use<> {
         let lists: Vec<_> = self.lists().clone();
-        let taken: Vec<_> = lists.iter().map(|list| std::mem::take(&mut *list.lock())).collect();
-        self.n_pinned.store(0, Ordering::SeqCst);
-        taken
+        lists.iter().map(|list| std::mem::take(&mut *list.lock())).collect::<Vec<_>>()
     }
 
+    /// Whether anything is pinned. Whoever pins afterwards sees what the caller wrote before.
     pub(crate) fn any(&self) -> bool {
-        self.n_pinned.load(Ordering::SeqCst) != 0
+        self.lists().iter().any(|list| !list.lock().is_empty())
     }
 
     /// How many messages are pinned.
     pub(crate) fn len(&self) -> usize {
-        self.n_pinned.load(Ordering::Relaxed)
+        self.lists().iter().map(|list| list.lock().len()).sum()
     }
 
     /// Lets go of everything whose slot has moved on, and of lists that nobody needs any more.
@@ -111,17 +105,18 @@ impl Pins {
 impl PinList {
     /// Takes and pins the handles of a message, and looks whether old pins can go.
     pub(crate) fn pin(&self, ring: &RingWords<'_>, at: PinnedAt, handles: &mut OutgoingHandles) {
-        let mut retired: SmallVec<[Pin; LOOKS_PER_PIN]> = SmallVec::new();
+        let mut retired = [const { None }; LOOKS_PER_PIN];
         {
             let mut pins = self.lock();
             pins.push_back(Pin { at, _handles: std::mem::take(handles) });
-            self.n_pinned.fetch_add(1, Ordering::SeqCst);
-            while retired.len() < LOOKS_PER_PIN && pins.front().is_some_and(|pin| has_moved_on(ring, pin.at))
-            {
-                retired.extend(pins.pop_front());
+            for pin in &mut retired {
+                if !pins.front().is_some_and(|oldest| has_moved_on(ring, oldest.at)) {
+                    break;
+                }
+                *pin = pins.pop_front();
             }
         }
-        self.n_pinned.fetch_sub(retired.len(), Ordering::Relaxed);
+        // Dropping the last handle on a block may need the arena: not under our lock.
         drop(retired);
         self.ring.heap().inner().memory.poke_if_resting();
     }
@@ -141,7 +136,6 @@ impl PinList {
                 }
             }
         }
-        self.n_pinned.fetch_sub(retired.len(), Ordering::Relaxed);
         drop(retired);
     }
 

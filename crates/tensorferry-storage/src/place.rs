@@ -16,7 +16,7 @@ use tensorferry_domain::{ExtentRun, Memory};
 use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::StorageError;
-use crate::class::{LINE_BYTES, LINE_WORDS, SLAB_BLOCKS};
+use crate::class::{Class, LINE_BYTES, LINE_WORDS, SLAB_BLOCKS};
 use crate::header::{Header, SpanWord, head, line, slab};
 
 /// An extent is this many times as long as its head.
@@ -24,12 +24,14 @@ pub(crate) const HEAD_FRACTION: usize = 128;
 /// Memory is opened in steps of this size, so that growing costs few system calls.
 const OPEN_STEP_BYTES: usize = 256 << 10;
 
-/// Where a block lies, in offsets of the data area. Every handle has one, so it is small.
+/// Where a block lies, in offsets of the data area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) header_offset_bytes: usize,
     pub(crate) data_offset_bytes: usize,
     pub(crate) address: Address,
+    /// What its span is made for.
+    pub(crate) class: Class,
 }
 
 /// Where a block lies, in the terms of its owner.
@@ -74,6 +76,16 @@ pub(crate) enum NotFound {
     Bad(&'static str),
     /// What it leads to cannot be opened at this moment.
     Closed(StorageError),
+}
+
+impl NotFound {
+    /// As the error that names the reference.
+    pub(crate) fn told(self, bad: impl Fn(&'static str) -> StorageError) -> StorageError {
+        match self {
+            Self::Bad(what) => bad(what),
+            Self::Closed(error) => error,
+        }
+    }
 }
 
 /// The view of one domain's data area.
@@ -186,12 +198,14 @@ impl<'a> Places<'a> {
                 header_offset_bytes: span_offset + (1 + address.index()) * LINE_BYTES,
                 data_offset_bytes: span_offset + PAGE_BYTES + address.index() * capacity_bytes,
                 address,
+                class: span.class,
             }
         } else {
             Place {
                 header_offset_bytes: start + address.line() * LINE_BYTES,
                 data_offset_bytes: span_offset,
                 address,
+                class: span.class,
             }
         }
     }
@@ -200,12 +214,11 @@ impl<'a> Places<'a> {
         self.line_at(header_offset_bytes).map(Header::new)
     }
 
-    /// Finds the block whose header is said to lie at this offset, and what it can hold, in bytes. Opens what is needed to
-    /// look.
+    /// Finds the block whose header is said to lie at this offset. Opens what is needed to look.
     ///
     /// # Errors
     /// [`NotFound::Bad`] where no honest reference leads, [`NotFound::Closed`] where the kernel does not let us look now.
-    pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<(Place, usize), NotFound> {
+    pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<Place, NotFound> {
         let extent = self.extent_of(header_offset_bytes);
         let run = self.memory.run_starting_at(extent).ok_or(NotFound::Bad("its extent is not in use"))?;
         let unreadable = NotFound::Bad("its extent cannot be opened");
@@ -228,7 +241,7 @@ impl<'a> Places<'a> {
         if place.header_offset_bytes != header_offset_bytes {
             return Err(NotFound::Bad("its span lies elsewhere"));
         }
-        Ok((place, span.class.size_bytes()))
+        Ok(place)
     }
 
     /// As [`Self::place`], for numbers that another process wrote.

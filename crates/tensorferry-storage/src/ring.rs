@@ -182,7 +182,7 @@ impl Ring {
         }
         let block = heap.allocate_block(shape.n_words() * 8)?;
         RingWords::format(&block, shape, type_hash);
-        if let Some(header) = heap.header(block.place()) {
+        if let Some(header) = block.header() {
             header.set_kind(Kind::Ring);
         }
         Self::attach(Attachment::new(block, Role { sends: true, receives: true }))
@@ -326,10 +326,11 @@ impl Ring {
         let Some(ring) = self.words() else { return Err(PutFailure::Closed) };
         let (position, spilled) = self.put_borrowed(&ring, payload, handles, patience)?;
         handles.extend(spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
+        // `place` has ended in a fence. The handles are ours until they are pinned, which can wait.
+        ring.not_empty().wake_after_fence();
         if !handles.is_empty() {
             self.pins().pin(&ring, PinnedAt::Slot(position), handles);
         }
-        ring.not_empty().wake();
         Ok(())
     }
 
@@ -416,7 +417,7 @@ impl Ring {
         self.heap().me().slot
     }
 
-    /// Writes a message that fits into a slot; returns its position.
+    /// Writes a message that fits into a slot; returns its position. Ends in a sequentially consistent fence.
     fn place(
         &self,
         ring: &RingWords<'_>,

@@ -161,7 +161,7 @@ impl<'a> RingWords<'a> {
     pub(crate) fn with_shape(block: &'a Block, shape: RingShape) -> Option<Self> {
         let words = block.words();
         (words.len() >= shape.n_words()).then_some(())?;
-        let offset_bytes = block.place().data_offset_bytes + word::NOT_EMPTY * 8;
+        let offset_bytes = block.data_offset_bytes() + word::NOT_EMPTY * 8;
         let lines = block.heap().data().words32(offset_bytes, (word::NOT_FULL - word::NOT_EMPTY) * 2 + 1)?;
         Some(Self { words, not_empty: lines.first()?, not_full: lines.last()?, shape })
     }

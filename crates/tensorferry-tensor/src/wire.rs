@@ -156,27 +156,52 @@ impl<'de> Deserialize<'de> for Layout {
     }
 }
 
-fn take_length(bytes: &mut &[u8]) -> Result<usize, String> {
-    let number = numbers::take(bytes).ok_or("a tensor's description is cut off")?;
-    usize::try_from(number).map_err(|_| format!("no memory has {number} elements"))
+/// Why a description cannot be read.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum Unreadable {
+    #[error("what stands there describes no tensor")]
+    NoTensor,
+    #[error("a tensor's description is cut off")]
+    CutOff,
+    #[error("a tensor's description is {0} bytes too long")]
+    TooLong(usize),
+    #[error("no dtype has the code {0}")]
+    DType(u64),
+    #[error("no memory has {0} elements")]
+    Length(u64),
+    #[error("a tensor's description has {0} where it says whether something follows")]
+    Flag(u64),
+    #[error("no storage {0}")]
+    Storage(u64),
+    #[error("{}", LayoutError::RankTooLarge { rank: *.0 })]
+    Rank(usize),
 }
 
-fn take_flag(bytes: &mut &[u8]) -> Result<bool, String> {
-    match take_length(bytes)? {
+fn take_number(bytes: &mut &[u8]) -> Result<u64, Unreadable> {
+    numbers::take(bytes).ok_or(Unreadable::CutOff)
+}
+
+fn take_length(bytes: &mut &[u8]) -> Result<usize, Unreadable> {
+    let number = take_number(bytes)?;
+    usize::try_from(number).map_err(|_| Unreadable::Length(number))
+}
+
+fn take_flag(bytes: &mut &[u8]) -> Result<bool, Unreadable> {
+    match take_number(bytes)? {
         0 => Ok(false),
         1 => Ok(true),
-        other => Err(format!("a tensor's description has {other} where it says whether something follows")),
+        other => Err(Unreadable::Flag(other)),
     }
 }
 
-fn take_dims(bytes: &mut &[u8]) -> Result<Dims, String> {
+fn take_dims(bytes: &mut &[u8]) -> Result<Dims, Unreadable> {
     let rank = take_length(bytes)?;
     if rank > MAX_RANK {
-        return Err(LayoutError::RankTooLarge { rank }.to_string());
+        return Err(Unreadable::Rank(rank));
     }
-    let mut dims = Dims::new();
-    for _ in 0..rank {
-        dims.push(take_length(bytes)?);
+    let mut dims = Dims::from_elem(0, rank);
+    for dim in &mut dims {
+        *dim = take_length(bytes)?;
     }
     Ok(dims)
 }
@@ -196,22 +221,18 @@ impl<'a> Described<'a> {
 
 impl WireTensor {
     /// Refuses what is cut off, too long, or no number of its kind.
-    fn read(bytes: &[u8]) -> Result<Self, String> {
-        let cut = || "a tensor's description is cut off".to_owned();
-        let Some((&MARK, mut rest)) = bytes.split_first() else {
-            return Err("what stands there describes no tensor".to_owned());
-        };
+    fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
+        let Some((&MARK, mut rest)) = bytes.split_first() else { return Err(Unreadable::NoTensor) };
         let rest = &mut rest;
-        let code = numbers::take(rest).ok_or_else(cut)?;
-        let dtype = u8::try_from(code).ok().and_then(DType::from_code);
-        let dtype = dtype.ok_or_else(|| format!("no dtype has the code {code}"))?;
+        let code = take_number(rest)?;
+        let dtype = u8::try_from(code).ok().and_then(DType::from_code).ok_or(Unreadable::DType(code))?;
         let shape = take_dims(rest)?;
         let strides = if take_flag(rest)? { Some(take_dims(rest)?) } else { None };
         let offset = take_length(rest)?;
-        let storage = if take_flag(rest)? { Some(numbers::take(rest).ok_or_else(cut)?) } else { None };
-        let storage = storage.map(|index| u32::try_from(index).map_err(|_| format!("no storage {index}")));
+        let storage = if take_flag(rest)? { Some(take_number(rest)?) } else { None };
+        let storage = storage.map(|index| u32::try_from(index).map_err(|_| Unreadable::Storage(index)));
         if !rest.is_empty() {
-            return Err(format!("a tensor's description is {} bytes too long", rest.len()));
+            return Err(Unreadable::TooLong(rest.len()));
         }
         Ok(Self { dtype, shape, strides, offset, storage: storage.transpose()? })
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::atomic::AtomicU64;
+use crate::header::Header;
 use crate::heap::{Heap, Place, RING};
 use crate::reference::BlockId;
 
@@ -46,6 +47,14 @@ impl Block {
 
     pub(crate) fn place(&self) -> Place {
         self.place
+    }
+
+    pub(crate) fn data_offset_bytes(&self) -> usize {
+        self.place.data_offset_bytes
+    }
+
+    pub(crate) fn header(&self) -> Option<Header<'_>> {
+        self.heap.header(self.place)
     }
 
     pub(crate) fn id(&self) -> BlockId {

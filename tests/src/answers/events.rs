@@ -13,6 +13,14 @@ fn pending() -> (Process, Process, String) {
     (exporter, importer, handle)
 }
 
+/// What another thread, in this mode, is told during a capture in global mode, and how the capture ends.
+fn met_elsewhere(mode: &str) -> String {
+    let process = one();
+    told(&process, &["event e 6", "capture global"]);
+    let met = ask(&process, &format!("query-elsewhere e {mode}"));
+    format!("{met}; {}", ask(&process, "end-capture"))
+}
+
 pub(super) const PROBES: &[Probe] = &[
     ("event-recorder-killed", || {
         let (exporter, importer, _) = pending();
@@ -66,7 +74,7 @@ pub(super) const PROBES: &[Probe] = &[
     }),
     ("capture-refused", || {
         let process = one();
-        told(&process, &["alloc a 4194304", "event e 6", "capture"]);
+        told(&process, &["alloc a 4194304", "event e 6", "capture relaxed"]);
         all_say([
             ask(&process, "record e"),
             ask(&process, "wait e"),
@@ -74,4 +82,6 @@ pub(super) const PROBES: &[Probe] = &[
             ask(&process, "synchronize"),
         ])
     }),
+    ("capture-global", || met_elsewhere("global")),
+    ("capture-relaxed-thread", || met_elsewhere("relaxed")),
 ];

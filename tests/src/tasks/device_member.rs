@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry::queue::Queue;
 use tensorferry::storage::Heap;
 use tensorferry::tensor::Tensor;
-use tensorferry_cuda_ipc::cudarc::driver::sys::CUstreamCaptureMode;
+use tensorferry_cuda_ipc::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream, DevicePtr};
 use tensorferry_cuda_ipc::{
     CacheLimits, CudaStrategy, CudaTensor, CudaTensorError, DeviceMapping, DeviceMemory, Driver, IpcEvent,
@@ -47,6 +47,9 @@ pub enum Mixed {
     Wholes(CudaTensor<i64>),
 }
 
+/// `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`.
+const INTERNAL_DEPENDENCIES: i32 = 3;
+
 /// The lengths of the tensors of one `put-states`.
 const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 
@@ -77,15 +80,17 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `descriptors` | how many are open |
 /// | `event NAME`, `record NAME STREAM`, `wait NAME STREAM`, `done NAME`, `synchronize NAME`, `drop-event NAME` | |
 /// | `put-event QUEUE NAME`, `get-event QUEUE NAME` | |
-/// | `cudarc STREAM`, `capture STREAM` | makes this stream by cudarc; begins to capture what it is given |
+/// | `cudarc STREAM` | makes this stream by cudarc |
+/// | `capture STREAM MODE`, `end-capture STREAM` | captures what it is given, in the mode `global` or `relaxed` |
 /// | `slice NAME STREAM LEN VALUE` | as `make`, from a slice of cudarc |
 /// | `read-slice NAME STREAM`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc |
 /// | `strategies`, `strategy NAME`, `strategy-of NAME` | those that work; sets the one of the process (`any` for none); of a tensor |
 /// | `make-by STRATEGY NAME STREAM LEN VALUE` | as `make` |
 /// | `stage NEW NAME STREAM` | a copy on the host |
 /// | `exportable-pool` | what cudarc allocates can be exported from now on |
-/// | `share NAME STREAM LEN VALUE [strict] [STRATEGY]` | as `slice`; answers `as it is` or `copied` |
-/// | `share-mapped STREAM` | the same with memory of `cuMemCreate`, which is copied, too |
+/// | `internal-dependencies` | whether the current pool makes streams wait for each other to use memory again: 0 or 1 |
+/// | `share NAME STREAM LEN VALUE [strict] [STRATEGY] [on=STREAM] [capturing]` | as `slice`; on another stream; once the first one captures; answers `as it is` or `copied` |
+/// | `share-mapped STREAM` | the same with memory of `cuMemCreate`, which is given back and copied |
 /// | `device NAME`, `uuid` | on which device a tensor lies; which one is loaded |
 /// | `put-mixed QUEUE STREAM`, `get-mixed QUEUE STREAM` | six tensors of three types, half of them without elements |
 /// | `put-states QUEUE STREAM N`, `get-states QUEUE STREAM N` | messages with five tensors each; checks them |
@@ -396,18 +401,26 @@ impl State {
                 self.keep(new, staged);
             }
             ["exportable-pool"] => use_exportable_pool(self.context())?,
+            ["internal-dependencies"] => {
+                let (driver, mut pool, mut value) = (RawDriver::load(), 0, -1);
+                assert_eq!(driver.current_pool(&mut pool, self.context().device().ordinal()), 0);
+                assert_eq!(driver.pool_attribute(pool, INTERNAL_DEPENDENCIES, &mut value), 0);
+                return Ok(value.to_string());
+            }
             ["share", name, stream, len, value, ref options @ ..] => {
-                let mut share = ShareOptions::new();
-                for option in options {
-                    share = match *option {
-                        "strict" => share.strict(),
-                        strategy => share.strategy(strategy.parse()?),
-                    };
-                }
+                let (mut share, mut on) = (ShareOptions::new(), stream);
                 let values: Vec<u32> = (value.parse()?..).take(len.parse()?).collect();
                 let slice = self.of_cudarc[stream].clone_htod(&values)?;
                 let address = slice.device_ptr(&self.of_cudarc[stream]).0;
-                let on = self.stream(stream)?;
+                for option in options {
+                    match option.split_once('=') {
+                        Some(("on", other)) => on = other,
+                        _ if *option == "strict" => share = share.strict(),
+                        _ if *option == "capturing" => drop(self.obey(&["capture", stream, "relaxed"])?),
+                        _ => share = share.strategy(option.parse()?),
+                    }
+                }
+                let on = self.stream(on)?;
                 let tensor = CudaTensor::share_in(&Heap::current()?, &on, slice, [values.len()], share)?;
                 let is_same = tensor.on(&on)?.address() == address;
                 assert_eq!(tensor.is_lent(), is_same);
@@ -468,8 +481,16 @@ impl State {
                 self.streams.insert(name.to_owned(), Stream::try_from(&theirs)?);
                 self.of_cudarc.insert(name.to_owned(), theirs);
             }
-            ["capture", stream] => {
-                self.of_cudarc[stream].begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+            ["capture", stream, mode] => {
+                let mode = match mode {
+                    "global" => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+                    _ => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+                };
+                self.of_cudarc[stream].begin_capture(mode)?;
+            }
+            ["end-capture", stream] => {
+                let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+                drop(self.of_cudarc[stream].end_capture(flags)?);
             }
             ["per-thread"] => {
                 Stream::try_from(&CudaContext::new(0)?.per_thread_stream())?;

@@ -13,8 +13,8 @@ use crate::{Link, RootTask, gate};
 const DESCRIPTOR: u32 = 1;
 /// `CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE`.
 const IS_LEGACY_CAPABLE: i32 = 10;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const RELAXED: u32 = 2;
+/// `CUstreamCaptureMode`.
+const CAPTURE_MODES: [&str; 3] = ["global", "thread-local", "relaxed"];
 
 /// Calls one function for each line, and answers `ok`, what was asked for, or the name of the error. Results have names, and
 /// stand for themselves in later lines; `NAME+N` is N more, and numbers are numbers. Device 0, one stream unless it is said.
@@ -29,7 +29,8 @@ const RELAXED: u32 = 2;
 /// | `create H LEN TYPES`, `release H`, `export H`, `import H` | descriptors beside the line |
 /// | `reserve A LEN`, `map A LEN OFFSET H`, `access A LEN FLAGS`, `unmap A LEN`, `unreserve A LEN` | |
 /// | `event E FLAGS`, `record E`, `query E`, `wait E`, `wait-other E`, `destroy E`, `event-handle E`, `open-event E HANDLE` | |
-/// | `synchronize`, `synchronize-other`, `hold`, `run`, `capture`, `stream-of DEVICE` | `other` is a second stream |
+/// | `synchronize`, `synchronize-other`, `hold`, `run`, `stream-of DEVICE` | `other` is a second stream |
+/// | `capture MODE`, `end-capture`, `query-elsewhere E MODE` | `elsewhere` is another thread, in this mode |
 /// | `pool P`, `default-pool P`, `pool-alloc A P`, `pool-free A`, `pool-export P`, `pool-import P` | |
 /// | `pointer A`, `pool-open A P DATA` | |
 /// | `register OFFSET LEN`, `unregister` | a part of a page of the host; the one at its beginning |
@@ -70,6 +71,10 @@ impl RootTask for Respondent {
             }
         }
     }
+}
+
+fn capture_mode(name: &str) -> u32 {
+    (0..).zip(CAPTURE_MODES).find(|(_, mode)| *mode == name).expect("a mode").0
 }
 
 fn check(code: u32) -> Result<(), u32> {
@@ -135,7 +140,18 @@ impl State {
                 gate::open();
                 Ok(Reply::Done)
             }
-            ["capture"] => done(driver.begin_capture(stream, RELAXED)),
+            ["capture", mode] => done(driver.begin_capture(stream, capture_mode(mode))),
+            ["end-capture"] => done(driver.end_capture(stream, &mut 0)),
+            ["query-elsewhere", event, mode] => {
+                let (mut context, event, mut mode) = (0, self.size(event), capture_mode(mode));
+                check(driver.retain(&mut context, 0))?;
+                let query = || {
+                    check(driver.set_current(context))?;
+                    check(driver.exchange_capture_mode(&mut mode))?;
+                    done(driver.event_query(event))
+                };
+                std::thread::scope(|scope| scope.spawn(query).join().expect("it does not panic"))
+            }
             ["register", offset, len] => {
                 done(driver.host_register(self.page() + self.size(offset), self.size(len), 0))
             }

@@ -3,6 +3,7 @@
 mod answers;
 mod cache;
 mod calls;
+mod capture;
 mod cudarc;
 mod deaths;
 mod events;

@@ -179,6 +179,49 @@ fn memory_that_could_not_be_closed_is_kept_until_its_user_ends() {
 }
 
 #[test]
+fn memory_that_could_not_be_closed_after_it_could_not_be_reached_is_kept() {
+    for_each_that_goes_with_its_maker("devices=2", |stage, strategy| {
+        let (reach, close) = match strategy {
+            "pool" => ("cuMemPoolSetAccess", "cuMemFreeAsync"),
+            _ => ("cuCtxEnablePeerAccess", "cuIpcCloseMemHandle"),
+        };
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &[&format!("make-by {strategy} x s 10 1"), "put 0 x", "drop x"]);
+        told(&b, &["load 1", "get 0 y"]);
+        told(&b, &[&format!("control fail={reach}:2"), &format!("control fail={close}:2")]);
+        assert!(ask(&b, "read y there").contains(reach), "opened, and closed again");
+        told(&b, &["drop y", "empty"]);
+        assert!(ask(&b, "stats").contains("slabs_unclosed: 1"));
+        until("the part comes back", || ask(&a, "stats").contains("tensors_leaving: 0"));
+        told(&a, &["empty", "collect"]);
+        assert!(ask(&a, "stats").contains("slabs_dying: 1"), "the receiver may have it open");
+        stage.machine.assert_used(&a, 2);
+        nobody_broke_a_rule(&[&a, &b]);
+        // Nobody will free it when its owner is gone.
+        a.kill();
+        stage.family.wait_members(2);
+        until("it is forgotten", || ask(&b, "stats").contains("slabs_unclosed: 0"));
+        b.finish();
+    });
+}
+
+#[test]
+fn memory_is_closed_after_a_capture_if_not_beside_it() {
+    for_each_that_goes_with_its_maker("", |stage, strategy| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &[&format!("make-by {strategy} x s 10 1"), "put 0 x", "drop x"]);
+        told(&b, &["cudarc c", "limits 0 0", "get 0 y"]);
+        assert_eq!(ask(&b, "read y s"), "1 10 55");
+        told(&b, &["capture c global", "drop y", "collect", "end-capture c"]);
+        stage.wait_unused(&a);
+        assert!(ask(&b, "stats").contains("slabs_unclosed: 0"));
+        nobody_broke_a_rule(&[&a, &b]);
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
 fn a_message_that_nobody_reads_holds_memory_that_goes_with_its_maker_until_the_queue_goes() {
     for_each_that_goes_with_its_maker("", |stage, strategy| {
         let a = stage.member();
@@ -235,6 +278,67 @@ fn memory_of_cudarc_from_an_exportable_pool_is_shared_as_it_is() {
 fn memory_of_cudarc_without_pools_is_shared_as_it_is() {
     // It allocates by cuMemAlloc then.
     slices_are_shared_as_they_are("disable=pool", CudaStrategy::Legacy);
+}
+
+#[test]
+fn no_stream_waits_for_another_to_get_memory_of_an_exportable_pool() {
+    if !is_run_with(CudaStrategy::Pool) {
+        return;
+    }
+    on_machine("", |stage| {
+        let a = stage.member();
+        assert_eq!(ask(&a, "internal-dependencies"), "1", "of the device's own pool");
+        told(&a, &["exportable-pool"]);
+        assert_eq!(ask(&a, "internal-dependencies"), "0");
+        a.finish();
+    });
+}
+
+/// What was shared by this strategy on such a machine is freed although the stream of its slice captures by then.
+#[track_caller]
+fn slices_are_freed_beside_a_capture(settings: &str, strategy: CudaStrategy) {
+    if !is_run_with(strategy) {
+        return;
+    }
+    on_machine(settings, |stage| {
+        let a = stage.member();
+        told(&a, &["cudarc c"]);
+        if strategy == CudaStrategy::Pool {
+            told(&a, &["exportable-pool"]);
+        }
+        assert_eq!(ask(&a, &format!("share x c 10 1 strict {strategy}")), "as it is");
+        told(&a, &["control held", "clear-slice x c", "drop x", "capture c global"]);
+        assert!(ask(&a, "stats").contains("slabs_dying: 1"));
+        told(&a, &["control running"]);
+        until("its last use is over", || ask(&a, "stats").contains("slabs_dying: 0"));
+        told(&a, &["collect", "end-capture c"]);
+        until("the memory of the device comes back", || stage.is_unused(&a));
+        nobody_broke_a_rule(&[&a]);
+        a.finish();
+    });
+}
+
+#[test]
+fn memory_of_cudarc_from_a_pool_is_freed_beside_a_capture() {
+    slices_are_freed_beside_a_capture("", CudaStrategy::Pool);
+}
+
+#[test]
+fn memory_of_cudarc_without_pools_is_freed_after_a_capture() {
+    slices_are_freed_beside_a_capture("disable=pool", CudaStrategy::Legacy);
+}
+
+#[test]
+fn a_slice_whose_own_stream_captures_is_not_shared() {
+    on_machine("", |stage| {
+        let a = stage.member();
+        told(&a, &["cudarc c", "cudarc d", "cudarc e"]);
+        assert!(["as it is", "copied"].contains(&&*ask(&a, "share x e 10 1 on=d")));
+        let answer = ask(&a, "share y c 10 1 on=d capturing");
+        assert!(answer.contains("capturing a graph"), "{answer}");
+        assert_eq!(ask(&a, "read x d"), "1 10 55");
+        a.finish();
+    });
 }
 
 #[test]

@@ -107,8 +107,8 @@ impl Driver {
 
     fn finish(&self, host: Pinned<'_>, queued: Result<()>, stream: usize) -> Result<()> {
         let waited = self.stream_synchronize(stream);
-        let may_run_on = |error: &CudaError| queued.is_ok() && !error.says_context_is_gone();
-        if waited.as_ref().is_err_and(may_run_on) {
+        if waited.is_err() {
+            // Even where it says that the context broke, or that the copy was not queued: it may tell of something earlier.
             host.abandon();
         }
         queued.and(waited)

@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
-use super::{BEAT, Garbage, Registry, Tables};
+use super::{Registry, Tables};
+use crate::beat::BEAT;
 use crate::context::PrimaryContext;
 use crate::device::Uuid;
 use crate::pool::{Dying, Pool};
+use crate::refused;
 use crate::stats::DeviceUsage;
 use crate::tensor_error::{CudaTensorError, Result};
 
@@ -23,7 +25,7 @@ impl Registry {
     /// # Blocking
     /// For [`CacheLimits::patience`](crate::CacheLimits::patience).
     pub(crate) fn make_room_for<T>(
-        &self,
+        &'static self,
         context: &PrimaryContext,
         len_bytes: usize,
         make: impl Fn() -> Result<T>,
@@ -49,14 +51,15 @@ impl Registry {
     }
 
     /// Gives back what is kept for later. Returns whether more memory of this device is on its way back.
-    fn give_back(&self, uuid: Uuid) -> bool {
-        let mut garbage = Garbage::default();
-        let mut tables = self.tables();
+    fn give_back(&'static self, uuid: Uuid) -> bool {
+        let (mut garbage, mut tables) = self.clean_up();
         tables.settle(&mut garbage);
         tables.trim(0);
         garbage.dying = tables.dying.extract_if(.., |dying| !dying.is_busy()).collect();
         tables.drop_unused(0, &mut garbage);
-        self.throw_away(tables, garbage);
+        if self.throw_away(tables, garbage) {
+            self.stir();
+        }
         self.tables().is_coming(uuid)
     }
 }
@@ -67,6 +70,7 @@ impl Tables {
         // Others close what they had mapped of a slab that is given up, and then the keeper its descriptor.
         self.gave_up_at.is_some_and(|at| at.elapsed() < self.limits.patience)
             || self.n_freeing > 0
+            || refused::is_any()
             || self.dying.iter().any(|dying| dying.slab().uuid() == uuid)
             || leaving.any(|storage| storage.slab().uuid() == uuid)
     }

@@ -1,6 +1,7 @@
 //! Events and streams.
 
 use super::{Machine, all_say, holds, says, use_device, with_report};
+use crate::capture::Mode;
 use crate::copy::Rows;
 use crate::{Answer, Driver, Status};
 
@@ -147,7 +148,7 @@ fn a_capturing_stream_refuses() {
     let stream = process.stream_create(1).unwrap();
     let memory = process.mem_alloc(512).unwrap();
     let event = process.event_create(INTERPROCESS).unwrap();
-    process.stream_begin_capture(stream).unwrap();
+    process.stream_begin_capture(stream, Mode::Relaxed).unwrap();
     assert_eq!(process.stream_is_capturing(stream), Ok(true));
     let answers = [
         says(&process.event_record(event, stream)),
@@ -159,6 +160,57 @@ fn a_capturing_stream_refuses() {
     process.stream_end_capture(stream).unwrap();
     process.event_record(event, stream).unwrap();
     process.event_synchronize(event).unwrap();
+}
+
+/// What another thread, in this mode, is told about such a call during a capture, and how the capture ends.
+fn met_elsewhere(capture: Mode, thread: Mode) -> String {
+    let process = Machine::new("").process();
+    let stream = process.stream_create(1).unwrap();
+    process.stream_begin_capture(stream, capture).unwrap();
+    let elsewhere = || {
+        let before = process.exchange_thread_mode(thread);
+        let safe = process.meet_captures("cuEventRecord");
+        let met = process.meet_captures("cuEventQuery");
+        assert_eq!((before, safe, process.exchange_thread_mode(before)), (Mode::Global, Ok(()), thread));
+        met
+    };
+    let met = std::thread::scope(|scope| scope.spawn(elsewhere).join().unwrap());
+    format!("{}; {}", says(&met), says(&process.stream_end_capture(stream)))
+}
+
+#[test]
+fn a_global_capture_is_spoilt_by_what_other_threads_do_unless_they_say_that_it_has_nothing_to_do_with_it() {
+    holds("capture-global", met_elsewhere(Mode::Global, Mode::Global));
+    holds("capture-relaxed-thread", met_elsewhere(Mode::Global, Mode::Relaxed));
+    for (capture, thread) in
+        [(Mode::Global, Mode::ThreadLocal), (Mode::ThreadLocal, Mode::Global), (Mode::Relaxed, Mode::Global)]
+    {
+        assert_eq!(met_elsewhere(capture, thread), "ok; ok", "{capture:?} {thread:?}");
+    }
+}
+
+#[test]
+fn a_capture_is_spoilt_by_what_its_own_thread_does_unless_it_is_relaxed() {
+    let process = Machine::new("").process();
+    let stream = process.stream_create(1).unwrap();
+    let unsupported = Err(Status::STREAM_CAPTURE_UNSUPPORTED);
+    for (capture, met, end) in [
+        (Mode::Global, unsupported, Err(Status::STREAM_CAPTURE_INVALIDATED)),
+        (Mode::ThreadLocal, unsupported, Err(Status::STREAM_CAPTURE_INVALIDATED)),
+        (Mode::Relaxed, Ok(()), Ok(())),
+    ] {
+        process.stream_begin_capture(stream, capture).unwrap();
+        assert_eq!(process.meet_captures("cuMemFree_v2"), met, "{capture:?}");
+        assert_eq!(process.stream_end_capture(stream), end, "{capture:?}");
+        assert_eq!(process.meet_captures("cuMemFree_v2"), Ok(()), "it is over");
+    }
+    process.stream_begin_capture(stream, Mode::ThreadLocal).unwrap();
+    let end = || process.stream_end_capture(stream);
+    // A context is current in each thread by itself.
+    let context = process.ctx_get_current().unwrap();
+    let elsewhere = || process.ctx_set_current(context).and_then(|()| end());
+    let ended = std::thread::scope(|scope| scope.spawn(elsewhere).join().unwrap());
+    assert_eq!((ended, end()), (Err(Status::STREAM_CAPTURE_WRONG_THREAD), Ok(())));
 }
 
 #[test]

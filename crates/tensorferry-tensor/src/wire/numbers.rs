@@ -18,7 +18,17 @@ impl Numbers {
         numbers
     }
 
+    #[inline]
     pub(super) fn put(&mut self, number: u64) {
+        match u8::try_from(number) {
+            // Nearly all of them.
+            Ok(byte) if byte < 0x80 => self.0.push(byte),
+            _ => self.put_long(number),
+        }
+    }
+
+    #[cold]
+    fn put_long(&mut self, number: u64) {
         let mut rest = number;
         while rest > 0x7f {
             self.0.push(rest.to_le_bytes()[0] | 0x80);
@@ -39,7 +49,20 @@ impl Numbers {
 }
 
 /// Takes the first number off; `None` where none is, or one that has more than 64 bits.
+#[inline]
 pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
+    // Nearly all of them.
+    match bytes.split_first() {
+        Some((&byte, rest)) if byte < 0x80 => {
+            *bytes = rest;
+            Some(byte.into())
+        }
+        _ => take_long(bytes),
+    }
+}
+
+#[cold]
+fn take_long(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for at in 0..MAX_NUMBER_BYTES {
         let (&byte, rest) = bytes.split_first()?;

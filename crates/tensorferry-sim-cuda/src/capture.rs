@@ -1,0 +1,171 @@
+//! Which calls a thread may make while streams capture: the modes of captures and of threads.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+use crate::driver::Driver;
+use crate::{Answer, Status};
+
+/// Functions that act at once, whatever streams do, so that a graph would lack what they did. NVIDIA names the allocation of
+/// memory as one of them; here it is all that allocate, free, map, wait for the device or ask it.
+const UNSAFE: &[&str] = &[
+    "cuCtxSynchronize",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuIpcCloseMemHandle",
+    "cuIpcOpenMemHandle_v2",
+    "cuMemAddressFree",
+    "cuMemAddressReserve",
+    "cuMemAllocHost_v2",
+    "cuMemAlloc_v2",
+    "cuMemCreate",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemHostAlloc",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuMemImportFromShareableHandle",
+    "cuMemMap",
+    "cuMemPoolImportPointer",
+    "cuMemRelease",
+    "cuMemSetAccess",
+    "cuMemUnmap",
+    "cuMemcpyDtoD_v2",
+    "cuMemcpyDtoH_v2",
+    "cuMemcpyHtoD_v2",
+    "cuMemsetD16_v2",
+    "cuMemsetD32_v2",
+    "cuMemsetD8_v2",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuStreamQuery",
+    "cuStreamSynchronize",
+];
+
+/// `CUstreamCaptureMode`: of a capture, whom it keeps from such calls; of a thread, which captures keep it from them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Every thread; those in this mode of other threads, and the thread's own.
+    #[default]
+    Global,
+    /// The thread that captures; the thread's own.
+    ThreadLocal,
+    /// Nobody; none.
+    Relaxed,
+}
+
+impl Mode {
+    pub(crate) fn from_code(code: u32) -> Answer<Self> {
+        match code {
+            0 => Ok(Self::Global),
+            1 => Ok(Self::ThreadLocal),
+            2 => Ok(Self::Relaxed),
+            _ => Err(Status::INVALID_VALUE),
+        }
+    }
+
+    pub(crate) fn code(self) -> u32 {
+        match self {
+            Self::Global => 0,
+            Self::ThreadLocal => 1,
+            Self::Relaxed => 2,
+        }
+    }
+}
+
+thread_local! {
+    /// The mode of this thread, by driver.
+    static MODES: RefCell<BTreeMap<u32, Mode>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+#[derive(Debug)]
+struct Capture {
+    stream: usize,
+    by: ThreadId,
+    mode: Mode,
+    is_invalid: bool,
+}
+
+impl Capture {
+    fn prohibits(&self, thread: Mode) -> bool {
+        let is_own = self.by == thread::current().id();
+        match thread {
+            Mode::Global => self.mode == Mode::Global || (is_own && self.mode == Mode::ThreadLocal),
+            Mode::ThreadLocal => is_own && self.mode != Mode::Relaxed,
+            Mode::Relaxed => false,
+        }
+    }
+}
+
+/// The captures that go on in a driver.
+#[derive(Debug, Default)]
+pub(crate) struct Captures {
+    ongoing: Mutex<Vec<Capture>>,
+}
+
+impl Captures {
+    fn lock(&self) -> MutexGuard<'_, Vec<Capture>> {
+        self.ongoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Driver {
+    /// Counts a call of `function`, which harms each capture that keeps this thread from it.
+    ///
+    /// # Errors
+    /// STREAM_CAPTURE_UNSUPPORTED where there is one.
+    pub(crate) fn meet_captures(&self, function: &str) -> Answer {
+        if !UNSAFE.contains(&function) {
+            return Ok(());
+        }
+        let mode = self.thread_mode();
+        let mut answer = Ok(());
+        for capture in self.captures.lock().iter_mut().filter(|capture| capture.prohibits(mode)) {
+            capture.is_invalid = true;
+            answer = Err(Status::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        answer
+    }
+
+    fn thread_mode(&self) -> Mode {
+        MODES.with_borrow(|modes| modes.get(&self.identity.instance).copied().unwrap_or_default())
+    }
+
+    /// `cuThreadExchangeStreamCaptureMode`: the mode of this thread; answers what it was.
+    pub(crate) fn exchange_thread_mode(&self, mode: Mode) -> Mode {
+        MODES.with_borrow_mut(|modes| modes.insert(self.identity.instance, mode).unwrap_or_default())
+    }
+
+    /// `cuStreamBeginCapture`. Nothing is captured; the stream refuses everything until the end.
+    pub(crate) fn stream_begin_capture(&self, id: usize, mode: Mode) -> Answer {
+        let stream = self.stream(id)?;
+        if id <= crate::context::LAST_SPECIAL_STREAM {
+            return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        if stream.set_capturing(true) {
+            return Err(Status::INVALID_VALUE);
+        }
+        self.captures.lock().push(Capture {
+            stream: id,
+            by: thread::current().id(),
+            mode,
+            is_invalid: false,
+        });
+        Ok(())
+    }
+
+    /// `cuStreamEndCapture`. Only in relaxed mode another thread may.
+    pub(crate) fn stream_end_capture(&self, id: usize) -> Answer {
+        let stream = self.stream(id)?;
+        let mut ongoing = self.captures.lock();
+        let at = ongoing.iter().position(|capture| capture.stream == id).ok_or(Status::INVALID_VALUE)?;
+        if ongoing[at].mode != Mode::Relaxed && ongoing[at].by != thread::current().id() {
+            return Err(Status::STREAM_CAPTURE_WRONG_THREAD);
+        }
+        let is_invalid = ongoing.remove(at).is_invalid;
+        stream.set_capturing(false);
+        if is_invalid { Err(Status::STREAM_CAPTURE_INVALIDATED) } else { Ok(()) }
+    }
+}

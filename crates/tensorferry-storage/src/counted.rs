@@ -1,0 +1,168 @@
+//! One of this process's handles on a block, counted in the block's cell and nowhere else.
+//!
+//! # Safety
+//!
+//! A handle points to its cell and keeps the heap, which the cell lies in, without counting either. What keeps both is the
+//! cell's own count: *while it is above zero, one reference to the heap belongs to the cell*. The handle that was counted
+//! when there was none brought that reference, and the handle after which there is none takes it along. Every other handle
+//! is covered by it: the count cannot come to zero before that handle itself is gone.
+#![expect(unsafe_code, reason = "a handle that counts its heap too would count twice for every clone")]
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use crate::counts::{Cell, Handle, Use, Words};
+use crate::heap::Heap;
+use crate::place::Place;
+
+/// A handle. Cloning and dropping count privately; only the first and the last handle of a process touch the block's
+/// holder word.
+pub(crate) struct Counted {
+    /// INVARIANT: as the top of the file says, there is a reference to this heap as long as `self` is counted.
+    heap: ManuallyDrop<Heap>,
+    /// INVARIANT: of `heap`; `self` is counted there.
+    words: NonNull<Words>,
+}
+
+// SAFETY: a heap may be used by any thread, and the words of a cell are atomics.
+unsafe impl Send for Counted {}
+// SAFETY: as above.
+unsafe impl Sync for Counted {}
+
+impl Counted {
+    /// One more handle on the block at this place. `first` is as in [`Cell::acquire`].
+    pub(crate) fn at<E>(
+        heap: &Heap,
+        place: Place,
+        first: impl FnOnce() -> Result<Use, E>,
+    ) -> Result<Self, E> {
+        Self::acquire(heap, heap.inner().counts.cell(place), first)
+    }
+
+    /// The same for a block whose place this process knows already; `None` for others.
+    pub(crate) fn known<E>(
+        heap: &Heap,
+        header_offset_bytes: usize,
+        first: impl FnOnce(Place) -> Result<Use, E>,
+    ) -> Option<Result<Self, E>> {
+        let cell = heap.inner().counts.known(header_offset_bytes)?;
+        let place = cell.place()?;
+        Some(Self::acquire(heap, cell, || first(place)))
+    }
+
+    /// `cell` is one of `heap`'s.
+    fn acquire<E>(heap: &Heap, cell: Cell<'_>, first: impl FnOnce() -> Result<Use, E>) -> Result<Self, E> {
+        let heap = match cell.acquire(first)? {
+            // The reference that is the cell's from now on. Whoever else is counted meanwhile relies on it only once this
+            // handle is gone, and the caller has one until then.
+            Handle::Only => ManuallyDrop::new(heap.clone()),
+            Handle::OneOfSome => uncounted(heap),
+        };
+        Ok(Self { heap, words: NonNull::from(cell.words()) })
+    }
+
+    pub(crate) fn heap(&self) -> &Heap {
+        &self.heap
+    }
+
+    pub(crate) fn cell(&self) -> Cell<'_> {
+        // SAFETY: the words lie in the heap's table of cells, of which nothing is taken away before the heap ends, and the
+        // heap lives as long as `self` is counted, which the lifetime of the borrow does not exceed. They are atomics, so
+        // nobody has them exclusively.
+        Cell::new(unsafe { self.words.as_ref() })
+    }
+}
+
+/// A second pointer to the heap, which counts nothing.
+fn uncounted(heap: &Heap) -> ManuallyDrop<Heap> {
+    let pointer = std::ptr::from_ref(heap).cast::<ManuallyDrop<Heap>>();
+    // SAFETY: the pointer comes from a reference, and `ManuallyDrop<Heap>` has the layout of `Heap`, which may lie in two
+    // places: it is a pointer, and only one of the two is ever dropped.
+    unsafe { pointer.read() }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        self.cell().clone_handle();
+        Self { heap: uncounted(&self.heap), words: self.words }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // Not even counted in a process that was forked by others: somebody may have been counting at that moment.
+        if !self.heap.is_home() {
+            return;
+        }
+        let cell = self.cell();
+        if cell.release(|| cell.place().into_iter().for_each(|place| self.heap.let_go(place))) == Handle::Only
+        {
+            // SAFETY: nothing of `self` is used after this. The reference is the cell's, whose count has come to zero by us.
+            unsafe { ManuallyDrop::drop(&mut self.heap) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Barrier, Weak};
+    use std::time::{Duration, Instant};
+
+    use tensorferry_domain::Domain;
+
+    use super::*;
+
+    fn heap() -> Heap {
+        Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
+    }
+
+    /// Whether the heap's domain ends. The service thread has it for moments.
+    fn ends(domain: &Weak<Domain>) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while domain.upgrade().is_some() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+
+    #[test]
+    fn handles_keep_their_heap_and_the_last_one_ends_it() {
+        let heap = heap();
+        let domain = Arc::downgrade(heap.domain());
+        let block = heap.allocate_block(100).unwrap();
+        let clones = [block.clone(), block.clone()];
+        drop((heap, block));
+        assert!(domain.upgrade().is_some());
+        assert_eq!(clones[1].words().len(), 13);
+        let [first, second] = clones;
+        drop(first);
+        assert!(domain.upgrade().is_some());
+        drop(second);
+        assert!(ends(&domain));
+    }
+
+    #[test]
+    fn a_heap_ends_once_whoever_was_last_among_threads() {
+        for _ in 0..200 {
+            let heap = heap();
+            let domain = Arc::downgrade(heap.domain());
+            let block = heap.allocate_block(64).unwrap();
+            let start = Barrier::new(3);
+            std::thread::scope(|scope| {
+                for handle in [block.clone(), block.clone(), block] {
+                    let start = &start;
+                    scope.spawn(move || {
+                        start.wait();
+                        drop(handle.clone());
+                        drop(handle);
+                    });
+                }
+                drop(heap);
+            });
+            assert!(ends(&domain));
+        }
+    }
+}

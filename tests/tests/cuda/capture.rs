@@ -1,0 +1,126 @@
+//! Streams that capture graphs, and what goes on beside them.
+
+use tensorferry_tests::{Process, until};
+
+use super::tensors::on_machine;
+use super::{ask, told};
+
+/// How many storages no tensor of the process holds that it has not let go of.
+#[track_caller]
+fn assert_leaving(process: &Process, n: usize) {
+    let stats = ask(process, "stats");
+    assert!(stats.contains(&format!("tensors_leaving: {n},")), "{stats}");
+}
+
+/// Waits until the process has let go of all storages, and checks that it could know when.
+#[track_caller]
+fn wait_until_all_have_left(process: &Process) {
+    until("the part comes back", || ask(process, "stats").contains("tensors_leaving: 0,"));
+    assert!(ask(process, "stats").contains("slabs_spoilt: 0,"));
+    assert!(!process.stderr().contains("rule broken"), "{}", process.stderr());
+}
+
+#[test]
+fn a_stream_that_captures_is_refused() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["cudarc c", "slice x c 10 1", "make y s 10 1", "cudarc d", "capture d relaxed"]);
+        told(&a, &["event e"]);
+        for line in [
+            "stage z y d",
+            "record e d",
+            "wait e d",
+            "ready y d",
+            "make z d 10 1",
+            "zeros z d 10",
+            "copy y d x",
+        ] {
+            let answer = ask(&a, line);
+            assert!(answer.contains("capturing a graph"), "{line}: {answer}");
+        }
+        told(&a, &["capture c relaxed"]);
+        assert!(ask(&a, "put 0 x").contains("capturing a graph"), "there is no point to wait for");
+        // What was not touched by it can be sent.
+        told(&a, &["put 0 y", "end-capture c", "put 0 x"]);
+        told(&b, &["get 0 y", "get 0 x"]);
+        assert_eq!((ask(&b, "read y s"), ask(&b, "read x s")), ("1 10 55".into(), "1 10 55".into()));
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
+fn memory_that_a_stream_used_before_it_captured_is_neither_used_again_nor_freed() {
+    on_machine("", |stage| {
+        let a = stage.member();
+        // What was told to the stream before is not done yet, and its end cannot be marked.
+        told(&a, &["cudarc c", "slice x c 10 1", "control held", "clear-slice x c", "capture c relaxed"]);
+        told(&a, &["drop x", "collect", "empty"]);
+        assert_leaving(&a, 1);
+        told(&a, &["control running", "collect"]);
+        assert_leaving(&a, 1);
+        told(&a, &["end-capture c"]);
+        wait_until_all_have_left(&a);
+        told(&a, &["make y s 10 5"]);
+        assert_eq!(ask(&a, "read y s"), "5 14 95");
+        told(&a, &["drop y"]);
+        stage.wait_unused(&a);
+        a.finish();
+    });
+}
+
+#[test]
+fn memory_that_a_receiver_used_before_it_captured_is_kept_for_it() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make x s 10 1", "put 0 x", "drop x"]);
+        told(&b, &["cudarc c", "get 0 y", "control held", "clear-slice y c", "capture c relaxed", "drop y"]);
+        told(&a, &["collect", "empty"]);
+        assert_leaving(&a, 1);
+        assert_leaving(&b, 1);
+        told(&b, &["end-capture c"]);
+        // It is still at it.
+        told(&b, &["collect"]);
+        assert_leaving(&b, 1);
+        told(&b, &["control running"]);
+        wait_until_all_have_left(&b);
+        wait_until_all_have_left(&a);
+        stage.wait_unused(&a);
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
+fn the_null_stream_makes_its_point_when_no_stream_that_it_waits_for_captures() {
+    on_machine("", |stage| {
+        let a = stage.member();
+        // That is what the driver says about it meanwhile.
+        told(&a, &["make x s 10 1", "control fail=cuStreamIsCapturing:906", "drop x"]);
+        wait_until_all_have_left(&a);
+        a.finish();
+    });
+}
+
+#[test]
+fn nothing_that_is_done_beside_a_capture_spoils_it() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make x s 10 1", "make later s 10 1", "put 0 x"]);
+        told(&b, &["cudarc c", "get 0 y", "make z s 10 0", "control held", "copy z s y", "drop y"]);
+        told(&a, &["control held", "copy later s x", "put 0 later"]);
+        told(&b, &["capture c global"]);
+        // Memory is looked after; a tensor is sent that is not ready; another one comes that is not.
+        told(&b, &["collect", "put 1 z", "get 0 later", "ready later s"]);
+        assert_leaving(&b, 1);
+        told(&a, &["control running"]);
+        told(&b, &["control running"]);
+        // The service thread has asked for an event.
+        wait_until_all_have_left(&b);
+        told(&b, &["drop z", "drop later", "end-capture c"]);
+        told(&a, &["get 1 z"]);
+        assert_eq!(ask(&a, "read z s"), "1 10 55");
+        a.finish();
+        b.finish();
+    });
+}
