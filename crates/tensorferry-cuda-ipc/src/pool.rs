@@ -77,7 +77,7 @@ impl Dying {
         self.slab.is_open_elsewhere() || self.points.iter().any(|point| point.is_pending())
     }
 
-    pub(crate) fn slab(&self) -> &Slab {
+    pub(crate) fn slab(&self) -> &Arc<Slab> {
         &self.slab
     }
 

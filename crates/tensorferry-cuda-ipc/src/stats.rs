@@ -28,7 +28,7 @@ pub struct DeviceStats {
     /// How often a part of a slab came back of which it cannot be known who is at it still: somebody died while using it, or
     /// lost the context. Such a slab is used for nothing any more and given up when the rest of it is free.
     pub slabs_spoilt: u64,
-    /// Tensors that lie in memory of another library of this process.
+    /// Tensors that lie in memory that another library of this process has allocated.
     pub slabs_lent: usize,
     /// Slabs that are given up and not freed yet: a device is at them, or another process has them open.
     pub slabs_dying: usize,
@@ -51,7 +51,9 @@ pub struct DeviceUsage {
     pub free_bytes: usize,
     /// Slabs that are given up and not freed yet, in bytes: a device is at them, or another process has them open.
     pub dying_bytes: usize,
-    /// In tensors that lie in memory of another library of this process, in bytes.
+    /// Slabs of this process that stay as they are until it ends, because its context broke, in bytes.
+    pub leaked_bytes: usize,
+    /// In tensors that lie in memory that another library of this process has allocated, in bytes.
     pub lent_bytes: usize,
     /// Slabs of other processes that are mapped here, in bytes.
     pub received_bytes: usize,
@@ -64,12 +66,12 @@ pub struct DeviceUsage {
 impl fmt::Display for DeviceUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { live_bytes, leaving_bytes, free_bytes, dying_bytes, .. } = self;
-        let Self { lent_bytes, received_bytes, device_free_bytes, device_bytes, .. } = self;
+        let Self { leaked_bytes, lent_bytes, received_bytes, device_free_bytes, device_bytes, .. } = self;
         write!(
             f,
             "this process has {live_bytes} bytes in tensors, {leaving_bytes} that others are not done with, {free_bytes} free \
-             between them, {dying_bytes} about to be freed, {lent_bytes} of other libraries, and {received_bytes} of other processes; of \
-             the device's {device_bytes} bytes {device_free_bytes} are free"
+             between them, {dying_bytes} about to be freed, {leaked_bytes} that a broken context may be at, {lent_bytes} of \
+             other libraries, and {received_bytes} of other processes; of the device's {device_bytes} bytes {device_free_bytes} are free"
         )
     }
 }

@@ -60,6 +60,45 @@ fn a_full_device_waits_for_what_others_have_to_close() {
 }
 
 #[test]
+fn a_full_device_waits_for_what_the_driver_would_not_take_back() {
+    for_each_that_goes_with_its_maker("memory_mib=16", |stage, strategy| {
+        let function = if strategy == "pool" { "cuMemFreeAsync" } else { "cuMemFree_v2" };
+        let a = stage.member();
+        told(&a, &[PATIENT, &format!("make-by {strategy} x s 3145728 1"), "drop x"]);
+        // As while a stream captures: it is refused, and refused again.
+        let refuse = format!("control fail={function}:900");
+        told(&a, &[&refuse, &refuse, "zeros y s 3670016"]);
+        assert_eq!(a.stderr().matches("fails as ordered").count(), 2);
+        told(&a, &["drop y"]);
+        a.finish();
+    });
+}
+
+#[test]
+fn what_was_given_up_for_a_tensor_that_found_no_room_is_freed_when_a_device_is_done_with_it() {
+    on_machine("memory_mib=16", |stage| {
+        let a = stage.member();
+        told(&a, &["patience 0", "control held", "zeros x s 3145728", "drop x"]);
+        assert!(ask(&a, "zeros y s 3670016").contains("12582912 about to be freed"));
+        told(&a, &["control running"]);
+        until("it is freed", || ask(&a, "stats").contains("slabs_dying: 0"));
+        stage.wait_unused(&a);
+        a.finish();
+    });
+}
+
+#[test]
+fn memory_that_a_broken_context_may_be_at_is_told_apart_on_a_full_device_and_not_waited_for() {
+    on_machine("memory_mib=16", |stage| {
+        let a = stage.member();
+        told(&a, &[PATIENT, "zeros x s 3145728", "control fail=cuEventCreate:700", "drop x"]);
+        let answer = ask(&a, "zeros y s 3670016");
+        assert!(answer.contains("0 about to be freed, 12582912 that a broken context may be at"), "{answer}");
+        a.finish();
+    });
+}
+
+#[test]
 fn who_has_the_memory_of_a_full_device_is_told_in_bounded_time() {
     on_machine("memory_mib=16", |stage| {
         let (a, b) = (stage.member(), stage.member());
@@ -75,6 +114,7 @@ fn who_has_the_memory_of_a_full_device_is_told_in_bounded_time() {
             "4194304 that others are not done with",
             "1048576 free between them",
             "0 about to be freed",
+            "0 that a broken context may be at",
             "0 of other libraries",
             "4194304 of other processes",
             "the device's 16777216 bytes 4194304 are free",

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use super::{Registry, Tables};
+use super::Registry;
+use super::tables::Tables;
 use crate::beat::BEAT;
 use crate::context::PrimaryContext;
 use crate::device::Uuid;
@@ -71,7 +72,7 @@ impl Tables {
         self.gave_up_at.is_some_and(|at| at.elapsed() < self.limits.patience)
             || self.n_freeing > 0
             || refused::is_any()
-            || self.dying.iter().any(|dying| dying.slab().uuid() == uuid)
+            || self.dying.iter().map(Dying::slab).any(|slab| slab.uuid() == uuid && !self.is_leaked(slab))
             || leaving.any(|storage| storage.slab().uuid() == uuid)
     }
 
@@ -90,7 +91,11 @@ impl Tables {
         let pools = self.pools.iter().filter(|((_, of, _), _)| *of == context.handle());
         usage.free_bytes = pools.map(|(_, pool)| Pool::free_bytes(pool)).sum();
         let dying = self.dying.iter().map(Dying::slab).filter(|slab| slab.uuid() == uuid);
-        usage.dying_bytes = dying.map(|slab| slab.len_bytes()).sum();
+        usage.dying_bytes = dying.filter(|slab| !self.is_leaked(slab)).map(|slab| slab.len_bytes()).sum();
+        // What is still in a pool is counted there, by its parts.
+        let is_in_pool = |slab| self.pools.values().any(|pool| pool.has(slab));
+        let leaked = self.leaked.iter().filter(|slab| slab.is_own() && slab.uuid() == uuid);
+        usage.leaked_bytes = leaked.filter(|slab| !is_in_pool(slab)).map(|slab| slab.len_bytes()).sum();
         let received = self.slabs.values().filter(|slab| slab.is_mapped() && slab.uuid() == uuid);
         usage.received_bytes = received.map(|slab| slab.len_bytes()).sum();
         (usage.device_free_bytes, usage.device_bytes) = context.memory_info().unwrap_or_default();
