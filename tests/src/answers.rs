@@ -42,6 +42,7 @@ const NOT_ASKED: &[(&str, &str)] = &[
     ("device-lost", "no program can have a device fall off the bus"),
     ("event-limit", "a number, which is not worth using a machine's events up"),
     ("host-pageable", "what a copy still reads after its call is a matter of luck"),
+    ("host-unregister-busy", "which copies are done by then is a matter of luck"),
     ("peer-twice", "one machine has no peers that reach each other and peers that do not"),
 ];
 

@@ -197,14 +197,21 @@ impl Child {
     /// Waits until the thread with this name sleeps in the kernel.
     #[track_caller]
     pub fn wait_until_thread_sleeps(&self, name: &str) {
-        let threads = PathBuf::from(format!("/proc/{}/task", self.pid()));
-        until("the thread sleeps", || {
-            let mut threads = std::fs::read_dir(&threads).unwrap();
-            threads.any(|thread| {
-                let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
-                stat.contains(&format!("({name}) S "))
-            })
-        });
+        until("the thread sleeps", || self.has_thread(&format!("({name}) S ")));
+    }
+
+    /// Waits until there is no thread with this name.
+    #[track_caller]
+    pub fn wait_until_thread_ends(&self, name: &str) {
+        until("the thread ends", || !self.has_thread(&format!("({name}) ")));
+    }
+
+    fn has_thread(&self, stat: &str) -> bool {
+        let mut threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        threads.any(|thread| {
+            let path = thread.unwrap().path().join("stat");
+            std::fs::read_to_string(path).unwrap_or_default().contains(stat)
+        })
     }
 
     /// Whether it has not ended.

@@ -7,11 +7,13 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use libloading::Library;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use tensorferry_cuda_ipc::DRIVER_VARIABLE;
+use tensorferry_cuda_ipc::cudarc::driver::{CudaSlice, CudaStream};
 
 /// `CUipcMemHandle`, `CUipcEventHandle`, `CUmemPoolPtrExportData`.
 #[derive(Clone, Copy, Debug)]
@@ -196,6 +198,12 @@ impl RawDriver {
             code => Err(code),
         }
     }
+}
+
+/// A slice of cudarc over memory that is not its own: the caller leaks it.
+pub(crate) fn slice_at(stream: &Arc<CudaStream>, address: u64, len: usize) -> CudaSlice<u32> {
+    // SAFETY: upgrade_device_ptr wants memory with room for the elements: the caller's, and of what bytes they are is the same.
+    unsafe { stream.upgrade_device_ptr(address, len) }
 }
 
 /// Allows the start method fork, which a process with a driver is refused all the same.

@@ -47,9 +47,12 @@ pub(crate) fn tests(sh: &Shell, filter: Option<&str>) -> CargoLine {
     line.args(filter)
 }
 
-/// The examples in the docs and in README.md.
+/// The examples in the docs and in README.md. Those of CUDA do nothing without a driver, so they have the software driver that
+/// the tests have built.
 pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
-    CargoLine::new("test --workspace --all-features --doc --no-fail-fast").args(filter)
+    let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/debug/deps/libtensorferry_sim_cuda.so");
+    let line = CargoLine::new("test --workspace --all-features --doc --no-fail-fast");
+    line.env("TENSORFERRY_CUDA_DRIVER", driver).args(filter)
 }
 
 /// The tests of CUDA once more, with other settings of the software driver: any broken rule ends the process; everything

@@ -119,6 +119,17 @@ impl Backing {
 }
 
 impl Lent {
+    /// # Errors
+    /// [`CudaTensorError::NotShareable`] for memory that is not freed by its address, as it would be at the end.
+    pub(crate) fn refuse_mapped(context: &PrimaryContext, address: u64) -> Result<()> {
+        if !context.device().driver().is_mapped(address)? {
+            return Ok(());
+        }
+        Err(CudaTensorError::NotShareable {
+            why: "it is memory of cuMemCreate, which cudarc cannot free; copy it with from_cuda_slice, or begin with a tensor and use as_cuda_slice",
+        })
+    }
+
     /// Looks at the allocation around an address: how can it be shared, if at all?
     ///
     /// # Errors

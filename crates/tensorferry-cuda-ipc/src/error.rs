@@ -61,7 +61,9 @@ pub enum CudaError {
     #[error("the stream is capturing a graph: use the tensor outside of the capture")]
     Capturing,
     /// A device cannot reach the memory of another.
-    #[error("device {from} cannot reach the memory of device {to}: copy the tensor on a device that can")]
+    #[error(
+        "device {from} cannot reach the memory of device {to}: copy the tensor on a device that can, or send it by way of the host (CudaTensor::staged)"
+    )]
     NoPeerAccess {
         /// The one that was to use the memory.
         from: Uuid,

@@ -24,6 +24,51 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Send and receive
+//!
+//! A tensor is a serde value that can be in any message which carries handles: in a queue (`tensorferry-queue`), among the arguments
+//! of a process (`tensorferry-spawn`), or in a [`Parcel`](tensorferry_reduce::Parcel), which needs no other crate. The number
+//! of a parcel is all that has to get to the other process, a member of the same domain.
+//!
+//! ```
+//! use std::error::Error;
+//!
+//! use tensorferry_cuda_ipc::{CudaTensor, Driver, Stream};
+//! use tensorferry_reduce::Parcel;
+//! use tensorferry_storage::Heap;
+//!
+//! fn send(heap: &Heap, stream: &Stream) -> Result<Parcel, Box<dyn Error>> {
+//!     let tensor = CudaTensor::from_slice_in(heap, stream, &[1.0_f32, 2.0, 3.0], [3])?;
+//!     // Behind all that was queued for it. The tensor may go then; the parcel stays until it was opened.
+//!     Ok(Parcel::pack(heap, &tensor)?)
+//! }
+//!
+//! fn receive(heap: &Heap, stream: &Stream, id: u64) -> Result<Vec<f32>, Box<dyn Error>> {
+//!     // Asks the driver for nothing.
+//!     let tensor: CudaTensor<f32> = Parcel::open(heap, id)?;
+//!     // Maps the memory, and has the stream wait for the sender's.
+//!     Ok(tensor.to_vec(stream)?)
+//! }
+//!
+//! # let Ok(driver) = Driver::load() else { return Ok(()) };
+//! # let stream = Stream::create(&driver.device(0)?.retain_primary_context()?)?;
+//! # let heap = Heap::current()?;
+//! let parcel = send(&heap, &stream)?;
+//! assert_eq!(receive(&heap, &stream, parcel.id())?, [1.0, 2.0, 3.0]);
+//! # Ok::<(), Box<dyn Error>>(())
+//! ```
+//!
+//! (Where there is a driver this runs; `cargo xtask test` has it run on the software driver.)
+//!
+//! - **Who has to live until when.** The maker of a tensor by the strategy vmm, or of a staged one, need not. By the others, and of
+//!   one that was shared from cudarc, it has to live until everybody is done with it; how they tell each other is the program's
+//!   business. The process that made the domain has to live until each receiver has used the tensor once.
+//! - **A message orders what it carries.** The tensor that comes out of it waits for the sender. Another handle on the same memory
+//!   that the receiver already holds does not: what the sender has queued since is not waited for on that one. Use the
+//!   tensor that came last, or an [`IpcEvent`].
+//! - **A device that cannot reach another** gets [`CudaError::NoPeerAccess`], when it uses a tensor, not when it receives it. The sender's
+//!   way out is [`CudaTensor::staged`].
+//!
 //! # How it works
 //!
 //! - **Memory** is made in *slabs*, by `cuMemCreate`. Small tensors share one; a slab crosses into another process once, as a
@@ -81,6 +126,7 @@ mod control;
 mod exportable_pool;
 mod lodged_pool;
 mod opened;
+mod pinning;
 mod pool;
 #[cfg_attr(
     not(feature = "cudarc"),
@@ -120,7 +166,9 @@ pub use mapping::DeviceMapping;
 pub use memory::DeviceMemory;
 #[cfg(feature = "cudarc")]
 pub use share::{NotShared, ShareOptions};
-pub use stats::{CacheLimits, DeviceStats, device_stats, empty_cache, ipc_collect, set_cache_limits};
+pub use stats::{
+    CacheLimits, DeviceStats, DeviceUsage, device_stats, empty_cache, ipc_collect, set_cache_limits,
+};
 pub use strategy::{
     CudaStrategy, UnknownCudaStrategy, get_all_cuda_strategies, get_cuda_strategy, set_cuda_strategy,
 };

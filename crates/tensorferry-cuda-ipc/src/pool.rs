@@ -77,6 +77,10 @@ impl Dying {
         self.slab.is_open_elsewhere() || self.points.iter().any(|point| point.is_pending())
     }
 
+    pub(crate) fn slab(&self) -> &Arc<Slab> {
+        &self.slab
+    }
+
     /// Whether only a device is waited for.
     pub(crate) fn is_closed_elsewhere(&self) -> bool {
         !self.slab.is_open_elsewhere()

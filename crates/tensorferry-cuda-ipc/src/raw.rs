@@ -20,6 +20,9 @@ pub(crate) const STREAM_CAPTURE_IMPLICIT: u32 = 906;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, without which nothing is opened.
 pub(crate) const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
+/// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for all contexts.
+pub(crate) const PORTABLE: u32 = 1;
+
 /// `CU_STREAM_NON_BLOCKING`: apart from the null stream.
 pub(crate) const STREAM_NON_BLOCKING: u32 = 1;
 /// `CU_EVENT_DISABLE_TIMING`.

@@ -21,6 +21,11 @@ pub(crate) fn offer_again() -> bool {
         let _relaxed = Relaxed::begin();
         drop(things);
     }
+    is_any()
+}
+
+/// Whether something is kept.
+pub(crate) fn is_any() -> bool {
     !lock().is_empty()
 }
 

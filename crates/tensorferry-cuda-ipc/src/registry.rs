@@ -3,20 +3,23 @@
 //! The tables are locked for a moment at a time; nothing is mapped, unmapped or waited for under the lock. Locks are taken
 //! in this order: tables, then a storage's uses.
 
-use std::collections::HashMap;
+mod full;
+mod tables;
+
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tensorferry_storage::{BlockId, Heap};
+use tensorferry_storage::Heap;
 
+use self::tables::{Garbage, Key, PoolKey, Tables};
 use crate::backing::Lent;
 use crate::beat::{BEAT, SLOW_BEAT, next_beat};
-use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
 use crate::error::CudaError;
 use crate::ipc_event::SharedEvent;
 use crate::opened;
+use crate::pinning::Pinning;
 use crate::pool::{Dying, Part, Pool, part_len_bytes};
 use crate::refused;
 use crate::slab::Slab;
@@ -32,60 +35,13 @@ const SHARED_BYTES: usize = 2 << 20;
 /// How long a process that ends waits for its device to do what others were told about.
 const LAST_WORK: Duration = Duration::from_secs(10);
 
-/// A block of a domain.
-type Key = (u64, BlockId);
-/// Domain and context, and how the memory is shared.
-type PoolKey = (u64, usize, CudaStrategy);
-
-#[derive(Debug, Default)]
-struct Tables {
-    storages: HashMap<Key, Arc<Storage>>,
-    /// Storages that no tensor here holds, to be let go of.
-    leaving: Vec<Key>,
-    /// Slabs of other processes, mapped or not.
-    slabs: HashMap<Key, Arc<Slab>>,
-    /// Of other processes, and our own.
-    timelines: HashMap<Key, Arc<Timeline>>,
-    /// Our own: by domain, context and stream.
-    own_timelines: HashMap<(u64, usize, usize), Arc<Timeline>>,
-    /// Of this process, for as long as anybody has them, and of others.
-    events: HashMap<Key, Arc<SharedEvent>>,
-    pools: HashMap<PoolKey, Pool>,
-    /// Which strategy a context has when none is asked for, once it was found out.
-    preferred: HashMap<usize, CudaStrategy>,
-    dying: Vec<Dying>,
-    /// Slabs that a device of this process may be at until the process ends: they are never unmapped, closed or freed.
-    leaked: Vec<Arc<Slab>>,
-    limits: CacheLimits,
-    n_spoilt: u64,
-    has_thread: bool,
-    /// There is something new to look at.
-    is_stirred: bool,
-    /// How often the thread has looked.
-    n_looks: u64,
-    /// A stream was not done, when last looked at, with what others were told about.
-    is_unfinished: bool,
-}
-
-/// What is dropped once the tables are unlocked, because that calls the driver, or the tables.
-#[derive(Debug)]
-struct Garbage {
-    _storages: Vec<Arc<Storage>>,
-    _slabs: Vec<Arc<Slab>>,
-    _timelines: Vec<Arc<Timeline>>,
-    _events: Vec<Arc<SharedEvent>>,
-    _dying: Vec<Dying>,
-    /// Goes last. What is asked of the driver about such things, and dropping them, disturbs nobody's capture.
-    _relaxed: Relaxed,
-}
-
 #[derive(Debug)]
 pub(crate) struct Registry {
     /// The process that it belongs to: one that was forked from it has neither its thread nor its driver.
     pid: u32,
     tables: Mutex<Tables>,
     stirred: Condvar,
-    /// The thread has looked around.
+    /// The thread has looked around, or somebody has freed what was thrown away.
     looked: Condvar,
 }
 
@@ -124,16 +80,7 @@ impl Registry {
     /// The tables, to look for what is not needed any more, and where to put it.
     fn clean_up(&self) -> (Garbage, MutexGuard<'_, Tables>) {
         let tables = self.tables();
-        let garbage = Garbage {
-            _storages: Vec::new(),
-            _slabs: Vec::new(),
-            _timelines: Vec::new(),
-            _events: Vec::new(),
-            _dying: Vec::new(),
-            // What stands in the tables has loaded the driver before.
-            _relaxed: Relaxed::begin(),
-        };
-        (garbage, tables)
+        (Garbage::new(), tables)
     }
 
     /// Memory of this process for a tensor of `len_bytes`, to be written on `stream`.
@@ -208,7 +155,8 @@ impl Registry {
         let slab = SlabControl::create_staged(heap, context.device().uuid()?, len_bytes)?;
         let _current = context.make_current()?;
         let driver = context.device().driver();
-        driver.copy_to_shared(slab.staged_words(), address, len_bytes, stream.handle())?;
+        let pinning = Pinning::default();
+        driver.copy_to_shared(pinning.pin(driver, &slab), address, len_bytes, stream.handle())?;
         let storage = StorageControl::create(heap, &slab, 0, len_bytes)?;
         self.hold(storage, slab)
     }
@@ -249,14 +197,8 @@ impl Registry {
             CudaStrategy::Legacy | CudaStrategy::Pool | CudaStrategy::Staged => SHARED_BYTES,
         };
         let len_bytes = Pool::slab_len_bytes(part_len, granularity).ok_or_else(|| too_large(part_len))?;
-        let slab = match Slab::create(heap, context, len_bytes, strategy) {
-            Err(CudaTensorError::Cuda(error)) if error.is_out_of_memory() => {
-                // What is free but has another length goes first.
-                self.trim(0);
-                Slab::create(heap, context, len_bytes, strategy)
-            }
-            other => other,
-        }?;
+        let make = || Slab::create(heap, context, len_bytes, strategy);
+        let slab = self.make_room_for(context, len_bytes, make)?;
         // Now and not under the lock; a slab that cannot be mapped is no use.
         slab.address(context)?;
         let mut tables = self.tables();
@@ -390,14 +332,35 @@ impl Registry {
     fn housekeep(&self) -> Option<Duration> {
         let (mut garbage, mut tables) = self.clean_up();
         let beat = tables.housekeep(&mut garbage);
-        drop(tables);
-        drop(garbage);
         self.looked.notify_all();
-        if refused::offer_again() {
+        if self.throw_away(tables, garbage) {
             return Some(BEAT);
         }
         // Their owners may go.
         beat.or_else(|| (opened::count_unclosed() > 0).then_some(SLOW_BEAT))
+    }
+
+    /// Drops what is not needed any more, without the lock, when no device is at it. Whoever waits for memory meanwhile knows
+    /// that some is coming. Returns whether something is left that has to be looked at again soon.
+    fn throw_away(&self, mut tables: MutexGuard<'_, Tables>, mut garbage: Garbage) -> bool {
+        tables.n_freeing += 1;
+        drop(tables);
+        garbage.dying.iter().for_each(Dying::synchronize);
+        // Of these the driver did not say that they are done.
+        let busy: Vec<Dying> = garbage.dying.extract_if(.., |dying| dying.is_busy()).collect();
+        let has_travelled = garbage.dying.iter().any(|dying| dying.slab().is_lodged());
+        drop(garbage);
+        let is_refused = refused::offer_again();
+        let mut tables = self.tables();
+        tables.n_freeing -= 1;
+        tables.dying.extend(busy);
+        if has_travelled {
+            tables.gave_up_at = Some(Instant::now());
+        }
+        let is_any_dying = !tables.dying.is_empty();
+        drop(tables);
+        self.looked.notify_all();
+        is_refused || is_any_dying
     }
 
     /// Lets go of what is done by now, and gives up free slabs beyond `keep_bytes`.
@@ -406,19 +369,9 @@ impl Registry {
         tables.settle(&mut garbage);
         tables.trim(keep_bytes);
         // What others have open is freed when they have closed it, which may take them long.
-        let is_ours = |dying: &mut Dying| dying.is_closed_elsewhere();
-        let dying: Vec<Dying> = tables.dying.extract_if(.., is_ours).collect();
+        garbage.dying = tables.dying.extract_if(.., |dying| dying.is_closed_elsewhere()).collect();
         tables.drop_unused(0, &mut garbage);
-        drop(tables);
-        dying.iter().for_each(Dying::synchronize);
-        let (busy, done): (Vec<Dying>, _) = dying.into_iter().partition(Dying::is_busy);
-        garbage._dying = done;
-        let mut tables = self.tables();
-        tables.dying.extend(busy);
-        let is_any_dying = !tables.dying.is_empty();
-        drop(tables);
-        drop(garbage);
-        if refused::offer_again() || is_any_dying {
+        if self.throw_away(tables, garbage) {
             self.stir();
         }
     }
@@ -478,115 +431,4 @@ impl Registry {
 fn too_large(len_bytes: usize) -> CudaTensorError {
     let granularity_bytes = crate::pool::ALIGN_BYTES;
     CudaError::NotGranular { len_bytes, granularity_bytes }.into()
-}
-
-impl Tables {
-    /// Lets go of a storage if no tensor here holds it, and nobody and no device is at it as far as we wait for them.
-    /// Returns whether there is nothing more to do.
-    fn try_settle(&mut self, key: Key, garbage: &mut Garbage) -> bool {
-        let Some(storage) = self.storages.get(&key).cloned() else { return true };
-        let mut uses = storage.uses();
-        if uses.is_held() {
-            uses.is_listed = false;
-            return true;
-        }
-        let is_unknown;
-        if storage.slab().is_own() {
-            // What a stream was told that has made no point yet may run still.
-            if uses.is_late() || !storage.control().0.is_sole() {
-                return false;
-            }
-            is_unknown = uses.is_unknown();
-            let is_spoilt = is_unknown || storage.control().is_used();
-            let points = uses.take_leaving();
-            drop(uses);
-            self.n_spoilt += u64::from(is_spoilt);
-            let slab = storage.slab();
-            if let Some(pool) = self.pool_of(key.0, slab) {
-                pool.give_back(slab, storage.offset_bytes(), storage.len_bytes(), points, is_spoilt);
-            } else {
-                // Another library gave it away: it is freed when nobody has it open any more.
-                self.dying.push(Dying::retire(Arc::clone(slab), points));
-            }
-        } else {
-            if uses.is_busy() {
-                return false;
-            }
-            is_unknown = uses.is_unknown();
-            storage.unmark(&mut uses);
-            drop(uses);
-        }
-        if is_unknown && !self.leaked.iter().any(|slab| Arc::ptr_eq(slab, storage.slab())) {
-            self.leaked.push(Arc::clone(storage.slab()));
-        }
-        self.storages.remove(&key);
-        garbage._storages.push(storage);
-        true
-    }
-
-    fn pool_of(&mut self, domain: u64, slab: &Arc<Slab>) -> Option<&mut Pool> {
-        self.pools.iter_mut().find(|((id, ..), pool)| *id == domain && pool.has(slab)).map(|(_, pool)| pool)
-    }
-
-    fn settle(&mut self, garbage: &mut Garbage) {
-        for key in std::mem::take(&mut self.leaving) {
-            if !self.try_settle(key, garbage) {
-                self.leaving.push(key);
-            }
-        }
-    }
-
-    fn trim(&mut self, keep_bytes: usize) {
-        for pool in self.pools.values_mut() {
-            self.dying.extend(pool.trim(keep_bytes));
-        }
-        self.pools.retain(|_, pool| pool.n_slabs() > 0);
-    }
-
-    /// Drops what came from others and is used by nobody here: what its owner gave up, and what is too much.
-    fn drop_unused(&mut self, keep_slabs: usize, garbage: &mut Garbage) {
-        let is_unused = |slab: &Arc<Slab>| Arc::strong_count(slab) == 1;
-        let n_unused = self.slabs.values().filter(|slab| is_unused(slab)).count();
-        let mut n_too_many = n_unused.saturating_sub(keep_slabs);
-        let gone = self.slabs.extract_if(|_, slab| {
-            is_unused(slab)
-                && (slab.control().is_retired()
-                    || n_too_many > 0 && {
-                        n_too_many -= 1;
-                        true
-                    })
-        });
-        garbage._slabs.extend(gone.map(|(_, slab)| slab));
-        self.own_timelines.retain(|_, timeline| Arc::strong_count(timeline) > 2 || !timeline.is_unused());
-        let own = &self.own_timelines;
-        let gone = self.timelines.extract_if(|_, timeline| {
-            if timeline.is_own() {
-                Arc::strong_count(timeline) == 1 && !own.values().any(|own| Arc::ptr_eq(own, timeline))
-            } else {
-                Arc::strong_count(timeline) == 1 && timeline.is_unused()
-            }
-        });
-        garbage._timelines.extend(gone.map(|(_, timeline)| timeline));
-        // An opened event must not be used after its owner has destroyed it.
-        let gone = self.events.extract_if(|_, event| {
-            let control = event.control();
-            Arc::strong_count(event) == 1 && (!control.is_own() || control.0.is_sole())
-        });
-        garbage._events.extend(gone.map(|(_, event)| event));
-    }
-
-    fn housekeep(&mut self, garbage: &mut Garbage) -> Option<Duration> {
-        self.n_looks += 1;
-        self.is_unfinished = self.own_timelines.values().filter(|timeline| timeline.publish()).count() > 0;
-        self.settle(garbage);
-        self.trim(self.limits.free_bytes);
-        let (busy, done) = std::mem::take(&mut self.dying).into_iter().partition(Dying::is_busy);
-        self.dying = busy;
-        garbage._dying = done;
-        self.drop_unused(self.limits.idle_slabs, garbage);
-        if self.is_unfinished || !self.leaving.is_empty() || !self.dying.is_empty() {
-            return Some(BEAT);
-        }
-        (!self.slabs.is_empty() || !self.timelines.is_empty() || !self.events.is_empty()).then_some(SLOW_BEAT)
-    }
 }

@@ -62,14 +62,19 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// that can be exported ([`use_exportable_pool`](crate::use_exportable_pool)), is shared as it is: nothing is copied, the
     /// memory is freed when nobody has the tensor any more, and it goes with this process
     /// ([`CudaTensorError::MemoryGone`]): it should not end before the others have said that they are done. Other memory is
-    /// copied once, to the stream's device; [`ShareOptions::strict`] makes an error of that.
+    /// copied once, to the stream's device; [`ShareOptions::strict`] makes an error of that, and [`CudaTensor::is_lent`] tells.
+    ///
+    /// Memory of `cuMemCreate` is refused, whatever the options: a slice over it is one that nobody can free by its address, nor could the driver be
+    /// asked which part of which handle lies there. [`CudaTensor::from_cuda_slice`] copies it and leaves the slice alone. Who
+    /// wants such memory shared makes a tensor of it to begin with, by the strategy vmm, and uses
+    /// [`OnStream::as_cuda_slice`](crate::OnStream::as_cuda_slice).
     ///
     /// Whoever receives the tensor can reach the whole allocation that the slice lies in.
     ///
     /// # Errors
     /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; [`CudaError::Capturing`] while the stream
-    /// or that of the slice captures; with
-    /// [`ShareOptions::strict`] [`CudaTensorError::NotShareable`]; as [`CudaTensor::zeros`].
+    /// or that of the slice captures; [`CudaTensorError::NotShareable`], for memory of `cuMemCreate` and with
+    /// [`ShareOptions::strict`]; as [`CudaTensor::zeros`].
     pub fn share(
         stream: &Stream,
         slice: CudaSlice<T>,
@@ -79,6 +84,13 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
             Ok(heap) => Self::share_in(&heap, stream, slice, shape, ShareOptions::new()),
             Err(error) => Err(NotShared::new(slice, error.into())),
         }
+    }
+
+    /// Whether it lies in memory that another library of this process has allocated: [`CudaTensor::share`] has not copied. Elsewhere, after it was
+    /// received, this is false.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        self.memory().is_some_and(|memory| memory.hold.storage().slab().is_lent())
     }
 
     /// [`CudaTensor::share`] in the domain of this heap, with options.
@@ -127,6 +139,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
             .refuse_capture()?;
         // Has the stream wait for all that cudarc has queued for the slice.
         let (address, _written) = slice.device_ptr_mut(theirs);
+        Lent::refuse_mapped(stream.context(), address)?;
         match Lent::around(heap, stream.context(), address, options.strategy) {
             Ok(lent) => Self::lend(heap, stream, lent, address, &layout),
             Err(CudaTensorError::NotShareable { .. }) if !options.is_strict => {

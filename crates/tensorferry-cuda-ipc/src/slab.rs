@@ -15,6 +15,8 @@ use crate::error::CudaError;
 use crate::mapping::DeviceMapping;
 use crate::memory::DeviceMemory;
 use crate::opened::Opened;
+use crate::pinning::Pinning;
+use crate::registry;
 use crate::strategy::CudaStrategy;
 use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
@@ -30,6 +32,8 @@ pub(crate) struct Slab {
     /// Read once, and believed from then on: others can write where it stands.
     len_bytes: usize,
     strategy: CudaStrategy,
+    /// For the copies of what was staged.
+    pinning: Pinning,
     /// Whether the keeper has its descriptor.
     is_lodged: AtomicBool,
     /// Whether there is a view, for those who may not wait until one is made.
@@ -85,6 +89,7 @@ impl Slab {
             len_bytes: control.len_bytes(),
             control,
             strategy,
+            pinning: Pinning::default(),
             is_lodged: AtomicBool::new(false),
             is_mapped: AtomicBool::new(false),
         }
@@ -126,6 +131,11 @@ impl Slab {
         self.is_mapped.load(Ordering::Acquire)
     }
 
+    /// Whether other processes may have got at it by its descriptor.
+    pub(crate) fn is_lodged(&self) -> bool {
+        self.is_lodged.load(Ordering::Acquire)
+    }
+
     /// Whether it must not be freed yet, because other processes may have it open. Each has closed it when it lets go of the
     /// block.
     pub(crate) fn is_open_elsewhere(&self) -> bool {
@@ -144,7 +154,7 @@ impl Slab {
 
     fn lodge_once(&self, memory: &DeviceMemory) -> Result<()> {
         // The keeper may have to be waited for. Where two threads come here at once, both lodge it, which is as good.
-        if !self.is_lodged.load(Ordering::Acquire) {
+        if !self.is_lodged() {
             let fd = memory.export()?;
             self.heap()?.domain().lodge(self.control.name(), fd)?;
             self.is_lodged.store(true, Ordering::Release);
@@ -174,11 +184,12 @@ impl Slab {
     /// A copy in the stream, which is there for all streams when this returns.
     fn copy_on(&self, stream: &Stream) -> Result<View> {
         let context = stream.context();
-        let copy = Allocation::create(context, self.len_bytes)?;
+        let make = || Ok(Allocation::create(context, self.len_bytes)?);
+        let copy = registry::get().make_room_for(context, self.len_bytes, make)?;
         let _current = context.make_current()?;
         let driver = context.device().driver();
-        let words = self.control.staged_words();
-        driver.copy_from_shared(copy.address(), words, self.len_bytes, stream.handle())?;
+        let pinned = self.pinning.pin(driver, &self.control);
+        driver.copy_from_shared(copy.address(), pinned, self.len_bytes, stream.handle())?;
         Ok(View::Copy(copy))
     }
 

@@ -1,5 +1,8 @@
 //! What this process has of device memory, in numbers, and how much of it is kept for later.
 
+use std::fmt;
+use std::time::Duration;
+
 use crate::registry;
 
 /// Numbers of this process about device memory.
@@ -25,7 +28,7 @@ pub struct DeviceStats {
     /// How often a part of a slab came back of which it cannot be known who is at it still: somebody died while using it, or
     /// lost the context. Such a slab is used for nothing any more and given up when the rest of it is free.
     pub slabs_spoilt: u64,
-    /// Tensors that lie in memory of another library of this process.
+    /// Tensors that lie in memory that another library of this process has allocated.
     pub slabs_lent: usize,
     /// Slabs that are given up and not freed yet: a device is at them, or another process has them open.
     pub slabs_dying: usize,
@@ -36,7 +39,44 @@ pub struct DeviceStats {
     pub slabs_unclosed: usize,
 }
 
-/// How much is kept for later.
+/// Who has the memory of one device, as far as this process knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceUsage {
+    /// In tensors of this process that lie in its own slabs, in bytes.
+    pub live_bytes: usize,
+    /// What this process has let go of, and others, messages on their way or a device have not, in bytes.
+    pub leaving_bytes: usize,
+    /// Free parts of slabs of which others are in use, in bytes.
+    pub free_bytes: usize,
+    /// Slabs that are given up and not freed yet, in bytes: a device is at them, or another process has them open.
+    pub dying_bytes: usize,
+    /// Slabs of this process that stay as they are until it ends, because its context broke, in bytes.
+    pub leaked_bytes: usize,
+    /// In tensors that lie in memory that another library of this process has allocated, in bytes.
+    pub lent_bytes: usize,
+    /// Slabs of other processes that are mapped here, in bytes.
+    pub received_bytes: usize,
+    /// What of the device is free, in bytes.
+    pub device_free_bytes: usize,
+    /// All that the device has, in bytes.
+    pub device_bytes: usize,
+}
+
+impl fmt::Display for DeviceUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { live_bytes, leaving_bytes, free_bytes, dying_bytes, .. } = self;
+        let Self { leaked_bytes, lent_bytes, received_bytes, device_free_bytes, device_bytes, .. } = self;
+        write!(
+            f,
+            "this process has {live_bytes} bytes in tensors, {leaving_bytes} that others are not done with, {free_bytes} free \
+             between them, {dying_bytes} about to be freed, {leaked_bytes} that a broken context may be at, {lent_bytes} of \
+             other libraries, and {received_bytes} of other processes; of the device's {device_bytes} bytes {device_free_bytes} are free"
+        )
+    }
+}
+
+/// How much is kept for later, and how long is waited for what comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
     /// For each device: free slabs of this process, in bytes.
@@ -44,11 +84,14 @@ pub struct CacheLimits {
     /// Slabs of other processes that stay mapped although no tensor here lies in them. A slab that its owner gives up is
     /// let go of at once.
     pub idle_slabs: usize,
+    /// How long a tensor that is made on a full device waits for memory that this process has let go of, and others or
+    /// devices have not.
+    pub patience: Duration,
 }
 
 impl Default for CacheLimits {
     fn default() -> Self {
-        Self { free_bytes: 1 << 30, idle_slabs: 64 }
+        Self { free_bytes: 1 << 30, idle_slabs: 64, patience: Duration::from_secs(2) }
     }
 }
 
@@ -58,7 +101,7 @@ pub fn device_stats() -> DeviceStats {
     registry::get().stats()
 }
 
-/// Sets how much is kept for later, from now on.
+/// Sets how much is kept for later and how long is waited, from now on.
 pub fn set_cache_limits(limits: CacheLimits) {
     registry::get().set_limits(limits);
 }

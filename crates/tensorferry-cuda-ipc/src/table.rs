@@ -128,6 +128,7 @@ table! {
         release = "cuMemRelease"(u64);
         export = "cuMemExportToShareableHandle"(*mut i32, u64, u32, u64);
         import = "cuMemImportFromShareableHandle"(*mut u64, *mut c_void, u32);
+        retain = "cuMemRetainAllocationHandle"(*mut u64, *mut c_void);
         properties = "cuMemGetAllocationPropertiesFromHandle"(*mut AllocationProperties, u64);
         reserve = "cuMemAddressReserve"(*mut u64, usize, usize, u64, u64);
         address_free = "cuMemAddressFree"(u64, usize);

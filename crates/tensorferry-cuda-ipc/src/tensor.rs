@@ -25,8 +25,9 @@ use crate::timeline::Timeline;
 /// ever lent as a reference.
 ///
 /// It is made on a stream of the caller, and used on streams ([`CudaTensor::on`]). Sending it makes a point behind all that
-/// this process has queued for it so far; whoever receives it has its stream wait for that point. Receiving makes no call
-/// of the driver: a process without a device can hold a tensor, drop it, or pass it on.
+/// this process has queued for it so far; whoever receives it has its stream wait for that point. That is for the tensor that is
+/// received: one that the receiver already holds, of the same memory, waits for what it came with. Receiving makes no call of
+/// the driver: a process without a device can hold a tensor, drop it, or pass it on.
 ///
 /// By the strategy [`Vmm`](crate::CudaStrategy::Vmm), the first choice where the device has it, the memory lives as long as
 /// anybody has the tensor, in whichever process, however the others end. By the others, and shared from cudarc, it goes with
@@ -57,8 +58,12 @@ impl<T: Element> CudaTensor<T> {
     /// A tensor of zeros, made on this stream in the default domain.
     ///
     /// # Errors
-    /// [`CudaTensorError::Layout`] for a shape that overflows; [`CudaTensorError::Cuda`] with what the driver says, out of
-    /// memory among it, and [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaTensorError::Storage`].
+    /// [`CudaTensorError::Layout`] for a shape that overflows; [`CudaTensorError::DeviceFull`]; [`CudaTensorError::Cuda`] with
+    /// what the driver says, and [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaTensorError::Storage`].
+    ///
+    /// # Blocking
+    /// Only when the device is full and memory that this process has let go of is on its way back, for
+    /// [`CacheLimits::patience`](crate::CacheLimits::patience) at most.
     pub fn zeros(stream: &Stream, shape: impl Into<Shape>) -> Result<Self> {
         Self::zeros_in(&Heap::current()?, stream, shape)
     }
@@ -194,7 +199,8 @@ impl<T: Element> CudaTensor<T> {
     /// # Errors
     /// [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaError::NoPeerAccess`](crate::CudaError::NoPeerAccess)
     /// and [`CudaError::DeviceNotVisible`](crate::CudaError::DeviceNotVisible) for memory of a device that this stream's
-    /// device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::MemoryGone`]; [`CudaTensorError::Keeper`].
+    /// device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::MemoryGone`]; [`CudaTensorError::Keeper`];
+    /// [`CudaTensorError::DeviceFull`] for the copy of a tensor that was staged.
     ///
     /// # Blocking
     /// Not for the device. The first time for a slab of another process: until the process that made the domain has handed
@@ -269,7 +275,7 @@ impl<T: Element> CudaTensor<T> {
     /// A copy of the tensor in shared memory of the host, which travels like any tensor: for devices and machines that cannot
     /// share memory, and for a receiver on a device that cannot reach this one. Each process that uses it copies it to
     /// the device of its stream the first time ([`CudaTensor::on`]), so what one writes the others do not see. Sent on, it is
-    /// what was staged. The host memory is pinned during the copies where the driver lets it be.
+    /// what was staged. The host memory is pinned during the copies where the driver lets it be, and above 32 KiB.
     ///
     /// # Errors
     /// As [`CudaTensor::on`]; [`CudaTensorError::Storage`] when the host's shared memory does not suffice.

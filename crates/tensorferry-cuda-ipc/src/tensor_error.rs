@@ -6,6 +6,7 @@ use tensorferry_storage::StorageError;
 use tensorferry_tensor::{DType, LayoutError, TensorError};
 
 use crate::error::CudaError;
+use crate::stats::DeviceUsage;
 
 /// Why an operation on a device tensor failed.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +15,17 @@ pub enum CudaTensorError {
     /// The driver, or what it would be asked, was refused.
     #[error(transparent)]
     Cuda(#[from] CudaError),
+    /// The device has no room. What this process kept for later was given back first, and what was on its way back did not
+    /// come in time ([`CacheLimits::patience`](crate::CacheLimits::patience)).
+    #[error("no room for {len_bytes} bytes: {error}; {usage}")]
+    DeviceFull {
+        /// What was wanted.
+        len_bytes: usize,
+        /// Who has it.
+        usage: Box<DeviceUsage>,
+        /// What the driver says.
+        error: CudaError,
+    },
     /// A shape, a view or a length was refused.
     #[error(transparent)]
     Layout(#[from] LayoutError),

@@ -47,8 +47,11 @@ impl Driver {
     pub(crate) fn copy_htod(&self, to: u64, from: HostMemory, stream: usize) -> Answer {
         let stream = self.stream(stream)?;
         self.check_range(&stream, to, from.len_bytes)?;
-        if self.is_pinned(from) {
-            return self.in_stream(&stream, move |space, touch| space.copy_from_host(to, from, touch));
+        if let Some(in_use) = self.pinned_around(from) {
+            return self.in_stream(&stream, move |space, touch| {
+                let _in_use = in_use;
+                space.copy_from_host(to, from, touch)
+            });
         }
         let staged = from.to_vec();
         self.in_stream(&stream, move |space, touch| space.write(to, &staged, touch))
@@ -58,8 +61,13 @@ impl Driver {
     pub(crate) fn copy_dtoh(&self, to: HostMemory, from: u64, stream: usize) -> Answer {
         let stream = self.stream(stream)?;
         self.check_range(&stream, from, to.len_bytes)?;
-        self.in_stream(&stream, move |space, touch| space.copy_to_host(to, from, touch))?;
-        if self.is_pinned(to) { Ok(()) } else { stream.synchronize() }
+        let in_use = self.pinned_around(to);
+        let is_pinned = in_use.is_some();
+        self.in_stream(&stream, move |space, touch| {
+            let _in_use = in_use;
+            space.copy_to_host(to, from, touch)
+        })?;
+        if is_pinned { Ok(()) } else { stream.synchronize() }
     }
 
     /// Copies on the device, or between devices.

@@ -1,16 +1,29 @@
 //! Page-locked memory of the host.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use crate::access::HostMemory;
 use crate::driver::Driver;
 use crate::mapping::Mapping;
 use crate::{Answer, Status};
 
-/// A page-locked range.
+const PAGE_BYTES: u64 = 4096;
+
+/// Page-locked pages.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    pub(crate) len_bytes: usize,
+    pages: Range<u64>,
     /// `None` when the caller's own memory was registered.
     memory: Option<Mapping>,
+    /// Shared by the copies that are not done.
+    in_use: Arc<()>,
+}
+
+/// Those that a range lies in: what else lies there is page-locked with it.
+fn pages_of(address: u64, len_bytes: usize) -> Range<u64> {
+    let end = address.saturating_add(len_bytes as u64);
+    address - address % PAGE_BYTES..end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(end)
 }
 
 impl Driver {
@@ -22,7 +35,8 @@ impl Driver {
         }
         let memory = Mapping::private(len_bytes)?;
         let address = memory.address();
-        self.tables().pinned.insert(address, Pinned { len_bytes, memory: Some(memory) });
+        let pages = pages_of(address, len_bytes);
+        self.tables().pinned.insert(address, Pinned { pages, memory: Some(memory), in_use: Arc::default() });
         Ok(address)
     }
 
@@ -44,34 +58,37 @@ impl Driver {
         if memory.len_bytes == 0 {
             return Err(Status::INVALID_VALUE);
         }
+        let pages = pages_of(memory.address(), memory.len_bytes);
         let mut tables = self.tables();
-        let (begin, end) = (memory.address(), memory.address() + memory.len_bytes as u64);
-        let overlaps =
-            |(&base, pinned): (&u64, &Pinned)| base < end && begin < base + pinned.len_bytes as u64;
-        if tables.pinned.iter().any(overlaps) {
+        let mut pinned = tables.pinned.values();
+        if pinned.any(|pinned| pinned.pages.start < pages.end && pages.start < pinned.pages.end) {
             return Err(Status::HOST_MEMORY_ALREADY_REGISTERED);
         }
-        tables.pinned.insert(begin, Pinned { len_bytes: memory.len_bytes, memory: None });
+        tables.pinned.insert(memory.address(), Pinned { pages, memory: None, in_use: Arc::default() });
         Ok(())
     }
 
     /// `cuMemHostUnregister`.
     pub(crate) fn host_unregister(&self, address: u64) -> Answer {
-        self.ctx_synchronize()?;
-        let mut tables = self.tables();
-        let is_registered = tables.pinned.get(&address).is_some_and(|pinned| pinned.memory.is_none());
-        if !is_registered {
-            return Err(Status::HOST_MEMORY_NOT_REGISTERED);
+        let is_registered = |pinned: &&Pinned| pinned.memory.is_none();
+        let in_use =
+            self.tables().pinned.get(&address).filter(is_registered).map(|p| Arc::downgrade(&p.in_use));
+        let in_use = in_use.ok_or(Status::HOST_MEMORY_NOT_REGISTERED)?;
+        if in_use.strong_count() > 1 {
+            self.reports.add("host memory was unregistered under a copy");
         }
-        tables.pinned.remove(&address);
+        self.ctx_synchronize()?;
+        self.tables().pinned.remove(&address);
         Ok(())
     }
 
-    /// Whether copies from and to this range are asynchronous.
-    pub(crate) fn is_pinned(&self, memory: HostMemory) -> bool {
+    /// Whether copies from and to this range are asynchronous: then each has a clone of the answer until it is done.
+    pub(crate) fn pinned_around(&self, memory: HostMemory) -> Option<Arc<()>> {
+        let range = pages_of(memory.address(), memory.len_bytes);
         let tables = self.tables();
-        let around = tables.pinned.range(..=memory.address()).next_back();
-        let end = memory.address() + memory.len_bytes as u64;
-        around.is_some_and(|(base, pinned)| end <= base + pinned.len_bytes as u64)
+        let mut pinned = tables.pinned.values();
+        let around =
+            pinned.find(|pinned| pinned.pages.start <= range.start && range.end <= pinned.pages.end)?;
+        Some(Arc::clone(&around.in_use))
     }
 }

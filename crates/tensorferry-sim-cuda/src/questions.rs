@@ -73,6 +73,8 @@ questions! {
     "capture-relaxed-thread", "the same in a thread whose own mode is relaxed", "ok; ok";
     "host-pageable", "copying from pageable memory in a stream", "staged before the call returns";
     "host-register-twice", "registering host memory twice, unregistering what is not registered", "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED";
+    "host-register-page", "registering two ranges of host memory that lie in one page", "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED";
+    "host-unregister-busy", "unregistering host memory under a copy", "waits, reported";
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use tensorferry_domain::{Domain, Memory};
 
 use crate::BlockId;
 use crate::block::Block;
+use crate::class::SLAB_MAX_BYTES;
 use crate::reference::Grant;
 
 /// The right to the memory of a domain that was just made or joined, for the heap of this process.
@@ -258,6 +259,12 @@ impl SharedBlock {
     #[must_use]
     pub fn is_sole(&self) -> bool {
         self.block.as_ref().is_none_or(is_sole)
+    }
+
+    /// Whether nothing else lies in the pages of its memory, as is so for what is too long for a slab.
+    #[must_use]
+    pub fn has_own_pages(&self) -> bool {
+        self.len_bytes() > SLAB_MAX_BYTES
     }
 
     /// The bytes as 64-bit words, `len_bytes` rounded up. Every access to a shared block goes through these

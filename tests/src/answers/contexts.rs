@@ -48,9 +48,14 @@ pub(super) const PROBES: &[Probe] = &[
     }),
     ("host-register-twice", || {
         let process = one();
-        told(&process, &["register"]);
-        let twice = ask(&process, "register");
+        told(&process, &["register 0 4096"]);
+        let twice = ask(&process, "register 0 4096");
         told(&process, &["unregister"]);
         format!("{twice}; {}", ask(&process, "unregister"))
+    }),
+    ("host-register-page", || {
+        let process = one();
+        told(&process, &["register 0 512"]);
+        ask(&process, "register 512 512")
     }),
 ];

@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::Queue;
@@ -13,13 +14,13 @@ use tensorferry::tensor::Tensor;
 use tensorferry_cuda_ipc::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream, DevicePtr};
 use tensorferry_cuda_ipc::{
-    CacheLimits, CudaStrategy, CudaTensor, CudaTensorError, Driver, IpcEvent, PrimaryContext, ShareOptions,
-    Stream, device_stats, empty_cache, get_all_cuda_strategies, ipc_collect, set_cache_limits,
-    set_cuda_strategy, use_exportable_pool,
+    CacheLimits, CudaStrategy, CudaTensor, CudaTensorError, DeviceMapping, DeviceMemory, Driver, IpcEvent,
+    NotShared, PrimaryContext, ShareOptions, Stream, device_stats, empty_cache, get_all_cuda_strategies,
+    ipc_collect, set_cache_limits, set_cuda_strategy, use_exportable_pool,
 };
 
 use crate::hardware::is_real;
-use crate::raw_driver::RawDriver;
+use crate::raw_driver::{RawDriver, slice_at};
 use crate::{Context, Task, gate};
 
 /// What the members send each other.
@@ -72,6 +73,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `control WORD` | tells the software driver something; `held` and `running` work with every driver |
 /// | `poll QUEUE NAME` | as `get`, for a tensor alone; answers `empty` instead of waiting |
 /// | `limits FREE_MIB IDLE_SLABS` | how much is kept for later |
+/// | `patience SECONDS` | how long is waited for a full device |
 /// | `produce QUEUE STREAM N` | sends tensors of one element: 0, 1, and so on |
 /// | `relay FROM TO STREAM N` | sends a copy of each, made on the device |
 /// | `consume QUEUE STREAM N` | the sum of their elements |
@@ -88,6 +90,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `exportable-pool` | what cudarc allocates can be exported from now on |
 /// | `internal-dependencies` | whether the current pool makes streams wait for each other to use memory again: 0 or 1 |
 /// | `share NAME STREAM LEN VALUE [strict] [STRATEGY] [on=STREAM] [capturing]` | as `slice`; on another stream; once the first one captures; answers `as it is` or `copied` |
+/// | `share-mapped STREAM` | the same with memory of `cuMemCreate`, which is given back and copied |
 /// | `device NAME`, `uuid` | on which device a tensor lies; which one is loaded |
 /// | `put-mixed QUEUE STREAM`, `get-mixed QUEUE STREAM` | six tensors of three types, half of them without elements |
 /// | `put-states QUEUE STREAM N`, `get-states QUEUE STREAM N` | messages with five tensors each; checks them |
@@ -302,7 +305,12 @@ impl State {
             },
             ["limits", free_mib, idle_slabs] => {
                 let free_bytes = free_mib.parse::<usize>()? << 20;
-                set_cache_limits(CacheLimits { free_bytes, idle_slabs: idle_slabs.parse()? });
+                let idle_slabs = idle_slabs.parse()?;
+                set_cache_limits(CacheLimits { free_bytes, idle_slabs, ..CacheLimits::default() });
+            }
+            ["patience", seconds] => {
+                let patience = Duration::from_secs(seconds.parse()?);
+                set_cache_limits(CacheLimits { patience, ..CacheLimits::default() });
             }
             ["produce", queue, stream, n] => {
                 let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
@@ -415,8 +423,21 @@ impl State {
                 let on = self.stream(on)?;
                 let tensor = CudaTensor::share_in(&Heap::current()?, &on, slice, [values.len()], share)?;
                 let is_same = tensor.on(&on)?.address() == address;
+                assert_eq!(tensor.is_lent(), is_same);
                 self.keep(name, tensor);
                 return Ok(if is_same { "as it is" } else { "copied" }.to_owned());
+            }
+            ["share-mapped", stream] => {
+                let len_bytes = self.context().device().granularity_bytes()?;
+                let memory = DeviceMemory::create(self.context().device(), len_bytes)?;
+                let mapping = DeviceMapping::map(&memory, self.context())?;
+                let slice = slice_at(&self.of_cudarc[stream], mapping.address(), 10);
+                let on = self.stream(stream)?;
+                let shared = CudaTensor::<u32>::share(&on, slice, [10]);
+                let NotShared { slice, error } = shared.expect_err("it is no memory of cudarc");
+                CudaTensor::from_cuda_slice(&on, &slice, [10])?.to_vec(&on)?;
+                slice.leak();
+                return Err(error.into());
             }
             _ => return self.obey_with_events(words),
         }

@@ -33,7 +33,7 @@ const CAPTURE_MODES: [&str; 3] = ["global", "thread-local", "relaxed"];
 /// | `capture MODE`, `end-capture`, `query-elsewhere E MODE` | `elsewhere` is another thread, in this mode |
 /// | `pool P`, `default-pool P`, `pool-alloc A P`, `pool-free A`, `pool-export P`, `pool-import P` | |
 /// | `pointer A`, `pool-open A P DATA` | |
-/// | `register`, `unregister` | a page of the host |
+/// | `register OFFSET LEN`, `unregister` | a part of a page of the host; the one at its beginning |
 /// | `fork` | what three functions answer in a fork, if it is the same |
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Respondent;
@@ -152,7 +152,9 @@ impl State {
                 };
                 std::thread::scope(|scope| scope.spawn(query).join().expect("it does not panic"))
             }
-            ["register"] => done(driver.host_register(self.page(), 4096, 0)),
+            ["register", offset, len] => {
+                done(driver.host_register(self.page() + self.size(offset), self.size(len), 0))
+            }
             ["unregister"] => done(driver.host_unregister(self.page())),
             ["fork"] => {
                 let code = in_fork(|| {

@@ -94,6 +94,14 @@ impl Words {
         self
     }
 
+    /// By this handle, in hexadecimal digits.
+    fn with_handle(mut self, hex: &str) -> Self {
+        for (word, digits) in self.0[8..].iter_mut().zip(hex.as_bytes().chunks(16)) {
+            *word = u64::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap().swap_bytes();
+        }
+        self
+    }
+
     /// What a receiver says that reads a tensor in such a slab, for which this descriptor was lodged.
     fn is_answered(self, stage: &Stage<'_>, fd: Option<OwnedFd>) -> String {
         let heap = stage.family.heap();
@@ -154,6 +162,37 @@ fn forged_slabs_are_errors_when_they_are_used() {
         stage.family.heap().domain().lodge(slab.name(), pipe().unwrap()).unwrap();
         let answer = pool.with(7, slab.name()).is_answered(stage, None);
         assert!(answer.contains("cuMemPoolImportFromShareableHandle failed"), "no pool: {answer}");
+        maker.finish();
+    });
+}
+
+/// What a driver maps it does not map beyond its end. What it opens has an address, and behind its end there may be
+/// somebody else's memory.
+#[test]
+fn memory_that_is_shorter_than_its_slab_says_is_not_used() {
+    on_machine("", |stage| {
+        let maker = stage.machine.raw_process("");
+        let asker = stage.machine.process();
+        told(&asker, &["load"]);
+        let honest = Words::honest(stage, &ask(&asker, "uuids")).with(1, 4 << 20);
+        let check = |words: Words| {
+            told(&maker, &["fill 0", "synchronize"]);
+            assert_eq!(words.is_answered(stage, None), "0 0 0", "all of it is there");
+            let answer = words.with(1, 8 << 20).is_answered(stage, None);
+            assert!(answer.contains("longer than the memory that it names"), "{answer}");
+        };
+        if is_run_with(CudaStrategy::Legacy) {
+            check(honest.with(6, 1).with_handle(&ask(&maker, "alloc")));
+        }
+        if is_run_with(CudaStrategy::Pool) {
+            let (heap, data) = (stage.family.heap(), ask(&maker, "pool"));
+            let pool = block(heap, &[0]);
+            heap.domain().lodge(pool.name(), maker.take_fd()).unwrap();
+            check(honest.with(6, 2).with(7, pool.name()).with_handle(&data));
+        }
+        let answer = honest.with(6, 3).is_answered(stage, None);
+        assert!(answer.contains("do not lie in a mapping of 0 bytes"), "nothing was staged: {answer}");
+        asker.finish();
         maker.finish();
     });
 }

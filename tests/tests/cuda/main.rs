@@ -10,6 +10,7 @@ mod events;
 mod faults;
 mod forged;
 mod fork;
+mod full;
 mod keeper;
 mod many;
 mod memory;

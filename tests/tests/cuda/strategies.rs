@@ -16,7 +16,7 @@ fn for_each(settings: &str, body: impl Fn(&Stage<'_>, &str)) {
 
 /// As [`for_each`], for those whose memory goes with its maker.
 #[track_caller]
-fn for_each_that_goes_with_its_maker(settings: &str, body: impl Fn(&Stage<'_>, &str)) {
+pub(crate) fn for_each_that_goes_with_its_maker(settings: &str, body: impl Fn(&Stage<'_>, &str)) {
     for strategy in strategies_of_run().into_iter().filter(|strategy| !strategy.outlives_maker()) {
         on_machine(settings, |stage| body(stage, &strategy.to_string()));
     }
@@ -24,7 +24,7 @@ fn for_each_that_goes_with_its_maker(settings: &str, body: impl Fn(&Stage<'_>, &
 
 /// The drivers of these processes have not found a broken rule.
 #[track_caller]
-fn nobody_broke_a_rule(processes: &[&Process]) {
+pub(crate) fn nobody_broke_a_rule(processes: &[&Process]) {
     for process in processes {
         assert!(!process.stderr().contains("rule broken"), "{}", process.stderr());
     }
@@ -394,6 +394,24 @@ fn memory_that_cannot_be_shared_as_it_is_is_copied_or_refused() {
         }
         a.finish();
         b.finish();
+    });
+}
+
+#[test]
+fn memory_that_cudarc_cannot_free_is_given_back() {
+    if !is_run_with(CudaStrategy::Vmm) {
+        return;
+    }
+    on_machine("", |stage| {
+        let a = stage.member();
+        told(&a, &["cudarc c"]);
+        let answer = ask(&a, "share-mapped c");
+        assert!(answer.contains("memory of cuMemCreate, which cudarc cannot free"), "{answer}");
+        // cudarc works on: it has not tried to.
+        assert!(["as it is", "copied"].contains(&&*ask(&a, "share x c 10 1")));
+        assert_eq!(ask(&a, "read x c"), "1 10 55");
+        nobody_broke_a_rule(&[&a]);
+        a.finish();
     });
 }
 

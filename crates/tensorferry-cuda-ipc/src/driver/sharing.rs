@@ -3,7 +3,8 @@
 //! # Safety
 //! As in the file above: out-pointers point to locals of the type that the function writes, or a larger one where that
 //! depends on the attribute; handles, addresses and descriptors are checked by the driver. Host memory of a copy is atomic words,
-//! whose number was checked, and which are borrowed until the copy is done; it is unpinned only then.
+//! whose number was checked, and which are borrowed until the copy is done, or kept for good where that cannot be known; it
+//! is unpinned by the last of the copies over it.
 #![expect(unsafe_code, reason = "calls the functions of the driver")]
 
 use std::ffi::c_void;
@@ -13,9 +14,10 @@ use std::sync::atomic::AtomicU64;
 
 use super::Driver;
 use crate::error::{CudaError, Result};
+use crate::pinning::Pinned;
 use crate::raw::{
     AccessDescription, IPC_HANDLE_LEN_BYTES, IpcHandle, LAZY_ENABLE_PEER_ACCESS, PEER_ACCESS_ALREADY_ENABLED,
-    POSIX_FILE_DESCRIPTOR, PoolProperties,
+    PORTABLE, POSIX_FILE_DESCRIPTOR, PoolProperties,
 };
 
 /// Memory as every driver knows it.
@@ -52,6 +54,16 @@ impl Driver {
         Ok(value)
     }
 
+    /// Whether it is an address of `cuMemMap`, which is not freed like others.
+    pub(crate) fn is_mapped(&self, address: u64) -> Result<bool> {
+        let Ok(vmm) = self.vmm() else { return Ok(false) };
+        let at = ptr::without_provenance_mut::<c_void>(usize::try_from(address).unwrap_or(usize::MAX));
+        let mut handle = 0;
+        // Refused for every other address.
+        let retained = call!(self, vmm, retain(&raw mut handle, at), "cuMemRetainAllocationHandle");
+        retained.map_or(Ok(false), |()| self.release(handle).map(|()| true))
+    }
+
     /// Lets the current context reach what others allocate in `peer`.
     pub(crate) fn enable_peer_access(&self, peer: usize) -> Result<()> {
         match call!(self, self.core(), enable_peer_access(peer, 0), "cuCtxEnablePeerAccess") {
@@ -61,62 +73,58 @@ impl Driver {
     }
 }
 
-/// Copies between a device and shared memory of the host. What others do with the words meanwhile is as with any
-/// [`AtomicU64`] that is written by halves: the copy may be torn, and nothing else.
+/// Copies between a device and shared memory of the host, which may be pinned. What
+/// others do with the words meanwhile is as with any [`AtomicU64`] that is written by halves: the copy may be torn, and
+/// nothing else.
 impl Driver {
-    /// Copies so many bytes into the words, and waits until they are there.
+    /// Copies so many bytes into the host's memory, and waits until they are there.
     pub(crate) fn copy_to_shared(
         &self,
-        to: &[AtomicU64],
+        to: Pinned<'_>,
         from: u64,
         len_bytes: usize,
         stream: usize,
     ) -> Result<()> {
-        let host = pointer_to(to, len_bytes)?;
-        let _pinned = self.pin(host, len_bytes).ok();
+        let host = pointer_to(to.words(), len_bytes)?;
         let queued =
             call!(self, self.core(), queue_to_host(host, from, len_bytes, stream), "cuMemcpyDtoHAsync_v2");
-        let waited = self.stream_synchronize(stream);
-        queued.and(waited)
+        self.finish(to, queued, stream)
     }
 
-    /// Copies so many bytes out of the words, and waits until they are at the device.
+    /// Copies so many bytes out of the host's memory, and waits until they are at the device.
     pub(crate) fn copy_from_shared(
         &self,
         to: u64,
-        from: &[AtomicU64],
+        from: Pinned<'_>,
         len_bytes: usize,
         stream: usize,
     ) -> Result<()> {
-        let host = pointer_to(from, len_bytes)?;
-        let _pinned = self.pin(host, len_bytes).ok();
+        let host = pointer_to(from.words(), len_bytes)?;
         let queued =
             call!(self, self.core(), queue_to_device(to, host, len_bytes, stream), "cuMemcpyHtoDAsync_v2");
+        self.finish(from, queued, stream)
+    }
+
+    fn finish(&self, host: Pinned<'_>, queued: Result<()>, stream: usize) -> Result<()> {
         let waited = self.stream_synchronize(stream);
+        if waited.is_err() {
+            // Even where it says that the context broke, or that the copy was not queued: it may tell of something earlier.
+            host.abandon();
+        }
         queued.and(waited)
     }
 
-    /// Pins them while the answer lives. Where that is refused, because a neighbour in the same page is pinned for example,
-    /// the driver copies by way of memory of its own.
-    fn pin(&self, host: *mut c_void, len_bytes: usize) -> Result<Pinned<'_>> {
-        call!(self, self.core(), host_register(host, len_bytes, 0), "cuMemHostRegister_v2")?;
-        Ok(Pinned { driver: self, host })
+    /// Pins the words, for the devices of all contexts.
+    pub(crate) fn pin(&self, words: &[AtomicU64]) -> Result<()> {
+        let len_bytes = size_of_val(words);
+        let host = pointer_to(words, len_bytes)?;
+        call!(self, self.core(), host_register(host, len_bytes, PORTABLE), "cuMemHostRegister_v2")
     }
-}
 
-/// Memory of the host that a device reads and writes directly.
-struct Pinned<'a> {
-    driver: &'a Driver,
-    host: *mut c_void,
-}
-
-impl Drop for Pinned<'_> {
-    fn drop(&mut self) {
-        let unpin = || -> Result<()> {
-            call!(self.driver, self.driver.core(), host_unregister(self.host), "cuMemHostUnregister")
-        };
-        // Pinned for longer does no harm.
-        let _ = unpin();
+    /// Unpins what was pinned.
+    pub(crate) fn unpin(&self, words: &[AtomicU64]) -> Result<()> {
+        let host = pointer_to(words, 0)?;
+        call!(self, self.core(), host_unregister(host), "cuMemHostUnregister")
     }
 }
 

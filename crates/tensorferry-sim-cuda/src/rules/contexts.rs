@@ -1,6 +1,6 @@
 //! Contexts, devices, plain memory and the host's.
 
-use super::{MIB, Machine, all_say, holds, says, use_device, used_mib};
+use super::{MIB, Machine, all_say, holds, says, use_device, used_mib, with_report};
 use crate::access::HostMemory;
 use crate::{Driver, PointerAttribute, Settings, Status};
 
@@ -154,6 +154,33 @@ fn pageable_memory_is_staged_and_pinned_memory_is_not() {
     assert_eq!(process.host_unregister(pinned), Err(Status::HOST_MEMORY_NOT_REGISTERED));
     process.host_free(pinned).unwrap();
     assert_eq!(process.host_free(pinned), Err(Status::INVALID_VALUE));
+}
+
+#[test]
+fn host_memory_is_registered_by_pages_and_not_unregistered_under_a_copy() {
+    let process = Machine::new("").process();
+    let bytes = vec![0_u8; 2 * 4096];
+    let page = bytes.as_ptr().expose_provenance().next_multiple_of(4096);
+    let [first, second] = [0, 512].map(|at| HostMemory::from_c(page + at, 512).unwrap());
+    process.host_register(first).unwrap();
+    holds("host-register-page", says(&process.host_register(second)));
+    // What lies beside it is page-locked with it.
+    process.control("held").unwrap();
+    let to = process.mem_alloc(512).unwrap();
+    process.copy_htod(to, second, 0).unwrap();
+    std::thread::scope(|scope| {
+        let unregistering = scope.spawn(|| {
+            use_device(&process, 0);
+            process.host_unregister(first.address())
+        });
+        while process.violations().is_empty() {
+            std::thread::yield_now();
+        }
+        assert!(!unregistering.is_finished());
+        process.control("running").unwrap();
+        let answer = unregistering.join().unwrap();
+        holds("host-unregister-busy", with_report(&answer, &process).replace("ok", "waits"));
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tensorferry_storage::{Company, IncomingHandle, OutgoingHandle, Parcel, Patience, Ring};
+use tensorferry_storage::{Company, IncomingHandle, OutgoingHandle, Parcel, Patience, Ring, SharedBlock};
 
 use crate::heap;
 
@@ -71,6 +71,25 @@ fn shared_words_are_the_same_for_every_holder() {
     let other = shared.clone();
     assert_eq!(other.words()[2].load(Ordering::Relaxed), 5);
     assert!(shared.try_into_exclusive().is_err());
+}
+
+#[test]
+fn a_block_that_has_its_own_pages_shares_none() {
+    let heap = heap();
+    let blocks = [64, 32 << 10, (32 << 10) + 1, 40_000, 64, 40_000, 32 << 10, 3 << 20];
+    let blocks = blocks.map(|len_bytes| heap.allocate_zeroed(len_bytes).unwrap().share());
+    let pages = |block: &SharedBlock| {
+        let begin = block.words().as_ptr().addr();
+        begin / 4096..(begin + block.len_bytes()).div_ceil(4096)
+    };
+    assert_eq!(blocks.iter().filter(|block| block.has_own_pages()).count(), 4);
+    for own in blocks.iter().filter(|block| block.has_own_pages()) {
+        let mine = pages(own);
+        assert!(own.words().as_ptr().addr().is_multiple_of(4096), "its header is elsewhere");
+        for other in blocks.iter().filter(|other| other.id() != own.id()) {
+            assert!(pages(other).end <= mine.start || mine.end <= pages(other).start);
+        }
+    }
 }
 
 /// One thread opens a parcel while another one drops it and wants what it named for itself.

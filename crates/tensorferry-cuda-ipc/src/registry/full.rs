@@ -1,0 +1,104 @@
+//! What happens when a device is full.
+
+use std::time::Instant;
+
+use super::Registry;
+use super::tables::Tables;
+use crate::beat::BEAT;
+use crate::context::PrimaryContext;
+use crate::device::Uuid;
+use crate::pool::{Dying, Pool};
+use crate::refused;
+use crate::stats::DeviceUsage;
+use crate::tensor_error::{CudaTensorError, Result};
+
+fn is_full(error: &CudaTensorError) -> bool {
+    matches!(error, CudaTensorError::Cuda(error) if error.is_out_of_memory())
+}
+
+impl Registry {
+    /// Makes something of `len_bytes` in the memory of a device. When that is full: again, after this process has given back
+    /// what it keeps for later, and as long as more of its memory is on its way back.
+    ///
+    /// # Errors
+    /// [`CudaTensorError::DeviceFull`]; what `make` says.
+    ///
+    /// # Blocking
+    /// For [`CacheLimits::patience`](crate::CacheLimits::patience).
+    pub(crate) fn make_room_for<T>(
+        &'static self,
+        context: &PrimaryContext,
+        len_bytes: usize,
+        make: impl Fn() -> Result<T>,
+    ) -> Result<T> {
+        let answer = make();
+        if !answer.as_ref().is_err_and(is_full) {
+            return answer;
+        }
+        let (uuid, begin) = (context.device().uuid()?, Instant::now());
+        loop {
+            let is_coming = self.give_back(uuid);
+            let error = match make() {
+                Err(CudaTensorError::Cuda(error)) if error.is_out_of_memory() => error,
+                answer => return answer,
+            };
+            let tables = self.tables();
+            if !is_coming || begin.elapsed() >= tables.limits.patience {
+                let usage = Box::new(tables.usage(context, uuid));
+                return Err(CudaTensorError::DeviceFull { len_bytes, usage, error });
+            }
+            drop(self.looked.wait_timeout(tables, BEAT));
+        }
+    }
+
+    /// Gives back what is kept for later. Returns whether more memory of this device is on its way back.
+    fn give_back(&'static self, uuid: Uuid) -> bool {
+        let (mut garbage, mut tables) = self.clean_up();
+        tables.settle(&mut garbage);
+        tables.trim(0);
+        garbage.dying = tables.dying.extract_if(.., |dying| !dying.is_busy()).collect();
+        tables.drop_unused(0, &mut garbage);
+        if self.throw_away(tables, garbage) {
+            self.stir();
+        }
+        self.tables().is_coming(uuid)
+    }
+}
+
+impl Tables {
+    fn is_coming(&self, uuid: Uuid) -> bool {
+        let mut leaving = self.leaving.iter().filter_map(|key| self.storages.get(key));
+        // Others close what they had mapped of a slab that is given up, and then the keeper its descriptor.
+        self.gave_up_at.is_some_and(|at| at.elapsed() < self.limits.patience)
+            || self.n_freeing > 0
+            || refused::is_any()
+            || self.dying.iter().map(Dying::slab).any(|slab| slab.uuid() == uuid && !self.is_leaked(slab))
+            || leaving.any(|storage| storage.slab().uuid() == uuid)
+    }
+
+    fn usage(&self, context: &PrimaryContext, uuid: Uuid) -> DeviceUsage {
+        let mut usage = DeviceUsage::default();
+        for storage in self.storages.values().filter(|storage| storage.slab().uuid() == uuid) {
+            let (slab, is_held) = (storage.slab(), storage.uses().is_held());
+            let bytes = match (slab.is_own(), is_held) {
+                (false, _) => continue,
+                (true, _) if slab.is_lent() => &mut usage.lent_bytes,
+                (true, true) => &mut usage.live_bytes,
+                (true, false) => &mut usage.leaving_bytes,
+            };
+            *bytes += storage.len_bytes();
+        }
+        let pools = self.pools.iter().filter(|((_, of, _), _)| *of == context.handle());
+        usage.free_bytes = pools.map(|(_, pool)| Pool::free_bytes(pool)).sum();
+        let dying = self.dying.iter().map(Dying::slab).filter(|slab| slab.uuid() == uuid);
+        usage.dying_bytes = dying.filter(|slab| !self.is_leaked(slab)).map(|slab| slab.len_bytes()).sum();
+        // What is still in a pool is counted there, by its parts.
+        let is_in_pool = |slab| self.pools.values().any(|pool| pool.has(slab));
+        let leaked = self.leaked.iter().filter(|slab| slab.is_own() && slab.uuid() == uuid);
+        usage.leaked_bytes = leaked.filter(|slab| !is_in_pool(slab)).map(|slab| slab.len_bytes()).sum();
+        let received = self.slabs.values().filter(|slab| slab.is_mapped() && slab.uuid() == uuid);
+        usage.received_bytes = received.map(|slab| slab.len_bytes()).sum();
+        (usage.device_free_bytes, usage.device_bytes) = context.memory_info().unwrap_or_default();
+        usage
+    }
+}
