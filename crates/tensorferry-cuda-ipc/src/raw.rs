@@ -10,6 +10,7 @@ pub(crate) const STICKY: [u32; 7] = [700, 714, 715, 716, 717, 718, 719];
 pub(crate) const DESTROYED: [u32; 3] = [4, 201, 709];
 
 pub(crate) const NOT_READY: u32 = 600;
+pub(crate) const INVALID_VALUE: u32 = 1;
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
 pub(crate) const NOT_SUPPORTED: u32 = 801;
 /// What is refused because a stream captures, from unsupported to the wrong thread.

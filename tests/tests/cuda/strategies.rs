@@ -410,6 +410,12 @@ fn memory_that_cudarc_cannot_free_is_given_back() {
         // cudarc works on: it has not tried to.
         assert!(["as it is", "copied"].contains(&&*ask(&a, "share x c 10 1")));
         assert_eq!(ask(&a, "read x c"), "1 10 55");
+        if !is_real() {
+            // An answer that says neither is not taken for one.
+            told(&a, &["control fail=cuMemRetainAllocationHandle:2"]);
+            let answer = ask(&a, "share z c 10 1");
+            assert!(answer.contains("cuMemRetainAllocationHandle failed"), "{answer}");
+        }
         nobody_broke_a_rule(&[&a]);
         a.finish();
     });

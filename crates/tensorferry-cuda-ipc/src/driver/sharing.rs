@@ -16,8 +16,8 @@ use super::Driver;
 use crate::error::{CudaError, Result};
 use crate::pinning::Pinned;
 use crate::raw::{
-    AccessDescription, IPC_HANDLE_LEN_BYTES, IpcHandle, LAZY_ENABLE_PEER_ACCESS, PEER_ACCESS_ALREADY_ENABLED,
-    PORTABLE, POSIX_FILE_DESCRIPTOR, PoolProperties,
+    AccessDescription, INVALID_VALUE, IPC_HANDLE_LEN_BYTES, IpcHandle, LAZY_ENABLE_PEER_ACCESS,
+    NOT_SUPPORTED, PEER_ACCESS_ALREADY_ENABLED, PORTABLE, POSIX_FILE_DESCRIPTOR, PoolProperties,
 };
 
 /// Memory as every driver knows it.
@@ -59,9 +59,12 @@ impl Driver {
         let Ok(vmm) = self.vmm() else { return Ok(false) };
         let at = ptr::without_provenance_mut::<c_void>(usize::try_from(address).unwrap_or(usize::MAX));
         let mut handle = 0;
-        // Refused for every other address.
-        let retained = call!(self, vmm, retain(&raw mut handle, at), "cuMemRetainAllocationHandle");
-        retained.map_or(Ok(false), |()| self.release(handle).map(|()| true))
+        match call!(self, vmm, retain(&raw mut handle, at), "cuMemRetainAllocationHandle") {
+            Ok(()) => self.release(handle).map(|()| true),
+            // Of every other address.
+            Err(error) if matches!(error.code(), Some(INVALID_VALUE | NOT_SUPPORTED)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Lets the current context reach what others allocate in `peer`.
