@@ -206,6 +206,12 @@ pub(crate) fn slice_at(stream: &Arc<CudaStream>, address: u64, len: usize) -> Cu
     unsafe { stream.upgrade_device_ptr(address, len) }
 }
 
+/// Has cudarc track no use of the slices that it makes from now on.
+pub(crate) fn track_nothing(stream: &CudaStream) {
+    // SAFETY: what is used on two streams from then on, the tests put into order by what they test.
+    unsafe { stream.context().disable_event_tracking() };
+}
+
 /// Allows the start method fork, which a process with a driver is refused all the same.
 pub(crate) fn allow_fork() {
     // SAFETY: nothing in a process of the tests that asks this lends a slice of shared memory.

@@ -11,7 +11,9 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DeviceRepr};
+use cudarc::driver::{
+    CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut as _, DeviceRepr,
+};
 use tensorferry_storage::Heap;
 use tensorferry_tensor::{Element, LayoutError, Shape};
 
@@ -47,8 +49,9 @@ impl TryFrom<&Arc<CudaStream>> for Stream {
     }
 }
 
-/// A tensor on a stream, as a slice of cudarc. The stream waits for what cudarc has queued for the slice elsewhere when this
-/// is dropped.
+/// A tensor on a stream, as a slice of cudarc. Other streams on which cudarc uses it wait until the tensor is ready on this one;
+/// this one waits for what cudarc has queued for it on others when this is dropped, which has to be before the tensor is
+/// sent. Where cudarc's event tracking is switched off, other streams have to be ordered by hand.
 pub struct LentSlice<'a, T: DeviceRepr> {
     /// INVARIANT: never freed by cudarc.
     slice: ManuallyDrop<CudaSlice<T>>,
@@ -69,7 +72,9 @@ impl<T: Element + DeviceRepr> OnStream<'_, T> {
         // SAFETY: upgrade_device_ptr wants a valid allocation with room for so many elements, whose bytes are valid ones:
         // it is the memory of the tensor, which `self` borrows and which has the elements of its layout; elements are plain data.
         // The allocation is not one of cudarc's to free, and `LentSlice` never lets it.
-        let slice = unsafe { stream.upgrade_device_ptr(address, n_elements) };
+        let mut slice = unsafe { stream.upgrade_device_ptr(address, n_elements) };
+        // As if this stream had just written it: cudarc has other streams wait for what this one waits for.
+        drop(slice.device_ptr_mut(stream));
         Ok(LentSlice { slice: ManuallyDrop::new(slice), _on: self })
     }
 }
@@ -116,8 +121,11 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// A tensor with a copy of what cudarc has in its memory, made on the device and counted by nobody: nothing of it passes
     /// the host. In the default domain.
     ///
+    /// The stream waits for all that was queued on the slice's own stream, and for what cudarc has tracked elsewhere.
+    ///
     /// # Errors
-    /// As [`CudaTensor::zeros`]; [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`].
+    /// As [`CudaTensor::zeros`]; [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; [`CudaError::Capturing`] while the
+    /// stream or that of the slice captures.
     pub fn from_cuda_slice(
         stream: &Stream,
         slice: &impl DevicePtr<T>,
@@ -143,11 +151,21 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
             let shape = Box::new(tensor.shape().clone());
             return Err(LayoutError::LengthMismatch { shape, n_elements, given }.into());
         }
+        wait_for_own_stream(stream, theirs, slice.stream())?;
         // Has the stream wait for the slice's last writer, and its next writer wait for the copy.
         let (from, _copied) = slice.device_ptr(theirs);
         tensor.on(stream)?.driver_copy_from(from)?;
+        // Where it is freed, perhaps next, which has to wait for the copy also where cudarc does not track it.
+        slice.stream().join(theirs)?;
         Ok(tensor)
     }
+}
+
+/// Has a stream wait for all that was queued on the stream of a slice, whether cudarc tracks it or not.
+pub(crate) fn wait_for_own_stream(stream: &Stream, theirs: &CudaStream, own: &Arc<CudaStream>) -> Result<()> {
+    stream.refuse_capture()?;
+    Stream::lent(stream.context().clone(), own.cu_stream().addr(), Box::new(())).refuse_capture()?;
+    Ok(theirs.join(own)?)
 }
 
 impl From<cudarc::driver::DriverError> for CudaTensorError {

@@ -9,6 +9,7 @@ use tensorferry_tensor::{Element, Layout, LayoutError, Shape};
 
 use crate::backing::Lent;
 use crate::error::CudaError;
+use crate::lent_slice::wait_for_own_stream;
 use crate::pool::ALIGN_BYTES;
 use crate::registry;
 use crate::strategy::CudaStrategy;
@@ -68,6 +69,9 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// asked which part of which handle lies there. [`CudaTensor::from_cuda_slice`] copies it and leaves the slice alone. Who
     /// wants such memory shared makes a tensor of it to begin with, by the strategy vmm, and uses
     /// [`OnStream::as_cuda_slice`](crate::OnStream::as_cuda_slice).
+    ///
+    /// The stream waits for all that was queued on the slice's own stream, and for what cudarc has tracked elsewhere. What was
+    /// queued by raw address on other streams is the caller's to order.
     ///
     /// Whoever receives the tensor can reach the whole allocation that the slice lies in.
     ///
@@ -134,10 +138,9 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         if layout.n_elements() == 0 {
             return Ok(Self::from_parts(None, layout));
         }
-        stream.refuse_capture()?;
-        Stream::lent(stream.context().clone(), slice.stream().cu_stream().addr(), Box::new(()))
-            .refuse_capture()?;
-        // Has the stream wait for all that cudarc has queued for the slice.
+        let own = Arc::clone(slice.stream());
+        wait_for_own_stream(stream, theirs, &own)?;
+        // Has the stream wait for all that cudarc has queued for the slice elsewhere.
         let (address, _written) = slice.device_ptr_mut(theirs);
         Lent::refuse_mapped(stream.context(), address)?;
         match Lent::around(heap, stream.context(), address, options.strategy) {
@@ -145,6 +148,8 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
             Err(CudaTensorError::NotShareable { .. }) if !options.is_strict => {
                 let tensor = Self::empty_by(heap, stream, layout.shape(), options.strategy)?;
                 tensor.on(stream)?.driver_copy_from(address)?;
+                // Where it is freed, which has to wait for the copy.
+                own.join(theirs)?;
                 Ok(tensor)
             }
             Err(error) => Err(error),

@@ -20,7 +20,7 @@ use tensorferry_cuda_ipc::{
 };
 
 use crate::hardware::is_real;
-use crate::raw_driver::{RawDriver, slice_at};
+use crate::raw_driver::{RawDriver, slice_at, track_nothing};
 use crate::{Context, Task, gate};
 
 /// What the members send each other.
@@ -82,14 +82,15 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `put-event QUEUE NAME`, `get-event QUEUE NAME` | |
 /// | `cudarc STREAM` | makes this stream by cudarc |
 /// | `capture STREAM MODE`, `end-capture STREAM` | captures what it is given, in the mode `global` or `relaxed` |
-/// | `slice NAME STREAM LEN VALUE` | as `make`, from a slice of cudarc |
-/// | `read-slice NAME STREAM`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc |
+/// | `slice NAME STREAM LEN VALUE [on=STREAM]` | as `make`, from a slice of cudarc |
+/// | `read-slice NAME STREAM [OTHER]`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc, perhaps on another of its streams |
 /// | `strategies`, `strategy NAME`, `strategy-of NAME` | those that work; sets the one of the process (`any` for none); of a tensor |
 /// | `make-by STRATEGY NAME STREAM LEN VALUE` | as `make` |
 /// | `stage NEW NAME STREAM` | a copy on the host |
 /// | `exportable-pool` | what cudarc allocates can be exported from now on |
 /// | `internal-dependencies` | whether the current pool makes streams wait for each other to use memory again: 0 or 1 |
 /// | `share NAME STREAM LEN VALUE [strict] [STRATEGY] [on=STREAM] [capturing]` | as `slice`; on another stream; once the first one captures; answers `as it is` or `copied` |
+/// | `track-nothing STREAM` | cudarc does not track slices that it makes from now on |
 /// | `share-mapped STREAM` | the same with memory of `cuMemCreate`, which is given back and copied |
 /// | `device NAME`, `uuid` | on which device a tensor lies; which one is loaded |
 /// | `put-mixed QUEUE STREAM`, `get-mixed QUEUE STREAM` | six tensors of three types, half of them without elements |
@@ -496,17 +497,23 @@ impl State {
                 Stream::try_from(&CudaContext::new(0)?.per_thread_stream())?;
             }
             ["slice", name, stream, len, value] => {
+                return self.obey(&["slice", name, stream, len, value, &format!("on={stream}")]);
+            }
+            ["slice", name, stream, len, value, on] => {
+                let on = self.stream(on.trim_start_matches("on="))?;
                 let first: u32 = value.parse()?;
                 let values: Vec<u32> = (first..).take(len.parse()?).collect();
                 let slice = self.of_cudarc[stream].clone_htod(&values)?;
-                let tensor = CudaTensor::from_cuda_slice(&self.stream(stream)?, &slice, [values.len()])?;
+                let tensor = CudaTensor::from_cuda_slice(&on, &slice, [values.len()])?;
                 self.keep(name, tensor);
             }
-            ["read-slice", name, stream] => {
+            ["read-slice", name, stream] => return self.obey(&["read-slice", name, stream, stream]),
+            ["read-slice", name, stream, other] => {
                 let on = self.stream(stream)?;
                 let on = self.tensor(name).on(&on)?;
-                return Ok(shown(&self.of_cudarc[stream].clone_dtoh(&*on.as_cuda_slice()?)?));
+                return Ok(shown(&self.of_cudarc[other].clone_dtoh(&*on.as_cuda_slice()?)?));
             }
+            ["track-nothing", stream] => track_nothing(&self.of_cudarc[stream]),
             ["clear-slice", name, stream] => {
                 let on = self.stream(stream)?;
                 let on = self.tensor(name).on(&on)?;

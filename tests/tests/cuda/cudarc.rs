@@ -39,6 +39,40 @@ fn work_that_cudarc_has_queued_is_waited_for_by_who_receives() {
 }
 
 #[test]
+fn another_stream_of_cudarc_waits_for_what_the_slices_stream_waits_for() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["cudarc c", "slice x c 10 1", "control held", "clear-slice x c", "put 0 x"]);
+        told(&b, &["cudarc c", "cudarc d", "get 0 y"]);
+        b.say("read-slice y c d");
+        b.wait_until_asleep();
+        told(&a, &["control running"]);
+        assert_eq!(b.hear(), "0 0 0");
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
+fn a_slice_is_taken_when_its_own_stream_is_done_with_it_even_where_nothing_is_tracked() {
+    for command in ["share x c 10 1 on=d", "slice x c 10 1 on=d"] {
+        on_machine("", |stage| {
+            let (a, b) = (stage.member(), stage.member());
+            told(&a, &["cudarc c", "cudarc d", "track-nothing c", "control held"]);
+            ask(&a, command);
+            told(&a, &["put 0 x"]);
+            told(&b, &["get 0 y"]);
+            b.say("read y s");
+            b.wait_until_asleep();
+            told(&a, &["control running"]);
+            assert_eq!(b.hear(), "1 10 55", "{command}");
+            a.finish();
+            b.finish();
+        });
+    }
+}
+
+#[test]
 fn streams_that_cannot_be_waited_for_are_refused() {
     on_machine("", |stage| {
         let a = stage.member();
