@@ -8,6 +8,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::error::Result;
 use crate::raw::POOL_ALLOWS_INTERNAL_DEPENDENCIES;
@@ -81,11 +82,13 @@ impl ExportablePool {
 
 /// Frees memory of a pool, or this process's view of it, in a stream that has nothing else to do.
 pub(crate) fn free_in(stream: &Stream, address: u64) -> Result<()> {
+    // So that it can be waited for beside a capture.
+    let _relaxed = Relaxed::begin();
     let _current = stream.context().make_current()?;
     let driver = stream.context().device().driver();
     driver.pool_free(address, stream.handle())?;
     match driver.stream_synchronize(stream.handle()) {
-        // It is queued, and comes to pass. Who was told of an error would free it a second time.
+        // Where it is refused all the same it is queued, and comes to pass. Who was told of an error would free it a second time.
         Err(error) if error.is_about_capture() => Ok(()),
         answer => answer,
     }

@@ -72,10 +72,11 @@ impl<T: Element + DeviceRepr> OnStream<'_, T> {
         // SAFETY: upgrade_device_ptr wants a valid allocation with room for so many elements, whose bytes are valid ones:
         // it is the memory of the tensor, which `self` borrows and which has the elements of its layout; elements are plain data.
         // The allocation is not one of cudarc's to free, and `LentSlice` never lets it.
-        let mut slice = unsafe { stream.upgrade_device_ptr(address, n_elements) };
+        let slice = unsafe { stream.upgrade_device_ptr(address, n_elements) };
+        let mut lent = LentSlice { slice: ManuallyDrop::new(slice), _on: self };
         // As if this stream had just written it: cudarc has other streams wait for what this one waits for.
-        drop(slice.device_ptr_mut(stream));
-        Ok(LentSlice { slice: ManuallyDrop::new(slice), _on: self })
+        drop(lent.slice.device_ptr_mut(stream));
+        Ok(lent)
     }
 }
 

@@ -14,6 +14,7 @@ use tensorferry_storage::Heap;
 use self::tables::{Garbage, Key, PoolKey, Tables};
 use crate::backing::Lent;
 use crate::beat::{BEAT, SLOW_BEAT, next_beat};
+use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
 use crate::error::CudaError;
@@ -70,6 +71,12 @@ extern "C" fn at_exit() {
 fn key_of(control: &Control) -> Result<(Key, &Heap)> {
     let heap = control.heap().ok_or(CudaTensorError::BadMessage { what: "a handle without a block" })?;
     Ok(((heap.domain().id(), control.id()), heap))
+}
+
+/// What is found for a tensor.
+enum Found {
+    Part(Part),
+    Slab(Slab),
 }
 
 impl Registry {
@@ -153,6 +160,8 @@ impl Registry {
     ) -> Result<Arc<Hold>> {
         let context = stream.context();
         let slab = SlabControl::create_staged(heap, context.device().uuid()?, len_bytes)?;
+        // So that the copy can be waited for beside a capture.
+        let _relaxed = Relaxed::begin();
         let _current = context.make_current()?;
         let driver = context.device().driver();
         let pinning = Pinning::default();
@@ -185,6 +194,7 @@ impl Registry {
         part
     }
 
+    /// A part of a new slab.
     fn add_slab(
         &'static self,
         heap: &Heap,
@@ -197,12 +207,19 @@ impl Registry {
             CudaStrategy::Legacy | CudaStrategy::Pool | CudaStrategy::Staged => SHARED_BYTES,
         };
         let len_bytes = Pool::slab_len_bytes(part_len, granularity).ok_or_else(|| too_large(part_len))?;
-        let make = || Slab::create(heap, context, len_bytes, strategy);
-        let slab = self.make_room_for(context, len_bytes, make)?;
+        let id = (heap.domain().id(), context.handle(), strategy);
+        let make = || match self.take_part(id, part_len) {
+            // It came back while a full device was waited for.
+            Some(part) => Ok(Found::Part(part)),
+            None => Slab::create(heap, context, len_bytes, strategy).map(Found::Slab),
+        };
+        let slab = match self.make_room_for(context, len_bytes, make)? {
+            Found::Part(part) => return Ok(part),
+            Found::Slab(slab) => slab,
+        };
         // Now and not under the lock; a slab that cannot be mapped is no use.
         slab.address(context)?;
         let mut tables = self.tables();
-        let id = (heap.domain().id(), context.handle(), strategy);
         let pool = tables.pools.entry(id).or_default();
         Ok(pool.add(slab, part_len))
     }

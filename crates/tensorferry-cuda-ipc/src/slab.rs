@@ -8,6 +8,7 @@ use tensorferry_storage::Heap;
 
 use crate::allocation::Allocation;
 use crate::backing::{Backing, Lent};
+use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::control::SlabControl;
 use crate::device::{Device, Uuid};
@@ -186,6 +187,8 @@ impl Slab {
         let context = stream.context();
         let make = || Ok(Allocation::create(context, self.len_bytes)?);
         let copy = registry::get().make_room_for(context, self.len_bytes, make)?;
+        // So that the copy can be waited for beside a capture.
+        let _relaxed = Relaxed::begin();
         let _current = context.make_current()?;
         let driver = context.device().driver();
         let pinned = self.pinning.pin(driver, &self.control);

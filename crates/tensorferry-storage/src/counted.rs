@@ -24,7 +24,13 @@ pub(crate) struct Counted {
     words: NonNull<Words>,
 }
 
-// SAFETY: a heap may be used by any thread, and the words of a cell are atomics.
+const _: () = {
+    const fn is_for_all_threads<T: Send + Sync>() {}
+    is_for_all_threads::<Heap>();
+    is_for_all_threads::<Words>();
+};
+
+// SAFETY: a heap may be used by any thread, and so may the words of a cell (asserted above).
 unsafe impl Send for Counted {}
 // SAFETY: as above.
 unsafe impl Sync for Counted {}
@@ -37,6 +43,18 @@ impl Counted {
         first: impl FnOnce() -> Result<Use, E>,
     ) -> Result<Self, E> {
         Self::acquire(heap, heap.inner().counts.cell(place), first)
+    }
+
+    /// As [`Counted::at`], for a block that nobody holds; `None` if this process does. Only a member that writes what it must
+    /// not has one allocated that is held.
+    pub(crate) fn alone(heap: &Heap, place: Place, first: impl FnOnce() -> Use) -> Option<Self> {
+        let mut is_first = false;
+        let counted = Self::at(heap, place, || {
+            is_first = true;
+            Ok::<_, std::convert::Infallible>(first())
+        });
+        let Ok(counted) = counted;
+        is_first.then_some(counted)
     }
 
     /// The same for a block whose place this process knows already; `None` for others.

@@ -3,7 +3,8 @@
 //!
 //! A cell belongs to a header line, found by three loads. Its count is `busy:1 | count:31`. While the
 //! shared bit is being set or cleared the cell is *busy*, and whoever else comes waits for those few
-//! instructions; otherwise the drop of the last handle could clear the bit under a handle that just arrived.
+//! instructions; otherwise the drop of the last handle could clear the bit under a handle that just arrived. Only a clone
+//! does not wait: the handle that it is made of is counted, so neither the first comes nor the last goes meanwhile.
 //!
 //! The *tenure* counts how often the exclusive right to the block left this process through a message, so that
 //! an alias of the sent handle can see that it has lost its bytes. It has 64 bits and so never comes around: an alias
@@ -106,8 +107,8 @@ impl Counts {
         cell
     }
 
-    /// The cell of the block whose header is at this offset of the data area, if this process has ever held it. What others
-    /// claim makes no cells.
+    /// The cell of the block whose header is at this offset of the data area, if its place was found before. Asking makes no
+    /// cells.
     pub(crate) fn known(&self, header_offset_bytes: usize) -> Option<Cell<'_>> {
         let at = Index::of(header_offset_bytes);
         let words =
@@ -187,7 +188,8 @@ impl<'a> Cell<'a> {
         self.words
     }
 
-    /// Whoever else writes this writes the same.
+    /// Whoever else writes this writes the same, as far as all members are honest; others can only have it lead elsewhere
+    /// inside of what is open.
     fn learn(&self, place: Place) {
         self.words.header_offset_bytes.store(place.header_offset_bytes, Ordering::Relaxed);
         self.words.data_offset_bytes.store(place.data_offset_bytes, Ordering::Relaxed);
@@ -281,7 +283,7 @@ impl<'a> Cell<'a> {
     }
 
     /// Whether there is exactly one handle in this process and `check` holds. While it is checked no other handle can
-    /// be counted, so the two answers belong to one moment.
+    /// be counted but clones of that one, so whoever has it to itself has two answers of one moment.
     pub(crate) fn is_single_and(&self, check: impl FnOnce() -> bool) -> bool {
         let seen = self.settled();
         if seen & COUNT != 1 || !self.replace(seen, seen | BUSY) {
@@ -289,7 +291,8 @@ impl<'a> Cell<'a> {
             return false;
         }
         let holds = check();
-        self.words.count.store(seen, Ordering::Release);
+        // Not stored as it was: whoever has the one handle may have cloned it meanwhile, which waits for nobody.
+        self.words.count.fetch_and(!BUSY, Ordering::Release);
         holds
     }
 
@@ -405,6 +408,22 @@ mod tests {
         assert!(!cell.is_single_and(|| false));
         cell.clone_handle();
         assert!(!cell.is_single_and(|| true));
+    }
+
+    #[test]
+    fn a_clone_that_is_made_while_somebody_asks_is_counted() {
+        let counts = Counts::new(1, 4 << 20);
+        let cell = cell_at(&counts, 64);
+        cell.acquire(ok).unwrap();
+        let was_sole = cell.is_single_and(|| {
+            cell.clone_handle();
+            true
+        });
+        assert!(was_sole);
+        let mut n_lasts = 0;
+        assert_eq!(cell.release(|| n_lasts += 1), Handle::OneOfSome);
+        assert_eq!(cell.release(|| n_lasts += 1), Handle::Only);
+        assert_eq!(n_lasts, 1);
     }
 
     #[test]

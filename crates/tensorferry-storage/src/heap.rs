@@ -276,13 +276,15 @@ impl Heap {
         let unreachable =
             StorageError::BadReference { reference: 0, what: "the header of a fresh block is closed" };
         let header = self.header(place.header_offset_bytes).ok_or(unreachable)?;
-        let counted = Counted::at(self, place, || {
+        let counted = Counted::alone(self, place, || {
             let generation = header.prepare(len_bytes);
             // From here on the block is held; a sweep after our death finds this bit.
             header.holders().store(self.me().bit(), Ordering::SeqCst);
-            Ok::<_, StorageError>(Use { len_bytes, generation })
-        })?;
-        Ok(Block::new(counted))
+            Use { len_bytes, generation }
+        });
+        let what = "a block that this process holds was marked as free";
+        let reference = place.header_offset_bytes as u64;
+        counted.map(Block::new).ok_or(StorageError::BadReference { reference, what })
     }
 
     /// Holds the block that a message names. The message itself, or whoever sent it, holds it until then.
