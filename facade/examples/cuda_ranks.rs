@@ -22,9 +22,6 @@ const N_ELEMENTS: usize = 1 << 20;
 /// The seeds of the processes are made of this and their index.
 const SEED: u64 = 1234;
 
-/// `CUDA_ERROR_NO_DEVICE`: there is a driver, and nothing for it to drive, or `CUDA_VISIBLE_DEVICES` hides it.
-const NO_DEVICE: u32 = 100;
-
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// What the first process sends.
@@ -47,7 +44,8 @@ struct Report {
 fn stream_of(rank: usize) -> Result<Option<Stream>, CudaError> {
     let driver = match Driver::load() {
         Ok(driver) => driver,
-        Err(CudaError::DriverNotFound { .. } | CudaError::Driver { code: NO_DEVICE, .. }) => return Ok(None),
+        // Or it has nothing to drive, or `CUDA_VISIBLE_DEVICES` hides it.
+        Err(error) if error.is_no_device() => return Ok(None),
         Err(error) => return Err(error),
     };
     let devices = driver.devices()?;

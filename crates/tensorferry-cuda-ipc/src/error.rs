@@ -60,7 +60,10 @@ pub enum CudaError {
     /// A stream is being captured into a graph: what it is given is not done now, so nothing can be waited for.
     #[error("the stream is capturing a graph: use the tensor outside of the capture")]
     Capturing,
-    /// A device cannot reach the memory of another.
+    /// A device cannot reach the memory of another. [`Device::can_access`](crate::Device::can_access) tells before, with the
+    /// device of [`CudaTensor::device_uuid`](crate::CudaTensor::device_uuid). Who has received such a tensor and sees its
+    /// device ([`Driver::device_by_uuid`](crate::Driver::device_by_uuid)) uses it on a stream of that device, or makes a
+    /// [`CudaTensor::staged`](crate::CudaTensor::staged) one there, which can be used on every device.
     #[error(
         "device {from} cannot reach the memory of device {to}: copy the tensor on a device that can, or send it by way of the host (CudaTensor::staged)"
     )]
@@ -86,6 +89,12 @@ pub enum CudaError {
     Cudarc {
         /// Its words.
         text: String,
+    },
+    /// A length that no device has: it overflows when it is rounded up to what memory is made in.
+    #[error("{len_bytes} bytes are more than any device has")]
+    TooLarge {
+        /// What was asked for.
+        len_bytes: usize,
     },
     /// A length that cannot be allocated or mapped.
     #[error("{len_bytes} bytes are no multiple of the device's granularity of {granularity_bytes} bytes")]
@@ -118,6 +127,15 @@ impl CudaError {
             Self::Driver { code, .. } => Some(*code),
             _ => None,
         }
+    }
+
+    /// Whether there is no CUDA here to be used, which a program may take as a reason to do without: no driver
+    /// ([`CudaError::DriverNotFound`]), a driver without a device or with none that this process may see
+    /// (`CUDA_ERROR_NO_DEVICE`), or the toolkit's stub in its place (`CUDA_ERROR_STUB_LIBRARY`).
+    #[must_use]
+    pub fn is_no_device(&self) -> bool {
+        matches!(self, Self::DriverNotFound { .. })
+            || self.code().is_some_and(|code| crate::raw::NO_DEVICE.contains(&code))
     }
 
     /// Whether the device has no memory left (`CUDA_ERROR_OUT_OF_MEMORY`).
@@ -159,5 +177,18 @@ mod tests {
         let forked = CudaError::ForkedAfterInit { pid: 2, initialised_by: 1 };
         assert!(forked.to_string().ends_with("start processes with spawn instead"));
         assert_eq!(forked.code(), None);
+        let error = CudaError::TooLarge { len_bytes: 7 };
+        assert_eq!(error.to_string(), "7 bytes are more than any device has");
+    }
+
+    #[test]
+    fn no_device_is_no_driver_or_one_that_drives_nothing() {
+        let refused =
+            |code| CudaError::Driver { call: "cuInit", code, name: String::new(), text: String::new() };
+        assert!(CudaError::DriverNotFound { tried: Vec::new() }.is_no_device());
+        assert!(refused(100).is_no_device() && refused(34).is_no_device());
+        // Not initialised, an invalid device, a library that is no driver: all of these are faults.
+        assert!(!refused(3).is_no_device() && !refused(101).is_no_device());
+        assert!(!CudaError::MissingSymbol { symbol: "cuInit" }.is_no_device());
     }
 }

@@ -2,6 +2,8 @@
 //! in all versions of CUDA since 11.
 
 pub(crate) const OUT_OF_MEMORY: u32 = 2;
+/// The library is the toolkit's stub; no device, or none that this process may see.
+pub(crate) const NO_DEVICE: [u32; 2] = [34, 100];
 /// Illegal address, hardware stack error, illegal instruction, misaligned address, invalid address space, invalid program
 /// counter, launch failed.
 pub(crate) const STICKY: [u32; 7] = [700, 714, 715, 716, 717, 718, 719];

@@ -446,6 +446,5 @@ impl Registry {
 }
 
 fn too_large(len_bytes: usize) -> CudaTensorError {
-    let granularity_bytes = crate::pool::ALIGN_BYTES;
-    CudaError::NotGranular { len_bytes, granularity_bytes }.into()
+    CudaError::TooLarge { len_bytes }.into()
 }

@@ -63,7 +63,9 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// that can be exported ([`use_exportable_pool`](crate::use_exportable_pool)), is shared as it is: nothing is copied, the
     /// memory is freed when nobody has the tensor any more, and it goes with this process
     /// ([`CudaTensorError::MemoryGone`]): it should not end before the others have said that they are done. Other memory is
-    /// copied once, to the stream's device; [`ShareOptions::strict`] makes an error of that, and [`CudaTensor::is_lent`] tells.
+    /// copied once, to the stream's device, and the copy is like any tensor that is made here; [`ShareOptions::strict`] makes an
+    /// error of that, and [`CudaTensor::is_lent`] tells. By default that is what happens: where the device has memory pools
+    /// cudarc allocates with `cuMemAllocAsync`, from the default pool, which cannot be exported.
     ///
     /// Memory of `cuMemCreate` is refused, whatever the options: a slice over it is one that nobody can free by its address, nor could the driver be
     /// asked which part of which handle lies there. [`CudaTensor::from_cuda_slice`] copies it and leaves the slice alone. Who
@@ -90,8 +92,9 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         }
     }
 
-    /// Whether it lies in memory that another library of this process has allocated: [`CudaTensor::share`] has not copied. Elsewhere, after it was
-    /// received, this is false.
+    /// Whether it lies in memory that another library of this process has allocated: [`CudaTensor::share`] has not copied. False
+    /// after a copy, and in every other process that has received it. Whether the process that made the memory has to stay
+    /// is `tensor.strategy().is_some_and(|s| !s.outlives_maker())`, here and there.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.memory().is_some_and(|memory| memory.hold.storage().slab().is_lent())

@@ -9,15 +9,16 @@ use crate::registry;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceStats {
-    /// Slabs that this process made.
+    /// Slabs that this process made and has not given up.
     pub slabs_owned: usize,
     /// Their length, in bytes.
     pub bytes_owned: usize,
     /// What of that is free for the next tensors, in bytes.
     pub bytes_free: usize,
-    /// Slabs of other processes that this one knows.
+    /// Slabs of other processes that this one knows, and what was staged ([`CudaTensor::staged`](crate::CudaTensor::staged)),
+    /// by this process too.
     pub slabs_received: usize,
-    /// Those of them that are mapped.
+    /// Those of them that are mapped here, or copied to a device here.
     pub slabs_mapped: usize,
     /// Storages that tensors of this process hold.
     pub tensors: usize,
@@ -28,7 +29,7 @@ pub struct DeviceStats {
     /// How often a part of a slab came back of which it cannot be known who is at it still: somebody died while using it, or
     /// lost the context. Such a slab is used for nothing any more and given up when the rest of it is free.
     pub slabs_spoilt: u64,
-    /// Tensors that lie in memory that another library of this process has allocated.
+    /// Storages in memory of another library of this process, shared as it is; those that are being let go of, too.
     pub slabs_lent: usize,
     /// Slabs that are given up and not freed yet: a device is at them, or another process has them open.
     pub slabs_dying: usize,
@@ -39,7 +40,7 @@ pub struct DeviceStats {
     pub slabs_unclosed: usize,
 }
 
-/// Who has the memory of one device, as far as this process knows.
+/// What this process has of the memory of one device, and how much of it is free at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceUsage {
@@ -53,9 +54,10 @@ pub struct DeviceUsage {
     pub dying_bytes: usize,
     /// Slabs of this process that stay as they are until it ends, because its context broke, in bytes.
     pub leaked_bytes: usize,
-    /// In tensors that lie in memory that another library of this process has allocated, in bytes.
+    /// In memory of another library of this process, shared as it is; what is being let go of, too. In bytes.
     pub lent_bytes: usize,
-    /// Slabs of other processes that are mapped here, in bytes.
+    /// Slabs of other processes that are mapped here, in bytes. The copies of what was staged count for the device from which
+    /// it was staged.
     pub received_bytes: usize,
     /// What of the device is free, in bytes.
     pub device_free_bytes: usize,
@@ -79,13 +81,13 @@ impl fmt::Display for DeviceUsage {
 /// How much is kept for later, and how long is waited for what comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// For each device: free slabs of this process, in bytes.
+    /// For each device, domain and strategy: free slabs of this process, in bytes. 1 GiB by default.
     pub free_bytes: usize,
     /// Slabs of other processes that stay mapped although no tensor here lies in them. A slab that its owner gives up is
-    /// let go of at once.
+    /// let go of at once. 64 by default.
     pub idle_slabs: usize,
     /// How long a tensor that is made on a full device waits for memory that this process has let go of, and others or
-    /// devices have not.
+    /// devices have not. 2 s by default.
     pub patience: Duration,
 }
 
@@ -106,8 +108,8 @@ pub fn set_cache_limits(limits: CacheLimits) {
     registry::get().set_limits(limits);
 }
 
-/// Looks after tensors that others have let go of, and after slabs that their owners have given up, now instead of a
-/// moment later.
+/// Frees what others have let go of: tensors of this process that nobody else holds any more, and slabs that their owners
+/// have given up. Now instead of a moment later.
 pub fn ipc_collect() {
     registry::get().collect();
 }

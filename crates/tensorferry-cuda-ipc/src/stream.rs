@@ -31,7 +31,9 @@ impl Stream {
         Ok(Self { inner: Arc::new(Inner { context: context.clone(), handle, lender: None }) })
     }
 
-    /// The null stream of the context, which waits for the others and they for it.
+    /// The null stream of the context. It and the *blocking* streams of the context wait for each other. Streams of
+    /// [`Stream::create`] and of cudarc's `new_stream` are not blocking: order those with an event. The software driver
+    /// models no such waiting at all.
     #[must_use]
     pub fn null(context: &PrimaryContext) -> Self {
         Self::lent(context.clone(), 0, Box::new(()))

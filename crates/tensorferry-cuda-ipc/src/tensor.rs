@@ -21,8 +21,10 @@ use crate::timeline::Timeline;
 /// of a storage, cheap to clone.
 ///
 /// Like a [`SharedTensor`](tensorferry_tensor::SharedTensor), it is for whoever has it to read and to write: what is done
-/// in one stream, and before a tensor is sent, is in order; beyond that its users agree among themselves. Nothing of it is
-/// ever lent as a reference.
+/// in one stream, and before a tensor is sent, is in order; beyond that its users agree among themselves. After it was sent
+/// both processes can write it, and nothing keeps them apart. A sender that wants to overwrite it gets the tensor back from the
+/// receiver, or an [`IpcEvent`](crate::IpcEvent), and brings it on its stream first: `back.get()?.on(&stream)?`. Nothing of it
+/// is ever lent as a reference.
 ///
 /// It is made on a stream of the caller, and used on streams ([`CudaTensor::on`]). Sending it makes a point behind all that
 /// this process has queued for it so far; whoever receives it has its stream wait for that point. That is for the tensor that is
@@ -30,9 +32,10 @@ use crate::timeline::Timeline;
 /// the driver: a process without a device can hold a tensor, drop it, or pass it on.
 ///
 /// By the strategy [`Vmm`](crate::CudaStrategy::Vmm), the first choice where the device has it, the memory lives as long as
-/// anybody has the tensor, in whichever process, however the others end. By the others, and shared from cudarc, it goes with
-/// the process that made it ([`CudaStrategy::outlives_maker`](crate::CudaStrategy::outlives_maker)). When the last one has let
-/// go of it and no device is at it any more, the process that made it may use the memory again.
+/// anybody has the tensor, in whichever process, however the others end. By the strategies legacy and pool, and so what was
+/// shared from cudarc without a copy, it goes with the process that made it: whether that one has to stay is
+/// `tensor.strategy().is_some_and(|s| !s.outlives_maker())`, for every tensor. When the last one has let go of it and no device is
+/// at it any more, the process that made it may use the memory again.
 pub struct CudaTensor<T> {
     /// `None` when there are no elements.
     memory: Option<Memory>,
@@ -193,8 +196,9 @@ impl<T: Element> CudaTensor<T> {
     }
 
     /// Makes the tensor ready for work on `stream`: the memory is mapped for its device, the first time in this process;
-    /// the stream waits for whoever sent the tensor, each time. What is queued on the stream while the answer lives is
-    /// over before the memory is used for anything else.
+    /// the stream waits for whoever sent the tensor, each time. What is queued on the stream before the last handle of this
+    /// process on the memory is dropped is over before the memory is used for anything else, so nobody has to synchronize
+    /// before dropping a tensor.
     ///
     /// # Errors
     /// [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaError::NoPeerAccess`](crate::CudaError::NoPeerAccess)
@@ -260,7 +264,8 @@ impl<T: Element> CudaTensor<T> {
         self.on(stream)?.driver_write(data)
     }
 
-    /// Overwrites all elements with those of a tensor of the same shape, on this device or one that it can reach.
+    /// Overwrites all elements with those of a tensor with as many elements, in row-major order, on this device or one that it
+    /// can reach.
     ///
     /// # Errors
     /// As [`CudaTensor::on`], for both; [`LayoutError::LengthMismatch`]; [`LayoutError::NotContiguous`], for both.

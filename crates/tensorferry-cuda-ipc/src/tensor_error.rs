@@ -16,7 +16,8 @@ pub enum CudaTensorError {
     #[error(transparent)]
     Cuda(#[from] CudaError),
     /// The device has no room. What this process kept for later was given back first, and what was on its way back did not
-    /// come in time ([`CacheLimits::patience`](crate::CacheLimits::patience)).
+    /// come in time ([`CacheLimits::patience`](crate::CacheLimits::patience)). What other processes keep for later is theirs to
+    /// give: [`empty_cache`](crate::empty_cache) there, or smaller [`CacheLimits`](crate::CacheLimits).
     #[error("no room for {len_bytes} bytes: {error}; {usage}")]
     DeviceFull {
         /// What was wanted.
@@ -38,7 +39,8 @@ pub enum CudaTensorError {
     /// A handle could not be put into a message, or taken out of one.
     #[error(transparent)]
     Transit(#[from] TransitError),
-    /// The descriptor of the memory could not be lodged or fetched.
+    /// The descriptor of the memory could not be lodged with the process that made the domain, or fetched from it
+    /// ([`KeeperError::Gone`]: that process has ended).
     #[error(transparent)]
     Keeper(#[from] KeeperError),
     /// The elements have another type than was asked for.
@@ -49,7 +51,8 @@ pub enum CudaTensorError {
         /// The type of the tensor.
         found: DType,
     },
-    /// The process that sent the tensor ended before its device had done what the tensor is the result of.
+    /// The process that sent the tensor ended before its device had done what the tensor is the result of: it was killed, has
+    /// called `_exit`, or was not done 10 s after it had begun to end.
     #[error(
         "the process that sent the tensor ended before its stream had written it: the contents are unknown; synchronize the stream before sending where the sender may be killed"
     )]

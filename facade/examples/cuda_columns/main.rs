@@ -10,8 +10,9 @@
 //! place, which runs the same kernel. `--columns N` and `--rows N` set the shape. No real GPU has run it yet.
 //!
 //! # Safety
-//! The kernel is launched with what it was written for: a column of as many rows as it is told, in memory that the stream may
-//! write until it is done, because the tensor lives until the stream has been waited for, or its point has been sent.
+//! The kernel is launched with what it was written for: a column of as many rows as it is told. The memory stays what it is until
+//! the kernel is done, because what was queued on a stream after `on`, and before the last handle of the tensor in this process
+//! is dropped, is over before the memory is used for anything else.
 #![expect(unsafe_code, reason = "launches a kernel")]
 
 use std::io::{self, Write as _};

@@ -11,8 +11,9 @@
 //! real GPU has run it yet.
 //!
 //! # Safety
-//! The kernel is launched with what it was written for: input and output of as many elements as it is told, in memory that
-//! the stream may reach until it is done, because both tensors are on the stream meanwhile.
+//! The kernel is launched with what it was written for: input and output of as many elements as it is told. The memory of both
+//! stays what it is until the kernel is done, because what was queued on a stream after `on`, and before the last handle of a
+//! tensor in this process is dropped, is over before its memory is used for anything else.
 #![expect(unsafe_code, reason = "launches a kernel")]
 
 use std::collections::BTreeSet;
