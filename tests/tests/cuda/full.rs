@@ -45,7 +45,10 @@ fn a_part_of_a_slab_that_stays_is_room_on_a_full_device() {
     on_machine("memory_mib=16", |stage| {
         let (a, b) = (stage.member(), stage.member());
         // Two parts of one slab, and all that is left.
-        told(&a, &[PATIENT, "zeros x s 262144", "zeros y s 262144", "zeros rest s 3670016", "put 0 x", "drop x"]);
+        told(
+            &a,
+            &[PATIENT, "zeros x s 262144", "zeros y s 262144", "zeros rest s 3670016", "put 0 x", "drop x"],
+        );
         a.say("zeros z s 262144");
         a.wait_until_asleep();
         assert!(!a.has_spoken(), "the message has it");
