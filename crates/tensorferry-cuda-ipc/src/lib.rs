@@ -72,7 +72,8 @@
 //!   most. One that is killed, or calls `_exit`, does not, and the receiver gets [`CudaTensorError::ProducerGone`].
 //!   `stream.synchronize()` before `put` excludes it.
 //! - **Who made the domain**, usually the process that called `start_processes`, has to live until each receiver has used
-//!   something of the tensor's slab once: it hands over the descriptor. Else the receiver gets [`CudaTensorError::Keeper`].
+//!   something of the tensor's slab once, on each device: it hands over the descriptor. Else the receiver gets
+//!   [`CudaTensorError::Keeper`] (`Gone`). A slab that was dropped since ([`CacheLimits::idle_slabs`]) is asked for again.
 //! - **Both can write it afterwards.** Before the sender overwrites what it has sent, it gets the tensor back from the
 //!   receiver, or an [`IpcEvent`], and brings it on its stream: `back.get()?.on(&stream)?`. The example `cuda_columns` does that.
 //! - **A message orders what it carries.** The tensor that comes out of it waits for the sender. Another handle on the same memory

@@ -448,3 +448,15 @@ impl Registry {
 fn too_large(len_bytes: usize) -> CudaTensorError {
     CudaError::TooLarge { len_bytes }.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_that_overflows_is_said_to_be_too_large() {
+        let refused = part_len_bytes(usize::MAX).ok_or_else(|| too_large(usize::MAX));
+        let Err(CudaTensorError::Cuda(error)) = refused else { panic!("no multiple of anything fits") };
+        assert_eq!(error, CudaError::TooLarge { len_bytes: usize::MAX });
+    }
+}
