@@ -60,7 +60,7 @@ pub fn get_cuda_strategy() -> Option<CudaStrategy> {
 /// Sets the strategy of the tensors that this process makes from now on; `None` for the first one that works on their
 /// device. What others made is received whatever this says. On a device that does not support the strategy, making a
 /// tensor is an error; by [`CudaStrategy::Staged`] it always is. Processes that are started begin with `None`, and each sets
-/// its own. [`CudaTensor::share`](crate::CudaTensor::share) asks it only where it copies.
+/// its own. `CudaTensor::share` asks it only where it copies.
 pub fn set_cuda_strategy(strategy: impl Into<Option<CudaStrategy>>) {
     let code = strategy.into().map_or(0, |strategy| strategy.code() + 1);
     let code = u8::try_from(code).unwrap_or(0);
