@@ -65,7 +65,8 @@ fn a_slice_is_taken_when_its_own_stream_is_done_with_it_even_where_nothing_is_tr
     for command in ["share x c 10 1 on=d", "slice x c 10 1 on=d"] {
         on_machine("", |stage| {
             let (a, b) = (stage.member(), stage.member());
-            told(&a, &["cudarc c", "cudarc d", "track-nothing c", "control held"]);
+            // A slab is there already: to make one from a pool waits for a stream.
+            told(&a, &["cudarc c", "cudarc d", "slice w c 10 1", "track-nothing c", "control held"]);
             ask(&a, command);
             told(&a, &["put 0 x"]);
             told(&b, &["get 0 y"]);
