@@ -71,14 +71,22 @@ impl Memory {
             self.words().iter().step_by(PAGE_WORDS).for_each(|word| word.store(1, Ordering::Relaxed));
             return Ok(());
         }
+        if kind == Kind::Advised {
+            self.advise(libc::MADV_HUGEPAGE).context("MADV_HUGEPAGE")?;
+        }
         self.0.populate(0, self.0.len_bytes())?;
         if kind == Kind::Collapsed {
-            let start = self.0.bytes(0, self.0.len_bytes()).context("not open")?;
-            // SAFETY: the range is our own mapping, and whatever pages are under it, its contents stay.
-            let done =
-                unsafe { libc::madvise(start.as_ptr().cast(), self.0.len_bytes(), libc::MADV_COLLAPSE) };
-            ensure!(done == 0, "MADV_COLLAPSE: {}", std::io::Error::last_os_error());
+            self.advise(libc::MADV_COLLAPSE).context("MADV_COLLAPSE")?;
         }
+        Ok(())
+    }
+
+    fn advise(&self, advice: libc::c_int) -> anyhow::Result<()> {
+        let len_bytes = self.0.len_bytes();
+        let start = self.0.bytes(0, len_bytes).context("not open")?;
+        // SAFETY: the range is our own mapping, and whatever pages are under it, its contents stay.
+        let done = unsafe { libc::madvise(start.as_ptr().cast(), len_bytes, advice) };
+        ensure!(done == 0, std::io::Error::last_os_error());
         Ok(())
     }
 }

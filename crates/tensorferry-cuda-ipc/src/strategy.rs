@@ -88,11 +88,8 @@ impl CudaStrategy {
         ALL.into_iter().chain([Self::Staged]).find(|strategy| strategy.code() == code)
     }
 
-    /// The one to use in a context when none was asked for.
+    /// The first one that works in a context.
     pub(crate) fn preferred(context: &PrimaryContext) -> Result<Self> {
-        if let Some(strategy) = get_cuda_strategy() {
-            return Ok(strategy);
-        }
         for strategy in ALL {
             if strategy.works_on(context)? {
                 return Ok(strategy);
