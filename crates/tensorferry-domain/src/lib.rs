@@ -29,6 +29,7 @@
 //! ```
 
 mod admission;
+pub mod atomic;
 mod builder;
 mod caretaker;
 mod claims;
@@ -44,9 +45,6 @@ mod spin;
 mod wait;
 #[cfg(test)]
 mod wire_tests;
-
-/// The files that name it thus are also built over the atomics of loom; see `tests/loom`.
-use std::sync::atomic;
 
 pub use admission::Admission;
 pub use builder::DomainBuilder;

@@ -3,8 +3,9 @@
 //! The word is `epoch << 1 | sleepers`. The rules, and what each protects from:
 //!
 //! - A sleeper sets the flag *and moves the epoch*, then looks once more, then sleeps on exactly that value. A
-//!   waker looks at the flag after it has published what the sleeper waits for; both sides have a sequentially
-//!   consistent fence in between, so one of them sees the other.
+//!   waker looks at the flag after it has published what the sleeper waits for; the sleeper has a sequentially consistent
+//!   fence in between, and the waker has one or has published by a sequentially consistent change, so one of them sees the
+//!   other.
 //! - A waker moves the epoch, leaves the flag set, and wakes **everybody**. Only when nobody was asleep does it
 //!   clear the flag, and only if the word has not moved since. So a waker that is stopped or killed between any two
 //!   steps leaves the flag set for the next one, and a wake can never end at a sleeper that is stopped while
@@ -20,7 +21,7 @@ use std::time::Instant;
 use tensorferry_os::futex;
 
 use crate::Spin;
-use crate::atomic::{AtomicU32, Ordering, fence};
+use crate::atomic::{AtomicU32, Ordering, change_before_load, fence};
 
 pub(crate) const SLEEPERS: u32 = 1;
 pub(crate) const EPOCH: u32 = 2;
@@ -84,13 +85,19 @@ impl<'a> WaitWord<'a> {
     #[inline]
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
-        self.wake_after_fence();
+        self.wake_if_asleep();
     }
 
-    /// As [`WaitWord::wake`], when a sequentially consistent fence stands between the caller's publishing and this.
+    /// As [`WaitWord::wake`], and cheaper, where the caller has published by a sequentially consistent read-modify-write.
     #[inline]
-    pub fn wake_after_fence(&self) {
-        if self.word.load(Ordering::Relaxed) & SLEEPERS != 0 {
+    pub fn wake_after_change(&self) {
+        change_before_load();
+        self.wake_if_asleep();
+    }
+
+    #[inline]
+    fn wake_if_asleep(&self) {
+        if self.word.load(Ordering::SeqCst) & SLEEPERS != 0 {
             self.wake_sleepers();
         }
     }

@@ -59,8 +59,7 @@ mod usage;
 #[cfg(test)]
 mod wire_tests;
 
-/// The files that name it thus are also built over the atomics of loom; see `tests/loom`.
-use std::sync::atomic;
+use tensorferry_domain::atomic;
 
 pub use access::{ExclusiveBlock, FrozenBlock, SharedBlock};
 pub use attachments::Attachment;

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use tensorferry_domain::{Spin, WaitWord, planted};
 
 use crate::StorageError;
-use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::atomic::{AtomicU64, Ordering, change_before_load, fence};
 use crate::attachments::Attachment;
 use crate::block::Block;
 use crate::header::Kind;
@@ -326,8 +326,8 @@ impl Ring {
         let Some(ring) = self.words() else { return Err(PutFailure::Closed) };
         let (position, spilled) = self.put_borrowed(&ring, payload, handles, patience)?;
         handles.extend(spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
-        // `place` has ended in a fence. The handles are ours until they are pinned, which can wait.
-        ring.not_empty().wake_after_fence();
+        // The handles are ours until they are pinned, which can wait.
+        ring.not_empty().wake_after_change();
         if !handles.is_empty() {
             self.pins().pin(&ring, PinnedAt::Slot(position), handles);
         }
@@ -417,7 +417,7 @@ impl Ring {
         self.heap().me().slot
     }
 
-    /// Writes a message that fits into a slot; returns its position. Ends in a sequentially consistent fence.
+    /// Writes a message that fits into a slot; returns its position.
     fn place(
         &self,
         ring: &RingWords<'_>,
@@ -451,36 +451,37 @@ impl Ring {
         payload: &[u8],
         references: &[u64],
     ) -> Option<Result<u64, PutFailure>> {
+        let owner = if planted("put-claims-unnamed") { u8::MAX } else { self.me() };
         for _ in 0..MAX_STEPS {
             let position = ring.tail().load(Ordering::Acquire);
             let (slot, lap) = self.slot_of(ring, position);
-            let state = slot.state();
-            if state.lap < lap {
-                if ring.tail().load(Ordering::Acquire) == position {
-                    return None;
-                }
-                continue;
-            }
-            let owner = if planted("put-claims-unnamed") { u8::MAX } else { self.me() };
-            let writing = SlotState { lap, owner, tag: Tag::Writing };
-            let claimed = state == SlotState::free(lap) && slot.change(SlotState::free(lap), writing);
-            // Whoever claimed the position may have died before moving the tail, so everybody moves it.
+            let (free, writing) = (SlotState::free(lap), SlotState { lap, owner, tag: Tag::Writing });
             let moved = position.wrapping_add(1);
-            if state.lap > lap || state.tag != Tag::Free || claimed {
-                let _ = ring.tail().compare_exchange(position, moved, Ordering::AcqRel, Ordering::Relaxed);
-            }
-            if !claimed {
+            // Not looked at before: a look would bring the line here, and the claim would then ask for it once more.
+            if let Err(state) = slot.replace(free, writing) {
+                if state.lap < lap {
+                    if ring.tail().load(Ordering::Acquire) == position {
+                        return None;
+                    }
+                } else {
+                    // Whoever claimed the position may have died before moving the tail, so everybody moves it.
+                    let _ =
+                        ring.tail().compare_exchange(position, moved, Ordering::AcqRel, Ordering::Relaxed);
+                }
                 continue;
             }
             let early = planted("put-commits-first") && slot.change(writing, SlotState::ready(lap));
             write(&slot, payload, references);
             // The commit. A compare-and-swap, so that a sender that was wrongly declared dead is fenced.
-            if !early && !slot.change(writing, SlotState::ready(lap)) {
+            let committed = early || slot.change(writing, SlotState::ready(lap));
+            // After the commit, for which receivers wait.
+            let _ = ring.tail().compare_exchange(position, moved, Ordering::AcqRel, Ordering::Relaxed);
+            if !committed {
                 return Some(Err(PutFailure::Fenced));
             }
             // A receiver that saw the ring closed and empty does not look again: take the message back then.
-            fence(Ordering::SeqCst);
-            if ring.closed().load(Ordering::Relaxed) != 0
+            change_before_load();
+            if ring.closed().load(Ordering::SeqCst) != 0
                 && slot.change(SlotState::ready(lap), SlotState::free(lap + 1))
             {
                 // A receiver that saw it meanwhile may have gone to sleep until it is taken.
@@ -570,11 +571,8 @@ impl Ring {
                         message.clear();
                         continue 'again;
                     }
-                    let next = position.wrapping_add(1);
-                    if position == head {
-                        let _ = ring.head().compare_exchange(head, next, Ordering::AcqRel, Ordering::Relaxed);
-                    }
-                    ring.not_full().wake();
+                    // The next look moves the head, which nobody waits for.
+                    ring.not_full().wake_after_change();
                     self.wake_the_last(ring);
                     return Some(taken.map_err(TakeFailure::from));
                 } else {
@@ -676,8 +674,8 @@ impl Ring {
 
     /// When nothing more can come, receivers wait for those who are still taking, and nobody else will wake them.
     pub(crate) fn wake_the_last(&self, ring: &RingWords<'_>) {
-        let others = ring.senders().load(Ordering::Relaxed) & !self.heap().me().bit();
-        if others == 0 || ring.closed().load(Ordering::Relaxed) != 0 {
+        let others = ring.senders().load(Ordering::SeqCst) & !self.heap().me().bit();
+        if others == 0 || ring.closed().load(Ordering::SeqCst) != 0 {
             ring.not_empty().wake();
         }
     }

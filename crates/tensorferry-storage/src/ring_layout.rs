@@ -311,10 +311,17 @@ impl<'a> Slot<'a> {
         SlotState::unpack(self.state_word().load(Ordering::Acquire))
     }
 
+    /// Sequentially consistent, because of those who sleep until it happens, or have looked for the last time.
     pub(crate) fn change(&self, from: SlotState, to: SlotState) -> bool {
+        self.replace(from, to).is_ok()
+    }
+
+    /// As [`Slot::change`]; otherwise says what is there.
+    pub(crate) fn replace(&self, from: SlotState, to: SlotState) -> Result<(), SlotState> {
         self.state_word()
-            .compare_exchange(from.pack(), to.pack(), Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+            .compare_exchange(from.pack(), to.pack(), Ordering::SeqCst, Ordering::Acquire)
+            .map(drop)
+            .map_err(SlotState::unpack)
     }
 
     pub(crate) fn set_lengths(&self, lengths: SlotLengths) {

@@ -59,6 +59,7 @@
 
 #![forbid(unsafe_code)]
 
+mod dims;
 mod dtype;
 mod element;
 mod small_float;

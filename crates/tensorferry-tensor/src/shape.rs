@@ -3,24 +3,14 @@
 use std::fmt;
 use std::ops::Deref;
 
-use smallvec::SmallVec;
-
-/// Lengths or strides; no allocation up to this rank.
-pub(crate) type Dims = SmallVec<[usize; 5]>;
+use crate::dims::Dims;
 
 /// The length of each dimension in elements, the slowest-varying first. Rank 0 is a scalar.
 ///
 /// Reads as a slice, and is made from an array, a slice or a vector: `[2, 3].into()`. That every product and sum of it
 /// fits is checked where it becomes a [`Layout`](crate::Layout), not here.
-#[derive(PartialEq, Eq, Hash, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shape(Dims);
-
-impl Clone for Shape {
-    /// As one copy; `SmallVec` itself clones number by number.
-    fn clone(&self) -> Self {
-        Self(Dims::from_slice(&self.0))
-    }
-}
 
 impl Shape {
     /// The shape of rank 0, which has one element.
@@ -93,7 +83,7 @@ impl From<&[usize]> for Shape {
 
 impl From<Vec<usize>> for Shape {
     fn from(dims: Vec<usize>) -> Self {
-        Self(Dims::from_vec(dims))
+        Self(Dims::from(dims))
     }
 }
 
@@ -147,11 +137,5 @@ mod tests {
         assert_eq!(shape.rank(), 2);
         assert_eq!(Shape::scalar().to_string(), "[]");
         assert_eq!(Shape::from([]), Shape::scalar());
-    }
-
-    #[test]
-    fn small_ranks_stay_inline() {
-        assert!(!Shape::from([1; 5]).0.spilled());
-        assert!(Shape::from([1; 7]).0.spilled());
     }
 }

@@ -9,19 +9,20 @@
 mod numbers;
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{self, Serialize, Serializer};
 use tensorferry_storage::{ExclusiveBlock, FrozenBlock, SharedBlock};
 
 use crate::any::AnyTensor;
+use crate::dims::Dims;
 use crate::dtype::DType;
 use crate::element::{AtomicElement, Element};
 use crate::error::TensorError;
 use crate::exclusive::TensorMut;
 use crate::frozen::Tensor;
 use crate::layout::{Layout, LayoutError, MAX_RANK};
-use crate::shape::Dims;
 use crate::shared::SharedTensor;
 use crate::storage::FrozenStorage;
 use numbers::Numbers;
@@ -52,8 +53,9 @@ struct WireTensor {
 }
 
 impl Described<'_> {
-    fn bytes(&self) -> Numbers {
-        let mut numbers = Numbers::after(MARK);
+    /// Writes the description into `numbers`, which stay where they are: there is room for many.
+    #[inline]
+    fn write(&self, numbers: &mut Numbers<MAX_BYTES>) {
         numbers.put(self.dtype.code().into());
         numbers.put_list(self.shape);
         numbers.put(self.strides.is_some().into());
@@ -65,46 +67,52 @@ impl Described<'_> {
         if let Some(index) = self.storage {
             numbers.put(index.into());
         }
-        numbers
     }
 }
 
 impl Serialize for Described<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(self.bytes().as_bytes())
+        let mut numbers = Numbers::after(MARK);
+        self.write(&mut numbers);
+        serializer.serialize_bytes(numbers.as_bytes())
     }
 }
 
-impl<'de> Deserialize<'de> for WireTensor {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bytes;
+/// What is made of a description that was read.
+trait Receive: Sized {
+    fn receive(wire: WireTensor) -> Result<Self, TensorError>;
+}
 
-        impl<'de> Visitor<'de> for Bytes {
-            type Value = WireTensor;
+/// Reads a description and makes of it what is received, in one place.
+fn receive<'de, R: Receive, D: Deserializer<'de>>(deserializer: D) -> Result<R, D::Error> {
+    struct Bytes<R>(PhantomData<R>);
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the bytes of a tensor's description")
-            }
+    impl<'de, R: Receive> Visitor<'de> for Bytes<R> {
+        type Value = R;
 
-            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<WireTensor, E> {
-                WireTensor::read(bytes).map_err(E::custom)
-            }
-
-            /// From a format that has no bytes, through which a value may have gone on its way.
-            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<WireTensor, A::Error> {
-                let mut bytes = Vec::new();
-                while let Some(byte) = sequence.next_element()? {
-                    if bytes.len() == MAX_BYTES {
-                        return Err(de::Error::invalid_length(MAX_BYTES + 1, &self));
-                    }
-                    bytes.push(byte);
-                }
-                self.visit_bytes(&bytes)
-            }
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the bytes of a tensor's description")
         }
 
-        deserializer.deserialize_bytes(Bytes)
+        fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<R, E> {
+            let wire = WireTensor::read(bytes).map_err(E::custom)?;
+            R::receive(wire).map_err(|error| E::custom(told(error)))
+        }
+
+        /// From a format that has no bytes, through which a value may have gone on its way.
+        fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<R, A::Error> {
+            let mut bytes = Vec::new();
+            while let Some(byte) = sequence.next_element()? {
+                if bytes.len() == MAX_BYTES {
+                    return Err(de::Error::invalid_length(MAX_BYTES + 1, &self));
+                }
+                bytes.push(byte);
+            }
+            self.visit_bytes(&bytes)
+        }
     }
+
+    deserializer.deserialize_bytes(Bytes(PhantomData))
 }
 
 /// Lengths or strides of a layout as a sequence; at most [`MAX_RANK`], and no allocation up to 5.
@@ -200,7 +208,7 @@ fn take_dims(bytes: &mut &[u8]) -> Result<Dims, Unreadable> {
         return Err(Unreadable::Rank(rank));
     }
     let mut dims = Dims::from_elem(0, rank);
-    for dim in &mut dims {
+    for dim in dims.iter_mut() {
         *dim = take_length(bytes)?;
     }
     Ok(dims)
@@ -264,35 +272,43 @@ impl WireTensor {
         }
         Ok(())
     }
+}
 
-    fn into_exclusive<T: Element>(self) -> Result<TensorMut<T>, TensorError> {
-        if self.strides.is_some() || self.offset != 0 {
-            return Err(TensorError::NotWhole { offset: self.offset });
+impl<T: Element> Receive for TensorMut<T> {
+    fn receive(wire: WireTensor) -> Result<Self, TensorError> {
+        if wire.strides.is_some() || wire.offset != 0 {
+            return Err(TensorError::NotWhole { offset: wire.offset });
         }
-        self.expect::<T>()?;
-        let (layout, storage) = self.layout()?;
+        wire.expect::<T>()?;
+        let (layout, storage) = wire.layout()?;
         let block =
             storage.map_or_else(|| Ok(ExclusiveBlock::empty()), tensorferry_reduce::take_exclusive)?;
-        TensorMut::from_parts(block, &layout)
+        Self::from_parts(block, &layout)
     }
+}
 
-    fn into_frozen<T: Element>(self) -> Result<Tensor<T>, TensorError> {
-        self.expect::<T>()?;
-        let (layout, storage) = self.layout()?;
-        Tensor::from_parts(take_frozen(storage)?, layout)
+impl<T: Element> Receive for Tensor<T> {
+    fn receive(wire: WireTensor) -> Result<Self, TensorError> {
+        wire.expect::<T>()?;
+        let (layout, storage) = wire.layout()?;
+        Self::from_parts(take_frozen(storage)?, layout)
     }
+}
 
-    fn into_any(self) -> Result<AnyTensor, TensorError> {
-        let dtype = self.dtype;
-        let (layout, storage) = self.layout()?;
-        AnyTensor::from_parts(dtype, take_frozen(storage)?, layout)
+impl Receive for AnyTensor {
+    fn receive(wire: WireTensor) -> Result<Self, TensorError> {
+        let dtype = wire.dtype;
+        let (layout, storage) = wire.layout()?;
+        Self::from_parts(dtype, take_frozen(storage)?, layout)
     }
+}
 
-    fn into_shared<T: AtomicElement>(self) -> Result<SharedTensor<T>, TensorError> {
-        self.expect::<T>()?;
-        let (layout, storage) = self.layout()?;
+impl<T: AtomicElement> Receive for SharedTensor<T> {
+    fn receive(wire: WireTensor) -> Result<Self, TensorError> {
+        wire.expect::<T>()?;
+        let (layout, storage) = wire.layout()?;
         let block = storage.map_or_else(|| Ok(SharedBlock::empty()), tensorferry_reduce::take_shared)?;
-        SharedTensor::from_parts(block, layout)
+        Self::from_parts(block, layout)
     }
 }
 
@@ -336,9 +352,7 @@ impl<T: Element> Serialize for TensorMut<T> {
 
 impl<'de, T: Element> Deserialize<'de> for TensorMut<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        WireTensor::deserialize(deserializer)?
-            .into_exclusive()
-            .map_err(|error| de::Error::custom(told(error)))
+        receive(deserializer)
     }
 }
 
@@ -352,7 +366,7 @@ impl<T: Element> Serialize for Tensor<T> {
 
 impl<'de, T: Element> Deserialize<'de> for Tensor<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        WireTensor::deserialize(deserializer)?.into_frozen().map_err(|error| de::Error::custom(told(error)))
+        receive(deserializer)
     }
 }
 
@@ -365,7 +379,7 @@ impl Serialize for AnyTensor {
 
 impl<'de> Deserialize<'de> for AnyTensor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        WireTensor::deserialize(deserializer)?.into_any().map_err(|error| de::Error::custom(told(error)))
+        receive(deserializer)
     }
 }
 
@@ -380,7 +394,7 @@ impl<T: AtomicElement> Serialize for SharedTensor<T> {
 
 impl<'de, T: AtomicElement> Deserialize<'de> for SharedTensor<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        WireTensor::deserialize(deserializer)?.into_shared().map_err(|error| de::Error::custom(told(error)))
+        receive(deserializer)
     }
 }
 

@@ -142,6 +142,12 @@ pub fn fence(ordering: Ordering) {
     }
 }
 
+/// Nothing in the library, whose accesses around it are sequentially consistent. loom takes those for weaker than they are.
+#[track_caller]
+pub fn change_before_load() {
+    fence(Ordering::SeqCst);
+}
+
 /// Tells loom about accesses that must not race. The lock is never waited for: no other thread runs while it is held.
 #[derive(Debug)]
 pub(crate) struct Guard(Mutex<UnsafeCell<()>>);

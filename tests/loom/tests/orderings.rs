@@ -32,10 +32,12 @@ fn is_fence_of(access: &Access, function: &str) -> bool {
 }
 
 fn is_step_to(access: &Access, to: u64) -> bool {
-    access.what == What::Change && access.function == "change" && tag(access) == to
+    access.what == What::Change && access.function == "replace" && tag(access) == to
 }
 
 const NO_FENCE_IN_WAKE: Weakened = Weakened::Orderings(|access| is_fence_of(access, "wake"));
+const NO_ORDER_AFTER_CHANGE: Weakened =
+    Weakened::Orderings(|access| is_fence_of(access, "wake_after_change"));
 const NO_FENCE_IN_SLEEP: Weakened = Weakened::Orderings(|access| is_fence_of(access, "announce_sleep"));
 const NO_FENCE_IN_PUT: Weakened = Weakened::Orderings(|access| is_fence_of(access, "try_place"));
 const NO_FENCE_AT_THE_END: Weakened = Weakened::Orderings(|access| is_fence_of(access, "no_more_messages"));
@@ -81,6 +83,12 @@ fn a_message_comes_whole_and_in_order() {
     }
     holds(passing::two_receivers(Weakened::Nothing));
     holds(passing::two_senders(Weakened::Nothing));
+}
+
+#[test]
+fn who_sleeps_for_a_message_or_a_slot_is_woken() {
+    let many = |weakened| passing::one_after_the_other(weakened, Company::Many);
+    needs(many, NO_ORDER_AFTER_CHANGE, ASLEEP_FOR_EVER);
 }
 
 #[test]

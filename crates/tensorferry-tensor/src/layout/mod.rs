@@ -14,7 +14,8 @@ pub use offsets::Offsets;
 pub(crate) use offsets::Runs;
 pub use slice::DimSlice;
 
-use crate::shape::{Dims, Shape};
+use crate::dims::Dims;
+use crate::shape::Shape;
 
 /// The largest rank that a layout can have; NumPy's limit too.
 pub const MAX_RANK: usize = 64;
@@ -30,7 +31,7 @@ const MAX_ELEMENTS: usize = isize::MAX.cast_unsigned() / 16;
 ///
 /// A layout without elements (a length of 0) addresses nothing: its offset is 0 and its strides are those of a
 /// contiguous layout.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
     /// INVARIANT: as many as `shape` has; each at most `MAX_ELEMENTS`.
@@ -39,19 +40,6 @@ pub struct Layout {
     offset: usize,
     /// INVARIANT: the product of the shape.
     n_elements: usize,
-}
-
-impl Clone for Layout {
-    /// As one copy for the strides too; see [`Shape`].
-    fn clone(&self) -> Self {
-        let Self { shape, strides, offset, n_elements } = self;
-        Self {
-            shape: shape.clone(),
-            strides: Dims::from_slice(strides),
-            offset: *offset,
-            n_elements: *n_elements,
-        }
-    }
 }
 
 /// The product of the lengths, or `None` when that of the non-zero ones exceeds [`MAX_ELEMENTS`].

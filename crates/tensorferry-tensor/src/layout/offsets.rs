@@ -1,6 +1,6 @@
 //! Walking a layout in row-major order.
 
-use crate::shape::Dims;
+use crate::dims::Dims;
 
 /// The place of each element in the storage, in row-major order; made by [`Layout::offsets`](crate::Layout::offsets).
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! Another shape over the same elements, as a view.
 
 use super::{Layout, LayoutError, contiguous_strides};
-use crate::shape::{Dims, Shape};
+use crate::dims::Dims;
+use crate::shape::Shape;
 
 impl Layout {
     /// The same elements in the same row-major order under another shape, without a copy.

@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{DimSlice, Layout, LayoutError};
-use crate::shape::{Dims, Shape};
+use crate::dims::Dims;
+use crate::shape::Shape;
 
 impl Layout {
     /// Indexes `start .. start + len` of one dimension.
@@ -65,7 +66,7 @@ impl Layout {
         let mut shape = self.shape.clone();
         shape.dims_mut().remove(dim);
         let mut strides = self.strides.clone();
-        let stride = strides.remove(dim);
+        let stride = strides.remove(dim).unwrap_or(0);
         let offset = if self.n_elements == 0 { 0 } else { self.offset + index * stride };
         Self::new(shape, &strides, offset)
     }

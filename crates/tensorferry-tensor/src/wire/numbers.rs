@@ -1,20 +1,21 @@
 //! Numbers in as few bytes as they need: seven bits in each, the lowest first, and the eighth says that more follow (LEB128,
 //! which is postcard's form too). Most numbers of a tensor's description fit into one.
 
-use smallvec::SmallVec;
+use arrayvec::ArrayVec;
 
 /// No number is longer.
 const MAX_NUMBER_BYTES: usize = 10;
 
-/// Numbers as they are written.
+/// Numbers as they are written, in at most so many bytes; what is beyond is left out.
 #[derive(Debug, Default)]
-pub(super) struct Numbers(SmallVec<[u8; 64]>);
+pub(super) struct Numbers<const MAX_BYTES: usize>(ArrayVec<u8, MAX_BYTES>);
 
-impl Numbers {
+impl<const MAX_BYTES: usize> Numbers<MAX_BYTES> {
     /// Numbers that will follow this byte.
+    #[inline]
     pub(super) fn after(first: u8) -> Self {
         let mut numbers = Self::default();
-        numbers.0.push(first);
+        numbers.push(first);
         numbers
     }
 
@@ -22,7 +23,7 @@ impl Numbers {
     pub(super) fn put(&mut self, number: u64) {
         match u8::try_from(number) {
             // Nearly all of them.
-            Ok(byte) if byte < 0x80 => self.0.push(byte),
+            Ok(byte) if byte < 0x80 => self.push(byte),
             _ => self.put_long(number),
         }
     }
@@ -31,18 +32,25 @@ impl Numbers {
     fn put_long(&mut self, number: u64) {
         let mut rest = number;
         while rest > 0x7f {
-            self.0.push(rest.to_le_bytes()[0] | 0x80);
+            self.push(rest.to_le_bytes()[0] | 0x80);
             rest >>= 7;
         }
-        self.0.push(rest.to_le_bytes()[0]);
+        self.push(rest.to_le_bytes()[0]);
     }
 
     /// How many there are, then each of them.
+    #[inline]
     pub(super) fn put_list(&mut self, numbers: &[usize]) {
         self.put(numbers.len() as u64);
         numbers.iter().for_each(|number| self.put(*number as u64));
     }
 
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        let _ = self.0.try_push(byte);
+    }
+
+    #[inline]
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -90,7 +98,7 @@ mod tests {
         fn numbers_come_back_and_are_written_as_postcard_writes_them(
             all in prop::collection::vec(prop_oneof![0_u64..300, any::<u64>()], 0..20)
         ) {
-            let mut written = Numbers::default();
+            let mut written = Numbers::<200>::default();
             all.iter().for_each(|number| written.put(*number));
             let by_postcard: Vec<u8> = all.iter().flat_map(|n| postcard::to_stdvec(n).unwrap()).collect();
             prop_assert_eq!(written.as_bytes(), by_postcard);

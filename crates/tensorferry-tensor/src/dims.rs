@@ -1,0 +1,177 @@
+//! Lengths or strides, without an allocation up to rank 5.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+
+/// How many lie in place.
+const FEW: usize = 5;
+
+/// Lengths or strides, one for each dimension. A clone is a copy of a size that is known before: a tensor is cloned for
+/// each message that it is in, and a copy of `rank` numbers would be a call.
+#[derive(Clone)]
+pub(crate) enum Dims {
+    /// The first `rank` of them; the others mean nothing.
+    Few { rank: u8, dims: [usize; FEW] },
+    /// More than [`FEW`].
+    Many(Box<[usize]>),
+}
+
+impl Dims {
+    pub(crate) const fn new() -> Self {
+        Self::Few { rank: 0, dims: [0; FEW] }
+    }
+
+    #[inline]
+    pub(crate) fn from_elem(dim: usize, rank: usize) -> Self {
+        match u8::try_from(rank) {
+            Ok(few) if rank <= FEW => Self::Few { rank: few, dims: [dim; FEW] },
+            _ => Self::Many(vec![dim; rank].into()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn from_slice(given: &[usize]) -> Self {
+        let mut dims = Self::from_elem(0, given.len());
+        // Not `copy_from_slice`, for the few of them.
+        dims.iter_mut().zip(given).for_each(|(dim, given)| *dim = *given);
+        dims
+    }
+
+    pub(crate) fn push(&mut self, dim: usize) {
+        self.insert(self.len(), dim);
+    }
+
+    /// Makes room at `at`, which is at most the rank.
+    pub(crate) fn insert(&mut self, at: usize, dim: usize) {
+        let (before, after) = self.split_at(at.min(self.len()));
+        *self = before.iter().copied().chain([dim]).chain(after.iter().copied()).collect();
+    }
+
+    /// Takes the one at `at` out, if there is one.
+    pub(crate) fn remove(&mut self, at: usize) -> Option<usize> {
+        let removed = self.get(at).copied();
+        *self = self.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, dim)| *dim).collect();
+        removed
+    }
+}
+
+impl Default for Dims {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deref for Dims {
+    type Target = [usize];
+
+    #[inline]
+    fn deref(&self) -> &[usize] {
+        match self {
+            Self::Few { rank, dims } => dims.get(..usize::from(*rank)).unwrap_or(dims),
+            Self::Many(dims) => dims,
+        }
+    }
+}
+
+impl DerefMut for Dims {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [usize] {
+        match self {
+            Self::Few { rank, dims } => dims.split_at_mut(usize::from(*rank).min(FEW)).0,
+            Self::Many(dims) => dims,
+        }
+    }
+}
+
+impl FromIterator<usize> for Dims {
+    fn from_iter<I: IntoIterator<Item = usize>>(given: I) -> Self {
+        let mut given = given.into_iter();
+        let mut dims = [0; FEW];
+        let mut rank = 0;
+        for dim in &mut dims {
+            let Some(next) = given.next() else { return Self::Few { rank, dims } };
+            *dim = next;
+            rank += 1;
+        }
+        match given.next() {
+            None => Self::Few { rank, dims },
+            Some(next) => Self::Many(dims.into_iter().chain([next]).chain(given).collect()),
+        }
+    }
+}
+
+impl From<Vec<usize>> for Dims {
+    fn from(dims: Vec<usize>) -> Self {
+        if dims.len() > FEW { Self::Many(dims.into()) } else { Self::from_slice(&dims) }
+    }
+}
+
+impl<'a> IntoIterator for &'a Dims {
+    type Item = &'a usize;
+    type IntoIter = std::slice::Iter<'a, usize>;
+
+    #[inline]
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl PartialEq for Dims {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Dims {}
+
+impl Hash for Dims {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl fmt::Debug for Dims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn small_ranks_stay_in_place() {
+        assert!(matches!(Dims::from_elem(1, FEW), Dims::Few { .. }));
+        assert!(matches!(Dims::from_elem(1, FEW + 1), Dims::Many(_)));
+        assert_eq!(size_of::<Dims>(), 48);
+    }
+
+    proptest! {
+        #[test]
+        fn dims_are_a_vector(numbers in prop::collection::vec(any::<usize>(), 0..9), at in 0..12_usize, dim: usize) {
+            let mut vector = numbers.clone();
+            let mut dims = Dims::from_slice(&numbers);
+            prop_assert_eq!(&*dims, &*vector);
+            prop_assert_eq!(&dims, &vector.iter().copied().collect::<Dims>());
+            prop_assert_eq!(&dims, &Dims::from(vector.clone()));
+            let at = at.min(vector.len());
+            vector.insert(at, dim);
+            dims.insert(at, dim);
+            prop_assert_eq!(&*dims, &*vector);
+            vector.push(dim);
+            dims.push(dim);
+            dims[at] = 7;
+            vector[at] = 7;
+            prop_assert_eq!(&*dims.clone(), &*vector);
+            prop_assert_eq!(dims.remove(at), Some(vector.remove(at)));
+            prop_assert_eq!(dims.remove(100), None);
+            prop_assert_eq!(&*dims, &*vector);
+            let is_few = vector.len() <= FEW;
+            prop_assert_eq!(matches!(dims, Dims::Few { .. }), is_few);
+        }
+    }
+}
