@@ -12,7 +12,7 @@ use tensorferry_storage::{
 use crate::{TransitError, count_copied};
 
 /// How far back a handle is looked for before it gets an entry of its own; two entries for one block do no harm.
-const LOOK_BACK: usize = 16;
+const LOOK_BACK: usize = 8;
 
 /// What is in transit on this thread.
 pub(crate) enum Transit {
@@ -228,9 +228,10 @@ impl Outbound {
     }
 
     fn is_at_home(&self, handle: &OutgoingHandle) -> bool {
-        handle.heap().is_some_and(|heap| heap.domain().id() == self.heap.domain().id())
+        handle.heap().is_some_and(|heap| heap.is_same_domain(&self.heap))
     }
 
+    #[inline]
     fn add(&mut self, handle: OutgoingHandle) -> u32 {
         let earliest = self.ids.len().saturating_sub(LOOK_BACK);
         let id = handle.id().0;
@@ -243,12 +244,18 @@ impl Outbound {
         };
         match known.and_then(|at| u32::try_from(at).ok()) {
             Some(index) => index,
-            None => self.push(handle),
+            None => self.push_with(handle, id),
         }
     }
 
     fn push(&mut self, handle: OutgoingHandle) -> u32 {
-        self.ids.push(handle.id().0);
+        let id = handle.id().0;
+        self.push_with(handle, id)
+    }
+
+    #[inline]
+    fn push_with(&mut self, handle: OutgoingHandle, id: u64) -> u32 {
+        self.ids.push(id);
         self.handles.push(handle);
         // More than four billion handles are refused long before, as more than a message can have.
         u32::try_from(self.handles.len() - 1).unwrap_or(u32::MAX)

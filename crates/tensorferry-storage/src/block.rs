@@ -68,11 +68,15 @@ impl Block {
 
     /// The data as words, the last one perhaps reaching over the end into the block's own padding.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        let (heap, cell) = (self.heap(), self.counted.cell());
-        if !heap.is_home() {
-            return &[];
-        }
-        heap.data().words(cell.data_offset_bytes(), cell.len_bytes().div_ceil(8)).unwrap_or(&[])
+        if self.heap().is_home() { self.words_at_home() } else { &[] }
+    }
+
+    /// As [`Block::words`], for who has asked whether this is the process that holds the block.
+    #[inline]
+    pub(crate) fn words_at_home(&self) -> &[AtomicU64] {
+        let cell = self.counted.cell();
+        let n_words = cell.len_bytes().div_ceil(8);
+        self.heap().data().words(cell.data_offset_bytes(), n_words).unwrap_or(&[])
     }
 
     /// How another process is told about this block.

@@ -108,7 +108,11 @@ impl Clone for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // Not even counted in a process that was forked by others: somebody may have been counting at that moment.
+        // In a process that was forked by others this counts in a copy, for nobody.
+        if self.cell().release_beside_others() {
+            return;
+        }
+        // Nobody is waited for there: somebody may have been counting at the moment of the fork.
         if !self.heap.is_home() {
             return;
         }

@@ -259,6 +259,14 @@ impl<'a> Cell<'a> {
         abort_beyond_reason(self.words.count.fetch_add(1, Ordering::Relaxed));
     }
 
+    /// Counts one handle less, if there are others: then no more is to be done. False when it is the only one, or somebody else
+    /// is counting.
+    #[inline]
+    pub(crate) fn release_beside_others(&self) -> bool {
+        let seen = self.words.count.load(Ordering::Relaxed);
+        seen & BUSY == 0 && seen & COUNT > 1 && self.replace(seen, seen - 1)
+    }
+
     /// Counts one handle less. `last` runs when none is left.
     pub(crate) fn release(&self, last: impl FnOnce()) -> Handle {
         loop {
@@ -323,6 +331,7 @@ impl<'a> Cell<'a> {
         }
     }
 
+    #[inline]
     fn replace(&self, from: u32, to: u32) -> bool {
         self.words.count.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

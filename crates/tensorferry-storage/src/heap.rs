@@ -236,6 +236,13 @@ impl Heap {
         self.0.publish(&arena);
     }
 
+    /// Whether both are of one domain.
+    #[must_use]
+    #[inline]
+    pub fn is_same_domain(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.domain().id() == other.domain().id()
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }

@@ -172,33 +172,33 @@ impl IncomingMessage {
     }
 }
 
-/// Holds what one reference of a message grants.
-pub(crate) fn accept(heap: &Heap, word: u64) -> Result<Accepted, StorageError> {
+/// Holds what one reference of a message grants, as the next of `handles`. A block that the message spilled to comes back.
+pub(crate) fn accept(
+    heap: &Heap,
+    word: u64,
+    handles: &mut SmallVec<[IncomingHandle; 2]>,
+) -> Result<Option<Block>, StorageError> {
     let bad = |what| StorageError::BadReference { reference: word, what };
     let reference = Reference::unpack(word).ok_or_else(|| bad("it grants nothing that is known"))?;
     let block = heap.hold(reference)?;
-    Ok(match reference.grant {
-        Grant::Frozen => Accepted::Handle(IncomingHandle::Frozen(FrozenBlock::new(block))),
-        Grant::Shared => Accepted::Handle(IncomingHandle::Shared(SharedBlock::new(block))),
-        Grant::Exclusive => Accepted::Handle(IncomingHandle::Exclusive(Some(ExclusiveBlock::new(block)))),
+    handles.push(match reference.grant {
+        Grant::Frozen => IncomingHandle::Frozen(FrozenBlock::new(block)),
+        Grant::Shared => IncomingHandle::Shared(SharedBlock::new(block)),
+        Grant::Exclusive => IncomingHandle::Exclusive(Some(ExclusiveBlock::new(block))),
         Grant::Ring(role) => {
             if block.header().is_none_or(|header| header.kind() != Kind::Ring) {
                 return Err(bad("the block is no ring"));
             }
-            Accepted::Handle(IncomingHandle::Ring(Attachment::new(block, role)))
+            IncomingHandle::Ring(Attachment::new(block, role))
         }
         Grant::Message => {
             if block.header().is_none_or(|header| header.kind() != Kind::Message) {
                 return Err(bad("the block is no message"));
             }
-            Accepted::Spill(block)
+            return Ok(Some(block));
         }
-    })
-}
-
-pub(crate) enum Accepted {
-    Handle(IncomingHandle),
-    Spill(Block),
+    });
+    Ok(None)
 }
 
 /// Writes a long message into a block of its own.
@@ -234,9 +234,8 @@ pub(crate) fn unspill(heap: &Heap, block: &Block, message: &mut IncomingMessage)
     let (references, payload_len, payload) =
         table_of(block).ok_or_else(|| bad("its table is longer than its block"))?;
     for word in references {
-        match accept(heap, word.load(Ordering::Relaxed))? {
-            Accepted::Handle(handle) => message.handles.push(handle),
-            Accepted::Spill(_) => return Err(bad("a message inside a message")),
+        if accept(heap, word.load(Ordering::Relaxed), &mut message.handles)?.is_some() {
+            return Err(bad("a message inside a message"));
         }
     }
     fill_payload(message, payload, payload_len);
@@ -286,8 +285,7 @@ pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
 
 /// Whether every handle is of this domain.
 pub(crate) fn are_at_home(heap: &Heap, handles: &[OutgoingHandle]) -> bool {
-    let home = heap.domain().id();
-    handles.iter().all(|handle| handle.heap().is_some_and(|heap| heap.domain().id() == home))
+    handles.iter().all(|handle| handle.heap().is_some_and(|theirs| theirs.is_same_domain(heap)))
 }
 
 /// Gives exclusive blocks back to where they came from.

@@ -124,7 +124,8 @@ impl PinList {
     /// Lets go of every pin whose slot has moved on, in whatever order they did.
     pub(crate) fn retire_all(&self) {
         let mut retired = Vec::new();
-        let ring = RingWords::with_shape(&self.ring, self.shape);
+        let is_home = self.ring.heap().is_home();
+        let ring = if is_home { RingWords::with_shape(&self.ring, self.shape) } else { None };
         {
             let mut pins = self.lock();
             for _ in 0..pins.len() {
@@ -152,10 +153,14 @@ fn has_moved_on(ring: &RingWords<'_>, at: PinnedAt) -> bool {
         PinnedAt::Slot(position) => {
             let (index, lap) = ring.shape().slot_and_lap(position);
             let slot = ring.slot(index);
-            if slot.state() == SlotState::ready(lap) && is_lost() {
-                slot.change(SlotState::ready(lap), SlotState::free(lap + 1));
+            let state = slot.state();
+            // In the caller's list are many; nearly all that are looked at were taken.
+            if state.lap > lap {
+                return true;
             }
-            slot.state().lap > lap
+            state == SlotState::ready(lap)
+                && is_lost()
+                && slot.change(SlotState::ready(lap), SlotState::free(lap + 1))
         }
         PinnedAt::Record(index, returned) => {
             let record = ring.record(index);

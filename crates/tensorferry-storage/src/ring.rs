@@ -28,7 +28,7 @@ use crate::header::Kind;
 use crate::heap::Heap;
 use crate::lease::Kept;
 use crate::message::{
-    Accepted, IncomingMessage, MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, accept, are_at_home,
+    IncomingMessage, MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, accept, are_at_home,
     fill_payload, payload_words, spill, take_back, unspill,
 };
 use crate::pins::{PinList, PinnedAt};
@@ -323,7 +323,7 @@ impl Ring {
         patience: Patience,
     ) -> Result<(), PutFailure> {
         self.heap().check_home()?;
-        let Some(ring) = self.words() else { return Err(PutFailure::Closed) };
+        let Some(ring) = self.words_at_home() else { return Err(PutFailure::Closed) };
         let (position, spilled) = self.put_borrowed(&ring, payload, handles, patience)?;
         handles.extend(spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
         // The handles are ours until they are pinned, which can wait.
@@ -381,7 +381,7 @@ impl Ring {
         patience: Patience,
     ) -> Result<(), TakeFailure> {
         self.heap().check_home()?;
-        let Some(ring) = self.words() else { return Err(TakeFailure::Closed) };
+        let Some(ring) = self.words_at_home() else { return Err(TakeFailure::Closed) };
         let has_leases = self.max_leases() > 0;
         self.wait_for_message(&ring, patience, || {
             let returned = if has_leases { self.take_returned(&ring, message) } else { None };
@@ -407,9 +407,11 @@ impl Ring {
 
     /// `None` in a process that was forked from an end's by others than us.
     pub(crate) fn words(&self) -> Option<RingWords<'_>> {
-        if !self.heap().is_home() {
-            return None;
-        }
+        if self.heap().is_home() { self.words_at_home() } else { None }
+    }
+
+    #[inline]
+    fn words_at_home(&self) -> Option<RingWords<'_>> {
         RingWords::with_shape(self.attachment.block(), self.shape)
     }
 
@@ -597,14 +599,8 @@ impl Ring {
         let (references, payload) = room.split_at(n_references);
         let mut spilled = None;
         for word in references {
-            match accept(self.heap(), word.load(Ordering::Relaxed)) {
-                Ok(Accepted::Handle(handle)) => message.handles.push(handle),
-                Ok(Accepted::Spill(block)) => spilled = Some(block),
-                Err(error) => {
-                    message.clear();
-                    return Err(error);
-                }
-            }
+            let accepted = accept(self.heap(), word.load(Ordering::Relaxed), &mut message.handles);
+            spilled = accepted.inspect_err(|_| message.clear())?.or(spilled);
         }
         match spilled {
             Some(block) => {

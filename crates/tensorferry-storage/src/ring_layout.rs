@@ -113,10 +113,12 @@ pub(crate) struct RingShape {
 
 impl RingShape {
     /// How many words a ring of this shape needs.
+    #[inline]
     pub(crate) fn n_words(self) -> usize {
         self.records_at() + self.n_records * RECORD_WORDS
     }
 
+    #[inline]
     fn records_at(self) -> usize {
         word::SLOTS + self.n_slots * SLOT_WORDS
     }
@@ -157,9 +159,10 @@ impl<'a> RingWords<'a> {
         is_ring.then(|| Self::with_shape(block, shape)).flatten()
     }
 
-    /// The ring in a block that was looked at before and found to have this shape.
+    /// The ring in a block that was looked at before and found to have this shape. For the process that holds it.
+    #[inline]
     pub(crate) fn with_shape(block: &'a Block, shape: RingShape) -> Option<Self> {
-        let words = block.words();
+        let words = block.words_at_home();
         (words.len() >= shape.n_words()).then_some(())?;
         let offset_bytes = block.data_offset_bytes() + word::NOT_EMPTY * 8;
         let lines = block.heap().data().words32(offset_bytes, (word::NOT_FULL - word::NOT_EMPTY) * 2 + 1)?;

@@ -23,6 +23,7 @@ use crate::error::TensorError;
 use crate::exclusive::TensorMut;
 use crate::frozen::Tensor;
 use crate::layout::{Layout, LayoutError, MAX_RANK};
+use crate::shape::Shape;
 use crate::shared::SharedTensor;
 use crate::storage::FrozenStorage;
 use numbers::Numbers;
@@ -43,13 +44,11 @@ const MARK: u8 = 0xff;
 /// No description is longer: two lists of 64 numbers of at most 10 bytes, and a few more.
 const MAX_BYTES: usize = 2 * MAX_RANK * 10 + 32;
 
-/// The same as it is read. Believed in nothing before [`WireTensor::layout`].
-struct WireTensor {
+/// The same as it is read: the numbers after the dtype are believed in nothing before [`WireTensor::layout`].
+#[derive(Clone, Copy)]
+struct WireTensor<'a> {
     dtype: DType,
-    shape: Dims,
-    strides: Option<Dims>,
-    offset: usize,
-    storage: Option<u32>,
+    rest: &'a [u8],
 }
 
 impl Described<'_> {
@@ -80,7 +79,27 @@ impl Serialize for Described<'_> {
 
 /// What is made of a description that was read.
 trait Receive: Sized {
-    fn receive(wire: WireTensor) -> Result<Self, TensorError>;
+    fn receive(wire: WireTensor<'_>) -> Result<Self, Refusal>;
+}
+
+/// Why nothing was made of a description.
+enum Refusal {
+    Unreadable(Unreadable),
+    Refused(TensorError),
+}
+
+impl From<Unreadable> for Refusal {
+    #[cold]
+    fn from(error: Unreadable) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+impl<E: Into<TensorError>> From<E> for Refusal {
+    #[cold]
+    fn from(error: E) -> Self {
+        Self::Refused(error.into())
+    }
 }
 
 /// Reads a description and makes of it what is received, in one place.
@@ -95,8 +114,12 @@ fn receive<'de, R: Receive, D: Deserializer<'de>>(deserializer: D) -> Result<R, 
         }
 
         fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<R, E> {
-            let wire = WireTensor::read(bytes).map_err(E::custom)?;
-            R::receive(wire).map_err(|error| E::custom(told(error)))
+            WireTensor::read(bytes).map_err(Refusal::from).and_then(R::receive).map_err(|refusal| {
+                match refusal {
+                    Refusal::Unreadable(error) => E::custom(error),
+                    Refusal::Refused(error) => E::custom(told(error)),
+                }
+            })
         }
 
         /// From a format that has no bytes, through which a value may have gone on its way.
@@ -185,15 +208,18 @@ enum Unreadable {
     Rank(usize),
 }
 
+#[inline]
 fn take_number(bytes: &mut &[u8]) -> Result<u64, Unreadable> {
     numbers::take(bytes).ok_or(Unreadable::CutOff)
 }
 
+#[inline]
 fn take_length(bytes: &mut &[u8]) -> Result<usize, Unreadable> {
     let number = take_number(bytes)?;
     usize::try_from(number).map_err(|_| Unreadable::Length(number))
 }
 
+#[inline]
 fn take_flag(bytes: &mut &[u8]) -> Result<bool, Unreadable> {
     match take_number(bytes)? {
         0 => Ok(false),
@@ -202,6 +228,7 @@ fn take_flag(bytes: &mut &[u8]) -> Result<bool, Unreadable> {
     }
 }
 
+#[inline]
 fn take_dims(bytes: &mut &[u8]) -> Result<Dims, Unreadable> {
     let rank = take_length(bytes)?;
     if rank > MAX_RANK {
@@ -227,45 +254,56 @@ impl<'a> Described<'a> {
     }
 }
 
-impl WireTensor {
-    /// Refuses what is cut off, too long, or no number of its kind.
-    fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
+impl<'a> WireTensor<'a> {
+    /// Refuses what describes no tensor of a dtype that there is.
+    #[inline]
+    fn read(bytes: &'a [u8]) -> Result<Self, Unreadable> {
         let Some((&MARK, mut rest)) = bytes.split_first() else { return Err(Unreadable::NoTensor) };
-        let rest = &mut rest;
-        let code = take_number(rest)?;
+        let code = take_number(&mut rest)?;
         let dtype = u8::try_from(code).ok().and_then(DType::from_code).ok_or(Unreadable::DType(code))?;
-        let shape = take_dims(rest)?;
+        Ok(Self { dtype, rest })
+    }
+
+    /// The layout, checked, and the index of the storage. Refuses what is cut off, too long, or no number of its kind.
+    #[inline]
+    fn layout(mut self) -> Result<(Layout, Option<u32>), Refusal> {
+        let rest = &mut self.rest;
+        let shape = Shape::from(take_dims(rest)?);
         let strides = if take_flag(rest)? { Some(take_dims(rest)?) } else { None };
         let offset = take_length(rest)?;
-        let storage = if take_flag(rest)? { Some(take_number(rest)?) } else { None };
-        let storage = storage.map(|index| u32::try_from(index).map_err(|_| Unreadable::Storage(index)));
-        if !rest.is_empty() {
-            return Err(Unreadable::TooLong(rest.len()));
-        }
-        Ok(Self { dtype, shape, strides, offset, storage: storage.transpose()? })
-    }
-
-    /// The layout, checked, and the index of the storage.
-    fn layout(self) -> Result<(Layout, Option<u32>), TensorError> {
-        let contiguous = Layout::contiguous(self.shape)?;
-        let n_elements = contiguous.n_elements();
-        match self.storage {
-            Some(_) if n_elements == 0 => {
-                return Err(TensorError::StorageAndShapeDisagree { given: "a", n_elements });
+        let storage = take_storage(rest)?;
+        let layout = match strides {
+            None if offset == 0 => Layout::contiguous(shape)?,
+            None => {
+                let contiguous = Layout::contiguous(shape)?;
+                Layout::new(contiguous.shape(), contiguous.strides(), offset)?
             }
-            None if n_elements > 0 => {
-                return Err(TensorError::StorageAndShapeDisagree { given: "no", n_elements });
-            }
-            _ => {}
-        }
-        let layout = match (&self.strides, self.offset) {
-            (None, 0) => contiguous,
-            (None, offset) => Layout::new(contiguous.shape(), contiguous.strides(), offset)?,
-            (Some(strides), offset) => Layout::new(contiguous.shape(), strides, offset)?,
+            Some(strides) => Layout::new(shape, &strides, offset)?,
         };
-        Ok((layout, self.storage))
+        match (storage, layout.n_elements()) {
+            (Some(_), 0) => Err(TensorError::StorageAndShapeDisagree { given: "a", n_elements: 0 }.into()),
+            (None, n_elements) if n_elements > 0 => {
+                Err(TensorError::StorageAndShapeDisagree { given: "no", n_elements }.into())
+            }
+            _ => Ok((layout, storage)),
+        }
     }
 
+    /// Refuses all but a contiguous layout from element 0.
+    fn expect_whole(mut self) -> Result<(), Refusal> {
+        let rest = &mut self.rest;
+        drop(take_dims(rest)?);
+        let has_strides = take_flag(rest)?;
+        if has_strides {
+            drop(take_dims(rest)?);
+        }
+        match take_length(rest)? {
+            0 if !has_strides => Ok(()),
+            offset => Err(TensorError::NotWhole { offset }.into()),
+        }
+    }
+
+    #[inline]
     fn expect<T: Element>(&self) -> Result<(), TensorError> {
         if self.dtype != T::DTYPE {
             return Err(TensorError::DTypeMismatch { expected: T::DTYPE, found: self.dtype });
@@ -274,41 +312,51 @@ impl WireTensor {
     }
 }
 
+/// The last number: the index of the storage, if there is one.
+fn take_storage(rest: &mut &[u8]) -> Result<Option<u32>, Unreadable> {
+    let index = if take_flag(rest)? { Some(take_number(rest)?) } else { None };
+    if !rest.is_empty() {
+        return Err(Unreadable::TooLong(rest.len()));
+    }
+    index.map(|index| u32::try_from(index).map_err(|_| Unreadable::Storage(index))).transpose()
+}
+
 impl<T: Element> Receive for TensorMut<T> {
-    fn receive(wire: WireTensor) -> Result<Self, TensorError> {
-        if wire.strides.is_some() || wire.offset != 0 {
-            return Err(TensorError::NotWhole { offset: wire.offset });
-        }
+    fn receive(wire: WireTensor<'_>) -> Result<Self, Refusal> {
+        wire.expect_whole()?;
         wire.expect::<T>()?;
         let (layout, storage) = wire.layout()?;
         let block =
             storage.map_or_else(|| Ok(ExclusiveBlock::empty()), tensorferry_reduce::take_exclusive)?;
-        Self::from_parts(block, &layout)
+        Ok(Self::from_parts(block, &layout)?)
     }
 }
 
 impl<T: Element> Receive for Tensor<T> {
-    fn receive(wire: WireTensor) -> Result<Self, TensorError> {
+    #[inline]
+    fn receive(wire: WireTensor<'_>) -> Result<Self, Refusal> {
         wire.expect::<T>()?;
         let (layout, storage) = wire.layout()?;
-        Self::from_parts(take_frozen(storage)?, layout)
+        Ok(Self::from_parts(take_frozen(storage)?, layout)?)
     }
 }
 
 impl Receive for AnyTensor {
-    fn receive(wire: WireTensor) -> Result<Self, TensorError> {
+    #[inline]
+    fn receive(wire: WireTensor<'_>) -> Result<Self, Refusal> {
         let dtype = wire.dtype;
         let (layout, storage) = wire.layout()?;
-        Self::from_parts(dtype, take_frozen(storage)?, layout)
+        Ok(Self::from_parts(dtype, take_frozen(storage)?, layout)?)
     }
 }
 
 impl<T: AtomicElement> Receive for SharedTensor<T> {
-    fn receive(wire: WireTensor) -> Result<Self, TensorError> {
+    #[inline]
+    fn receive(wire: WireTensor<'_>) -> Result<Self, Refusal> {
         wire.expect::<T>()?;
         let (layout, storage) = wire.layout()?;
         let block = storage.map_or_else(|| Ok(SharedBlock::empty()), tensorferry_reduce::take_shared)?;
-        Self::from_parts(block, layout)
+        Ok(Self::from_parts(block, layout)?)
     }
 }
 

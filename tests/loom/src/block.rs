@@ -63,6 +63,10 @@ impl Block {
 
     /// Those of the ring: nobody asks for others.
     pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.words_at_home()
+    }
+
+    pub(crate) fn words_at_home(&self) -> &[AtomicU64] {
         self.heap.world().ring()
     }
 }

@@ -74,19 +74,18 @@ pub(crate) fn take_back(handles: OutgoingHandles) {
     drop(handles);
 }
 
-pub(crate) enum Accepted {
-    Handle(IncomingHandle),
-    Spill(Block),
-}
-
-pub(crate) fn accept(heap: &Heap, reference: u64) -> Result<Accepted, StorageError> {
+pub(crate) fn accept(
+    heap: &Heap,
+    reference: u64,
+    handles: &mut Vec<IncomingHandle>,
+) -> Result<Option<Block>, StorageError> {
     let index = usize::try_from(reference).unwrap_or(0);
     let held = heap.hold(index)?;
-    Ok(if index == usize::MAX {
-        Accepted::Spill(held)
-    } else {
-        Accepted::Handle(IncomingHandle::Frozen(held))
-    })
+    if index == usize::MAX {
+        return Ok(Some(held));
+    }
+    handles.push(IncomingHandle::Frozen(held));
+    Ok(None)
 }
 
 pub(crate) fn are_at_home(_heap: &Heap, _handles: &[OutgoingHandle]) -> bool {

@@ -42,25 +42,20 @@ pub struct Layout {
     n_elements: usize,
 }
 
-/// The product of the lengths, or `None` when that of the non-zero ones exceeds [`MAX_ELEMENTS`].
-fn count(shape: &[usize]) -> Option<usize> {
-    let product = shape
-        .iter()
-        .filter(|len| **len != 0)
-        .try_fold(1_usize, |product, len| product.checked_mul(*len))
-        .filter(|product| *product <= MAX_ELEMENTS)?;
-    Some(if shape.contains(&0) { 0 } else { product })
-}
-
-/// Row-major strides; the caller has run [`count`].
-fn contiguous_strides(shape: &[usize]) -> Dims {
+/// Row-major strides, and the product of the lengths. `None` when that of the non-zero ones exceeds [`MAX_ELEMENTS`].
+#[inline]
+fn contiguous_strides(shape: &[usize]) -> Option<(Dims, usize)> {
     let mut strides = Dims::from_elem(1, shape.len());
-    let mut stride = 1_usize;
+    let (mut stride, mut is_empty) = (1_usize, false);
     for (slot, len) in strides.iter_mut().zip(shape).rev() {
         *slot = stride;
-        stride = stride.saturating_mul((*len).max(1));
+        match len {
+            0 => is_empty = true,
+            len => stride = stride.checked_mul(*len)?,
+        }
     }
-    strides
+    let n_elements = if is_empty { 0 } else { stride };
+    (stride <= MAX_ELEMENTS).then_some((strides, n_elements))
 }
 
 impl Layout {
@@ -105,11 +100,10 @@ impl Layout {
         if shape.rank() > MAX_RANK {
             return Err(LayoutError::RankTooLarge { rank: shape.rank() });
         }
-        let Some(n_elements) = count(&shape) else {
-            return Err(LayoutError::TooManyElements { shape: Box::new(shape) });
-        };
-        let strides = contiguous_strides(&shape);
-        Ok(Self { shape, strides, offset: 0, n_elements })
+        match contiguous_strides(&shape) {
+            Some((strides, n_elements)) => Ok(Self { shape, strides, offset: 0, n_elements }),
+            None => Err(LayoutError::TooManyElements { shape: Box::new(shape) }),
+        }
     }
 
     /// The layout of no elements at all: shape `[0]`.

@@ -45,7 +45,7 @@ impl Layout {
     /// Neighbouring dimensions that step evenly form a chunk; a view exists if each chunk is a product of new lengths.
     fn strides_for(&self, target: &[usize]) -> Option<Dims> {
         if self.is_contiguous() {
-            return Some(contiguous_strides(target));
+            return contiguous_strides(target).map(|(strides, _)| strides);
         }
         // Lengths of 1 say nothing about the memory, so they are left out. `old` is not empty: a layout of one
         // element is contiguous.

@@ -5,37 +5,53 @@ use proptest::prelude::*;
 use super::*;
 use crate::shape::Shape;
 
-impl Receive for WireTensor {
-    fn receive(wire: WireTensor) -> Result<Self, TensorError> {
-        Ok(wire)
+/// A layout as any format may carry it, and the index of its storage.
+#[derive(Debug)]
+struct Carried(Layout, Option<u32>);
+
+impl Receive for Carried {
+    fn receive(wire: WireTensor<'_>) -> Result<Self, Refusal> {
+        wire.layout().map(|(layout, storage)| Self(layout, storage))
     }
 }
-
-/// As any format may carry it.
-struct Carried(WireTensor);
 
 impl<'de> Deserialize<'de> for Carried {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        receive(deserializer).map(Self)
+        receive(deserializer)
     }
 }
 
-fn wire(shape: &[usize], strides: Option<&[usize]>, offset: usize, storage: Option<u32>) -> WireTensor {
-    WireTensor {
-        dtype: DType::F32,
-        shape: Dims::from_slice(shape),
-        strides: strides.map(Dims::from_slice),
-        offset,
-        storage,
+impl Refusal {
+    fn text(&self) -> String {
+        match self {
+            Self::Unreadable(error) => error.to_string(),
+            Self::Refused(error) => error.to_string(),
+        }
     }
+}
+
+/// What is made of this description.
+fn made<R: Receive>(
+    shape: &[usize],
+    strides: Option<&[usize]>,
+    offset: usize,
+    storage: Option<u32>,
+) -> Result<R, Refusal> {
+    let mut numbers = Numbers::after(MARK);
+    Described { dtype: DType::F32, shape, strides, offset, storage }.write(&mut numbers);
+    R::receive(WireTensor::read(numbers.as_bytes())?)
+}
+
+/// What is made of these bytes.
+fn read(bytes: &[u8]) -> Result<Carried, String> {
+    WireTensor::read(bytes)
+        .map_err(Refusal::from)
+        .and_then(Carried::receive)
+        .map_err(|refusal| refusal.text())
 }
 
 fn bytes(shape: &[usize], strides: Option<&[usize]>, offset: usize, storage: Option<u32>) -> Vec<u8> {
     rmp_serde::to_vec_named(&Described { dtype: DType::F32, shape, strides, offset, storage }).unwrap()
-}
-
-fn error(wire: WireTensor) -> String {
-    wire.layout().unwrap_err().to_string()
 }
 
 #[test]
@@ -53,10 +69,16 @@ fn a_description_that_is_long_or_went_through_another_format_arrives_too() {
         Described { dtype: DType::F32, shape: &shape, strides: Some(&shape), offset: 1, storage: None };
     let bytes = rmp_serde::to_vec(&described).unwrap();
     assert!(bytes.len() > 1000 && bytes.len() < MAX_BYTES);
-    assert_eq!(rmp_serde::from_slice::<Carried>(&bytes).unwrap().0.shape[..], shape);
+    // Read to the end, and refused for what it says.
+    let refused = "more elements than memory can hold";
+    assert!(rmp_serde::from_slice::<Carried>(&bytes).unwrap_err().to_string().contains(refused));
     let text = serde_json::to_string(&described).unwrap();
-    let Carried(read) = serde_json::from_str(&text).unwrap();
-    assert_eq!(read.strides.unwrap()[..], shape);
+    assert!(serde_json::from_str::<Carried>(&text).unwrap_err().to_string().contains(refused));
+    let (shape, strides) = ([1; MAX_RANK], [300; MAX_RANK]);
+    let described =
+        Described { dtype: DType::F32, shape: &shape, strides: Some(&strides), offset: 1, storage: Some(0) };
+    let Carried(layout, _) = serde_json::from_str(&serde_json::to_string(&described).unwrap()).unwrap();
+    assert_eq!((&layout.shape()[..], layout.strides()), (&shape[..], &strides[..]));
     let endless = format!("[{}0]", "0,".repeat(MAX_BYTES));
     assert!(serde_json::from_str::<Carried>(&endless).is_err());
 }
@@ -77,25 +99,25 @@ fn a_layout_travels_in_any_format_and_is_checked_on_the_way_in() {
 
 #[test]
 fn contradictions_are_errors() {
-    assert_eq!(error(wire(&[2], None, 0, None)), "the message has no storage for a tensor of 2 elements");
-    assert_eq!(error(wire(&[0], None, 0, Some(1))), "the message has a storage for a tensor of 0 elements");
-    assert_eq!(
-        error(wire(&[2], Some(&[1, 1]), 0, Some(1))),
-        "a shape of rank 1 needs as many strides, not 2"
-    );
-    assert!(error(wire(&[usize::MAX, 2], None, 0, Some(1))).contains("more elements than memory can hold"));
-    assert!(error(wire(&[2], None, usize::MAX, Some(1))).contains("reaches beyond"));
+    let error = |shape: &[usize], strides, offset, storage| {
+        made::<Carried>(shape, strides, offset, storage).unwrap_err().text()
+    };
+    assert_eq!(error(&[2], None, 0, None), "the message has no storage for a tensor of 2 elements");
+    assert_eq!(error(&[0], None, 0, Some(1)), "the message has a storage for a tensor of 0 elements");
+    assert_eq!(error(&[2], Some(&[1, 1]), 0, Some(1)), "a shape of rank 1 needs as many strides, not 2");
+    assert!(error(&[usize::MAX, 2], None, 0, Some(1)).contains("more elements than memory can hold"));
+    assert!(error(&[2], None, usize::MAX, Some(1)).contains("reaches beyond"));
     assert!(matches!(
-        wire(&[2], None, 0, Some(1)).expect::<u8>(),
-        Err(TensorError::DTypeMismatch { expected: DType::U8, found: DType::F32 })
+        made::<Tensor<u8>>(&[2], None, 0, Some(1)),
+        Err(Refusal::Refused(TensorError::DTypeMismatch { expected: DType::U8, found: DType::F32 }))
     ));
     assert!(matches!(
-        TensorMut::<f32>::receive(wire(&[2], None, 1, Some(1))),
-        Err(TensorError::NotWhole { offset: 1 })
+        made::<TensorMut<f32>>(&[2], None, 1, Some(1)),
+        Err(Refusal::Refused(TensorError::NotWhole { offset: 1 }))
     ));
     assert!(matches!(
-        TensorMut::<f32>::receive(wire(&[2], Some(&[2]), 0, Some(1))),
-        Err(TensorError::NotWhole { offset: 0 })
+        made::<TensorMut<f32>>(&[2], Some(&[2]), 0, Some(1)),
+        Err(Refusal::Refused(TensorError::NotWhole { offset: 0 }))
     ));
 }
 
@@ -104,22 +126,17 @@ fn a_rank_beyond_the_limit_is_refused_before_it_is_stored() {
     let with_rank = |rank: u8| {
         let mut bytes = vec![MARK, 12, rank];
         bytes.extend(std::iter::repeat_n(1, rank.into()));
-        bytes.extend([0, 0, 0]);
-        WireTensor::read(&bytes)
+        bytes.extend([0, 0, 1, 0]);
+        read(&bytes)
     };
     assert!(with_rank(64).is_ok());
-    assert!(with_rank(65).is_err_and(|error| error.to_string().contains("64")));
+    assert!(with_rank(65).is_err_and(|error| error.contains("64")));
     // Four billion lengths are announced, and one follows.
-    assert!(WireTensor::read(&[MARK, 12, 0xff, 0xff, 0xff, 0xff, 0xf, 1]).is_err());
-    assert!(WireTensor::read(b"text").is_err() && WireTensor::read(&[]).is_err());
+    assert!(read(&[MARK, 12, 0xff, 0xff, 0xff, 0xff, 0xf, 1]).is_err());
+    assert!(read(b"text").is_err() && read(&[]).is_err());
     // One byte too many, and no dtype that there is.
-    assert!(
-        WireTensor::read(&[MARK, 12, 1, 0, 0, 0, 0, 9])
-            .is_err_and(|error| error.to_string().contains("1 bytes too long"))
-    );
-    assert!(
-        WireTensor::read(&[MARK, 100, 1, 1, 0, 0, 0]).is_err_and(|error| error.to_string().contains("100"))
-    );
+    assert!(read(&[MARK, 12, 1, 0, 0, 0, 0, 9]).is_err_and(|error| error.contains("1 bytes too long")));
+    assert!(read(&[MARK, 100, 1, 1, 0, 0, 0]).is_err_and(|error| error.contains("100")));
 }
 
 #[test]
@@ -144,7 +161,7 @@ proptest! {
         let layout = Layout::new(shape, &strides, offset).unwrap();
         let sent = Described::of(DType::F32, &layout, || Ok(3)).unwrap();
         let bytes = rmp_serde::to_vec_named(&sent).unwrap();
-        let (received, storage) = rmp_serde::from_slice::<Carried>(&bytes).unwrap().0.layout().unwrap();
+        let Carried(received, storage) = rmp_serde::from_slice(&bytes).unwrap();
         prop_assert_eq!(received.offsets().collect::<Vec<_>>(), layout.offsets().collect::<Vec<_>>());
         prop_assert_eq!(received.shape(), layout.shape());
         prop_assert_eq!(storage.is_some(), layout.n_elements() > 0);
@@ -153,7 +170,7 @@ proptest! {
     #[test]
     fn hostile_bytes_are_an_error_or_a_layout_that_knows_its_end(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         let bytes = [&[MARK], &bytes[..]].concat();
-        if let Ok((layout, _)) = WireTensor::read(&bytes).map_err(drop).and_then(|w| w.layout().map_err(drop)) {
+        if let Ok(Carried(layout, _)) = read(&bytes) {
             let end = layout.end();
             prop_assert!(layout.offsets().take(64).all(|place| place < end));
         }
@@ -167,7 +184,7 @@ proptest! {
     ) {
         let (shape, strides): (Vec<usize>, Vec<usize>) = dims.into_iter().unzip();
         let storage = (!shape.contains(&0)).then_some(0);
-        if let Ok((layout, _)) = wire(&shape, with_strides.then_some(&strides[..]), offset, storage).layout() {
+        if let Ok(Carried(layout, _)) = made(&shape, with_strides.then_some(&strides[..]), offset, storage) {
             let end = layout.end();
             prop_assert!(layout.offsets().take(64).all(|place| place < end));
             prop_assert!(layout.check_fits(end).is_ok());
