@@ -9,24 +9,60 @@ const FEW: usize = 5;
 
 /// Lengths or strides, one for each dimension. A clone is a copy of a size that is known before: a tensor is cloned for
 /// each message that it is in, and a copy of `rank` numbers would be a call.
+///
+/// All of it are whole words, the tag too, which is a value that no rank has. A tag of one byte would have the rest copied
+/// in pieces that straddle words, for which a processor waits when it has just written them.
 #[derive(Clone)]
 pub(crate) enum Dims {
-    /// The first `rank` of them; the others mean nothing.
-    Few { rank: u8, dims: [usize; FEW] },
+    Few(Few),
     /// More than [`FEW`].
     Many(Box<[usize]>),
 }
 
+/// The first `rank` count; the others mean nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct Few {
+    dims: [usize; FEW],
+    rank: Rank,
+}
+
+/// At most [`FEW`], as a word.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+enum Rank {
+    Zero,
+    One,
+    Two,
+    Three,
+    Four,
+    Five,
+}
+
+impl Rank {
+    #[inline]
+    const fn of(rank: usize) -> Option<Self> {
+        Some(match rank {
+            0 => Self::Zero,
+            1 => Self::One,
+            2 => Self::Two,
+            3 => Self::Three,
+            4 => Self::Four,
+            5 => Self::Five,
+            _ => return None,
+        })
+    }
+}
+
 impl Dims {
     pub(crate) const fn new() -> Self {
-        Self::Few { rank: 0, dims: [0; FEW] }
+        Self::Few(Few { dims: [0; FEW], rank: Rank::Zero })
     }
 
     #[inline]
     pub(crate) fn from_elem(dim: usize, rank: usize) -> Self {
-        match u8::try_from(rank) {
-            Ok(few) if rank <= FEW => Self::Few { rank: few, dims: [dim; FEW] },
-            _ => Self::Many(vec![dim; rank].into()),
+        match Rank::of(rank) {
+            Some(rank) => Self::Few(Few { dims: [dim; FEW], rank }),
+            None => Self::Many(vec![dim; rank].into()),
         }
     }
 
@@ -68,7 +104,7 @@ impl Deref for Dims {
     #[inline]
     fn deref(&self) -> &[usize] {
         match self {
-            Self::Few { rank, dims } => dims.get(..usize::from(*rank)).unwrap_or(dims),
+            Self::Few(Few { dims, rank }) => dims.split_at(*rank as usize).0,
             Self::Many(dims) => dims,
         }
     }
@@ -78,7 +114,7 @@ impl DerefMut for Dims {
     #[inline]
     fn deref_mut(&mut self) -> &mut [usize] {
         match self {
-            Self::Few { rank, dims } => dims.split_at_mut(usize::from(*rank).min(FEW)).0,
+            Self::Few(Few { dims, rank }) => dims.split_at_mut(*rank as usize).0,
             Self::Many(dims) => dims,
         }
     }
@@ -87,16 +123,15 @@ impl DerefMut for Dims {
 impl FromIterator<usize> for Dims {
     fn from_iter<I: IntoIterator<Item = usize>>(given: I) -> Self {
         let mut given = given.into_iter();
-        let mut dims = [0; FEW];
-        let mut rank = 0;
-        for dim in &mut dims {
-            let Some(next) = given.next() else { return Self::Few { rank, dims } };
-            *dim = next;
-            rank += 1;
+        let mut dims = Self::new();
+        for (rank, next) in given.by_ref().take(FEW).enumerate() {
+            let Self::Few(few) = &mut dims else { break };
+            few.dims[rank] = next;
+            few.rank = Rank::of(rank + 1).unwrap_or(few.rank);
         }
         match given.next() {
-            None => Self::Few { rank, dims },
-            Some(next) => Self::Many(dims.into_iter().chain([next]).chain(given).collect()),
+            None => dims,
+            Some(next) => Self::Many(dims.iter().copied().chain([next]).chain(given).collect()),
         }
     }
 }
@@ -145,7 +180,7 @@ mod tests {
 
     #[test]
     fn small_ranks_stay_in_place() {
-        assert!(matches!(Dims::from_elem(1, FEW), Dims::Few { .. }));
+        assert!(matches!(Dims::from_elem(1, FEW), Dims::Few(_)));
         assert!(matches!(Dims::from_elem(1, FEW + 1), Dims::Many(_)));
         assert_eq!(size_of::<Dims>(), 48);
     }
@@ -171,7 +206,7 @@ mod tests {
             prop_assert_eq!(dims.remove(100), None);
             prop_assert_eq!(&*dims, &*vector);
             let is_few = vector.len() <= FEW;
-            prop_assert_eq!(matches!(dims, Dims::Few { .. }), is_few);
+            prop_assert_eq!(matches!(dims, Dims::Few(_)), is_few);
         }
     }
 }

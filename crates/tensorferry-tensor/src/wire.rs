@@ -7,6 +7,7 @@
 //! Everything that arrives is checked before it is used: rank, overflow, the end of the storage, the element type.
 
 mod numbers;
+mod recent;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -268,38 +269,14 @@ impl<'a> WireTensor<'a> {
     #[inline]
     fn layout(mut self) -> Result<(Layout, Option<u32>), Refusal> {
         let rest = &mut self.rest;
-        let shape = Shape::from(take_dims(rest)?);
-        let strides = if take_flag(rest)? { Some(take_dims(rest)?) } else { None };
-        let offset = take_length(rest)?;
+        let layout = recent::layout(rest, read_layout)?;
         let storage = take_storage(rest)?;
-        let layout = match strides {
-            None if offset == 0 => Layout::contiguous(shape)?,
-            None => {
-                let contiguous = Layout::contiguous(shape)?;
-                Layout::new(contiguous.shape(), contiguous.strides(), offset)?
-            }
-            Some(strides) => Layout::new(shape, &strides, offset)?,
-        };
         match (storage, layout.n_elements()) {
             (Some(_), 0) => Err(TensorError::StorageAndShapeDisagree { given: "a", n_elements: 0 }.into()),
             (None, n_elements) if n_elements > 0 => {
                 Err(TensorError::StorageAndShapeDisagree { given: "no", n_elements }.into())
             }
             _ => Ok((layout, storage)),
-        }
-    }
-
-    /// Refuses all but a contiguous layout from element 0.
-    fn expect_whole(mut self) -> Result<(), Refusal> {
-        let rest = &mut self.rest;
-        drop(take_dims(rest)?);
-        let has_strides = take_flag(rest)?;
-        if has_strides {
-            drop(take_dims(rest)?);
-        }
-        match take_length(rest)? {
-            0 if !has_strides => Ok(()),
-            offset => Err(TensorError::NotWhole { offset }.into()),
         }
     }
 
@@ -310,6 +287,20 @@ impl<'a> WireTensor<'a> {
         }
         Ok(())
     }
+}
+
+/// The numbers of a layout, checked. It depends on nothing else.
+#[cold]
+fn read_layout(rest: &mut &[u8]) -> Result<Layout, Refusal> {
+    let shape = Shape::from(take_dims(rest)?);
+    let strides = if take_flag(rest)? { Some(take_dims(rest)?) } else { None };
+    let offset = take_length(rest)?;
+    let contiguous = Layout::contiguous(shape)?;
+    Ok(match strides {
+        None if offset == 0 => contiguous,
+        None => Layout::new(contiguous.shape(), contiguous.strides(), offset)?,
+        Some(strides) => Layout::new(contiguous.shape(), &strides, offset)?,
+    })
 }
 
 /// The last number: the index of the storage, if there is one.
@@ -323,9 +314,11 @@ fn take_storage(rest: &mut &[u8]) -> Result<Option<u32>, Unreadable> {
 
 impl<T: Element> Receive for TensorMut<T> {
     fn receive(wire: WireTensor<'_>) -> Result<Self, Refusal> {
-        wire.expect_whole()?;
         wire.expect::<T>()?;
         let (layout, storage) = wire.layout()?;
+        if layout.offset() != 0 || !layout.is_contiguous() {
+            return Err(TensorError::NotWhole { offset: layout.offset() }.into());
+        }
         let block =
             storage.map_or_else(|| Ok(ExclusiveBlock::empty()), tensorferry_reduce::take_exclusive)?;
         Ok(Self::from_parts(block, &layout)?)
