@@ -152,7 +152,7 @@ impl From<PutFailure> for PutErrorKind {
             PutFailure::Closed => Self::Closed,
             PutFailure::NoReceivers => Self::Disconnected,
             PutFailure::PeerDied => Self::PeerDied,
-            PutFailure::Storage(error) => Self::Encode(EncodeError::Storage(error)),
+            PutFailure::Storage(error) => Self::Encode(EncodeError::Storage(*error)),
             other => Self::Refused(other.to_string()),
         }
     }
@@ -166,7 +166,7 @@ impl From<TakeFailure> for GetError {
             TakeFailure::PeerDied => Self::PeerDied,
             TakeFailure::NoLeases => Self::NoLeases,
             TakeFailure::AllLeased(max_leases) => Self::AllLeased(max_leases),
-            TakeFailure::Storage(error) => Self::Decode(DecodeError::Storage(error)),
+            TakeFailure::Storage(error) => Self::Decode(DecodeError::Storage(*error)),
             _ => Self::Closed,
         }
     }

@@ -57,16 +57,27 @@ fn with_transit<R>(use_it: impl FnOnce(Option<&mut Transit>) -> R) -> R {
 
 fn outbound<R>(give: impl FnOnce(&mut Outbound) -> Result<R, TransitError>) -> Result<R, TransitError> {
     with_transit(|transit| match transit {
-        Some(Transit::Out(out)) => give(out).inspect_err(|error| out.refusal = Some(error.clone())),
+        Some(Transit::Out(out)) => match give(out) {
+            // Made anew: an error has room for more than a value, and all of it would be moved.
+            Ok(given) => Ok(given),
+            Err(error) => {
+                out.refusal = Some(error.clone());
+                Err(error)
+            }
+        },
         _ => Err(TransitError::NotInTransit),
     })
 }
 
 fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Result<R, TransitError> {
     with_transit(|transit| match transit {
-        Some(Transit::In(incoming)) => {
-            take(incoming).inspect_err(|error| incoming.refusal = Some(error.clone()))
-        }
+        Some(Transit::In(incoming)) => match take(incoming) {
+            Ok(taken) => Ok(taken),
+            Err(error) => {
+                incoming.refusal = Some(error.clone());
+                Err(error)
+            }
+        },
         _ => Err(TransitError::NotInTransit),
     })
 }

@@ -295,13 +295,13 @@ impl Heap {
     }
 
     /// Holds the block that a message names. The message itself, or whoever sent it, holds it until then.
-    pub(crate) fn hold(&self, reference: Reference) -> Result<Block, StorageError> {
-        self.0.memory.check_home()?;
-        let bad = |what| StorageError::BadReference { reference: reference.pack(), what };
+    pub(crate) fn hold(&self, reference: Reference) -> Result<Block, Box<StorageError>> {
+        self.check_home()?;
+        let bad = |what| Box::new(StorageError::BadReference { reference: reference.pack(), what });
         let at = reference.header_offset_bytes;
         let known = Counted::known(self, at, |place| self.begin_to_hold(place, bad));
         let counted = known.unwrap_or_else(|| {
-            let place = self.0.places().find(at).map_err(|error| error.told(bad))?;
+            let place = self.0.places().find(at).map_err(|error| error.told(|what| *bad(what)))?;
             Counted::at(self, place, || self.begin_to_hold(place, bad))
         })?;
         let block = Block::new(counted);
@@ -315,8 +315,8 @@ impl Heap {
     fn begin_to_hold(
         &self,
         place: Place,
-        bad: impl Fn(&'static str) -> StorageError,
-    ) -> Result<Use, StorageError> {
+        bad: impl Fn(&'static str) -> Box<StorageError>,
+    ) -> Result<Use, Box<StorageError>> {
         let header = self.header(place.header_offset_bytes).ok_or_else(|| bad("its header is closed"))?;
         if !header.hold_if_held(self.me().bit()) {
             return Err(bad("nobody holds the block"));
@@ -325,7 +325,7 @@ impl Heap {
         let opened = if len_bytes > place.class.size_bytes() {
             Err(bad("its length is beyond its block"))
         } else {
-            self.0.places().open_range(place.data_offset_bytes, len_bytes)
+            self.0.places().open_range(place.data_offset_bytes, len_bytes).map_err(Box::new)
         };
         opened
             .inspect_err(|_| self.let_go(place))

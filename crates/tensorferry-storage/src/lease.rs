@@ -128,8 +128,11 @@ impl Ring {
         let (index, taking) = self.claim_returned(ring)?;
         let record = ring.record(index);
         let read = self.read(record.lengths(), record.room(), message);
-        if let Err(error @ StorageError::Domain(_)) = read {
-            return Some(Err(put_back(ring, record, taking, error)));
+        if let Err(error) = &read
+            && matches!(**error, StorageError::Domain(_))
+        {
+            put_back(ring, record, taking);
+            return Some(read.map(drop).map_err(TakeFailure::from));
         }
         // What a plain take takes dies with its taker from here on. Where this process was declared dead, it is somebody
         // else's.
@@ -150,9 +153,12 @@ impl Ring {
         let record = ring.record(index);
         let spilled = match self.read(record.lengths(), record.room(), message) {
             Ok(spilled) => spilled,
-            Err(error @ StorageError::Domain(_)) => return Some(Err(put_back(ring, record, taking, error))),
             Err(error) => {
-                record.change(taking, taking.freed());
+                if matches!(*error, StorageError::Domain(_)) {
+                    put_back(ring, record, taking);
+                } else {
+                    record.change(taking, taking.freed());
+                }
                 return Some(Err(error.into()));
             }
         };
@@ -232,16 +238,10 @@ impl Ring {
 }
 
 /// The kernel does not let us open what a waiting message names: it goes on waiting.
-fn put_back(
-    ring: &RingWords<'_>,
-    record: Record<'_>,
-    taking: RecordState,
-    error: StorageError,
-) -> TakeFailure {
+fn put_back(ring: &RingWords<'_>, record: Record<'_>, taking: RecordState) {
     record.change(taking, taking.waiting());
     ring.returns().fetch_add(1, Ordering::SeqCst);
     ring.not_empty().wake();
-    error.into()
 }
 
 impl Lease {
@@ -288,7 +288,7 @@ impl Drop for Lease {
         ring.returns().fetch_add(1, Ordering::SeqCst);
         // Until somebody else has it, this process holds what it names.
         if !self.handles.is_empty() {
-            self.ring.pins().pin(&ring, PinnedAt::Record(self.index, waiting), &mut self.handles);
+            self.ring.pins().pin(&ring, PinnedAt::record(self.index, waiting), &mut self.handles);
         }
         ring.not_empty().wake();
     }

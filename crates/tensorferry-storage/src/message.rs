@@ -177,8 +177,8 @@ pub(crate) fn accept(
     heap: &Heap,
     word: u64,
     handles: &mut SmallVec<[IncomingHandle; 2]>,
-) -> Result<Option<Block>, StorageError> {
-    let bad = |what| StorageError::BadReference { reference: word, what };
+) -> Result<Option<Block>, Box<StorageError>> {
+    let bad = |what| Box::new(StorageError::BadReference { reference: word, what });
     let reference = Reference::unpack(word).ok_or_else(|| bad("it grants nothing that is known"))?;
     let block = heap.hold(reference)?;
     handles.push(match reference.grant {
@@ -229,8 +229,12 @@ pub(crate) fn spill(
 }
 
 /// Reads a message from its own block: a private copy of the payload, and every handle held.
-pub(crate) fn unspill(heap: &Heap, block: &Block, message: &mut IncomingMessage) -> Result<(), StorageError> {
-    let bad = |what| StorageError::BadReference { reference: block.id().0, what };
+pub(crate) fn unspill(
+    heap: &Heap,
+    block: &Block,
+    message: &mut IncomingMessage,
+) -> Result<(), Box<StorageError>> {
+    let bad = |what| Box::new(StorageError::BadReference { reference: block.id().0, what });
     let (references, payload_len, payload) =
         table_of(block).ok_or_else(|| bad("its table is longer than its block"))?;
     for word in references {
@@ -353,7 +357,11 @@ impl Parcel {
     /// # Errors
     /// [`StorageError::BadReference`] when the number names no parcel (any more), or one that was opened already.
     pub fn open(heap: &Heap, id: u64) -> Result<IncomingMessage, StorageError> {
-        let bad = |what| StorageError::BadReference { reference: id, what };
+        Self::opened(heap, id).map_err(|error| *error)
+    }
+
+    fn opened(heap: &Heap, id: u64) -> Result<IncomingMessage, Box<StorageError>> {
+        let bad = |what| Box::new(StorageError::BadReference { reference: id, what });
         let reference = Reference::unpack(id).filter(|reference| reference.grant == Grant::Message);
         let block = heap.hold(reference.ok_or_else(|| bad("it is no parcel"))?)?;
         if block.header().is_none_or(|header| header.kind() != Kind::Parcel) {

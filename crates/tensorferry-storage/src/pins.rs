@@ -34,13 +34,29 @@ struct Pin {
     _handles: OutgoingHandles,
 }
 
-/// Where a message waits for whoever takes it.
+/// Where a message waits for whoever takes it. In whole words: what has parts of a few bytes is copied in pieces, for which a
+/// processor waits when it has just written them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum PinnedAt {
+pub(crate) struct PinnedAt {
+    /// The position of a slot, or the index of a record.
+    at: u64,
+    /// The state of the record since which it waits there.
+    record: u64,
+}
+
+/// No record has this state.
+const IN_A_SLOT: u64 = u64::MAX;
+
+impl PinnedAt {
     /// In the slot of this position.
-    Slot(u64),
+    pub(crate) fn slot(position: u64) -> Self {
+        Self { at: position, record: IN_A_SLOT }
+    }
+
     /// In this record, since it had this state.
-    Record(usize, RecordState),
+    pub(crate) fn record(index: usize, state: RecordState) -> Self {
+        Self { at: index as u64, record: state.pack() }
+    }
 }
 
 /// How many old pins are looked at when a new one is made: more than one, so that the list shrinks again.
@@ -147,29 +163,24 @@ impl PinList {
 
 /// Whether the message was taken. One that nobody can take any more is thrown away here, by its
 /// sender: no receiver is attached, and no message on its way would attach one.
-fn has_moved_on(ring: &RingWords<'_>, at: PinnedAt) -> bool {
+fn has_moved_on(ring: &RingWords<'_>, pinned: PinnedAt) -> bool {
     let is_lost = || ring.receivers().load(Ordering::SeqCst) == 0;
-    match at {
-        PinnedAt::Slot(position) => {
-            let (index, lap) = ring.shape().slot_and_lap(position);
-            let slot = ring.slot(index);
-            let state = slot.state();
-            // In the caller's list are many; nearly all that are looked at were taken.
-            if state.lap > lap {
-                return true;
-            }
-            state == SlotState::ready(lap)
+    if pinned.record == IN_A_SLOT {
+        let (index, lap) = ring.shape().slot_and_lap(pinned.at);
+        let slot = ring.slot(index);
+        let state = slot.state();
+        // Nearly all that are looked at were taken.
+        return state.lap > lap
+            || state == SlotState::ready(lap)
                 && is_lost()
-                && slot.change(SlotState::ready(lap), SlotState::free(lap + 1))
-        }
-        PinnedAt::Record(index, returned) => {
-            let record = ring.record(index);
-            if record.state() == returned && is_lost() {
-                record.change(returned, returned.freed());
-            }
-            let state = record.state();
-            // While somebody takes it, it may come back: whoever takes it may die.
-            state.serial != returned.serial || state.deliveries != returned.deliveries
-        }
+                && slot.change(SlotState::ready(lap), SlotState::free(lap + 1));
     }
+    let record = ring.record(usize::try_from(pinned.at).unwrap_or(0));
+    let returned = RecordState::unpack(pinned.record);
+    if record.state() == returned && is_lost() {
+        record.change(returned, returned.freed());
+    }
+    let state = record.state();
+    // While somebody takes it, it may come back: whoever takes it may die.
+    state.serial != returned.serial || state.deliveries != returned.deliveries
 }

@@ -102,9 +102,16 @@ pub enum PutFailure {
          clone the sender"
     )]
     NotRepeatable,
-    /// There was no memory for a message that does not fit into a slot.
+    /// There was no memory for a message that does not fit into a slot. Boxed, so that this fits into two registers.
     #[error(transparent)]
-    Storage(#[from] StorageError),
+    Storage(#[from] Box<StorageError>),
+}
+
+impl From<StorageError> for PutFailure {
+    #[cold]
+    fn from(error: StorageError) -> Self {
+        Self::Storage(Box::new(error))
+    }
 }
 
 /// Why no message was taken.
@@ -132,7 +139,14 @@ pub enum TakeFailure {
     /// A message was taken whose table makes no sense, and is lost. Or, with [`StorageError::Domain`], the kernel does not
     /// let this process open the memory that the message names: then it stays in the ring.
     #[error(transparent)]
-    Storage(#[from] StorageError),
+    Storage(#[from] Box<StorageError>),
+}
+
+impl From<StorageError> for TakeFailure {
+    #[cold]
+    fn from(error: StorageError) -> Self {
+        Self::Storage(Box::new(error))
+    }
 }
 
 /// One process's end of a ring.
@@ -329,7 +343,7 @@ impl Ring {
         // The handles are ours until they are pinned, which can wait.
         ring.not_empty().wake_after_change();
         if !handles.is_empty() {
-            self.pins().pin(&ring, PinnedAt::Slot(position), handles);
+            self.pins().pin(&ring, PinnedAt::slot(position), handles);
         }
         Ok(())
     }
@@ -410,7 +424,7 @@ impl Ring {
         if self.heap().is_home() { self.words_at_home() } else { None }
     }
 
-    #[inline]
+    #[inline(always)]
     fn words_at_home(&self) -> Option<RingWords<'_>> {
         RingWords::with_shape(self.attachment.block(), self.shape)
     }
@@ -427,7 +441,6 @@ impl Ring {
         handles: &[OutgoingHandle],
         patience: Patience,
     ) -> Result<u64, PutFailure> {
-        let references: SmallVec<[u64; 2]> = handles.iter().map(OutgoingHandle::reference).collect();
         let look = || {
             if ring.closed().load(Ordering::Relaxed) != 0 {
                 return Some(Err(PutFailure::Closed));
@@ -438,7 +451,7 @@ impl Ring {
             {
                 return Some(Err(failure));
             }
-            match self.try_place(ring, payload, &references) {
+            match self.try_place(ring, payload, handles) {
                 Some(placed) => Some(placed),
                 None => self.no_more_receivers(ring).map(Err),
             }
@@ -451,7 +464,7 @@ impl Ring {
         &self,
         ring: &RingWords<'_>,
         payload: &[u8],
-        references: &[u64],
+        handles: &[OutgoingHandle],
     ) -> Option<Result<u64, PutFailure>> {
         let owner = if planted("put-claims-unnamed") { u8::MAX } else { self.me() };
         for _ in 0..MAX_STEPS {
@@ -473,7 +486,7 @@ impl Ring {
                 continue;
             }
             let early = planted("put-commits-first") && slot.change(writing, SlotState::ready(lap));
-            write(&slot, payload, references);
+            write(&slot, payload, handles);
             // The commit. A compare-and-swap, so that a sender that was wrongly declared dead is fenced.
             let committed = early || slot.change(writing, SlotState::ready(lap));
             // After the commit, for which receivers wait.
@@ -545,14 +558,16 @@ impl Ring {
                     let freed = SlotState::free(lap.wrapping_add(1));
                     let early = planted("get-holds-late") && slot.change(held, freed);
                     let taken = self.read(slot.lengths(), slot.room(), message);
-                    if let Err(error @ StorageError::Domain(_)) = taken {
+                    if let Err(error) = &taken
+                        && matches!(**error, StorageError::Domain(_))
+                    {
                         // The kernel does not let us open what it names, which is not its fault: it stays.
                         if let Some(kept) = lease {
                             kept.let_go(ring);
                         }
                         slot.change(claimed, SlotState::ready(lap));
                         ring.not_empty().wake();
-                        return Some(Err(error.into()));
+                        return taken.err().map(|error| Err(error.into()));
                     }
                     let taken = taken.map(|spilled| {
                         if let Some(kept) = lease {
@@ -593,14 +608,20 @@ impl Ring {
         lengths: SlotLengths,
         room: &[AtomicU64],
         message: &mut IncomingMessage,
-    ) -> Result<Option<Block>, StorageError> {
+    ) -> Result<Option<Block>, Box<StorageError>> {
         message.clear();
         let SlotLengths { payload_len_bytes, n_references } = lengths;
         let (references, payload) = room.split_at(n_references);
         let mut spilled = None;
         for word in references {
-            let accepted = accept(self.heap(), word.load(Ordering::Relaxed), &mut message.handles);
-            spilled = accepted.inspect_err(|_| message.clear())?.or(spilled);
+            match accept(self.heap(), word.load(Ordering::Relaxed), &mut message.handles) {
+                Ok(None) => {}
+                Ok(Some(block)) => spilled = Some(block),
+                Err(error) => {
+                    message.clear();
+                    return Err(error);
+                }
+            }
         }
         match spilled {
             Some(block) => {
@@ -703,10 +724,13 @@ impl Drop for Ring {
     }
 }
 
-fn write(slot: &Slot<'_>, payload: &[u8], references: &[u64]) {
-    slot.set_lengths(SlotLengths { payload_len_bytes: payload.len(), n_references: references.len() });
-    let values = references.iter().copied().chain(payload_words(payload));
-    for (word, value) in slot.room().iter().zip(values) {
+fn write(slot: &Slot<'_>, payload: &[u8], handles: &[OutgoingHandle]) {
+    slot.set_lengths(SlotLengths { payload_len_bytes: payload.len(), n_references: handles.len() });
+    let (references, words) = slot.room().split_at(handles.len().min(SLOT_ROOM_WORDS));
+    for (word, handle) in references.iter().zip(handles) {
+        word.store(handle.reference(), Ordering::Relaxed);
+    }
+    for (word, value) in words.iter().zip(payload_words(payload)) {
         word.store(value, Ordering::Relaxed);
     }
 }

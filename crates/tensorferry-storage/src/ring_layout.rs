@@ -160,7 +160,7 @@ impl<'a> RingWords<'a> {
     }
 
     /// The ring in a block that was looked at before and found to have this shape. For the process that holds it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn with_shape(block: &'a Block, shape: RingShape) -> Option<Self> {
         let words = block.words_at_home();
         (words.len() >= shape.n_words()).then_some(())?;

@@ -308,7 +308,7 @@ fn hold_found(
 fn hold_if_there(heap: &Heap, reference: Reference) -> Result<Option<Block>, Closed> {
     match heap.hold(reference) {
         Ok(block) => Ok(Some(block)),
-        Err(StorageError::Domain(_)) => Err(Closed),
+        Err(error) if matches!(*error, StorageError::Domain(_)) => Err(Closed),
         Err(_) => Ok(None),
     }
 }

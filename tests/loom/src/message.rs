@@ -78,7 +78,7 @@ pub(crate) fn accept(
     heap: &Heap,
     reference: u64,
     handles: &mut Vec<IncomingHandle>,
-) -> Result<Option<Block>, StorageError> {
+) -> Result<Option<Block>, Box<StorageError>> {
     let index = usize::try_from(reference).unwrap_or(0);
     let held = heap.hold(index)?;
     if index == usize::MAX {
@@ -106,8 +106,8 @@ pub(crate) fn unspill(
     _heap: &Heap,
     _block: &Block,
     _message: &mut IncomingMessage,
-) -> Result<(), StorageError> {
-    Err(StorageError::ForeignDomain)
+) -> Result<(), Box<StorageError>> {
+    Err(Box::new(StorageError::ForeignDomain))
 }
 
 pub(crate) fn fill_payload(message: &mut IncomingMessage, words: &[AtomicU64], payload_len_bytes: usize) {
