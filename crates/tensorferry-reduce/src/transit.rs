@@ -47,6 +47,7 @@ pub(crate) fn during<R>(transit: &RefCell<Transit>, work: impl FnOnce() -> R) ->
     TRANSIT.set(transit, work)
 }
 
+#[inline(always)]
 fn with_transit<R>(use_it: impl FnOnce(Option<&mut Transit>) -> R) -> R {
     if TRANSIT.is_set() {
         TRANSIT.with(|transit| use_it(transit.try_borrow_mut().as_deref_mut().ok()))
@@ -55,6 +56,7 @@ fn with_transit<R>(use_it: impl FnOnce(Option<&mut Transit>) -> R) -> R {
     }
 }
 
+#[inline(always)]
 fn outbound<R>(give: impl FnOnce(&mut Outbound) -> Result<R, TransitError>) -> Result<R, TransitError> {
     with_transit(|transit| match transit {
         Some(Transit::Out(out)) => match give(out) {
@@ -69,6 +71,7 @@ fn outbound<R>(give: impl FnOnce(&mut Outbound) -> Result<R, TransitError>) -> R
     })
 }
 
+#[inline(always)]
 fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Result<R, TransitError> {
     with_transit(|transit| match transit {
         Some(Transit::In(incoming)) => match take(incoming) {

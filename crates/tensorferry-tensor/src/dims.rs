@@ -12,7 +12,6 @@ const FEW: usize = 5;
 ///
 /// All of it are whole words, the tag too, which is a value that no rank has. A tag of one byte would have the rest copied
 /// in pieces that straddle words, for which a processor waits when it has just written them.
-#[derive(Clone)]
 pub(crate) enum Dims {
     Few(Few),
     /// More than [`FEW`].
@@ -89,6 +88,16 @@ impl Dims {
         let removed = self.get(at).copied();
         *self = self.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, dim)| *dim).collect();
         removed
+    }
+}
+
+impl Clone for Dims {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        match self {
+            Self::Few(few) => Self::Few(*few),
+            Self::Many(dims) => Self::Many(dims.clone()),
+        }
     }
 }
 

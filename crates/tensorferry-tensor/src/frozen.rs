@@ -59,7 +59,7 @@ impl<T: Element> Tensor<T> {
     }
 
     /// Refuses a storage that is not aligned or too small.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn from_parts(storage: FrozenStorage, layout: Layout) -> Result<Self, TensorError> {
         layout.check_fits(storage.n_elements::<T>()?)?;
         Ok(Self::from_checked(storage, layout))

@@ -31,7 +31,7 @@ const MAX_ELEMENTS: usize = isize::MAX.cast_unsigned() / 16;
 ///
 /// A layout without elements (a length of 0) addresses nothing: its offset is 0 and its strides are those of a
 /// contiguous layout.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
     /// INVARIANT: as many as `shape` has; each at most `MAX_ELEMENTS`.
@@ -40,6 +40,15 @@ pub struct Layout {
     offset: usize,
     /// INVARIANT: the product of the shape.
     n_elements: usize,
+}
+
+impl Clone for Layout {
+    /// Written where it is to be: what is written and moved at once is waited for.
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        let Self { shape, strides, offset, n_elements } = self;
+        Self { shape: shape.clone(), strides: strides.clone(), offset: *offset, n_elements: *n_elements }
+    }
 }
 
 /// Row-major strides, and the product of the lengths. `None` when that of the non-zero ones exceeds [`MAX_ELEMENTS`].
