@@ -53,6 +53,21 @@ pub fn others_run_beside() -> bool {
     online.unwrap_or_else(|_| usable_cpus()) > 1
 }
 
+/// The second-level cache of a processor in bytes, which it has to itself on most machines; `None` where the kernel does not
+/// say (sysfs, `Documentation/ABI/testing/sysfs-devices-system-cpu`).
+#[must_use]
+pub fn private_cache_bytes() -> Option<usize> {
+    let text =
+        |file: &str| fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index2/{file}")).ok();
+    (text("level")?.trim() == "2").then(|| parse_cache_size(&text("size")?)).flatten()
+}
+
+/// A size such as `1024K`.
+fn parse_cache_size(text: &str) -> Option<usize> {
+    let kib = text.trim().strip_suffix('K')?.parse::<usize>().ok()?;
+    kib.checked_mul(1 << 10).filter(|size| *size > 0)
+}
+
 /// How many processors a list such as `0-3,8` names (cpuset(7), "Formats").
 fn count_cpus(list: &str) -> usize {
     let number = |text: &str| text.trim().parse::<usize>().ok();
@@ -150,6 +165,12 @@ fn parse_limit(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cache_sizes_are_those_of_sysfs() {
+        assert_eq!(parse_cache_size("1024K\n"), Some(1 << 20));
+        assert_eq!(["", "K", "0K", "12", "99999999999999999999K"].map(parse_cache_size), [None; 5]);
+    }
 
     #[test]
     fn both_generations_of_cgroups_are_understood() {

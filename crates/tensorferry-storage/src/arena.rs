@@ -10,6 +10,7 @@ use tensorferry_domain::{DomainError, ExtentRun};
 use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::class::{Class, LINE_BYTES, N_CLASSES, SLAB_BLOCKS};
+use crate::free_list::{self, FreeList, Freed};
 use crate::header::{SUSPECT, SpanWord, head, line, slab};
 use crate::place::{Address, Place, Places};
 use crate::{HeapUsage, StorageError};
@@ -18,10 +19,6 @@ use crate::{HeapUsage, StorageError};
 const POPULATE_STEP_BYTES: usize = 64 << 10;
 /// How many blocks that somebody still held when they were returned are looked at again per collection.
 const PENDING_LOOKS: usize = 64;
-/// A block is reused when this many younger ones wait behind it, or as many as fit into this much memory: a
-/// buffer that was just freed is still in the cache of the one who read it, and both would fight for its lines.
-const REUSE_DISTANCE: usize = 8;
-const REUSE_DISTANCE_BYTES: usize = 8 << 20;
 
 #[derive(Debug)]
 struct Run {
@@ -45,11 +42,20 @@ struct Span {
     populated_bytes: usize,
 }
 
+/// Which free blocks are good enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Those that cost no more to write than fresh ones.
+    Ripe,
+    /// All.
+    Any,
+}
+
 /// The private side of a heap.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     runs: BTreeMap<usize, Run>,
-    free: Vec<VecDeque<Address>>,
+    free: Vec<FreeList>,
     /// For each class the slab that has blocks which were never handed out.
     carving: Vec<Option<Address>>,
     pending: VecDeque<Address>,
@@ -60,7 +66,7 @@ pub(crate) struct Arena {
 impl Arena {
     pub(crate) fn new() -> Self {
         Self {
-            free: (0..N_CLASSES).map(|_| VecDeque::new()).collect(),
+            free: (0..N_CLASSES).map(|_| FreeList::default()).collect(),
             carving: vec![None; N_CLASSES],
             ..Self::default()
         }
@@ -74,18 +80,21 @@ impl Arena {
         self.has_suspects
     }
 
-    /// A free block of the class that was in use before.
+    /// A free block of the class that was in use before; with `wanted` of [`Wanted::Ripe`] one that it pays to use.
     pub(crate) fn take_recycled(
         &mut self,
         places: Places<'_>,
         class: Class,
         len_bytes: usize,
+        wanted: Wanted,
     ) -> Result<Option<Place>, StorageError> {
-        let distance = (REUSE_DISTANCE_BYTES / class.size_bytes()).clamp(1, REUSE_DISTANCE);
         loop {
             let free = &mut self.free[class.index()];
-            let Some(oldest) = free.len().checked_sub(distance.min(free.len())) else { return Ok(None) };
-            let Some(address) = free.remove(oldest) else { return Ok(None) };
+            let next = match wanted {
+                Wanted::Ripe => free.take(free_list::distance(class)),
+                Wanted::Any => free.take_any(),
+            };
+            let Some(address) = next else { return Ok(None) };
             // An entry is stale when its run was given up; nothing else invalidates it.
             if self.span_mut(places, address).is_none_or(|span| span.free & 1 << address.index() == 0) {
                 continue;
@@ -93,7 +102,7 @@ impl Arena {
             return match self.hand_out(places, address, len_bytes) {
                 Ok(place) => Ok(Some(place)),
                 Err(error) => {
-                    self.free[class.index()].push_back(address);
+                    self.free[class.index()].put(address, Freed::Away);
                     Err(error)
                 }
             };
@@ -109,7 +118,7 @@ impl Arena {
     ) -> Result<Option<Place>, StorageError> {
         for index in class.index() + 1..N_CLASSES {
             let Some(larger) = Class::from_index(index) else { break };
-            if let Some(place) = self.take_recycled(places, larger, len_bytes)? {
+            if let Some(place) = self.take_recycled(places, larger, len_bytes, Wanted::Any)? {
                 return Ok(Some(place));
             }
         }
@@ -140,7 +149,7 @@ impl Arena {
         match self.hand_out(places, fresh, len_bytes) {
             Ok(place) => Ok(Some(place)),
             Err(error) => {
-                self.free[class.index()].push_back(fresh);
+                self.free[class.index()].put(fresh, Freed::Here);
                 Err(error)
             }
         }
@@ -214,7 +223,7 @@ impl Arena {
         places.memory.recount_populated(run.first, populated_bytes as u64);
         self.runs.insert(run.first, adopted);
         for (class, address) in free {
-            self.free[class.index()].push_back(address);
+            self.free[class.index()].put(address, Freed::Away);
         }
         Ok(())
     }
@@ -254,12 +263,17 @@ impl Arena {
         span.pending &= !bit;
         let word = span.word;
         let place = places.place(address, word);
+        let mut freed = Freed::Here;
         if let Some(header) = places.header(place.header_offset_bytes) {
-            header.returned().store(0, Ordering::SeqCst);
+            // Whoever else had it has said so.
+            if header.returned().load(Ordering::Relaxed) != 0 {
+                header.returned().store(0, Ordering::SeqCst);
+                freed = Freed::Away;
+            }
             self.usage.blocks_live = self.usage.blocks_live.saturating_sub(1);
             self.usage.bytes_live = self.usage.bytes_live.saturating_sub(header.len_bytes());
         }
-        self.free[word.class.index()].push_back(address);
+        self.free[word.class.index()].put(address, freed);
     }
 
     /// Looks at what remote holders returned.

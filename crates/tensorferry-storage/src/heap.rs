@@ -12,7 +12,7 @@ use tensorferry_domain::{
 use tensorferry_os::mapping::Reservation;
 
 use crate::access::{self, ExclusiveBlock};
-use crate::arena::{Arena, extents_for};
+use crate::arena::{Arena, Wanted, extents_for};
 use crate::attachments::Attachments;
 use crate::block::Block;
 use crate::class::Class;
@@ -383,7 +383,7 @@ impl Inner {
             let mut arena = self.arena();
             arena.collect(self.places());
             arena.look_at_all_pending(self.places());
-            if let Ok(Some(place)) = arena.take_recycled(self.places(), class, len_bytes) {
+            if let Ok(Some(place)) = arena.take_recycled(self.places(), class, len_bytes, Wanted::Any) {
                 return Ok(place);
             }
             let mut trimmed = arena.trim(self.places(), *wanted_bytes);
@@ -404,7 +404,7 @@ impl Inner {
     fn try_take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
         let places = self.places();
         let mut arena = self.arena();
-        if let Some(place) = arena.take_recycled(places, class, len_bytes)? {
+        if let Some(place) = arena.take_recycled(places, class, len_bytes, Wanted::Ripe)? {
             self.publish(&arena);
             return Ok(place);
         }
@@ -417,9 +417,15 @@ impl Inner {
         if self.memory.take_returns() || arena.has_pending() {
             arena.collect(places);
         }
-        let place = match arena.take_recycled(places, class, len_bytes)? {
+        // Where memory is short, it is not held back for the sake of caches.
+        let is_short = self.memory.populated_bytes() > self.memory.limit_bytes() / 2;
+        let wanted = if is_short { Wanted::Any } else { Wanted::Ripe };
+        let place = match arena.take_recycled(places, class, len_bytes, wanted)? {
             Some(place) => place,
-            None => self.take_fresh(&mut arena, class, len_bytes)?,
+            None => match self.take_fresh(&mut arena, class, len_bytes) {
+                Ok(place) => place,
+                Err(error) => arena.take_recycled(places, class, len_bytes, Wanted::Any)?.ok_or(error)?,
+            },
         };
         self.publish(&arena);
         Ok(place)
@@ -436,7 +442,7 @@ impl Inner {
                 self.give_back(arena, run);
                 return Err(error);
             }
-            if let Some(place) = arena.take_recycled(places, class, len_bytes)? {
+            if let Some(place) = arena.take_recycled(places, class, len_bytes, Wanted::Any)? {
                 return Ok(place);
             }
             if let Some(place) = arena.take_fresh(places, class, len_bytes)? {

@@ -40,6 +40,7 @@ mod class;
 mod counted;
 mod counts;
 mod error;
+mod free_list;
 mod header;
 mod heap;
 mod lease;

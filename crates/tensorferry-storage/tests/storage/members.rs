@@ -1,12 +1,13 @@
 //! Two members of one domain, each with a mapping of its own, in one process.
 
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_storage::{
-    Company, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Parcel, Patience, PutFailure,
-    Ring, StorageError,
+    BlockId, Company, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Parcel, Patience,
+    PutFailure, Ring, StorageError,
 };
 
 use crate::heap;
@@ -38,6 +39,50 @@ fn receive(ring: &Ring) -> FrozenBlock {
     let message = ring.take(Company::Many, Patience::None).unwrap();
     let Some(IncomingHandle::Frozen(block)) = message.handles.into_iter().next() else { panic!("no block") };
     block
+}
+
+/// The blocks that go from `a` to `b` one after the other, each freed by both before the next.
+fn stream(a: &Heap, b: &Heap, len_bytes: usize, n_blocks: usize) -> Vec<BlockId> {
+    let here = Ring::create(a, 4, 0).unwrap();
+    let there = seen_by(b, &here);
+    let mut ids = Vec::new();
+    for _ in 0..n_blocks {
+        let block = a.allocate(len_bytes).unwrap().freeze();
+        ids.push(block.id());
+        send(&here, &block);
+        drop((receive(&there), block));
+        a.settle();
+    }
+    ids
+}
+
+#[test]
+fn what_another_had_rests_before_it_is_used_again() {
+    for (len_bytes, n_blocks) in [(4096, 3_000), (64 << 10, 800), (1 << 20, 60)] {
+        let a = heap();
+        let b = second(&a);
+        let first = stream(&a, &b, len_bytes, n_blocks);
+        let populate_calls = a.stats().own.populate_calls;
+        let then = stream(&a, &b, len_bytes, n_blocks);
+        assert_eq!(
+            a.stats().own.populate_calls,
+            populate_calls,
+            "as much rests as fills the caches, no more"
+        );
+        assert!(then.windows(2).all(|pair| pair[0] != pair[1]), "blocks of {len_bytes} bytes");
+        let all: HashSet<_> = first.iter().chain(&then).collect();
+        assert!(all.len() < n_blocks / 2, "{} blocks of {len_bytes} bytes", all.len());
+        drop(b);
+    }
+}
+
+#[test]
+fn nothing_rests_where_memory_is_short() {
+    let a = heap();
+    let b = second(&a);
+    let _more_than_half = a.allocate(140 << 20).unwrap();
+    let ids = stream(&a, &b, 64 << 10, 100);
+    assert!(ids[1..].windows(2).all(|pair| pair[0] == pair[1]), "{ids:?}");
 }
 
 #[test]
