@@ -7,6 +7,9 @@
 //! again only when as much other memory has passed through the private caches meanwhile as they hold, and fresh memory is
 //! taken until there is that much. It is not left longer than that, so that what passes fits into the shared cache.
 //! docs/bench/NOTES.md has the measurements.
+//!
+//! Fresh memory is dear at first, and whoever sends little has no use for much of it: for sixteen blocks that have come back
+//! one more may rest.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -18,8 +21,14 @@ use crate::place::Address;
 
 /// What the private cache of a processor holds where nobody says: that of most servers has 1 to 2 MiB.
 const USUAL_PRIVATE_CACHE_BYTES: usize = 1 << 20;
-/// Each block takes some private memory too, so of small ones fewer wait than would fill a cache.
-const MAX_DISTANCE: usize = 640;
+/// No server's is larger by much.
+const MAX_PRIVATE_CACHE_BYTES: usize = 4 << 20;
+/// Of smaller blocks only few rest: to write them costs less than the rest of a message, and each has a header that whoever
+/// looks after the dead has to read.
+const SMALL_BYTES: usize = 4 << 10;
+const SMALL_DISTANCE: usize = 8;
+/// How many blocks come back for each one more that may rest.
+const RETURNS_PER_REST: usize = 16;
 
 /// Free blocks of one class.
 #[derive(Debug, Default)]
@@ -28,6 +37,8 @@ pub(crate) struct FreeList {
     near: Vec<Address>,
     /// Last had by others.
     away: VecDeque<Address>,
+    /// How often one came back from others.
+    n_returns: usize,
 }
 
 /// Who had a block last.
@@ -43,13 +54,17 @@ impl FreeList {
     pub(crate) fn put(&mut self, address: Address, freed: Freed) {
         match freed {
             Freed::Here => self.near.push(address),
-            Freed::Away => self.away.push_back(address),
+            Freed::Away => {
+                self.away.push_back(address);
+                self.n_returns = self.n_returns.saturating_add(1);
+            }
         }
     }
 
     /// The one to use next, if there is one that pays: of what others had, the youngest behind which `distance` others have
     /// been freed, itself included.
     pub(crate) fn take(&mut self, distance: usize) -> Option<Address> {
+        let distance = distance.min(1 + self.n_returns / RETURNS_PER_REST);
         self.near.pop().or_else(|| self.away.remove(self.away.len().checked_sub(distance)?))
     }
 
@@ -67,11 +82,14 @@ impl FreeList {
 /// How many blocks of the class fill the private caches of a writer and a reader, and a little more.
 pub(crate) fn distance(class: Class) -> usize {
     static CACHE_BYTES: OnceLock<usize> = OnceLock::new();
+    if class.size_bytes() < SMALL_BYTES {
+        return SMALL_DISTANCE;
+    }
     let cache_bytes = *CACHE_BYTES.get_or_init(|| {
-        let private = limits::private_cache_bytes().unwrap_or(USUAL_PRIVATE_CACHE_BYTES);
-        private * 5 / 2
+        limits::private_cache_bytes().unwrap_or(USUAL_PRIVATE_CACHE_BYTES).min(MAX_PRIVATE_CACHE_BYTES) * 5
+            / 2
     });
-    (cache_bytes / class.size_bytes()).clamp(1, MAX_DISTANCE)
+    (cache_bytes / class.size_bytes()).max(1)
 }
 
 #[cfg(test)]
@@ -94,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_others_had_waits_until_enough_has_passed() {
-        let mut list = FreeList::default();
+        let mut list = FreeList { n_returns: 100, ..FreeList::default() };
         (0..2).for_each(|index| list.put(address(index), Freed::Away));
         assert_eq!(list.take(3), None);
         (2..5).for_each(|index| list.put(address(index), Freed::Away));
@@ -105,5 +123,19 @@ mod tests {
         assert_eq!(list.take_any(), Some(address(3)));
         list.retain(|kept| *kept != address(4));
         assert_eq!(list.take_any(), None);
+    }
+
+    #[test]
+    fn who_sends_little_takes_little() {
+        let mut list = FreeList::default();
+        let mut in_all = 0;
+        for _ in 0..100 {
+            let block = list.take(1000).unwrap_or_else(|| {
+                in_all += 1;
+                address(in_all)
+            });
+            list.put(block, Freed::Away);
+        }
+        assert_eq!(in_all, 1 + 99 / RETURNS_PER_REST);
     }
 }

@@ -58,7 +58,7 @@ fn stream(a: &Heap, b: &Heap, len_bytes: usize, n_blocks: usize) -> Vec<BlockId>
 
 #[test]
 fn what_another_had_rests_before_it_is_used_again() {
-    for (len_bytes, n_blocks) in [(4096, 3_000), (64 << 10, 800), (1 << 20, 60)] {
+    for (len_bytes, n_blocks) in [(100, 1_000), (64 << 10, 3_000), (1 << 20, 200)] {
         let a = heap();
         let b = second(&a);
         let first = stream(&a, &b, len_bytes, n_blocks);
