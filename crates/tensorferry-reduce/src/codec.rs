@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Deserializer, Serialize};
 use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandles, Scratch};
 
-use crate::transit::{Inbound, Outbound, Transit, during};
+use crate::transit::{Inbound, Outbound, Transit, during, during_to};
 use crate::{DecodeError, EncodeError};
 
 /// Serialises `value` for the domain of `heap` and hands payload and handles to `send`, which takes the handles that it
@@ -33,9 +33,8 @@ where
 {
     let mut buffer = Scratch::take();
     buffer.clear();
-    let outbound = Outbound::new(heap.clone());
-    let mut transit = RefCell::new(Transit::Out(outbound));
-    let encoded = during(&transit, || {
+    let mut transit = RefCell::new(Transit::Out(Outbound::new()));
+    let encoded = during_to(heap, &transit, || {
         value.serialize(&mut rmp_serde::Serializer::new(&mut *buffer).with_struct_map().with_human_readable())
     });
     let Transit::Out(outbound) = transit.get_mut() else {

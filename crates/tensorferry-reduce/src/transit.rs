@@ -22,7 +22,6 @@ pub(crate) enum Transit {
 
 /// A message being built.
 pub(crate) struct Outbound {
-    pub(crate) heap: Heap,
     pub(crate) handles: OutgoingHandles,
     /// The blocks of `handles`, side by side, to look one up.
     pub(crate) ids: smallvec::SmallVec<[u64; 2]>,
@@ -42,7 +41,20 @@ scoped_tls::scoped_thread_local! {
     static TRANSIT: RefCell<Transit>
 }
 
+scoped_tls::scoped_thread_local! {
+    /// The heap of the last message that is being built, borrowed from whoever sends it: to have one more reference would count
+    /// it twice for each message.
+    static HEAP: Heap
+}
+
+/// As [`during`], for a message to the domain of `heap`.
+#[inline]
+pub(crate) fn during_to<R>(heap: &Heap, transit: &RefCell<Transit>, work: impl FnOnce() -> R) -> R {
+    HEAP.set(heap, || during(transit, work))
+}
+
 /// Puts `transit` in place while `work` runs. What was there before is in place again afterwards.
+#[inline]
 pub(crate) fn during<R>(transit: &RefCell<Transit>, work: impl FnOnce() -> R) -> R {
     TRANSIT.set(transit, work)
 }
@@ -110,11 +122,11 @@ pub fn refuse(reason: impl std::fmt::Display) {
 pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::frozen(block).ok_or(TransitError::Moved)?;
-        if out.is_at_home(&handle) {
+        if is_at_home(&handle) {
             return Ok(out.add(handle));
         }
         let no_memory = |error: tensorferry_storage::StorageError| TransitError::NoMemory(error.to_string());
-        let mut copy = out.heap.allocate(block.len_bytes()).map_err(no_memory)?;
+        let mut copy = HEAP.with(|heap| heap.allocate(block.len_bytes())).map_err(no_memory)?;
         copy.bytes_mut().copy_from_slice(block.bytes());
         count_copied(block.len_bytes());
         let copy = OutgoingHandle::frozen(&copy.freeze()).ok_or(TransitError::Moved)?;
@@ -129,7 +141,7 @@ pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
 pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::shared(block).ok_or(TransitError::Moved)?;
-        if !out.is_at_home(&handle) {
+        if !is_at_home(&handle) {
             return Err(TransitError::ForeignDomain);
         }
         Ok(out.add(handle))
@@ -145,7 +157,7 @@ pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
 pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::exclusive(block).ok_or(TransitError::Moved)?;
-        if !out.is_at_home(&handle) {
+        if !is_at_home(&handle) {
             handle.take_back();
             return Err(TransitError::ForeignDomain);
         }
@@ -160,7 +172,7 @@ pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> {
 pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::ring(attachment);
-        if !out.is_at_home(&handle) {
+        if !is_at_home(&handle) {
             return Err(TransitError::ForeignDomain);
         }
         Ok(out.push(handle))
@@ -175,7 +187,7 @@ pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
 pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::sole_ring(attachment, moved).ok_or(TransitError::MovedEnd)?;
-        if !out.is_at_home(&handle) {
+        if !is_at_home(&handle) {
             handle.take_back();
             return Err(TransitError::ForeignDomain);
         }
@@ -188,7 +200,7 @@ pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Resul
 /// # Errors
 /// [`TransitError::NotInTransit`] outside of a message.
 pub fn heap() -> Result<Heap, TransitError> {
-    outbound(|out| Ok(out.heap.clone()))
+    outbound(|_| Ok(HEAP.with(Heap::clone)))
 }
 
 /// The frozen block with this index. It may be taken several times: each view of a storage takes it.
@@ -236,13 +248,14 @@ pub fn take_ring(index: u32) -> Result<Attachment, TransitError> {
     })
 }
 
-impl Outbound {
-    pub(crate) fn new(heap: Heap) -> Self {
-        Self { heap, handles: OutgoingHandles::new(), ids: smallvec::SmallVec::new(), refusal: None }
-    }
+/// Whether a block lies in the domain of the message that is being built.
+fn is_at_home(handle: &OutgoingHandle) -> bool {
+    HEAP.with(|home| handle.heap().is_some_and(|heap| heap.is_same_domain(home)))
+}
 
-    fn is_at_home(&self, handle: &OutgoingHandle) -> bool {
-        handle.heap().is_some_and(|heap| heap.is_same_domain(&self.heap))
+impl Outbound {
+    pub(crate) fn new() -> Self {
+        Self { handles: OutgoingHandles::new(), ids: smallvec::SmallVec::new(), refusal: None }
     }
 
     #[inline]

@@ -89,7 +89,7 @@ pub(crate) fn distance(class: Class) -> usize {
         limits::private_cache_bytes().unwrap_or(USUAL_PRIVATE_CACHE_BYTES).min(MAX_PRIVATE_CACHE_BYTES) * 5
             / 2
     });
-    (cache_bytes / class.size_bytes()).max(1)
+    cache_bytes.div_ceil(class.size_bytes())
 }
 
 #[cfg(test)]
