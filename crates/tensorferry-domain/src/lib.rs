@@ -29,6 +29,7 @@
 //! ```
 
 mod admission;
+#[doc(hidden)]
 pub mod atomic;
 mod builder;
 mod caretaker;

@@ -49,6 +49,8 @@ pub(crate) enum Wanted {
     Ripe,
     /// All.
     Any,
+    /// All of the run that begins with this extent.
+    Of(usize),
 }
 
 /// The private side of a heap.
@@ -88,24 +90,33 @@ impl Arena {
         len_bytes: usize,
         wanted: Wanted,
     ) -> Result<Option<Place>, StorageError> {
-        loop {
+        // What cannot be populated now stays, and the next one is tried.
+        let (mut refused, mut first) = (Vec::new(), None);
+        let place = loop {
             let free = &mut self.free[class.index()];
             let next = match wanted {
                 Wanted::Ripe => free.take(free_list::distance(class)),
                 Wanted::Any => free.take_any(),
+                Wanted::Of(extent) => free.take_of(extent),
             };
-            let Some(address) = next else { return Ok(None) };
+            let Some(address) = next else { break None };
             // An entry is stale when its run was given up; nothing else invalidates it.
             if self.span_mut(places, address).is_none_or(|span| span.free & 1 << address.index() == 0) {
                 continue;
             }
-            return match self.hand_out(places, address, len_bytes) {
-                Ok(place) => Ok(Some(place)),
+            match self.hand_out(places, address, len_bytes) {
+                Ok(place) => break Some(place),
                 Err(error) => {
-                    self.free[class.index()].put(address, Freed::Away);
-                    Err(error)
+                    refused.push(address);
+                    first.get_or_insert(error);
                 }
-            };
+            }
+        };
+        refused.into_iter().for_each(|address| self.free[class.index()].put_unused(address));
+        match (place, first) {
+            (Some(place), _) => Ok(Some(place)),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(None),
         }
     }
 
@@ -149,7 +160,7 @@ impl Arena {
         match self.hand_out(places, fresh, len_bytes) {
             Ok(place) => Ok(Some(place)),
             Err(error) => {
-                self.free[class.index()].put(fresh, Freed::Here);
+                self.free[class.index()].put_unused(fresh);
                 Err(error)
             }
         }
@@ -223,7 +234,7 @@ impl Arena {
         places.memory.recount_populated(run.first, populated_bytes as u64);
         self.runs.insert(run.first, adopted);
         for (class, address) in free {
-            self.free[class.index()].put(address, Freed::Away);
+            self.free[class.index()].put_unused(address);
         }
         Ok(())
     }

@@ -61,6 +61,11 @@ impl FreeList {
         }
     }
 
+    /// One that came back from nobody: it was never used, or somebody else's who is gone.
+    pub(crate) fn put_unused(&mut self, address: Address) {
+        self.away.push_back(address);
+    }
+
     /// The one to use next, if there is one that pays: of what others had, the youngest behind which `distance` others have
     /// been freed, itself included.
     pub(crate) fn take(&mut self, distance: usize) -> Option<Address> {
@@ -71,6 +76,16 @@ impl FreeList {
     /// The oldest, whether it pays or not.
     pub(crate) fn take_any(&mut self) -> Option<Address> {
         self.near.pop().or_else(|| self.away.pop_front())
+    }
+
+    /// One of this run, whether it pays or not.
+    pub(crate) fn take_of(&mut self, extent: usize) -> Option<Address> {
+        let is_of = |address: &Address| address.extent() == extent;
+        if let Some(at) = self.away.iter().rposition(is_of) {
+            return self.away.remove(at);
+        }
+        let at = self.near.iter().rposition(is_of)?;
+        Some(self.near.remove(at))
     }
 
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Address) -> bool) {
@@ -120,6 +135,9 @@ mod tests {
         assert_eq!(list.take(3), Some(address(1)));
         assert_eq!(list.take(3), Some(address(0)));
         assert_eq!(list.take(3), None);
+        list.put_unused(Address::new(7, 2, 0));
+        assert_eq!(list.take_of(7), Some(Address::new(7, 2, 0)));
+        assert_eq!(list.take_of(7), None);
         assert_eq!(list.take_any(), Some(address(3)));
         list.retain(|kept| *kept != address(4));
         assert_eq!(list.take_any(), None);

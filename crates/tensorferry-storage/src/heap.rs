@@ -417,14 +417,19 @@ impl Inner {
         if self.memory.take_returns() || arena.has_pending() {
             arena.collect(places);
         }
+        let mut place = arena.take_recycled(places, class, len_bytes, Wanted::Ripe)?;
         // Where memory is short, it is not held back for the sake of caches.
-        let is_short = self.memory.populated_bytes() > self.memory.limit_bytes() / 2;
-        let wanted = if is_short { Wanted::Any } else { Wanted::Ripe };
-        let place = match arena.take_recycled(places, class, len_bytes, wanted)? {
+        if place.is_none() && self.memory.populated_bytes() > self.memory.limit_bytes() / 2 {
+            place = arena.take_recycled(places, class, len_bytes, Wanted::Any)?;
+        }
+        let place = match place {
             Some(place) => place,
             None => match self.take_fresh(&mut arena, class, len_bytes) {
                 Ok(place) => place,
-                Err(error) => arena.take_recycled(places, class, len_bytes, Wanted::Any)?.ok_or(error)?,
+                Err(error) => match arena.take_recycled(places, class, len_bytes, Wanted::Any) {
+                    Ok(Some(place)) => place,
+                    _ => return Err(error),
+                },
             },
         };
         self.publish(&arena);
@@ -442,7 +447,7 @@ impl Inner {
                 self.give_back(arena, run);
                 return Err(error);
             }
-            if let Some(place) = arena.take_recycled(places, class, len_bytes, Wanted::Any)? {
+            if let Some(place) = arena.take_recycled(places, class, len_bytes, Wanted::Of(run.first))? {
                 return Ok(place);
             }
             if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
@@ -469,6 +474,10 @@ impl Inner {
             Ok(Err(error)) => error.into(),
             Err(error) => error,
         };
+        // What rests comes before what is larger than need be.
+        if let Ok(Some(place)) = arena.take_recycled(places, class, len_bytes, Wanted::Any) {
+            return Ok(place);
+        }
         arena.take_larger(places, class, len_bytes)?.ok_or(no_room)
     }
 

@@ -173,7 +173,7 @@ fn has_moved_on(ring: &RingWords<'_>, pinned: PinnedAt) -> bool {
         return state.lap > lap
             || state == SlotState::ready(lap)
                 && is_lost()
-                && slot.change(SlotState::ready(lap), SlotState::free(lap + 1));
+                && (slot.change(SlotState::ready(lap), SlotState::free(lap + 1)) || slot.state().lap > lap);
     }
     let record = ring.record(usize::try_from(pinned.at).unwrap_or(0));
     let returned = RecordState::unpack(pinned.record);

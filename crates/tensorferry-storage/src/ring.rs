@@ -274,17 +274,29 @@ impl Ring {
         let Some(ring) = self.words() else { return 0 };
         let n_slots = ring.n_slots() as u64;
         let mut head = ring.head().load(Ordering::Acquire);
-        let tail = ring.tail().load(Ordering::Acquire).min(head.saturating_add(n_slots));
-        // What was taken in another order than it was put is passed by the head only at the next take.
-        while head < tail {
-            let (slot, lap) = self.slot_of(&ring, head);
-            if slot.state().lap <= lap {
+        let mut tail = ring.tail().load(Ordering::Acquire).max(head);
+        // Both are behind: what was taken is passed at the next look, and a sender moves the tail when the message is there.
+        let is_taken = |position| {
+            let (slot, lap) = self.slot_of(&ring, position);
+            slot.state().lap > lap
+        };
+        for _ in 0..2 * n_slots {
+            if head == tail || !is_taken(head) {
                 break;
             }
             head += 1;
         }
+        let is_put = |position| {
+            let (slot, lap) = self.slot_of(&ring, position);
+            let state = slot.state();
+            state.lap == lap && state.tag != Tag::Free
+        };
+        while tail - head < n_slots && is_put(tail) {
+            tail += 1;
+        }
         let n_waiting = ring.records().filter(|record| record.state().tag == RecordTag::Waiting).count();
-        usize::try_from(tail.saturating_sub(head)).unwrap_or(usize::MAX).saturating_add(n_waiting)
+        let n_put = (tail - head).min(n_slots);
+        usize::try_from(n_put).unwrap_or(usize::MAX).saturating_add(n_waiting)
     }
 
     /// Whether no message is in it, as far as one can tell.
@@ -441,7 +453,9 @@ impl Ring {
         handles: &[OutgoingHandle],
         patience: Patience,
     ) -> Result<u64, PutFailure> {
+        let mut is_first = true;
         let look = || {
+            let is_first = std::mem::take(&mut is_first);
             if ring.closed().load(Ordering::Relaxed) != 0 {
                 return Some(Err(PutFailure::Closed));
             }
@@ -451,7 +465,7 @@ impl Ring {
             {
                 return Some(Err(failure));
             }
-            match self.try_place(ring, payload, handles) {
+            match self.try_place(ring, payload, handles, is_first) {
                 Some(placed) => Some(placed),
                 None => self.no_more_receivers(ring).map(Err),
             }
@@ -459,12 +473,14 @@ impl Ring {
         patience.wait(ring.not_full(), &self.put_spin, look).unwrap_or(Err(PutFailure::Full))
     }
 
-    /// `None` when the ring is full.
+    /// `None` when the ring is full. Claims `unseen` where that is expected to succeed: a look would bring the slot's line here,
+    /// and the claim would then ask for it once more. Where it has failed, the line is left to whoever takes from the slot.
     fn try_place(
         &self,
         ring: &RingWords<'_>,
         payload: &[u8],
         handles: &[OutgoingHandle],
+        mut unseen: bool,
     ) -> Option<Result<u64, PutFailure>> {
         let owner = if planted("put-claims-unnamed") { u8::MAX } else { self.me() };
         for _ in 0..MAX_STEPS {
@@ -472,8 +488,10 @@ impl Ring {
             let (slot, lap) = self.slot_of(ring, position);
             let (free, writing) = (SlotState::free(lap), SlotState { lap, owner, tag: Tag::Writing });
             let moved = position.wrapping_add(1);
-            // Not looked at before: a look would bring the line here, and the claim would then ask for it once more.
-            if let Err(state) = slot.replace(free, writing) {
+            let seen = if unseen { free } else { slot.state() };
+            let claimed = if seen == free { slot.replace(free, writing) } else { Err(seen) };
+            if let Err(state) = claimed {
+                unseen = false;
                 if state.lap < lap {
                     if ring.tail().load(Ordering::Acquire) == position {
                         return None;

@@ -48,6 +48,7 @@ loom::thread_local! {
     /// How many accesses this thread has left; `None` is no end.
     static ACCESSES_LEFT: Cell<Option<usize>> = Cell::new(None);
     static IS_DEAD: Cell<bool> = Cell::new(false);
+    static LOAD_HAS_TO_BE_SEQ_CST: Cell<bool> = Cell::new(false);
 }
 
 thread_local! {
@@ -131,6 +132,9 @@ fn is_weak(what: What, new: u64) -> bool {
 
 #[track_caller]
 fn or_relaxed(what: What, new: u64, ordering: Ordering) -> Ordering {
+    let after_change = what == What::Load && LOAD_HAS_TO_BE_SEQ_CST.with(|it_has| it_has.replace(false));
+    let is_step = what == What::Change && function_at(Location::caller()) == "replace";
+    assert!(ordering == Ordering::SeqCst || !(after_change || is_step), "{what:?} is {ordering:?}");
     if is_weak(what, new) { Ordering::Relaxed } else { ordering }
 }
 
@@ -142,9 +146,11 @@ pub fn fence(ordering: Ordering) {
     }
 }
 
-/// Nothing in the library, whose accesses around it are sequentially consistent. loom takes those for weaker than they are.
+/// Nothing in the library, whose accesses around it are sequentially consistent. loom takes those for weaker than they are, so
+/// here is a fence; that they are what they have to be is asserted: the next load of this thread, and every step of a slot.
 #[track_caller]
 pub fn change_before_load() {
+    LOAD_HAS_TO_BE_SEQ_CST.with(|it_has| it_has.set(true));
     fence(Ordering::SeqCst);
 }
 

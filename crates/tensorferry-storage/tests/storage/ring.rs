@@ -22,6 +22,25 @@ fn take(ring: &Ring) -> Result<Vec<u8>, TakeFailure> {
 }
 
 #[test]
+fn the_length_is_that_of_now_also_before_anybody_looks_again() {
+    for n_slots in [1, 3, 4] {
+        let ring = Ring::create(&heap(), n_slots, 0).unwrap();
+        for _ in 0..3 * n_slots {
+            (0..n_slots).for_each(|_| put(&ring, b"").unwrap());
+            assert_eq!(ring.len(), n_slots);
+            take(&ring).unwrap();
+            assert_eq!(ring.len(), n_slots - 1);
+            put(&ring, b"").unwrap();
+            assert_eq!(ring.len(), n_slots, "as full as it was, of {n_slots}");
+            for left in (0..n_slots).rev() {
+                take(&ring).unwrap();
+                assert_eq!(ring.len(), left);
+            }
+        }
+    }
+}
+
+#[test]
 fn messages_come_in_order_and_the_ring_is_bounded() {
     for n_slots in [1, 2, 3, 8] {
         let ring = Ring::create(&heap(), n_slots, 0).unwrap();

@@ -52,7 +52,6 @@ enum At {
     // Put.
     LookWhetherOver,
     ReadTail,
-    ReadSlot { position: u8 },
     Claim { position: u8 },
     HelpTail { position: u8 },
     MoveTail { position: u8 },

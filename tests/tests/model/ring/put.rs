@@ -12,32 +12,31 @@ impl Ring {
             // Refused, it keeps its end of the ring for ever.
             At::LookWhetherOver if next.closed || self.nobody_receives(next) => At::Done,
             At::LookWhetherOver => At::ReadTail,
-            At::ReadTail => At::ReadSlot { position: next.tail },
-            At::ReadSlot { position } => {
+            At::ReadTail => At::Claim { position: next.tail },
+            // A compare-and-swap, which says what is there where it fails.
+            At::Claim { position } => {
                 let (index, lap) = self.slot(position);
                 let slot = next.slots[index];
                 match slot.lap.cmp(&lap) {
-                    Ordering::Equal if slot.tag == Tag::Free => At::Claim { position },
+                    Ordering::Equal if slot.tag == Tag::Free => {
+                        next.slots[index] = Slot { lap, tag: Tag::Writing, owner: me, message: u8::MAX };
+                        At::Commit { position }
+                    }
                     // Full: the call looks again from its beginning.
                     Ordering::Less => At::LookWhetherOver,
                     _ if self.broken == Broken::NobodyHelps => At::ReadTail,
                     _ => At::HelpTail { position },
                 }
             }
-            At::Claim { position } => {
-                let (index, lap) = self.slot(position);
-                if next.slots[index].lap == lap && next.slots[index].tag == Tag::Free {
-                    next.slots[index] = Slot { lap, tag: Tag::Writing, owner: me, message: u8::MAX };
-                    At::MoveTail { position }
-                } else {
-                    At::ReadTail
-                }
-            }
             At::HelpTail { position } | At::MoveTail { position } => {
                 if next.tail == position {
                     next.tail += 1;
                 }
-                if matches!(at, At::HelpTail { .. }) { At::ReadTail } else { At::Commit { position } }
+                if matches!(at, At::HelpTail { .. }) {
+                    At::ReadTail
+                } else {
+                    At::LookAgainWhetherClosed { position }
+                }
             }
             // With the data, which nobody reads before.
             At::Commit { position } => {
@@ -50,7 +49,7 @@ impl Ring {
                 next.slots[index] = Slot { lap, tag: Tag::Ready, owner: 0, message };
                 next.committed |= 1 << message;
                 next.sent[process] += 1;
-                At::LookAgainWhetherClosed { position }
+                At::MoveTail { position }
             }
             At::LookAgainWhetherClosed { position } if next.closed && self.broken != Broken::NoTakeBack => {
                 At::TakeBack { position }
