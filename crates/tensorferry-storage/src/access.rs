@@ -195,9 +195,10 @@ impl FrozenBlock {
     /// Whether both are one block of one domain. Empty blocks are the same as none.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
-        self.block.as_ref().zip(other.block.as_ref()).is_some_and(|(one, two)| {
-            one.id() == two.id() && one.heap().domain().id() == two.heap().domain().id()
-        })
+        self.block
+            .as_ref()
+            .zip(other.block.as_ref())
+            .is_some_and(|(one, two)| one.id() == two.id() && one.heap().is_same_domain(two.heap()))
     }
 
     /// Becomes exclusive when nobody else holds it: no other process, no message in flight, no clone here. A process that

@@ -95,7 +95,7 @@ impl Arena {
         let place = loop {
             let free = &mut self.free[class.index()];
             let next = match wanted {
-                Wanted::Ripe => free.take(free_list::distance(class)),
+                Wanted::Ripe => free.take(|| free_list::distance(class)),
                 Wanted::Any => free.take_any(),
                 Wanted::Of(extent) => free.take_of(extent),
             };

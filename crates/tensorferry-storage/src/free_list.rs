@@ -46,7 +46,7 @@ pub(crate) struct FreeList {
 pub(crate) enum Freed {
     /// This process.
     Here,
-    /// Another one, or nobody knows.
+    /// Another one.
     Away,
 }
 
@@ -67,10 +67,16 @@ impl FreeList {
     }
 
     /// The one to use next, if there is one that pays: of what others had, the youngest behind which `distance` others have
-    /// been freed, itself included.
-    pub(crate) fn take(&mut self, distance: usize) -> Option<Address> {
-        let distance = distance.min(1 + self.n_returns / RETURNS_PER_REST);
-        self.near.pop().or_else(|| self.away.remove(self.away.len().checked_sub(distance)?))
+    /// been freed, itself included. Asks for the distance only where it matters.
+    pub(crate) fn take(&mut self, distance: impl FnOnce() -> usize) -> Option<Address> {
+        if let Some(address) = self.near.pop() {
+            return Some(address);
+        }
+        if self.away.is_empty() {
+            return None;
+        }
+        let distance = distance().min(1 + self.n_returns / RETURNS_PER_REST);
+        self.away.remove(self.away.len().checked_sub(distance)?)
     }
 
     /// The oldest, whether it pays or not.
@@ -121,20 +127,20 @@ mod tests {
         list.put(address(1), Freed::Away);
         list.put(address(2), Freed::Here);
         list.put(address(3), Freed::Here);
-        assert_eq!([list.take(1), list.take(1), list.take(1)], [3, 2, 1].map(|i| Some(address(i))));
-        assert_eq!(list.take(1), None);
+        assert_eq!([list.take(|| 1), list.take(|| 1), list.take(|| 1)], [3, 2, 1].map(|i| Some(address(i))));
+        assert_eq!(list.take(|| 1), None);
     }
 
     #[test]
     fn what_others_had_waits_until_enough_has_passed() {
         let mut list = FreeList { n_returns: 100, ..FreeList::default() };
         (0..2).for_each(|index| list.put(address(index), Freed::Away));
-        assert_eq!(list.take(3), None);
+        assert_eq!(list.take(|| 3), None);
         (2..5).for_each(|index| list.put(address(index), Freed::Away));
-        assert_eq!(list.take(3), Some(address(2)), "the youngest that has waited long enough");
-        assert_eq!(list.take(3), Some(address(1)));
-        assert_eq!(list.take(3), Some(address(0)));
-        assert_eq!(list.take(3), None);
+        assert_eq!(list.take(|| 3), Some(address(2)), "the youngest that has waited long enough");
+        assert_eq!(list.take(|| 3), Some(address(1)));
+        assert_eq!(list.take(|| 3), Some(address(0)));
+        assert_eq!(list.take(|| 3), None);
         list.put_unused(Address::new(7, 2, 0));
         assert_eq!(list.take_of(7), Some(Address::new(7, 2, 0)));
         assert_eq!(list.take_of(7), None);
@@ -148,7 +154,7 @@ mod tests {
         let mut list = FreeList::default();
         let mut in_all = 0;
         for _ in 0..100 {
-            let block = list.take(1000).unwrap_or_else(|| {
+            let block = list.take(|| 1000).unwrap_or_else(|| {
                 in_all += 1;
                 address(in_all)
             });

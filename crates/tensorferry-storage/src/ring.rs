@@ -284,18 +284,19 @@ impl Ring {
             if head == tail || !is_taken(head) {
                 break;
             }
-            head += 1;
+            head = head.wrapping_add(1);
         }
         let is_put = |position| {
             let (slot, lap) = self.slot_of(&ring, position);
             let state = slot.state();
             state.lap == lap && state.tag != Tag::Free
         };
-        while tail - head < n_slots && is_put(tail) {
-            tail += 1;
+        // Wrapping, because anybody may have written anything there.
+        while tail.wrapping_sub(head) < n_slots && is_put(tail) {
+            tail = tail.wrapping_add(1);
         }
         let n_waiting = ring.records().filter(|record| record.state().tag == RecordTag::Waiting).count();
-        let n_put = (tail - head).min(n_slots);
+        let n_put = tail.wrapping_sub(head).min(n_slots);
         usize::try_from(n_put).unwrap_or(usize::MAX).saturating_add(n_waiting)
     }
 

@@ -385,6 +385,24 @@ mod tests {
         assert_eq!(words.slot(0).state(), SlotState::free(lap + 4));
     }
 
+    #[test]
+    fn positions_that_somebody_wrote_over_are_no_reason_to_panic() {
+        let heap = Heap::create(tensorferry_domain::Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        // So many that the last position there is has a lap that fits into a slot's state.
+        const N_SLOTS: usize = 1 << 16;
+        let ring = Ring::create(&heap, N_SLOTS, 0).unwrap();
+        let words = RingWords::of(ring.attachment().block()).unwrap();
+        for tail in [0, 3, u64::MAX - 2, u64::MAX] {
+            let (index, lap) = words.shape().slot_and_lap(tail);
+            words.slot(index).state_word().store(SlotState::ready(lap).pack(), Ordering::SeqCst);
+            for head in [0, 1, u64::MAX - 1, u64::MAX] {
+                words.head().store(head, Ordering::SeqCst);
+                words.tail().store(tail, Ordering::SeqCst);
+                assert!(ring.len() <= N_SLOTS, "head {head}, tail {tail}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn states_survive_their_word(lap in 0_u64..1 << 48, owner: u8, which in 0..5_usize) {

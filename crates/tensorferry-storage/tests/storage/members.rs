@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use tensorferry_domain::Domain;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_storage::{
     BlockId, Company, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Parcel, Patience,
@@ -73,6 +74,27 @@ fn what_another_had_rests_before_it_is_used_again() {
         let all: HashSet<_> = first.iter().chain(&then).collect();
         assert!(all.len() < n_blocks / 2, "{} blocks of {len_bytes} bytes", all.len());
         drop(b);
+    }
+}
+
+#[test]
+fn what_rests_is_used_before_a_larger_block_is() {
+    let settings = Domain::builder().address_space_bytes(64 << 20).limit_bytes(1 << 30);
+    let a = Heap::create(settings).unwrap();
+    let b = second(&a);
+    let large = a.allocate(8 << 20).unwrap();
+    let large_id = large.id();
+    let resting: HashSet<_> = stream(&a, &b, 64 << 10, 200).into_iter().collect();
+    drop(large);
+    let mut held = Vec::new();
+    loop {
+        let block = a.allocate(64 << 10).unwrap();
+        let id = block.id();
+        held.push(block);
+        assert_ne!(id, large_id, "after {} blocks", held.len());
+        if resting.contains(&id) && held.len() > resting.len() {
+            break;
+        }
     }
 }
 
