@@ -145,7 +145,6 @@ fn names(bytes: &[u8]) -> bool {
 
 /// Everything that travels by handle, and shapes that serde has names for.
 #[derive(Debug, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "that is what a user would write")]
 pub enum Mixture {
     /// A unit variant.
     Nothing,

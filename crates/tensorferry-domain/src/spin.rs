@@ -8,64 +8,135 @@
 //! also measures time and not loop counts, because PAUSE takes 15 times longer on some processors).
 //!
 //! That rule alone has a second stable state: when both sides sleep, each waits for the other's wake-up, which is longer
-//! than a small budget, and no spin is ever rewarded again. So one spin in a few has the whole budget, whatever the last
-//! ones came to.
+//! than a small budget, and no spin is ever rewarded again. So of the spins in vain that follow each other one in a few has the
+//! whole budget, whatever the last ones came to. Where system calls are slow (under a tracer), that is too short as well; so, ever
+//! more seldom, one is long (docs/bench/NOTES.md). Of several threads that wait, one has it.
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tensorferry_os::limits;
 
 const MAX_NS: u32 = 50_000;
 const MIN_NS: u32 = 2_000;
-/// One spin in so many has the whole budget: dear enough to be seldom, often enough that a stall is soon forgotten.
+/// One spin in vain in so many has the whole budget: dear enough to be seldom, often enough that a stall is soon forgotten.
 const PROBE_EVERY: u32 = 16;
+/// Longer than any wake-up should take.
+const LONG_NS: u32 = 5_000_000;
+/// What the next spin has when a long one has found something: whoever sent it may still be busy with waking.
+const AFTER_LONG_NS: u32 = 250_000;
+/// So many spins in vain come before the first long one, four times as many before each further one, and from the most on
+/// always as many.
+const LONG_AFTER: u32 = 256;
+const LONG_AFTER_AT_MOST: u32 = 1 << 16;
 
-/// An adaptive budget; one per waiting side of a queue, private to the process.
+/// [`Spin::set_fixed`] was not called.
+const ADAPTIVE: u64 = u64::MAX;
+
+/// An adaptive budget, unless a fixed one was set; one per waiting side of a queue, private to the process.
 #[derive(Debug)]
 pub struct Spin {
+    fixed_ns: AtomicU64,
     budget_ns: AtomicU32,
-    n_spins: AtomicU32,
+    /// How many in succession found nothing; what a long one finds does not end the succession.
+    n_in_vain: AtomicU32,
 }
 
 impl Default for Spin {
     fn default() -> Self {
-        Self { budget_ns: AtomicU32::new(MAX_NS), n_spins: AtomicU32::new(0) }
+        Self {
+            fixed_ns: AtomicU64::new(ADAPTIVE),
+            budget_ns: AtomicU32::new(MAX_NS),
+            n_in_vain: AtomicU32::new(0),
+        }
     }
 }
 
 impl Spin {
-    /// Calls `look` until it finds something or the budget is used up.
-    pub fn until<R>(&self, mut look: impl FnMut() -> Option<R>) -> Option<R> {
-        if !spinning_pays() {
-            return look();
+    /// Spins for so long from now on, whatever comes of it; `None` for as long as pays.
+    pub fn set_fixed(&self, budget: Option<Duration>) {
+        let fixed_ns =
+            budget.map(|budget| u64::try_from(budget.as_nanos()).unwrap_or(ADAPTIVE).min(ADAPTIVE - 1));
+        self.fixed_ns.store(fixed_ns.unwrap_or(ADAPTIVE), Ordering::Relaxed);
+    }
+
+    /// Calls `look` until it finds something, or the budget is used up, or `deadline` has passed.
+    pub fn until<R>(&self, deadline: Option<Instant>, look: impl FnMut() -> Option<R>) -> Option<R> {
+        let fixed_ns = self.fixed_ns.load(Ordering::Relaxed);
+        if fixed_ns == 0 || !spinning_pays() {
+            return None;
+        }
+        if fixed_ns != ADAPTIVE {
+            return look_for(Duration::from_nanos(fixed_ns), deadline, look).ok();
         }
         let learnt_ns = self.budget_ns.load(Ordering::Relaxed);
-        let budget_ns = if self.is_probe() { MAX_NS } else { learnt_ns };
-        let budget = Duration::from_nanos(u64::from(budget_ns));
-        let start = Instant::now();
-        loop {
-            // The clock costs about as much as a look, so it is read once in a few looks.
-            for _ in 0..16 {
-                if let Some(found) = look() {
-                    self.budget_ns.store(budget_ns.saturating_mul(2).min(MAX_NS), Ordering::Relaxed);
-                    return Some(found);
-                }
-                spin_loop();
+        let probe_ns = self.take_probe();
+        let budget_ns = probe_ns.unwrap_or(learnt_ns);
+        match look_for(Duration::from_nanos(budget_ns.into()), deadline, look) {
+            // It may have taken too long to be a habit; the next one shows it.
+            Ok(found) if budget_ns == LONG_NS => {
+                self.budget_ns.store(AFTER_LONG_NS, Ordering::Relaxed);
+                Some(found)
             }
-            if start.elapsed() >= budget {
+            Ok(found) => {
+                self.budget_ns.store(budget_ns.saturating_mul(2).min(MAX_NS), Ordering::Relaxed);
+                self.n_in_vain.store(0, Ordering::Relaxed);
+                Some(found)
+            }
+            Err(InVain) => {
                 self.budget_ns.store((learnt_ns / 2).max(MIN_NS), Ordering::Relaxed);
-                return None;
+                if probe_ns.is_none() {
+                    self.n_in_vain.fetch_add(1, Ordering::Relaxed);
+                }
+                None
             }
         }
     }
 
-    /// Whether the next spin has the whole budget, whatever was learnt.
-    fn is_probe(&self) -> bool {
-        self.n_spins.fetch_add(1, Ordering::Relaxed) % PROBE_EVERY == PROBE_EVERY - 1
+    /// What this spin has beyond what was learnt, if it is a probe. It counts as in vain from here on, so that of several threads one
+    /// probes.
+    fn take_probe(&self) -> Option<u32> {
+        let n_in_vain = self.n_in_vain.load(Ordering::Relaxed);
+        let budget_ns = probe_ns(n_in_vain)?;
+        let next = n_in_vain.wrapping_add(1);
+        let taken = self.n_in_vain.compare_exchange(n_in_vain, next, Ordering::Relaxed, Ordering::Relaxed);
+        taken.is_ok().then_some(budget_ns)
     }
+}
+
+/// A spin ended without finding anything.
+struct InVain;
+
+fn look_for<R>(
+    budget: Duration,
+    deadline: Option<Instant>,
+    mut look: impl FnMut() -> Option<R>,
+) -> Result<R, InVain> {
+    let start = Instant::now();
+    loop {
+        // The clock costs about as much as a look, so it is read once in a few looks.
+        for _ in 0..16 {
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            spin_loop();
+        }
+        let now = Instant::now();
+        if now.saturating_duration_since(start) >= budget || deadline.is_some_and(|deadline| deadline <= now)
+        {
+            return Err(InVain);
+        }
+    }
+}
+
+/// What the next spin has after so many in vain, if it is a probe.
+fn probe_ns(n_in_vain: u32) -> Option<u32> {
+    let is_power_of_four = n_in_vain.is_power_of_two() && n_in_vain.trailing_zeros().is_multiple_of(2);
+    let is_long =
+        n_in_vain >= LONG_AFTER && (is_power_of_four || n_in_vain.is_multiple_of(LONG_AFTER_AT_MOST));
+    if is_long { Some(LONG_NS) } else { (n_in_vain % PROBE_EVERY == PROBE_EVERY - 1).then_some(MAX_NS) }
 }
 
 fn spinning_pays() -> bool {
@@ -77,29 +148,107 @@ fn spinning_pays() -> bool {
 mod tests {
     use super::*;
 
+    fn nothing() -> Option<u8> {
+        None
+    }
+
+    impl Spin {
+        fn set(&self, budget_ns: u32, n_in_vain: u32) {
+            self.budget_ns.store(budget_ns, Ordering::Relaxed);
+            self.n_in_vain.store(n_in_vain, Ordering::Relaxed);
+        }
+    }
+
     #[test]
     fn the_budget_shrinks_without_reward_and_grows_with_it() {
         let spin = Spin::default();
         for _ in 0..10 {
-            assert_eq!(spin.until(|| None::<()>), None);
+            assert_eq!(spin.until(None, nothing), None);
         }
         if spinning_pays() {
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MIN_NS);
-            assert_eq!(spin.until(|| Some(1)), Some(1));
+            assert_eq!(spin.until(None, || Some(1)), Some(1));
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), 2 * MIN_NS);
         }
     }
 
     #[test]
-    fn one_spin_in_a_few_is_a_probe_and_a_reward_found_by_it_is_learnt() {
+    fn a_reward_found_by_a_probe_is_learnt() {
         let spin = Spin::default();
-        let probes: Vec<_> = (0..2 * PROBE_EVERY).filter(|_| spin.is_probe()).collect();
-        assert_eq!(probes, [PROBE_EVERY - 1, 2 * PROBE_EVERY - 1]);
+        spin.set(MIN_NS, PROBE_EVERY - 1);
         if spinning_pays() {
-            spin.budget_ns.store(MIN_NS, Ordering::Relaxed);
-            spin.n_spins.store(PROBE_EVERY - 1, Ordering::Relaxed);
-            assert_eq!(spin.until(|| Some(1)), Some(1));
+            assert_eq!(spin.until(None, || Some(1)), Some(1));
+            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
+            assert_eq!(spin.n_in_vain.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn one_spin_in_a_few_is_a_probe_and_ever_fewer_are_long() {
+        let with = |budget: u32| move |n: &u32| probe_ns(*n) == Some(budget);
+        let probes: Vec<_> = (0..3 * PROBE_EVERY).filter(with(MAX_NS)).collect();
+        assert_eq!(probes, [15, 31, 47]);
+        let long: Vec<_> = (0..200_000).filter(with(LONG_NS)).collect();
+        assert_eq!(long, [256, 1024, 4096, 16_384, 65_536, 131_072, 196_608]);
+    }
+
+    #[test]
+    fn what_a_long_spin_finds_has_usual_ones_follow_that_show_whether_it_was_worth_it() {
+        let spin = Spin::default();
+        spin.set(MIN_NS, LONG_AFTER);
+        if spinning_pays() {
+            assert_eq!(spin.until(None, || Some(1)), Some(1));
+            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), AFTER_LONG_NS);
+            assert_eq!(spin.n_in_vain.load(Ordering::Relaxed), LONG_AFTER + 1);
+            assert_eq!(spin.until(None, || Some(2)), Some(2));
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
         }
+    }
+
+    #[test]
+    fn no_spin_outlasts_its_deadline_by_much() {
+        let spin = Spin::default();
+        spin.set(MIN_NS, LONG_AFTER);
+        let deadline = Instant::now();
+        let mut n_looks = 0;
+        let look = || {
+            n_looks += 1;
+            None::<u8>
+        };
+        assert_eq!(spin.until(Some(deadline), look), None);
+        assert!(n_looks <= 16, "{n_looks} looks after the deadline");
+        if spinning_pays() {
+            assert_eq!(
+                spin.n_in_vain.load(Ordering::Relaxed),
+                LONG_AFTER + 1,
+                "the next one is no long one again"
+            );
+        }
+    }
+
+    #[test]
+    fn of_several_that_wait_one_probes() {
+        let spin = Spin::default();
+        spin.set(MIN_NS, LONG_AFTER);
+        assert_eq!([spin.take_probe(), spin.take_probe()], [Some(LONG_NS), None]);
+    }
+
+    #[test]
+    fn a_fixed_budget_learns_nothing() {
+        let spin = Spin::default();
+        spin.set_fixed(Some(Duration::from_micros(1)));
+        assert_eq!(spin.until(None, nothing), None);
+        assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
+        spin.set_fixed(Some(Duration::MAX));
+        let mut n_looks = 0;
+        let found = spin.until(None, || {
+            n_looks += 1;
+            (n_looks == 100_000).then_some(1)
+        });
+        assert_eq!(found, spinning_pays().then_some(1));
+        spin.set_fixed(Some(Duration::ZERO));
+        assert_eq!(spin.until(None, || Some(1)), None, "nothing is looked at");
+        spin.set_fixed(None);
+        assert_eq!(spin.until(None, || Some(1)), spinning_pays().then_some(1));
     }
 }

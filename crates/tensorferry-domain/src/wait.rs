@@ -63,8 +63,12 @@ impl<'a> WaitWord<'a> {
         if deadline.is_some_and(|d| d <= Instant::now()) {
             return Err(WaitOutcome::TimedOut);
         }
-        if let Some(found) = spin.until(&mut look) {
+        if let Some(found) = spin.until(deadline, &mut look) {
             return Ok(found);
+        }
+        // Whoever will not sleep does not say so, which would cost the next waker a system call.
+        if deadline.is_some_and(|d| d <= Instant::now()) {
+            return look().ok_or(WaitOutcome::TimedOut);
         }
         loop {
             let expected = self.announce_sleep();

@@ -144,5 +144,8 @@ macro_rules! end {
     };
 }
 
+crate::busy_poll::busy_poll!(Sender);
+crate::busy_poll::busy_poll!(Receiver);
+
 end!(Sender, "Sender", Role { sends: true, receives: false });
 end!(Receiver, "Receiver", Role { sends: false, receives: true });

@@ -38,6 +38,7 @@
 
 #![forbid(unsafe_code)]
 
+mod busy_poll;
 mod ends;
 mod error;
 mod getting;

@@ -136,6 +136,7 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
 }
 
 crate::getting::getting!(Queue);
+crate::busy_poll::busy_poll!(Queue);
 
 impl<T> Clone for Queue<T> {
     fn clone(&self) -> Self {

@@ -210,5 +210,8 @@ macro_rules! sole_end {
     };
 }
 
+crate::busy_poll::busy_poll!(SoleSender);
+crate::busy_poll::busy_poll!(SoleReceiver);
+
 sole_end!(SoleSender, "SoleSender", SENDS);
 sole_end!(SoleReceiver, "SoleReceiver", RECEIVES);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tensorferry_storage::{
-    Attachment, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, OutgoingHandles,
+    Attachment, BlockId, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, OutgoingHandles,
     SharedBlock,
 };
 
@@ -121,16 +121,17 @@ pub fn refuse(reason: impl std::fmt::Display) {
 /// [`TransitError::NotInTransit`] outside of a message, [`TransitError::NoMemory`] when a copy was needed and failed.
 pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
     outbound(|out| {
-        let handle = OutgoingHandle::frozen(block).ok_or(TransitError::Moved)?;
-        if is_at_home(&handle) {
-            return Ok(out.add(handle));
+        // What is asked of the block is asked before there is a handle: what was just written would be waited for.
+        if is_at_home(block.heap().ok_or(TransitError::Moved)?) {
+            let id = block.id();
+            return Ok(out.add(OutgoingHandle::frozen(block).ok_or(TransitError::Moved)?, id));
         }
         let no_memory = |error: tensorferry_storage::StorageError| TransitError::NoMemory(error.to_string());
         let mut copy = HEAP.with(|heap| heap.allocate(block.len_bytes())).map_err(no_memory)?;
         copy.bytes_mut().copy_from_slice(block.bytes());
         count_copied(block.len_bytes());
-        let copy = OutgoingHandle::frozen(&copy.freeze()).ok_or(TransitError::Moved)?;
-        Ok(out.add(copy))
+        let copy = copy.freeze();
+        Ok(out.add(OutgoingHandle::frozen(&copy).ok_or(TransitError::Moved)?, copy.id()))
     })
 }
 
@@ -140,11 +141,11 @@ pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
 /// [`TransitError::NotInTransit`] outside of a message, [`TransitError::ForeignDomain`].
 pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
     outbound(|out| {
-        let handle = OutgoingHandle::shared(block).ok_or(TransitError::Moved)?;
-        if !is_at_home(&handle) {
+        if !is_at_home(block.heap().ok_or(TransitError::Moved)?) {
             return Err(TransitError::ForeignDomain);
         }
-        Ok(out.add(handle))
+        let id = block.id();
+        Ok(out.add(OutgoingHandle::shared(block).ok_or(TransitError::Moved)?, id))
     })
 }
 
@@ -157,7 +158,7 @@ pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
 pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::exclusive(block).ok_or(TransitError::Moved)?;
-        if !is_at_home(&handle) {
+        if !handle.heap().is_some_and(is_at_home) {
             handle.take_back();
             return Err(TransitError::ForeignDomain);
         }
@@ -172,7 +173,7 @@ pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> {
 pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::ring(attachment);
-        if !is_at_home(&handle) {
+        if !handle.heap().is_some_and(is_at_home) {
             return Err(TransitError::ForeignDomain);
         }
         Ok(out.push(handle))
@@ -187,7 +188,7 @@ pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
 pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::sole_ring(attachment, moved).ok_or(TransitError::MovedEnd)?;
-        if !is_at_home(&handle) {
+        if !handle.heap().is_some_and(is_at_home) {
             handle.take_back();
             return Err(TransitError::ForeignDomain);
         }
@@ -249,8 +250,9 @@ pub fn take_ring(index: u32) -> Result<Attachment, TransitError> {
 }
 
 /// Whether a block lies in the domain of the message that is being built.
-fn is_at_home(handle: &OutgoingHandle) -> bool {
-    HEAP.with(|home| handle.heap().is_some_and(|heap| heap.is_same_domain(home)))
+#[inline]
+fn is_at_home(heap: &Heap) -> bool {
+    HEAP.with(|home| heap.is_same_domain(home))
 }
 
 impl Outbound {
@@ -259,9 +261,8 @@ impl Outbound {
     }
 
     #[inline]
-    fn add(&mut self, handle: OutgoingHandle) -> u32 {
+    fn add(&mut self, handle: OutgoingHandle, BlockId(id): BlockId) -> u32 {
         let earliest = self.ids.len().saturating_sub(LOOK_BACK);
-        let id = handle.id().0;
         let known = |at: usize| self.handles.get(at).is_some_and(|other| other.is_same_as(&handle));
         // Nearly always there is none, which is known soonest without a look at each.
         let known = if self.ids[earliest..].contains(&id) {

@@ -166,6 +166,13 @@ impl FrozenBlock {
         Self { block: Some(block) }
     }
 
+    /// The heap that it lies in; none for no bytes.
+    #[must_use]
+    #[inline]
+    pub fn heap(&self) -> Option<&crate::Heap> {
+        self.block.as_ref().map(Block::heap)
+    }
+
     pub(crate) fn block(&self) -> Option<&Block> {
         self.block.as_ref()
     }

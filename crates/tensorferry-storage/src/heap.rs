@@ -1,24 +1,24 @@
 //! This process's view of one domain's memory.
 
+mod returns;
+mod supply;
+
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use tensorferry_domain::{
-    Admission, Caretaker, Domain, DomainBuilder, DomainError, DomainFds, ExtentOwner, ExtentRun, Member,
-    Memory, planted,
-};
+use tensorferry_domain::{Admission, Caretaker, Domain, DomainBuilder, DomainFds, Member, Memory};
 use tensorferry_os::mapping::Reservation;
 
 use crate::access::{self, ExclusiveBlock};
-use crate::arena::{Arena, Wanted, extents_for};
+use crate::arena::Arena;
 use crate::attachments::Attachments;
 use crate::block::Block;
 use crate::class::Class;
 use crate::counted::Counted;
 use crate::counts::{Counts, Use};
-use crate::header::{Header, Kind, SUSPECT, line};
+use crate::header::Header;
 use crate::pins::Pins;
 use crate::place::{NotFound, Place, Places};
 use crate::posted::Posted;
@@ -39,6 +39,9 @@ pub(crate) struct Inner {
     pub(crate) orphans_suspected: AtomicBool,
     /// Held while suspects are resolved: whoever comes second finds them resolved, and not just taken on by somebody.
     pub(crate) resolving: Mutex<()>,
+    /// Held by whoever looks after pins and returns as a whole: what the service thread has in its hands has come back, or has not
+    /// been looked at, when [`Heap::settle`] has returned.
+    pub(crate) settling: Mutex<()>,
     this: Weak<Inner>,
     /// Last, so that what is dropped before can still reach it.
     pub(crate) memory: Memory,
@@ -152,6 +155,7 @@ impl Heap {
             this: this.clone(),
             orphans_suspected: AtomicBool::new(false),
             resolving: Mutex::default(),
+            settling: Mutex::default(),
             counts: Counts::new(layout.n_extents, layout.extent_len_bytes),
             arena: Mutex::new(Arena::new()),
             pins: Pins::default(),
@@ -227,6 +231,7 @@ impl Heap {
         if !self.0.memory.is_home() {
             return;
         }
+        let _one_at_a_time = self.0.settling.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.posted.retire(&self.0.memory);
         self.0.retire_pins();
         crate::sweep::resolve_known_suspects(&self.0);
@@ -372,239 +377,9 @@ impl Inner {
         self.memory.poke();
     }
 
-    fn take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
-        let first = self.try_take_place(class, len_bytes);
-        let Err(StorageError::Domain(DomainError::Limit { wanted_bytes, .. })) = &first else { return first };
-        // Before giving up: what is free but of another class goes back to the system, and what the dead may
-        // have sent is looked through.
-        self.retire_pins();
-        crate::sweep::resolve_known_suspects(self);
-        {
-            let mut arena = self.arena();
-            arena.collect(self.places());
-            arena.look_at_all_pending(self.places());
-            if let Ok(Some(place)) = arena.take_recycled(self.places(), class, len_bytes, Wanted::Any) {
-                return Ok(place);
-            }
-            let mut trimmed = arena.trim(self.places(), *wanted_bytes);
-            for extent in 0..self.memory.extents_high_water() {
-                // What the dead and the gone left behind and nobody has looked through since.
-                if let Some(run) = self.memory.claim_released_at(extent) {
-                    trimmed += self.adopt_and_trim(&mut arena, run);
-                }
-            }
-            if trimmed == 0 {
-                return first;
-            }
-        }
-        self.try_take_place(class, len_bytes)
-    }
-
-    /// Recycled memory first, then what came back, then fresh memory.
-    fn try_take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
-        let places = self.places();
-        let mut arena = self.arena();
-        if let Some(place) = arena.take_recycled(places, class, len_bytes, Wanted::Ripe)? {
-            self.publish(&arena);
-            return Ok(place);
-        }
-        if self.pins.any() {
-            // Dropping a pinned block may need the arena.
-            drop(arena);
-            self.retire_pins();
-            arena = self.arena();
-        }
-        if self.memory.take_returns() || arena.has_pending() {
-            arena.collect(places);
-        }
-        let mut place = arena.take_recycled(places, class, len_bytes, Wanted::Ripe)?;
-        // Where memory is short, it is not held back for the sake of caches.
-        if place.is_none() && self.memory.populated_bytes() > self.memory.limit_bytes() / 2 {
-            place = arena.take_recycled(places, class, len_bytes, Wanted::Any)?;
-        }
-        let place = match place {
-            Some(place) => place,
-            None => match self.take_fresh(&mut arena, class, len_bytes) {
-                Ok(place) => place,
-                Err(error) => match arena.take_recycled(places, class, len_bytes, Wanted::Any) {
-                    Ok(Some(place)) => place,
-                    _ => return Err(error),
-                },
-            },
-        };
-        self.publish(&arena);
-        Ok(place)
-    }
-
-    fn take_fresh(&self, arena: &mut Arena, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
-        let places = self.places();
-        if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
-            return Ok(place);
-        }
-        for first in 0..self.memory.extents_high_water() {
-            let Some(run) = self.memory.claim_released_at(first) else { continue };
-            if let Err(error) = arena.adopt(places, run) {
-                self.give_back(arena, run);
-                return Err(error);
-            }
-            if let Some(place) = arena.take_recycled(places, class, len_bytes, Wanted::Of(run.first))? {
-                return Ok(place);
-            }
-            if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
-                return Ok(place);
-            }
-            // Somebody else may find in it what it needs, who would claim a fresh extent otherwise.
-            self.give_back(arena, run);
-        }
-        let no_room = match extents_for(places, class).map(|n| self.memory.claim_extents(n)) {
-            Ok(Ok(run)) => {
-                if let Err(error) = arena.add_fresh(places, run) {
-                    arena.give_up(places, run.first);
-                    self.memory.release_extents(run);
-                    return Err(error);
-                }
-                if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
-                    return Ok(place);
-                }
-                StorageError::TooLarge {
-                    len_bytes,
-                    address_space_bytes: places.memory.layout().data_len_bytes,
-                }
-            }
-            Ok(Err(error)) => error.into(),
-            Err(error) => error,
-        };
-        // What rests comes before what is larger than need be.
-        if let Ok(Some(place)) = arena.take_recycled(places, class, len_bytes, Wanted::Any) {
-            return Ok(place);
-        }
-        arena.take_larger(places, class, len_bytes)?.ok_or(no_room)
-    }
-
-    fn let_go(&self, place: Place) {
-        let Some(header) = self.places().header(place.header_offset_bytes) else { return };
-        let me = self.memory.me();
-        let extent = place.address.extent();
-        // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
-        let names_others = header.kind() != Kind::Plain && self.memory.sweeps() > 0;
-        if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
-            let mut arena = self.arena();
-            if arena.owns(extent) {
-                let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();
-                if others == 0 {
-                    arena.put_back(self.places(), place.address);
-                    self.publish(&arena);
-                }
-                drop(arena);
-                self.scan_after(others, names_others);
-                return;
-            }
-        }
-        if planted("drop-clears-before-mark") {
-            header.holders().fetch_and(!me.bit(), Ordering::SeqCst);
-        }
-        self.mark_returned(place);
-        let cleared = if planted("drop-keeps-bit") { 0 } else { me.bit() };
-        let others = header.holders().fetch_and(!cleared, Ordering::SeqCst) & !me.bit();
-        // Told once more: an owner that was about to give the extent up may have looked between the mark and the clear. Either
-        // it sees the hint after it has given up, or we see that nobody owns the extent.
-        if others == 0 && self.memory.hint_return(extent) == ExtentOwner::Nobody {
-            self.adopt_orphan(extent);
-        }
-        self.scan_after(others, names_others);
-    }
-
-    /// A block was let go of, and `others` still hold it: whether only a scan can go on from here. A scan's own drop asks
-    /// for another one only when it was the very last, because the real last holder has gone meanwhile and was not.
-    fn scan_after(&self, others: u64, names_others: bool) {
-        if (others == 0 || !crate::sweep::is_scanning()) && (names_others || others == SUSPECT) {
-            self.orphans_suspected.store(true, Ordering::SeqCst);
-            if others == SUSPECT {
-                self.memory.poke();
-            }
-        }
-    }
-
-    /// Marks a block as returned: the block, then its slab, its head, its extent and its owner, so that the owner
-    /// finds it from the top down. Comes before the holder bit is cleared; a block that is marked already costs
-    /// one load of a line that the caller is about to write anyway.
-    pub(crate) fn mark_returned(&self, place: Place) {
-        let places = self.places();
-        let Some(header) = places.header(place.header_offset_bytes) else { return };
-        if header.returned().load(Ordering::SeqCst) == 0 {
-            self.mark_returned_anew(place);
-        }
-    }
-
-    /// As [`Inner::mark_returned`], also when the block says that it is marked: whoever said so may have been killed
-    /// before the other marks.
-    pub(crate) fn mark_returned_anew(&self, place: Place) {
-        let places = self.places();
-        let Some(header) = places.header(place.header_offset_bytes) else { return };
-        header.returned().store(1, Ordering::SeqCst);
-        let address = place.address;
-        let span = places.span(address.extent(), address.line());
-        if span.is_some_and(|span| span.class.is_slab())
-            && let Some(words) = places.head_line(address.extent(), address.line())
-        {
-            set_bit(&words[line::RETURNED], address.index());
-        }
-        if let Some(word) =
-            places.summary(address.extent()).and_then(|summary| summary.get(address.line() / 64))
-        {
-            set_bit(word, address.line() % 64);
-        }
-        self.memory.hint_return(address.extent());
-    }
-
-    /// The last holder of a block in an extent that nobody owns gives its memory back.
-    pub(crate) fn adopt_orphan(&self, extent: usize) {
-        let mut arena = self.arena();
-        if let Some(run) = self.memory.claim_released_at(extent) {
-            self.adopt_and_trim(&mut arena, run);
-        }
-    }
-
-    /// Gives a run up that this member has no use for.
-    fn give_back(&self, arena: &mut Arena, run: ExtentRun) {
-        if let Some(run) = self.release(arena, run) {
-            self.adopt_and_trim(arena, run);
-        }
-    }
-
-    /// Releases a run. It is this member's again when somebody returned a block in it meanwhile, who saw us as the owner
-    /// and left it to us.
-    fn release(&self, arena: &mut Arena, run: ExtentRun) -> Option<ExtentRun> {
-        arena.give_up(self.places(), run.first);
-        self.memory.release_extents(run);
-        self.memory.take_extent_returns(run.first).then(|| self.memory.claim_released_at(run.first)).flatten()
-    }
-
-    /// Takes a run over, gives its free memory to the system, and the run itself to whoever needs it next. Blocks in it
-    /// that are held stay as they are. Returns how many bytes came together.
-    pub(crate) fn adopt_and_trim(&self, arena: &mut Arena, run: ExtentRun) -> u64 {
-        let before = self.memory.populated_bytes();
-        let mut mine = Some(run);
-        while let Some(run) = mine {
-            if arena.adopt(self.places(), run).is_ok() {
-                arena.trim_run(self.places(), run.first);
-            }
-            mine = self.release(arena, run);
-        }
-        self.publish(arena);
-        before.saturating_sub(self.memory.populated_bytes())
-    }
-
     /// Lets go of the blocks of messages that were taken.
     pub(crate) fn retire_pins(&self) {
         self.pins.retire();
-    }
-}
-
-fn set_bit(word: &AtomicU64, bit: usize) {
-    let mask = 1_u64 << (bit % 64);
-    if word.load(Ordering::SeqCst) & mask == 0 {
-        word.fetch_or(mask, Ordering::SeqCst);
     }
 }
 

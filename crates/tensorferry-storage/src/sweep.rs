@@ -80,6 +80,7 @@ pub(crate) fn sweep(inner: &Inner, dead: Member) -> bool {
 
 /// Looks after pins and suspects; returns when to look again.
 pub(crate) fn beat(inner: &Inner) -> Option<Duration> {
+    let _one_at_a_time = inner.settling.lock().unwrap_or_else(PoisonError::into_inner);
     if inner.pins.any() {
         inner.retire_pins();
     }

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::TensorError;
 use crate::frozen::Tensor;
-use crate::layout::Layout;
+use crate::layout::{Layout, LayoutRef};
 use crate::storage::FrozenStorage;
 use crate::views::view_methods;
 
@@ -20,7 +20,7 @@ pub struct AnyTensor {
     dtype: DType,
     /// INVARIANT: large enough for `layout`; private storage is aligned for `dtype`.
     storage: FrozenStorage,
-    layout: Layout,
+    layout: LayoutRef,
 }
 
 view_methods!(AnyTensor);
@@ -30,7 +30,7 @@ impl AnyTensor {
     pub(crate) fn from_parts(
         dtype: DType,
         storage: FrozenStorage,
-        layout: Layout,
+        layout: LayoutRef,
     ) -> Result<Self, TensorError> {
         layout.check_fits(storage.bytes().len() / dtype.size_bytes())?;
         Ok(Self { dtype, storage, layout })
@@ -41,7 +41,7 @@ impl AnyTensor {
     }
 
     fn with_layout(&self, layout: Layout) -> Self {
-        Self { dtype: self.dtype, storage: self.storage.clone(), layout }
+        Self { dtype: self.dtype, storage: self.storage.clone(), layout: layout.into() }
     }
 
     /// The data type of the elements.
@@ -52,7 +52,7 @@ impl AnyTensor {
 
     /// Shape, strides and offset.
     #[must_use]
-    pub const fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
@@ -85,7 +85,8 @@ impl AnyTensor {
             return Ok(self.clone());
         }
         let layout = Layout::contiguous(self.shape())?;
-        Ok(Self { dtype: self.dtype, storage: self.storage.gathered(self.dtype, &self.layout)?, layout })
+        let storage = self.storage.gathered(self.dtype, &self.layout)?;
+        Ok(Self { dtype: self.dtype, storage, layout: layout.into() })
     }
 
     /// As [`Tensor::compact`].
@@ -98,7 +99,7 @@ impl AnyTensor {
             return Ok(self.clone());
         }
         let storage = self.storage.span(self.dtype, &self.layout)?;
-        Ok(Self { dtype: self.dtype, storage, layout: self.layout.rebased() })
+        Ok(Self { dtype: self.dtype, storage, layout: self.layout.rebased().into() })
     }
 
     /// True when the elements lie in shared memory.

@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{FromVecError, TensorError, TryIntoMutError};
 use crate::exclusive::TensorMut;
-use crate::layout::{Layout, LayoutError, Offsets};
+use crate::layout::{Layout, LayoutError, LayoutRef, Offsets};
 use crate::shape::Shape;
 use crate::storage::FrozenStorage;
 use crate::views::view_methods;
@@ -25,7 +25,7 @@ use crate::views::view_methods;
 pub struct Tensor<T> {
     /// INVARIANT: aligned for `T`, and large enough for `layout`.
     storage: FrozenStorage,
-    layout: Layout,
+    layout: LayoutRef,
     elements: PhantomData<T>,
 }
 
@@ -54,18 +54,19 @@ impl<T: Element> Tensor<T> {
     }
 
     /// The storage is aligned for `T`, and the layout fits it.
-    pub(crate) const fn from_checked(storage: FrozenStorage, layout: Layout) -> Self {
-        Self { storage, layout, elements: PhantomData }
+    #[inline]
+    pub(crate) fn from_checked(storage: FrozenStorage, layout: impl Into<LayoutRef>) -> Self {
+        Self { storage, layout: layout.into(), elements: PhantomData }
     }
 
     /// Refuses a storage that is not aligned or too small.
     #[inline(always)]
-    pub(crate) fn from_parts(storage: FrozenStorage, layout: Layout) -> Result<Self, TensorError> {
+    pub(crate) fn from_parts(storage: FrozenStorage, layout: LayoutRef) -> Result<Self, TensorError> {
         layout.check_fits(storage.n_elements::<T>()?)?;
         Ok(Self::from_checked(storage, layout))
     }
 
-    pub(crate) fn into_parts(self) -> (FrozenStorage, Layout) {
+    pub(crate) fn into_parts(self) -> (FrozenStorage, LayoutRef) {
         (self.storage, self.layout)
     }
 
@@ -79,7 +80,7 @@ impl<T: Element> Tensor<T> {
 
     /// Shape, strides and offset.
     #[must_use]
-    pub const fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &Layout {
         &self.layout
     }
 

@@ -77,6 +77,7 @@ mod nd;
 mod wire;
 
 mod bytes;
+mod recent;
 mod storage;
 mod views;
 mod words;

@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::element::{AtomicElement, AtomicNumber};
 use crate::error::{TensorError, TryIntoMutError};
 use crate::exclusive::TensorMut;
-use crate::layout::{Layout, LayoutError};
+use crate::layout::{Layout, LayoutError, LayoutRef};
 use crate::shape::Shape;
 use crate::views::view_methods;
 use crate::words;
@@ -43,7 +43,7 @@ use crate::words;
 pub struct SharedTensor<T> {
     /// INVARIANT: large enough for `layout`.
     block: SharedBlock,
-    layout: Layout,
+    layout: LayoutRef,
     elements: PhantomData<T>,
 }
 
@@ -75,12 +75,12 @@ impl<T: AtomicElement> SharedTensor<T> {
     }
 
     /// The layout fits the block.
-    pub(crate) const fn from_checked(block: SharedBlock, layout: Layout) -> Self {
-        Self { block, layout, elements: PhantomData }
+    pub(crate) fn from_checked(block: SharedBlock, layout: impl Into<LayoutRef>) -> Self {
+        Self { block, layout: layout.into(), elements: PhantomData }
     }
 
     /// Refuses a block that is too small.
-    pub(crate) fn from_parts(block: SharedBlock, layout: Layout) -> Result<Self, TensorError> {
+    pub(crate) fn from_parts(block: SharedBlock, layout: LayoutRef) -> Result<Self, TensorError> {
         layout.check_fits(block.len_bytes() / size_of::<T>())?;
         Ok(Self::from_checked(block, layout))
     }
@@ -95,7 +95,7 @@ impl<T: AtomicElement> SharedTensor<T> {
 
     /// Shape, strides and offset.
     #[must_use]
-    pub const fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &Layout {
         &self.layout
     }
 

@@ -10,7 +10,7 @@ macro_rules! __view_methods {
         impl $(<$element: $bound>)? $type $(<$element>)? {
             /// The length of each dimension.
             #[must_use]
-            pub const fn shape(&self) -> &$crate::Shape {
+            pub fn shape(&self) -> &$crate::Shape {
                 self.layout().shape()
             }
 
@@ -22,7 +22,7 @@ macro_rules! __view_methods {
 
             /// Where the first element lies in the storage, in elements.
             #[must_use]
-            pub const fn offset(&self) -> usize {
+            pub fn offset(&self) -> usize {
                 self.layout().offset()
             }
 
@@ -34,7 +34,7 @@ macro_rules! __view_methods {
 
             /// The number of elements; 1 for a scalar.
             #[must_use]
-            pub const fn n_elements(&self) -> usize {
+            pub fn n_elements(&self) -> usize {
                 self.layout().n_elements()
             }
 

@@ -23,7 +23,7 @@ use crate::element::{AtomicElement, Element};
 use crate::error::TensorError;
 use crate::exclusive::TensorMut;
 use crate::frozen::Tensor;
-use crate::layout::{Layout, LayoutError, MAX_RANK};
+use crate::layout::{Layout, LayoutError, LayoutRef, MAX_RANK};
 use crate::shape::Shape;
 use crate::shared::SharedTensor;
 use crate::storage::FrozenStorage;
@@ -267,7 +267,7 @@ impl<'a> WireTensor<'a> {
 
     /// The layout, checked, and the index of the storage. Refuses what is cut off, too long, or no number of its kind.
     #[inline]
-    fn layout(mut self) -> Result<(Layout, Option<u32>), Refusal> {
+    fn layout(mut self) -> Result<(LayoutRef, Option<u32>), Refusal> {
         let rest = &mut self.rest;
         let layout = recent::layout(rest, read_layout)?;
         let storage = take_storage(rest)?;

@@ -60,6 +60,8 @@ thread_local! {
 const SOURCES: &[(&str, &str)] = &[
     ("header.rs", include_str!("../../../crates/tensorferry-storage/src/header.rs")),
     ("lease.rs", include_str!("../../../crates/tensorferry-storage/src/lease.rs")),
+    ("put.rs", include_str!("../../../crates/tensorferry-storage/src/ring/put.rs")),
+    ("take.rs", include_str!("../../../crates/tensorferry-storage/src/ring/take.rs")),
     ("pins.rs", include_str!("../../../crates/tensorferry-storage/src/pins.rs")),
     ("record.rs", include_str!("../../../crates/tensorferry-storage/src/record.rs")),
     ("ring.rs", include_str!("../../../crates/tensorferry-storage/src/ring.rs")),

@@ -1,12 +1,17 @@
 //! What the files of the library use and what makes no difference here.
 
+use std::time::{Duration, Instant};
+
 /// A spin of length zero: the look after it is the one that counts.
 #[derive(Debug, Default)]
 pub struct Spin(());
 
 impl Spin {
+    /// Changes nothing.
+    pub fn set_fixed(&self, _budget: Option<Duration>) {}
+
     /// Does not look.
-    pub fn until<R>(&self, _look: impl FnMut() -> Option<R>) -> Option<R> {
+    pub fn until<R>(&self, _deadline: Option<Instant>, _look: impl FnMut() -> Option<R>) -> Option<R> {
         None
     }
 }

@@ -150,15 +150,16 @@ fn a_mark_comes_before_the_bit_is_cleared() {
 #[test]
 fn the_heap_is_written_as_the_stand_in_has_it() {
     let heap = include_str!("../../../crates/tensorferry-storage/src/heap.rs");
+    let returns = include_str!("../../../crates/tensorferry-storage/src/heap/returns.rs");
     let arena = include_str!("../../../crates/tensorferry-storage/src/arena.rs");
     let sweep = include_str!("../../../crates/tensorferry-storage/src/sweep.rs");
     let memory = include_str!("../../../crates/tensorferry-domain/src/memory.rs");
     for (name, source, lines) in [
+        ("heap.rs", heap, &["header.holders().store(self.me().bit(), Ordering::SeqCst);"][..]),
         (
-            "heap.rs",
-            heap,
+            "heap/returns.rs",
+            returns,
             &[
-                "header.holders().store(self.me().bit(), Ordering::SeqCst);",
                 "let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();",
                 "self.mark_returned(place);",
                 "let others = header.holders().fetch_and(!cleared, Ordering::SeqCst) & !me.bit();",

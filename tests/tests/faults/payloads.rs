@@ -13,7 +13,6 @@ use tensorferry::tensor::{AnyTensor, SharedTensor, Tensor, TensorMut};
 use tensorferry_tests::{Audit, Item, Scribbler, until};
 
 #[derive(Debug, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "that is what a user would write")]
 enum Mixture {
     Nothing,
     Frozen(Tensor<f32>, Option<Tensor<u8>>),

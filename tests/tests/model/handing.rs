@@ -1,4 +1,4 @@
-//! Handing over a block that is one process's alone. After `Claim` in `tensorferry-storage/src/access.rs`, `ring.rs` and
+//! Handing over a block that is one process's alone. After `Claim` in `tensorferry-storage/src/access.rs`, `ring/put.rs`, `ring/take.rs` and
 //! `sweep_ring.rs`.
 //!
 //! Process 0 has the exclusive right to a block and puts it into a ring of one slot; from then on its holder bit is only a

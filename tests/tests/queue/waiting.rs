@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{UsageWho, getrusage};
 use tensorferry::Queue;
 use tensorferry::queue::{GetError, PutErrorKind};
+use tensorferry_os::limits::others_run_beside;
 use tensorferry_tests::tasks::{Consume, Heard};
 use tensorferry_tests::{Item, with_family};
 
@@ -106,5 +108,55 @@ fn an_iteration_ends_when_the_queue_is_closed_and_drained() {
         }
         came.sort_unstable();
         assert_eq!(came, (0..50).collect::<Vec<_>>());
+    });
+}
+
+/// How often this thread has gone to sleep.
+fn n_sleeps() -> i64 {
+    getrusage(UsageWho::RUSAGE_THREAD).unwrap().voluntary_context_switches()
+}
+
+#[test]
+fn who_polls_does_not_sleep_and_learns_all_that_others_learn() {
+    with_family(|family| {
+        let (to, from) = channel(family, 1);
+        let (child, sentinel) = (putter(family, &to), putter(family, &to));
+        drop(to);
+        from.set_busy_poll(Some(Duration::MAX));
+        let (start, n_before) = (Instant::now(), n_sleeps());
+        assert!(matches!(from.get_timeout(Duration::from_millis(20)), Err(GetError::Empty)));
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        assert!(n_sleeps() == n_before || !others_run_beside());
+        child.begin("put 1 0 1");
+        assert_eq!(from.get().unwrap().sequence, 0);
+        child.expect("put");
+        child.finish();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| from.get().map(|item| item.sequence));
+            sentinel.kill();
+            assert!(matches!(waiting.join().unwrap(), Err(GetError::PeerDied)));
+        });
+    });
+}
+
+#[test]
+fn who_polls_with_room_for_nothing_puts_when_there_is_room() {
+    with_family(|family| {
+        let (to, from) = channel(family, 1);
+        let child = getter(family, &from);
+        drop(from);
+        to.set_busy_poll(Some(Duration::MAX));
+        to.put(Item::new(family.heap(), 1, 0, &[1])).unwrap();
+        let refused = to.put_timeout(Item::new(family.heap(), 1, 1, &[1]), Duration::from_millis(20));
+        assert!(refused.unwrap_err().is_full());
+        child.begin("get");
+        to.put(Item::new(family.heap(), 1, 1, &[1])).unwrap();
+        child.expect("got 1/0");
+        to.set_busy_poll(Some(Duration::ZERO));
+        child.begin("get");
+        to.put(Item::new(family.heap(), 1, 2, &[1])).unwrap();
+        child.expect("got 1/1");
+        assert_eq!(child.ask("get"), "got 1/2");
+        child.finish();
     });
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Deserializer, Serialize};
 use tensorferry::spawn::{StartErrorKind, func, get_context};
-use tensorferry::{Heap, TensorMut};
+use tensorferry::{Heap, Queue, TensorMut};
 use tensorferry_os::socket::{Interest, wait_ready};
 use tensorferry_process::{Failure, Inherited, Start};
 use tensorferry_tests::Leftovers;
@@ -18,6 +18,12 @@ tensorferry_process::entry! {
 
 #[func]
 fn nothing(_rank: usize) {}
+
+/// Keeps what a process has, until it is told to end.
+#[func]
+fn stay(_rank: usize, end: Queue<()>) {
+    drop(end.get());
+}
 
 #[func]
 fn take_tensor(_rank: usize, _tensor: TensorMut<u8>) {}
@@ -34,6 +40,7 @@ fn cramped(inherited: &mut Inherited) -> Result<(), Failure> {
     // What stays is there from here on: the domain, and what the first use of a library opens.
     method.spawn(nothing, (), 1)?;
     let heap = Heap::current()?;
+    let end = Queue::new(3)?;
     let before = Leftovers::look();
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let mut failed_at = Vec::new();
@@ -45,7 +52,7 @@ fn cramped(inherited: &mut Inherited) -> Result<(), Failure> {
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
         heap.domain().look_around();
         setrlimit(Resource::RLIMIT_NOFILE, limit, hard)?;
-        let started = method.start_processes(nothing, (), 3);
+        let started = method.start_processes(stay, (end.clone(),), 3);
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
         if let Some(refused) = refused {
             assert!(
@@ -56,7 +63,12 @@ fn cramped(inherited: &mut Inherited) -> Result<(), Failure> {
         let mut is_enough = false;
         match started.map_err(|error| error.kind) {
             // A fork has this process's limit, and needs room for what is its own.
-            Ok(mut context) => is_enough = context.join(None, None).is_ok(),
+            Ok(mut context) => {
+                (0..3).try_for_each(|_| end.put(()))?;
+                is_enough = context.join(None, None).is_ok();
+                // Who failed did not ask for it.
+                while end.get_nowait().is_ok() {}
+            }
             Err(StartErrorKind::Process { rank, .. }) => failed_at.push(rank),
             Err(StartErrorKind::Memory(_)) => {}
             Err(other) => return Err(other.into()),

@@ -4,12 +4,14 @@
 //! operation ends in it. Whether it fits a storage is asked once, with [`Layout::check_fits`], when the two meet.
 
 mod error;
+mod interned;
 mod offsets;
 mod reshape;
 mod slice;
 mod view;
 
 pub use error::LayoutError;
+pub(crate) use interned::LayoutRef;
 pub use offsets::Offsets;
 pub(crate) use offsets::Runs;
 pub use slice::DimSlice;
@@ -40,14 +42,18 @@ pub struct Layout {
     offset: usize,
     /// INVARIANT: the product of the shape.
     n_elements: usize,
+    /// INVARIANT: one past the last element that it addresses; 0 when it has none.
+    end: usize,
+    /// INVARIANT: whether the elements lie one after the other in row-major order.
+    is_contiguous: bool,
 }
 
 impl Clone for Layout {
     /// Written where it is to be: what is written and moved at once is waited for.
     #[inline(always)]
     fn clone(&self) -> Self {
-        let Self { shape, strides, offset, n_elements } = self;
-        Self { shape: shape.clone(), strides: strides.clone(), offset: *offset, n_elements: *n_elements }
+        let &Self { ref shape, ref strides, offset, n_elements, end, is_contiguous } = self;
+        Self { shape: shape.clone(), strides: strides.clone(), offset, n_elements, end, is_contiguous }
     }
 }
 
@@ -96,7 +102,10 @@ impl Layout {
                 offset,
             });
         }
-        Ok(Self { strides: Dims::from_slice(strides), offset, ..layout })
+        let end = last.map_or(0, |last| last + 1);
+        let mut layout = Self { strides: Dims::from_slice(strides), offset, end, ..layout };
+        layout.is_contiguous = layout.contiguous_tail() == (0, layout.n_elements);
+        Ok(layout)
     }
 
     /// The row-major layout of a shape, from element 0.
@@ -110,7 +119,9 @@ impl Layout {
             return Err(LayoutError::RankTooLarge { rank: shape.rank() });
         }
         match contiguous_strides(&shape) {
-            Some((strides, n_elements)) => Ok(Self { shape, strides, offset: 0, n_elements }),
+            Some((strides, n_elements)) => {
+                Ok(Self { shape, strides, offset: 0, n_elements, end: n_elements, is_contiguous: true })
+            }
             None => Err(LayoutError::TooManyElements { shape: Box::new(shape) }),
         }
     }
@@ -118,7 +129,8 @@ impl Layout {
     /// The layout of no elements at all: shape `[0]`.
     #[must_use]
     pub fn empty() -> Self {
-        Self { shape: Shape::from([0]), strides: Dims::from_slice(&[1]), offset: 0, n_elements: 0 }
+        let (shape, strides) = (Shape::from([0]), Dims::from_slice(&[1]));
+        Self { shape, strides, offset: 0, n_elements: 0, end: 0, is_contiguous: true }
     }
 
     /// The length of each dimension.
@@ -154,18 +166,14 @@ impl Layout {
     /// True when the elements lie one after the other in row-major order. Lengths of 1 and layouts without elements
     /// do not disturb that, whatever their strides.
     #[must_use]
-    pub fn is_contiguous(&self) -> bool {
-        self.n_elements == 0 || self.contiguous_tail() == (0, self.n_elements)
+    pub const fn is_contiguous(&self) -> bool {
+        self.is_contiguous
     }
 
     /// One past the last element that the layout addresses; 0 when it has none.
     #[must_use]
-    pub fn end(&self) -> usize {
-        if self.n_elements == 0 {
-            return 0;
-        }
-        let reach: usize = self.shape.iter().zip(&self.strides).map(|(len, stride)| (len - 1) * stride).sum();
-        self.offset + reach + 1
+    pub const fn end(&self) -> usize {
+        self.end
     }
 
     /// Refuses a storage that ends before the layout does.
@@ -229,7 +237,7 @@ impl Layout {
 
     /// The same shape and strides from element 0: what a copy of only the span looks like.
     pub(crate) fn rebased(&self) -> Self {
-        Self { offset: 0, ..self.clone() }
+        Self { offset: 0, end: self.end - self.offset, ..self.clone() }
     }
 
     fn check_dim(&self, dim: usize) -> Result<(), LayoutError> {

@@ -19,7 +19,7 @@ impl Layout {
                 to: Box::new(target.shape),
             });
         }
-        if self.n_elements == 0 {
+        if self.n_elements == 0 || (self.is_contiguous && self.offset == 0) {
             return Ok(target);
         }
         match self.strides_for(&target.shape) {

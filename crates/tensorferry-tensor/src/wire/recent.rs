@@ -5,7 +5,8 @@
 
 use std::cell::RefCell;
 
-use crate::layout::Layout;
+use crate::layout::{Layout, LayoutRef};
+use crate::recent::Recent;
 
 /// How many a thread remembers: a message of a batch and its labels has two.
 const MAX_LAYOUTS: usize = 4;
@@ -13,22 +14,14 @@ const MAX_LAYOUTS: usize = 4;
 const MAX_BYTES: usize = 24;
 
 #[derive(Debug)]
-struct Recent {
+struct Read {
     bytes: [u8; MAX_BYTES],
     len_bytes: usize,
-    layout: Layout,
-}
-
-#[derive(Debug)]
-struct Recents {
-    layouts: [Option<Recent>; MAX_LAYOUTS],
-    /// Which is forgotten next.
-    next: usize,
+    layout: LayoutRef,
 }
 
 thread_local! {
-    static RECENTS: RefCell<Recents> =
-        const { RefCell::new(Recents { layouts: [const { None }; MAX_LAYOUTS], next: 0 }) };
+    static RECENT: RefCell<Recent<Read, MAX_LAYOUTS>> = const { RefCell::new(Recent::new()) };
 }
 
 /// The layout that `read` makes of the bytes that it takes off the front of `rest`. `read` depends on nothing but those.
@@ -36,42 +29,34 @@ thread_local! {
 pub(super) fn layout<E>(
     rest: &mut &[u8],
     read: impl FnOnce(&mut &[u8]) -> Result<Layout, E>,
-) -> Result<Layout, E> {
+) -> Result<LayoutRef, E> {
     // A thread that is about to end remembers nothing.
-    let known = RECENTS.try_with(|recents| recents.try_borrow().ok()?.find(rest));
+    let known = RECENT.try_with(|recent| find(&*recent.try_borrow().ok()?, rest));
     if let Ok(Some(layout)) = known {
         return Ok(layout);
     }
     let bytes = *rest;
-    let layout = read(rest)?;
+    let layout = LayoutRef::from(read(rest)?);
     let (taken, _) = bytes.split_at(bytes.len() - rest.len());
-    let _ =
-        RECENTS.try_with(|recents| recents.try_borrow_mut().map(|mut recents| recents.keep(taken, &layout)));
+    let mut kept = [0; MAX_BYTES];
+    if let Some(bytes) = kept.get_mut(..taken.len()) {
+        bytes.copy_from_slice(taken);
+        let read = Read { bytes: kept, len_bytes: taken.len(), layout: layout.clone() };
+        let _ = RECENT.try_with(|recent| recent.try_borrow_mut().map(|mut recent| recent.keep(read)));
+    }
     Ok(layout)
 }
 
-impl Recents {
-    #[inline]
-    fn find(&self, rest: &mut &[u8]) -> Option<Layout> {
-        for recent in self.layouts.iter().flatten() {
-            let (bytes, _) = recent.bytes.split_at(recent.len_bytes);
-            if let Some(after) = rest.strip_prefix(bytes) {
-                *rest = after;
-                return Some(recent.layout.clone());
-            }
+#[inline]
+fn find(recent: &Recent<Read, MAX_LAYOUTS>, rest: &mut &[u8]) -> Option<LayoutRef> {
+    for read in recent.iter() {
+        let (bytes, _) = read.bytes.split_at(read.len_bytes);
+        if let Some(after) = rest.strip_prefix(bytes) {
+            *rest = after;
+            return Some(read.layout.clone());
         }
-        None
     }
-
-    #[cold]
-    fn keep(&mut self, taken: &[u8], layout: &Layout) {
-        let mut bytes = [0; MAX_BYTES];
-        let Some(kept) = bytes.get_mut(..taken.len()) else { return };
-        kept.copy_from_slice(taken);
-        let recent = Recent { bytes, len_bytes: taken.len(), layout: layout.clone() };
-        self.layouts[self.next] = Some(recent);
-        self.next = (self.next + 1) % MAX_LAYOUTS;
-    }
+    None
 }
 
 #[cfg(test)]
@@ -81,7 +66,7 @@ mod tests {
     use super::*;
 
     /// Reads one number as the length of a vector.
-    fn read(rest: &mut &[u8], n_reads: &Cell<u32>) -> Result<Layout, ()> {
+    fn read(rest: &mut &[u8], n_reads: &Cell<u32>) -> Result<LayoutRef, ()> {
         layout(rest, |rest| {
             n_reads.set(n_reads.get() + 1);
             let len = crate::wire::numbers::take(rest).ok_or(())?;

@@ -11,7 +11,7 @@ struct Carried(Layout, Option<u32>);
 
 impl Receive for Carried {
     fn receive(wire: WireTensor<'_>) -> Result<Self, Refusal> {
-        wire.layout().map(|(layout, storage)| Self(layout, storage))
+        wire.layout().map(|(layout, storage)| Self(Layout::clone(&layout), storage))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The owner-stamped slot ring of `tensorferry-storage/src/ring.rs` with its recovery in `sweep_ring.rs`: every shared
+//! The owner-stamped slot ring of `tensorferry-storage/src/ring.rs` (`ring/put.rs`, `ring/take.rs`) with its recovery in `sweep_ring.rs`: every shared
 //! access is a step, any process may be killed before any step, a sweep may be broken off and started over, somebody may
 //! close the ring, and a living process may wrongly be declared dead (which proof by pidfd rules out; what the fences
 //! are for). Receivers that find nothing sleep until somebody wakes them; senders look again and again.

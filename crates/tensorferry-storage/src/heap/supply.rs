@@ -1,0 +1,121 @@
+//! Where a block comes from: memory that is used again first, then what came back, then what the gone left, then fresh memory.
+
+use tensorferry_domain::DomainError;
+
+use super::Inner;
+use crate::StorageError;
+use crate::arena::{Arena, Wanted, extents_for};
+use crate::class::Class;
+use crate::place::Place;
+
+impl Inner {
+    /// A place for a block of this class that nobody holds.
+    pub(super) fn take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
+        let first = self.try_take_place(class, len_bytes);
+        let Err(StorageError::Domain(DomainError::Limit { wanted_bytes, .. })) = &first else { return first };
+        // Before giving up: what is free but of another class goes back to the system, and what the dead may
+        // have sent is looked through.
+        self.retire_pins();
+        crate::sweep::resolve_known_suspects(self);
+        {
+            let mut arena = self.arena();
+            arena.collect(self.places());
+            arena.look_at_all_pending(self.places());
+            if let Ok(Some(place)) = arena.take_recycled(self.places(), class, len_bytes, Wanted::Any) {
+                return Ok(place);
+            }
+            let mut trimmed = arena.trim(self.places(), *wanted_bytes);
+            for extent in 0..self.memory.extents_high_water() {
+                // What the dead and the gone left behind and nobody has looked through since.
+                if let Some(run) = self.memory.claim_released_at(extent) {
+                    trimmed += self.adopt_and_trim(&mut arena, run);
+                }
+            }
+            if trimmed == 0 {
+                return first;
+            }
+        }
+        self.try_take_place(class, len_bytes)
+    }
+
+    /// Recycled memory first, then what came back, then fresh memory.
+    fn try_take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
+        let places = self.places();
+        let mut arena = self.arena();
+        if let Some(place) = arena.take_recycled(places, class, len_bytes, Wanted::Ripe)? {
+            self.publish(&arena);
+            return Ok(place);
+        }
+        if self.pins.any() {
+            // Dropping a pinned block may need the arena.
+            drop(arena);
+            self.retire_pins();
+            arena = self.arena();
+        }
+        if self.memory.take_returns() || arena.has_pending() {
+            arena.collect(places);
+        }
+        let mut place = arena.take_recycled(places, class, len_bytes, Wanted::Ripe)?;
+        // Where memory is short, it is not held back for the sake of caches.
+        if place.is_none() && self.memory.populated_bytes() > self.memory.limit_bytes() / 2 {
+            place = arena.take_recycled(places, class, len_bytes, Wanted::Any)?;
+        }
+        let place = match place {
+            Some(place) => place,
+            None => match self.take_fresh(&mut arena, class, len_bytes) {
+                Ok(place) => place,
+                Err(error) => match arena.take_recycled(places, class, len_bytes, Wanted::Any) {
+                    Ok(Some(place)) => place,
+                    _ => return Err(error),
+                },
+            },
+        };
+        self.publish(&arena);
+        Ok(place)
+    }
+
+    fn take_fresh(&self, arena: &mut Arena, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
+        let places = self.places();
+        if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
+            return Ok(place);
+        }
+        for first in 0..self.memory.extents_high_water() {
+            let Some(run) = self.memory.claim_released_at(first) else { continue };
+            if let Err(error) = arena.adopt(places, run) {
+                self.give_back(arena, run);
+                return Err(error);
+            }
+            if let Some(place) = arena.take_recycled(places, class, len_bytes, Wanted::Of(run.first))? {
+                return Ok(place);
+            }
+            if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
+                return Ok(place);
+            }
+            // Somebody else may find in it what it needs, who would claim a fresh extent otherwise.
+            self.give_back(arena, run);
+        }
+        let no_room = match extents_for(places, class).map(|n| self.memory.claim_extents(n)) {
+            Ok(Ok(run)) => {
+                if let Err(error) = arena.add_fresh(places, run) {
+                    arena.give_up(places, run.first);
+                    self.memory.release_extents(run);
+                    return Err(error);
+                }
+                if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
+                    return Ok(place);
+                }
+                StorageError::TooLarge {
+                    len_bytes,
+                    address_space_bytes: places.memory.layout().data_len_bytes,
+                }
+            }
+            Ok(Err(error)) => error.into(),
+            Err(error) => error,
+        };
+        // What rests comes before what is larger than need be.
+        if let Ok(Some(place)) = arena.take_recycled(places, class, len_bytes, Wanted::Any) {
+            return Ok(place);
+        }
+        arena.take_larger(places, class, len_bytes)?.ok_or(no_room)
+    }
+}

@@ -1,0 +1,272 @@
+//! Taking: a message is claimed, what it names is held, and the slot is freed, which is the take.
+
+use smallvec::SmallVec;
+use tensorferry_domain::planted;
+
+use super::{Company, MAX_STEPS, Patience, Ring};
+use crate::StorageError;
+use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::block::Block;
+use crate::lease::Kept;
+use crate::message::{IncomingMessage, accept, fill_payload, unspill};
+use crate::record::RecordTag;
+use crate::ring_layout::{RingWords, SlotLengths, SlotState, Tag};
+
+/// Why no message was taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TakeFailure {
+    /// No message came in time.
+    #[error("the queue is empty")]
+    Empty,
+    /// The queue is closed and everything that was in it has been taken.
+    #[error("the queue is closed")]
+    Closed,
+    /// Nobody is left who could send.
+    #[error("every sender of the queue is gone")]
+    NoSenders,
+    /// Nobody else is left who could send, and somebody who could has died.
+    #[error("every process that could send to the queue is gone, and at least one of them died")]
+    PeerDied,
+    /// The ring was made without leases.
+    #[error("the queue was made without leases")]
+    NoLeases,
+    /// This process has all of them: it has to acknowledge one first.
+    #[error("no message can be leased: this process has all {0} leases of the queue")]
+    AllLeased(usize),
+    /// A message was taken whose table makes no sense, and is lost. Or, with [`StorageError::Domain`], the kernel does not
+    /// let this process open the memory that the message names: then it stays in the ring.
+    #[error(transparent)]
+    Storage(#[from] Box<StorageError>),
+}
+
+impl From<StorageError> for TakeFailure {
+    #[cold]
+    fn from(error: StorageError) -> Self {
+        Self::Storage(Box::new(error))
+    }
+}
+
+impl Ring {
+    /// Takes a message. Waits for one as long as `patience` allows: spinning first, then asleep.
+    ///
+    /// # Errors
+    /// [`TakeFailure`].
+    pub fn take(&self, company: Company, patience: Patience) -> Result<IncomingMessage, TakeFailure> {
+        let mut message = IncomingMessage::default();
+        self.take_into(&mut message, company, patience)?;
+        Ok(message)
+    }
+
+    /// As [`Ring::take`], into a message that is used again: what it held before is let go of.
+    ///
+    /// # Errors
+    /// As [`Ring::take`]; the message is empty then.
+    pub fn take_into(
+        &self,
+        message: &mut IncomingMessage,
+        company: Company,
+        patience: Patience,
+    ) -> Result<(), TakeFailure> {
+        self.heap().check_home()?;
+        let Some(ring) = self.words_at_home() else { return Err(TakeFailure::Closed) };
+        let has_leases = self.max_leases() > 0;
+        self.wait_for_message(&ring, patience, || {
+            let returned = if has_leases { self.take_returned(&ring, message) } else { None };
+            returned.or_else(|| self.try_take(&ring, company, message, &mut None))
+        })
+    }
+
+    /// Looks until there is something, or nothing can come any more, or `patience` ends.
+    pub(crate) fn wait_for_message<R>(
+        &self,
+        ring: &RingWords<'_>,
+        patience: Patience,
+        mut take: impl FnMut() -> Option<Result<R, TakeFailure>>,
+    ) -> Result<R, TakeFailure> {
+        let look = || take().or_else(|| self.no_more_messages(ring).map(Err));
+        patience.wait(ring.not_empty(), &self.take_spin, look).unwrap_or(Err(TakeFailure::Empty))
+    }
+
+    /// `None` when there is no message. With a `lease` that asks for it, the message stays in a record, of which the lease
+    /// then knows; `None` also when there is no record for it.
+    pub(crate) fn try_take(
+        &self,
+        ring: &RingWords<'_>,
+        company: Company,
+        message: &mut IncomingMessage,
+        lease: &mut Option<Kept>,
+    ) -> Option<Result<(), TakeFailure>> {
+        let n_slots = ring.n_slots() as u64;
+        'again: for _ in 0..MAX_STEPS {
+            let mut head = ring.head().load(Ordering::Acquire);
+            let mut position = head;
+            let mut holes: SmallVec<[u64; 8]> = SmallVec::new();
+            while position.wrapping_sub(head) < n_slots {
+                let (slot, lap) = self.slot_of(ring, position);
+                let state = slot.state();
+                if state.lap > lap {
+                    // Taken. The head moves past what is taken, by whoever sees it.
+                    if position == head {
+                        let next = head.wrapping_add(1);
+                        let _ = ring.head().compare_exchange(head, next, Ordering::AcqRel, Ordering::Relaxed);
+                        head = next;
+                    }
+                } else if state.lap < lap || state.tag == Tag::Free {
+                    return None;
+                } else if state.tag == Tag::Ready {
+                    // A hole that became ready in the meantime comes first: each sender's order is kept.
+                    for &hole in &holes {
+                        let (slot, lap) = self.slot_of(ring, hole);
+                        if slot.state() == SlotState::ready(lap) {
+                            continue 'again;
+                        }
+                    }
+                    let claimed = SlotState { lap, owner: self.me(), tag: Tag::Claimed };
+                    if company == Company::Many && !slot.change(SlotState::ready(lap), claimed) {
+                        continue 'again;
+                    }
+                    let held = if company == Company::Many { claimed } else { SlotState::ready(lap) };
+                    if let Some(kept) = lease
+                        && !kept.claim_record(ring, self.me())
+                    {
+                        // Somebody else was faster. Who passed this slot by looks again.
+                        slot.change(claimed, SlotState::ready(lap));
+                        ring.not_empty().wake();
+                        return None;
+                    }
+                    let freed = SlotState::free(lap.wrapping_add(1));
+                    let early = planted("get-holds-late") && slot.change(held, freed);
+                    let taken = self.read(slot.lengths(), slot.room(), message);
+                    if let Err(error) = &taken
+                        && matches!(**error, StorageError::Domain(_))
+                    {
+                        // The kernel does not let us open what it names, which is not its fault: it stays.
+                        if let Some(kept) = lease {
+                            kept.let_go(ring);
+                        }
+                        slot.change(claimed, SlotState::ready(lap));
+                        ring.not_empty().wake();
+                        return taken.err().map(|error| Err(error.into()));
+                    }
+                    let taken = taken.map(|spilled| {
+                        if let Some(kept) = lease {
+                            kept.spilled = spilled;
+                        }
+                    });
+                    // The take. Everything that the message names is held by now. Fenced means that we were
+                    // declared dead: the message is somebody else's, and what we hold is dropped.
+                    let done = match lease {
+                        Some(kept) if taken.is_ok() => kept.keep(ring, position, &slot, claimed, freed),
+                        Some(kept) => {
+                            kept.let_go(ring);
+                            slot.change(held, freed)
+                        }
+                        None => early || slot.change(held, freed),
+                    };
+                    if !done {
+                        message.clear();
+                        continue 'again;
+                    }
+                    // The next look moves the head, which nobody waits for.
+                    ring.not_full().wake_after_change();
+                    self.wake_the_last(ring);
+                    return Some(taken.map_err(TakeFailure::from));
+                } else {
+                    holes.push(position);
+                }
+                position = position.wrapping_add(1);
+            }
+            return None;
+        }
+        None
+    }
+
+    /// Copies a message out of a slot or a record and holds what it names. Returns the block that it lay in, if any.
+    pub(crate) fn read(
+        &self,
+        lengths: SlotLengths,
+        room: &[AtomicU64],
+        message: &mut IncomingMessage,
+    ) -> Result<Option<Block>, Box<StorageError>> {
+        message.clear();
+        let SlotLengths { payload_len_bytes, n_references } = lengths;
+        let (references, payload) = room.split_at(n_references);
+        let mut spilled = None;
+        for word in references {
+            match accept(self.heap(), word.load(Ordering::Relaxed), &mut message.handles) {
+                Ok(None) => {}
+                Ok(Some(block)) => spilled = Some(block),
+                Err(error) => {
+                    message.clear();
+                    return Err(error);
+                }
+            }
+        }
+        match spilled {
+            Some(block) => {
+                unspill(self.heap(), &block, message).inspect_err(|_| message.clear())?;
+                Ok(Some(block))
+            }
+            None => {
+                fill_payload(message, payload, payload_len_bytes);
+                Ok(None)
+            }
+        }
+    }
+
+    /// After a look that found nothing: whether nothing can come any more.
+    fn no_more_messages(&self, ring: &RingWords<'_>) -> Option<TakeFailure> {
+        let closed = ring.closed().load(Ordering::SeqCst) != 0;
+        let senders = ring.senders().load(Ordering::SeqCst);
+        let me = self.heap().me().bit();
+        if !closed && senders & !me != 0 {
+            return None;
+        }
+        let i_send = senders & me != 0;
+        let gone = ring.senders_gone().load(Ordering::SeqCst);
+        if !closed && i_send {
+            // This process could still put, so that the others are gone is told once. Who is on its way to being a sender is
+            // not gone.
+            let is_news = gone != self.senders_gone_reported.load(Ordering::SeqCst);
+            if !is_news || self.attachment.role_in_transit().sends {
+                return None;
+            }
+        }
+        // What was put before the last sender left or the ring was closed is still to be taken.
+        fence(Ordering::SeqCst);
+        if self.has_message(ring) {
+            return None;
+        }
+        let died = ring.sender_deaths().load(Ordering::SeqCst) > 0;
+        if !closed && i_send {
+            self.senders_gone_reported.store(gone, Ordering::SeqCst);
+        }
+        Some(match (closed, died) {
+            (true, _) => TakeFailure::Closed,
+            (false, true) => TakeFailure::PeerDied,
+            (false, false) => TakeFailure::NoSenders,
+        })
+    }
+
+    /// When nothing more can come, receivers wait for those who are still taking, and nobody else will wake them.
+    pub(crate) fn wake_the_last(&self, ring: &RingWords<'_>) {
+        let others = ring.senders().load(Ordering::SeqCst) & !self.heap().me().bit();
+        if others == 0 || ring.closed().load(Ordering::SeqCst) != 0 {
+            ring.not_empty().wake();
+        }
+    }
+
+    /// Whether a message is ready, or in the hands of another receiver that may give it back or die.
+    fn has_message(&self, ring: &RingWords<'_>) -> bool {
+        ring.slots().any(|slot| matches!(slot.state().tag, Tag::Ready | Tag::Claimed | Tag::Moved))
+            || ring.records().any(|record| {
+                let state = record.state();
+                match state.tag {
+                    RecordTag::Free => false,
+                    RecordTag::Leased => state.owner != self.me(),
+                    RecordTag::Filling | RecordTag::Waiting | RecordTag::Taking => true,
+                }
+            })
+    }
+}
