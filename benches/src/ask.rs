@@ -76,6 +76,8 @@ pub struct Ask {
     pub idle: usize,
     /// The two sides on one processor each; otherwise where the kernel wants them.
     pub pinned: bool,
+    /// Whoever waits looks all the time, as far as the way lets it choose, instead of sleeping after a while.
+    pub polls: bool,
     /// About how long to measure.
     pub seconds: f64,
     /// Exactly so many messages instead, without warming up: for counting what they cost.
@@ -95,6 +97,7 @@ impl Ask {
             pairs: 1,
             idle: 0,
             pinned: false,
+            polls: false,
             seconds: 0.3,
             exactly: None,
         }

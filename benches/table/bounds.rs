@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use tensorferry_benches::{Ask, Row, Way, number};
+use tensorferry_benches::{Ask, Row, Way, median, number};
 
-use crate::calls::calls_of;
+use crate::calls::Counter;
 use crate::catalogue::{Column, rows};
 use crate::options::Options;
 use crate::programs::Programs;
@@ -51,21 +51,39 @@ fn at_least(what: &'static str, above: Cell, below: Cell, limit: f64) -> Bound {
     Bound { what, quantity: Quantity::Ratio(above, below), limit: Limit::AtLeast(limit) }
 }
 
+const fn us(row: &'static str, column: Column) -> Cell {
+    (row, column, "one_way_us")
+}
+
+const fn rate(row: &'static str, column: Column) -> Cell {
+    (row, column, "messages_per_s")
+}
+
 fn bounds() -> Vec<Bound> {
-    use Column::{Copying, Ferry, Floor, Iceoryx2, IpcChannel, TorchFd};
-    let us = |row, column| (row, column, "one_way_us");
-    let rate = |row, column| (row, column, "messages_per_s");
+    [of_latency(), of_fresh(), of_the_rest()].concat()
+}
+
+fn of_latency() -> Vec<Bound> {
+    use Column::{Ferry, Floor, Iceoryx2, IpcChannel};
     let mut bounds = Vec::new();
-    for row in ["latency-4", "latency-1m", "latency-64m"] {
+    for row in ["latency-4", "latency-1m", "latency-64m", "latency-64m-polling"] {
         bounds.push(at_most("existing, busy, against the limit", us(row, Ferry), us(row, Floor), 1.5));
     }
-    for (row, limit) in [("latency-4", 0.8), ("latency-1m", 1.05), ("latency-64m", 1.05)] {
+    for (row, limit) in
+        [("latency-4", 0.8), ("latency-1m", 1.05), ("latency-64m", 1.05), ("latency-64m-polling", 1.05)]
+    {
         bounds.push(at_most("existing, busy, against iceoryx2", us(row, Ferry), us(row, Iceoryx2), limit));
     }
     bounds.push(at_most("asleep, against a bare futex", us("asleep-4", Ferry), us("asleep-4", Floor), 1.2));
     for column in [IpcChannel, Iceoryx2] {
         bounds.push(at_most("asleep, against peers", us("asleep-4", Ferry), us("asleep-4", column), 1.0));
     }
+    bounds
+}
+
+fn of_fresh() -> Vec<Bound> {
+    use Column::{Ferry, Floor, Iceoryx2, IpcChannel, Payload, Socket, TorchFd};
+    let mut bounds = Vec::new();
     for row in ["fresh-1m", "fresh-16m"] {
         for column in [Floor, Iceoryx2] {
             bounds.push(at_least(
@@ -87,7 +105,21 @@ fn bounds() -> Vec<Bound> {
         at_least("fresh 1 MiB, torch fd again", rate("again-1m", Ferry), rate("again-1m", TorchFd), 10.0),
         at_least("fresh 4 KiB, against the limit", rate("fresh-4k", Ferry), rate("fresh-4k", Floor), 0.6),
         at_least("fresh 4 KiB, against torch fd", rate("fresh-4k", Ferry), rate("fresh-4k", TorchFd), 500.0),
-        at_least("fresh 4 KiB, against copying", rate("fresh-4k", Ferry), rate("fresh-4k", Copying), 3.0),
+    ]);
+    for column in [Payload, Socket, IpcChannel] {
+        bounds.push(at_least(
+            "fresh 4 KiB, against copying",
+            rate("fresh-4k", Ferry),
+            rate("fresh-4k", column),
+            3.0,
+        ));
+    }
+    bounds
+}
+
+fn of_the_rest() -> Vec<Bound> {
+    use Column::{Ferry, Floor};
+    vec![
         at_most("time of 100 tensors against 1", rate("one", Ferry), rate("hundred", Ferry), 20.0),
         at_least("2 and 2 against 1 and 1", rate("pairs-2", Ferry), rate("pairs-1", Ferry), 0.7),
         at_most("spawn against Command", ("spawn-1", Ferry, "spawn_us"), ("spawn-1", Floor, "spawn_us"), 1.2),
@@ -114,8 +146,7 @@ fn bounds() -> Vec<Bound> {
             quantity: Quantity::Most(("live-1m", Ferry, "descriptors")),
             limit: Limit::AtMost(0.0),
         },
-    ]);
-    bounds
+    ]
 }
 
 impl Quantity {
@@ -209,23 +240,28 @@ fn wants(options: &Options, bound: &Bound) -> bool {
 
 fn check_calls(programs: &Programs, out: &mut impl std::io::Write) -> anyhow::Result<bool> {
     let Some(program) = programs.program(Way::Ferry) else { return Ok(true) };
-    let with = |exactly| Ask { exactly: Some(exactly), ..Ask::new(Row::Latency, 4, 16) };
+    let Some(counter) = Counter::find() else {
+        writeln!(out, "open  latency-4: system calls for each message: there is no perf and no strace")?;
+        return Ok(true);
+    };
+    let calls = |exactly| {
+        let ask = Ask { exactly: Some(exactly), ..Ask::new(Row::Latency, 4, 16) };
+        counter.calls_of(&program, &ask)
+    };
     let (few, many) = (1_000_u64, 300_000_u64);
-    let mut best = f64::INFINITY;
+    let mut all = Vec::new();
     for _ in 0..TRIES {
-        let (Some(of_few), Some(of_many)) =
-            (calls_of(&program, &with(few))?, calls_of(&program, &with(many))?)
-        else {
-            writeln!(out, "open  latency-4: system calls for each message: there is no strace")?;
-            return Ok(true);
-        };
-        best = best.min((of_many as f64 - of_few as f64).max(0.0) / (2 * (many - few)) as f64);
+        let n_calls = calls(many)? as f64 - calls(few)? as f64;
+        // A round trip is two messages.
+        all.push(n_calls / (2 * (many - few)) as f64);
     }
-    let verdict = if best <= MAX_CALLS { "holds" } else { "FAILS" };
+    // Not the best: a short run that was disturbed would do for that.
+    let per_message = median(&all).max(0.0);
+    let verdict = if per_message <= MAX_CALLS { "holds" } else { "FAILS" };
     writeln!(
         out,
         "{verdict} latency-4: system calls for each message: {}, at most {MAX_CALLS}",
-        number(best)
+        number(per_message)
     )?;
-    Ok(best <= MAX_CALLS)
+    Ok(per_message <= MAX_CALLS)
 }

@@ -6,7 +6,9 @@ use tensorferry_benches::{Ask, Row, Way};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Column {
     Ferry,
-    Copying,
+    /// tensorferry's queue with the bytes in its payload.
+    Payload,
+    Socket,
     IpcChannel,
     Iceoryx2,
     TorchFd,
@@ -14,9 +16,10 @@ pub(crate) enum Column {
     Floor,
 }
 
-pub(crate) const COLUMNS: [Column; 7] = [
+pub(crate) const COLUMNS: [Column; 8] = [
     Column::Ferry,
-    Column::Copying,
+    Column::Payload,
+    Column::Socket,
     Column::IpcChannel,
     Column::Iceoryx2,
     Column::TorchFd,
@@ -28,7 +31,8 @@ impl Column {
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Ferry => "tensorferry",
-            Self::Copying => "copying",
+            Self::Payload => "copying: the same queue",
+            Self::Socket => "copying: Unix socket",
             Self::IpcChannel => "ipc-channel",
             Self::Iceoryx2 => "iceoryx2",
             Self::TorchFd => "torch fd",
@@ -59,6 +63,8 @@ enum Columns {
     Ferry,
     /// tensorferry and the limit.
     FerryAndFloor,
+    /// Those who can look all the time.
+    Polling,
     /// Torch, and the limit that tensorferry's answer brings along.
     Spawn,
 }
@@ -81,11 +87,12 @@ impl Entry {
             (Columns::All | Columns::FerryAndFloor, Column::Floor) if self.ask.row == Row::Fresh => {
                 vec![Way::Floor, Way::FloorLifo]
             }
-            (Columns::All | Columns::FerryAndFloor, Column::Floor) => vec![Way::Floor],
-            (Columns::All, Column::Copying) => vec![Way::Payload, Way::Socket],
+            (Columns::All | Columns::FerryAndFloor | Columns::Polling, Column::Floor) => vec![Way::Floor],
+            (Columns::All, Column::Payload) => vec![Way::Payload],
+            (Columns::All, Column::Socket) => vec![Way::Socket],
             (Columns::All, Column::IpcChannel) => vec![Way::IpcShm, Way::IpcBytes],
             (Columns::All, Column::Iceoryx2) if is_asleep => vec![Way::IceEvent],
-            (Columns::All, Column::Iceoryx2) => vec![Way::IcePoll],
+            (Columns::All | Columns::Polling, Column::Iceoryx2) => vec![Way::IcePoll],
             _ => Vec::new(),
         }
     }
@@ -101,6 +108,12 @@ fn entry(id: &'static str, title: &'static str, figure: &'static str, ask: Ask, 
 fn latency(id: &'static str, title: &'static str, size_bytes: usize) -> Entry {
     let also = &["p50_us", "p99_us", "p999_us"];
     Entry { also, ..entry(id, title, "one_way_us", Ask::new(Row::Latency, size_bytes, 16), Columns::All) }
+}
+
+fn polling(mut entry: Entry) -> Entry {
+    entry.ask.polls = true;
+    entry.columns = Columns::Polling;
+    entry
 }
 
 fn asleep(id: &'static str, title: &'static str, size_bytes: usize) -> Entry {
@@ -140,6 +153,11 @@ pub(crate) fn rows() -> Vec<Entry> {
         latency("latency-4", "an existing tensor of 4 B, one way, both busy", 4),
         latency("latency-1m", "an existing tensor of 1 MiB, one way, both busy", MIB),
         latency("latency-64m", "an existing tensor of 64 MiB, one way, both busy", 64 * MIB),
+        polling(latency(
+            "latency-64m-polling",
+            "an existing tensor of 64 MiB, one way, both polling",
+            64 * MIB,
+        )),
         pinned(latency("latency-4-pinned", "an existing tensor of 4 B, one way, both busy, pinned", 4)),
         pinned(latency("latency-1m-pinned", "an existing tensor of 1 MiB, one way, both busy, pinned", MIB)),
         asleep("asleep-4", "an existing tensor of 4 B after 1 ms, receiver asleep", 4),

@@ -19,7 +19,8 @@ const DECADES: (f64, f64) = (-1.0, 5.0);
 const fn colour(column: Column) -> &'static str {
     match column {
         Column::Ferry => "#1f6feb",
-        Column::Copying => "#8c959f",
+        Column::Payload => "#8c959f",
+        Column::Socket => "#bf3989",
         Column::IpcChannel => "#bf8700",
         Column::Iceoryx2 => "#1a7f37",
         Column::TorchFd => "#cf222e",

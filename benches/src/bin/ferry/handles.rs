@@ -1,5 +1,7 @@
 //! Tensors by handle, as a user would send them: allocated in shared memory, frozen, put.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry::queue::{SoleReceiver, SoleSender, spsc_in};
@@ -51,6 +53,13 @@ impl<T> Sender<T> {
         let n_elements = ask.n_elements();
         let existing = (0..ask.count).map(|_| Ok(TensorMut::full([n_elements], 1.0)?.freeze()));
         Ok(Self { end, n_elements, existing: existing.collect::<anyhow::Result<_>>()? })
+    }
+}
+
+impl<T> Receiver<T> {
+    fn new(ask: &Ask, end: SoleReceiver<T>) -> Self {
+        end.set_busy_poll(ask.polls.then_some(Duration::MAX));
+        Self { end }
     }
 }
 
@@ -124,8 +133,9 @@ where
     Receiver<T>: Sink,
 {
     let source = Sender::new(ask, source)?;
+    let sink = Receiver::new(ask, sink);
     let control = Numbers { out, back, _process: None };
-    tensorferry_benches::serve(ask, &mut Far { source, sink: Receiver { end: sink }, control })
+    tensorferry_benches::serve(ask, &mut Far { source, sink, control })
 }
 
 /// Does nothing, as a member of the domain, until the queue is closed.
@@ -168,7 +178,7 @@ where
     let arguments = (ask.clone(), (their_back.clone(), out.clone()), (their_source, their_sink));
     let process = start_processes(far, arguments, 1)?;
     let control = Numbers { out, back: their_back, _process: Some(process) };
-    let mut near = Near { source: Sender::new(ask, forth)?, sink: Receiver { end: back }, control };
+    let mut near = Near { source: Sender::new(ask, forth)?, sink: Receiver::new(ask, back), control };
     debug_assert_ne!(ask.row, Row::Pairs);
     tensorferry_benches::measure(ask, &mut near)
 }

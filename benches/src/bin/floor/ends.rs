@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tensorferry_benches::{Ask, Read, Received, Row, Sink, Source, Way, sum, touch};
 
 use crate::memory::Shared;
-use crate::ring::{End, Ring};
+use crate::ring::{End, Ring, SPINS};
 
 const LARGE_PAGE_BYTES: usize = 2 << 20;
 const LINE_BYTES: usize = 64;
@@ -83,7 +83,11 @@ pub(crate) fn len_bytes(ask: &Ask) -> usize {
 /// The ends of the near (0) or far (1) side.
 pub(crate) fn ends(ask: &Ask, shared: &Shared, side: usize) -> anyhow::Result<(Sender, Receiver)> {
     let plan = Plan::of(ask);
-    let spins = ask.row != Row::Asleep;
+    let spins = match ask.row {
+        Row::Asleep => 0,
+        _ if ask.polls => u32::MAX,
+        _ => SPINS,
+    };
     let end = |index| End::new(plan.ring(index), spins);
     let source = Sender {
         shared: shared.again()?,

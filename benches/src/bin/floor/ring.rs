@@ -11,7 +11,7 @@ const LINE_BYTES: usize = 64;
 /// Before the slots: who sleeps, and what on; each in a line of its own.
 const HEAD_LINES: usize = 4;
 /// About 50 microseconds.
-const SPINS: u32 = 2_000;
+pub(crate) const SPINS: u32 = 2_000;
 
 /// Where a ring lies.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +54,8 @@ impl Ring {
 }
 
 impl End {
-    pub(crate) fn new(ring: Ring, spins: bool) -> Self {
-        Self { ring, position: 0, spins: if spins { SPINS } else { 0 } }
+    pub(crate) fn new(ring: Ring, spins: u32) -> Self {
+        Self { ring, position: 0, spins }
     }
 
     pub(crate) fn push(&mut self, shared: &Shared, descriptor: Descriptor) {
