@@ -6,10 +6,10 @@ use crate::Member;
 
 /// Called by a domain's service thread; implemented by the heap of `tensorferry-storage`.
 pub trait Caretaker: Send + Sync {
-    /// Gives back everything that `dead` held in shared memory. Its process is proven gone. Called again, from
-    /// the beginning, by another member if this one dies in the middle: every step must be idempotent. Returns whether
-    /// all of it could be reached; if not, it is called again later.
-    fn sweep(&self, dead: Member) -> bool;
+    /// Gives back everything that the `dead` held in shared memory. Their processes are proven gone. Called again, from
+    /// the beginning and perhaps with others, by another member if this one dies in the middle: every step must be
+    /// idempotent. Returns whether all of it could be reached; if not, it is called again later.
+    fn sweep(&self, dead: &[Member]) -> bool;
 
     /// Whether anybody holds the block with this name, or a message names it: whether a descriptor that was lodged under
     /// the name is still needed.

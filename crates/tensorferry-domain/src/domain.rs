@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use tensorferry_os::home::HomeMark;
 use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
-use tensorferry_os::pidfd::PidFd;
+use tensorferry_os::pidfd::{Identity, PidFd};
 use tensorferry_os::presence::Presence;
 use tensorferry_sharing::{Backing, Door, Strategy};
 
@@ -234,15 +234,27 @@ impl Domain {
     /// # Errors
     /// [`DomainError::ProcessTableFull`] when every slot is taken, [`DomainError::UnknownProcess`] when the process
     /// cannot be told from others.
+    ///
+    /// # Blocking
+    /// When every slot is taken, for as long as [`Domain::look_around`]: the dead among them make room.
     pub fn admit(&self, child: &PidFd) -> Result<Admission, DomainError> {
         self.check_home()?;
         let identity = child.identity()?;
         if !identity.is_known() {
             return Err(DomainError::UnknownProcess { pid: child.pid() });
         }
+        let invited = self.invite(identity).or_else(|| {
+            self.look_around();
+            self.invite(identity)
+        });
+        invited.ok_or(DomainError::ProcessTableFull { slots: MAX_MEMBERS })
+    }
+
+    /// Claims a free slot, if there is one.
+    fn invite(&self, identity: Identity) -> Option<Admission> {
         for index in 0..MAX_MEMBERS {
-            let Ok(slot) = u8::try_from(index) else { break };
-            let Some(entry) = self.slot(slot) else { break };
+            let slot = u8::try_from(index).ok()?;
+            let entry = self.slot(slot)?;
             let free = entry.state();
             let admitting = State {
                 epoch: free.epoch.wrapping_add(1).max(1),
@@ -253,10 +265,13 @@ impl Domain {
                 entry.set_identity(identity);
                 entry.change(admitting, State { phase: Phase::Invited, ..admitting });
                 self.poke();
-                return Ok(Admission { domain_id: self.id, member: Member { slot, epoch: admitting.epoch } });
+                return Some(Admission {
+                    domain_id: self.id,
+                    member: Member { slot, epoch: admitting.epoch },
+                });
             }
         }
-        Err(DomainError::ProcessTableFull { slots: MAX_MEMBERS })
+        None
     }
 
     /// Whether this member lives, as far as is known: a death is known shortly after it.
@@ -450,17 +465,16 @@ mod tests {
     use std::sync::Mutex;
     use std::time::Duration;
 
-    use tensorferry_os::pidfd::Identity;
-
     use super::*;
     use crate::{Caretaker, Memory};
 
+    /// Who was swept, one entry for each sweep.
     #[derive(Default)]
-    struct Notes(Mutex<Vec<Member>>);
+    struct Notes(Mutex<Vec<Vec<Member>>>);
 
     impl Caretaker for Notes {
-        fn sweep(&self, dead: Member) -> bool {
-            self.0.lock().unwrap().push(dead);
+        fn sweep(&self, dead: &[Member]) -> bool {
+            self.0.lock().unwrap().push(dead.to_vec());
             true
         }
 
@@ -473,17 +487,20 @@ mod tests {
         }
     }
 
+    /// Somebody whose number is above any that Linux gives, in a slot that is free.
+    fn nobody_in(domain: &Domain, slot: u8, author: Member, phase: Phase) {
+        let entry = domain.slot(slot).unwrap();
+        entry.set_identity(Identity { pid: 1 << 22, ..PidFd::of_self().unwrap().identity().unwrap() });
+        let free = State { epoch: 0, author: 0, phase: Phase::Free };
+        assert!(entry.change(free, State { epoch: 1, author: author.slot, phase }));
+    }
+
     #[test]
     fn what_a_leaver_could_not_finish_sweeping_is_swept_by_another() {
         let first = Domain::builder().create().unwrap();
         let admission = first.admit(&PidFd::of_self().unwrap()).unwrap();
         let second = Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap();
-        // Somebody whose number is above any that Linux gives, stamped by the second member.
-        let dead = Member { slot: 2, epoch: 1 };
-        let entry = first.slot(dead.slot).unwrap();
-        entry.set_identity(Identity { pid: 1 << 22, ..PidFd::of_self().unwrap().identity().unwrap() });
-        let stamped = State { epoch: dead.epoch, author: second.me().slot, phase: Phase::Dead };
-        assert!(entry.change(State { epoch: 0, author: 0, phase: Phase::Free }, stamped));
+        nobody_in(&first, 2, second.me(), Phase::Dead);
 
         let memory = Memory::over(Arc::clone(&first));
         let notes: Arc<dyn Caretaker> = Arc::new(Notes::default());
@@ -495,5 +512,33 @@ mod tests {
         assert_eq!(first.sweeps(), 1);
         assert_eq!(first.members().len(), 1);
         drop((memory, notes));
+    }
+
+    #[test]
+    fn the_dead_of_a_full_table_make_room_in_one_sweep() {
+        let first = Domain::builder().create().unwrap();
+        let dead = Phase::Dead;
+        // Slot 1 was sweeping slot 2, which was sweeping slot 3, when both died; the others were admitted here and died.
+        nobody_in(&first, 1, first.me(), Phase::Live);
+        nobody_in(&first, 2, Member { slot: 1, epoch: 1 }, dead);
+        nobody_in(&first, 3, Member { slot: 2, epoch: 1 }, dead);
+        let last = u8::try_from(MAX_MEMBERS).unwrap();
+        (4..last).for_each(|slot| nobody_in(&first, slot, first.me(), Phase::Live));
+        let myself = PidFd::of_self().unwrap();
+        let full = first.admit(&myself).unwrap_err();
+        assert!(matches!(full, DomainError::ProcessTableFull { slots: MAX_MEMBERS }), "{full}");
+
+        let memory = Memory::over(Arc::clone(&first));
+        let notes = Arc::new(Notes::default());
+        let caretaker: Arc<dyn Caretaker> = Arc::<Notes>::clone(&notes);
+        memory.start_service(Arc::downgrade(&caretaker)).unwrap();
+        first.admit(&myself).unwrap();
+        let mut swept = notes.0.lock().unwrap().concat();
+        swept.sort_by_key(|member| member.slot);
+        let all: Vec<_> = (1..last).map(|slot| Member { slot, epoch: 1 }).collect();
+        assert_eq!(swept, all);
+        assert_eq!(notes.0.lock().unwrap().len(), 1, "in one");
+        assert_eq!(first.sweeps(), u64::from(last) - 1);
+        drop((memory, caretaker));
     }
 }

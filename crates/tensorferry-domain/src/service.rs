@@ -260,14 +260,14 @@ impl Shared {
     /// Looks at everybody that this member watches and sweeps who is proven dead, until nobody is.
     fn sweep_the_dead(&self, domain: &Domain, caretaker: &dyn Caretaker, watched: &mut Vec<Watched>) {
         let _one_at_a_time = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
-        finish_unfinished(domain, caretaker);
         loop {
-            let dead = watch(domain, watched);
-            if dead.is_empty() {
-                return;
+            for member in watch(domain, watched) {
+                claim(domain, member);
             }
-            for member in dead {
-                sweep(domain, caretaker, member);
+            let dead = take_over(domain);
+            // What could not be reached is tried again at the next turn.
+            if dead.is_empty() || !sweep(domain, caretaker, &dead) {
+                return;
             }
         }
     }
@@ -378,65 +378,84 @@ fn has_no_presence(domain: &Domain, member: Member) -> bool {
     is_live() && matches!(Presence::is_announced(domain, presence_offset(member)), Ok(false)) && is_live()
 }
 
-/// Gives back what a dead member held, unless another live member does that already.
-fn sweep(domain: &Domain, caretaker: &dyn Caretaker, dead: Member) {
+/// Stamps the slot of a dead member, unless another live member does that already.
+fn claim(domain: &Domain, dead: Member) {
     let Some(slot) = domain.slot(dead.slot) else { return };
     let found = slot.state();
     let claimed = State { epoch: dead.epoch, author: domain.me().slot, phase: Phase::Dead };
     let is_member = matches!(found.phase, Phase::Live | Phase::Invited);
-    if found.epoch != dead.epoch || !is_member || !slot.change(found, claimed) {
-        return;
+    if found.epoch == dead.epoch && is_member {
+        slot.change(found, claimed);
     }
-    finish(domain, caretaker, dead);
 }
 
-/// Gives back what `dead` held; its slot is stamped as ours.
-fn finish(domain: &Domain, caretaker: &dyn Caretaker, dead: Member) {
-    // What the dead one was sweeping or admitting is ours now, and what they were in turn. First, because a half-swept
-    // member may hold what is given back below.
+/// The dead whose slots are stamped as ours, those of sweeps that could not be finished among them, and whoever they were
+/// sweeping, whose slots are stamped as ours now, and so on. What else bears their stamp is settled.
+fn take_over(domain: &Domain) -> Vec<Member> {
+    let me = domain.me().slot;
+    let mut dead: Vec<Member> = stamped_dead(domain, me).map(|(member, _)| member).collect();
+    let mut n_settled = 0;
+    while let Some(&author) = dead.get(n_settled) {
+        n_settled += 1;
+        for (member, state) in stamped_dead(domain, author.slot) {
+            let taken = domain
+                .slot(member.slot)
+                .is_some_and(|slot| slot.change(state, State { author: me, ..state }));
+            if taken {
+                dead.push(member);
+            }
+        }
+        settle_invited(domain, author);
+    }
+    dead
+}
+
+/// The dead members with this stamp, and what their slots said.
+fn stamped_dead(domain: &Domain, author: u8) -> impl Iterator<Item = (Member, State)> + '_ {
+    domain.slots().filter_map(move |(slot, entry)| {
+        let state = entry.state();
+        let is_theirs = state.phase == Phase::Dead && state.author == author && slot != author;
+        is_theirs.then_some((Member { slot, epoch: state.epoch }, state))
+    })
+}
+
+/// Those that a dead member had admitted.
+fn settle_invited(domain: &Domain, dead: Member) {
     for (index, other) in domain.slots() {
         let state = other.state();
         if state.author != dead.slot || index == dead.slot {
             continue;
         }
-        let mine = State { author: domain.me().slot, ..state };
         match state.phase {
-            Phase::Dead if other.change(state, mine) => {
-                finish(domain, caretaker, Member { slot: index, epoch: state.epoch });
-            }
             // The newcomer was never told of its slot.
             Phase::Admitting if !planted("sweep-keeps-admitting") => {
                 other.change(state, State { phase: Phase::Free, ..state });
             }
-            // Its children are watched by us from now on.
+            // Watched by us from now on.
             Phase::Live | Phase::Invited => {
-                other.change(state, mine);
+                other.change(state, State { author: domain.me().slot, ..state });
             }
             Phase::Dead | Phase::Admitting | Phase::Free => {}
         }
     }
-    if !caretaker.sweep(dead) {
-        // Something could not be reached; the slot stays ours to sweep, and the next turn tries again.
-        return;
-    }
-    domain.count_sweep();
-    if let Some(slot) = domain.slot(dead.slot) {
-        let state = slot.state();
-        if state.epoch == dead.epoch {
-            slot.change(state, State { phase: Phase::Free, ..state });
-        }
-    }
 }
 
-/// Sweeps that were begun by this member and could not be finished.
-fn finish_unfinished(domain: &Domain, caretaker: &dyn Caretaker) {
-    let me = domain.me().slot;
-    for (index, slot) in domain.slots() {
-        let state = slot.state();
-        if state.phase == Phase::Dead && state.author == me {
-            finish(domain, caretaker, Member { slot: index, epoch: state.epoch });
+/// Gives back what the dead held, whose slots are stamped as ours, and frees those. All in one: a sweep walks over
+/// every block there is, so that one of them for each of many that die at a time would fall ever further behind.
+fn sweep(domain: &Domain, caretaker: &dyn Caretaker, dead: &[Member]) -> bool {
+    if !caretaker.sweep(dead) {
+        return false;
+    }
+    for member in dead {
+        domain.count_sweep();
+        if let Some(slot) = domain.slot(member.slot) {
+            let state = slot.state();
+            if state.epoch == member.epoch {
+                slot.change(state, State { phase: Phase::Free, ..state });
+            }
         }
     }
+    true
 }
 
 #[cfg(test)]
@@ -450,7 +469,7 @@ mod tests {
     }
 
     impl Caretaker for Busy {
-        fn sweep(&self, _dead: Member) -> bool {
+        fn sweep(&self, _dead: &[Member]) -> bool {
             true
         }
 

@@ -384,7 +384,7 @@ impl Inner {
 }
 
 impl Caretaker for Inner {
-    fn sweep(&self, dead: Member) -> bool {
+    fn sweep(&self, dead: &[Member]) -> bool {
         crate::sweep::sweep(self, dead)
     }
 

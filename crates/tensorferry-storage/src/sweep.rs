@@ -47,21 +47,22 @@ const BEAT: Duration = Duration::from_millis(100);
 const MAX_SCANS: usize = 16;
 
 /// Returns whether every block could be reached.
-pub(crate) fn sweep(inner: &Inner, dead: Member) -> bool {
+pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
     let Some(heap) = inner.heap() else { return false };
     let places = inner.places();
+    let bits = dead.iter().fold(0, |bits, dead| bits | dead.bit());
     inner.memory.count_suspicion();
     let mut rings_opened = true;
     let rings_reached =
         each_block(places, &mut |place, header| match hold_of_kind(&heap, place, header, Kind::Ring) {
-            Ok(Some(block)) => sweep_ring(&block, dead),
+            Ok(Some(block)) => dead.iter().for_each(|&dead| sweep_ring(&block, dead)),
             Ok(None) => {}
             Err(Closed) => rings_opened = false,
         });
     let blocks_reached = each_block(places, &mut |place, header| {
-        if header.holders().load(Ordering::SeqCst) & dead.bit() != 0 && !planted("sweep-forgets-bits") {
+        if header.holders().load(Ordering::SeqCst) & bits != 0 && !planted("sweep-forgets-bits") {
             inner.mark_returned_anew(place);
-            suspect(header.holders(), dead);
+            dead.iter().for_each(|&dead| suspect(header.holders(), dead));
         }
     });
     if !rings_reached || !rings_opened || !blocks_reached {
@@ -72,7 +73,7 @@ pub(crate) fn sweep(inner: &Inner, dead: Member) -> bool {
         return true;
     }
     let mut arena = inner.arena();
-    for run in inner.memory.take_over(dead) {
+    for run in dead.iter().flat_map(|&dead| inner.memory.take_over(dead)) {
         inner.adopt_and_trim(&mut arena, run);
     }
     true
