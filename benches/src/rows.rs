@@ -242,6 +242,12 @@ fn stream<S: Source, R: Sink, C: Control>(
         }
         n_warm *= 4;
     }
+    // And once from a full ring, so that as much is on its way as ever will be.
+    let n_full = ask.depth as u64 * 2;
+    near.control.tell(n_full)?;
+    std::thread::park_timeout(Duration::from_secs_f64(2.0 * n_full as f64 / rate));
+    receive(0..n_full)?;
+    near.control.hear()?;
     let n_piece = (whole(rate * ask.seconds) / PIECES).max(4);
     let before = minor_faults()?;
     near.control.tell(n_piece * PIECES)?;

@@ -66,17 +66,26 @@ fn bounds() -> Vec<Bound> {
 fn of_latency() -> Vec<Bound> {
     use Column::{Ferry, Floor, Iceoryx2, IpcChannel};
     let mut bounds = Vec::new();
-    for row in ["latency-4", "latency-1m", "latency-64m", "latency-64m-polling"] {
-        bounds.push(at_most("existing, busy, against the limit", us(row, Ferry), us(row, Floor), 1.5));
+    for (row, polling, limit) in [
+        ("latency-4", "latency-4-polling", 0.8),
+        ("latency-1m", "latency-1m-polling", 1.05),
+        ("latency-64m", "latency-64m-polling", 1.05),
+    ] {
+        for row in [row, polling] {
+            bounds.push(at_most("existing, busy, against the limit", us(row, Ferry), us(row, Floor), 1.5));
+            bounds.push(at_most(
+                "existing, busy, against iceoryx2",
+                us(row, Ferry),
+                us(row, Iceoryx2),
+                limit,
+            ));
+        }
     }
-    for (row, limit) in
-        [("latency-4", 0.8), ("latency-1m", 1.05), ("latency-64m", 1.05), ("latency-64m-polling", 1.05)]
-    {
-        bounds.push(at_most("existing, busy, against iceoryx2", us(row, Ferry), us(row, Iceoryx2), limit));
-    }
-    bounds.push(at_most("asleep, against a bare futex", us("asleep-4", Ferry), us("asleep-4", Floor), 1.2));
-    for column in [IpcChannel, Iceoryx2] {
-        bounds.push(at_most("asleep, against peers", us("asleep-4", Ferry), us("asleep-4", column), 1.0));
+    for row in ["asleep-4", "asleep-4-pinned"] {
+        bounds.push(at_most("asleep, against a bare futex", us(row, Ferry), us(row, Floor), 1.2));
+        for column in [IpcChannel, Iceoryx2] {
+            bounds.push(at_most("asleep, against peers", us(row, Ferry), us(row, column), 1.0));
+        }
     }
     bounds
 }

@@ -153,6 +153,8 @@ pub(crate) fn rows() -> Vec<Entry> {
         latency("latency-4", "an existing tensor of 4 B, one way, both busy", 4),
         latency("latency-1m", "an existing tensor of 1 MiB, one way, both busy", MIB),
         latency("latency-64m", "an existing tensor of 64 MiB, one way, both busy", 64 * MIB),
+        polling(latency("latency-4-polling", "an existing tensor of 4 B, one way, both polling", 4)),
+        polling(latency("latency-1m-polling", "an existing tensor of 1 MiB, one way, both polling", MIB)),
         polling(latency(
             "latency-64m-polling",
             "an existing tensor of 64 MiB, one way, both polling",
@@ -161,6 +163,7 @@ pub(crate) fn rows() -> Vec<Entry> {
         pinned(latency("latency-4-pinned", "an existing tensor of 4 B, one way, both busy, pinned", 4)),
         pinned(latency("latency-1m-pinned", "an existing tensor of 1 MiB, one way, both busy, pinned", MIB)),
         asleep("asleep-4", "an existing tensor of 4 B after 1 ms, receiver asleep", 4),
+        pinned(asleep("asleep-4-pinned", "an existing tensor of 4 B after 1 ms, receiver asleep, pinned", 4)),
         asleep("asleep-1m", "an existing tensor of 1 MiB after 1 ms, receiver asleep", MIB),
         asleep("asleep-64m", "an existing tensor of 64 MiB after 1 ms, receiver asleep", 64 * MIB),
         entry(
