@@ -187,9 +187,9 @@ fn the_heap_is_written_as_the_stand_in_has_it() {
             "sweep.rs",
             sweep,
             &[
-                "if header.holders().load(Ordering::SeqCst) & dead.bit() != 0",
+                "if header.holders().load(Ordering::SeqCst) & bits != 0",
                 "inner.mark_returned_anew(place);",
-                "suspect(header.holders(), dead);",
+                "suspect(header.holders(), dead)",
                 "self.inner.mark_returned_anew(place);",
                 "in_time = self.clear(header.holders());",
             ][..],

@@ -141,6 +141,35 @@ fn a_block_is_the_same_for_both_and_comes_back_to_its_owner() {
 }
 
 #[test]
+fn what_came_back_while_its_owner_and_another_had_it_comes_back_in_the_end() {
+    let a = heap();
+    let (b, c) = (second(&a), second(&a));
+    let here = Ring::create(&a, 4, 0).unwrap();
+    let there = [seen_by(&b, &here), seen_by(&c, &here)];
+    let before = a.stats().own.blocks_live;
+    // Who lets go first, second and last: 0 is the owner.
+    for order in [[1, 0, 2], [2, 0, 1], [1, 2, 0], [2, 1, 0], [0, 1, 2], [0, 2, 1]] {
+        let block = a.allocate(64).unwrap().freeze();
+        let mut had: Vec<_> = there
+            .iter()
+            .map(|there| {
+                send(&here, &block);
+                receive(there)
+            })
+            .map(Some)
+            .collect();
+        had.insert(0, Some(block));
+        for who in order {
+            assert_eq!(a.stats().own.blocks_live, before + 1, "{order:?}: {who} has it still");
+            had[who] = None;
+            // Everything that is known is acted on before the next one lets go.
+            a.settle();
+        }
+        assert_eq!(a.stats().own.blocks_live, before, "{order:?}");
+    }
+}
+
+#[test]
 fn what_a_member_leaves_behind_stays_whole_and_is_used_again() {
     let a = heap();
     let b = second(&a);
