@@ -3,10 +3,10 @@
 //! What this process has written and freed lies in its own caches: the last one freed is used first.
 //!
 //! What another process had has lines in the private caches of both. To write them at once takes each line from the other
-//! processor, which is two to five times as slow as to take it from the cache that both share. So such a block is used
-//! again only when as much other memory has passed through the private caches meanwhile as they hold, and fresh memory is
-//! taken until there is that much. It is not left longer than that, so that what passes fits into the shared cache.
-//! docs/bench/NOTES.md has the measurements.
+//! processor, which is up to five times as slow as to take it from the cache that both share. So such a block is used
+//! again only when as much other memory has passed through the private cache of its reader meanwhile as that holds, and
+//! fresh memory is taken until there is that much. It is not left longer than that, because the shared cache is slower than
+//! a private one and has an end too. docs/bench/NOTES.md has the measurements.
 //!
 //! Fresh memory is dear at first, and whoever sends little has no use for much of it: for sixteen blocks that have come back
 //! one more may rest.
@@ -19,9 +19,9 @@ use tensorferry_os::limits;
 use crate::class::Class;
 use crate::place::Address;
 
-/// What the private cache of a processor holds where nobody says: that of most servers has 1 to 2 MiB.
-const USUAL_PRIVATE_CACHE_BYTES: usize = 1 << 20;
-/// No server's is larger by much.
+/// What rests at least: what was best where a private cache has 1 MiB, and where it has 2 MiB.
+const MIN_DISTANCE_BYTES: usize = 5 << 19;
+/// No server's private cache is larger by much.
 const MAX_PRIVATE_CACHE_BYTES: usize = 4 << 20;
 /// Of smaller blocks only few rest: to write them costs less than the rest of a message, and each has a header that whoever
 /// looks after the dead has to read.
@@ -100,17 +100,17 @@ impl FreeList {
     }
 }
 
-/// How many blocks of the class fill the private caches of a writer and a reader, and a little more.
+/// How many blocks of the class fill the private cache of their reader, and a little more.
 pub(crate) fn distance(class: Class) -> usize {
-    static CACHE_BYTES: OnceLock<usize> = OnceLock::new();
+    static DISTANCE_BYTES: OnceLock<usize> = OnceLock::new();
     if class.size_bytes() < SMALL_BYTES {
         return SMALL_DISTANCE;
     }
-    let cache_bytes = *CACHE_BYTES.get_or_init(|| {
-        limits::private_cache_bytes().unwrap_or(USUAL_PRIVATE_CACHE_BYTES).min(MAX_PRIVATE_CACHE_BYTES) * 5
-            / 2
+    let distance_bytes = *DISTANCE_BYTES.get_or_init(|| {
+        let cache_bytes = limits::private_cache_bytes().unwrap_or(0).min(MAX_PRIVATE_CACHE_BYTES);
+        MIN_DISTANCE_BYTES.max(cache_bytes + cache_bytes / 4)
     });
-    cache_bytes.div_ceil(class.size_bytes())
+    distance_bytes.div_ceil(class.size_bytes())
 }
 
 #[cfg(test)]
