@@ -22,7 +22,7 @@ use crate::layout::{
 };
 use crate::member::{Slot, State};
 use crate::memory;
-use crate::service::{self, Service};
+use crate::service::{self, Service, Whom};
 use crate::{Admission, DomainBuilder, DomainError, Layout, Member, MemberInfo, Phase};
 
 /// One member's mapping of a domain.
@@ -236,7 +236,7 @@ impl Domain {
     /// cannot be told from others.
     ///
     /// # Blocking
-    /// When every slot is taken, for as long as [`Domain::look_around`]: the dead among them make room.
+    /// When every slot is taken, for as long as [`Domain::look_at_all`] takes, which makes room.
     pub fn admit(&self, child: &PidFd) -> Result<Admission, DomainError> {
         self.check_home()?;
         let identity = child.identity()?;
@@ -244,7 +244,7 @@ impl Domain {
             return Err(DomainError::UnknownProcess { pid: child.pid() });
         }
         let invited = self.invite(identity).or_else(|| {
-            self.look_around();
+            self.look_at_all();
             self.invite(identity)
         });
         invited.ok_or(DomainError::ProcessTableFull { slots: MAX_MEMBERS })
@@ -329,7 +329,7 @@ impl Domain {
             .collect()
     }
 
-    /// How many sweeps after a death have been finished since the domain was made.
+    /// How many of the dead have been swept since the domain was made.
     #[must_use]
     pub fn sweeps(&self) -> u64 {
         self.header()[header::SWEEPS].load(Ordering::SeqCst)
@@ -365,8 +365,21 @@ impl Domain {
     /// # Blocking
     /// While the service thread or another thread sweeps.
     pub fn look_around(&self) {
+        self.look(Whom::Watched);
+    }
+
+    /// As [`Domain::look_around`], for whoever needs the slots of the dead: at all members, and not only at those that this one
+    /// has admitted and at its neighbours. Whom another member is sweeping at the moment has a slot until that is done.
+    ///
+    /// # Blocking
+    /// As [`Domain::look_around`].
+    pub fn look_at_all(&self) {
+        self.look(Whom::All);
+    }
+
+    fn look(&self, at: Whom) {
         if let Some(service) = self.service.get().filter(|_| self.is_home()) {
-            service.look_around(self);
+            service.look_around(self, at);
         }
     }
 
@@ -514,31 +527,70 @@ mod tests {
         drop((memory, notes));
     }
 
+    /// With a service that notes down who was swept.
+    fn served(domain: &Arc<Domain>) -> (Memory, Arc<Notes>, Arc<dyn Caretaker>) {
+        let notes = Arc::new(Notes::default());
+        let caretaker: Arc<dyn Caretaker> = Arc::<Notes>::clone(&notes);
+        let memory = Memory::over(Arc::clone(domain));
+        memory.start_service(Arc::downgrade(&caretaker)).unwrap();
+        (memory, notes, caretaker)
+    }
+
+    /// Behind the last slot.
+    fn end() -> u8 {
+        u8::try_from(MAX_MEMBERS).unwrap()
+    }
+
     #[test]
     fn the_dead_of_a_full_table_make_room_in_one_sweep() {
         let first = Domain::builder().create().unwrap();
-        let dead = Phase::Dead;
-        // Slot 1 was sweeping slot 2, which was sweeping slot 3, when both died; the others were admitted here and died.
+        // Slot 1 was sweeping slot 2, which was sweeping slot 3, when both died; the next ones slot 1 had admitted.
         nobody_in(&first, 1, first.me(), Phase::Live);
-        nobody_in(&first, 2, Member { slot: 1, epoch: 1 }, dead);
-        nobody_in(&first, 3, Member { slot: 2, epoch: 1 }, dead);
-        let last = u8::try_from(MAX_MEMBERS).unwrap();
-        (4..last).for_each(|slot| nobody_in(&first, slot, first.me(), Phase::Live));
+        nobody_in(&first, 2, Member { slot: 1, epoch: 1 }, Phase::Dead);
+        nobody_in(&first, 3, Member { slot: 2, epoch: 1 }, Phase::Dead);
+        (4..20).for_each(|slot| nobody_in(&first, slot, Member { slot: 1, epoch: 1 }, Phase::Live));
+        (20..end()).for_each(|slot| nobody_in(&first, slot, first.me(), Phase::Live));
         let myself = PidFd::of_self().unwrap();
         let full = first.admit(&myself).unwrap_err();
         assert!(matches!(full, DomainError::ProcessTableFull { slots: MAX_MEMBERS }), "{full}");
 
-        let memory = Memory::over(Arc::clone(&first));
-        let notes = Arc::new(Notes::default());
-        let caretaker: Arc<dyn Caretaker> = Arc::<Notes>::clone(&notes);
-        memory.start_service(Arc::downgrade(&caretaker)).unwrap();
+        let _served @ (_, notes, _) = &served(&first);
         first.admit(&myself).unwrap();
         let mut swept = notes.0.lock().unwrap().concat();
         swept.sort_by_key(|member| member.slot);
-        let all: Vec<_> = (1..last).map(|slot| Member { slot, epoch: 1 }).collect();
+        let all: Vec<_> = (1..end()).map(|slot| Member { slot, epoch: 1 }).collect();
         assert_eq!(swept, all);
         assert_eq!(notes.0.lock().unwrap().len(), 1, "in one");
-        assert_eq!(first.sweeps(), u64::from(last) - 1);
-        drop((memory, caretaker));
+        assert_eq!(first.sweeps(), u64::from(end()) - 1);
+    }
+
+    #[test]
+    fn who_needs_room_looks_at_those_too_whom_others_have_admitted() {
+        let first = Domain::builder().create().unwrap();
+        let myself = PidFd::of_self().unwrap();
+        let admissions = [(); 3].map(|()| first.admit(&myself).unwrap());
+        // Two living neighbours, so that whoever comes after them is not watched from here.
+        let _living = admissions
+            .map(|admission| Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap());
+        (4..end()).for_each(|slot| nobody_in(&first, slot, Member { slot: 3, epoch: 1 }, Phase::Live));
+        let _served @ (_, notes, _) = &served(&first);
+        first.look_around();
+        assert!(notes.0.lock().unwrap().is_empty(), "the one who has admitted them looks after them");
+        first.admit(&myself).unwrap();
+        assert_eq!(notes.0.lock().unwrap().concat().len(), usize::from(end()) - 4);
+    }
+
+    #[test]
+    fn a_state_that_nobody_can_have_written_is_nobodys() {
+        let first = Domain::builder().create().unwrap();
+        let _served @ (_, notes, _) = &served(&first);
+        let dead = State { epoch: 1, author: first.me().slot, phase: Phase::Dead };
+        let word = &first.slot(1).unwrap().words[crate::layout::slot::STATE];
+        word.store(dead.pack() | 1 << 20, Ordering::SeqCst);
+        first.look_around();
+        assert!(notes.0.lock().unwrap().is_empty());
+        assert_eq!(first.members().len(), 1);
+        // Who looks for a free slot passes it by.
+        assert_eq!(first.admit(&PidFd::of_self().unwrap()).unwrap().member().slot, 2);
     }
 }

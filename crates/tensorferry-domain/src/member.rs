@@ -90,6 +90,8 @@ impl State {
             4 => Phase::Invited,
             _ => Phase::Free,
         };
+        // Whoever writes a state writes these as zero, so that a word in which they are not could never be changed.
+        let phase = if bytes[2..4] == [0, 0] { phase } else { Phase::Free };
         let epoch = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         Self { epoch, author: bytes[1], phase }
     }

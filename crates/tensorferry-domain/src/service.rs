@@ -27,6 +27,9 @@ use crate::{Caretaker, Domain, DomainError, Member, Phase, planted};
 /// newcomer far away is watched, never whether somebody is dead.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 
+/// How often a dead member is claimed whose slot changes at the same time.
+const MAX_CLAIMS: usize = 8;
+
 /// How many of the members that follow in the table are watched, whoever admitted them.
 const N_NEIGHBOURS: usize = 2;
 
@@ -99,11 +102,20 @@ impl Service {
     }
 
     /// Does on the calling thread what the service thread does when it is poked.
-    pub(crate) fn look_around(&self, domain: &Domain) {
+    pub(crate) fn look_around(&self, domain: &Domain, at: Whom) {
         if let Some(caretaker) = self.shared.caretaker.upgrade() {
-            self.shared.sweep_the_dead(domain, caretaker.as_ref(), &mut Vec::new());
+            self.shared.sweep_the_dead(domain, caretaker.as_ref(), at, &mut Vec::new());
         }
     }
+}
+
+/// Who is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// Those that this member admitted, and its neighbours.
+    Watched,
+    /// All members.
+    All,
 }
 
 /// Values of [`Shared::park`].
@@ -234,7 +246,10 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
                 // What was asked before somebody let go of a block, or died, comes first.
                 keeper.serve();
             }
-            shared.sweep_the_dead(&domain, caretaker.as_ref(), &mut watched);
+            if shared.sweep_the_dead(&domain, caretaker.as_ref(), Whom::Watched, &mut watched) {
+                // Meanwhile others may have died; the rest of a turn comes first.
+                shared.bell.ring();
+            }
             if let Some(keeper) = &keeper {
                 keeper.keep_only(|name| caretaker.is_held(name));
             }
@@ -257,19 +272,29 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
 }
 
 impl Shared {
-    /// Looks at everybody that this member watches and sweeps who is proven dead, until nobody is.
-    fn sweep_the_dead(&self, domain: &Domain, caretaker: &dyn Caretaker, watched: &mut Vec<Watched>) {
+    /// Looks at members and sweeps once those that are proven dead. Returns whether a slot is free for it.
+    fn sweep_the_dead(
+        &self,
+        domain: &Domain,
+        caretaker: &dyn Caretaker,
+        at: Whom,
+        watched: &mut Vec<Watched>,
+    ) -> bool {
         let _one_at_a_time = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dead = Vec::new();
         loop {
-            for member in watch(domain, watched) {
+            for member in watch(domain, at, watched) {
                 claim(domain, member);
             }
-            let dead = take_over(domain);
-            // What could not be reached is tried again at the next turn.
-            if dead.is_empty() || !sweep(domain, caretaker, &dead) {
-                return;
+            let n_known = dead.len();
+            dead = take_over(domain);
+            // Among those that the dead had admitted, and that are watched from here now, may be dead ones too.
+            if dead.len() <= n_known {
+                break;
             }
         }
+        // What could not be reached is tried again at the next turn.
+        !dead.is_empty() && sweep(domain, caretaker, &dead)
     }
 }
 
@@ -280,8 +305,8 @@ impl fmt::Debug for Shared {
 }
 
 /// Brings the list of watched members up to date and returns those that are proven dead.
-fn watch(domain: &Domain, watched: &mut Vec<Watched>) -> Vec<Member> {
-    let wanted = worth_watching(domain);
+fn watch(domain: &Domain, at: Whom, watched: &mut Vec<Watched>) -> Vec<Member> {
+    let wanted = worth_watching(domain, at);
     watched.retain(|w| wanted.contains(&w.member));
     let mut dead = Vec::new();
     for &member in &wanted {
@@ -299,7 +324,7 @@ fn watch(domain: &Domain, watched: &mut Vec<Watched>) -> Vec<Member> {
     dead
 }
 
-fn worth_watching(domain: &Domain) -> Vec<Member> {
+fn worth_watching(domain: &Domain, at: Whom) -> Vec<Member> {
     let me = domain.me();
     let mut wanted = Vec::new();
     let mut neighbours = 0;
@@ -312,7 +337,7 @@ fn worth_watching(domain: &Domain) -> Vec<Member> {
         let mine = state.author == me.slot;
         match state.phase {
             Phase::Live | Phase::Invited => {
-                if mine || neighbours < N_NEIGHBOURS {
+                if mine || neighbours < N_NEIGHBOURS || at == Whom::All {
                     wanted.push(member);
                 }
                 neighbours += 1;
@@ -381,11 +406,14 @@ fn has_no_presence(domain: &Domain, member: Member) -> bool {
 /// Stamps the slot of a dead member, unless another live member does that already.
 fn claim(domain: &Domain, dead: Member) {
     let Some(slot) = domain.slot(dead.slot) else { return };
-    let found = slot.state();
     let claimed = State { epoch: dead.epoch, author: domain.me().slot, phase: Phase::Dead };
-    let is_member = matches!(found.phase, Phase::Live | Phase::Invited);
-    if found.epoch == dead.epoch && is_member {
-        slot.change(found, claimed);
+    // Who has taken over what its admitter left may restamp it meanwhile; nobody does that often.
+    for _ in 0..MAX_CLAIMS {
+        let found = slot.state();
+        let is_member = matches!(found.phase, Phase::Live | Phase::Invited);
+        if found.epoch != dead.epoch || !is_member || slot.change(found, claimed) {
+            return;
+        }
     }
 }
 
@@ -441,21 +469,22 @@ fn settle_invited(domain: &Domain, dead: Member) {
 }
 
 /// Gives back what the dead held, whose slots are stamped as ours, and frees those. All in one: a sweep walks over
-/// every block there is, so that one of them for each of many that die at a time would fall ever further behind.
+/// every block there is, so that one of them for each of many that die at a time would fall ever further behind. Returns
+/// whether a slot is free for it.
 fn sweep(domain: &Domain, caretaker: &dyn Caretaker, dead: &[Member]) -> bool {
     if !caretaker.sweep(dead) {
         return false;
     }
+    let mut any_free = false;
     for member in dead {
         domain.count_sweep();
         if let Some(slot) = domain.slot(member.slot) {
             let state = slot.state();
-            if state.epoch == member.epoch {
-                slot.change(state, State { phase: Phase::Free, ..state });
-            }
+            any_free |=
+                state.epoch == member.epoch && slot.change(state, State { phase: Phase::Free, ..state });
         }
     }
-    true
+    any_free
 }
 
 #[cfg(test)]

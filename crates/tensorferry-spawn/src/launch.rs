@@ -46,7 +46,7 @@ where
     let mut taken = heap.domain().members().len();
     if taken.saturating_add(nprocs) > MAX_MEMBERS {
         // Some of them may be dead.
-        heap.domain().look_around();
+        heap.domain().look_at_all();
         taken = heap.domain().members().len();
     }
     if taken.saturating_add(nprocs) > MAX_MEMBERS {

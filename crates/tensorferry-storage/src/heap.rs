@@ -39,8 +39,8 @@ pub(crate) struct Inner {
     pub(crate) orphans_suspected: AtomicBool,
     /// Held while suspects are resolved: whoever comes second finds them resolved, and not just taken on by somebody.
     pub(crate) resolving: Mutex<()>,
-    /// Held by whoever looks after pins and returns as a whole: what the service thread has in its hands has come back, or has not
-    /// been looked at, when [`Heap::settle`] has returned.
+    /// Held by whoever looks after pins and returns as a whole: what the service thread has in its hands then (a sweep apart) has
+    /// come back, or has not been looked at, when [`Heap::settle`] has returned.
     pub(crate) settling: Mutex<()>,
     this: Weak<Inner>,
     /// Last, so that what is dropped before can still reach it.

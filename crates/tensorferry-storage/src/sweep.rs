@@ -72,11 +72,13 @@ pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
     if planted("sweep-keeps-extents") {
         return true;
     }
-    let mut arena = inner.arena();
-    for run in dead.iter().flat_map(|&dead| inner.memory.take_over(dead)) {
+    let mut runs = dead.iter().flat_map(|&dead| inner.memory.take_over(dead));
+    loop {
+        // Of each run by itself, so that who allocates meanwhile does not wait for all of them.
+        let mut arena = inner.arena();
+        let Some(run) = runs.next() else { return true };
         inner.adopt_and_trim(&mut arena, run);
     }
-    true
 }
 
 /// Looks after pins and suspects; returns when to look again.
