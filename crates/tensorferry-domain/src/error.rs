@@ -36,7 +36,9 @@ pub enum DomainError {
         ours: u64,
     },
     /// Every process slot is taken.
-    #[error("the process table is full: all {slots} slots are taken by live processes")]
+    #[error(
+        "the process table is full: all {slots} slots are taken by processes that live or are just being swept"
+    )]
     ProcessTableFull {
         /// How many slots a domain has.
         slots: usize,

@@ -9,7 +9,7 @@ macro_rules! busy_poll {
             ///
             /// `None`, which is how it is at first, means as long as has paid of late: from 2 to 50 microseconds, and now and
             /// then some milliseconds, to find out. A longer time keeps a processor busy for as long, and is for who
-            /// answers within it and cannot wait for a wake-up, which took 8 to 43 microseconds where it was measured
+            /// answers within it and cannot wait for a wake-up, which took 3 to 50 microseconds where it was measured
             /// (docs/bench/NOTES.md). [`Duration::ZERO`](std::time::Duration::ZERO) sleeps at once.
             ///
             /// It changes neither what is waited for nor any time-out, and does nothing on a machine with one

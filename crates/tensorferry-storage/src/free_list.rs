@@ -4,9 +4,9 @@
 //!
 //! What another process had has lines in the private caches of both. To write them at once takes each line from the other
 //! processor, which is up to five times as slow as to take it from the cache that both share. So such a block is used
-//! again only when as much other memory has passed through the private cache of its reader meanwhile as that holds, and
-//! fresh memory is taken until there is that much. It is not left longer than that, because the shared cache is slower than
-//! a private one and has an end too. docs/bench/NOTES.md has the measurements.
+//! again only when more other memory has come back meanwhile than the private cache of its reader holds, and fresh memory
+//! is taken until there is that much. It is not left longer than that: on one of two processors that were measured it gets
+//! slower from there on, on the other one beyond the shared cache. docs/bench/NOTES.md has the measurements.
 //!
 //! Fresh memory is dear at first, and whoever sends little has no use for much of it: for sixteen blocks that have come back
 //! one more may rest.
