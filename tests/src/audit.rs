@@ -8,7 +8,7 @@ use tensorferry::domain::{Domain, Layout};
 
 const PAGE_BYTES: u64 = 4096;
 const LINE_BYTES: u64 = 64;
-const EXTENT_TABLE_OFFSET_BYTES: u64 = 2 * PAGE_BYTES;
+const EXTENT_TABLE_OFFSET_BYTES: u64 = 3 * PAGE_BYTES;
 const EXTENT_ENTRY_LEN_BYTES: u64 = 32;
 /// Word 8 of the header.
 const EXTENTS_HIGH_WATER_OFFSET_BYTES: u64 = 64;

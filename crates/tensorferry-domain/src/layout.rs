@@ -35,10 +35,12 @@ pub(crate) mod slot {
     pub(crate) const INODE: usize = 2;
     pub(crate) const START_TICKS: usize = 3;
     pub(crate) const RETURNS: usize = 4;
-    pub(crate) const BLOCKS_LIVE: usize = 5;
-    pub(crate) const BYTES_LIVE: usize = 6;
-    pub(crate) const BYTES_CACHED: usize = 7;
-    pub(crate) const N_WORDS: usize = 8;
+    /// The statistics stand in a line of their own: their member writes them with each allocation, and everybody who
+    /// returns a block reads the line before.
+    pub(crate) const BLOCKS_LIVE: usize = 8;
+    pub(crate) const BYTES_LIVE: usize = 9;
+    pub(crate) const BYTES_CACHED: usize = 10;
+    pub(crate) const N_WORDS: usize = 16;
 }
 
 /// Word indexes in an entry of the extent table.
@@ -53,7 +55,8 @@ pub(crate) mod extent {
 
 pub(crate) const PROCESS_TABLE_OFFSET_BYTES: usize = PAGE_BYTES;
 pub(crate) const SLOT_LEN_BYTES: usize = slot::N_WORDS * 8;
-pub(crate) const EXTENT_TABLE_OFFSET_BYTES: usize = PROCESS_TABLE_OFFSET_BYTES + PAGE_BYTES;
+const PROCESS_TABLE_LEN_BYTES: usize = 2 * PAGE_BYTES;
+pub(crate) const EXTENT_TABLE_OFFSET_BYTES: usize = PROCESS_TABLE_OFFSET_BYTES + PROCESS_TABLE_LEN_BYTES;
 pub(crate) const EXTENT_ENTRY_LEN_BYTES: usize = extent::N_WORDS * 8;
 
 /// At most this many extents, so that scanning the table stays cheap.
@@ -65,7 +68,7 @@ const MIN_DATA_LEN_BYTES: usize = 4 * MIN_EXTENT_LEN_BYTES;
 /// The data area where nothing limits it.
 pub(crate) const DEFAULT_DATA_LEN_BYTES: usize = 1 << 40;
 
-const _: () = assert!(SLOT_LEN_BYTES * (MAX_MEMBERS + 1) <= PAGE_BYTES, "the process table is one page");
+const _: () = assert!(SLOT_LEN_BYTES * (MAX_MEMBERS + 1) <= PROCESS_TABLE_LEN_BYTES, "all slots fit");
 const _: () = assert!(header::N_WORDS * 8 <= PAGE_BYTES, "the header is one page");
 
 /// The byte of the file that a member locks for as long as it lives: one that nobody had before. It may lie far behind the

@@ -116,6 +116,11 @@ impl OutgoingHandle {
         self.block().map(Block::heap)
     }
 
+    /// How much memory it keeps.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.block().map_or(0, Block::len_bytes)
+    }
+
     fn block(&self) -> Option<&Block> {
         match &self.0 {
             Outgoing::Frozen(block) => block.block(),

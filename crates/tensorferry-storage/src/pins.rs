@@ -3,13 +3,18 @@
 //! A sender, owner of the block or not, keeps its holder bit until the message is taken: until the slot has moved
 //! on. There is no acknowledgement and no shared count; the sender looks at the slot. A receiver sets its own
 //! bit before it frees the slot, so whoever sees the slot freed sees that bit.
+//!
+//! The sender does not look after each message, but after a few: by then the receiver has often let go of the block too,
+//! and its header, which both write, has gone to and fro once and not twice.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use smallvec::SmallVec;
+
 use crate::block::Block;
-use crate::message::OutgoingHandles;
+use crate::message::{OutgoingHandle, OutgoingHandles};
 use crate::record::RecordState;
 use crate::ring_layout::{RingShape, RingWords, SlotState};
 
@@ -24,7 +29,15 @@ pub(crate) struct Pins {
 pub(crate) struct PinList {
     ring: Block,
     shape: RingShape,
-    pins: Mutex<VecDeque<Pin>>,
+    pins: Mutex<Queued>,
+}
+
+#[derive(Debug, Default)]
+struct Queued {
+    pins: VecDeque<Pin>,
+    /// What was pinned since old pins were last looked at.
+    handles_since_look: usize,
+    bytes_since_look: usize,
 }
 
 #[derive(Debug)]
@@ -59,8 +72,12 @@ impl PinnedAt {
     }
 }
 
-/// How many old pins are looked at when a new one is made: more than one, so that the list shrinks again.
-const LOOKS_PER_PIN: usize = 2;
+/// Old pins are looked at when so many handles were pinned since the last look, or so many bytes: to keep long tensors longer
+/// than need be would cost more than their headers.
+const LOOK_AFTER_HANDLES: usize = 8;
+const LOOK_AFTER_BYTES: usize = 64 << 10;
+/// At most so many go at a time: more than come, so that the list shrinks again.
+const GO_AT_A_TIME: usize = 2 * LOOK_AFTER_HANDLES;
 
 impl Pins {
     /// A list for a ring that this process may send to.
@@ -75,7 +92,7 @@ impl Pins {
         list.retire_all();
         let gone: Vec<_> = {
             let mut lists = self.lists();
-            let is_done = |other: &Arc<PinList>| Arc::ptr_eq(other, &list) && other.lock().is_empty();
+            let is_done = |other: &Arc<PinList>| Arc::ptr_eq(other, &list) && other.lock().pins.is_empty();
             lists.extract_if(.., |other| is_done(other)).collect()
         };
         // Dropping the last handle on a ring may need the arena: not under our lock.
@@ -85,17 +102,17 @@ impl Pins {
     /// In a process that was forked: everything that its parent keeps for messages on their way, to be let go of here.
     pub(crate) fn take_all(&self) -> impl Sized + use<> {
         let lists: Vec<_> = self.lists().clone();
-        lists.iter().map(|list| std::mem::take(&mut *list.lock())).collect::<Vec<_>>()
+        lists.iter().map(|list| std::mem::take(&mut list.lock().pins)).collect::<Vec<_>>()
     }
 
     /// Whether anything is pinned. Whoever pins afterwards sees what the caller wrote before.
     pub(crate) fn any(&self) -> bool {
-        self.lists().iter().any(|list| !list.lock().is_empty())
+        self.lists().iter().any(|list| !list.lock().pins.is_empty())
     }
 
     /// How many messages are pinned.
     pub(crate) fn len(&self) -> usize {
-        self.lists().iter().map(|list| list.lock().len()).sum()
+        self.lists().iter().map(|list| list.lock().pins.len()).sum()
     }
 
     /// Lets go of everything whose slot has moved on, and of lists that nobody needs any more.
@@ -107,7 +124,7 @@ impl Pins {
         drop(lists);
         let gone: Vec<_> = {
             let mut lists = self.lists();
-            lists.extract_if(.., |list| Arc::strong_count(list) == 1 && list.lock().is_empty()).collect()
+            lists.extract_if(.., |list| Arc::strong_count(list) == 1 && list.lock().pins.is_empty()).collect()
         };
         // Dropping the last handle on a ring may need the arena: not under our lock.
         drop(gone);
@@ -119,19 +136,13 @@ impl Pins {
 }
 
 impl PinList {
-    /// Takes and pins the handles of a message, and looks whether old pins can go.
+    /// Takes and pins the handles of a message, and looks now and then whether old pins can go.
     pub(crate) fn pin(&self, ring: &RingWords<'_>, at: PinnedAt, handles: &mut OutgoingHandles) {
-        let mut retired = [const { None }; LOOKS_PER_PIN];
-        {
-            let mut pins = self.lock();
-            pins.push_back(Pin { at, _handles: std::mem::take(handles) });
-            for pin in &mut retired {
-                if !pins.front().is_some_and(|oldest| has_moved_on(ring, oldest.at)) {
-                    break;
-                }
-                *pin = pins.pop_front();
-            }
-        }
+        let mut queued = self.lock();
+        let is_due = queued.count(handles);
+        queued.pins.push_back(Pin { at, _handles: std::mem::take(handles) });
+        let retired = if is_due { queued.take_retired(ring) } else { SmallVec::new() };
+        drop(queued);
         // Dropping the last handle on a block may need the arena: not under our lock.
         drop(retired);
         self.ring.heap().inner().memory.poke_if_resting();
@@ -143,7 +154,7 @@ impl PinList {
         let is_home = self.ring.heap().is_home();
         let ring = if is_home { RingWords::with_shape(&self.ring, self.shape) } else { None };
         {
-            let mut pins = self.lock();
+            let pins = &mut self.lock().pins;
             for _ in 0..pins.len() {
                 let Some(pin) = pins.pop_front() else { break };
                 if ring.as_ref().is_none_or(|ring| has_moved_on(ring, pin.at)) {
@@ -156,8 +167,33 @@ impl PinList {
         drop(retired);
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Pin>> {
+    fn lock(&self) -> MutexGuard<'_, Queued> {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queued {
+    /// Counts what is about to be pinned. Returns whether it is time to look at the old ones.
+    #[inline]
+    fn count(&mut self, handles: &[OutgoingHandle]) -> bool {
+        self.handles_since_look += handles.len();
+        if self.handles_since_look >= LOOK_AFTER_HANDLES {
+            return true;
+        }
+        let len_bytes = handles.iter().map(OutgoingHandle::len_bytes).sum();
+        self.bytes_since_look = self.bytes_since_look.saturating_add(len_bytes);
+        self.bytes_since_look >= LOOK_AFTER_BYTES
+    }
+
+    /// The oldest pins, as far as their messages were taken.
+    fn take_retired(&mut self, ring: &RingWords<'_>) -> SmallVec<[Pin; LOOK_AFTER_HANDLES]> {
+        (self.handles_since_look, self.bytes_since_look) = (0, 0);
+        // The head passes only what was taken, so nearly all of them need no look at their slots.
+        let head = ring.head().load(Ordering::Acquire);
+        let is_passed = |at: PinnedAt| at.record == IN_A_SLOT && at.at < head;
+        let has_gone = |pin: &&Pin| is_passed(pin.at) || has_moved_on(ring, pin.at);
+        let n_retired = self.pins.iter().take(GO_AT_A_TIME).take_while(has_gone).count();
+        self.pins.drain(..n_retired).collect()
     }
 }
 

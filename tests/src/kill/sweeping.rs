@@ -29,7 +29,7 @@ struct Sweeping {
 const FREE: u64 = 0;
 /// docs/WIRE.md has these numbers.
 const PROCESS_TABLE_OFFSET_BYTES: usize = 4096;
-const PROCESS_SLOT_LEN_BYTES: usize = 64;
+const PROCESS_SLOT_LEN_BYTES: usize = 128;
 const PHASE_MASK: u64 = 0xff;
 
 pub(super) fn strike(position: u64, instructions: &mut u64) -> Result<Struck, Errno> {

@@ -170,8 +170,8 @@ fn scribble(
             (data_offset + extent * layout.extent_len_bytes as u64, 40 * 8)
         }
         Target::DomainHeader => (0, 16),
-        Target::ProcessTable => (4096, 4 * 8),
-        Target::ExtentTable => (8192, 8 * 4),
+        Target::ProcessTable => (4096, 4 * 16),
+        Target::ExtentTable => (12_288, 8 * 4),
     };
     let at = start + choices.one_of(n_words) * 8;
     let old = file.word(at);

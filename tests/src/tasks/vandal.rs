@@ -194,8 +194,8 @@ fn regions(heap: &Heap) -> Vec<Region> {
     let mut regions = vec![
         // What of the header changes (the rest is read by newcomers only), process table, extent table.
         Region { offset_bytes: 7 * 8, n_words: 4 },
-        Region { offset_bytes: 4096, n_words: 8 * 8 },
-        Region { offset_bytes: 8192, n_words: n_extents.min(4) * 4 },
+        Region { offset_bytes: 4096, n_words: 8 * 16 },
+        Region { offset_bytes: 12_288, n_words: n_extents.min(4) * 4 },
     ];
     for extent in 0..n_extents.min(2) {
         let offset_bytes = data_offset + extent * layout.extent_len_bytes as u64;

@@ -17,7 +17,8 @@ impl Inner {
         let me = self.memory.me();
         let extent = place.address.extent();
         // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
-        let names_others = header.kind() != Kind::Plain && self.memory.sweeps() > 0;
+        // Asked last: the header is about to be written, and a look before that would have its line come twice.
+        let names_others = self.memory.sweeps() > 0 && header.kind() != Kind::Plain;
         if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
             let mut arena = self.arena();
             if arena.owns(extent) {
@@ -58,21 +59,26 @@ impl Inner {
 
     /// Marks a block as returned: the block, then its slab, its head, its extent and its owner, so that the owner
     /// finds it from the top down. Comes before the holder bit is cleared; a block that is marked already costs
-    /// one load of a line that the caller is about to write anyway.
+    /// one change of a line that the caller is about to write anyway.
     pub(crate) fn mark_returned(&self, place: Place) {
-        let places = self.places();
-        let Some(header) = places.header(place.header_offset_bytes) else { return };
-        if header.returned().load(Ordering::SeqCst) == 0 {
-            self.mark_returned_anew(place);
+        let Some(header) = self.places().header(place.header_offset_bytes) else { return };
+        // Not looked at before: the line would come twice.
+        if header.returned().swap(1, Ordering::SeqCst) == 0 {
+            self.mark_above(place);
         }
     }
 
     /// As [`Inner::mark_returned`], also when the block says that it is marked: whoever said so may have been killed
     /// before the other marks.
     pub(crate) fn mark_returned_anew(&self, place: Place) {
-        let places = self.places();
-        let Some(header) = places.header(place.header_offset_bytes) else { return };
+        let Some(header) = self.places().header(place.header_offset_bytes) else { return };
         header.returned().store(1, Ordering::SeqCst);
+        self.mark_above(place);
+    }
+
+    /// The marks above the block's own.
+    fn mark_above(&self, place: Place) {
+        let places = self.places();
         let address = place.address;
         let span = places.span(address.extent(), address.line());
         if span.is_some_and(|span| span.class.is_slab())
