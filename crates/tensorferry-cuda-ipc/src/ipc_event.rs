@@ -50,7 +50,7 @@ impl IpcEvent {
     /// # Errors
     /// What the driver says: some devices cannot share events. [`CudaTensorError::Storage`].
     pub fn create(context: &PrimaryContext) -> Result<Self> {
-        Self::create_in(&Heap::current()?, context)
+        Self::create_in(Heap::current()?, context)
     }
 
     /// [`IpcEvent::create`] in the domain of this heap.

@@ -132,7 +132,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         slice: &impl DevicePtr<T>,
         shape: impl Into<Shape>,
     ) -> Result<Self> {
-        Self::from_cuda_slice_in(&Heap::current()?, stream, slice, shape)
+        Self::from_cuda_slice_in(Heap::current()?, stream, slice, shape)
     }
 
     /// [`CudaTensor::from_cuda_slice`] in the domain of this heap.

@@ -68,7 +68,7 @@ impl<T: Element> CudaTensor<T> {
     /// Only when the device is full and memory that this process has let go of is on its way back, for
     /// [`CacheLimits::patience`](crate::CacheLimits::patience) at most.
     pub fn zeros(stream: &Stream, shape: impl Into<Shape>) -> Result<Self> {
-        Self::zeros_in(&Heap::current()?, stream, shape)
+        Self::zeros_in(Heap::current()?, stream, shape)
     }
 
     /// [`CudaTensor::zeros`] in the domain of this heap: it can be sent through the queues of that domain.
@@ -87,7 +87,7 @@ impl<T: Element> CudaTensor<T> {
     /// # Errors
     /// As [`CudaTensor::zeros`].
     pub fn empty(stream: &Stream, shape: impl Into<Shape>) -> Result<Self> {
-        Self::empty_in(&Heap::current()?, stream, shape)
+        Self::empty_in(Heap::current()?, stream, shape)
     }
 
     /// [`CudaTensor::empty`] in the domain of this heap.
@@ -127,7 +127,7 @@ impl<T: Element> CudaTensor<T> {
     /// # Blocking
     /// Until the elements are there.
     pub fn from_slice(stream: &Stream, data: &[T], shape: impl Into<Shape>) -> Result<Self> {
-        Self::from_slice_in(&Heap::current()?, stream, data, shape)
+        Self::from_slice_in(Heap::current()?, stream, data, shape)
     }
 
     /// [`CudaTensor::from_slice`] in the domain of this heap.

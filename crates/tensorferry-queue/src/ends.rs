@@ -26,7 +26,7 @@ pub struct Receiver<T> {
 /// # Errors
 /// [`OpenError::Storage`] when there is no memory for it.
 pub fn channel<T>(capacity_items: usize) -> Result<(Sender<T>, Receiver<T>), OpenError> {
-    channel_in(&Heap::current()?, capacity_items)
+    channel_in(Heap::current()?, capacity_items)
 }
 
 /// As [`channel`], in the domain of `heap`.

@@ -25,7 +25,7 @@ impl<T> Queue<T> {
     /// # Errors
     /// [`OpenError::Storage`] when there is no memory for it, or when it is too large.
     pub fn new(maxsize: usize) -> Result<Self, OpenError> {
-        Self::new_in(&Heap::current()?, maxsize)
+        Self::new_in(Heap::current()?, maxsize)
     }
 
     /// As [`Queue::new`], in the domain of `heap`.
@@ -45,7 +45,7 @@ impl<T> Queue<T> {
     /// # Errors
     /// As [`Queue::new`].
     pub fn with_leases(maxsize: usize, max_leases: usize) -> Result<Self, OpenError> {
-        Self::with_leases_in(&Heap::current()?, maxsize, max_leases)
+        Self::with_leases_in(Heap::current()?, maxsize, max_leases)
     }
 
     /// As [`Queue::with_leases`], in the domain of `heap`.

@@ -42,7 +42,7 @@ const RECEIVES: Role = Role { sends: false, receives: true };
 /// # Errors
 /// [`OpenError::Storage`] when there is no memory for it.
 pub fn spsc<T>(capacity_items: usize) -> Result<(SoleSender<T>, SoleReceiver<T>), OpenError> {
-    spsc_in(&Heap::current()?, capacity_items)
+    spsc_in(Heap::current()?, capacity_items)
 }
 
 /// As [`spsc`], in the domain of `heap`.
@@ -59,7 +59,7 @@ pub fn spsc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, 
 /// # Errors
 /// As [`spsc`].
 pub fn mpsc<T>(capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), OpenError> {
-    mpsc_in(&Heap::current()?, capacity_items)
+    mpsc_in(Heap::current()?, capacity_items)
 }
 
 /// As [`mpsc`], in the domain of `heap`.
@@ -76,7 +76,7 @@ pub fn mpsc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, Sole
 /// # Errors
 /// As [`spsc`].
 pub fn spmc<T>(capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), OpenError> {
-    spmc_in(&Heap::current()?, capacity_items)
+    spmc_in(Heap::current()?, capacity_items)
 }
 
 /// As [`spmc`], in the domain of `heap`.

@@ -210,7 +210,7 @@ pub fn heap() -> Result<Heap, TransitError> {
 /// [`TransitError::NotInTransit`] outside of a message, [`TransitError::NoSuchHandle`].
 pub fn take_frozen(index: u32) -> Result<FrozenBlock, TransitError> {
     inbound(|incoming| match incoming.get(index) {
-        Some(IncomingHandle::Frozen(block)) => Ok(block.clone()),
+        Some(IncomingHandle::Frozen(block)) => Ok(block.take()),
         _ => Err(TransitError::NoSuchHandle { index, wanted: "a frozen block" }),
     })
 }

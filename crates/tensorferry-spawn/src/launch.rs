@@ -42,7 +42,7 @@ where
     if method == StartMethod::Fork && options.tee != Tee::Off {
         return Err(StartErrorKind::TeeWithFork);
     }
-    let heap = Heap::current().map_err(|e| StartErrorKind::Memory(e.into()))?;
+    let heap = Heap::current().cloned().map_err(|e| StartErrorKind::Memory(e.into()))?;
     let mut taken = heap.domain().members().len();
     if taken.saturating_add(nprocs) > MAX_MEMBERS {
         // Some of them may be dead.

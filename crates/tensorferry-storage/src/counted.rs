@@ -6,6 +6,10 @@
 //! cell's own count: *while it is above zero, one reference to the heap belongs to the cell*. The handle that was counted
 //! when there was none brought that reference, and the handle after which there is none takes it along. Every other handle
 //! is covered by it: the count cannot come to zero before that handle itself is gone.
+//!
+//! The heap of [`Heap::current`] is kept by a static that is never dropped, and needs no such references. Once a heap is
+//! that one it stays so, and whoever has a handle that came without a reference has seen it: such a handle takes none along.
+//! One that brought a reference before may leave it there, where it keeps what is kept anyway.
 #![expect(unsafe_code, reason = "a handle that counts its heap too would count twice for every clone")]
 
 use std::mem::ManuallyDrop;
@@ -18,7 +22,7 @@ use crate::place::Place;
 /// A handle. Cloning and dropping count privately; only the first and the last handle of a process touch the block's
 /// holder word.
 pub(crate) struct Counted {
-    /// INVARIANT: as the top of the file says, there is a reference to this heap as long as `self` is counted.
+    /// INVARIANT: as the top of the file says, this heap is kept as long as `self` is counted.
     heap: ManuallyDrop<Heap>,
     /// INVARIANT: of `heap`; `self` is counted there.
     words: NonNull<Words>,
@@ -36,12 +40,12 @@ unsafe impl Send for Counted {}
 unsafe impl Sync for Counted {}
 
 impl Counted {
-    /// One more handle on the block at this place. `first` is as in [`Cell::acquire`].
-    pub(crate) fn at<E>(
+    /// So many handles more on the block at this place. `first` is as in [`Cell::acquire`].
+    pub(crate) fn at<E, const N: usize>(
         heap: &Heap,
         place: Place,
         first: impl FnOnce() -> Result<Use, E>,
-    ) -> Result<Self, E> {
+    ) -> Result<[Self; N], E> {
         Self::acquire(heap, heap.inner().counts.cell(place), first)
     }
 
@@ -53,30 +57,34 @@ impl Counted {
             is_first = true;
             Ok::<_, std::convert::Infallible>(first())
         });
-        let Ok(counted) = counted;
+        let Ok([counted]) = counted;
         is_first.then_some(counted)
     }
 
     /// The same for a block whose place this process knows already; `None` for others.
-    pub(crate) fn known<E>(
+    pub(crate) fn known<E, const N: usize>(
         heap: &Heap,
         header_offset_bytes: usize,
         first: impl FnOnce(Place) -> Result<Use, E>,
-    ) -> Option<Result<Self, E>> {
+    ) -> Option<Result<[Self; N], E>> {
         let cell = heap.inner().counts.known(header_offset_bytes)?;
         let place = cell.place()?;
         Some(Self::acquire(heap, cell, || first(place)))
     }
 
     /// `cell` is one of `heap`'s.
-    fn acquire<E>(heap: &Heap, cell: Cell<'_>, first: impl FnOnce() -> Result<Use, E>) -> Result<Self, E> {
-        let heap = match cell.acquire(first)? {
-            // The reference that is the cell's from now on. Whoever else is counted meanwhile relies on it only once this
-            // handle is gone, and the caller has one until then.
-            Handle::Only => ManuallyDrop::new(heap.clone()),
-            Handle::OneOfSome => uncounted(heap),
-        };
-        Ok(Self { heap, words: NonNull::from(cell.words()) })
+    fn acquire<E, const N: usize>(
+        heap: &Heap,
+        cell: Cell<'_>,
+        first: impl FnOnce() -> Result<Use, E>,
+    ) -> Result<[Self; N], E> {
+        const { assert!(N > 0 && N < 10) };
+        if cell.acquire(N as u32, first)? == Handle::Only && !heap.lasts_forever() {
+            // The reference that is the cell's from now on. Whoever else is counted meanwhile relies on it only once these
+            // handles are gone, and the caller has one until then.
+            std::mem::forget(heap.clone());
+        }
+        Ok(std::array::from_fn(|_| Self { heap: uncounted(heap), words: NonNull::from(cell.words()) }))
     }
 
     pub(crate) fn heap(&self) -> &Heap {
@@ -117,9 +125,10 @@ impl Drop for Counted {
             return;
         }
         let cell = self.cell();
-        if cell.release(|| cell.place().into_iter().for_each(|place| self.heap.let_go(place))) == Handle::Only
-        {
-            // SAFETY: nothing of `self` is used after this. The reference is the cell's, whose count has come to zero by us.
+        let released = cell.release(|| cell.place().into_iter().for_each(|place| self.heap.let_go(place)));
+        if released == Handle::Only && !self.heap.lasts_forever() {
+            // SAFETY: nothing of `self` is used after this. The reference is the cell's, whose count has come to zero by us: the
+            // handle that was counted when there was none brought it, because the heap did not last forever then either.
             unsafe { ManuallyDrop::drop(&mut self.heap) };
         }
     }

@@ -231,22 +231,27 @@ impl<'a> Cell<'a> {
         self.words.generation.load(Ordering::Relaxed)
     }
 
-    /// Counts one more handle. `first` runs when there was none, and says what the block is if it may be held; its
+    /// Counts so many handles more. `first` runs when there was none, and says what the block is if it may be held; its
     /// error is passed on and nothing is counted.
-    pub(crate) fn acquire<E>(&self, first: impl FnOnce() -> Result<Use, E>) -> Result<Handle, E> {
+    pub(crate) fn acquire<E>(
+        &self,
+        n_handles: u32,
+        first: impl FnOnce() -> Result<Use, E>,
+    ) -> Result<Handle, E> {
         loop {
             let seen = self.settled();
             if seen & COUNT > 0 {
                 abort_beyond_reason(seen);
-                if self.replace(seen, seen + 1) {
+                if self.replace(seen, seen + n_handles) {
                     return Ok(Handle::OneOfSome);
                 }
             } else if self.replace(seen, seen | BUSY) {
                 let outcome = first();
-                let count = u32::from(outcome.is_ok());
+                let mut count = 0;
                 if let Ok(Use { len_bytes, generation }) = outcome {
                     self.words.len_bytes.store(len_bytes, Ordering::Relaxed);
                     self.words.generation.store(generation, Ordering::Relaxed);
+                    count = n_handles;
                 }
                 self.words.count.store(seen + count, Ordering::Release);
                 return outcome.map(|_| Handle::Only);
@@ -375,7 +380,7 @@ mod tests {
         assert_eq!(known.place(), Some(place(64)));
         assert!(counts.known(128).is_none(), "on the same page");
         assert!(counts.known(usize::MAX).is_none());
-        made.acquire(ok).unwrap();
+        made.acquire(1, ok).unwrap();
         assert_eq!((known.len_bytes(), known.generation()), (50, 7));
     }
 
@@ -385,7 +390,7 @@ mod tests {
         let cell = cell_at(&counts, (4 << 20) + 128);
         let (mut firsts, mut lasts) = (0, 0);
         for _ in 0..3 {
-            cell.acquire(|| {
+            cell.acquire(1, || {
                 firsts += 1;
                 ok()
             })
@@ -396,7 +401,7 @@ mod tests {
             cell.release(|| lasts += 1);
         }
         assert_eq!((firsts, lasts), (1, 1));
-        assert_eq!(cell.acquire(|| Err(7)), Err(7));
+        assert_eq!(cell.acquire(1, || Err(7)), Err(7));
         assert_eq!(
             cell_at(&counts, (4 << 20) + 128).words.count.load(Ordering::Relaxed),
             0,
@@ -409,7 +414,7 @@ mod tests {
     fn a_tenure_ends_once() {
         let counts = Counts::new(1, 4 << 20);
         let cell = cell_at(&counts, 64);
-        cell.acquire(ok).unwrap();
+        cell.acquire(1, ok).unwrap();
         let tenure = cell.tenure();
         assert!(cell.change_tenure(tenure, tenure + 1));
         assert!(!cell.change_tenure(tenure, tenure + 1), "somebody else was first");
@@ -423,7 +428,7 @@ mod tests {
     fn a_clone_that_is_made_while_somebody_asks_is_counted() {
         let counts = Counts::new(1, 4 << 20);
         let cell = cell_at(&counts, 64);
-        cell.acquire(ok).unwrap();
+        cell.acquire(1, ok).unwrap();
         let was_sole = cell.is_single_and(|| {
             cell.clone_handle();
             true
@@ -453,7 +458,7 @@ mod tests {
             for _ in 0..3 {
                 s.spawn(|| {
                     for _ in 0..20_000 {
-                        cell.acquire(|| {
+                        cell.acquire(1, || {
                             assert_eq!(held.fetch_add(1, Ordering::SeqCst), 0);
                             ok()
                         })

@@ -143,10 +143,18 @@ impl<'a> Header<'a> {
     }
 
     /// Adds `bit` unless nobody holds the block; false then. A block that somebody holds cannot be reused, so
-    /// after this it stays what it is.
-    pub(crate) fn hold_if_held(&self, bit: u64) -> bool {
-        let add = |holders: u64| (holders != 0).then_some(holders | bit);
-        self.holders().fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok()
+    /// after this it stays what it is. Tries first whether the holders are those that are `likely` (0 for none in
+    /// particular), without a look: the line would come once for the look and once for the change.
+    pub(crate) fn hold_if_held(&self, bit: u64, likely: u64) -> bool {
+        let mut holders = if likely == 0 { self.holders().load(Ordering::SeqCst) } else { likely };
+        while holders != 0 {
+            let held = holders | bit;
+            match self.holders().compare_exchange(holders, held, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return true,
+                Err(now) => holders = now,
+            }
+        }
+        false
     }
 }
 
@@ -182,10 +190,14 @@ mod tests {
     fn a_block_that_nobody_holds_cannot_be_held_by_reference() {
         let words = [const { AtomicU64::new(0) }; LINE_WORDS];
         let header = Header::new(&words);
-        assert!(!header.hold_if_held(2));
-        header.holders().store(1, Ordering::SeqCst);
-        assert!(header.hold_if_held(2));
-        assert_eq!(header.holders().load(Ordering::SeqCst), 3);
+        for likely in [0, 1, 8] {
+            header.holders().store(0, Ordering::SeqCst);
+            assert!(!header.hold_if_held(2, likely));
+            assert_eq!(header.holders().load(Ordering::SeqCst), 0);
+            header.holders().store(1, Ordering::SeqCst);
+            assert!(header.hold_if_held(2, likely));
+            assert_eq!(header.holders().load(Ordering::SeqCst), 3);
+        }
     }
 
     #[test]

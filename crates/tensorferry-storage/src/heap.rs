@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use tensorferry_domain::{Admission, Caretaker, Domain, DomainBuilder, DomainFds, Member, Memory};
+use tensorferry_domain::{Admission, Caretaker, Domain, DomainBuilder, DomainFds, ExtentOwner, Member, Memory};
 use tensorferry_os::mapping::Reservation;
 
 use crate::access::{self, ExclusiveBlock};
@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     /// come back, or has not been looked at, when [`Heap::settle`] has returned.
     pub(crate) settling: Mutex<()>,
     this: Weak<Inner>,
+    /// The heap of [`Heap::current`], which lasts as long as the process: nothing needs to keep it.
+    is_current: AtomicBool,
     /// Last, so that what is dropped before can still reach it.
     pub(crate) memory: Memory,
 }
@@ -63,12 +65,14 @@ impl Heap {
     ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain cannot be made.
-    pub fn current() -> Result<Self, StorageError> {
+    pub fn current() -> Result<&'static Self, StorageError> {
         if let Some(heap) = CURRENT.get() {
-            return Ok(heap.clone());
+            return Ok(heap);
         }
         let heap = Self::create(Domain::builder())?;
-        Ok(CURRENT.get_or_init(|| heap).clone())
+        let current = CURRENT.get_or_init(|| heap);
+        current.0.is_current.store(true, Ordering::Release);
+        Ok(current)
     }
 
     /// Makes `self` the heap of [`Heap::current`].
@@ -76,7 +80,9 @@ impl Heap {
     /// # Errors
     /// [`StorageError::AlreadyJoined`] when there is one already.
     pub fn make_current(&self) -> Result<(), StorageError> {
-        CURRENT.set(self.clone()).map_err(|_| StorageError::AlreadyJoined)
+        CURRENT.set(self.clone()).map_err(|_| StorageError::AlreadyJoined)?;
+        self.0.is_current.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Makes a domain with these settings and the heap in it.
@@ -153,6 +159,7 @@ impl Heap {
         let layout = *memory.layout();
         let inner = Arc::new_cyclic(|this| Inner {
             this: this.clone(),
+            is_current: AtomicBool::new(false),
             orphans_suspected: AtomicBool::new(false),
             resolving: Mutex::default(),
             settling: Mutex::default(),
@@ -248,6 +255,11 @@ impl Heap {
         Arc::ptr_eq(&self.0, &other.0) || self.domain().id() == other.domain().id()
     }
 
+    /// Whether this is the heap of [`Heap::current`], which nothing ends. Once it is, it stays so.
+    pub(crate) fn lasts_forever(&self) -> bool {
+        self.0.is_current.load(Ordering::Acquire)
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }
@@ -290,8 +302,9 @@ impl Heap {
         let header = self.header(place.header_offset_bytes).ok_or(unreachable)?;
         let counted = Counted::alone(self, place, || {
             let generation = header.prepare(len_bytes);
-            // From here on the block is held; a sweep after our death finds this bit.
-            header.holders().store(self.me().bit(), Ordering::SeqCst);
+            // From here on the block is held; a sweep after our death finds this bit. Nobody else knows the block before a
+            // message names it, and the message is put by a sequentially consistent change.
+            header.holders().store(self.me().bit(), Ordering::Release);
             Use { len_bytes, generation }
         });
         let what = "a block that this process holds was marked as free";
@@ -301,6 +314,15 @@ impl Heap {
 
     /// Holds the block that a message names. The message itself, or whoever sent it, holds it until then.
     pub(crate) fn hold(&self, reference: Reference) -> Result<Block, Box<StorageError>> {
+        let [block] = self.hold_times(reference)?;
+        Ok(block)
+    }
+
+    /// As [`Heap::hold`], so many handles at once, which cost as much as one.
+    pub(crate) fn hold_times<const N: usize>(
+        &self,
+        reference: Reference,
+    ) -> Result<[Block; N], Box<StorageError>> {
         self.check_home()?;
         let bad = |what| Box::new(StorageError::BadReference { reference: reference.pack(), what });
         let at = reference.header_offset_bytes;
@@ -309,11 +331,11 @@ impl Heap {
             let place = self.0.places().find(at).map_err(|error| error.told(|what| *bad(what)))?;
             Counted::at(self, place, || self.begin_to_hold(place, bad))
         })?;
-        let block = Block::new(counted);
-        if block.generation() & GENERATION_MASK != reference.generation {
+        let blocks = counted.map(Block::new);
+        if blocks.iter().any(|block| block.generation() & GENERATION_MASK != reference.generation) {
             return Err(bad("the block was reused since"));
         }
-        Ok(block)
+        Ok(blocks)
     }
 
     /// Sets this member's bit and opens the data.
@@ -323,7 +345,12 @@ impl Heap {
         bad: impl Fn(&'static str) -> Box<StorageError>,
     ) -> Result<Use, Box<StorageError>> {
         let header = self.header(place.header_offset_bytes).ok_or_else(|| bad("its header is closed"))?;
-        if !header.hold_if_held(self.me().bit()) {
+        // Most messages come from whoever allocated what they name, and has it alone.
+        let likely = match self.0.memory.extent_owner(place.address.extent()) {
+            ExtentOwner::Member(owner) => owner.bit(),
+            _ => 0,
+        };
+        if !header.hold_if_held(self.me().bit(), likely) {
             return Err(bad("nobody holds the block"));
         }
         let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX);
@@ -339,8 +366,8 @@ impl Heap {
 
     /// One more handle on a block that this process holds, by its header's place; `None` when it does not hold it.
     pub(crate) fn another_handle(&self, header_offset_bytes: usize) -> Option<Block> {
-        let counted = Counted::known(self, header_offset_bytes, |_| Err(()))?;
-        counted.ok().map(Block::new)
+        let [counted] = Counted::known(self, header_offset_bytes, |_| Err(()))?.ok()?;
+        Some(Block::new(counted))
     }
 
     /// The last handle of this process is gone.

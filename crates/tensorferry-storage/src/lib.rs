@@ -67,7 +67,9 @@ pub use attachments::Attachment;
 pub use error::StorageError;
 pub use heap::Heap;
 pub use lease::{Lease, LeaseLost};
-pub use message::{IncomingHandle, IncomingMessage, MAX_HANDLES, OutgoingHandle, OutgoingHandles, Parcel};
+pub use message::{
+    IncomingHandle, IncomingMessage, MAX_HANDLES, OfferedBlock, OutgoingHandle, OutgoingHandles, Parcel,
+};
 pub use payload::Payload;
 pub use reference::{BlockId, Role};
 pub use ring::{Company, Patience, PutFailure, Ring, TakeFailure};

@@ -3,6 +3,7 @@
 //! A message names its blocks in a table that every member can read, never only inside serialised bytes. The
 //! same table stands in a slot, in a block that a long message spilled to, and in a parcel.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -151,13 +152,42 @@ pub type OutgoingHandles = SmallVec<[OutgoingHandle; 2]>;
 #[non_exhaustive]
 pub enum IncomingHandle {
     /// A block to read.
-    Frozen(FrozenBlock),
+    Frozen(OfferedBlock),
     /// A block to share.
     Shared(SharedBlock),
     /// A block that is the receiver's alone; `None` once it was taken out.
     Exclusive(Option<ExclusiveBlock>),
     /// A ring, attached in the role that was granted.
     Ring(Attachment),
+}
+
+/// A block to read, of which any number of handles can be had.
+///
+/// Each view of a storage takes one, and nearly always there is one view: the first handle is counted together with the
+/// message's own.
+#[derive(Debug)]
+pub struct OfferedBlock {
+    block: FrozenBlock,
+    /// Empty once it was taken.
+    first: FrozenBlock,
+}
+
+impl OfferedBlock {
+    /// One more handle on the block.
+    pub fn take(&mut self) -> FrozenBlock {
+        if self.first.block().is_none() {
+            return self.block.clone();
+        }
+        std::mem::replace(&mut self.first, FrozenBlock::empty())
+    }
+}
+
+impl Deref for OfferedBlock {
+    type Target = FrozenBlock;
+
+    fn deref(&self) -> &FrozenBlock {
+        &self.block
+    }
 }
 
 /// A message that was taken: private bytes, and handles that this process holds.
@@ -185,18 +215,22 @@ pub(crate) fn accept(
 ) -> Result<Option<Block>, Box<StorageError>> {
     let bad = |what| Box::new(StorageError::BadReference { reference: word, what });
     let reference = Reference::unpack(word).ok_or_else(|| bad("it grants nothing that is known"))?;
-    let block = heap.hold(reference)?;
     handles.push(match reference.grant {
-        Grant::Frozen => IncomingHandle::Frozen(FrozenBlock::new(block)),
-        Grant::Shared => IncomingHandle::Shared(SharedBlock::new(block)),
-        Grant::Exclusive => IncomingHandle::Exclusive(Some(ExclusiveBlock::new(block))),
+        Grant::Frozen => {
+            let [block, first] = heap.hold_times(reference)?.map(FrozenBlock::new);
+            IncomingHandle::Frozen(OfferedBlock { block, first })
+        }
+        Grant::Shared => IncomingHandle::Shared(SharedBlock::new(heap.hold(reference)?)),
+        Grant::Exclusive => IncomingHandle::Exclusive(Some(ExclusiveBlock::new(heap.hold(reference)?))),
         Grant::Ring(role) => {
+            let block = heap.hold(reference)?;
             if block.header().is_none_or(|header| header.kind() != Kind::Ring) {
                 return Err(bad("the block is no ring"));
             }
             IncomingHandle::Ring(Attachment::new(block, role))
         }
         Grant::Message => {
+            let block = heap.hold(reference)?;
             if block.header().is_none_or(|header| header.kind() != Kind::Message) {
                 return Err(bad("the block is no message"));
             }

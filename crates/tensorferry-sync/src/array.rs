@@ -28,7 +28,7 @@ impl<T: Scalar> RawArray<T> {
     /// # Errors
     /// [`SyncError::Storage`] when there is no memory for it.
     pub fn new(values: &[T]) -> Result<Self, SyncError> {
-        Self::new_in(&Heap::current()?, values)
+        Self::new_in(Heap::current()?, values)
     }
 
     /// As [`RawArray::new`], in the domain of `heap`.
@@ -45,7 +45,7 @@ impl<T: Scalar> RawArray<T> {
     /// # Errors
     /// As [`RawArray::new`].
     pub fn filled(value: T, len: usize) -> Result<Self, SyncError> {
-        Self::filled_in(&Heap::current()?, value, len)
+        Self::filled_in(Heap::current()?, value, len)
     }
 
     /// As [`RawArray::filled`], in the domain of `heap`.

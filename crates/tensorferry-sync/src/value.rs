@@ -28,7 +28,7 @@ impl<T: Scalar> RawValue<T> {
     /// # Errors
     /// [`SyncError::Storage`] when there is no memory for it.
     pub fn new(value: T) -> Result<Self, SyncError> {
-        Self::new_in(&Heap::current()?, value)
+        Self::new_in(Heap::current()?, value)
     }
 
     /// As [`RawValue::new`], in the domain of `heap`.

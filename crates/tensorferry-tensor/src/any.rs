@@ -113,7 +113,7 @@ impl AnyTensor {
     /// # Errors
     /// [`TensorError::Storage`] when shared memory runs out.
     pub fn share_memory(&self) -> Result<Self, TensorError> {
-        let block = self.storage.share(|| Heap::current().map_err(TensorError::from))?;
+        let block = self.storage.share(|| Heap::current().cloned().map_err(TensorError::from))?;
         Ok(Self { dtype: self.dtype, storage: FrozenStorage::Block(block), layout: self.layout.clone() })
     }
 

@@ -38,7 +38,7 @@ impl<T: Element> TensorMut<T> {
     /// # Errors
     /// [`TensorError::Layout`] for a shape that overflows, [`TensorError::Storage`] when memory runs out.
     pub fn zeros(shape: impl Into<Shape>) -> Result<Self, TensorError> {
-        Self::zeros_in(&Heap::current()?, shape)
+        Self::zeros_in(Heap::current()?, shape)
     }
 
     /// [`TensorMut::zeros`] in the given memory.
@@ -55,7 +55,7 @@ impl<T: Element> TensorMut<T> {
     /// # Errors
     /// As [`TensorMut::zeros`].
     pub fn empty(shape: impl Into<Shape>) -> Result<Self, TensorError> {
-        Self::empty_in(&Heap::current()?, shape)
+        Self::empty_in(Heap::current()?, shape)
     }
 
     /// [`TensorMut::empty`] in the given memory.
@@ -71,7 +71,7 @@ impl<T: Element> TensorMut<T> {
     /// # Errors
     /// As [`TensorMut::zeros`].
     pub fn full(shape: impl Into<Shape>, value: T) -> Result<Self, TensorError> {
-        Self::full_in(&Heap::current()?, shape, value)
+        Self::full_in(Heap::current()?, shape, value)
     }
 
     /// [`TensorMut::full`] in the given memory.
@@ -89,7 +89,7 @@ impl<T: Element> TensorMut<T> {
     /// # Errors
     /// As [`TensorMut::zeros`], and [`LayoutError::LengthMismatch`].
     pub fn from_slice(data: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError> {
-        Self::from_slice_in(&Heap::current()?, data, shape)
+        Self::from_slice_in(Heap::current()?, data, shape)
     }
 
     /// [`TensorMut::from_slice`] in the given memory.

@@ -195,7 +195,7 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`TensorError::Storage`] when shared memory runs out.
     pub fn share_memory(&self) -> Result<Self, TensorError> {
-        let block = self.storage.share(|| Heap::current().map_err(TensorError::from))?;
+        let block = self.storage.share(|| Heap::current().cloned().map_err(TensorError::from))?;
         Ok(self.over(block))
     }
 

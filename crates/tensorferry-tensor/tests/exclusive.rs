@@ -87,7 +87,7 @@ fn it_is_sent_once() {
 #[test]
 fn a_message_that_fails_gives_it_back() {
     let mut tensor = TensorMut::from_slice(&[1, 2, 3], [3]).unwrap();
-    assert!(Parcel::pack(&Heap::current().unwrap(), &(&tensor, Refuses)).is_err());
+    assert!(Parcel::pack(Heap::current().unwrap(), &(&tensor, Refuses)).is_err());
     assert!(!tensor.is_moved());
     assert_eq!(tensor.as_mut_slice(), [1, 2, 3]);
 }

@@ -73,7 +73,7 @@ fn sharing_copies_once_for_all_views() {
     let shared = tensor.share_memory().unwrap();
     assert_eq!(bytes_copied() - before, 16);
     assert!(shared.is_shared() && tensor.is_shared() && row.is_shared());
-    let shared_row = row.share_memory_in(&Heap::current().unwrap()).unwrap();
+    let shared_row = row.share_memory_in(Heap::current().unwrap()).unwrap();
     assert!(shared_row.shares_storage_with(&shared) && shared.shares_storage_with(&tensor));
     assert_eq!(shared.share_memory().unwrap().storage_id(), shared.storage_id());
     assert_eq!(bytes_copied() - before, 16);

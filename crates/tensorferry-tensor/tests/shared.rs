@@ -19,7 +19,7 @@ fn single_elements() {
     assert_eq!(tensor.to_vec(), [0, 0, 0, 0, 0, i16::MIN + 5]);
     assert_eq!(tensor.load([2, 0]), Err(LayoutError::IndexOutOfRange { dim: 0, index: 2, len: 2 }));
     assert_eq!(tensor.store([0], 1), Err(LayoutError::IndexRank { given: 1, rank: 2 }));
-    let flags = SharedTensor::<Bool>::zeros_in(&Heap::current().unwrap(), [9]).unwrap();
+    let flags = SharedTensor::<Bool>::zeros_in(Heap::current().unwrap(), [9]).unwrap();
     flags.store([8], Bool::TRUE).unwrap();
     assert!(flags.load([8]).unwrap().get() && !flags.load([7]).unwrap().get());
 }

@@ -392,7 +392,7 @@ impl State {
                 let stream = self.stream(stream)?;
                 let strategy: CudaStrategy = strategy.parse()?;
                 let values: Vec<u32> = (value.parse()?..).take(len.parse()?).collect();
-                let tensor = CudaTensor::empty_by(&Heap::current()?, &stream, [values.len()], strategy)?;
+                let tensor = CudaTensor::empty_by(Heap::current()?, &stream, [values.len()], strategy)?;
                 tensor.write(&stream, &values)?;
                 self.keep(name, tensor);
             }
@@ -422,7 +422,7 @@ impl State {
                     }
                 }
                 let on = self.stream(on)?;
-                let tensor = CudaTensor::share_in(&Heap::current()?, &on, slice, [values.len()], share)?;
+                let tensor = CudaTensor::share_in(Heap::current()?, &on, slice, [values.len()], share)?;
                 let is_same = tensor.on(&on)?.address() == address;
                 assert_eq!(tensor.is_lent(), is_same);
                 self.keep(name, tensor);

@@ -17,12 +17,13 @@ impl Inner {
         let me = self.memory.me();
         let extent = place.address.extent();
         // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
-        // Asked last: the header is about to be written, and a look before that would have its line come twice.
-        let names_others = self.memory.sweeps() > 0 && header.kind() != Kind::Plain;
+        // The header is about to be written, and a look before that would have its line come twice.
+        let has_dead = self.memory.sweeps() > 0;
+        let names_others = has_dead && header.kind() != Kind::Plain;
         if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
             let mut arena = self.arena();
             if arena.owns(extent) {
-                let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();
+                let others = clear(header.holders(), me.bit(), has_dead);
                 if others == 0 {
                     arena.put_back(self.places(), place.address);
                     self.publish(&arena);
@@ -37,7 +38,7 @@ impl Inner {
         }
         self.mark_returned(place);
         let cleared = if planted("drop-keeps-bit") { 0 } else { me.bit() };
-        let others = header.holders().fetch_and(!cleared, Ordering::SeqCst) & !me.bit();
+        let others = clear(header.holders(), cleared, has_dead) & !me.bit();
         // Told once more: an owner that was about to give the extent up may have looked between the mark and the clear. Either
         // it sees the hint after it has given up, or we see that nobody owns the extent.
         if others == 0 && self.memory.hint_return(extent) == ExtentOwner::Nobody {
@@ -131,6 +132,20 @@ impl Inner {
         self.publish(arena);
         before.saturating_sub(self.memory.populated_bytes())
     }
+}
+
+/// Clears a bit of a holder word; returns who else holds the block.
+///
+/// One step that tells what it has left begins with a look, for which the line would come once more. So it is two steps where
+/// nobody has died yet: then the last two who let go of a block may both find nobody, which does no harm, and whoever finds a
+/// later user of the block knows that its owner has had it back. What the dead have sent is to be looked for by whoever is
+/// the very last, and that takes the one step.
+fn clear(holders: &AtomicU64, bit: u64, has_dead: bool) -> u64 {
+    if has_dead {
+        return holders.fetch_and(!bit, Ordering::SeqCst) & !bit;
+    }
+    holders.fetch_and(!bit, Ordering::SeqCst);
+    holders.load(Ordering::SeqCst)
 }
 
 fn set_bit(word: &AtomicU64, bit: usize) {

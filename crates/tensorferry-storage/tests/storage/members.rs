@@ -47,8 +47,8 @@ fn send(ring: &Ring, block: &FrozenBlock) {
 
 fn receive(ring: &Ring) -> FrozenBlock {
     let message = ring.take(Company::Many, Patience::None).unwrap();
-    let Some(IncomingHandle::Frozen(block)) = message.handles.into_iter().next() else { panic!("no block") };
-    block
+    let Some(IncomingHandle::Frozen(mut block)) = message.handles.into_iter().next() else { panic!("no block") };
+    block.take()
 }
 
 /// The blocks that go from `a` to `b` one after the other, each freed by both before the next.
