@@ -156,6 +156,19 @@ impl<'a> Header<'a> {
         }
         false
     }
+
+    /// Takes `bit` away; returns who else holds the block. Tries first whether the holders are those that are `likely`, as
+    /// [`Header::hold_if_held`] does.
+    pub(crate) fn let_go(&self, bit: u64, likely: u64) -> u64 {
+        let mut holders = likely;
+        loop {
+            let others = holders & !bit;
+            match self.holders().compare_exchange(holders, others, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return others,
+                Err(now) => holders = now,
+            }
+        }
+    }
 }
 
 fn generation_of(kind_word: u64) -> u32 {
@@ -197,6 +210,19 @@ mod tests {
             header.holders().store(1, Ordering::SeqCst);
             assert!(header.hold_if_held(2, likely));
             assert_eq!(header.holders().load(Ordering::SeqCst), 3);
+        }
+    }
+
+    #[test]
+    fn letting_go_tells_who_is_left() {
+        let words = [const { AtomicU64::new(0) }; LINE_WORDS];
+        let header = Header::new(&words);
+        for (before, others) in [(2, 0), (3, 1), (1, 1), (0, 0), (SUSPECT | 2, SUSPECT)] {
+            for likely in [2, 3] {
+                header.holders().store(before, Ordering::SeqCst);
+                assert_eq!(header.let_go(2, likely), others);
+                assert_eq!(header.holders().load(Ordering::SeqCst), others);
+            }
         }
     }
 

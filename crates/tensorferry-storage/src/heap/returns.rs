@@ -16,14 +16,14 @@ impl Inner {
         let Some(header) = self.places().header(place.header_offset_bytes) else { return };
         let me = self.memory.me();
         let extent = place.address.extent();
-        // With a ring or a message goes what it names; what the dead had sent is named by nothing else.
-        // The header is about to be written, and a look before that would have its line come twice.
-        let has_dead = self.memory.sweeps() > 0;
-        let names_others = has_dead && header.kind() != Kind::Plain;
+        // With a ring or a message goes what it names; what the dead had sent is named by nothing else. The header is asked last:
+        // it is about to be written, and its line would come once for the look and once for the change.
+        let names_others = self.memory.sweeps() > 0 && header.kind() != Kind::Plain;
         if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
             let mut arena = self.arena();
             if arena.owns(extent) {
-                let others = clear(header.holders(), me.bit(), has_dead);
+                // By now everybody else has often let go.
+                let others = header.let_go(me.bit(), me.bit());
                 if others == 0 {
                     arena.put_back(self.places(), place.address);
                     self.publish(&arena);
@@ -38,7 +38,7 @@ impl Inner {
         }
         self.mark_returned(place);
         let cleared = if planted("drop-keeps-bit") { 0 } else { me.bit() };
-        let others = clear(header.holders(), cleared, has_dead) & !me.bit();
+        let others = header.holders().fetch_and(!cleared, Ordering::SeqCst) & !me.bit();
         // Told once more: an owner that was about to give the extent up may have looked between the mark and the clear. Either
         // it sees the hint after it has given up, or we see that nobody owns the extent.
         if others == 0 && self.memory.hint_return(extent) == ExtentOwner::Nobody {
@@ -60,26 +60,21 @@ impl Inner {
 
     /// Marks a block as returned: the block, then its slab, its head, its extent and its owner, so that the owner
     /// finds it from the top down. Comes before the holder bit is cleared; a block that is marked already costs
-    /// one change of a line that the caller is about to write anyway.
+    /// one load of a line that the caller is about to write anyway.
     pub(crate) fn mark_returned(&self, place: Place) {
-        let Some(header) = self.places().header(place.header_offset_bytes) else { return };
-        // Not looked at before: the line would come twice.
-        if header.returned().swap(1, Ordering::SeqCst) == 0 {
-            self.mark_above(place);
+        let places = self.places();
+        let Some(header) = places.header(place.header_offset_bytes) else { return };
+        if header.returned().load(Ordering::SeqCst) == 0 {
+            self.mark_returned_anew(place);
         }
     }
 
     /// As [`Inner::mark_returned`], also when the block says that it is marked: whoever said so may have been killed
     /// before the other marks.
     pub(crate) fn mark_returned_anew(&self, place: Place) {
-        let Some(header) = self.places().header(place.header_offset_bytes) else { return };
-        header.returned().store(1, Ordering::SeqCst);
-        self.mark_above(place);
-    }
-
-    /// The marks above the block's own.
-    fn mark_above(&self, place: Place) {
         let places = self.places();
+        let Some(header) = places.header(place.header_offset_bytes) else { return };
+        header.returned().store(1, Ordering::SeqCst);
         let address = place.address;
         let span = places.span(address.extent(), address.line());
         if span.is_some_and(|span| span.class.is_slab())
@@ -132,20 +127,6 @@ impl Inner {
         self.publish(arena);
         before.saturating_sub(self.memory.populated_bytes())
     }
-}
-
-/// Clears a bit of a holder word; returns who else holds the block.
-///
-/// One step that tells what it has left begins with a look, for which the line would come once more. So it is two steps where
-/// nobody has died yet: then the last two who let go of a block may both find nobody, which does no harm, and whoever finds a
-/// later user of the block knows that its owner has had it back. What the dead have sent is to be looked for by whoever is
-/// the very last, and that takes the one step.
-fn clear(holders: &AtomicU64, bit: u64, has_dead: bool) -> u64 {
-    if has_dead {
-        return holders.fetch_and(!bit, Ordering::SeqCst) & !bit;
-    }
-    holders.fetch_and(!bit, Ordering::SeqCst);
-    holders.load(Ordering::SeqCst)
 }
 
 fn set_bit(word: &AtomicU64, bit: usize) {
