@@ -9,7 +9,7 @@ use crate::bytes;
 use crate::element::Element;
 use crate::error::TensorError;
 use crate::frozen::Tensor;
-use crate::layout::{Layout, LayoutError};
+use crate::layout::{Layout, LayoutError, LayoutRef};
 use crate::shape::Shape;
 use crate::shared::SharedTensor;
 use crate::storage::FrozenStorage;
@@ -23,9 +23,10 @@ use crate::storage::FrozenStorage;
 /// The memory goes back to its owner's free list when the tensor is dropped, in whichever process that is.
 #[derive(Debug)]
 pub struct TensorMut<T> {
-    /// INVARIANT: holds at least the bytes of `shape`, aligned for `T`, unless it has been moved away.
+    /// INVARIANT: holds at least the bytes of `layout`, aligned for `T`, unless it has been moved away.
     block: ExclusiveBlock,
-    shape: Shape,
+    /// Contiguous from element 0.
+    layout: LayoutRef,
     elements: PhantomData<T>,
 }
 
@@ -124,25 +125,25 @@ impl<T: Element> TensorMut<T> {
         shape: impl Into<Shape>,
         block: impl FnOnce(usize) -> Result<ExclusiveBlock, TensorError>,
     ) -> Result<Self, TensorError> {
-        let layout = Layout::contiguous(shape)?;
-        Self::from_parts(block(layout.n_elements() * size_of::<T>())?, &layout)
+        let layout = LayoutRef::contiguous(shape)?;
+        Self::from_parts(block(layout.n_elements() * size_of::<T>())?, layout)
     }
 
     /// `layout` is contiguous from element 0. Refuses a block that is too small or not aligned.
-    pub(crate) fn from_parts(mut block: ExclusiveBlock, layout: &Layout) -> Result<Self, TensorError> {
+    pub(crate) fn from_parts(mut block: ExclusiveBlock, layout: LayoutRef) -> Result<Self, TensorError> {
         layout.check_fits(bytes::elements::<T>(block.bytes())?.len())?;
-        Ok(Self::from_checked(block, layout.shape().clone()))
+        Ok(Self::from_checked(block, layout))
     }
 
-    /// The block is aligned for `T` and holds the elements of `shape`.
-    pub(crate) const fn from_checked(block: ExclusiveBlock, shape: Shape) -> Self {
-        Self { block, shape, elements: PhantomData }
+    /// The block is aligned for `T` and holds the elements of `layout`, which is contiguous from element 0.
+    pub(crate) fn from_checked(block: ExclusiveBlock, layout: LayoutRef) -> Self {
+        Self { block, layout: layout.with_usual_strides(), elements: PhantomData }
     }
 
     /// The length of each dimension; `[0]` once the tensor was moved away.
     #[must_use]
     pub fn shape(&self) -> &Shape {
-        if self.block.is_moved() { &EMPTY_SHAPE } else { &self.shape }
+        if self.block.is_moved() { &EMPTY_SHAPE } else { self.layout.shape() }
     }
 
     /// The number of elements; 0 once the tensor was moved away.
@@ -185,9 +186,9 @@ impl<T: Element> TensorMut<T> {
     /// # Errors
     /// [`LayoutError::ReshapeCount`], and what [`Layout::contiguous`] refuses. The tensor is unchanged then.
     pub fn reshape(&mut self, shape: impl Into<Shape>) -> Result<(), LayoutError> {
-        let reshaped = self.layout()?.reshape(shape)?;
+        let reshaped = Layout::contiguous(self.shape().clone())?.reshape(shape)?;
         if !self.is_moved() {
-            self.shape = reshaped.shape().clone();
+            self.layout = reshaped.into();
         }
         Ok(())
     }
@@ -195,18 +196,21 @@ impl<T: Element> TensorMut<T> {
     /// Ends writing for good, or until [`Tensor::try_into_mut`]: from here on everybody may read.
     #[must_use]
     pub fn freeze(self) -> Tensor<T> {
-        // The shape was a valid layout when the tensor was made.
-        let layout = self.layout().unwrap_or_else(|_| Layout::empty());
-        Tensor::from_checked(FrozenStorage::Block(self.block.freeze()), layout)
+        let (block, layout) = self.into_parts();
+        Tensor::from_checked(FrozenStorage::Block(block.freeze()), layout)
     }
 
-    fn layout(&self) -> Result<Layout, LayoutError> {
-        Layout::contiguous(self.shape())
+    /// The block and its layout, which is empty if it was moved away.
+    fn into_parts(self) -> (ExclusiveBlock, LayoutRef) {
+        if self.is_moved() {
+            return (self.block, Layout::empty().into());
+        }
+        (self.block, self.layout)
     }
 
     /// The block, and the shape that it had before it was moved away, if it was.
-    pub(crate) const fn parts(&self) -> (&ExclusiveBlock, &Shape) {
-        (&self.block, &self.shape)
+    pub(crate) fn parts(&self) -> (&ExclusiveBlock, &Shape) {
+        (&self.block, self.layout.shape())
     }
 }
 
@@ -214,7 +218,7 @@ impl<T: crate::element::AtomicElement> TensorMut<T> {
     /// Lets several processes read and write the elements at once, atomically.
     #[must_use]
     pub fn share(self) -> SharedTensor<T> {
-        let layout = self.layout().unwrap_or_else(|_| Layout::empty());
-        SharedTensor::from_checked(self.block.share(), layout)
+        let (block, layout) = self.into_parts();
+        SharedTensor::from_checked(block.share(), layout)
     }
 }

@@ -262,7 +262,7 @@ impl<T: Element> Tensor<T> {
             return Err(refused(storage, layout, "the tensor is private; to_mut() copies it"));
         };
         match block.try_into_exclusive() {
-            Ok(block) => Ok(TensorMut::from_checked(block, layout.shape().clone())),
+            Ok(block) => Ok(TensorMut::from_checked(block, layout)),
             Err(block) => Err(refused(FrozenStorage::Block(block), layout, SOMEBODY_ELSE)),
         }
     }

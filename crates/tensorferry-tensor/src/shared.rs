@@ -206,7 +206,7 @@ impl<T: AtomicElement> SharedTensor<T> {
         }
         let Self { block, layout, .. } = self;
         match block.try_into_exclusive() {
-            Ok(block) => Ok(TensorMut::from_checked(block, layout.shape().clone())),
+            Ok(block) => Ok(TensorMut::from_checked(block, layout)),
             Err(block) => {
                 Err(TryIntoMutError::new(Self::from_checked(block, layout), "somebody else holds it too"))
             }

@@ -321,7 +321,7 @@ impl<T: Element> Receive for TensorMut<T> {
         }
         let block =
             storage.map_or_else(|| Ok(ExclusiveBlock::empty()), tensorferry_reduce::take_exclusive)?;
-        Ok(Self::from_parts(block, &layout)?)
+        Ok(Self::from_parts(block, layout)?)
     }
 }
 

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, RwLock};
 
-use super::Layout;
+use super::{Layout, LayoutError};
 use crate::recent::Recent;
 use crate::shape::Shape;
 
@@ -70,6 +70,32 @@ impl From<Layout> for LayoutRef {
 }
 
 impl LayoutRef {
+    /// As [`Layout::contiguous`].
+    ///
+    /// # Errors
+    /// As [`Layout::contiguous`].
+    #[inline]
+    pub(crate) fn contiguous(shape: impl Into<Shape>) -> Result<Self, LayoutError> {
+        let shape = shape.into();
+        let is_same = |known: &&&Layout| known.shape().iter().eq(shape.iter());
+        let recent = RECENT.try_with(|recent| recent.try_borrow().ok()?.iter().find(is_same).copied());
+        match recent {
+            Ok(Some(interned)) => Ok(Self::Interned(interned)),
+            _ => Ok(Self::of(Layout::contiguous(shape)?, &INTERNED)),
+        }
+    }
+
+    /// Of a layout that is contiguous from element 0: the one that [`Layout::contiguous`] makes, where a length of 1 has
+    /// the usual stride.
+    pub(crate) fn with_usual_strides(self) -> Self {
+        match self {
+            Self::Interned(_) => self,
+            Self::Counted(layout) => {
+                Self::contiguous(layout.shape().clone()).unwrap_or(Self::Counted(layout))
+            }
+        }
+    }
+
     fn of(layout: Layout, table: &Table) -> Self {
         let Some(interned) = table.intern(&layout) else { return Self::Counted(Arc::new(layout)) };
         let _ = RECENT.try_with(|recent| recent.try_borrow_mut().map(|mut recent| recent.keep(interned)));
