@@ -19,6 +19,7 @@ pub mod limits;
 pub mod mapping;
 pub mod memfd;
 pub mod pidfd;
+pub mod prefetch;
 pub mod presence;
 mod proc_file;
 pub mod socket;

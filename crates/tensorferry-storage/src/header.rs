@@ -3,7 +3,7 @@
 //! Every member may read every header at any moment, so headers never move and a span never changes its shape:
 //! a line that is a header once is a header for the life of the domain.
 
-use crate::atomic::{AtomicU64, Ordering};
+use crate::atomic::{AtomicU64, Ordering, prefetch_to_write};
 use crate::class::{Class, LINE_WORDS};
 
 /// Word indexes in a line of the head of an extent or of a slab's page of headers.
@@ -140,6 +140,11 @@ impl<'a> Header<'a> {
             Kind::Parcel => 3,
         };
         self.words[line::KIND].store(number << 32 | u64::from(self.generation()), Ordering::Release);
+    }
+
+    /// Says that the holders will change soon.
+    pub(crate) fn prefetch(&self) {
+        prefetch_to_write(self.holders());
     }
 
     /// Adds `bit` unless nobody holds the block; false then. A block that somebody holds cannot be reused, so

@@ -117,6 +117,13 @@ impl OutgoingHandle {
         self.block().map(Block::heap)
     }
 
+    /// Says that it will be dropped soon.
+    pub(crate) fn expect_drop(&self) {
+        if let Some(header) = self.block().and_then(Block::header) {
+            header.prefetch();
+        }
+    }
+
     /// How much memory it keeps.
     pub(crate) fn len_bytes(&self) -> usize {
         self.block().map_or(0, Block::len_bytes)

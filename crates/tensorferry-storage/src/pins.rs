@@ -43,8 +43,7 @@ struct Queued {
 #[derive(Debug)]
 struct Pin {
     at: PinnedAt,
-    /// Held, never looked at.
-    _handles: OutgoingHandles,
+    handles: OutgoingHandles,
 }
 
 /// Where a message waits for whoever takes it. In whole words: what has parts of a few bytes is copied in pieces, for which a
@@ -140,9 +139,11 @@ impl PinList {
     pub(crate) fn pin(&self, ring: &RingWords<'_>, at: PinnedAt, handles: &mut OutgoingHandles) {
         let mut queued = self.lock();
         let is_due = queued.count(handles);
-        queued.pins.push_back(Pin { at, _handles: std::mem::take(handles) });
+        queued.pins.push_back(Pin { at, handles: std::mem::take(handles) });
         let retired = if is_due { queued.take_retired(ring) } else { SmallVec::new() };
         drop(queued);
+        // The lines of all of them come while the first is looked at.
+        retired.iter().flat_map(|pin| &pin.handles).for_each(OutgoingHandle::expect_drop);
         // Dropping the last handle on a block may need the arena: not under our lock.
         drop(retired);
         self.ring.heap().inner().memory.poke_if_resting();

@@ -156,6 +156,9 @@ pub fn change_before_load() {
     fence(Ordering::SeqCst);
 }
 
+/// Nothing that anybody could see.
+pub(crate) fn prefetch_to_write(_word: &AtomicU64) {}
+
 /// Tells loom about accesses that must not race. The lock is never waited for: no other thread runs while it is held.
 #[derive(Debug)]
 pub(crate) struct Guard(Mutex<UnsafeCell<()>>);
