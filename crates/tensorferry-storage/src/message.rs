@@ -294,13 +294,8 @@ pub(crate) fn unspill(
 
 /// Copies `payload_len_bytes` bytes out of shared words.
 pub(crate) fn fill_payload(message: &mut IncomingMessage, words: Words<'_>, payload_len_bytes: usize) {
-    // Whole words apart: a copy of a length that is not known before is a call.
-    let (whole, rest) = message.payload.room(payload_len_bytes).as_chunks_mut::<8>();
-    for (chunk, word) in whole.iter_mut().zip(words) {
-        *chunk = word.load(Ordering::Relaxed).to_le_bytes();
-    }
-    if let Some(word) = words.get(whole.len()) {
-        rest.iter_mut().zip(word.load(Ordering::Relaxed).to_le_bytes()).for_each(|(to, byte)| *to = byte);
+    for (bytes, word) in message.payload.room(payload_len_bytes).iter_mut().zip(words) {
+        *bytes = word.load(Ordering::Relaxed).to_le_bytes();
     }
 }
 
@@ -329,7 +324,11 @@ pub(crate) fn references_in(block: &Block) -> Vec<u64> {
 /// The payload as words, the last one padded with zeroes.
 pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
     let (whole, rest) = payload.as_chunks::<8>();
-    let last = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let last = match payload.last_chunk::<8>() {
+        // Sooner done than byte by byte: what is before the rest is shifted out.
+        Some(end) if !rest.is_empty() => u64::from_le_bytes(*end) >> (64 - 8 * rest.len()),
+        _ => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
     whole.iter().map(|chunk| u64::from_le_bytes(*chunk)).chain((!rest.is_empty()).then_some(last))
 }
 

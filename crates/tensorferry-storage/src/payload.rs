@@ -7,11 +7,12 @@ use crate::scratch::Scratch;
 
 /// What fits into a slot lies in the message itself.
 const SHORT_BYTES: usize = 232;
+const WORD_BYTES: usize = 8;
 
 /// A private copy of a message's bytes, as a slice. They may be anything: decode them as what a stranger sent.
 pub struct Payload {
     short: [u8; SHORT_BYTES],
-    /// In use where the length is more than `SHORT_BYTES`, and then as long.
+    /// In use where the length is more than `SHORT_BYTES`, and then as long, rounded up to whole words.
     long: Scratch,
     len_bytes: usize,
 }
@@ -21,17 +22,21 @@ impl Payload {
         self.len_bytes = 0;
     }
 
-    /// Room for `len_bytes` bytes, to be written as a whole: what was there before may still be.
-    pub(crate) fn room(&mut self, len_bytes: usize) -> &mut [u8] {
+    /// Room for `len_bytes` bytes in words, the last of which may reach beyond, to be written as a whole: what was there before
+    /// may still be.
+    #[inline]
+    pub(crate) fn room(&mut self, len_bytes: usize) -> &mut [[u8; WORD_BYTES]] {
         self.len_bytes = len_bytes;
-        if let Some(short) = self.short.get_mut(..len_bytes) {
+        let n_words = len_bytes.div_ceil(WORD_BYTES);
+        let (short, _) = self.short.as_chunks_mut();
+        if let Some(short) = short.get_mut(..n_words) {
             return short;
         }
         if self.long.capacity() == 0 {
             self.long = Scratch::take();
         }
-        self.long.resize(len_bytes, 0);
-        &mut self.long
+        self.long.resize(n_words * WORD_BYTES, 0);
+        self.long.as_chunks_mut().0
     }
 }
 
@@ -45,7 +50,7 @@ impl Deref for Payload {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.short.get(..self.len_bytes).unwrap_or(&self.long)
+        self.short.get(..self.len_bytes).or_else(|| self.long.get(..self.len_bytes)).unwrap_or_default()
     }
 }
 
@@ -63,11 +68,11 @@ mod tests {
     fn a_payload_has_the_length_that_was_asked_for_last() {
         let mut payload = Payload::default();
         for len_bytes in [0, 1, SHORT_BYTES, SHORT_BYTES + 1, 1 << 20, 3, 5000, 0] {
-            payload.room(len_bytes).fill(9);
+            payload.room(len_bytes).as_flattened_mut().fill(9);
             assert_eq!(payload.len(), len_bytes);
             assert!(payload.iter().all(|&byte| byte == 9));
         }
-        payload.room(300);
+        assert_eq!(payload.room(300).len(), 38);
         payload.clear();
         assert!(payload.is_empty());
     }
