@@ -204,7 +204,7 @@ impl Heap {
     pub(crate) fn allocate_block(&self, len_bytes: usize) -> Result<Block, StorageError> {
         let header = self.world.header(1);
         header.prepare(len_bytes);
-        header.holders().store(self.me().bit(), Ordering::SeqCst);
+        header.holders().store(self.me().bit(), Ordering::Release);
         Ok(Block::counted(self, 1))
     }
 
@@ -221,7 +221,7 @@ impl Heap {
         let header = self.world.header(index);
         let me = self.me();
         if me.slot == 0 {
-            let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();
+            let others = header.let_go(me.bit(), me.bit());
             if others == 0 && may_go_on() {
                 self.inner.is_free.store(true, Ordering::Relaxed);
             }

@@ -155,12 +155,12 @@ fn the_heap_is_written_as_the_stand_in_has_it() {
     let sweep = include_str!("../../../crates/tensorferry-storage/src/sweep.rs");
     let memory = include_str!("../../../crates/tensorferry-domain/src/memory.rs");
     for (name, source, lines) in [
-        ("heap.rs", heap, &["header.holders().store(self.me().bit(), Ordering::SeqCst);"][..]),
+        ("heap.rs", heap, &["header.holders().store(self.me().bit(), Ordering::Release);"][..]),
         (
             "heap/returns.rs",
             returns,
             &[
-                "let others = header.holders().fetch_and(!me.bit(), Ordering::SeqCst) & !me.bit();",
+                "let others = header.let_go(me.bit(), me.bit());",
                 "self.mark_returned(place);",
                 "let others = header.holders().fetch_and(!cleared, Ordering::SeqCst) & !me.bit();",
                 "if header.returned().load(Ordering::SeqCst) == 0 {",
