@@ -38,6 +38,8 @@ struct Queued {
     /// What was pinned since old pins were last looked at.
     handles_since_look: usize,
     bytes_since_look: usize,
+    /// Something was pinned since [`Pins::take_use`].
+    is_used: bool,
 }
 
 #[derive(Debug)]
@@ -109,6 +111,15 @@ impl Pins {
         self.lists().iter().any(|list| !list.lock().pins.is_empty())
     }
 
+    /// Whether anything was pinned since the last call.
+    pub(crate) fn take_use(&self) -> bool {
+        let mut is_used = false;
+        for list in &*self.lists() {
+            is_used |= std::mem::take(&mut list.lock().is_used);
+        }
+        is_used
+    }
+
     /// How many messages are pinned.
     pub(crate) fn len(&self) -> usize {
         self.lists().iter().map(|list| list.lock().pins.len()).sum()
@@ -139,6 +150,7 @@ impl PinList {
     pub(crate) fn pin(&self, ring: &RingWords<'_>, at: PinnedAt, handles: &mut OutgoingHandles) {
         let mut queued = self.lock();
         let is_due = queued.count(handles);
+        queued.is_used = true;
         queued.pins.push_back(Pin { at, handles: std::mem::take(handles) });
         let retired = if is_due { queued.take_retired(ring) } else { SmallVec::new() };
         drop(queued);

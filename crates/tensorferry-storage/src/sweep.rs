@@ -84,6 +84,8 @@ pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
 /// Looks after pins and suspects; returns when to look again.
 pub(crate) fn beat(inner: &Inner) -> Option<Duration> {
     let _one_at_a_time = inner.settling.lock().unwrap_or_else(PoisonError::into_inner);
+    // Who sends soon again is not to wake this thread for each message: it rests after a beat without any.
+    let is_used = inner.pins.take_use();
     if inner.pins.any() {
         inner.retire_pins();
     }
@@ -94,7 +96,8 @@ pub(crate) fn beat(inner: &Inner) -> Option<Duration> {
         arena.collect(inner.places());
         inner.publish(&arena);
     }
-    let again = waits_for_opening
+    let again = is_used
+        || waits_for_opening
         || inner.pins.any()
         || arena.has_suspects()
         || inner.orphans_suspected.load(Ordering::SeqCst);
