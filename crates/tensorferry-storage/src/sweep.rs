@@ -84,7 +84,12 @@ pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
 /// Looks after pins and suspects; returns when to look again.
 pub(crate) fn beat(inner: &Inner) -> Option<Duration> {
     let _one_at_a_time = inner.settling.lock().unwrap_or_else(PoisonError::into_inner);
-    // Who sends soon again is not to wake this thread for each message: it rests after a beat without any.
+    look_after(inner).then_some(BEAT)
+}
+
+/// Returns whether to look again.
+fn look_after(inner: &Inner) -> bool {
+    // Who sends soon again is not to wake the service thread for each message: it rests after a beat without any.
     let is_used = inner.pins.take_use();
     if inner.pins.any() {
         inner.retire_pins();
@@ -96,12 +101,11 @@ pub(crate) fn beat(inner: &Inner) -> Option<Duration> {
         arena.collect(inner.places());
         inner.publish(&arena);
     }
-    let again = is_used
+    is_used
         || waits_for_opening
         || inner.pins.any()
         || arena.has_suspects()
-        || inner.orphans_suspected.load(Ordering::SeqCst);
-    again.then_some(BEAT)
+        || inner.orphans_suspected.load(Ordering::SeqCst)
 }
 
 /// Scans only when this process knows of a suspect.
@@ -348,4 +352,29 @@ fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) -> b
         }
     }
     all_reached
+}
+
+#[cfg(test)]
+mod tests {
+    use tensorferry_domain::Domain;
+
+    use super::*;
+    use crate::{Company, OutgoingHandle, OutgoingHandles, Patience, Ring};
+
+    #[test]
+    fn the_service_thread_rests_after_a_beat_in_which_nothing_was_sent() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let ring = Ring::create(&heap, 1, 0).unwrap();
+        let block = heap.allocate(64).unwrap().freeze();
+        // The thread itself waits meanwhile.
+        let _one_at_a_time = heap.inner().settling.lock().unwrap();
+        for _ in 0..3 {
+            let handles = OutgoingHandles::from_iter(OutgoingHandle::frozen(&block));
+            ring.put(b"", handles, Patience::None).unwrap();
+            ring.take(Company::Many, Patience::None).unwrap();
+            assert!(look_after(heap.inner()), "more may be sent soon");
+            assert!(!heap.inner().pins.any(), "although nothing is pinned");
+        }
+        assert!(!look_after(heap.inner()));
+    }
 }

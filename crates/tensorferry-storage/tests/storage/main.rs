@@ -4,6 +4,7 @@
 
 mod heap;
 mod members;
+mod pins;
 mod recycling;
 mod ring;
 mod states;

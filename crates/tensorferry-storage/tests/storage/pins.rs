@@ -1,0 +1,50 @@
+//! What a sender keeps until its messages are taken.
+
+use smallvec::smallvec;
+use tensorferry_storage::{Company, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Patience, Ring};
+
+use crate::heap;
+
+fn to_and_fro(ring: &Ring, block: &FrozenBlock) {
+    let handles = smallvec![OutgoingHandle::frozen(block).unwrap()];
+    ring.put(b"", handles, Patience::None).unwrap();
+    ring.take(Company::Many, Patience::None).unwrap();
+}
+
+fn block(heap: &Heap, len_bytes: usize) -> FrozenBlock {
+    heap.allocate(len_bytes).unwrap().freeze()
+}
+
+#[test]
+fn a_stream_keeps_a_few_messages_and_of_long_blocks_one() {
+    for (len_bytes, at_most) in [(64, 8), (16 << 10, 8), (64 << 10, 1), (1 << 20, 1)] {
+        let heap = heap();
+        let ring = Ring::create(&heap, 4, 0).unwrap();
+        for _ in 0..200 {
+            to_and_fro(&ring, &block(&heap, len_bytes));
+            let pinned = heap.stats().messages_pinned;
+            assert!(pinned <= at_most, "{pinned} messages of {len_bytes} bytes");
+        }
+        drop(ring);
+        assert_eq!(heap.stats().messages_pinned, 0);
+    }
+}
+
+#[test]
+fn a_received_block_can_be_had_several_times_and_is_gone_after_the_last() {
+    let heap = heap();
+    let ring = Ring::create(&heap, 4, 0).unwrap();
+    for n_taken in 0..4 {
+        let handles = smallvec![OutgoingHandle::frozen(&block(&heap, 64)).unwrap()];
+        ring.put(b"", handles, Patience::None).unwrap();
+        let mut message = ring.take(Company::Many, Patience::None).unwrap();
+        heap.settle();
+        let IncomingHandle::Frozen(offered) = &mut message.handles[0] else { panic!("{message:?}") };
+        let taken: Vec<_> = (0..n_taken).map(|_| offered.take()).collect();
+        assert!(taken.iter().all(|block| block.is_same_as(offered)));
+        drop(message);
+        assert_eq!(heap.stats().own.blocks_live, 1 + u64::from(n_taken > 0), "the ring, and what was taken");
+        drop(taken);
+        assert_eq!(heap.stats().own.blocks_live, 1, "{n_taken} were taken");
+    }
+}
