@@ -1,5 +1,9 @@
 //! Asking for memory before it is used.
-#![expect(unsafe_code, reason = "an instruction that the standard library does not have")]
+//!
+//! # Safety
+//!
+//! The instructions here are hints: they change no register, no flag and no memory, and do not fault whatever the address.
+#![expect(unsafe_code, reason = "instructions that the standard library does not have")]
 
 use std::sync::atomic::AtomicU64;
 
@@ -11,12 +15,12 @@ use std::sync::atomic::AtomicU64;
 pub fn prefetch_to_write(word: &AtomicU64) {
     let address = std::ptr::from_ref(word);
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: PREFETCHW is a hint: it changes no register, no flag and no memory, and whatever the address it does not fault.
+    // SAFETY: PREFETCHW is such a hint (Intel SDM volume 2, AMD APM volume 3); it reads its operand from a register.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: PRFM is a hint, as above.
+    // SAFETY: PRFM is such a hint (Arm ARM, C6.2); it reads its operand from a register.
     unsafe {
         std::arch::asm!("prfm pstl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
