@@ -1,0 +1,249 @@
+//! Members that die: who is watched, what is proof, and who sweeps.
+//!
+//! Watching costs few descriptors: those that this member admitted, and the next two live members in the
+//! order of their slots. When a watched member dies, its slot is claimed for sweeping by compare-and-swap, so
+//! there is one sweeper; a sweeper that dies is found like any dead member, and whoever sweeps it finishes its
+//! victims too. Every live member has a live predecessor in the ring, so no death stays unseen while anybody
+//! lives.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use tensorferry_os::pidfd::{PidFd, pid_namespace};
+use tensorferry_os::presence::Presence;
+
+use crate::layout::presence_offset;
+use crate::member::State;
+use crate::{Caretaker, Domain, Member, Phase, planted};
+
+/// How often a dead member is claimed whose slot changes at the same time.
+const MAX_CLAIMS: usize = 8;
+
+/// How many of the members that follow in the table are watched, whoever admitted them.
+const N_NEIGHBOURS: usize = 2;
+
+/// Who is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// Those that this member admitted, and its neighbours.
+    Watched,
+    /// All members.
+    All,
+}
+
+/// A member and the proof of its death to come.
+pub(super) struct Watched {
+    member: Member,
+    pidfd: PidFd,
+}
+
+impl AsFd for Watched {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+/// Looks at members and sweeps once those that are proven dead. Returns whether a slot is free for it.
+pub(super) fn sweep_the_dead(
+    domain: &Domain,
+    caretaker: &dyn Caretaker,
+    at: Whom,
+    watched: &mut Vec<Watched>,
+) -> bool {
+    let mut dead = Vec::new();
+    loop {
+        for member in watch(domain, at, watched) {
+            claim(domain, member);
+        }
+        let n_known = dead.len();
+        dead = take_over(domain);
+        // Among those that the dead had admitted, and that are watched from here now, may be dead ones too.
+        if dead.len() <= n_known {
+            break;
+        }
+    }
+    // What could not be reached is tried again at the next turn.
+    !dead.is_empty() && sweep(domain, caretaker, &dead)
+}
+
+/// Brings the list of watched members up to date and returns those that are proven dead.
+fn watch(domain: &Domain, at: Whom, watched: &mut Vec<Watched>) -> Vec<Member> {
+    let wanted = worth_watching(domain, at);
+    watched.retain(|w| wanted.contains(&w.member));
+    let mut dead = Vec::new();
+    for &member in &wanted {
+        if !watched.iter().any(|w| w.member == member) {
+            match open(domain, member) {
+                Opened::Alive(pidfd) => watched.push(Watched { member, pidfd }),
+                Opened::Dead => dead.push(member),
+                Opened::Unknown => {}
+            }
+        }
+    }
+    let is_dead = |w: &&Watched| w.pidfd.is_dead().unwrap_or(false) || has_no_presence(domain, w.member);
+    dead.extend(watched.iter().filter(is_dead).map(|w| w.member));
+    watched.retain(|w| !dead.contains(&w.member));
+    dead
+}
+
+fn worth_watching(domain: &Domain, at: Whom) -> Vec<Member> {
+    let me = domain.me();
+    let mut wanted = Vec::new();
+    let mut neighbours = 0;
+    let n = u16::try_from(crate::MAX_MEMBERS).unwrap_or(u16::MAX);
+    for step in 1..n {
+        let Ok(index) = u8::try_from((u16::from(me.slot) + step) % n) else { continue };
+        let Some(slot) = domain.slot(index) else { continue };
+        let state = slot.state();
+        let member = Member { slot: index, epoch: state.epoch };
+        let mine = state.author == me.slot;
+        match state.phase {
+            Phase::Live | Phase::Invited => {
+                if mine || neighbours < N_NEIGHBOURS || at == Whom::All {
+                    wanted.push(member);
+                }
+                neighbours += 1;
+            }
+            // Somebody is sweeping it; watch over the sweeper, which is a neighbour or mine if need be.
+            Phase::Dead | Phase::Admitting | Phase::Free => {}
+        }
+    }
+    wanted
+}
+
+enum Opened {
+    Alive(PidFd),
+    Dead,
+    Unknown,
+}
+
+/// Opens the pidfd of a member. That its number belongs to nobody, or to somebody else by now, is proof of death.
+fn open(domain: &Domain, member: Member) -> Opened {
+    let Some(slot) = domain.slot(member.slot) else { return Opened::Unknown };
+    let identity = slot.identity();
+    if identity.namespace != pid_namespace() {
+        return if has_no_presence(domain, member) { Opened::Dead } else { Opened::Unknown };
+    }
+    match PidFd::open(identity.pid) {
+        Ok(pidfd) => match pidfd.identity() {
+            // A zombie's start time can still be read, so equal means the same process, dead or alive.
+            Ok(found) if found.is_same_process(&identity) => Opened::Alive(pidfd),
+            // That it is another process must be known, not merely that nothing is known about it.
+            Ok(found)
+                if found.is_known() && found.is_comparable(&identity) && slot.identity() == identity =>
+            {
+                Opened::Dead
+            }
+            _ => Opened::Unknown,
+        },
+        Err(error) if error.is_no_such_process() && slot.identity() == identity => Opened::Dead,
+        // No descriptor left, say: somebody else watches too, and we try again.
+        Err(_) => Opened::Unknown,
+    }
+}
+
+/// Whether there is proof now that a member is dead.
+pub(crate) fn is_proven_dead(domain: &Domain, member: Member) -> bool {
+    match open(domain, member) {
+        Opened::Alive(pidfd) => pidfd.is_dead().unwrap_or(false) || has_no_presence(domain, member),
+        Opened::Dead => true,
+        Opened::Unknown => false,
+    }
+}
+
+/// Whether a member that counts as live has no memory of the domain any more. Its byte of the file is locked from before
+/// it became live until after it has left, so an unlocked byte of a member that is live before and after is proof. Tells
+/// of members whose number means nothing here, and of processes that live on as another program (execve(2)). Nothing
+/// rings when that changes; each turn looks.
+fn has_no_presence(domain: &Domain, member: Member) -> bool {
+    let is_live = || {
+        domain.slot(member.slot).is_some_and(|slot| {
+            let state = slot.state();
+            state.epoch == member.epoch && state.phase == Phase::Live
+        })
+    };
+    is_live() && matches!(Presence::is_announced(domain, presence_offset(member)), Ok(false)) && is_live()
+}
+
+/// Stamps the slot of a dead member, unless another live member does that already.
+fn claim(domain: &Domain, dead: Member) {
+    let Some(slot) = domain.slot(dead.slot) else { return };
+    let claimed = State { epoch: dead.epoch, author: domain.me().slot, phase: Phase::Dead };
+    // Who has taken over what its admitter left may restamp it meanwhile; nobody does that often.
+    for _ in 0..MAX_CLAIMS {
+        let found = slot.state();
+        let is_member = matches!(found.phase, Phase::Live | Phase::Invited);
+        if found.epoch != dead.epoch || !is_member || slot.change(found, claimed) {
+            return;
+        }
+    }
+}
+
+/// The dead whose slots are stamped as ours, those of sweeps that could not be finished among them, and whoever they were
+/// sweeping, whose slots are stamped as ours now, and so on. What else bears their stamp is settled.
+fn take_over(domain: &Domain) -> Vec<Member> {
+    let me = domain.me().slot;
+    let mut dead: Vec<Member> = stamped_dead(domain, me).map(|(member, _)| member).collect();
+    let mut n_settled = 0;
+    while let Some(&author) = dead.get(n_settled) {
+        n_settled += 1;
+        for (member, state) in stamped_dead(domain, author.slot) {
+            let taken = domain
+                .slot(member.slot)
+                .is_some_and(|slot| slot.change(state, State { author: me, ..state }));
+            if taken {
+                dead.push(member);
+            }
+        }
+        settle_invited(domain, author);
+    }
+    dead
+}
+
+/// The dead members with this stamp, and what their slots said.
+fn stamped_dead(domain: &Domain, author: u8) -> impl Iterator<Item = (Member, State)> + '_ {
+    domain.slots().filter_map(move |(slot, entry)| {
+        let state = entry.state();
+        let is_theirs = state.phase == Phase::Dead && state.author == author && slot != author;
+        is_theirs.then_some((Member { slot, epoch: state.epoch }, state))
+    })
+}
+
+/// Those that a dead member had admitted.
+fn settle_invited(domain: &Domain, dead: Member) {
+    for (index, other) in domain.slots() {
+        let state = other.state();
+        if state.author != dead.slot || index == dead.slot {
+            continue;
+        }
+        match state.phase {
+            // The newcomer was never told of its slot.
+            Phase::Admitting if !planted("sweep-keeps-admitting") => {
+                other.change(state, State { phase: Phase::Free, ..state });
+            }
+            // Watched by us from now on.
+            Phase::Live | Phase::Invited => {
+                other.change(state, State { author: domain.me().slot, ..state });
+            }
+            Phase::Dead | Phase::Admitting | Phase::Free => {}
+        }
+    }
+}
+
+/// Gives back what the dead held, whose slots are stamped as ours, and frees those. All in one: a sweep walks over
+/// every block there is, so that one of them for each of many that die at a time would fall ever further behind. Returns
+/// whether a slot is free for it.
+fn sweep(domain: &Domain, caretaker: &dyn Caretaker, dead: &[Member]) -> bool {
+    if !caretaker.sweep(dead) {
+        return false;
+    }
+    let mut any_free = false;
+    for member in dead {
+        domain.count_sweep();
+        if let Some(slot) = domain.slot(member.slot) {
+            let state = slot.state();
+            any_free |=
+                state.epoch == member.epoch && slot.change(state, State { phase: Phase::Free, ..state });
+        }
+    }
+    any_free
+}
