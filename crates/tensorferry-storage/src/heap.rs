@@ -8,7 +8,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use tensorferry_domain::{Admission, Caretaker, Domain, DomainBuilder, DomainFds, ExtentOwner, Member, Memory};
+use tensorferry_domain::{
+    Admission, Caretaker, Domain, DomainBuilder, DomainFds, ExtentOwner, Member, Memory,
+};
 use tensorferry_os::mapping::Reservation;
 
 use crate::access::{self, ExclusiveBlock};

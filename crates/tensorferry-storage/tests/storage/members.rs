@@ -47,7 +47,9 @@ fn send(ring: &Ring, block: &FrozenBlock) {
 
 fn receive(ring: &Ring) -> FrozenBlock {
     let message = ring.take(Company::Many, Patience::None).unwrap();
-    let Some(IncomingHandle::Frozen(mut block)) = message.handles.into_iter().next() else { panic!("no block") };
+    let Some(IncomingHandle::Frozen(mut block)) = message.handles.into_iter().next() else {
+        panic!("no block")
+    };
     block.take()
 }
 

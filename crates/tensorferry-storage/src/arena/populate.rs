@@ -1,0 +1,151 @@
+//! Memory under blocks is made present when it is first handed out.
+
+use std::sync::atomic::Ordering;
+
+use tensorferry_os::mapping::PAGE_BYTES;
+
+use super::{Arena, Span};
+use crate::StorageError;
+use crate::class::{Class, LINE_BYTES};
+use crate::header::{SpanWord, head, line, slab};
+use crate::place::{Address, Place, Places};
+
+/// A slab is populated in steps of this size.
+const POPULATE_STEP_BYTES: usize = 64 << 10;
+impl Arena {
+    /// Marks a free block as taken and makes sure that its memory is there.
+    pub(super) fn hand_out(
+        &mut self,
+        places: Places<'_>,
+        address: Address,
+        len_bytes: usize,
+    ) -> Result<Place, StorageError> {
+        let line_index = address.line();
+        let Some(span) = self.span_mut(places, address) else {
+            return Err(StorageError::BadReference { reference: 0, what: "the run was given up" });
+        };
+        let word = span.word;
+        let place = places.place(address, word);
+        let span_offset = places.start_of(address.extent()) + word.start_page * PAGE_BYTES;
+        // What another owner populated may still be closed here.
+        places.open_range(place.data_offset_bytes, len_bytes)?;
+        let needed = (place.data_offset_bytes - span_offset + len_bytes).next_multiple_of(PAGE_BYTES);
+        let have = span.populated_bytes;
+        if needed > have {
+            let end = if word.class.is_slab() {
+                needed.next_multiple_of(POPULATE_STEP_BYTES).min(word.class.span_pages() * PAGE_BYTES)
+            } else {
+                needed
+            };
+            places.open_range(span_offset, end)?;
+            places.memory.count_populated(address.extent(), (end - have) as u64)?;
+            if let Err(error) = places.memory.data().populate(span_offset + have, end - have) {
+                places.memory.count_returned_to_system(address.extent(), (end - have) as u64);
+                return Err(error.into());
+            }
+            publish_populated(places, address.extent(), line_index, end);
+            self.usage.bytes_populated += (end - have) as u64;
+            self.usage.populate_calls += 1;
+            if let Some(span) = self.span_mut(places, address) {
+                span.populated_bytes = end;
+            }
+        }
+        if let Some(span) = self.span_mut(places, address) {
+            span.free &= !(1 << address.index());
+        }
+        self.usage.blocks_live += 1;
+        self.usage.bytes_live += len_bytes as u64;
+        Ok(place)
+    }
+
+    /// Commits a new span of the class at the end of one of the runs.
+    pub(super) fn new_span(
+        &mut self,
+        places: Places<'_>,
+        class: Class,
+    ) -> Result<Option<Address>, StorageError> {
+        let extent_pages = places.extent_len_bytes() / PAGE_BYTES;
+        let (first_line, n_lines) = (places.first_span_line(), places.n_lines());
+        let room = self.runs.iter().rev().find_map(|(&extent, run)| {
+            let start = class.align_page(run.next_page);
+            let fits = start + class.span_pages() <= run.run.n_extents * extent_pages;
+            // A run of several extents holds one block and nothing else.
+            let alone = run.run.n_extents == 1 || run.spans.is_empty();
+            (fits && alone && first_line + run.spans.len() < n_lines).then_some((extent, start))
+        });
+        let Some((extent, start_page)) = room else { return Ok(None) };
+        let word = SpanWord { class, start_page };
+        let Some(run) = self.runs.get(&extent) else { return Ok(None) };
+        let line_index = first_line + run.spans.len();
+        self.populate_head(places, extent, ((line_index + 1) * LINE_BYTES).next_multiple_of(PAGE_BYTES))?;
+        let address = Address::new(extent, line_index, 0);
+        let missing = || StorageError::BadReference { reference: 0, what: "the head of the run is closed" };
+        let populated_bytes = if class.is_slab() {
+            self.start_slab(places, address, word)?;
+            PAGE_BYTES
+        } else {
+            0
+        };
+        let Some(run) = self.runs.get_mut(&extent) else { return Ok(None) };
+        let words = places.head_line(extent, line_index).ok_or_else(missing)?;
+        let marks = places.head_line(extent, 0).ok_or_else(missing)?;
+        publish_populated(places, extent, line_index, populated_bytes);
+        // The commit: from here on every scan sees the span. A line above the mark is seen by nobody, and the
+        // next owner writes it anew.
+        words[line::SPAN].store(word.pack(), Ordering::Release);
+        run.next_page = start_page + class.span_pages();
+        marks[head::PAGES_HIGH_WATER].store(run.next_page as u64, Ordering::Release);
+        marks[head::LINES_HIGH_WATER].store(line_index as u64 + 1, Ordering::Release);
+        run.spans.push(Span { word, carved: 0, free: 0, pending: 0, populated_bytes });
+        self.usage.bytes_populated += populated_bytes as u64;
+        Ok(Some(address))
+    }
+
+    /// Populates a slab's page of headers, which reads as zero: no block of it is held.
+    fn start_slab(
+        &mut self,
+        places: Places<'_>,
+        address: Address,
+        word: SpanWord,
+    ) -> Result<(), StorageError> {
+        let offset = places.start_of(address.extent()) + word.start_page * PAGE_BYTES;
+        places.open_range(offset, PAGE_BYTES)?;
+        places.memory.count_populated(address.extent(), PAGE_BYTES as u64)?;
+        if let Err(error) = places.memory.data().populate(offset, PAGE_BYTES) {
+            places.memory.count_returned_to_system(address.extent(), PAGE_BYTES as u64);
+            return Err(error.into());
+        }
+        if let Some(first) = places.line_at(offset) {
+            first[slab::LINE].store(address.line() as u64, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    pub(super) fn populate_head(
+        &mut self,
+        places: Places<'_>,
+        extent: usize,
+        end_bytes: usize,
+    ) -> Result<(), StorageError> {
+        let Some(run) = self.runs.get_mut(&extent) else { return Ok(()) };
+        let have = run.head_populated_bytes;
+        if end_bytes > have {
+            places.memory.count_populated(extent, (end_bytes - have) as u64)?;
+            if let Err(error) =
+                places.memory.data().populate(places.start_of(extent) + have, end_bytes - have)
+            {
+                places.memory.count_returned_to_system(extent, (end_bytes - have) as u64);
+                return Err(error.into());
+            }
+            run.head_populated_bytes = end_bytes;
+            self.usage.bytes_populated += (end_bytes - have) as u64;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn publish_populated(places: Places<'_>, extent: usize, line_index: usize, len_bytes: usize) {
+    if let Some(words) = places.head_line(extent, line_index) {
+        words[line::POPULATED_BYTES].store(len_bytes as u64, Ordering::Release);
+    }
+}
