@@ -1,27 +1,27 @@
 //! The domain as one member sees it.
 
+mod joining;
 mod lodging;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use tensorferry_os::home::HomeMark;
 use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
 use tensorferry_os::pidfd::{Identity, PidFd};
 use tensorferry_os::presence::Presence;
-use tensorferry_sharing::{Backing, Door, Strategy};
+use tensorferry_sharing::{Backing, Strategy};
 
 pub use lodging::DomainFds;
 use lodging::Lodging;
 
 use crate::layout::{
-    EXTENT_ENTRY_LEN_BYTES, EXTENT_TABLE_OFFSET_BYTES, MAGIC, MAX_MEMBERS, PROCESS_TABLE_OFFSET_BYTES,
-    SLOT_LEN_BYTES, VERSION, extent, header, presence_offset, slot,
+    EXTENT_ENTRY_LEN_BYTES, EXTENT_TABLE_OFFSET_BYTES, MAX_MEMBERS, PROCESS_TABLE_OFFSET_BYTES,
+    SLOT_LEN_BYTES, extent, header, slot,
 };
 use crate::member::{Slot, State};
-use crate::memory;
 use crate::service::{self, Service, Whom};
 use crate::{Admission, DomainBuilder, DomainError, Layout, Member, MemberInfo, Phase};
 
@@ -53,162 +53,6 @@ impl Domain {
     #[must_use]
     pub fn builder() -> DomainBuilder {
         DomainBuilder::new()
-    }
-
-    /// Maps the domain behind `fds` and becomes the member that `admission` names. An admission can be used once. The
-    /// domain's file alone is enough ([`DomainFds::door`] says for what).
-    ///
-    /// # Errors
-    /// [`DomainError::NotADomain`], [`DomainError::WrongVersion`], [`DomainError::NotAdmitted`], or the
-    /// kernel's error; in each case nothing was changed.
-    pub fn join(fds: impl Into<DomainFds>, admission: Admission) -> Result<Arc<Self>, DomainError> {
-        let DomainFds { file, door } = fds.into();
-        let not = |what: String| DomainError::NotADomain { what };
-        let backing = Backing::from_fd(file).map_err(|e| not(e.to_string()))?;
-        if backing.len_bytes() < Layout::smallest().file_len_bytes() as u64 {
-            return Err(not(format!("{} bytes are too few", backing.len_bytes())));
-        }
-        let head = memory::map_tables(&backing, EXTENT_TABLE_OFFSET_BYTES)?;
-        let claims = read_header(&head)?;
-        let [magic, version, _, data_offset, data_len, extent_len, id, ..] = claims;
-        if magic != MAGIC {
-            return Err(not(format!("it starts with {magic:#018x}")));
-        }
-        if version != VERSION {
-            return Err(DomainError::WrongVersion { found: version, ours: VERSION });
-        }
-        let layout = Layout::from_claims(backing.len_bytes(), data_len, data_offset, extent_len)?;
-        if admission.domain_id != id {
-            return Err(refused(admission, "it is for another domain"));
-        }
-        // The invitation is used up before this process has anything that leaving would give away: whoever is refused
-        // here has changed nothing.
-        let slot = slot_in(&head, admission.member.slot)
-            .ok_or_else(|| refused(admission, "there is no such slot"))?;
-        let invited = slot.state();
-        if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
-            return Err(refused(admission, "it was used or given back"));
-        }
-        if !PidFd::of_self()?.identity()?.is_same_process(&slot.identity()) {
-            return Err(refused(admission, "it is for another process"));
-        }
-        // Before the slot is live: from then on an unlocked byte means a death.
-        let presence = Presence::announce(&backing, presence_offset(admission.member))?;
-        let live = State { phase: Phase::Live, ..invited };
-        if !slot.change(invited, live) {
-            return Err(refused(admission, "it was used or given back"));
-        }
-        let lodging = Lodging::Behind(door.map(Door::new));
-        let domain = Self::map(backing, presence, layout, id, admission.member, lodging);
-        if domain.is_err() {
-            slot.change(live, invited);
-        }
-        Ok(Arc::new(domain?))
-    }
-
-    /// Writes a fresh layout into an empty file and becomes its first member.
-    pub(crate) fn format(
-        backing: Backing,
-        layout: Layout,
-        limit_bytes: u64,
-    ) -> Result<Arc<Self>, DomainError> {
-        let identity = PidFd::of_self()?.identity()?;
-        // The file's inode is unique among the live files of this boot, which is all that an id must tell apart.
-        let (device, inode) = memfd::file_id(&backing)?;
-        let id = device.rotate_left(32) ^ inode;
-        let me = Member { slot: 0, epoch: 1 };
-        let presence = Presence::announce(&backing, presence_offset(me))?;
-        let domain = Self::map(backing, presence, layout, id, me, Lodging::Own(OnceLock::new()))?;
-        let words = domain.header();
-        for (index, value) in [
-            (header::FILE_LEN_BYTES, layout.file_len_bytes() as u64),
-            (header::DATA_OFFSET_BYTES, layout.data_offset_bytes as u64),
-            (header::DATA_LEN_BYTES, layout.data_len_bytes as u64),
-            (header::EXTENT_LEN_BYTES, layout.extent_len_bytes as u64),
-            (header::DOMAIN_ID, id),
-            (header::LIMIT_BYTES, limit_bytes),
-            (header::VERSION, VERSION),
-        ] {
-            words[index].store(value, Ordering::Relaxed);
-        }
-        if let Some(slot) = domain.slot(me.slot) {
-            slot.set_identity(identity);
-            let free = State { epoch: 0, author: 0, phase: Phase::Free };
-            slot.change(free, State { epoch: me.epoch, author: me.slot, phase: Phase::Live });
-        }
-        words[header::MAGIC].store(MAGIC, Ordering::Release);
-        Ok(Arc::new(domain))
-    }
-
-    fn map(
-        backing: Backing,
-        presence: Presence,
-        layout: Layout,
-        id: u64,
-        me: Member,
-        lodging: Lodging,
-    ) -> Result<Self, DomainError> {
-        let tables = memory::map_tables(&backing, layout.data_offset_bytes)?;
-        let data = memory::map_data(&backing, &layout)?;
-        let (home, me) = (HomeMark::new()?, AtomicU64::new(pack(me)));
-        let (service, lodging_of_a_fork) = (OnceLock::new(), OnceLock::new());
-        Ok(Self {
-            backing,
-            tables,
-            data,
-            layout,
-            id,
-            me,
-            home,
-            service,
-            lodging,
-            lodging_of_a_fork,
-            presence,
-        })
-    }
-
-    /// In a process that was forked from this member: becomes the member that `admission` names, over the same mapping.
-    /// [`Domain::me`] is another one from then on. `door` is as in [`DomainFds`]. The parent stands still meanwhile, and holds everything that this process
-    /// has a copy of.
-    ///
-    /// This process is not [at home](Domain::is_home) yet: that is said by [`Domain::settle`], once it holds by itself what
-    /// it has.
-    ///
-    /// # Errors
-    /// [`DomainError::NotAdmitted`], or the kernel's error.
-    pub(crate) fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), DomainError> {
-        if self.is_home() {
-            return Err(refused(admission, "this process is a member already, and was not forked from one"));
-        }
-        if admission.domain_id != self.id {
-            return Err(refused(admission, "it is for another domain"));
-        }
-        let slot =
-            self.slot(admission.member.slot).ok_or_else(|| refused(admission, "there is no such slot"))?;
-        let invited = slot.state();
-        if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
-            return Err(refused(admission, "it was used or given back"));
-        }
-        if !PidFd::of_self()?.identity()?.is_same_process(&slot.identity()) {
-            return Err(refused(admission, "it is for another process"));
-        }
-        // As in `join`: before the slot is live. What this process shares with its parent would keep the parent's
-        // byte locked after the parent's death.
-        self.presence.renew(&self.backing, presence_offset(admission.member))?;
-        if !slot.change(invited, State { phase: Phase::Live, ..invited }) {
-            return Err(refused(admission, "it was used or given back"));
-        }
-        self.me.store(pack(admission.member), Ordering::SeqCst);
-        if matches!(self.lodging(), Lodging::Own(_)) {
-            // The keeper is the parent's.
-            let _ = self.lodging_of_a_fork.set(Lodging::Behind(door.map(Door::new)));
-        }
-        Ok(())
-    }
-
-    /// Says that this process, which has [rejoined](Domain::rejoin), is this member.
-    pub(crate) fn settle(&self) {
-        self.home.settle();
     }
 
     /// Whether this process is this member: the one that made or joined the domain, and not one that was forked from it and
@@ -433,17 +277,6 @@ fn slot_in(tables: &Tables, index: u8) -> Option<Slot<'_>> {
     (index < MAX_MEMBERS).then_some(Slot { words: words.first_chunk()? })
 }
 
-fn read_header(tables: &Tables) -> Result<[u64; header::N_WORDS], DomainError> {
-    let words = tables
-        .words(0, header::N_WORDS)
-        .ok_or_else(|| DomainError::NotADomain { what: "it has no header".to_owned() })?;
-    let mut claims = [0; header::N_WORDS];
-    for (claim, word) in claims.iter_mut().zip(words) {
-        *claim = word.load(Ordering::Acquire);
-    }
-    Ok(claims)
-}
-
 impl AsFd for Domain {
     /// The domain's file: [`Domain::fds`] without the way to the keeper.
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -474,123 +307,4 @@ impl Drop for Domain {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::{Caretaker, Memory};
-
-    /// Who was swept, one entry for each sweep.
-    #[derive(Default)]
-    struct Notes(Mutex<Vec<Vec<Member>>>);
-
-    impl Caretaker for Notes {
-        fn sweep(&self, dead: &[Member]) -> bool {
-            self.0.lock().unwrap().push(dead.to_vec());
-            true
-        }
-
-        fn beat(&self) -> Option<Duration> {
-            None
-        }
-
-        fn is_held(&self, _name: u64) -> bool {
-            false
-        }
-    }
-
-    /// Somebody whose number is above any that Linux gives, in a slot that is free.
-    fn nobody_in(domain: &Domain, slot: u8, author: Member, phase: Phase) {
-        let entry = domain.slot(slot).unwrap();
-        entry.set_identity(Identity { pid: 1 << 22, ..PidFd::of_self().unwrap().identity().unwrap() });
-        let free = State { epoch: 0, author: 0, phase: Phase::Free };
-        assert!(entry.change(free, State { epoch: 1, author: author.slot, phase }));
-    }
-
-    #[test]
-    fn what_a_leaver_could_not_finish_sweeping_is_swept_by_another() {
-        let first = Domain::builder().create().unwrap();
-        let admission = first.admit(&PidFd::of_self().unwrap()).unwrap();
-        let second = Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap();
-        nobody_in(&first, 2, second.me(), Phase::Dead);
-
-        let memory = Memory::over(Arc::clone(&first));
-        let notes: Arc<dyn Caretaker> = Arc::new(Notes::default());
-        memory.start_service(Arc::downgrade(&notes)).unwrap();
-        first.look_around();
-        assert_eq!(first.sweeps(), 0, "it is being swept by a living member");
-        drop(second);
-        first.look_around();
-        assert_eq!(first.sweeps(), 1);
-        assert_eq!(first.members().len(), 1);
-        drop((memory, notes));
-    }
-
-    /// With a service that notes down who was swept.
-    fn served(domain: &Arc<Domain>) -> (Memory, Arc<Notes>, Arc<dyn Caretaker>) {
-        let notes = Arc::new(Notes::default());
-        let caretaker: Arc<dyn Caretaker> = Arc::<Notes>::clone(&notes);
-        let memory = Memory::over(Arc::clone(domain));
-        memory.start_service(Arc::downgrade(&caretaker)).unwrap();
-        (memory, notes, caretaker)
-    }
-
-    /// Behind the last slot.
-    fn end() -> u8 {
-        u8::try_from(MAX_MEMBERS).unwrap()
-    }
-
-    #[test]
-    fn the_dead_of_a_full_table_make_room_in_one_sweep() {
-        let first = Domain::builder().create().unwrap();
-        // Slot 1 was sweeping slot 2, which was sweeping slot 3, when both died; the next ones slot 1 had admitted.
-        nobody_in(&first, 1, first.me(), Phase::Live);
-        nobody_in(&first, 2, Member { slot: 1, epoch: 1 }, Phase::Dead);
-        nobody_in(&first, 3, Member { slot: 2, epoch: 1 }, Phase::Dead);
-        (4..20).for_each(|slot| nobody_in(&first, slot, Member { slot: 1, epoch: 1 }, Phase::Live));
-        (20..end()).for_each(|slot| nobody_in(&first, slot, first.me(), Phase::Live));
-        let myself = PidFd::of_self().unwrap();
-        let full = first.admit(&myself).unwrap_err();
-        assert!(matches!(full, DomainError::ProcessTableFull { slots: MAX_MEMBERS }), "{full}");
-
-        let _served @ (_, notes, _) = &served(&first);
-        first.admit(&myself).unwrap();
-        let mut swept = notes.0.lock().unwrap().concat();
-        swept.sort_by_key(|member| member.slot);
-        let all: Vec<_> = (1..end()).map(|slot| Member { slot, epoch: 1 }).collect();
-        assert_eq!(swept, all);
-        assert_eq!(notes.0.lock().unwrap().len(), 1, "in one");
-        assert_eq!(first.sweeps(), u64::from(end()) - 1);
-    }
-
-    #[test]
-    fn who_needs_room_looks_at_those_too_whom_others_have_admitted() {
-        let first = Domain::builder().create().unwrap();
-        let myself = PidFd::of_self().unwrap();
-        let admissions = [(); 3].map(|()| first.admit(&myself).unwrap());
-        // Two living neighbours, so that whoever comes after them is not watched from here.
-        let _living = admissions
-            .map(|admission| Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap());
-        (4..end()).for_each(|slot| nobody_in(&first, slot, Member { slot: 3, epoch: 1 }, Phase::Live));
-        let _served @ (_, notes, _) = &served(&first);
-        first.look_around();
-        assert!(notes.0.lock().unwrap().is_empty(), "the one who has admitted them looks after them");
-        first.admit(&myself).unwrap();
-        assert_eq!(notes.0.lock().unwrap().concat().len(), usize::from(end()) - 4);
-    }
-
-    #[test]
-    fn a_state_that_nobody_can_have_written_is_nobodys() {
-        let first = Domain::builder().create().unwrap();
-        let _served @ (_, notes, _) = &served(&first);
-        let dead = State { epoch: 1, author: first.me().slot, phase: Phase::Dead };
-        let word = &first.slot(1).unwrap().words[crate::layout::slot::STATE];
-        word.store(dead.pack() | 1 << 20, Ordering::SeqCst);
-        first.look_around();
-        assert!(notes.0.lock().unwrap().is_empty());
-        assert_eq!(first.members().len(), 1);
-        // Who looks for a free slot passes it by.
-        assert_eq!(first.admit(&PidFd::of_self().unwrap()).unwrap().member().slot, 2);
-    }
-}
+mod tests;

@@ -1,0 +1,188 @@
+//! How a process becomes a member: it makes a domain, joins one, or was forked from a member.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use tensorferry_os::home::HomeMark;
+use tensorferry_os::mapping::Tables;
+use tensorferry_os::memfd;
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_os::presence::Presence;
+use tensorferry_sharing::{Backing, Door};
+
+use super::lodging::Lodging;
+use super::{Domain, DomainFds, pack, refused, slot_in};
+use crate::layout::{EXTENT_TABLE_OFFSET_BYTES, MAGIC, VERSION, header, presence_offset};
+use crate::member::State;
+use crate::memory;
+use crate::{Admission, DomainError, Layout, Member, Phase};
+
+impl Domain {
+    /// Maps the domain behind `fds` and becomes the member that `admission` names. An admission can be used once. The
+    /// domain's file alone is enough ([`DomainFds::door`] says for what).
+    ///
+    /// # Errors
+    /// [`DomainError::NotADomain`], [`DomainError::WrongVersion`], [`DomainError::NotAdmitted`], or the
+    /// kernel's error; in each case nothing was changed.
+    pub fn join(fds: impl Into<DomainFds>, admission: Admission) -> Result<Arc<Self>, DomainError> {
+        let DomainFds { file, door } = fds.into();
+        let not = |what: String| DomainError::NotADomain { what };
+        let backing = Backing::from_fd(file).map_err(|e| not(e.to_string()))?;
+        if backing.len_bytes() < Layout::smallest().file_len_bytes() as u64 {
+            return Err(not(format!("{} bytes are too few", backing.len_bytes())));
+        }
+        let head = memory::map_tables(&backing, EXTENT_TABLE_OFFSET_BYTES)?;
+        let claims = read_header(&head)?;
+        let [magic, version, _, data_offset, data_len, extent_len, id, ..] = claims;
+        if magic != MAGIC {
+            return Err(not(format!("it starts with {magic:#018x}")));
+        }
+        if version != VERSION {
+            return Err(DomainError::WrongVersion { found: version, ours: VERSION });
+        }
+        let layout = Layout::from_claims(backing.len_bytes(), data_len, data_offset, extent_len)?;
+        if admission.domain_id != id {
+            return Err(refused(admission, "it is for another domain"));
+        }
+        // The invitation is used up before this process has anything that leaving would give away: whoever is refused
+        // here has changed nothing.
+        let slot = slot_in(&head, admission.member.slot)
+            .ok_or_else(|| refused(admission, "there is no such slot"))?;
+        let invited = slot.state();
+        if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
+            return Err(refused(admission, "it was used or given back"));
+        }
+        if !PidFd::of_self()?.identity()?.is_same_process(&slot.identity()) {
+            return Err(refused(admission, "it is for another process"));
+        }
+        // Before the slot is live: from then on an unlocked byte means a death.
+        let presence = Presence::announce(&backing, presence_offset(admission.member))?;
+        let live = State { phase: Phase::Live, ..invited };
+        if !slot.change(invited, live) {
+            return Err(refused(admission, "it was used or given back"));
+        }
+        let lodging = Lodging::Behind(door.map(Door::new));
+        let domain = Self::map(backing, presence, layout, id, admission.member, lodging);
+        if domain.is_err() {
+            slot.change(live, invited);
+        }
+        Ok(Arc::new(domain?))
+    }
+
+    /// Writes a fresh layout into an empty file and becomes its first member.
+    pub(crate) fn format(
+        backing: Backing,
+        layout: Layout,
+        limit_bytes: u64,
+    ) -> Result<Arc<Self>, DomainError> {
+        let identity = PidFd::of_self()?.identity()?;
+        // The file's inode is unique among the live files of this boot, which is all that an id must tell apart.
+        let (device, inode) = memfd::file_id(&backing)?;
+        let id = device.rotate_left(32) ^ inode;
+        let me = Member { slot: 0, epoch: 1 };
+        let presence = Presence::announce(&backing, presence_offset(me))?;
+        let domain = Self::map(backing, presence, layout, id, me, Lodging::Own(OnceLock::new()))?;
+        let words = domain.header();
+        for (index, value) in [
+            (header::FILE_LEN_BYTES, layout.file_len_bytes() as u64),
+            (header::DATA_OFFSET_BYTES, layout.data_offset_bytes as u64),
+            (header::DATA_LEN_BYTES, layout.data_len_bytes as u64),
+            (header::EXTENT_LEN_BYTES, layout.extent_len_bytes as u64),
+            (header::DOMAIN_ID, id),
+            (header::LIMIT_BYTES, limit_bytes),
+            (header::VERSION, VERSION),
+        ] {
+            words[index].store(value, Ordering::Relaxed);
+        }
+        if let Some(slot) = domain.slot(me.slot) {
+            slot.set_identity(identity);
+            let free = State { epoch: 0, author: 0, phase: Phase::Free };
+            slot.change(free, State { epoch: me.epoch, author: me.slot, phase: Phase::Live });
+        }
+        words[header::MAGIC].store(MAGIC, Ordering::Release);
+        Ok(Arc::new(domain))
+    }
+
+    fn map(
+        backing: Backing,
+        presence: Presence,
+        layout: Layout,
+        id: u64,
+        me: Member,
+        lodging: Lodging,
+    ) -> Result<Self, DomainError> {
+        let tables = memory::map_tables(&backing, layout.data_offset_bytes)?;
+        let data = memory::map_data(&backing, &layout)?;
+        let (home, me) = (HomeMark::new()?, AtomicU64::new(pack(me)));
+        let (service, lodging_of_a_fork) = (OnceLock::new(), OnceLock::new());
+        Ok(Self {
+            backing,
+            tables,
+            data,
+            layout,
+            id,
+            me,
+            home,
+            service,
+            lodging,
+            lodging_of_a_fork,
+            presence,
+        })
+    }
+
+    /// In a process that was forked from this member: becomes the member that `admission` names, over the same mapping.
+    /// [`Domain::me`] is another one from then on. `door` is as in [`DomainFds`]. The parent stands still meanwhile, and holds everything that this process
+    /// has a copy of.
+    ///
+    /// This process is not [at home](Domain::is_home) yet: that is said by [`Domain::settle`], once it holds by itself what
+    /// it has.
+    ///
+    /// # Errors
+    /// [`DomainError::NotAdmitted`], or the kernel's error.
+    pub(crate) fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), DomainError> {
+        if self.is_home() {
+            return Err(refused(admission, "this process is a member already, and was not forked from one"));
+        }
+        if admission.domain_id != self.id {
+            return Err(refused(admission, "it is for another domain"));
+        }
+        let slot =
+            self.slot(admission.member.slot).ok_or_else(|| refused(admission, "there is no such slot"))?;
+        let invited = slot.state();
+        if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
+            return Err(refused(admission, "it was used or given back"));
+        }
+        if !PidFd::of_self()?.identity()?.is_same_process(&slot.identity()) {
+            return Err(refused(admission, "it is for another process"));
+        }
+        // As in `join`: before the slot is live. What this process shares with its parent would keep the parent's
+        // byte locked after the parent's death.
+        self.presence.renew(&self.backing, presence_offset(admission.member))?;
+        if !slot.change(invited, State { phase: Phase::Live, ..invited }) {
+            return Err(refused(admission, "it was used or given back"));
+        }
+        self.me.store(pack(admission.member), Ordering::SeqCst);
+        if matches!(self.lodging(), Lodging::Own(_)) {
+            // The keeper is the parent's.
+            let _ = self.lodging_of_a_fork.set(Lodging::Behind(door.map(Door::new)));
+        }
+        Ok(())
+    }
+
+    /// Says that this process, which has [rejoined](Domain::rejoin), is this member.
+    pub(crate) fn settle(&self) {
+        self.home.settle();
+    }
+}
+
+fn read_header(tables: &Tables) -> Result<[u64; header::N_WORDS], DomainError> {
+    let words = tables
+        .words(0, header::N_WORDS)
+        .ok_or_else(|| DomainError::NotADomain { what: "it has no header".to_owned() })?;
+    let mut claims = [0; header::N_WORDS];
+    for (claim, word) in claims.iter_mut().zip(words) {
+        *claim = word.load(Ordering::Acquire);
+    }
+    Ok(claims)
+}

@@ -1,0 +1,120 @@
+//! Tests of rooms in the process table, with a caretaker that takes notes.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::*;
+use crate::{Caretaker, Memory};
+
+/// Who was swept, one entry for each sweep.
+#[derive(Default)]
+struct Notes(Mutex<Vec<Vec<Member>>>);
+
+impl Caretaker for Notes {
+    fn sweep(&self, dead: &[Member]) -> bool {
+        self.0.lock().unwrap().push(dead.to_vec());
+        true
+    }
+
+    fn beat(&self) -> Option<Duration> {
+        None
+    }
+
+    fn is_held(&self, _name: u64) -> bool {
+        false
+    }
+}
+
+/// Somebody whose number is above any that Linux gives, in a slot that is free.
+fn nobody_in(domain: &Domain, slot: u8, author: Member, phase: Phase) {
+    let entry = domain.slot(slot).unwrap();
+    entry.set_identity(Identity { pid: 1 << 22, ..PidFd::of_self().unwrap().identity().unwrap() });
+    let free = State { epoch: 0, author: 0, phase: Phase::Free };
+    assert!(entry.change(free, State { epoch: 1, author: author.slot, phase }));
+}
+
+#[test]
+fn what_a_leaver_could_not_finish_sweeping_is_swept_by_another() {
+    let first = Domain::builder().create().unwrap();
+    let admission = first.admit(&PidFd::of_self().unwrap()).unwrap();
+    let second = Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap();
+    nobody_in(&first, 2, second.me(), Phase::Dead);
+
+    let memory = Memory::over(Arc::clone(&first));
+    let notes: Arc<dyn Caretaker> = Arc::new(Notes::default());
+    memory.start_service(Arc::downgrade(&notes)).unwrap();
+    first.look_around();
+    assert_eq!(first.sweeps(), 0, "it is being swept by a living member");
+    drop(second);
+    first.look_around();
+    assert_eq!(first.sweeps(), 1);
+    assert_eq!(first.members().len(), 1);
+    drop((memory, notes));
+}
+
+/// With a service that notes down who was swept.
+fn served(domain: &Arc<Domain>) -> (Memory, Arc<Notes>, Arc<dyn Caretaker>) {
+    let notes = Arc::new(Notes::default());
+    let caretaker: Arc<dyn Caretaker> = Arc::<Notes>::clone(&notes);
+    let memory = Memory::over(Arc::clone(domain));
+    memory.start_service(Arc::downgrade(&caretaker)).unwrap();
+    (memory, notes, caretaker)
+}
+
+/// Behind the last slot.
+fn end() -> u8 {
+    u8::try_from(MAX_MEMBERS).unwrap()
+}
+
+#[test]
+fn the_dead_of_a_full_table_make_room_in_one_sweep() {
+    let first = Domain::builder().create().unwrap();
+    // Slot 1 was sweeping slot 2, which was sweeping slot 3, when both died; the next ones slot 1 had admitted.
+    nobody_in(&first, 1, first.me(), Phase::Live);
+    nobody_in(&first, 2, Member { slot: 1, epoch: 1 }, Phase::Dead);
+    nobody_in(&first, 3, Member { slot: 2, epoch: 1 }, Phase::Dead);
+    (4..20).for_each(|slot| nobody_in(&first, slot, Member { slot: 1, epoch: 1 }, Phase::Live));
+    (20..end()).for_each(|slot| nobody_in(&first, slot, first.me(), Phase::Live));
+    let myself = PidFd::of_self().unwrap();
+    let full = first.admit(&myself).unwrap_err();
+    assert!(matches!(full, DomainError::ProcessTableFull { slots: MAX_MEMBERS }), "{full}");
+
+    let _served @ (_, notes, _) = &served(&first);
+    first.admit(&myself).unwrap();
+    let mut swept = notes.0.lock().unwrap().concat();
+    swept.sort_by_key(|member| member.slot);
+    let all: Vec<_> = (1..end()).map(|slot| Member { slot, epoch: 1 }).collect();
+    assert_eq!(swept, all);
+    assert_eq!(notes.0.lock().unwrap().len(), 1, "in one");
+    assert_eq!(first.sweeps(), u64::from(end()) - 1);
+}
+
+#[test]
+fn who_needs_room_looks_at_those_too_whom_others_have_admitted() {
+    let first = Domain::builder().create().unwrap();
+    let myself = PidFd::of_self().unwrap();
+    let admissions = [(); 3].map(|()| first.admit(&myself).unwrap());
+    // Two living neighbours, so that whoever comes after them is not watched from here.
+    let _living = admissions
+        .map(|admission| Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap());
+    (4..end()).for_each(|slot| nobody_in(&first, slot, Member { slot: 3, epoch: 1 }, Phase::Live));
+    let _served @ (_, notes, _) = &served(&first);
+    first.look_around();
+    assert!(notes.0.lock().unwrap().is_empty(), "the one who has admitted them looks after them");
+    first.admit(&myself).unwrap();
+    assert_eq!(notes.0.lock().unwrap().concat().len(), usize::from(end()) - 4);
+}
+
+#[test]
+fn a_state_that_nobody_can_have_written_is_nobodys() {
+    let first = Domain::builder().create().unwrap();
+    let _served @ (_, notes, _) = &served(&first);
+    let dead = State { epoch: 1, author: first.me().slot, phase: Phase::Dead };
+    let word = &first.slot(1).unwrap().words[crate::layout::slot::STATE];
+    word.store(dead.pack() | 1 << 20, Ordering::SeqCst);
+    first.look_around();
+    assert!(notes.0.lock().unwrap().is_empty());
+    assert_eq!(first.members().len(), 1);
+    // Who looks for a free slot passes it by.
+    assert_eq!(first.admit(&PidFd::of_self().unwrap()).unwrap().member().slot, 2);
+}
