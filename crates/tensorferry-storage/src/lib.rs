@@ -45,6 +45,7 @@ mod header;
 mod heap;
 mod lease;
 mod message;
+mod parcel;
 mod payload;
 mod pins;
 mod place;
@@ -68,8 +69,9 @@ pub use error::StorageError;
 pub use heap::Heap;
 pub use lease::{Lease, LeaseLost};
 pub use message::{
-    IncomingHandle, IncomingMessage, MAX_HANDLES, OfferedBlock, OutgoingHandle, OutgoingHandles, Parcel,
+    IncomingHandle, IncomingMessage, MAX_HANDLES, OfferedBlock, OutgoingHandle, OutgoingHandles,
 };
+pub use parcel::Parcel;
 pub use payload::Payload;
 pub use reference::{BlockId, Role};
 pub use ring::{Company, Patience, PutFailure, Ring, TakeFailure};
