@@ -8,6 +8,10 @@ use crate::arena::{Arena, Wanted, extents_for};
 use crate::class::Class;
 use crate::place::Place;
 
+/// From this length on it pays to look first what others have returned, and not only when nothing rests: the last one to come
+/// back is still in the cache that both share. For shorter blocks the look costs more than that saves (docs/bench/NOTES.md).
+const LONG_BYTES: usize = 64 << 10;
+
 impl Inner {
     /// A place for a block of this class that nobody holds.
     pub(super) fn take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
@@ -38,10 +42,13 @@ impl Inner {
         self.try_take_place(class, len_bytes)
     }
 
-    /// Recycled memory first, then what came back, then fresh memory.
+    /// Recycled memory first, then what came back (for long blocks the other way around), then fresh memory.
     fn try_take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
         let places = self.places();
         let mut arena = self.arena();
+        if len_bytes >= LONG_BYTES && self.memory.take_returns() {
+            arena.collect(places);
+        }
         if let Some(place) = arena.take_recycled(places, class, len_bytes, Wanted::Ripe)? {
             self.publish(&arena);
             return Ok(place);

@@ -89,6 +89,29 @@ fn what_another_had_rests_before_it_is_used_again() {
 }
 
 #[test]
+fn of_long_blocks_the_last_that_came_back_is_used_first() {
+    // One such block is as much as has to rest.
+    const LEN_BYTES: usize = 8 << 20;
+    let a = heap();
+    let b = second(&a);
+    let here = Ring::create(&a, 4, 0).unwrap();
+    let there = seen_by(&b, &here);
+    for _ in 0..4 {
+        let blocks = [(); 2].map(|()| a.allocate(LEN_BYTES).unwrap().freeze());
+        blocks.iter().for_each(|block| send(&here, block));
+        let [first, second] = [(); 2].map(|()| receive(&there));
+        drop(blocks);
+        a.settle();
+        drop(first);
+        a.settle();
+        let id = second.id();
+        // Nobody looks after it before the next allocation does.
+        drop(second);
+        assert_eq!(a.allocate(LEN_BYTES).unwrap().id(), id);
+    }
+}
+
+#[test]
 fn what_rests_is_used_before_a_larger_block_is() {
     let settings = Domain::builder().address_space_bytes(64 << 20).limit_bytes(1 << 30);
     let a = Heap::create(settings).unwrap();
