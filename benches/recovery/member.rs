@@ -53,7 +53,7 @@ pub(crate) fn wake_up(mib: usize) -> anyhow::Result<Duration> {
     let process = &process;
     let (time, outcome) = killed_while(|| Ok(process.kill()?), || Ok(ready.get()))?;
     ensure!(matches!(outcome, Err(GetError::PeerDied)), "the get returned {outcome:?}");
-    wait_alone(&heap);
+    wait_alone(heap);
     Ok(time)
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn given_back(mib: usize) -> anyhow::Result<(Duration, Duration)> {
     victim.process.kill()?;
     let (mut free, mut back) = (None, None);
     while free.is_none() || back.is_none() {
-        if free.is_none() && is_alone(&heap) {
+        if free.is_none() && is_alone(heap) {
             free = Some(killed_at.elapsed());
         }
         if back.is_none() && heap.domain().allocated_bytes()? <= wanted {

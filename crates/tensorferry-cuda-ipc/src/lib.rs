@@ -57,8 +57,8 @@
 //! # };
 //! # let stream = Stream::create(&driver.device(0)?.retain_primary_context()?)?;
 //! # let heap = Heap::current()?;
-//! let parcel = send(&heap, &stream)?;
-//! assert_eq!(receive(&heap, &stream, parcel.id())?, [1.0, 2.0, 3.0]);
+//! let parcel = send(heap, &stream)?;
+//! assert_eq!(receive(heap, &stream, parcel.id())?, [1.0, 2.0, 3.0]);
 //! # Ok::<(), Box<dyn Error>>(())
 //! ```
 //!

@@ -87,7 +87,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         shape: impl Into<Shape>,
     ) -> Result<Self, NotShared<T>> {
         match Heap::current() {
-            Ok(heap) => Self::share_in(&heap, stream, slice, shape, ShareOptions::new()),
+            Ok(heap) => Self::share_in(heap, stream, slice, shape, ShareOptions::new()),
             Err(error) => Err(NotShared::new(slice, error.into())),
         }
     }

@@ -38,8 +38,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sample = Sample { label: "a grey square".to_owned(), picture: Picture(block.freeze()) };
 
     // A queue does this inside `put` and `get`; a parcel is the same for one value without a queue.
-    let parcel = Parcel::pack(&heap, &sample)?;
-    let received: Sample = Parcel::open(&heap, parcel.id())?;
+    let parcel = Parcel::pack(heap, &sample)?;
+    let received: Sample = Parcel::open(heap, parcel.id())?;
     let bytes = received.picture.0.bytes();
     println!("{}: {} bytes, the first is {}", received.label, bytes.len(), bytes[0]);
     println!("the same memory: {}", received.picture.0.id() == sample.picture.0.id());

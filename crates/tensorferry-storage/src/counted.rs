@@ -8,8 +8,10 @@
 //! is covered by it: the count cannot come to zero before that handle itself is gone.
 //!
 //! The heap of [`Heap::current`] is kept by a static that is never dropped, and needs no such references. Once a heap is
-//! that one it stays so, and whoever has a handle that came without a reference has seen it: such a handle takes none along.
-//! One that brought a reference before may leave it there, where it keeps what is kept anyway.
+//! that one it stays so. The handle that was counted when there was none brings no reference if it sees that; by the time the
+//! count comes to zero that handle is gone too, and whoever leaves it at zero has seen its going (all changes of the count
+//! but a clone's acquire and release, and a clone's keeps that order), so it sees the same and takes none along. A handle that
+//! brought a reference before may leave it there, where it keeps what is kept anyway.
 #![expect(unsafe_code, reason = "a handle that counts its heap too would count twice for every clone")]
 
 use std::mem::ManuallyDrop;
@@ -78,11 +80,13 @@ impl Counted {
         cell: Cell<'_>,
         first: impl FnOnce() -> Result<Use, E>,
     ) -> Result<[Self; N], E> {
-        const { assert!(N > 0 && N < 10) };
-        if cell.acquire(N as u32, first)? == Handle::Only && !heap.lasts_forever() {
+        const { assert!(0 < N && N < 10) };
+        #[expect(clippy::cast_possible_truncation, reason = "less than ten")]
+        let n_handles = N as u32;
+        if cell.acquire(n_handles, first)? == Handle::Only && !heap.lasts_forever() {
             // The reference that is the cell's from now on. Whoever else is counted meanwhile relies on it only once these
             // handles are gone, and the caller has one until then.
-            std::mem::forget(heap.clone());
+            let _of_the_cell = ManuallyDrop::new(heap.clone());
         }
         Ok(std::array::from_fn(|_| Self { heap: uncounted(heap), words: NonNull::from(cell.words()) }))
     }

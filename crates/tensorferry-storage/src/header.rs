@@ -151,28 +151,20 @@ impl<'a> Header<'a> {
     /// after this it stays what it is. Tries first whether the holders are those that are `likely` (0 for none in
     /// particular), without a look: the line would come once for the look and once for the change.
     pub(crate) fn hold_if_held(&self, bit: u64, likely: u64) -> bool {
-        let mut holders = if likely == 0 { self.holders().load(Ordering::SeqCst) } else { likely };
-        while holders != 0 {
-            let held = holders | bit;
-            match self.holders().compare_exchange(holders, held, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return true,
-                Err(now) => holders = now,
-            }
-        }
-        false
+        let is_likely = likely != 0
+            && self.holders().compare_exchange(likely, likely | bit, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let add = |holders: u64| (holders != 0).then_some(holders | bit);
+        is_likely || self.holders().fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok()
     }
 
     /// Takes `bit` away; returns who else holds the block. Tries first whether the holders are those that are `likely`, as
     /// [`Header::hold_if_held`] does.
     pub(crate) fn let_go(&self, bit: u64, likely: u64) -> u64 {
-        let mut holders = likely;
-        loop {
-            let others = holders & !bit;
-            match self.holders().compare_exchange(holders, others, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return others,
-                Err(now) => holders = now,
-            }
+        let others = likely & !bit;
+        if self.holders().compare_exchange(likely, others, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            return others;
         }
+        self.holders().fetch_and(!bit, Ordering::SeqCst) & !bit
     }
 }
 

@@ -12,14 +12,14 @@ use crate::{Refuses, send};
 fn every_way_to_make_one() {
     let heap = Heap::current().unwrap();
     assert_eq!(TensorMut::<u16>::zeros([2, 3]).unwrap().as_slice(), [0; 6]);
-    assert_eq!(TensorMut::<u16>::zeros_in(&heap, [2]).unwrap().as_slice(), [0; 2]);
+    assert_eq!(TensorMut::<u16>::zeros_in(heap, [2]).unwrap().as_slice(), [0; 2]);
     assert_eq!(TensorMut::full([3], 2.5_f64).unwrap().as_slice(), [2.5; 3]);
-    assert_eq!(TensorMut::full_in(&heap, [3], 2.5_f64).unwrap().as_slice(), [2.5; 3]);
+    assert_eq!(TensorMut::full_in(heap, [3], 2.5_f64).unwrap().as_slice(), [2.5; 3]);
     assert_eq!(TensorMut::from_slice(&[1, 2, 3, 4], [2, 2]).unwrap().as_slice(), [1, 2, 3, 4]);
     assert_eq!(TensorMut::from_vec(vec![1, 2], [2]).unwrap().as_slice(), [1, 2]);
-    assert_eq!(TensorMut::from_vec_in(&heap, vec![1, 2], [2]).unwrap().as_slice(), [1, 2]);
+    assert_eq!(TensorMut::from_vec_in(heap, vec![1, 2], [2]).unwrap().as_slice(), [1, 2]);
     assert_eq!(TensorMut::<u8>::empty([5]).unwrap().as_slice().len(), 5);
-    assert_eq!(TensorMut::<u8>::empty_in(&heap, [5]).unwrap().n_elements(), 5);
+    assert_eq!(TensorMut::<u8>::empty_in(heap, [5]).unwrap().n_elements(), 5);
 }
 
 #[test]
@@ -77,10 +77,10 @@ fn sending_moves_the_memory() {
 fn it_is_sent_once() {
     let heap = Heap::current().unwrap();
     let tensor = TensorMut::<u8>::zeros([3]).unwrap();
-    let twice = Parcel::pack(&heap, &(&tensor, &tensor));
+    let twice = Parcel::pack(heap, &(&tensor, &tensor));
     assert!(matches!(twice, Err(EncodeError::Transit(TransitError::Moved))), "{twice:?}");
     let _gone: TensorMut<u8> = send(&tensor);
-    let again = Parcel::pack(&heap, &tensor);
+    let again = Parcel::pack(heap, &tensor);
     assert!(matches!(again, Err(EncodeError::Transit(TransitError::Moved))), "{again:?}");
 }
 

@@ -131,7 +131,7 @@ fn tensors_travel_anywhere_inside_a_value() {
 
 fn cost<T: Serialize>(value: &T) -> (usize, usize) {
     let heap = Heap::current().unwrap();
-    with_encoded::<_, _, tensorferry_reduce::EncodeError>(&heap, value, |payload, handles| {
+    with_encoded::<_, _, tensorferry_reduce::EncodeError>(heap, value, |payload, handles| {
         Ok((payload.len(), handles.len()))
     })
     .unwrap()

@@ -23,8 +23,8 @@ fn send<T: Serialize + ?Sized, U: DeserializeOwned>(value: &T) -> U {
 /// As [`send`], with what the receiver says.
 fn try_send<T: Serialize + ?Sized, U: DeserializeOwned>(value: &T) -> Result<U, DecodeError> {
     let heap = Heap::current().unwrap();
-    let parcel = Parcel::pack(&heap, value).unwrap();
-    Parcel::open(&heap, parcel.id())
+    let parcel = Parcel::pack(heap, value).unwrap();
+    Parcel::open(heap, parcel.id())
 }
 
 /// A value that cannot be serialised.

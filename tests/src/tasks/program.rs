@@ -160,7 +160,7 @@ impl Program {
     fn run_through(&self) -> Result<(), String> {
         let heap = Heap::current().map_err(step("domain"))?;
         self.alone().map_err(|error| format!("alone: {error}"))?;
-        wait_blocks(&heap, 0);
+        wait_blocks(heap, 0);
 
         // The other process alone can answer, so nobody waits for it in vain.
         let victim = self.begin("start")?;
@@ -180,7 +180,7 @@ impl Program {
             return Err(format!("put: to the dead is {nobody:?}"));
         }
         drop(victim);
-        wait_blocks(&heap, 0);
+        wait_blocks(heap, 0);
 
         let before = Leftovers::look();
         let Other { process, questions, answers } = self.begin("restart")?;
@@ -190,7 +190,7 @@ impl Program {
             return Err(format!("join: {n_answers} answers"));
         }
         drop(answers);
-        wait_blocks(&heap, 0);
+        wait_blocks(heap, 0);
         before.wait_nothing_more();
         Ok(())
     }

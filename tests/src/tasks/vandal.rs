@@ -143,7 +143,7 @@ fn verdict(outcome: Result<(), SpawnError>) -> String {
 fn work(_rank: usize, n_turns: u64, number: u64, queue: Queue<Parcelled>, leased: Queue<Repeatable>) {
     if let Ok(heap) = Heap::current() {
         for round in 0..n_turns {
-            turn(&heap, &queue, &leased, number ^ round);
+            turn(heap, &queue, &leased, number ^ round);
         }
     }
 }

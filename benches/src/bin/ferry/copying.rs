@@ -105,8 +105,8 @@ pub(crate) fn measure(ask: &Ask) -> anyhow::Result<Answer> {
     let numbers = (back.clone(), out.clone());
     if ask.way == Way::Payload {
         let heap = Heap::current()?;
-        let (forth, their_sink) = spsc_in(&heap, ask.depth)?;
-        let (their_source, end) = spsc_in(&heap, ask.depth)?;
+        let (forth, their_sink) = spsc_in(heap, ask.depth)?;
+        let (their_source, end) = spsc_in(heap, ask.depth)?;
         let process = start_processes(far_payload, (ask.clone(), numbers, (their_source, their_sink)), 1)?;
         let source = PayloadSource { end: forth, buffer: Arc::new(vec![1.0; ask.n_elements()]) };
         let control = Numbers { out, back, _process: Some(process) };

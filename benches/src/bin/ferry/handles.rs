@@ -172,8 +172,8 @@ where
     Receiver<T>: Sink,
 {
     let heap = Heap::current()?;
-    let (forth, their_sink) = spsc_in(&heap, ask.depth)?;
-    let (their_source, back) = spsc_in(&heap, ask.depth)?;
+    let (forth, their_sink) = spsc_in(heap, ask.depth)?;
+    let (their_source, back) = spsc_in(heap, ask.depth)?;
     let (out, their_back) = (Queue::new(1)?, Queue::new(1)?);
     let arguments = (ask.clone(), (their_back.clone(), out.clone()), (their_source, their_sink));
     let process = start_processes(far, arguments, 1)?;
