@@ -210,7 +210,9 @@ impl Heap {
 
     pub(crate) fn hold(&self, index: usize) -> Result<Block, StorageError> {
         let bad = |what| StorageError::BadReference { reference: index as u64, what };
-        if !self.world.header(index).hold_if_held(self.me().bit(), 0) {
+        // Member 0 owns the blocks.
+        let likely = 1;
+        if !self.world.header(index).hold_if_held(self.me().bit(), likely) {
             return Err(bad("nobody holds the block"));
         }
         Ok(Block::counted(self, index))

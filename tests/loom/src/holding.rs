@@ -67,6 +67,35 @@ pub fn reuse(weakened: Weakened) -> Outcome {
     })
 }
 
+/// The receiver looks once more before it reads what it took, so that the head passes the message; the owner sends another
+/// one, and looks at its pins because of that.
+pub fn passed(weakened: Weakened) -> Outcome {
+    explore(3, weakened, || {
+        let world = World::create(2, 1, 2);
+        let owner = Heap::of(&world, 0);
+        let ring = end(&owner);
+        let theirs = Arc::clone(&world);
+        let receiver = thread::spawn(move || {
+            let heap = Heap::of(&theirs, 1);
+            let ring = end(&heap);
+            let taken = ring.take(Company::Many, Patience::Forever);
+            drop(ring.take(Company::Many, Patience::None));
+            heap.read_bytes(BLOCK);
+            taken.is_ok()
+        });
+        send(&owner, &ring);
+        // What it names is held by nobody, who takes it finds that.
+        let second = OutgoingHandle(Outgoing::Frozen(Block::of_ring(&owner)));
+        ring.put(&[2], [second].into_iter().collect(), Patience::None).expect("there is room");
+        let is_free = owner.collect(BLOCK);
+        if is_free {
+            owner.write_bytes(BLOCK);
+        }
+        assert!(receiver.join().expect("no failure"), "the message came");
+        assert!(is_free || look_and_reuse(&owner), "the block was lost");
+    })
+}
+
 /// The receiver is killed anywhere and swept; the owner looks at any moment.
 pub fn a_holder_dies(weakened: Weakened) -> Outcome {
     explore_kills(4, weakened, |position| {

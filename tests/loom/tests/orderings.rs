@@ -137,6 +137,11 @@ fn a_block_is_written_again_after_the_last_read() {
 }
 
 #[test]
+fn a_message_that_the_head_has_passed_is_held_by_who_took_it() {
+    holds(holding::passed(Weakened::Nothing));
+}
+
+#[test]
 fn a_block_of_a_killed_holder_comes_back() {
     holds(holding::a_holder_dies(Weakened::Nothing));
 }
@@ -155,7 +160,15 @@ fn the_heap_is_written_as_the_stand_in_has_it() {
     let sweep = include_str!("../../../crates/tensorferry-storage/src/sweep.rs");
     let memory = include_str!("../../../crates/tensorferry-domain/src/memory.rs");
     for (name, source, lines) in [
-        ("heap.rs", heap, &["header.holders().store(self.me().bit(), Ordering::Release);"][..]),
+        (
+            "heap.rs",
+            heap,
+            &[
+                "header.holders().store(self.me().bit(), Ordering::Release);",
+                "ExtentOwner::Member(owner) => owner.bit(),",
+                "if !header.hold_if_held(self.me().bit(), likely) {",
+            ][..],
+        ),
         (
             "heap/returns.rs",
             returns,

@@ -132,6 +132,32 @@ fn memory_is_held_until_the_end_and_nothing_exclusive_is_leased() {
 }
 
 #[test]
+fn what_was_given_back_is_held_also_when_its_sender_looks_at_what_was_taken() {
+    // So long that each of them has its sender look.
+    const LEN_BYTES: usize = 64 << 10;
+    let heap = heap();
+    let queue = Queue::with_leases_in(&heap, 4, 4).unwrap();
+    let put = |byte: u8| {
+        let mut block = heap.allocate(LEN_BYTES).unwrap();
+        block.bytes_mut().fill(byte);
+        queue.put(Bytes::Frozen(block.freeze())).unwrap();
+    };
+    let is_whole = |bytes: &Bytes, byte: u8| matches!(bytes, Bytes::Frozen(block) if block.bytes() == [byte; LEN_BYTES]);
+    put(1);
+    let lease = queue.get_leased().unwrap();
+    // More messages were taken from the ring than there are records before this one's.
+    for byte in 2..5 {
+        put(byte);
+        assert!(is_whole(&queue.get().unwrap(), byte));
+    }
+    drop(lease);
+    put(5);
+    put(6);
+    let again = queue.get_leased().unwrap();
+    assert!(is_whole(&again, 1) && again.deliveries() == 2);
+}
+
+#[test]
 fn many_threads_share_leases_and_lose_and_double_nothing() {
     const N_VALUES: u32 = 2_000;
     let queue: Queue<u32> = Queue::with_leases_in(&heap(), 4, 6).unwrap();
