@@ -179,6 +179,36 @@ mod tests {
         assert!(ends(&domain));
     }
 
+    /// The service thread has the heap for moments.
+    fn settles_at(heap: &Heap, n_references: usize) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while heap.n_references() != n_references {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+
+    #[test]
+    fn the_current_heap_needs_no_references_and_loses_none() {
+        let heap = heap();
+        let [early, late] = [(); 2].map(|()| heap.allocate_block(100).unwrap());
+        assert!(settles_at(&heap, 3), "one for each block");
+        drop(early);
+        assert!(settles_at(&heap, 2));
+        heap.make_current().unwrap();
+        assert!(settles_at(&heap, 3));
+        let after = heap.allocate_block(100).unwrap();
+        let clone = after.clone();
+        assert!(settles_at(&heap, 3), "none for a block of the current heap");
+        drop((after, clone));
+        drop(late);
+        assert!(settles_at(&heap, 3), "what a block brought before stays");
+        assert_eq!(Heap::current().unwrap().stats().own.blocks_live, 0);
+    }
+
     #[test]
     fn a_heap_ends_once_whoever_was_last_among_threads() {
         for _ in 0..200 {

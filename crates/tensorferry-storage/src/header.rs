@@ -152,7 +152,10 @@ impl<'a> Header<'a> {
     /// particular), without a look: the line would come once for the look and once for the change.
     pub(crate) fn hold_if_held(&self, bit: u64, likely: u64) -> bool {
         let is_likely = likely != 0
-            && self.holders().compare_exchange(likely, likely | bit, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+            && self
+                .holders()
+                .compare_exchange(likely, likely | bit, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok();
         let add = |holders: u64| (holders != 0).then_some(holders | bit);
         is_likely || self.holders().fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok()
     }

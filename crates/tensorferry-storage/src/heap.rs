@@ -262,6 +262,11 @@ impl Heap {
         self.0.is_current.load(Ordering::Acquire)
     }
 
+    #[cfg(test)]
+    pub(crate) fn n_references(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }
@@ -304,8 +309,8 @@ impl Heap {
         let header = self.header(place.header_offset_bytes).ok_or(unreachable)?;
         let counted = Counted::alone(self, place, || {
             let generation = header.prepare(len_bytes);
-            // From here on the block is held; a sweep after our death finds this bit. Nobody else knows the block before a
-            // message names it, and the message is put by a sequentially consistent change.
+            // From here on the block is held; a sweep after our death finds this bit. Nobody else knows the block before it is
+            // named to them: by a message, which is put by a sequentially consistent change, or by way of the kernel.
             header.holders().store(self.me().bit(), Ordering::Release);
             Use { len_bytes, generation }
         });

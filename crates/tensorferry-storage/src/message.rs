@@ -123,9 +123,15 @@ impl OutgoingHandle {
         }
     }
 
-    /// How much memory it keeps.
-    pub(crate) fn len_bytes(&self) -> usize {
-        self.block().map_or(0, Block::len_bytes)
+    /// How much memory it keeps. A block that several write may stand for much more than itself, as that of a device tensor
+    /// does.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        match &self.0 {
+            Outgoing::Frozen(_) | Outgoing::Exclusive(_) | Outgoing::Spill(_) => {
+                self.block().map_or(0, Block::len_bytes)
+            }
+            Outgoing::Shared(_) | Outgoing::Ring(_) | Outgoing::SoleRing(..) => usize::MAX,
+        }
     }
 
     fn block(&self) -> Option<&Block> {

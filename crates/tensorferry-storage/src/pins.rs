@@ -1,4 +1,4 @@
-//! Pins: what this process sent and nobody has taken yet.
+//! Pins: what this process sent and nobody has taken yet, as far as it has looked.
 //!
 //! A sender, owner of the block or not, keeps its holder bit until the message is taken: until the slot has moved
 //! on. There is no acknowledgement and no shared count; the sender looks at the slot. A receiver sets its own
@@ -193,8 +193,8 @@ impl Queued {
         if self.handles_since_look >= LOOK_AFTER_HANDLES {
             return true;
         }
-        let len_bytes = handles.iter().map(OutgoingHandle::len_bytes).sum();
-        self.bytes_since_look = self.bytes_since_look.saturating_add(len_bytes);
+        let kept_bytes = handles.iter().map(OutgoingHandle::kept_bytes);
+        self.bytes_since_look = kept_bytes.fold(self.bytes_since_look, usize::saturating_add);
         self.bytes_since_look >= LOOK_AFTER_BYTES
     }
 

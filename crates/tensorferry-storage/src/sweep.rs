@@ -40,7 +40,7 @@ pub(crate) fn is_scanning() -> bool {
     SCANNING.get()
 }
 
-/// How often a process looks after its pins and suspects while it has any.
+/// How often a process looks after its pins and suspects while it has any, and as long as it sends.
 const BEAT: Duration = Duration::from_millis(100);
 
 /// How often a scan is begun again because somebody else died meanwhile.

@@ -35,6 +35,6 @@ pub struct HeapStats {
     pub bytes_populated: u64,
     /// What all members may populate, in bytes.
     pub limit_bytes: u64,
-    /// Messages whose blocks this process still pins, because their slots have not moved on yet.
+    /// Messages whose blocks this process still pins: their slots have not moved on yet, or it has not looked since.
     pub messages_pinned: usize,
 }

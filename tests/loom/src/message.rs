@@ -73,7 +73,7 @@ impl OutgoingHandle {
     pub(crate) fn expect_drop(&self) {}
 
     /// So long that old pins are looked at whenever there is a new one.
-    pub(crate) fn len_bytes(&self) -> usize {
+    pub(crate) fn kept_bytes(&self) -> usize {
         1 << 20
     }
 }

@@ -66,7 +66,7 @@ fn a_header_that_claims_anything_else_is_refused() {
         };
         let real = Scribbler::of(domain);
         expect(file_len, 0, real.word(0) + 1, "it starts with");
-        expect(file_len, 8, 2, "layout version 2, this library has 1");
+        expect(file_len, 8, 3, "layout version 3, this library has 2");
         expect(file_len, 8, u64::MAX, "layout version 18446744073709551615");
         expect(file_len, 24, real.word(24) + 4096, "do not belong to");
         expect(file_len, 24, 0, "do not belong to");

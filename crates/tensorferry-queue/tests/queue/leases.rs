@@ -142,7 +142,8 @@ fn what_was_given_back_is_held_also_when_its_sender_looks_at_what_was_taken() {
         block.bytes_mut().fill(byte);
         queue.put(Bytes::Frozen(block.freeze())).unwrap();
     };
-    let is_whole = |bytes: &Bytes, byte: u8| matches!(bytes, Bytes::Frozen(block) if block.bytes() == [byte; LEN_BYTES]);
+    let is_whole =
+        |bytes: &Bytes, byte: u8| matches!(bytes, Bytes::Frozen(block) if block.bytes() == [byte; LEN_BYTES]);
     put(1);
     let lease = queue.get_leased().unwrap();
     // More messages were taken from the ring than there are records before this one's.

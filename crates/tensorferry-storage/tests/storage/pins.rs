@@ -17,7 +17,7 @@ fn block(heap: &Heap, len_bytes: usize) -> FrozenBlock {
 
 #[test]
 fn a_stream_keeps_a_few_messages_and_of_long_blocks_one() {
-    for (len_bytes, at_most) in [(64, 8), (16 << 10, 8), (64 << 10, 1), (1 << 20, 1)] {
+    for (len_bytes, at_most) in [(64, 8), (16 << 10, 4), (64 << 10, 1), (1 << 20, 1)] {
         let heap = heap();
         let ring = Ring::create(&heap, 4, 0).unwrap();
         for _ in 0..200 {

@@ -90,9 +90,10 @@ impl LayoutRef {
     pub(crate) fn with_usual_strides(self) -> Self {
         match self {
             Self::Interned(_) => self,
-            Self::Counted(layout) => {
-                Self::contiguous(layout.shape().clone()).unwrap_or(Self::Counted(layout))
-            }
+            Self::Counted(layout) => match Layout::contiguous(layout.shape().clone()) {
+                Ok(usual) if usual != *layout => usual.into(),
+                _ => Self::Counted(layout),
+            },
         }
     }
 
