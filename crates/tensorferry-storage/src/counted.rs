@@ -151,16 +151,20 @@ mod tests {
         Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
     }
 
-    /// Whether the heap's domain ends. The service thread has it for moments.
-    fn ends(domain: &Weak<Domain>) -> bool {
+    /// Whether this comes true: the service thread has heap and domain for moments.
+    fn comes_true(check: impl Fn() -> bool) -> bool {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while domain.upgrade().is_some() {
+        while !check() {
             if Instant::now() > deadline {
                 return false;
             }
             std::thread::yield_now();
         }
         true
+    }
+
+    fn ends(domain: &Weak<Domain>) -> bool {
+        comes_true(|| domain.upgrade().is_none())
     }
 
     #[test]
@@ -179,33 +183,22 @@ mod tests {
         assert!(ends(&domain));
     }
 
-    /// The service thread has the heap for moments.
-    fn settles_at(heap: &Heap, n_references: usize) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while heap.n_references() != n_references {
-            if Instant::now() > deadline {
-                return false;
-            }
-            std::thread::yield_now();
-        }
-        true
-    }
-
     #[test]
     fn the_current_heap_needs_no_references_and_loses_none() {
         let heap = heap();
+        let has = |n_references| comes_true(|| heap.n_references() == n_references);
         let [early, late] = [(); 2].map(|()| heap.allocate_block(100).unwrap());
-        assert!(settles_at(&heap, 3), "one for each block");
+        assert!(has(3), "one for each block");
         drop(early);
-        assert!(settles_at(&heap, 2));
+        assert!(has(2));
         heap.make_current().unwrap();
-        assert!(settles_at(&heap, 3));
+        assert!(has(3));
         let after = heap.allocate_block(100).unwrap();
         let clone = after.clone();
-        assert!(settles_at(&heap, 3), "none for a block of the current heap");
+        assert!(has(3), "none for a block of the current heap");
         drop((after, clone));
         drop(late);
-        assert!(settles_at(&heap, 3), "what a block brought before stays");
+        assert!(has(3), "what a block brought before stays");
         assert_eq!(Heap::current().unwrap().stats().own.blocks_live, 0);
     }
 
