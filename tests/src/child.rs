@@ -194,10 +194,15 @@ impl Child {
         });
     }
 
-    /// Waits until the thread with this name sleeps in the kernel.
+    /// Waits until the thread with this name sleeps in the kernel, and not just for a moment for a lock on its way.
     #[track_caller]
     pub fn wait_until_thread_sleeps(&self, name: &str) {
-        until("the thread sleeps", || self.has_thread(&format!("({name}) S ")));
+        const LOOKS: u32 = 100;
+        let mut looks = 0;
+        until("the thread sleeps", || {
+            looks = if self.has_thread(&format!("({name}) S ")) { looks + 1 } else { 0 };
+            looks == LOOKS
+        });
     }
 
     /// Waits until there is no thread with this name.

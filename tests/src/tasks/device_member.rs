@@ -63,7 +63,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `zeros NAME STREAM LEN` | |
 /// | `copy TO STREAM FROM` | queues a copy |
 /// | `read NAME STREAM` | the first and the last element and the sum |
-/// | `begin-reading NAME STREAM`, `end-reading` | the same in a thread of its own, called `reading` |
+/// | `begin-reading NAME STREAM`, `end-reading STREAM` | the same in a thread of its own, called `reading-STREAM` |
 /// | `read-by-many NAME` | the same in eight threads at once, each with a stream of its own |
 /// | `fill-descriptors`, `drain-descriptors` | takes all descriptors that it may have, and gives them back |
 /// | `ready NAME STREAM` | has the stream wait for the tensor |
@@ -112,7 +112,8 @@ struct State {
     events: HashMap<String, IpcEvent>,
     tensors: HashMap<String, CudaTensor<u32>>,
     descriptors: Vec<File>,
-    reading: Option<JoinHandle<Result<Vec<u32>, CudaTensorError>>>,
+    /// By their streams.
+    reading: HashMap<String, JoinHandle<Result<Vec<u32>, CudaTensorError>>>,
 }
 
 type Answer = Result<String, Box<dyn std::error::Error>>;
@@ -129,7 +130,7 @@ impl Task for DeviceMember {
             events: HashMap::new(),
             tensors: HashMap::new(),
             descriptors: Vec::new(),
-            reading: None,
+            reading: HashMap::new(),
         };
         while let Some(line) = context.hear() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -260,13 +261,13 @@ impl State {
 
     fn obey_with_threads(&mut self, words: &[&str]) -> Answer {
         match *words {
-            ["begin-reading", name, stream] => {
-                let (stream, tensor) = (self.stream(stream)?, self.tensor(name).clone());
-                let thread = std::thread::Builder::new().name("reading".to_owned());
-                self.reading = Some(thread.spawn(move || tensor.to_vec(&stream))?);
+            ["begin-reading", name, stream_name] => {
+                let (stream, tensor) = (self.stream(stream_name)?, self.tensor(name).clone());
+                let thread = std::thread::Builder::new().name(format!("reading-{stream_name}"));
+                self.reading.insert(stream_name.to_owned(), thread.spawn(move || tensor.to_vec(&stream))?);
             }
-            ["end-reading"] => {
-                let reading = self.reading.take().expect("`begin-reading` comes first");
+            ["end-reading", stream] => {
+                let reading = self.reading.remove(stream).expect("`begin-reading` comes first");
                 return Ok(shown(&reading.join().expect("it does not panic")?));
             }
             ["read-by-many", name] => {

@@ -22,7 +22,7 @@ fn a_stopped_keeper_holds_up_only_who_needs_it() {
             host.stop();
             // The slab of this one was not fetched yet.
             told(&b, &["begin-reading large s"]);
-            b.wait_until_thread_sleeps("reading");
+            b.wait_until_thread_sleeps("reading-s");
             // Everything else goes on: tensors that are mapped, new ones, the tables, and what comes and goes.
             assert_eq!(ask(&b, "read y s"), "1 10 55");
             assert!(ask(&b, "stats").contains("slabs_mapped: 1,"));
@@ -30,7 +30,7 @@ fn a_stopped_keeper_holds_up_only_who_needs_it() {
             told(&a, &["get 1 z"]);
             assert_eq!(ask(&a, "read z s"), "1 10 55");
             host.go_on();
-            assert!(ask(&b, "end-reading").starts_with("1 1000000 "), "the answer came in time");
+            assert!(ask(&b, "end-reading s").starts_with("1 1000000 "), "the answer came in time");
             for member in [a, b] {
                 member.finish();
             }

@@ -72,15 +72,19 @@ fn two_threads_copy(len: u32, names: [&str; 2]) {
             told(&b, &[&format!("get-event 1 {stream}"), &format!("wait {stream} {stream}")]);
             gate
         });
-        told(&b, &[&format!("begin-reading {} first", names[0])]);
-        b.wait_until_thread_sleeps("reading");
-        b.say(format!("read {} second", names[1]));
-        b.wait_until_asleep();
+        // Both copies have begun before one of them is done: who unpins waits for everything that the device was told.
+        for (name, stream) in std::iter::zip(names, ["first", "second"]) {
+            told(&b, &[&format!("begin-reading {name} {stream}")]);
+            b.wait_until_thread_sleeps(&format!("reading-{stream}"));
+        }
         told(&gates[0], &["control running"]);
-        b.wait_until_thread_ends("reading");
+        b.wait_until_thread_ends("reading-first");
         told(&gates[1], &["control running"]);
         let whole = format!("1 {len} {}", (1..=u64::from(len)).sum::<u64>());
-        assert_eq!((b.hear(), ask(&b, "end-reading")), (whole.clone(), whole));
+        assert_eq!(
+            ["first", "second"].map(|stream| ask(&b, &format!("end-reading {stream}"))),
+            [whole.clone(), whole]
+        );
         nobody_broke_a_rule(&[&a, &b]);
         [a, b].into_iter().chain(gates).for_each(Process::finish);
     });
