@@ -107,6 +107,16 @@ impl Block {
         is_sole
     }
 
+    /// Says that this handle will be dropped soon, which changes the header if there is no other here. With others its line
+    /// stays where it is: perhaps a receiver is about to write it.
+    pub(crate) fn expect_drop(&self) {
+        if self.counted.cell().looks_single()
+            && let Some(header) = self.header()
+        {
+            header.prefetch();
+        }
+    }
+
     pub(crate) fn tenure(&self) -> u64 {
         self.counted.cell().tenure()
     }

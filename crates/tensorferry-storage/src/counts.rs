@@ -295,6 +295,11 @@ impl<'a> Cell<'a> {
         }
     }
 
+    /// Whether there was one handle a moment ago. For hints: others come and go meanwhile.
+    pub(crate) fn looks_single(&self) -> bool {
+        self.words.count.load(Ordering::Relaxed) & COUNT == 1
+    }
+
     /// Whether there is exactly one handle in this process and `check` holds. While it is checked no other handle can
     /// be counted but clones of that one, so whoever has it to itself has two answers of one moment.
     pub(crate) fn is_single_and(&self, check: impl FnOnce() -> bool) -> bool {

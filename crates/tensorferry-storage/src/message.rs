@@ -118,8 +118,8 @@ impl OutgoingHandle {
 
     /// Says that it will be dropped soon.
     pub(crate) fn expect_drop(&self) {
-        if let Some(header) = self.block().and_then(Block::header) {
-            header.prefetch();
+        if let Some(block) = self.block() {
+            block.expect_drop();
         }
     }
 
