@@ -4,8 +4,8 @@ mod joining;
 mod lodging;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tensorferry_os::home::HomeMark;
 use tensorferry_os::mapping::{Reservation, Tables};
@@ -44,6 +44,8 @@ pub struct Domain {
     lodging: Lodging,
     /// In a process that was forked from the one that made the domain.
     lodging_of_a_fork: OnceLock<Lodging>,
+    /// With whom this process ends; see [`DomainFds::parent`].
+    parent: Mutex<Option<Arc<PidFd>>>,
     /// Goes with the domain, after the slot was left.
     presence: Presence,
 }
@@ -225,6 +227,15 @@ impl Domain {
         if let Some(service) = self.service.get().filter(|_| self.is_home()) {
             service.look_around(self, at);
         }
+    }
+
+    /// With whom this process ends; see [`DomainFds::parent`].
+    pub(crate) fn parent(&self) -> Option<Arc<PidFd>> {
+        self.parent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_parent(&self, parent: Option<Arc<PidFd>>) {
+        *self.parent.lock().unwrap_or_else(PoisonError::into_inner) = parent;
     }
 
     pub(crate) fn count_sweep(&self) {

@@ -1,5 +1,5 @@
-//! The one thread that a process has per domain: it watches other members (`deaths.rs`) and looks after what finishes
-//! elsewhere.
+//! The one thread that a process has per domain: it watches other members (`deaths.rs`), looks after what finishes
+//! elsewhere, and ends a child with its parent.
 
 mod deaths;
 
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use tensorferry_os::child::kill_self;
 use tensorferry_os::event::{EventFd, poll_readable};
 use tensorferry_os::fork::thread_id;
 use tensorferry_os::futex;
@@ -210,12 +211,13 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
     shared.tid.store(thread_id(), Ordering::SeqCst);
     while !shared.stop.load(Ordering::Acquire) {
         shared.stand_still_if_asked();
-        let keeper;
+        let (keeper, parent);
         let beat = {
             let (Some(domain), Some(caretaker)) = (domain.upgrade(), shared.caretaker.upgrade()) else {
                 return;
             };
             keeper = domain.keeper().cloned();
+            parent = domain.parent();
             if let Some(keeper) = &keeper {
                 // What was asked before somebody let go of a block, or died, comes first.
                 keeper.serve();
@@ -238,9 +240,13 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
         // Nothing of the domain is borrowed while the thread sleeps, so that the domain can be left.
         let door = keeper.as_ref().map(|keeper| keeper.as_fd());
         let bells = std::iter::once(shared.bell.as_fd()).chain(door);
-        let fds: Vec<_> = bells.chain(watched.iter().map(Watched::as_fd)).collect();
+        let parent = parent.as_ref().map(|parent| parent.as_fd());
+        let fds: Vec<_> = parent.into_iter().chain(bells).chain(watched.iter().map(Watched::as_fd)).collect();
         let timeout = beat.unwrap_or(LOOK_AROUND).min(LOOK_AROUND);
-        let _ = poll_readable(&fds, Some(timeout));
+        let ready = poll_readable(&fds, Some(timeout));
+        if parent.is_some() && ready.is_ok_and(|ready| ready.first() == Some(&true)) {
+            let _ = kill_self();
+        }
         shared.bell.clear();
     }
 }

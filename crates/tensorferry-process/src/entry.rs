@@ -49,13 +49,21 @@ pub type Run = fn(&mut Inherited) -> Result<(), Failure>;
 pub struct Entry {
     name: &'static str,
     run: Run,
+    watches_parent: bool,
 }
 
 impl Entry {
     /// An entry; it counts only when it stands in [`ENTRIES`], which [`entry!`](crate::entry!) sees to.
     #[must_use]
     pub const fn new(name: &'static str, run: Run) -> Self {
-        Self { name, run }
+        Self { name, run, watches_parent: false }
+    }
+
+    /// Says that what it runs sees to it that the process ends with its parent ([`Inherited::parent`]), also where the kernel
+    /// forgets to (see the top of this crate). It gets no thread for that then.
+    #[must_use]
+    pub const fn watches_parent(self) -> Self {
+        Self { watches_parent: true, ..self }
     }
 
     /// The name that parent and child know it by.
@@ -71,7 +79,7 @@ pub static ENTRIES: [Entry];
 
 crate::entry! {
     /// Forks on request.
-    pub(crate) static FORKSERVER = "tensorferry.forkserver" => crate::forkserver::serve::serve;
+    pub(crate) static FORKSERVER = "tensorferry.forkserver" => crate::forkserver::serve::serve, watches_parent;
 }
 
 /// How many entries have this name.
@@ -124,8 +132,13 @@ pub(crate) fn own_address() -> usize {
 }
 
 /// The entry of this name.
-pub(crate) fn find(name: &str) -> Option<Run> {
-    ENTRIES.iter().find(|entry| entry.name == name).map(|entry| entry.run)
+fn find(name: &str) -> Option<&'static Entry> {
+    ENTRIES.iter().find(|entry| entry.name == name)
+}
+
+/// What the entry of this name runs.
+pub(crate) fn find_run(name: &str) -> Option<Run> {
+    find(name).map(|entry| entry.run)
 }
 
 /// The whole life of a child that was executed; returns its exit code.
@@ -186,16 +199,21 @@ fn live_with(meet: impl FnOnce() -> Result<(Inherited, Run), ProtocolError> + Un
 /// Receives what the parent has sent, and finds the entry that it asks for.
 fn meet((link, hello, fds): (Link, Hello, Fds)) -> Result<(Inherited, Run), ProtocolError> {
     let link = hook::install(link);
-    let inherited = Inherited::receive(link, &hello, fds).inspect_err(|error| {
+    prepare(link, hello, fds).inspect_err(|error| {
         link.send(&Frame::Raised(Report::new(ReportKind::Refused, &error.to_string())));
-    })?;
-    let Some(run) = find(&hello.entry) else {
+    })
+}
+
+fn prepare(link: &'static Link, hello: Hello, fds: Fds) -> Result<(Inherited, Run), ProtocolError> {
+    let inherited = Inherited::receive(link, &hello, fds)?;
+    let Some(entry) = find(&hello.entry) else {
         let known = ENTRIES.iter().map(Entry::name).collect();
-        let error = ProtocolError::UnknownEntry { name: hello.entry, known };
-        link.send(&Frame::Raised(Report::new(ReportKind::Refused, &error.to_string())));
-        return Err(error);
+        return Err(ProtocolError::UnknownEntry { name: hello.entry, known });
     };
-    Ok((inherited, run))
+    if !entry.watches_parent {
+        inherited.watch_parent()?;
+    }
+    Ok((inherited, entry.run))
 }
 
 /// Runs the entry. Backtraces end where a name begins with `__tensorferry_`.

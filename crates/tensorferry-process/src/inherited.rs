@@ -1,11 +1,12 @@
 //! What a child was given.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use tensorferry_os::pidfd::PidFd;
 
 use crate::current::{self, Origin};
-use crate::entry::{FORKSERVER, Failure, Run};
+use crate::entry::{Failure, Run};
 use crate::error::ProtocolError;
 use crate::fork;
 use crate::guard;
@@ -33,13 +34,13 @@ impl Inherited {
             fork::inherit_allowance();
         }
         current::become_child(Origin::new(hello.name.clone(), rank, hello.is_daemon, fds.parent.clone()));
-        // A fork server has one thread, and ends with the socket of its parent as well.
-        if hello.entry == FORKSERVER.name() {
-            return Ok(Self { link, name: hello.name.clone(), payload, fds });
-        }
-        // Now, because with the payload this process has been told when and where to run, and its threads inherit that.
-        guard::watch(fds.parent.clone()).map_err(ProtocolError::Guard)?;
         Ok(Self { link, name: hello.name.clone(), payload, fds })
+    }
+
+    /// Has a thread end this process with its parent. Not before the payload is here: with it this process has been told
+    /// when and where to run, and its threads inherit that.
+    pub(crate) fn watch_parent(&self) -> Result<(), ProtocolError> {
+        guard::watch(self.fds.parent.clone()).map_err(ProtocolError::Guard)
     }
 
     /// Runs an entry with another payload.
@@ -74,7 +75,7 @@ impl Inherited {
 
     /// The parent. It is alive, or this process is about to be killed.
     #[must_use]
-    pub fn parent(&self) -> &PidFd {
+    pub fn parent(&self) -> &Arc<PidFd> {
         self.fds.parent.pidfd()
     }
 

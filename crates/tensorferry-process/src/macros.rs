@@ -22,7 +22,8 @@ macro_rules! fork_hazard {
 
 /// Registers functions that a child can be started with.
 ///
-/// Each line makes a `static` of type [`Entry`](crate::Entry), under a name that must be unique in the program.
+/// Each line makes a `static` of type [`Entry`](crate::Entry), under a name that must be unique in the program. What follows the
+/// function is one of the settings that [`Entry`](crate::Entry) has, as `, watches_parent`.
 ///
 /// ```
 /// use tensorferry_process::{Failure, Inherited};
@@ -40,10 +41,10 @@ macro_rules! fork_hazard {
 /// ```
 #[macro_export]
 macro_rules! entry {
-    ($($(#[$attribute:meta])* $visibility:vis static $NAME:ident = $name:literal => $run:path;)+) => {$(
+    ($($(#[$attribute:meta])* $visibility:vis static $NAME:ident = $name:literal => $run:path $(, $setting:ident)?;)+) => {$(
         $(#[$attribute])*
         #[$crate::linkme::distributed_slice($crate::entry::ENTRIES)]
         #[linkme(crate = $crate::linkme)]
-        $visibility static $NAME: $crate::Entry = $crate::Entry::new($name, $run);
+        $visibility static $NAME: $crate::Entry = $crate::Entry::new($name, $run)$(.$setting())?;
     )+};
 }

@@ -13,6 +13,7 @@ tensorferry_process::entry! {
     static HEAD = "test.head" => head;
     static OVERSEER = "test.overseer" => overseer;
     static OTHER_GROUP = "test.other-group" => other_group;
+    static LEAF_OF_OTHER_GROUP = "test.leaf-of-other-group" => leaf_without_a_domain;
 }
 
 #[func]
@@ -59,6 +60,12 @@ fn leaf_of_other_group(rank: usize, meeting: String) {
     attend(&meeting, rank);
 }
 
+/// As [`leaf_of_other_group`], in a process that is no member of a domain.
+fn leaf_without_a_domain(inherited: &mut Inherited) -> Result<(), Failure> {
+    leaf_of_other_group(2, std::str::from_utf8(inherited.payload())?.to_owned());
+    Ok(())
+}
+
 /// `nogroup`, as it is called on many systems.
 const OTHER_GID: u32 = 65_534;
 
@@ -70,6 +77,9 @@ fn parent_of(pid: u32) -> u32 {
 
 fn other_group(inherited: &mut Inherited) -> Result<(), Failure> {
     let (method, meeting) = told(inherited);
+    // First, while this process has no service thread, which would be in the way of a fork.
+    let alone = Start::new(&LEAF_OF_OTHER_GROUP).method(method).payload(meeting);
+    let _alone = alone.start()?;
     let options = get_context(method).options();
     options.start_processes(leaf_of_other_group, (meeting.to_owned(),), 2)?.join(None, None)?;
     Ok(())
@@ -98,7 +108,7 @@ for_every_program! {
     fn a_process_that_has_changed_its_group_ends_with_its_parent_too(method: StartMethod) {
         let meeting = Meeting::new();
         let main = Start::new(&OTHER_GROUP).payload(format!("{method} {}", meeting.name())).start().unwrap();
-        let guests = meeting.guests(2);
+        let guests = meeting.guests(3);
         main.kill().unwrap();
         guests.iter().for_each(Guest::wait_gone);
     }

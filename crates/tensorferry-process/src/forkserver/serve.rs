@@ -63,7 +63,7 @@ pub(crate) fn serve(inherited: &mut Inherited) -> Result<(), Failure> {
 fn preload(inherited: &mut Inherited, preloads: Preloads) -> Result<(), Failure> {
     for (name, payload) in preloads {
         let run =
-            entry::find(&name).ok_or_else(|| Failure::Refused(format!("there is no entry `{name}`")))?;
+            entry::find_run(&name).ok_or_else(|| Failure::Refused(format!("there is no entry `{name}`")))?;
         inherited.with_payload(payload, run)?;
     }
     Ok(())
