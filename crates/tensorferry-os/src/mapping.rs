@@ -187,7 +187,8 @@ impl Reservation {
         // SAFETY: MADV_DONTDUMP changes neither contents nor protection.
         let _ = unsafe { rustix::mm::madvise(mapped, len_bytes, Advice::LinuxDontDump) };
         let base = NonNull::new(mapped.cast::<u8>()).ok_or_else(|| describe(rustix::io::Errno::NOMEM))?;
-        let open_bytes = (0..len_bytes.div_ceil(granule_bytes)).map(|_| AtomicUsize::new(0)).collect();
+        // Zeroes from the system, so that no page of it is touched before its granules are.
+        let open_bytes = bytemuck::zeroed_slice_box(len_bytes.div_ceil(granule_bytes));
         Ok(Self { base, len_bytes, granule_bytes, granule_shift, open_bytes, opening: Mutex::new(()) })
     }
 

@@ -112,12 +112,25 @@ impl PidFd {
     /// # Errors
     /// The kernel's error of fstat(2).
     pub fn identity(&self) -> Result<Identity> {
+        Ok(Identity { namespace: pid_namespace(), ..self.identity_anywhere()? })
+    }
+
+    /// Whether it is the process with this identity, wherever that was asked for.
+    ///
+    /// # Errors
+    /// As [`PidFd::identity`].
+    pub fn is_process(&self, identity: &Identity) -> Result<bool> {
+        Ok(self.identity_anywhere()?.is_same_process(identity))
+    }
+
+    /// As [`PidFd::identity`], without the namespace, which takes as long as all the rest.
+    fn identity_anywhere(&self) -> Result<Identity> {
         let inode = match self.is_on_pidfs() {
             true => rustix::fs::fstat(&self.fd).map_err(|e| Error::new("fstat of a pidfd", e))?.st_ino,
             false => 0,
         };
         let start_ticks = if inode == 0 { start_ticks(self.pid).unwrap_or(0) } else { 0 };
-        Ok(Identity { pid: self.pid, namespace: pid_namespace(), inode, start_ticks })
+        Ok(Identity { pid: self.pid, namespace: 0, inode, start_ticks })
     }
 
     /// Which the kernel decides once and for all.
@@ -216,7 +229,8 @@ mod tests {
         let identity = me.identity().unwrap();
         assert!(identity.is_known() && (identity.inode == 0) != (identity.start_ticks == 0));
         assert!(start_ticks(me.pid()).unwrap() > 0);
-        assert!(identity.is_same_process(&PidFd::of_self().unwrap().identity().unwrap()));
+        assert!(PidFd::of_self().unwrap().is_process(&identity).unwrap());
+        assert_eq!(identity.namespace, pid_namespace());
         assert!(!identity.is_same_process(&Identity { inode: identity.inode + 1, ..identity }));
         assert!(!identity.is_same_process(&Identity { inode: 0, start_ticks: 1, ..identity }));
     }

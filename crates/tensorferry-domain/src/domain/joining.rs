@@ -52,7 +52,7 @@ impl Domain {
         if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
             return Err(refused(admission, "it was used or given back"));
         }
-        if !PidFd::of_self()?.identity()?.is_same_process(&slot.identity()) {
+        if !PidFd::of_self()?.is_process(&slot.identity())? {
             return Err(refused(admission, "it is for another process"));
         }
         // Before the slot is live: from then on an unlocked byte means a death.
@@ -155,7 +155,7 @@ impl Domain {
         if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
             return Err(refused(admission, "it was used or given back"));
         }
-        if !PidFd::of_self()?.identity()?.is_same_process(&slot.identity()) {
+        if !PidFd::of_self()?.is_process(&slot.identity())? {
             return Err(refused(admission, "it is for another process"));
         }
         // As in `join`: before the slot is live. What this process shares with its parent would keep the parent's
