@@ -18,8 +18,27 @@ const PEERS: &str = "benches/peers/Cargo.toml";
 const PEERS_TARGET: &str = "target/peers";
 const PEERS_PROGRAM: &str = "target/peers/release/tensorferry-bench-peers";
 
+const HELP: &str = "\
+cargo xtask bench [--quick] [--rounds N] [--seconds S] [--row NAME].. [--python PATH] [--out DIR] [--check]
+cargo xtask bench NAME [ARGS..]        the bench of that name; ARGS go to it
+cargo xtask bench --list               the names of the benches
+cargo xtask bench --counts [--record]  instructions of single calls against what was recorded; needs valgrind
+
+  --quick        one round of short measurements, to see whether all of it runs; writes nothing
+  --rounds N     how often everything is measured (7)
+  --seconds S    for how long each stream is (0.3)
+  --row NAME     only rows whose name holds NAME; several are possible; writes nothing
+  --python PATH  a Python with torch, whose columns are left out otherwise
+  --out DIR      where the table and its plot go (docs/bench)
+  --check        only the rows that have bounds, up to three times; fails where one of them falls short
+";
+
 /// Lists the benches, or runs one of them.
 pub(crate) fn run(sh: &Shell, args: &[String]) -> anyhow::Result<ExitCode> {
+    if args == ["--help"] {
+        print!("{HELP}");
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some((first, rest)) = args.split_first()
         && first == "--counts"
     {

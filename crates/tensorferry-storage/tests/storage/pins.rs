@@ -31,6 +31,26 @@ fn a_stream_keeps_a_few_messages_and_of_long_blocks_one() {
 }
 
 #[test]
+fn a_stream_keeps_the_fewer_messages_the_more_handles_each_has() {
+    for (n_handles, at_most) in [(1, 8), (2, 4), (3, 3), (7, 2), (8, 1), (100, 1)] {
+        let heap = heap();
+        let ring = Ring::create(&heap, 4, 0).unwrap();
+        // Kept here: an allocation would look after pins too.
+        let blocks: Vec<_> = (0..n_handles).map(|_| block(&heap, 64)).collect();
+        let mut most = 0;
+        for _ in 0..40 {
+            let handles = blocks.iter().map(|block| OutgoingHandle::frozen(block).unwrap()).collect();
+            ring.put(b"", handles, Patience::None).unwrap();
+            ring.take(Company::Many, Patience::None).unwrap();
+            most = most.max(heap.stats().messages_pinned);
+        }
+        assert!(most <= at_most, "{most} messages of {n_handles} handles");
+        drop(ring);
+        assert_eq!(heap.stats().messages_pinned, 0);
+    }
+}
+
+#[test]
 fn a_received_block_can_be_had_several_times_and_is_gone_after_the_last() {
     let heap = heap();
     let ring = Ring::create(&heap, 4, 0).unwrap();
