@@ -4,8 +4,8 @@ mod joining;
 mod lodging;
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tensorferry_os::home::HomeMark;
 use tensorferry_os::mapping::{Reservation, Tables};
@@ -44,8 +44,6 @@ pub struct Domain {
     lodging: Lodging,
     /// In a process that was forked from the one that made the domain.
     lodging_of_a_fork: OnceLock<Lodging>,
-    /// With whom this process ends; see [`DomainFds::parent`].
-    parent: Mutex<Option<Arc<PidFd>>>,
     /// Goes with the domain, after the slot was left.
     presence: Presence,
 }
@@ -229,13 +227,12 @@ impl Domain {
         }
     }
 
-    /// With whom this process ends; see [`DomainFds::parent`].
-    pub(crate) fn parent(&self) -> Option<Arc<PidFd>> {
-        self.parent.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_parent(&self, parent: Option<Arc<PidFd>>) {
-        *self.parent.lock().unwrap_or_else(PoisonError::into_inner) = parent;
+    /// Has the service thread do `work` soon, and again at each turn until it returns true, at least twice a second: for what
+    /// the caller need not wait for. It is forgotten in a process that is forked from this one, and when the domain is left.
+    /// False where there is no service thread; `work` is dropped then.
+    pub fn defer(&self, work: impl FnMut() -> bool + Send + 'static) -> bool {
+        let service = self.service.get().filter(|_| self.is_home());
+        service.map(|service| service.defer(Box::new(work))).is_some()
     }
 
     pub(crate) fn count_sweep(&self) {

@@ -14,6 +14,7 @@
 )]
 
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -23,7 +24,7 @@ use tensorferry_sharing::Backing;
 
 use crate::layout::{extent, header, slot};
 use crate::service::Service;
-use crate::{Admission, Caretaker, Domain, DomainError, DomainFds, ExtentOwner, Layout};
+use crate::{Admission, Caretaker, Domain, DomainError, ExtentOwner, Layout};
 
 /// Maps the first `len_bytes` of the file: what the layout calls tables, or less.
 pub(crate) fn map_tables(backing: &Backing, len_bytes: usize) -> Result<Tables, DomainError> {
@@ -99,16 +100,16 @@ impl Memory {
     }
 
     /// In a process that was forked from this member: becomes the member that `admission` names, over the same mapping.
-    /// [`Domain::me`] is another one from then on. The file of `fds` is not needed. The parent stands still meanwhile, and
-    /// holds everything that this process has a copy of.
+    /// [`Domain::me`] is another one from then on. `door` is as in [`DomainFds`](crate::DomainFds). The parent stands still
+    /// meanwhile, and holds everything that this process has a copy of.
     ///
     /// This process is not [at home](Domain::is_home) yet: that is said by [`Memory::settle`], once it holds by itself what
     /// it has.
     ///
     /// # Errors
     /// [`DomainError::NotAdmitted`], also where this process is at home; or the kernel's error.
-    pub fn rejoin(&self, fds: DomainFds, admission: Admission) -> Result<(), DomainError> {
-        self.domain.rejoin(fds, admission)
+    pub fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), DomainError> {
+        self.domain.rejoin(admission, door)
     }
 
     /// Says that this process, which has [rejoined](Memory::rejoin), is this member.

@@ -1,5 +1,5 @@
 //! The one thread that a process has per domain: it watches other members (`deaths.rs`), looks after what finishes
-//! elsewhere, and ends a child with its parent.
+//! elsewhere, and does what was put off.
 
 mod deaths;
 
@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tensorferry_os::child::kill_self;
 use tensorferry_os::event::{EventFd, poll_readable};
 use tensorferry_os::fork::thread_id;
 use tensorferry_os::futex;
@@ -28,8 +27,12 @@ pub(crate) struct Service {
     shared: Arc<Shared>,
 }
 
+/// What was put off. Returns whether it is done.
+type Work = Box<dyn FnMut() -> bool + Send>;
+
 struct Shared {
     bell: EventFd,
+    deferred: Mutex<Vec<Work>>,
     stop: AtomicBool,
     /// The thread sleeps for long, because there was nothing to look after.
     rests: AtomicBool,
@@ -47,6 +50,7 @@ impl Service {
     pub(crate) fn start(domain: Weak<Domain>, caretaker: Weak<dyn Caretaker>) -> Result<Self, DomainError> {
         let shared = Arc::new(Shared {
             bell: EventFd::new()?,
+            deferred: Mutex::default(),
             stop: AtomicBool::new(false),
             rests: AtomicBool::new(false),
             park: AtomicU32::new(park::RUNS),
@@ -74,6 +78,8 @@ impl Service {
     /// In a forked process: the thread has stayed with the parent, at a place where it held nothing.
     pub(crate) fn restart(&self, domain: Weak<Domain>) -> Result<(), DomainError> {
         self.shared.bell.renew()?;
+        // It was for the parent.
+        self.shared.deferred().clear();
         self.shared.rests.store(false, Ordering::SeqCst);
         self.shared.tid.store(0, Ordering::SeqCst);
         self.shared.park.store(park::RUNS, Ordering::SeqCst);
@@ -89,6 +95,12 @@ impl Service {
         if self.shared.rests.load(Ordering::SeqCst) && self.shared.rests.swap(false, Ordering::SeqCst) {
             self.shared.bell.ring();
         }
+    }
+
+    /// As [`Domain::defer`].
+    pub(crate) fn defer(&self, work: Work) {
+        self.shared.deferred().push(work);
+        self.poke();
     }
 
     /// Does on the calling thread what the service thread does when it is poked.
@@ -178,6 +190,17 @@ impl Shared {
         self.domain.upgrade().is_none_or(|domain| domain.is_home())
     }
 
+    fn deferred(&self) -> MutexGuard<'_, Vec<Work>> {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What could not be done yet stays for the next turn.
+    fn do_deferred(&self) {
+        let mut work = std::mem::take(&mut *self.deferred());
+        work.retain_mut(|work| !work());
+        self.deferred().append(&mut work);
+    }
+
     fn is_gone(&self) -> bool {
         self.park.load(Ordering::SeqCst) == park::GONE
     }
@@ -211,13 +234,12 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
     shared.tid.store(thread_id(), Ordering::SeqCst);
     while !shared.stop.load(Ordering::Acquire) {
         shared.stand_still_if_asked();
-        let (keeper, parent);
+        let keeper;
         let beat = {
             let (Some(domain), Some(caretaker)) = (domain.upgrade(), shared.caretaker.upgrade()) else {
                 return;
             };
             keeper = domain.keeper().cloned();
-            parent = domain.parent();
             if let Some(keeper) = &keeper {
                 // What was asked before somebody let go of a block, or died, comes first.
                 keeper.serve();
@@ -237,15 +259,15 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
             }
             beat
         };
+        shared.do_deferred();
         // Nothing of the domain is borrowed while the thread sleeps, so that the domain can be left.
         let door = keeper.as_ref().map(|keeper| keeper.as_fd());
         let bells = std::iter::once(shared.bell.as_fd()).chain(door);
-        let parent = parent.as_ref().map(|parent| parent.as_fd());
-        let fds: Vec<_> = parent.into_iter().chain(bells).chain(watched.iter().map(Watched::as_fd)).collect();
+        let fds: Vec<_> = bells.chain(watched.iter().map(Watched::as_fd)).collect();
         let timeout = beat.unwrap_or(LOOK_AROUND).min(LOOK_AROUND);
-        let ready = poll_readable(&fds, Some(timeout));
-        if parent.is_some() && ready.is_ok_and(|ready| ready.first() == Some(&true)) {
-            let _ = kill_self();
+        if poll_readable(&fds, Some(timeout)).is_err() {
+            // A process that may have no descriptors may not wait for any (EINVAL, poll(2)): what happens is seen later then.
+            let _ = futex::wait(&shared.park, park::RUNS, Some(timeout));
         }
         shared.bell.clear();
     }

@@ -144,6 +144,9 @@ impl Reservation {
         let granule_shift = granule_bytes.trailing_zeros();
         let whole = len_bytes.saturating_add(LARGE_PAGE_BYTES);
         let describe = |e| Error::new(format!("mmap of {len_bytes} bytes of address space"), e);
+        // Zeroes from the system, so that no page of it is touched before its granules are.
+        let open_bytes = bytemuck::try_zeroed_slice_box(len_bytes.div_ceil(granule_bytes))
+            .map_err(|()| describe(rustix::io::Errno::NOMEM))?;
         // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no memory of ours.
         let outer = unsafe {
             rustix::mm::mmap_anonymous(
@@ -187,8 +190,6 @@ impl Reservation {
         // SAFETY: MADV_DONTDUMP changes neither contents nor protection.
         let _ = unsafe { rustix::mm::madvise(mapped, len_bytes, Advice::LinuxDontDump) };
         let base = NonNull::new(mapped.cast::<u8>()).ok_or_else(|| describe(rustix::io::Errno::NOMEM))?;
-        // Zeroes from the system, so that no page of it is touched before its granules are.
-        let open_bytes = bytemuck::zeroed_slice_box(len_bytes.div_ceil(granule_bytes));
         Ok(Self { base, len_bytes, granule_bytes, granule_shift, open_bytes, opening: Mutex::new(()) })
     }
 

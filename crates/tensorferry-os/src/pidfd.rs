@@ -195,10 +195,15 @@ impl AsFd for PidFd {
 #[must_use]
 pub fn pid_namespace() -> u32 {
     static NAMESPACE: OnceLock<u32> = OnceLock::new();
-    *NAMESPACE.get_or_init(|| {
-        let inode = rustix::fs::stat("/proc/self/ns/pid").map(|stat| stat.st_ino);
-        inode.ok().and_then(|inode| u32::try_from(inode).ok()).unwrap_or(0)
-    })
+    if let Some(known) = NAMESPACE.get() {
+        return *known;
+    }
+    let stat = rustix::fs::stat("/proc/self/ns/pid");
+    // Only what was read is remembered: `/proc` may be there later.
+    match stat.ok().and_then(|stat| u32::try_from(stat.st_ino).ok()) {
+        Some(inode) => *NAMESPACE.get_or_init(|| inode),
+        None => 0,
+    }
 }
 
 /// Start time of a process in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)). `None` also where

@@ -49,21 +49,22 @@ pub type Run = fn(&mut Inherited) -> Result<(), Failure>;
 pub struct Entry {
     name: &'static str,
     run: Run,
-    watches_parent: bool,
+    has_guard: bool,
 }
 
 impl Entry {
     /// An entry; it counts only when it stands in [`ENTRIES`], which [`entry!`](crate::entry!) sees to.
     #[must_use]
     pub const fn new(name: &'static str, run: Run) -> Self {
-        Self { name, run, watches_parent: false }
+        Self { name, run, has_guard: true }
     }
 
-    /// Says that what it runs sees to it that the process ends with its parent ([`Inherited::parent`]), also where the kernel
-    /// forgets to (see the top of this crate). It gets no thread for that then.
+    /// The same without a [`Guard`](crate::Guard), which takes a part of a start: what it runs starts that later
+    /// ([`Inherited::guard`]), or does without. A process without one may outlive its parent once the kernel has forgotten its
+    /// death signal.
     #[must_use]
-    pub const fn watches_parent(self) -> Self {
-        Self { watches_parent: true, ..self }
+    pub const fn without_guard(self) -> Self {
+        Self { has_guard: false, ..self }
     }
 
     /// The name that parent and child know it by.
@@ -79,7 +80,7 @@ pub static ENTRIES: [Entry];
 
 crate::entry! {
     /// Forks on request.
-    pub(crate) static FORKSERVER = "tensorferry.forkserver" => crate::forkserver::serve::serve, watches_parent;
+    pub(crate) static FORKSERVER = "tensorferry.forkserver" => crate::forkserver::serve::serve, without_guard;
 }
 
 /// How many entries have this name.
@@ -210,8 +211,8 @@ fn prepare(link: &'static Link, hello: Hello, fds: Fds) -> Result<(Inherited, Ru
         let known = ENTRIES.iter().map(Entry::name).collect();
         return Err(ProtocolError::UnknownEntry { name: hello.entry, known });
     };
-    if !entry.watches_parent {
-        inherited.watch_parent()?;
+    if entry.has_guard {
+        inherited.guard().start().map_err(ProtocolError::Guard)?;
     }
     Ok((inherited, entry.run))
 }

@@ -19,20 +19,41 @@ const STACK_LEN_BYTES: usize = 64 << 10;
 /// The number of this process's guard, once it is where it stands still.
 static GUARD: Mutex<Option<Arc<OnceLock<u32>>>> = Mutex::new(None);
 
-/// Ends this process when its parent has ended.
-pub(crate) fn watch(parent: ParentProcess) -> io::Result<()> {
-    let number = Arc::new(OnceLock::new());
-    *GUARD.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&number));
-    let thread = std::thread::Builder::new().name(String::from("tf-guard")).stack_size(STACK_LEN_BYTES);
-    thread.spawn(move || {
-        // From here on it holds nothing and allocates nothing.
-        let _ = number.set(thread_id());
-        // An error means that the kernel has no memory for poll(2); the death signal remains.
-        if parent.pidfd().wait_dead(None).is_ok() {
-            let _ = os::kill_self();
+/// The thread of a process that ends it with its parent, where the kernel forgets to. From
+/// [`Inherited::guard`](crate::Inherited::guard).
+#[derive(Clone, Debug)]
+pub struct Guard {
+    parent: ParentProcess,
+}
+
+impl Guard {
+    pub(crate) fn new(parent: ParentProcess) -> Self {
+        Self { parent }
+    }
+
+    /// Starts the thread, unless it was started before. It holds nothing and allocates nothing from then on, and is killed
+    /// with the process. A parent that has ended already ends this process at once.
+    ///
+    /// # Errors
+    /// The kernel's error when no thread is to be had; it may be tried again.
+    pub fn start(&self) -> io::Result<()> {
+        let mut guard = GUARD.lock().unwrap_or_else(PoisonError::into_inner);
+        if guard.is_some() {
+            return Ok(());
         }
-    })?;
-    Ok(())
+        let number = Arc::new(OnceLock::new());
+        let (its_number, parent) = (Arc::clone(&number), self.parent.clone());
+        let thread = std::thread::Builder::new().name(String::from("tf-guard")).stack_size(STACK_LEN_BYTES);
+        thread.spawn(move || {
+            let _ = its_number.set(thread_id());
+            // An error means that the kernel has no memory for poll(2); the death signal remains.
+            if parent.pidfd().wait_dead(None).is_ok() {
+                let _ = os::kill_self();
+            }
+        })?;
+        *guard = Some(number);
+        Ok(())
+    }
 }
 
 /// The number of the guard of this process, a thread that stands still for as long as the parent lives. `None` where there

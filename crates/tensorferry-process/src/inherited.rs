@@ -1,7 +1,6 @@
 //! What a child was given.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use tensorferry_os::pidfd::PidFd;
 
@@ -9,7 +8,7 @@ use crate::current::{self, Origin};
 use crate::entry::{Failure, Run};
 use crate::error::ProtocolError;
 use crate::fork;
-use crate::guard;
+use crate::guard::Guard;
 use crate::link::{Fds, Link};
 use crate::protocol::{Frame, Hello};
 
@@ -37,10 +36,11 @@ impl Inherited {
         Ok(Self { link, name: hello.name.clone(), payload, fds })
     }
 
-    /// Has a thread end this process with its parent. Not before the payload is here: with it this process has been told
-    /// when and where to run, and its threads inherit that.
-    pub(crate) fn watch_parent(&self) -> Result<(), ProtocolError> {
-        guard::watch(self.fds.parent.clone()).map_err(ProtocolError::Guard)
+    /// What ends this process with its parent, to be started by an entry [without](crate::Entry::without_guard) it. With the
+    /// payload this process has been told when and where to run, so that its threads inherit that.
+    #[must_use]
+    pub fn guard(&self) -> Guard {
+        Guard::new(self.fds.parent.clone())
     }
 
     /// Runs an entry with another payload.
@@ -75,7 +75,7 @@ impl Inherited {
 
     /// The parent. It is alive, or this process is about to be killed.
     #[must_use]
-    pub fn parent(&self) -> &Arc<PidFd> {
+    pub fn parent(&self) -> &PidFd {
         self.fds.parent.pidfd()
     }
 

@@ -15,7 +15,7 @@
 //! - Nothing has to be called first: the child begins in a constructor before `main` ([`mod@entry`] says what that
 //!   means), in binaries, examples, benches and under `cargo test`. [`init`] is the portable form.
 //! - A child never outlives its parent, whichever thread started it, and neither do the children that it starts: the
-//!   kernel kills it (`PR_SET_PDEATHSIG`), and a thread of it watches the parent's pidfd for where the kernel forgets to.
+//!   kernel kills it (`PR_SET_PDEATHSIG`), and a thread of it ([`Guard`]) watches the parent's pidfd for where the kernel forgets to.
 //! - [`current_process`], [`parent_process`] and [`active_children`] tell who is who.
 //! - A process that is marked as a child without a parent's socket is an error that ends it, and a process that was
 //!   marked but never entered refuses to start others: there is no way to start processes without end.
@@ -79,6 +79,7 @@ pub use error::{ForkServerError, ProtocolError, StartError};
 pub use exit::{Ended, Exit, Stage};
 pub use fork::{HAZARDS, Hazard, allow_fork};
 pub use forkserver::preload_forkserver;
+pub use guard::Guard;
 pub use inherited::Inherited;
 pub use method::{StartMethod, UnknownStartMethod};
 pub use parent::{ParentProcess, parent_process};

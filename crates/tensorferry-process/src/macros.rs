@@ -23,7 +23,7 @@ macro_rules! fork_hazard {
 /// Registers functions that a child can be started with.
 ///
 /// Each line makes a `static` of type [`Entry`](crate::Entry), under a name that must be unique in the program. What follows the
-/// function is one of the settings that [`Entry`](crate::Entry) has, as `, watches_parent`.
+/// function is a setting of [`Entry`](crate::Entry): `=> idle, without_guard;`.
 ///
 /// ```
 /// use tensorferry_process::{Failure, Inherited};

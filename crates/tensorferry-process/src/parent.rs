@@ -24,7 +24,7 @@ impl ParentProcess {
         Self { name: name.into(), pidfd: Arc::new(pidfd) }
     }
 
-    pub(crate) fn pidfd(&self) -> &Arc<PidFd> {
+    pub(crate) fn pidfd(&self) -> &PidFd {
         &self.pidfd
     }
 

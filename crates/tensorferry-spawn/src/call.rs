@@ -1,7 +1,5 @@
 //! The child's side: what it is told to do, and doing it.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 use tensorferry_domain::{Admission, DomainFds};
 use tensorferry_process::{Failure, Inherited, StartMethod};
@@ -18,7 +16,7 @@ use crate::registry::{self, Key};
 
 tensorferry_process::entry! {
     /// Runs one registered function.
-    pub(crate) static ENTRY = "tensorferry.spawn" => enter, watches_parent;
+    pub(crate) static ENTRY = "tensorferry.spawn" => enter, without_guard;
     /// Runs one registered function in a fork server.
     pub(crate) static PRELOAD = "tensorferry.preload" => preload;
 }
@@ -115,11 +113,9 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     let function = registry::resolve(&order.function).map_err(|e| Failure::Refused(e.to_string()))?;
     let fds = DomainFds::from_message(inherited.take_fds());
     let fds = fds.ok_or_else(|| Failure::Refused(String::from("the descriptor of the domain is missing")))?;
-    // The service thread watches it, so that a process has one thread of ours and not two.
-    let fds = fds.with_parent(Arc::clone(inherited.parent()));
     let joined = match Heap::inherited() {
         // This process was forked from a member and has everything that it holds.
-        Some(heap) => heap.rejoin(fds, order.admission).map(|()| {
+        Some(heap) => heap.rejoin(order.admission, fds.door).map(|()| {
             // From here on the parent may let go of what it holds.
             inherited.taken();
             heap
@@ -127,6 +123,9 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
         None => Heap::join(fds, order.admission),
     };
     let heap = joined.map_err(|e| refused("the domain cannot be joined", &e))?;
+    // Its thread is made beside the function, not before: what a start waits for is to be short.
+    let guard = inherited.guard();
+    heap.domain().defer(move || guard.start().is_ok());
     if let Ok(strategy) = order.strategy.parse::<Strategy>()
         && strategy != get_sharing_strategy()
     {

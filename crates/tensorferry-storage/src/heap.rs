@@ -4,6 +4,7 @@ mod returns;
 mod supply;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -123,14 +124,14 @@ impl Heap {
     /// parent held at the fork, for every handle of which there is a copy here. What only copies on the parent's stack name, which
     /// nobody here can reach, is held until this process ends. All handles are this process's own from then on, except for what can be in one process only: an inherited [`ExclusiveBlock`] lends no bytes, a lease is lost.
     ///
-    /// The parent stands still until this has returned, and holds those blocks all the while. The file of `fds` is not
-    /// needed.
+    /// The parent stands still until this has returned, and holds those blocks all the while. `door` is as in
+    /// [`DomainFds`].
     ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain refuses; this process can then do nothing but end.
-    pub fn rejoin(&self, fds: DomainFds, admission: Admission) -> Result<(), StorageError> {
+    pub fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), StorageError> {
         let inner = &*self.0;
-        inner.memory.rejoin(fds, admission)?;
+        inner.memory.rejoin(admission, door)?;
         let bit = self.me().bit();
         let mut closed = None;
         inner.counts.each_held(|at| match inner.places().header(at) {

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::{Gid, setegid};
 use tensorferry::spawn::{StartMethod, func, get_context};
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Failure, Inherited, SIGKILL, Start};
 use tensorferry_tests::Leftovers;
 
-use crate::support::{DEADLINE, Guest, Meeting, attend, for_every_method, for_every_program, told};
+use crate::support::{
+    DEADLINE, Guest, Meeting, attend, attend_prepared, for_every_method, for_every_program, told,
+};
 
 tensorferry_process::entry! {
     static HEAD = "test.head" => head;
@@ -52,12 +56,30 @@ fn overseer(inherited: &mut Inherited) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Becomes a member of another group and waits. The kernel takes back the promise of a signal then (prctl(2)).
+/// Becomes a member of another group and waits. The kernel takes back the promise of a signal then (prctl(2)). And gives up
+/// the right to have descriptors, as who locks itself in does, after which poll(2) refuses everything.
 #[func]
 fn leaf_of_other_group(rank: usize, meeting: String) {
-    // Where that is not allowed, this is one more process that ends with its parent.
-    let _ = nix::unistd::setegid(nix::unistd::Gid::from_raw(OTHER_GID));
-    attend(&meeting, rank);
+    attend_prepared(&meeting, rank, || {
+        // Where that is not allowed, this is one more process that ends with its parent.
+        let _ = setegid(Gid::from_raw(OTHER_GID));
+        wait_for_the_guard();
+        setrlimit(Resource::RLIMIT_NOFILE, 0, 0).unwrap();
+    });
+}
+
+/// Until the thread that watches the parent sleeps over that.
+fn wait_for_the_guard() {
+    let stats =
+        || std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("stat"));
+    let sleeps =
+        || stats().any(|stat| std::fs::read_to_string(stat).is_ok_and(|text| text.contains("(tf-guard) S ")));
+    // In successive looks: on its way it may sleep for a lock.
+    let mut looks = 0;
+    while looks < 100 {
+        looks = if sleeps() { looks + 1 } else { 0 };
+        std::thread::yield_now();
+    }
 }
 
 /// As [`leaf_of_other_group`], in a process that is no member of a domain.

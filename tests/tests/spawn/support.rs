@@ -215,12 +215,18 @@ impl Guest {
 
 /// Goes to a meeting from another process, and stays until that process ends. Returns once the test lets it go on.
 pub(crate) fn attend(meeting: &str, rank: usize) {
+    attend_prepared(meeting, rank, || ());
+}
+
+/// As [`attend`]; `prepare` is done before the others see this process, and needs no descriptors any more.
+pub(crate) fn attend_prepared(meeting: &str, rank: usize, prepare: impl FnOnce()) {
     let address = SocketAddr::from_abstract_name(meeting).unwrap();
     let mut stream = UnixStream::connect_addr(&address).unwrap();
-    writeln!(stream, "{rank} {}", std::process::id()).unwrap();
     let mut released = [0];
     let stay = stream.try_clone().unwrap();
     KEPT.lock().unwrap().push(stay);
+    prepare();
+    writeln!(stream, "{rank} {}", std::process::id()).unwrap();
     // The end of the stream is no release: the test is gone, and so will this process be.
     if stream.read_exact(&mut released).is_err() {
         std::process::exit(99);

@@ -1,7 +1,8 @@
 //! How a process becomes a member: it makes a domain, joins one, or was forked from a member.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use tensorferry_os::home::HomeMark;
 use tensorferry_os::mapping::Tables;
@@ -25,7 +26,7 @@ impl Domain {
     /// [`DomainError::NotADomain`], [`DomainError::WrongVersion`], [`DomainError::NotAdmitted`], or the
     /// kernel's error; in each case nothing was changed.
     pub fn join(fds: impl Into<DomainFds>, admission: Admission) -> Result<Arc<Self>, DomainError> {
-        let DomainFds { file, door, parent } = fds.into();
+        let DomainFds { file, door } = fds.into();
         let not = |what: String| DomainError::NotADomain { what };
         let backing = Backing::from_fd(file).map_err(|e| not(e.to_string()))?;
         if backing.len_bytes() < Layout::smallest().file_len_bytes() as u64 {
@@ -66,9 +67,7 @@ impl Domain {
         if domain.is_err() {
             slot.change(live, invited);
         }
-        let domain = domain?;
-        domain.set_parent(parent);
-        Ok(Arc::new(domain))
+        Ok(Arc::new(domain?))
     }
 
     /// Writes a fresh layout into an empty file and becomes its first member.
@@ -128,13 +127,12 @@ impl Domain {
             service,
             lodging,
             lodging_of_a_fork,
-            parent: Mutex::new(None),
             presence,
         })
     }
 
     /// In a process that was forked from this member: becomes the member that `admission` names, over the same mapping.
-    /// [`Domain::me`] is another one from then on. The file of `fds` is not needed. The parent stands still meanwhile, and holds
+    /// [`Domain::me`] is another one from then on. `door` is as in [`DomainFds`]. The parent stands still meanwhile, and holds
     /// everything that this process has a copy of.
     ///
     /// This process is not [at home](Domain::is_home) yet: that is said by [`Domain::settle`], once it holds by itself what
@@ -142,7 +140,7 @@ impl Domain {
     ///
     /// # Errors
     /// [`DomainError::NotAdmitted`], or the kernel's error.
-    pub(crate) fn rejoin(&self, fds: DomainFds, admission: Admission) -> Result<(), DomainError> {
+    pub(crate) fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), DomainError> {
         if self.is_home() {
             return Err(refused(admission, "this process is a member already, and was not forked from one"));
         }
@@ -167,9 +165,8 @@ impl Domain {
         self.me.store(pack(admission.member), Ordering::SeqCst);
         if matches!(self.lodging(), Lodging::Own(_)) {
             // The keeper is the parent's.
-            let _ = self.lodging_of_a_fork.set(Lodging::Behind(fds.door.map(Door::new)));
+            let _ = self.lodging_of_a_fork.set(Lodging::Behind(door.map(Door::new)));
         }
-        self.set_parent(fds.parent);
         Ok(())
     }
 

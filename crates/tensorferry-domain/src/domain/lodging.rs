@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
-use tensorferry_os::pidfd::PidFd;
 use tensorferry_sharing::{Door, Keeper, KeeperError};
 
 use super::Domain;
@@ -18,7 +17,7 @@ pub(super) enum Lodging {
     Behind(Option<Door>),
 }
 
-/// The descriptors that a newcomer needs beside its [`Admission`](crate::Admission): pass on the first two, in this order.
+/// The descriptors that a newcomer needs beside its [`Admission`](crate::Admission): pass on both of them, in this order.
 #[derive(Debug)]
 pub struct DomainFds {
     /// The domain's file.
@@ -26,14 +25,11 @@ pub struct DomainFds {
     /// The way to the keeper of descriptors. Who has none can do everything but receive memory that lies outside of the
     /// domain's file.
     pub door: Option<OwnedFd>,
-    /// With whom the newcomer is to end, say its parent. The service thread watches that process and ends its own (SIGKILL)
-    /// as soon as it is not in the middle of something, which is a sweep after a death at the longest.
-    pub parent: Option<Arc<PidFd>>,
 }
 
 impl From<OwnedFd> for DomainFds {
     fn from(file: OwnedFd) -> Self {
-        Self { file, door: None, parent: None }
+        Self { file, door: None }
     }
 }
 
@@ -42,16 +38,10 @@ impl DomainFds {
     #[must_use]
     pub fn from_message(fds: Vec<OwnedFd>) -> Option<Self> {
         let mut fds = fds.into_iter();
-        Some(Self { file: fds.next()?, door: fds.next(), parent: None })
+        Some(Self { file: fds.next()?, door: fds.next() })
     }
 
-    /// With whom the newcomer is to end; see [`DomainFds::parent`].
-    #[must_use]
-    pub fn with_parent(self, parent: Arc<PidFd>) -> Self {
-        Self { parent: Some(parent), ..self }
-    }
-
-    /// In the order in which they travel. What is passed on is another process's, and so it has another parent.
+    /// In the order in which they travel.
     pub fn into_message(self) -> impl Iterator<Item = OwnedFd> {
         std::iter::once(self.file).chain(self.door)
     }
@@ -72,7 +62,7 @@ impl Domain {
             Lodging::Own(_) => Some(copy(self.own_keeper()?.door())?),
             Lodging::Behind(door) => door.as_ref().map(|door| copy(door.as_fd())).transpose()?,
         };
-        Ok(DomainFds { file: copy(self.backing.as_fd())?, door, parent: None })
+        Ok(DomainFds { file: copy(self.backing.as_fd())?, door })
     }
 
     /// Has a descriptor kept in the process that made the domain, under the name of a block, for as long as somebody

@@ -61,6 +61,30 @@ fn served(domain: &Arc<Domain>) -> (Memory, Arc<Notes>, Arc<dyn Caretaker>) {
     (memory, notes, caretaker)
 }
 
+#[test]
+fn what_is_put_off_is_done_by_the_service_thread_until_it_is_done() {
+    let domain = Domain::builder().create().unwrap();
+    assert!(!domain.defer(|| panic!("there is no thread for it")));
+    let _served = served(&domain);
+    let (tell, told) = std::sync::mpsc::channel();
+    let mut n_left = 3;
+    assert!(domain.defer(move || {
+        n_left -= 1;
+        tell.send(std::thread::current().name().map(str::to_owned)).unwrap();
+        n_left == 0
+    }));
+    for _ in 0..3 {
+        domain.poke();
+        let thread = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(thread.as_deref(), Some("tensorferry"));
+    }
+    // The work is dropped when it is done, and with it the sender.
+    assert_eq!(
+        told.recv_timeout(Duration::from_secs(60)),
+        Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
+    );
+}
+
 /// Behind the last slot.
 fn end() -> u8 {
     u8::try_from(MAX_MEMBERS).unwrap()
