@@ -109,15 +109,16 @@ impl Link {
 
 /// Waits for so many bytes. Memory grows with what has come, not with what was announced.
 fn read_exactly(socket: &OwnedFd, len_bytes: usize) -> Result<Vec<u8>, ProtocolError> {
+    const AHEAD_LEN_BYTES: usize = 16 << 10;
     let mut bytes = Vec::new();
-    let mut chunk = [0; 16 << 10];
     while bytes.len() < len_bytes {
-        let want = chunk.len().min(len_bytes - bytes.len());
-        let got = socket::receive(socket, &mut chunk[..want], &mut Vec::new())?;
+        let filled = bytes.len();
+        bytes.resize(len_bytes.min(filled + AHEAD_LEN_BYTES), 0);
+        let got = socket::receive(socket, &mut bytes[filled..], &mut Vec::new())?;
         if got == 0 {
-            return Err(ProtocolError::Ended { got_bytes: bytes.len(), wanted_bytes: len_bytes });
+            return Err(ProtocolError::Ended { got_bytes: filled, wanted_bytes: len_bytes });
         }
-        bytes.extend_from_slice(&chunk[..got]);
+        bytes.truncate(filled + got);
     }
     Ok(bytes)
 }

@@ -1,6 +1,7 @@
 //! Processes that were started together: waiting for them, stopping them, and what they return.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -72,8 +73,9 @@ pub struct ProcessContext<T> {
     stop: Option<Stop>,
     /// Whom we have sent a signal.
     stopped: Vec<Stopped>,
-    /// As of the start, to tell whether the out-of-memory killer came by.
-    out_of_memory_kills: Option<u64>,
+    /// As of the start, to tell whether the out-of-memory killer came by. Read by the service thread, because the kernel
+    /// takes some time to count; not there where a process ends sooner than that.
+    out_of_memory_kills: Arc<OnceLock<u64>>,
     /// The answer, once all have ended.
     verdict: Option<Verdict>,
 }
@@ -96,6 +98,12 @@ impl<T> ProcessContext<T> {
         tee: Option<TeeThread>,
     ) -> Self {
         let stopped = vec![Stopped::default(); children.len()];
+        let kills = Arc::default();
+        let as_of_now: Arc<OnceLock<u64>> = Arc::clone(&kills);
+        heap.domain().defer(move || {
+            out_of_memory_kills().into_iter().for_each(|kills| _ = as_of_now.set(kills));
+            true
+        });
         Self {
             children,
             tee,
@@ -105,7 +113,7 @@ impl<T> ProcessContext<T> {
             on_drop: options.on_drop,
             stop: None,
             stopped,
-            out_of_memory_kills: out_of_memory_kills(),
+            out_of_memory_kills: kills,
             verdict: None,
         }
     }
@@ -256,8 +264,8 @@ impl<T> ProcessContext<T> {
     }
 
     fn out_of_memory_kills_since_start(&self) -> u64 {
-        let (now, then) = (out_of_memory_kills(), self.out_of_memory_kills);
-        now.zip(then).map_or(0, |(now, then)| now.saturating_sub(then))
+        let then = self.out_of_memory_kills.get().copied();
+        out_of_memory_kills().zip(then).map_or(0, |(now, then)| now.saturating_sub(then))
     }
 
     /// Every failure of a process by itself. One that ended without a word, and as our signals make it end, was stopped.
