@@ -22,7 +22,7 @@ use crate::layout::{
     SLOT_LEN_BYTES, extent, header, slot,
 };
 use crate::member::{Slot, State};
-use crate::service::{self, Service, Whom};
+use crate::service::{self, HeldBack, Service, Whom};
 use crate::{Admission, DomainBuilder, DomainError, Layout, Member, MemberInfo, Phase};
 
 /// One member's mapping of a domain.
@@ -200,6 +200,14 @@ impl Domain {
         if let Some(service) = self.service.get().filter(|_| self.is_home()) {
             service.poke();
         }
+    }
+
+    /// Until the result is dropped, [`Domain::poke`] waits, also where other calls of this library do it: for who does many
+    /// things one after the other, and has no use for a thread that wakes between them on a processor that is wanted. Meanwhile
+    /// newcomers are watched when the service thread looks around by itself, twice a second.
+    #[must_use]
+    pub fn poke_once_for_all(&self) -> Option<HeldBack> {
+        self.service.get().filter(|_| self.is_home()).map(Service::hold_back)
     }
 
     /// Proves and sweeps the dead now, on this thread, instead of when the service thread gets to it: afterwards the slots

@@ -34,6 +34,9 @@ struct Shared {
     bell: EventFd,
     deferred: Mutex<Vec<Work>>,
     stop: AtomicBool,
+    /// How many want to poke once for all, and whether somebody has poked meanwhile.
+    n_holding_back: AtomicU32,
+    is_poked: AtomicBool,
     /// The thread sleeps for long, because there was nothing to look after.
     rests: AtomicBool,
     caretaker: Weak<dyn Caretaker>,
@@ -52,6 +55,8 @@ impl Service {
             bell: EventFd::new()?,
             deferred: Mutex::default(),
             stop: AtomicBool::new(false),
+            n_holding_back: AtomicU32::new(0),
+            is_poked: AtomicBool::new(false),
             rests: AtomicBool::new(false),
             park: AtomicU32::new(park::RUNS),
             tid: AtomicU32::new(0),
@@ -80,6 +85,7 @@ impl Service {
         self.shared.bell.renew()?;
         // It was for the parent.
         self.shared.deferred().clear();
+        self.shared.n_holding_back.store(0, Ordering::SeqCst);
         self.shared.rests.store(false, Ordering::SeqCst);
         self.shared.tid.store(0, Ordering::SeqCst);
         self.shared.park.store(park::RUNS, Ordering::SeqCst);
@@ -87,7 +93,13 @@ impl Service {
     }
 
     pub(crate) fn poke(&self) {
-        self.shared.bell.ring();
+        self.shared.poke();
+    }
+
+    /// As [`Domain::poke_once_for_all`].
+    pub(crate) fn hold_back(&self) -> HeldBack {
+        self.shared.n_holding_back.fetch_add(1, Ordering::SeqCst);
+        HeldBack { shared: Arc::clone(&self.shared) }
     }
 
     /// As [`Service::poke`], but only if the thread would sleep for long: it looks again soon anyway otherwise.
@@ -108,6 +120,19 @@ impl Service {
         if let Some(caretaker) = self.shared.caretaker.upgrade() {
             self.shared.sweep_the_dead(domain, caretaker.as_ref(), at, &mut Vec::new());
         }
+    }
+}
+
+/// Until this is dropped, [`Domain::poke`] waits.
+#[derive(Debug)]
+pub struct HeldBack {
+    shared: Arc<Shared>,
+}
+
+impl Drop for HeldBack {
+    fn drop(&mut self) {
+        self.shared.n_holding_back.fetch_sub(1, Ordering::SeqCst);
+        self.shared.ring_if_poked();
     }
 }
 
@@ -192,6 +217,18 @@ impl Shared {
 
     fn deferred(&self) -> MutexGuard<'_, Vec<Work>> {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poke(&self) {
+        self.is_poked.store(true, Ordering::SeqCst);
+        self.ring_if_poked();
+    }
+
+    /// Both who pokes and who held that back look here after their own change, so that one of them rings.
+    fn ring_if_poked(&self) {
+        if self.n_holding_back.load(Ordering::SeqCst) == 0 && self.is_poked.swap(false, Ordering::SeqCst) {
+            self.bell.ring();
+        }
     }
 
     /// What could not be done yet stays for the next turn.
@@ -320,6 +357,30 @@ mod tests {
             self.is_inside.store(false, Ordering::SeqCst);
             Some(Duration::ZERO)
         }
+    }
+
+    #[test]
+    fn pokes_that_are_held_back_come_once_for_all() {
+        let domain = Domain::builder().address_space_bytes(16 << 20).create().unwrap();
+        let busy = Arc::new(Busy { is_inside: AtomicBool::new(false), n_beats: AtomicU32::new(0) });
+        let caretaker: Weak<Busy> = Arc::downgrade(&busy);
+        let service = Service::start(Arc::downgrade(&domain), caretaker).unwrap();
+        // Nobody answers the bell, which may have been rung for this.
+        let _parked = Parked::all();
+        service.shared.bell.clear();
+        let rings = || poll_readable(&[service.shared.bell.as_fd()], Some(Duration::ZERO)).unwrap() == [true];
+        assert!(!rings());
+        let [first, second] = [(); 2].map(|()| service.hold_back());
+        drop(second);
+        service.poke();
+        assert!(!rings(), "the first still holds back");
+        drop(first);
+        assert!(rings());
+        service.shared.bell.clear();
+        drop(service.hold_back());
+        assert!(!rings(), "nobody has poked");
+        service.poke();
+        assert!(rings());
     }
 
     #[test]
