@@ -365,7 +365,7 @@ impl<'a> Slot<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Company, Heap, OutgoingHandles, Patience, Ring};
+    use crate::{Company, Heap, OutgoingHandles, Patience, Ring, TakeFailure};
     use proptest::prelude::*;
 
     /// At a million messages a second, a ring of one slot gets there in twelve days.
@@ -383,6 +383,22 @@ mod tests {
             assert_eq!(ring.take(Company::Many, Patience::None).unwrap().payload[..], [number]);
         }
         assert_eq!(words.slot(0).state(), SlotState::free(lap + 4));
+    }
+
+    #[test]
+    fn laps_that_somebody_wrote_over_are_no_reason_to_look_for_ever() {
+        let heap = Heap::create(tensorferry_domain::Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let ring = std::sync::Arc::new(Ring::create_with_leases(&heap, 4, 1, 0).unwrap());
+        let words = RingWords::of(ring.attachment().block()).unwrap();
+        for slot in words.slots() {
+            slot.state_word().store(SlotState::free(1 << 40).pack(), Ordering::SeqCst);
+        }
+        for company in [Company::Many, Company::Sole] {
+            assert!(matches!(ring.take(company, Patience::None), Err(TakeFailure::Empty)));
+        }
+        assert!(matches!(ring.take_leased(Patience::None), Err(TakeFailure::Empty)));
+        let moved = words.head().load(Ordering::SeqCst);
+        assert!(moved <= 1 << 20, "{moved} positions");
     }
 
     #[test]

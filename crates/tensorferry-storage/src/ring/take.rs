@@ -47,6 +47,20 @@ impl From<StorageError> for TakeFailure {
     }
 }
 
+/// How many slots one look passes beyond those of the ring. Among the living the head is at most one lap behind, and who was
+/// overtaken goes on where the others are; behind laps that somebody scribbled over it could go on for ever.
+const MAX_PASSED: u64 = 1 << 16;
+
+/// Moves the head past what was taken, unless somebody else has. Returns where it is then.
+fn move_head_past(ring: &RingWords<'_>, taken: u64) -> u64 {
+    let next = taken.wrapping_add(1);
+    let is_ahead = |found: u64| found.wrapping_sub(next) <= u64::MAX / 2;
+    match ring.head().compare_exchange(taken, next, Ordering::AcqRel, Ordering::Acquire) {
+        Err(found) if is_ahead(found) => found,
+        _ => next,
+    }
+}
+
 impl Ring {
     /// Takes a message. Waits for one as long as `patience` allows: spinning first, then asleep.
     ///
@@ -97,7 +111,7 @@ impl Ring {
         message: &mut IncomingMessage,
         lease: &mut Option<Kept>,
     ) -> Option<Result<(), TakeFailure>> {
-        let n_slots = ring.n_slots() as u64;
+        let (n_slots, mut n_passed) = (ring.n_slots() as u64, 0);
         'again: for _ in 0..MAX_STEPS {
             let mut head = ring.head().load(Ordering::Acquire);
             let mut position = head;
@@ -108,9 +122,13 @@ impl Ring {
                 if state.lap > lap {
                     // Taken. The head moves past what is taken, by whoever sees it.
                     if position == head {
-                        let next = head.wrapping_add(1);
-                        let _ = ring.head().compare_exchange(head, next, Ordering::AcqRel, Ordering::Relaxed);
-                        head = next;
+                        n_passed += 1;
+                        if n_passed > n_slots + MAX_PASSED {
+                            return None;
+                        }
+                        head = move_head_past(ring, head);
+                        position = head;
+                        continue;
                     }
                 } else if state.lap < lap || state.tag == Tag::Free {
                     return None;
