@@ -24,12 +24,12 @@ cargo xtask bench NAME [ARGS..]        the bench of that name; ARGS go to it
 cargo xtask bench --list               the names of the benches
 cargo xtask bench --counts [--record]  instructions of single calls against what was recorded; needs valgrind
 
-  --quick        one round of short measurements, to see whether all of it runs; writes nothing
+  --quick        one round of short measurements, to see whether all of it runs
   --rounds N     how often everything is measured (7)
   --seconds S    for how long each stream is (0.3)
-  --row NAME     only rows whose name holds NAME; several are possible; writes nothing
+  --row NAME     only rows whose name holds NAME; several are possible
   --python PATH  a Python with torch, whose columns are left out otherwise
-  --out DIR      where the table and its plot go (docs/bench)
+  --out DIR      where the table and its plot go (docs/bench for the whole table; nowhere for --quick and --row)
   --check        only the rows that have bounds, up to three times; fails where one of them falls short
 ";
 

@@ -74,9 +74,9 @@ pub(crate) fn fork(parked: &[u32], ours: OwnedFd, child: Child) -> Result<(PidFd
     }
     let starter = starter::park();
     let parked: Vec<u32> = parked.iter().copied().chain(guard::parked()).chain(starter.thread_id()).collect();
-    // SAFETY: the numbers are those of the guard, which only waits for the parent's end, of the thread that starts processes,
-    // which stands still as long as it is parked, and of threads that stand still (the promise of `allow_fork`, as is what the
-    // child does with shared memory).
+    // SAFETY: the numbers are those of the guard, if there is one, which only waits for the parent's end, of the thread that
+    // starts processes, which stands still as long as it is parked, and of threads that stand still (the promise of
+    // `allow_fork`, as is what the child does with shared memory).
     match unsafe { fork_alone(&parked) }? {
         Forked::Child => {
             starter.forget();

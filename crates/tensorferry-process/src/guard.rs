@@ -1,4 +1,4 @@
-//! The thread of a child that watches its parent.
+//! The thread of a child that watches its parent: started before the entry runs, or by the entry ([`Guard`]).
 //!
 //! The kernel kills a child when its parent dies (`PR_SET_PDEATHSIG`, prctl(2)), at once and even while it is stopped. But
 //! it forgets the request when the child changes its user or group, or executes a program that does, and it counts the
