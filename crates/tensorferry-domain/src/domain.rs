@@ -22,7 +22,7 @@ use crate::layout::{
     SLOT_LEN_BYTES, extent, header, slot,
 };
 use crate::member::{Slot, State};
-use crate::service::{self, HeldBack, Service, Whom};
+use crate::service::{self, Service, Whom};
 use crate::{Admission, DomainBuilder, DomainError, Layout, Member, MemberInfo, Phase};
 
 /// One member's mapping of a domain.
@@ -73,7 +73,7 @@ impl Domain {
     /// Claims a slot for the process behind `child` and says what that process needs to join.
     ///
     /// The caller keeps the pidfd until the child has joined; a child that dies before is swept like any
-    /// member.
+    /// member. The service thread watches it from 10 ms later on at the latest.
     ///
     /// # Errors
     /// [`DomainError::ProcessTableFull`] when every slot is taken, [`DomainError::UnknownProcess`] when the process
@@ -108,7 +108,8 @@ impl Domain {
             if free.phase == Phase::Free && entry.change(free, admitting) {
                 entry.set_identity(identity);
                 entry.change(admitting, State { phase: Phase::Invited, ..admitting });
-                self.poke();
+                // So that the newcomer is watched.
+                self.poke_soon();
                 return Some(Admission {
                     domain_id: self.id,
                     member: Member { slot, epoch: admitting.epoch },
@@ -202,12 +203,12 @@ impl Domain {
         }
     }
 
-    /// Until the result is dropped, [`Domain::poke`] waits, also where other calls of this library do it: for who does many
-    /// things one after the other, and has no use for a thread that wakes between them on a processor that is wanted. Meanwhile
-    /// newcomers are watched when the service thread looks around by itself, twice a second.
-    #[must_use]
-    pub fn poke_once_for_all(&self) -> Option<HeldBack> {
-        self.service.get().filter(|_| self.is_home()).map(Service::hold_back)
+    /// Makes the service thread look around within 10 ms, once for all who ask for it meanwhile: for what is not urgent, while
+    /// somebody has a better use for the processor that the thread would wake on.
+    pub fn poke_soon(&self) {
+        if let Some(service) = self.service.get().filter(|_| self.is_home()) {
+            service.poke_soon();
+        }
     }
 
     /// Proves and sweeps the dead now, on this thread, instead of when the service thread gets to it: afterwards the slots
@@ -235,8 +236,8 @@ impl Domain {
         }
     }
 
-    /// Has the service thread do `work` soon, and again at each turn until it returns true, at least twice a second: for what
-    /// the caller need not wait for. It is forgotten in a process that is forked from this one, and when the domain is left.
+    /// Has the service thread do `work` within 10 ms, and again at each turn until it returns true, at least twice a second: for
+    /// what the caller need not wait for. It is forgotten in a process that is forked from this one, and when the domain is left.
     /// False where there is no service thread; `work` is dropped then.
     pub fn defer(&self, work: impl FnMut() -> bool + Send + 'static) -> bool {
         let service = self.service.get().filter(|_| self.is_home());

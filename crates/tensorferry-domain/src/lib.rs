@@ -58,7 +58,7 @@ pub use member::{Member, MemberInfo, Phase};
 pub use memory::Memory;
 #[doc(hidden)]
 pub use plant::planted;
-pub use service::{HeldBack, Parked};
+pub use service::Parked;
 pub use spin::Spin;
 pub use tensorferry_os::pidfd::PidFd;
 pub use tensorferry_sharing::KeeperError;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tensorferry_os::event::{EventFd, poll_readable};
+use tensorferry_os::event::{EventFd, Timer, poll_readable};
 use tensorferry_os::fork::thread_id;
 use tensorferry_os::futex;
 
@@ -22,6 +22,9 @@ pub(crate) use deaths::{Whom, is_proven_dead};
 /// newcomer far away is watched, never whether somebody is dead.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 
+/// How long what is not urgent waits for company.
+const SOON: Duration = Duration::from_millis(10);
+
 #[derive(Debug)]
 pub(crate) struct Service {
     shared: Arc<Shared>,
@@ -32,11 +35,12 @@ type Work = Box<dyn FnMut() -> bool + Send>;
 
 struct Shared {
     bell: EventFd,
+    /// Wakes the thread as the bell does, but later.
+    alarm: Timer,
+    /// From before the alarm is set until after it has been cleared.
+    is_alarm_set: AtomicBool,
     deferred: Mutex<Vec<Work>>,
     stop: AtomicBool,
-    /// How many want to poke once for all, and whether somebody has poked meanwhile.
-    n_holding_back: AtomicU32,
-    is_poked: AtomicBool,
     /// The thread sleeps for long, because there was nothing to look after.
     rests: AtomicBool,
     caretaker: Weak<dyn Caretaker>,
@@ -53,10 +57,10 @@ impl Service {
     pub(crate) fn start(domain: Weak<Domain>, caretaker: Weak<dyn Caretaker>) -> Result<Self, DomainError> {
         let shared = Arc::new(Shared {
             bell: EventFd::new()?,
+            alarm: Timer::new()?,
+            is_alarm_set: AtomicBool::new(false),
             deferred: Mutex::default(),
             stop: AtomicBool::new(false),
-            n_holding_back: AtomicU32::new(0),
-            is_poked: AtomicBool::new(false),
             rests: AtomicBool::new(false),
             park: AtomicU32::new(park::RUNS),
             tid: AtomicU32::new(0),
@@ -83,9 +87,10 @@ impl Service {
     /// In a forked process: the thread has stayed with the parent, at a place where it held nothing.
     pub(crate) fn restart(&self, domain: Weak<Domain>) -> Result<(), DomainError> {
         self.shared.bell.renew()?;
+        self.shared.alarm.renew()?;
+        self.shared.is_alarm_set.store(false, Ordering::SeqCst);
         // It was for the parent.
         self.shared.deferred().clear();
-        self.shared.n_holding_back.store(0, Ordering::SeqCst);
         self.shared.rests.store(false, Ordering::SeqCst);
         self.shared.tid.store(0, Ordering::SeqCst);
         self.shared.park.store(park::RUNS, Ordering::SeqCst);
@@ -93,13 +98,14 @@ impl Service {
     }
 
     pub(crate) fn poke(&self) {
-        self.shared.poke();
+        self.shared.bell.ring();
     }
 
-    /// As [`Domain::poke_once_for_all`].
-    pub(crate) fn hold_back(&self) -> HeldBack {
-        self.shared.n_holding_back.fetch_add(1, Ordering::SeqCst);
-        HeldBack { shared: Arc::clone(&self.shared) }
+    /// As [`Domain::poke_soon`].
+    pub(crate) fn poke_soon(&self) {
+        if !self.shared.is_alarm_set.swap(true, Ordering::SeqCst) {
+            self.shared.alarm.set(SOON);
+        }
     }
 
     /// As [`Service::poke`], but only if the thread would sleep for long: it looks again soon anyway otherwise.
@@ -112,7 +118,7 @@ impl Service {
     /// As [`Domain::defer`].
     pub(crate) fn defer(&self, work: Work) {
         self.shared.deferred().push(work);
-        self.poke();
+        self.poke_soon();
     }
 
     /// Does on the calling thread what the service thread does when it is poked.
@@ -120,21 +126,6 @@ impl Service {
         if let Some(caretaker) = self.shared.caretaker.upgrade() {
             self.shared.sweep_the_dead(domain, caretaker.as_ref(), at, &mut Vec::new());
         }
-    }
-}
-
-/// Until this is dropped, [`Domain::poke`] waits.
-#[derive(Debug)]
-pub struct HeldBack {
-    shared: Arc<Shared>,
-}
-
-impl Drop for HeldBack {
-    fn drop(&mut self) {
-        // In a forked process, whose copy begins with nobody, this one does not count.
-        let less = |n: u32| n.checked_sub(1);
-        let _ = self.shared.n_holding_back.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
-        self.shared.ring_if_poked();
     }
 }
 
@@ -221,15 +212,10 @@ impl Shared {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn poke(&self) {
-        self.is_poked.store(true, Ordering::SeqCst);
-        self.ring_if_poked();
-    }
-
-    /// Both who pokes and who held that back look here after their own change, so that one of them rings.
-    fn ring_if_poked(&self) {
-        if self.n_holding_back.load(Ordering::SeqCst) == 0 && self.is_poked.swap(false, Ordering::SeqCst) {
-            self.bell.ring();
+    /// Before a turn, so that what is new from here on either is seen in that turn or sets the alarm again.
+    fn clear_alarm(&self) {
+        if self.is_alarm_set.load(Ordering::SeqCst) && self.alarm.clear() {
+            self.is_alarm_set.store(false, Ordering::SeqCst);
         }
     }
 
@@ -301,7 +287,7 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
         shared.do_deferred();
         // Nothing of the domain is borrowed while the thread sleeps, so that the domain can be left.
         let door = keeper.as_ref().map(|keeper| keeper.as_fd());
-        let bells = std::iter::once(shared.bell.as_fd()).chain(door);
+        let bells = [shared.bell.as_fd(), shared.alarm.as_fd()].into_iter().chain(door);
         let fds: Vec<_> = bells.chain(watched.iter().map(Watched::as_fd)).collect();
         let timeout = beat.unwrap_or(LOOK_AROUND).min(LOOK_AROUND);
         if poll_readable(&fds, Some(timeout)).is_err() {
@@ -309,6 +295,7 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
             let _ = futex::wait(&shared.park, park::RUNS, Some(timeout));
         }
         shared.bell.clear();
+        shared.clear_alarm();
     }
 }
 
@@ -370,29 +357,26 @@ mod tests {
     }
 
     #[test]
-    fn pokes_that_are_held_back_come_once_for_all() {
+    fn what_is_not_urgent_wakes_the_thread_once_and_again_after_its_turn() {
         let (_domain, _busy, service) = busy_service();
-        // Nobody answers the bell, which may have been rung for this.
-        let _parked = Parked::all();
+        // Nobody clears the alarm but this test.
+        let parked = Parked::all();
         service.shared.bell.clear();
-        let rings = || poll_readable(&[service.shared.bell.as_fd()], Some(Duration::ZERO)).unwrap() == [true];
-        assert!(!rings());
-        let [first, second] = [(); 2].map(|()| service.hold_back());
-        drop(second);
-        service.poke();
-        assert!(!rings(), "the first still holds back");
-        drop(first);
-        assert!(rings());
-        service.shared.bell.clear();
-        drop(service.hold_back());
-        assert!(!rings(), "nobody has poked");
-        service.poke();
-        assert!(rings());
-        // As when a copy of what somebody held is dropped where nobody holds back.
-        service.shared.bell.clear();
-        drop(HeldBack { shared: Arc::clone(&service.shared) });
-        service.poke();
-        assert!(rings());
+        let wakes = |timeout| poll_readable(&[service.shared.alarm.as_fd()], timeout).unwrap() == [true];
+        for _ in 0..2 {
+            service.poke_soon();
+            service.poke_soon();
+            assert!(wakes(None));
+            service.shared.clear_alarm();
+            assert!(!wakes(Some(Duration::ZERO)), "once for both");
+            service.shared.clear_alarm();
+        }
+        // A turn that has another reason leaves it set.
+        service.poke_soon();
+        service.shared.alarm.set(Duration::from_secs(3600));
+        service.shared.clear_alarm();
+        assert!(service.shared.is_alarm_set.load(Ordering::SeqCst));
+        drop(parked);
     }
 
     #[test]

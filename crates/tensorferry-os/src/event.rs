@@ -1,10 +1,11 @@
-//! Waking a thread that waits for descriptors (eventfd(2), poll(2)).
+//! Waking a thread that waits for descriptors (eventfd(2), timerfd_create(2), poll(2)).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
 use crate::{Error, Result};
 
@@ -50,6 +51,57 @@ impl AsFd for EventFd {
     }
 }
 
+/// A descriptor that becomes readable after a while, and stays so until [`Timer::clear`]. It never blocks.
+#[derive(Debug)]
+pub struct Timer {
+    fd: OwnedFd,
+}
+
+impl Timer {
+    /// A new one, which is not set.
+    ///
+    /// # Errors
+    /// EMFILE when the process has no descriptor left.
+    pub fn new() -> Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map_err(|e| Error::new("timerfd_create", e))?;
+        Ok(Self { fd })
+    }
+
+    /// In a process that was forked, where it is still the parent's: makes it this process's own, which is not set.
+    ///
+    /// # Errors
+    /// As [`Timer::new`].
+    pub fn renew(&self) -> Result<()> {
+        crate::fork::replace(&self.fd, &Self::new()?.fd)
+    }
+
+    /// Makes it readable in `after` (at once if that is zero), and not before.
+    pub fn set(&self, after: Duration) {
+        // All zeroes would unset it.
+        let it_value = timespec(after.max(Duration::from_nanos(1)));
+        let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value };
+        // The descriptor and the time are valid, and nothing else is refused.
+        let _ = rustix::time::timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once);
+    }
+
+    /// Makes it unreadable. Returns whether it was readable.
+    pub fn clear(&self) -> bool {
+        rustix::io::read(&self.fd, &mut [0; 8]).is_ok()
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn timespec(t: Duration) -> Timespec {
+    Timespec { tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(t.subsec_nanos()) }
+}
+
 /// Waits until one of `fds` is readable or closed by its other end, for at most `timeout` (for ever if `None`).
 /// Returns for each whether it is.
 ///
@@ -61,10 +113,7 @@ pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Resul
         fds.iter().map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     loop {
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-        let spec = left.map(|t| Timespec {
-            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(t.subsec_nanos()),
-        });
+        let spec = left.map(timespec);
         match rustix::event::poll(&mut polled, spec.as_ref()) {
             Ok(_) => return Ok(polled.iter().map(|p| !p.revents().is_empty()).collect()),
             Err(Errno::INTR) => {}
@@ -76,6 +125,22 @@ pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timer_is_readable_when_its_time_has_come_until_cleared() {
+        let timer = Timer::new().unwrap();
+        let is_readable = |timeout| poll_readable(&[timer.as_fd()], timeout).unwrap() == [true];
+        assert!(!timer.clear() && !is_readable(Some(Duration::ZERO)));
+        let begin = Instant::now();
+        timer.set(Duration::from_millis(1));
+        assert!(is_readable(None));
+        assert!(begin.elapsed() >= Duration::from_millis(1));
+        assert!(timer.clear() && !timer.clear() && !is_readable(Some(Duration::ZERO)));
+        timer.set(Duration::ZERO);
+        assert!(is_readable(None));
+        timer.set(Duration::from_secs(3600));
+        assert!(!is_readable(Some(Duration::ZERO)), "it counts from the last time on");
+    }
 
     #[test]
     fn a_ring_is_seen_until_cleared() {

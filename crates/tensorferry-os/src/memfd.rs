@@ -67,6 +67,17 @@ pub fn punch_hole(fd: impl AsFd, offset_bytes: u64, len_bytes: u64) -> Result<()
         .map_err(|e| Error::new(format!("fallocate(PUNCH_HOLE) of {len_bytes} bytes at {offset_bytes}"), e))
 }
 
+/// Copies bytes of the file out, without mapping it (pread(2)).
+///
+/// # Errors
+/// The kernel's error of pread(2); EIO where the file ends before.
+pub fn read_exact_at(fd: impl AsFd, bytes: &mut [u8], offset_bytes: u64) -> Result<()> {
+    let len_bytes = bytes.len();
+    let read = rustix::io::retry_on_intr(|| rustix::io::pread(&fd, &mut *bytes, offset_bytes));
+    let whole = read.and_then(|n| if n == len_bytes { Ok(()) } else { Err(rustix::io::Errno::IO) });
+    whole.map_err(|e| Error::new(format!("pread of {len_bytes} bytes at {offset_bytes}"), e))
+}
+
 /// Device and inode of the file behind a descriptor: the same pair is the same file.
 ///
 /// # Errors
@@ -87,6 +98,16 @@ mod tests {
         assert_eq!(len_bytes(&fd).unwrap(), 1 << 20);
         assert!(rustix::fs::ftruncate(&fd, 4096).is_err(), "shrinking must be refused");
         assert!(rustix::fs::ftruncate(&fd, 1 << 21).is_err(), "growing must be refused");
+    }
+
+    #[test]
+    fn bytes_are_copied_out_whole_or_not_at_all() {
+        let fd = create_sealed("test", 4096).unwrap();
+        rustix::io::pwrite(&fd, &[7; 8], 100).unwrap();
+        let mut bytes = [0; 10];
+        read_exact_at(&fd, &mut bytes, 99).unwrap();
+        assert_eq!(bytes, [0, 7, 7, 7, 7, 7, 7, 7, 7, 0]);
+        assert_eq!(read_exact_at(&fd, &mut bytes, 4090).unwrap_err().raw_os_error(), Some(5));
     }
 
     #[test]

@@ -18,6 +18,9 @@ use crate::relay::Relay;
 /// Panics of a child that are kept, in case one of them turns out to have been its end.
 const MAX_PANICS: usize = 16;
 
+/// For so long after its start a child wakes nobody by what it says: see [`wait_end`].
+const FIRST_STEPS: Duration = Duration::from_millis(10);
+
 /// What dropping a [`Child`] does to a process that still runs. It is always collected, so that no zombie is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -45,6 +48,7 @@ pub struct Child {
     report: Option<Report>,
     panics: Vec<Report>,
     garbled: Option<ProtocolError>,
+    started_at: Duration,
     alive_at: Duration,
     exit: Option<Exit>,
     on_drop: OnDrop,
@@ -52,6 +56,7 @@ pub struct Child {
 
 impl Child {
     pub(crate) fn new(process: ChildProcess, control: OwnedFd, on_drop: OnDrop) -> Self {
+        let now = os::monotonic_now();
         Self {
             process,
             relay: None,
@@ -61,7 +66,8 @@ impl Child {
             report: None,
             panics: Vec::new(),
             garbled: None,
-            alive_at: os::monotonic_now(),
+            started_at: now,
+            alive_at: now,
             exit: None,
             on_drop,
         }
@@ -207,7 +213,7 @@ impl Child {
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         while self.exit.is_none() {
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            if !wait_any(std::slice::from_mut(self), left)? {
+            if !wait_end(std::slice::from_mut(self), left)? {
                 break;
             }
         }
@@ -305,26 +311,50 @@ impl Drop for Child {
 /// # Errors
 /// As [`Child::update`].
 pub fn wait_any(children: &mut [Child], timeout: Option<Duration>) -> Result<bool> {
+    wait(children, timeout, Duration::ZERO)
+}
+
+/// As [`wait_any`], for who waits for the end of children: what one says within 10 ms after its start is read when these are
+/// over, or when it ends. That it has come as far as its function is told by every child, and whoever was woken for it would
+/// take the processor from a child that may be done soon after.
+///
+/// # Errors
+/// As [`Child::update`].
+pub fn wait_end(children: &mut [Child], timeout: Option<Duration>) -> Result<bool> {
+    wait(children, timeout, FIRST_STEPS)
+}
+
+/// Waits; children that are younger than `first_steps` are waited for without what they say.
+fn wait(children: &mut [Child], timeout: Option<Duration>, first_steps: Duration) -> Result<bool> {
     let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
     loop {
         let mut is_new = false;
         for child in &mut *children {
             is_new |= child.update()?;
         }
-        let waited: Vec<_> = children.iter().filter(|c| c.exit.is_none()).flat_map(watched).collect();
+        let now = os::monotonic_now();
+        let quiet =
+            |child: &Child| (child.started_at + first_steps).checked_sub(now).filter(|d| !d.is_zero());
+        let living = || children.iter().filter(|child| child.exit.is_none());
+        let waited: Vec<_> = living().flat_map(|child| watched(child, quiet(child).is_some())).collect();
         if is_new || waited.is_empty() {
             return Ok(is_new);
         }
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-        if !socket::wait_ready(&waited, left)?.contains(&true) {
+        let next_to_speak = living().filter_map(quiet).min();
+        let is_ready =
+            socket::wait_ready(&waited, left.into_iter().chain(next_to_speak).min())?.contains(&true);
+        let is_up = next_to_speak.is_none_or(|next| left.is_some_and(|left| left <= next));
+        if !is_ready && is_up {
             return Ok(false);
         }
     }
 }
 
-fn watched(child: &Child) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
+/// What tells that a child has ended, and, unless it is to be quiet, that it has said something.
+fn watched(child: &Child, is_quiet: bool) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
     // One that has finished says nothing more: the end of its socket, just before its own, is no news.
-    let control = child.control().filter(|_| child.stage < Stage::Finished);
+    let control = child.control().filter(|_| !is_quiet && child.stage < Stage::Finished);
     std::iter::once(child.pidfd().as_fd()).chain(control).map(|fd| (fd, Interest::Readable))
 }
 
@@ -367,6 +397,26 @@ mod tests {
         }
         assert_eq!(child.report().unwrap().backtrace.as_deref(), Some("stack"));
         assert!(!child.update().unwrap(), "nothing new");
+        put_away(child);
+    }
+
+    #[test]
+    fn the_first_steps_of_a_child_wake_nobody_and_are_read_afterwards() {
+        let (mut child, theirs) = child();
+        let n_watched = |child: &Child, is_quiet| watched(child, is_quiet).count();
+        assert_eq!((n_watched(&child, true), n_watched(&child, false)), (1, 2));
+        let one = std::slice::from_mut(&mut child);
+        let hour = Duration::from_secs(3600);
+        assert!(
+            !wait(one, Some(Duration::ZERO), hour).unwrap(),
+            "the time that it has is up before it may speak"
+        );
+        std::thread::scope(|scope| {
+            let frame = Frame::Entered.encode().unwrap();
+            scope.spawn(move || socket::send_all(&theirs, &frame, &[]).unwrap());
+            assert!(wait_end(one, None).unwrap());
+        });
+        assert_eq!(child.stage(), Stage::Entered);
         put_away(child);
     }
 

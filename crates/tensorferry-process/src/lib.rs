@@ -71,7 +71,7 @@ mod report;
 mod start;
 mod starter;
 
-pub use child::{Child, OnDrop, wait_any};
+pub use child::{Child, OnDrop, wait_any, wait_end};
 pub use children::{ChildProcess, active_children};
 pub use current::{CurrentProcess, current_process};
 pub use entry::{EXIT_CODE_NO_PARENT, EXIT_CODE_RAISED, Entry, Failure, Run, init};

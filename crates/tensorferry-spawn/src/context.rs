@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_process::{
-    Child, ChildProcess, Ended, OnDrop, SIGINT, SIGKILL, SIGTERM, Stage, out_of_memory_kills, wait_any,
+    Child, ChildProcess, Ended, OnDrop, SIGINT, SIGKILL, SIGTERM, Stage, out_of_memory_kills, wait_end,
 };
 use tensorferry_storage::Heap;
 
@@ -229,7 +229,7 @@ impl<T> ProcessContext<T> {
             }
             let next = [deadline, self.stop.and_then(|stop| stop.deadline())].into_iter().flatten().min();
             let wait = next.map(|at| at.saturating_duration_since(now));
-            wait_any(&mut self.children, wait).map_err(wait_failed)?;
+            wait_end(&mut self.children, wait).map_err(wait_failed)?;
         }
         if self.verdict.is_none() {
             // Whoever puts to them or gets from them from here on is told that they are gone.

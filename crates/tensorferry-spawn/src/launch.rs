@@ -69,8 +69,6 @@ where
     let parcels = pack(&heap, &key, args, &results, nprocs)?;
     let mut children = Vec::with_capacity(nprocs);
     let mut parcels = parcels.into_iter().zip(outputs).enumerate();
-    // The kernel gives a new process the processor that is idle when it is made. The service thread would be on it.
-    let held_back = heap.domain().poke_once_for_all();
     while let Some((rank, (parcel, outputs))) = parcels.next() {
         let identity = first.take().unwrap_or_else(Identity::next);
         let name = match &options.name {
@@ -91,9 +89,7 @@ where
             }
         }
     }
-    let context = ProcessContext::new(children, heap, results, options, tee);
-    drop(held_back);
-    Ok(context)
+    Ok(ProcessContext::new(children, heap, results, options, tee))
 }
 
 /// One parcel for each process, because what is given away exclusively can be in one only.

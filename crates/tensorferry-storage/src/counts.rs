@@ -10,9 +10,9 @@
 //! an alias of the sent handle can see that it has lost its bytes. It has 64 bits and so never comes around: an alias
 //! that was kept for as many sends would have its bytes back beside their new owner.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use once_cell::race::OnceBox;
 use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::class::{Class, LINE_BYTES};
@@ -48,11 +48,12 @@ pub(crate) struct Use {
 }
 
 /// The cells of one page of headers.
-type Page = Box<[Words; CELLS_PER_PAGE]>;
-/// Pages that follow each other, each made when it is first needed.
-type Pages = Box<[OnceLock<Page>]>;
-/// A table of tables, so that a process touches few pages of memory for the few that it needs of them.
-type Folder = Box<[OnceLock<Pages>]>;
+type Page = [Words; CELLS_PER_PAGE];
+/// Pages that follow each other, each made when it is first needed. As in page tables of processors, each of these is one page
+/// of memory itself, so that a process touches few of them.
+type Pages = [OnceBox<Page>; PAGES_PER_TABLE];
+/// A table of tables.
+type Folder = [OnceBox<Pages>; TABLES_PER_FOLDER];
 
 const PAGES_PER_TABLE: usize = 512;
 const TABLES_PER_FOLDER: usize = 512;
@@ -60,7 +61,7 @@ const TABLES_PER_FOLDER: usize = 512;
 /// The cells of all blocks of one domain that this process has ever held.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    folders: Box<[OnceLock<Folder>]>,
+    folders: Box<[OnceBox<Folder>]>,
     /// Where an offset outside of the domain would lead; no caller has one.
     nowhere: Words,
 }
@@ -84,7 +85,9 @@ impl Counts {
     pub(crate) fn new(n_extents: usize, extent_len_bytes: usize) -> Self {
         let n_pages = n_extents * (extent_len_bytes / PAGE_BYTES);
         Self {
-            folders: table(n_pages.div_ceil(PAGES_PER_TABLE * TABLES_PER_FOLDER)),
+            folders: (0..n_pages.div_ceil(PAGES_PER_TABLE * TABLES_PER_FOLDER))
+                .map(|_| OnceBox::new())
+                .collect(),
             nowhere: Words::default(),
         }
     }
@@ -95,9 +98,9 @@ impl Counts {
         let words = self
             .folders
             .get(at.folder)
-            .map(|folder| folder.get_or_init(|| table(TABLES_PER_FOLDER)))
-            .and_then(|folder| folder.get(at.table))
-            .map(|pages| pages.get_or_init(|| table(PAGES_PER_TABLE)))
+            .map(|folder| folder.get_or_init(|| Box::new([const { OnceBox::new() }; TABLES_PER_FOLDER])))
+            .and_then(|tables| tables.get(at.table))
+            .map(|table| table.get_or_init(|| Box::new([const { OnceBox::new() }; PAGES_PER_TABLE])))
             .and_then(|pages| pages.get(at.page))
             .map(|page| page.get_or_init(|| Box::new(std::array::from_fn(|_| Words::default()))))
             .and_then(|cells| cells.get(at.line))
@@ -169,12 +172,8 @@ impl Index {
     }
 }
 
-fn table<T>(len: usize) -> Box<[OnceLock<T>]> {
-    (0..len).map(|_| OnceLock::new()).collect()
-}
-
 /// What there is of a table, each with its place.
-fn made<T>(table: &[OnceLock<T>]) -> impl Iterator<Item = (usize, &T)> {
+fn made<T>(table: &[OnceBox<T>]) -> impl Iterator<Item = (usize, &T)> {
     table.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.get()?)))
 }
 

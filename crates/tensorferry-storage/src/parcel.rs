@@ -98,7 +98,7 @@ impl Parcel {
     pub fn post(self, to: Member) {
         let heap = self.block.heap().clone();
         heap.inner().posted.add(self, Some(to));
-        heap.domain().poke();
+        heap.domain().poke_soon();
     }
 
     /// In a process that was forked, where dropping the parcel must not take it back from whom the parent has sent it to.
@@ -133,7 +133,7 @@ impl Drop for Parcel {
         let kept = Self { block: self.block.clone(), handles: std::mem::take(&mut self.handles) };
         let heap = kept.block.heap().clone();
         heap.inner().posted.add(kept, None);
-        heap.domain().poke();
+        heap.domain().poke_soon();
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tensorferry_os::home::HomeMark;
-use tensorferry_os::mapping::Tables;
+use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::presence::Presence;
@@ -13,7 +13,7 @@ use tensorferry_sharing::{Backing, Door};
 
 use super::lodging::Lodging;
 use super::{Domain, DomainFds, pack, refused, slot_in};
-use crate::layout::{EXTENT_TABLE_OFFSET_BYTES, MAGIC, VERSION, header, presence_offset};
+use crate::layout::{MAGIC, VERSION, header, presence_offset};
 use crate::member::State;
 use crate::memory;
 use crate::{Admission, DomainError, Layout, Member, Phase};
@@ -32,8 +32,7 @@ impl Domain {
         if backing.len_bytes() < Layout::smallest().file_len_bytes() as u64 {
             return Err(not(format!("{} bytes are too few", backing.len_bytes())));
         }
-        let head = memory::map_tables(&backing, EXTENT_TABLE_OFFSET_BYTES)?;
-        let claims = read_header(&head)?;
+        let claims = read_header(&backing)?;
         let [magic, version, _, data_offset, data_len, extent_len, id, ..] = claims;
         if magic != MAGIC {
             return Err(not(format!("it starts with {magic:#018x}")));
@@ -45,9 +44,8 @@ impl Domain {
         if admission.domain_id != id {
             return Err(refused(admission, "it is for another domain"));
         }
-        // The invitation is used up before this process has anything that leaving would give away: whoever is refused
-        // here has changed nothing.
-        let slot = slot_in(&head, admission.member.slot)
+        let mapping = Mapping::new(&backing, &layout)?;
+        let slot = slot_in(&mapping.tables, admission.member.slot)
             .ok_or_else(|| refused(admission, "there is no such slot"))?;
         let invited = slot.state();
         if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
@@ -58,16 +56,12 @@ impl Domain {
         }
         // Before the slot is live: from then on an unlocked byte means a death.
         let presence = Presence::announce(&backing, presence_offset(admission.member))?;
-        let live = State { phase: Phase::Live, ..invited };
-        if !slot.change(invited, live) {
+        // The last step that can fail. Before it nothing was changed that others see.
+        if !slot.change(invited, State { phase: Phase::Live, ..invited }) {
             return Err(refused(admission, "it was used or given back"));
         }
         let lodging = Lodging::Behind(door.map(Door::new));
-        let domain = Self::map(backing, presence, layout, id, admission.member, lodging);
-        if domain.is_err() {
-            slot.change(live, invited);
-        }
-        Ok(Arc::new(domain?))
+        Ok(Arc::new(Self::over(backing, mapping, presence, layout, id, admission.member, lodging)))
     }
 
     /// Writes a fresh layout into an empty file and becomes its first member.
@@ -82,7 +76,8 @@ impl Domain {
         let id = device.rotate_left(32) ^ inode;
         let me = Member { slot: 0, epoch: 1 };
         let presence = Presence::announce(&backing, presence_offset(me))?;
-        let domain = Self::map(backing, presence, layout, id, me, Lodging::Own(OnceLock::new()))?;
+        let mapping = Mapping::new(&backing, &layout)?;
+        let domain = Self::over(backing, mapping, presence, layout, id, me, Lodging::Own(OnceLock::new()));
         let words = domain.header();
         for (index, value) in [
             (header::FILE_LEN_BYTES, layout.file_len_bytes() as u64),
@@ -104,31 +99,28 @@ impl Domain {
         Ok(Arc::new(domain))
     }
 
-    fn map(
+    fn over(
         backing: Backing,
+        Mapping { tables, data, home }: Mapping,
         presence: Presence,
         layout: Layout,
         id: u64,
         me: Member,
         lodging: Lodging,
-    ) -> Result<Self, DomainError> {
-        let tables = memory::map_tables(&backing, layout.data_offset_bytes)?;
-        let data = memory::map_data(&backing, &layout)?;
-        let (home, me) = (HomeMark::new()?, AtomicU64::new(pack(me)));
-        let (service, lodging_of_a_fork) = (OnceLock::new(), OnceLock::new());
-        Ok(Self {
+    ) -> Self {
+        Self {
             backing,
             tables,
             data,
             layout,
             id,
-            me,
+            me: AtomicU64::new(pack(me)),
             home,
-            service,
+            service: OnceLock::new(),
             lodging,
-            lodging_of_a_fork,
+            lodging_of_a_fork: OnceLock::new(),
             presence,
-        })
+        }
     }
 
     /// In a process that was forked from this member: becomes the member that `admission` names, over the same mapping.
@@ -176,13 +168,24 @@ impl Domain {
     }
 }
 
-fn read_header(tables: &Tables) -> Result<[u64; header::N_WORDS], DomainError> {
-    let words = tables
-        .words(0, header::N_WORDS)
-        .ok_or_else(|| DomainError::NotADomain { what: "it has no header".to_owned() })?;
-    let mut claims = [0; header::N_WORDS];
-    for (claim, word) in claims.iter_mut().zip(words) {
-        *claim = word.load(Ordering::Acquire);
+/// What a process has of the memory of a domain.
+struct Mapping {
+    tables: Tables,
+    data: Reservation,
+    home: HomeMark,
+}
+
+impl Mapping {
+    fn new(backing: &Backing, layout: &Layout) -> Result<Self, DomainError> {
+        let tables = memory::map_tables(backing, layout.data_offset_bytes)?;
+        let data = memory::map_data(backing, layout)?;
+        Ok(Self { tables, data, home: HomeMark::new()? })
     }
-    Ok(claims)
+}
+
+/// What the header says, which nobody changes once it is written.
+fn read_header(backing: &Backing) -> Result<[u64; header::N_WORDS], DomainError> {
+    let mut bytes = [[0; size_of::<u64>()]; header::N_WORDS];
+    memfd::read_exact_at(backing, bytes.as_flattened_mut(), 0)?;
+    Ok(bytes.map(u64::from_ne_bytes))
 }
