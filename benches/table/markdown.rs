@@ -23,7 +23,7 @@ where the receiver sleeps. tensorferry and the limit look for about 50 microseco
 `both polling` for as long as it takes (`set_busy_poll`), as iceoryx2 does wherever it polls. torch sends through `multiprocessing.Queue`, a fresh tensor each time unless
 the row says that it sends four again. `limit` is a program of two processes with one mapping, a ring of 64-byte
 descriptors, one contended set-and-clear on a block's header for each message, and preallocated buffers that cycle back;
-in the rows of spawning it is `std::process::Command` with one process of the same executable that exits at once.
+in the rows of spawning it is `std::process::Command` with as many processes of the same executable, which exit at once.
 ";
 
 pub(crate) fn table(results: &Results, machine: &[String]) -> String {

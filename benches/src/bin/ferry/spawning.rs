@@ -1,6 +1,6 @@
 //! From the start of processes to their end.
 
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -13,14 +13,19 @@ pub(crate) const EXIT: &str = "exit";
 #[func]
 fn nothing(_rank: usize) {}
 
-fn command() -> anyhow::Result<()> {
-    #[expect(clippy::disallowed_methods, reason = "the standard library's way is what is compared with")]
-    let status = Command::new(std::env::current_exe()?).arg(EXIT).status()?;
-    ensure!(status.success(), "the program did not end well: {status}");
+/// So many at once.
+#[expect(clippy::disallowed_methods, reason = "the standard library's way is what is compared with")]
+fn commands(n_processes: usize) -> anyhow::Result<()> {
+    let start = || Ok(Command::new(std::env::current_exe()?).arg(EXIT).spawn()?);
+    let processes: Vec<Child> = (0..n_processes).map(|_| start()).collect::<anyhow::Result<_>>()?;
+    for mut process in processes {
+        let status = process.wait()?;
+        ensure!(status.success(), "the program did not end well: {status}");
+    }
     Ok(())
 }
 
-/// In turn with `std::process::Command`, one process of the same executable.
+/// In turn with `std::process::Command`, as many processes of the same executable.
 pub(crate) fn measure(ask: &Ask) -> anyhow::Result<Answer> {
     let (mut spawned, mut commanded) = (Vec::new(), Vec::new());
     let begin = Instant::now();
@@ -29,7 +34,7 @@ pub(crate) fn measure(ask: &Ask) -> anyhow::Result<Answer> {
         spawn(nothing, (), ask.count)?;
         spawned.push(start.elapsed().as_secs_f64() * 1e6);
         let start = Instant::now();
-        command()?;
+        commands(ask.count)?;
         commanded.push(start.elapsed().as_secs_f64() * 1e6);
     }
     // The first of each is a warm-up.

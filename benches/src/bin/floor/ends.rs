@@ -22,6 +22,8 @@ struct Plan {
     n_buffers: usize,
     buffer_bytes: usize,
     n_elements: usize,
+    /// Buffers in one message. If there are several, the descriptor names a list of their numbers.
+    count: usize,
 }
 
 /// Sends the number of a buffer.
@@ -33,6 +35,7 @@ pub(crate) struct Sender {
     free: VecDeque<u64>,
     is_lifo: bool,
     existing: u64,
+    n_sent: u64,
 }
 
 pub(crate) struct Receiver {
@@ -46,9 +49,10 @@ pub(crate) struct Receiver {
 impl Plan {
     fn of(ask: &Ask) -> Self {
         let n_slots = ask.depth.next_power_of_two();
-        let n_buffers = if ask.row == Row::Fresh { ask.depth + 2 } else { 2 };
+        let n_buffers = if ask.row == Row::Fresh { ask.depth + 2 } else { ask.count.max(2) };
         let n_elements = ask.n_elements();
-        Self { n_slots, n_buffers, buffer_bytes: (n_elements * 4).next_multiple_of(4096), n_elements }
+        let buffer_bytes = (n_elements * 4).next_multiple_of(LINE_BYTES);
+        Self { n_slots, n_buffers, buffer_bytes, n_elements, count: ask.count }
     }
 
     fn ring(&self, index: usize) -> Ring {
@@ -64,8 +68,21 @@ impl Plan {
         Ring::len_bytes(self.ring_slots()).next_multiple_of(4096)
     }
 
+    /// The list of buffers of one of as many messages as fit into a ring, and one more, which the receiver reads.
+    fn list_at(&self, list: u64) -> usize {
+        N_RINGS * self.ring_bytes() + usize::try_from(list).unwrap_or(0) * self.list_bytes()
+    }
+
+    fn n_lists(&self) -> u64 {
+        self.n_slots as u64 + 1
+    }
+
+    fn list_bytes(&self) -> usize {
+        (self.count * 8).next_multiple_of(LINE_BYTES)
+    }
+
     fn header_at(&self, buffer: u64) -> usize {
-        N_RINGS * self.ring_bytes() + usize::try_from(buffer).unwrap_or(0) * LINE_BYTES
+        self.list_at(self.n_lists()) + usize::try_from(buffer).unwrap_or(0) * LINE_BYTES
     }
 
     fn buffer_at(&self, buffer: u64) -> usize {
@@ -97,6 +114,7 @@ pub(crate) fn ends(ask: &Ask, shared: &Shared, side: usize) -> anyhow::Result<(S
         free: (0..plan.n_buffers as u64).collect(),
         is_lifo: ask.way == Way::FloorLifo,
         existing: side as u64,
+        n_sent: 0,
     };
     let other = 1 - side;
     let sink = Receiver {
@@ -109,8 +127,27 @@ pub(crate) fn ends(ask: &Ask, shared: &Shared, side: usize) -> anyhow::Result<(S
     Ok((source, sink))
 }
 
+impl Sender {
+    /// All buffers in one message.
+    fn send_all(&mut self, stamp: u64) {
+        let list = self.n_sent % self.plan.n_lists();
+        self.n_sent += 1;
+        let header = |buffer| &self.shared.words(self.plan.header_at(buffer), 1)[0];
+        let places = self.shared.words(self.plan.list_at(list), self.plan.count);
+        for (place, buffer) in places.iter().zip(0..) {
+            place.store(buffer, Ordering::Relaxed);
+            header(buffer).fetch_or(RECEIVER, Ordering::SeqCst);
+        }
+        self.messages.push(&self.shared, [list, stamp]);
+    }
+}
+
 impl Source for Sender {
     fn send(&mut self, stamp: u64, value: Option<f32>) -> anyhow::Result<()> {
+        if self.plan.count > 1 {
+            self.send_all(stamp);
+            return Ok(());
+        }
         let buffer = match value {
             None => self.existing,
             Some(value) => {
@@ -136,9 +173,27 @@ impl Source for Sender {
     }
 }
 
+impl Receiver {
+    /// The buffers of a list.
+    fn receive_all(&self, list: u64, stamp: u64) -> Received {
+        let header = |buffer| &self.shared.words(self.plan.header_at(buffer), 1)[0];
+        let places = self.shared.words(self.plan.list_at(list), self.plan.count);
+        let mut total = 0.0;
+        for place in places {
+            let buffer = place.load(Ordering::Relaxed);
+            total += touch(self.shared.elements(self.plan.buffer_at(buffer), self.plan.n_elements));
+            header(buffer).fetch_and(!RECEIVER, Ordering::SeqCst);
+        }
+        Received { stamp, total }
+    }
+}
+
 impl Sink for Receiver {
     fn receive(&mut self, read: Read) -> anyhow::Result<Received> {
         let [buffer, stamp] = self.messages.pop(&self.shared);
+        if self.plan.count > 1 {
+            return Ok(self.receive_all(buffer, stamp));
+        }
         let elements = self.shared.elements(self.plan.buffer_at(buffer), self.plan.n_elements);
         let total = if read == Read::Sum { sum(elements) } else { touch(elements) };
         self.shared.words(self.plan.header_at(buffer), 1)[0].fetch_and(!RECEIVER, Ordering::SeqCst);
