@@ -11,8 +11,8 @@ pub enum Limit {
     AtLeast(f64),
 }
 
-/// What a bound came to in one try.
-#[derive(Clone, Copy, Debug)]
+/// What a bound came to in one try, or at best in several.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tried {
     /// The figure.
     pub value: f64,
@@ -20,12 +20,12 @@ pub struct Tried {
     pub machine: Option<f64>,
 }
 
-/// What follows from a try, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What follows from the tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is good enough.
     Holds,
-    /// Not even the limit of this machine is, and the figure has the share of it that is asked for.
+    /// Not even the limit of this machine was in any try, and the figure has the share of it that is asked for.
     OutOfReach,
     /// It is not.
     Fails,
@@ -67,15 +67,18 @@ impl Limit {
         }
     }
 
-    /// The better of two tries: by the verdict, then by the figure.
+    /// The best of several tries, for the figure and for the limit of the machine, each by itself: an excuse has to last.
     #[must_use]
-    pub fn better(self, share: Option<f64>, one: Tried, other: Tried) -> Tried {
-        let by_figure = match self {
-            Self::AtMost(_) => one.value.total_cmp(&other.value),
-            Self::AtLeast(_) => other.value.total_cmp(&one.value),
+    pub fn best(self, one: Tried, other: Tried) -> Tried {
+        let better = |one: f64, other: f64| match self {
+            Self::AtMost(_) => one.min(other),
+            Self::AtLeast(_) => one.max(other),
         };
-        let order = self.verdict(share, one).cmp(&self.verdict(share, other)).then(by_figure);
-        if order.is_gt() { other } else { one }
+        let machine = match (one.machine, other.machine) {
+            (Some(one), Some(other)) => Some(better(one, other)),
+            (machine, None) | (None, machine) => machine,
+        };
+        Tried { value: better(one.value, other.value), machine }
     }
 
     /// For people.
@@ -112,16 +115,12 @@ mod tests {
     }
 
     #[test]
-    fn of_several_tries_the_best_verdict_counts_and_then_the_best_figure() {
-        let best = |limit: Limit, one, other| limit.better(Some(0.9), one, other).value;
-        let most = Limit::AtLeast(25.0);
-        for (better, worse) in [
-            (tried(18.0, 20.0), tried(20.0, 26.0)),
-            (tried(19.0, 20.0), tried(18.0, 20.0)),
-            (tried(26.0, 30.0), tried(19.0, 20.0)),
-        ] {
-            assert_eq!((best(most, better, worse), best(most, worse, better)), (better.value, better.value));
-        }
-        assert_eq!(best(Limit::AtMost(1.0), tried(3.0, None), tried(2.0, None)), 2.0);
+    fn of_several_tries_the_best_counts_for_the_figure_and_for_its_excuse() {
+        let bound = Limit::AtLeast(25.0);
+        let once_excused = bound.best(tried(20.0, 26.0), tried(18.0, 20.0));
+        assert_eq!(once_excused, tried(20.0, 26.0));
+        assert_eq!(bound.verdict(Some(0.9), once_excused), Verdict::Fails);
+        assert_eq!(bound.best(tried(18.0, 20.0), tried(19.0, None)), tried(19.0, 20.0));
+        assert_eq!(Limit::AtMost(1.0).best(tried(3.0, 4.0), tried(2.0, 5.0)), tried(2.0, 4.0));
     }
 }

@@ -348,6 +348,9 @@ mod tests {
         }
     }
 
+    /// [`Parked`] is about all services of the process, so that of these tests one runs at a time where they share one.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
     fn busy_service() -> (Arc<Domain>, Arc<Busy>, Service) {
         let domain = Domain::builder().address_space_bytes(16 << 20).create().unwrap();
         let busy = Arc::new(Busy { is_inside: AtomicBool::new(false), n_beats: AtomicU32::new(0) });
@@ -358,6 +361,7 @@ mod tests {
 
     #[test]
     fn what_is_not_urgent_wakes_the_thread_once_and_again_after_its_turn() {
+        let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let (_domain, _busy, service) = busy_service();
         // Nobody clears the alarm but this test.
         let parked = Parked::all();
@@ -366,7 +370,7 @@ mod tests {
         for _ in 0..2 {
             service.poke_soon();
             service.poke_soon();
-            assert!(wakes(None));
+            assert!(wakes(Some(Duration::from_secs(60))));
             service.shared.clear_alarm();
             assert!(!wakes(Some(Duration::ZERO)), "once for both");
             service.shared.clear_alarm();
@@ -381,6 +385,7 @@ mod tests {
 
     #[test]
     fn a_service_stands_still_outside_of_its_work_and_goes_on_afterwards() {
+        let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let (_domain, busy, service) = busy_service();
         for _ in 0..200 {
             let parked = Parked::all();

@@ -314,17 +314,18 @@ pub fn wait_any(children: &mut [Child], timeout: Option<Duration>) -> Result<boo
     wait(children, timeout, Duration::ZERO)
 }
 
-/// As [`wait_any`], for who waits for the end of children: what one says within 10 ms after its start is read when these are
-/// over, or when it ends. That it has come as far as its function is told by every child, and whoever was woken for it would
-/// take the processor from a child that may be done soon after.
+/// As [`wait_any`], for who waits for children to end: what a single child says within 10 ms after its start wakes nobody. It is
+/// read when these are over, when the child ends, and at the next call after `timeout`. Every child tells that it has come as far
+/// as its function, and who is woken for that takes the processor from a child that may be done soon after. Of several children one
+/// may fail because of another; there everything wakes, so that it is known who was still alive when the first one failed.
 ///
 /// # Errors
 /// As [`Child::update`].
 pub fn wait_end(children: &mut [Child], timeout: Option<Duration>) -> Result<bool> {
-    wait(children, timeout, FIRST_STEPS)
+    let first_steps = if children.len() == 1 { FIRST_STEPS } else { Duration::ZERO };
+    wait(children, timeout, first_steps)
 }
 
-/// Waits; children that are younger than `first_steps` are waited for without what they say.
 fn wait(children: &mut [Child], timeout: Option<Duration>, first_steps: Duration) -> Result<bool> {
     let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
     loop {
@@ -332,23 +333,30 @@ fn wait(children: &mut [Child], timeout: Option<Duration>, first_steps: Duration
         for child in &mut *children {
             is_new |= child.update()?;
         }
-        let now = os::monotonic_now();
-        let quiet =
-            |child: &Child| (child.started_at + first_steps).checked_sub(now).filter(|d| !d.is_zero());
-        let living = || children.iter().filter(|child| child.exit.is_none());
-        let waited: Vec<_> = living().flat_map(|child| watched(child, quiet(child).is_some())).collect();
+        let (waited, quiet_for) = waited(children, os::monotonic_now(), first_steps);
         if is_new || waited.is_empty() {
             return Ok(is_new);
         }
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-        let next_to_speak = living().filter_map(quiet).min();
-        let is_ready =
-            socket::wait_ready(&waited, left.into_iter().chain(next_to_speak).min())?.contains(&true);
-        let is_up = next_to_speak.is_none_or(|next| left.is_some_and(|left| left <= next));
+        let is_ready = socket::wait_ready(&waited, left.into_iter().chain(quiet_for).min())?.contains(&true);
+        let is_up = quiet_for.is_none_or(|quiet| left.is_some_and(|left| left <= quiet));
         if !is_ready && is_up {
             return Ok(false);
         }
     }
+}
+
+/// What to wait for: of children that are younger than `first_steps` only their end; and for how long it is only that.
+fn waited(
+    children: &[Child],
+    now: Duration,
+    first_steps: Duration,
+) -> (Vec<(BorrowedFd<'_>, Interest)>, Option<Duration>) {
+    let quiet_for =
+        |child: &Child| (child.started_at + first_steps).checked_sub(now).filter(|quiet| !quiet.is_zero());
+    let living = || children.iter().filter(|child| child.exit.is_none());
+    let waited = living().flat_map(|child| watched(child, quiet_for(child).is_some())).collect();
+    (waited, living().filter_map(quiet_for).min())
 }
 
 /// What tells that a child has ended, and, unless it is to be quiet, that it has said something.
@@ -401,16 +409,18 @@ mod tests {
     }
 
     #[test]
-    fn the_first_steps_of_a_child_wake_nobody_and_are_read_afterwards() {
+    fn in_its_first_steps_only_the_end_of_a_child_is_waited_for_and_nothing_is_lost() {
         let (mut child, theirs) = child();
-        let n_watched = |child: &Child, is_quiet| watched(child, is_quiet).count();
-        assert_eq!((n_watched(&child, true), n_watched(&child, false)), (1, 2));
         let one = std::slice::from_mut(&mut child);
-        let hour = Duration::from_secs(3600);
-        assert!(
-            !wait(one, Some(Duration::ZERO), hour).unwrap(),
-            "the time that it has is up before it may speak"
-        );
+        let (begin, second) = (one[0].started_at, Duration::from_secs(1));
+        let waited_at = |one: &[Child], now| {
+            let (waited, quiet_for) = waited(one, now, 2 * second);
+            (waited.len(), quiet_for)
+        };
+        assert_eq!(waited_at(one, begin), (1, Some(2 * second)));
+        assert_eq!(waited_at(one, begin + second), (1, Some(second)));
+        assert_eq!(waited_at(one, begin + 2 * second), (2, None));
+        assert!(!wait(one, Some(Duration::ZERO), second).unwrap(), "the time-out counts");
         std::thread::scope(|scope| {
             let frame = Frame::Entered.encode().unwrap();
             scope.spawn(move || socket::send_all(&theirs, &frame, &[]).unwrap());

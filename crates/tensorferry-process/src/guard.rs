@@ -46,7 +46,8 @@ impl Guard {
         let thread = std::thread::Builder::new().name(String::from("tf-guard")).stack_size(STACK_LEN_BYTES);
         thread.spawn(move || {
             let _ = its_number.set(thread_id());
-            // An error means that the kernel has no memory for poll(2); the death signal remains.
+            // An error means that the kernel has no memory for poll(2), or that this process may not wait for a descriptor any
+            // more (`RLIMIT_NOFILE`); the death signal remains.
             if parent.pidfd().wait_dead(None).is_ok() {
                 let _ = os::kill_self();
             }

@@ -126,6 +126,8 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     // Its thread is made beside the function, not before: what a start waits for is to be short.
     let guard = inherited.guard();
     heap.domain().defer(move || guard.start().is_ok());
+    // The service thread has just been started, and seldom sleeps yet.
+    heap.domain().poke();
     if let Ok(strategy) = order.strategy.parse::<Strategy>()
         && strategy != get_sharing_strategy()
     {

@@ -73,8 +73,8 @@ pub struct ProcessContext<T> {
     stop: Option<Stop>,
     /// Whom we have sent a signal.
     stopped: Vec<Stopped>,
-    /// As of the start, to tell whether the out-of-memory killer came by. Read by the service thread, because the kernel
-    /// takes some time to count; not there where a process ends sooner than that.
+    /// As of 10 ms after the start at the latest, to tell whether the out-of-memory killer came by. Read by the service thread,
+    /// because the kernel takes some time to count; not there where a process ends sooner than that.
     out_of_memory_kills: Arc<OnceLock<u64>>,
     /// The answer, once all have ended.
     verdict: Option<Verdict>,

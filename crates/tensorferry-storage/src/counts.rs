@@ -49,8 +49,8 @@ pub(crate) struct Use {
 
 /// The cells of one page of headers.
 type Page = [Words; CELLS_PER_PAGE];
-/// Pages that follow each other, each made when it is first needed. As in page tables of processors, each of these is one page
-/// of memory itself, so that a process touches few of them.
+/// Pages that follow each other, each made when it is first needed. As in page tables of processors, each of these is as long
+/// as a page of memory itself, so that a process touches few of them.
 type Pages = [OnceBox<Page>; PAGES_PER_TABLE];
 /// A table of tables.
 type Folder = [OnceBox<Pages>; TABLES_PER_FOLDER];

@@ -55,26 +55,28 @@ impl Plan {
         Self { n_slots, n_buffers, buffer_bytes, n_elements, count: ask.count }
     }
 
-    fn ring(&self, index: usize) -> Ring {
-        // Returns never wait: there is a slot for each buffer.
-        Ring::at(index * self.ring_bytes(), self.ring_slots())
+    /// The messages of this side.
+    fn messages(&self, side: usize) -> Ring {
+        Ring::at(side * self.ring_bytes(), self.n_slots)
     }
 
-    fn ring_slots(&self) -> usize {
-        self.n_slots.max(self.n_buffers).next_power_of_two()
+    /// The buffers that come back to this side. They never wait: there is a slot for each.
+    fn returns(&self, side: usize) -> Ring {
+        Ring::at((2 + side) * self.ring_bytes(), self.n_buffers.next_power_of_two())
     }
 
     fn ring_bytes(&self) -> usize {
-        Ring::len_bytes(self.ring_slots()).next_multiple_of(4096)
+        Ring::len_bytes(self.n_slots.max(self.n_buffers.next_power_of_two())).next_multiple_of(4096)
     }
 
-    /// The list of buffers of one of as many messages as fit into a ring, and one more, which the receiver reads.
+    /// The list of buffers of one of as many messages as fit into a ring, and of two more: that which the receiver reads, and that
+    /// which the sender writes.
     fn list_at(&self, list: u64) -> usize {
         N_RINGS * self.ring_bytes() + usize::try_from(list).unwrap_or(0) * self.list_bytes()
     }
 
     fn n_lists(&self) -> u64 {
-        self.n_slots as u64 + 1
+        self.n_slots as u64 + 2
     }
 
     fn list_bytes(&self) -> usize {
@@ -105,12 +107,12 @@ pub(crate) fn ends(ask: &Ask, shared: &Shared, side: usize) -> anyhow::Result<(S
         _ if ask.polls => u32::MAX,
         _ => SPINS,
     };
-    let end = |index| End::new(plan.ring(index), spins);
+    let end = |ring| End::new(ring, spins);
     let source = Sender {
         shared: shared.again()?,
         plan,
-        messages: end(side),
-        returns: end(2 + side),
+        messages: end(plan.messages(side)),
+        returns: end(plan.returns(side)),
         free: (0..plan.n_buffers as u64).collect(),
         is_lifo: ask.way == Way::FloorLifo,
         existing: side as u64,
@@ -120,8 +122,8 @@ pub(crate) fn ends(ask: &Ask, shared: &Shared, side: usize) -> anyhow::Result<(S
     let sink = Receiver {
         shared: shared.again()?,
         plan,
-        messages: end(other),
-        returns: end(2 + other),
+        messages: end(plan.messages(other)),
+        returns: end(plan.returns(other)),
         is_fresh: ask.row == Row::Fresh,
     };
     Ok((source, sink))

@@ -56,7 +56,7 @@ impl Domain {
         }
         // Before the slot is live: from then on an unlocked byte means a death.
         let presence = Presence::announce(&backing, presence_offset(admission.member))?;
-        // The last step that can fail. Before it nothing was changed that others see.
+        // The last step that can fail. Before it nothing was changed but that byte, which goes with `presence`.
         if !slot.change(invited, State { phase: Phase::Live, ..invited }) {
             return Err(refused(admission, "it was used or given back"));
         }
@@ -183,7 +183,7 @@ impl Mapping {
     }
 }
 
-/// What the header says, which nobody changes once it is written.
+/// What the header says. Of what is used of it here nothing changes once a domain has a second member.
 fn read_header(backing: &Backing) -> Result<[u64; header::N_WORDS], DomainError> {
     let mut bytes = [[0; size_of::<u64>()]; header::N_WORDS];
     memfd::read_exact_at(backing, bytes.as_flattened_mut(), 0)?;
