@@ -322,8 +322,12 @@ pub fn wait_any(children: &mut [Child], timeout: Option<Duration>) -> Result<boo
 /// # Errors
 /// As [`Child::update`].
 pub fn wait_end(children: &mut [Child], timeout: Option<Duration>) -> Result<bool> {
-    let first_steps = if children.len() == 1 { FIRST_STEPS } else { Duration::ZERO };
-    wait(children, timeout, first_steps)
+    wait(children, timeout, first_steps(children))
+}
+
+/// For how long these children wake nobody.
+fn first_steps(children: &[Child]) -> Duration {
+    if children.len() == 1 { FIRST_STEPS } else { Duration::ZERO }
 }
 
 fn wait(children: &mut [Child], timeout: Option<Duration>, first_steps: Duration) -> Result<bool> {
@@ -428,6 +432,14 @@ mod tests {
         });
         assert_eq!(child.stage(), Stage::Entered);
         put_away(child);
+    }
+
+    #[test]
+    fn of_several_children_each_wakes_from_the_beginning() {
+        let (children, _ends): (Vec<Child>, Vec<OwnedFd>) = (0..2).map(|_| child()).unzip();
+        assert_eq!(first_steps(&children[..1]), FIRST_STEPS);
+        assert_eq!(waited(&children, children[1].started_at, first_steps(&children)).0.len(), 4);
+        children.into_iter().for_each(put_away);
     }
 
     #[test]
