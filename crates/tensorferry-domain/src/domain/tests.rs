@@ -1,7 +1,7 @@
 //! Tests of rooms in the process table, with a caretaker that takes notes.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::{Caretaker, Memory};
@@ -83,6 +83,19 @@ fn what_is_put_off_is_done_by_the_service_thread_until_it_is_done() {
         told.recv_timeout(Duration::from_secs(60)),
         Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
     );
+}
+
+#[test]
+fn what_is_put_off_does_not_wait_until_the_service_thread_looks_around_by_itself() {
+    let domain = Domain::builder().create().unwrap();
+    let _served = served(&domain);
+    // It looks around twice a second, which would be too seldom.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for _ in 0..130 {
+        let (tell, told) = std::sync::mpsc::channel();
+        assert!(domain.defer(move || tell.send(()).is_ok()));
+        told.recv_timeout(deadline.saturating_duration_since(Instant::now())).unwrap();
+    }
 }
 
 /// Behind the last slot.
