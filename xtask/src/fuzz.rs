@@ -124,9 +124,10 @@ fn host(sh: &Shell) -> anyhow::Result<String> {
     Ok(host.context("`rustc +nightly -vV` names no host")?.to_owned())
 }
 
+/// The lock file is the fuzzers' own, so that nothing else would notice when a dependency of ours is missing in it.
 fn line(verb: &str, host: &str) -> CargoLine {
     CargoLine::new(&format!(
-        "+nightly {verb} --release --manifest-path {MANIFEST} --target-dir {BUILDS} --target {host}"
+        "+nightly {verb} --locked --release --manifest-path {MANIFEST} --target-dir {BUILDS} --target {host}"
     ))
     .env("RUSTFLAGS", RUSTFLAGS)
 }
