@@ -3,7 +3,6 @@
 
 mod answer;
 mod ask;
-mod bound;
 mod bytes;
 mod control;
 mod files;
@@ -14,7 +13,6 @@ mod work;
 
 pub use answer::{Answer, Samples, median};
 pub use ask::{Ask, Row, Way};
-pub use bound::{Limit, Tried, Verdict};
 pub use bytes::Bytes;
 pub use control::{Control, Other};
 pub use files::{files_of, remove_files_of};

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use tensorferry_benches::{Ask, Limit, Row, Tried, Verdict, Way, median, number};
+use tensorferry_benches::{Ask, Row, Way, median, number};
 
 use crate::calls::Counter;
 use crate::catalogue::{Column, rows};
@@ -26,12 +26,16 @@ enum Quantity {
 }
 
 #[derive(Clone, Copy, Debug)]
+enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+#[derive(Clone, Copy, Debug)]
 struct Bound {
     what: &'static str,
     quantity: Quantity,
     limit: Limit,
-    /// See [`Limit::verdict`].
-    share: Option<f64>,
 }
 
 /// How often a bound may be tried; the best counts.
@@ -40,35 +44,11 @@ const TRIES: usize = 3;
 const MAX_CALLS: f64 = 1e-4;
 
 fn at_most(what: &'static str, above: Cell, below: Cell, limit: f64) -> Bound {
-    let (quantity, limit) = (Quantity::Ratio(above, below), Limit::AtMost(limit));
-    Bound { what, quantity, limit, share: None }
+    Bound { what, quantity: Quantity::Ratio(above, below), limit: Limit::AtMost(limit) }
 }
 
 fn at_least(what: &'static str, above: Cell, below: Cell, limit: f64) -> Bound {
-    let (quantity, limit) = (Quantity::Ratio(above, below), Limit::AtLeast(limit));
-    Bound { what, quantity, limit, share: None }
-}
-
-impl Bound {
-    fn alone(what: &'static str, quantity: Quantity, limit: Limit) -> Self {
-        Self { what, quantity, limit, share: None }
-    }
-
-    /// Or so much of what the limit of this machine has, where that does not reach it.
-    const fn or_share(self, share: f64) -> Self {
-        Self { share: Some(share), ..self }
-    }
-
-    fn cells(&self) -> Vec<Cell> {
-        let machine = self.share.and_then(|_| self.quantity.of_the_machine());
-        [self.quantity.cells(), machine.map_or_else(Vec::new, |quantity| quantity.cells())].concat()
-    }
-
-    fn tried(&self, results: &Results) -> Option<Tried> {
-        let machine = self.share.and_then(|_| self.quantity.of_the_machine());
-        let machine = machine.and_then(|quantity| quantity.value(results));
-        Some(Tried { value: self.quantity.value(results)?, machine })
-    }
+    Bound { what, quantity: Quantity::Ratio(above, below), limit: Limit::AtLeast(limit) }
 }
 
 const fn us(row: &'static str, column: Column) -> Cell {
@@ -93,9 +73,12 @@ fn of_latency() -> Vec<Bound> {
     ] {
         for row in [row, polling] {
             bounds.push(at_most("existing, busy, against the limit", us(row, Ferry), us(row, Floor), 1.5));
-            let against = "existing, busy, against iceoryx2";
-            // 1.5 times the limit is what the row may take.
-            bounds.push(at_most(against, us(row, Ferry), us(row, Iceoryx2), limit).or_share(1.5));
+            bounds.push(at_most(
+                "existing, busy, against iceoryx2",
+                us(row, Ferry),
+                us(row, Iceoryx2),
+                limit,
+            ));
         }
     }
     for row in ["asleep-4", "asleep-4-pinned"] {
@@ -119,19 +102,26 @@ fn of_fresh() -> Vec<Bound> {
                 0.9,
             ));
         }
-        let faults = Quantity::Figure((row, Ferry, "faults_per_message"));
-        bounds.push(Bound::alone("page faults for each message", faults, Limit::AtMost(0.001)));
+        let faults = (row, Ferry, "faults_per_message");
+        bounds.push(Bound {
+            what: "page faults for each message",
+            quantity: Quantity::Figure(faults),
+            limit: Limit::AtMost(0.001),
+        });
     }
     bounds.extend([
-        at_least("fresh 1 MiB, against torch fd", rate("fresh-1m", Ferry), rate("fresh-1m", TorchFd), 25.0)
-            .or_share(0.9),
+        at_least("fresh 1 MiB, against torch fd", rate("fresh-1m", Ferry), rate("fresh-1m", TorchFd), 25.0),
         at_least("fresh 1 MiB, torch fd again", rate("again-1m", Ferry), rate("again-1m", TorchFd), 10.0),
         at_least("fresh 4 KiB, against the limit", rate("fresh-4k", Ferry), rate("fresh-4k", Floor), 0.6),
         at_least("fresh 4 KiB, against torch fd", rate("fresh-4k", Ferry), rate("fresh-4k", TorchFd), 500.0),
     ]);
     for column in [Payload, Socket, IpcChannel] {
-        let against = "fresh 4 KiB, against copying";
-        bounds.push(at_least(against, rate("fresh-4k", Ferry), rate("fresh-4k", column), 3.0).or_share(0.6));
+        bounds.push(at_least(
+            "fresh 4 KiB, against copying",
+            rate("fresh-4k", Ferry),
+            rate("fresh-4k", column),
+            3.0,
+        ));
     }
     bounds
 }
@@ -150,31 +140,25 @@ fn of_the_rest() -> Vec<Bound> {
             4.0,
         ),
         at_most("30 idle members", us("members-32", Ferry), us("members-2", Ferry), 1.2),
-        Bound::alone(
-            "the lesser consumer's share",
-            Quantity::Figure(("pairs-2", Ferry, "least_share")),
-            Limit::AtLeast(0.25),
-        ),
-        Bound::alone("bytes of a live tensor", Quantity::Memory("live-1m"), Limit::AtMost(512.0)),
-        Bound::alone(
-            "descriptors more than before",
-            Quantity::Most(("live-1m", Ferry, "descriptors")),
-            Limit::AtMost(0.0),
-        ),
+        Bound {
+            what: "the lesser consumer's share",
+            quantity: Quantity::Figure(("pairs-2", Ferry, "least_share")),
+            limit: Limit::AtLeast(0.25),
+        },
+        Bound {
+            what: "bytes of a live tensor",
+            quantity: Quantity::Memory("live-1m"),
+            limit: Limit::AtMost(512.0),
+        },
+        Bound {
+            what: "descriptors more than before",
+            quantity: Quantity::Most(("live-1m", Ferry, "descriptors")),
+            limit: Limit::AtMost(0.0),
+        },
     ]
 }
 
 impl Quantity {
-    /// The same with the limit of this machine in tensorferry's place.
-    fn of_the_machine(&self) -> Option<Self> {
-        match *self {
-            Self::Ratio((row, Column::Ferry, figure), below) => {
-                Some(Self::Ratio((row, Column::Floor, figure), below))
-            }
-            _ => None,
-        }
-    }
-
     fn cells(&self) -> Vec<Cell> {
         match *self {
             Self::Ratio(above, below) => vec![above, below],
@@ -196,17 +180,38 @@ impl Quantity {
     }
 }
 
+impl Limit {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+
+    fn better(self, one: f64, other: f64) -> f64 {
+        match self {
+            Self::AtMost(_) => one.min(other),
+            Self::AtLeast(_) => one.max(other),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::AtMost(limit) => format!("at most {}", number(limit)),
+            Self::AtLeast(limit) => format!("at least {}", number(limit)),
+        }
+    }
+}
+
 /// Measures the rows that have a bound, prints each ratio beside its bound, and fails when one falls short in every try.
-/// What needs a peer that is not here is said to be open, and does not fail. A bound against a peer that the limit of this
-/// machine reaches in no try is said to be out of reach, and does not fail if tensorferry has the share of the limit that is
-/// asked for in that row.
+/// What needs a peer that is not here is said to be open, and does not fail.
 pub(crate) fn check(options: &Options, programs: &mut Programs) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout();
-    let mut open: Vec<(Bound, Option<Tried>)> =
+    let mut open: Vec<(Bound, Option<f64>)> =
         bounds().into_iter().filter(|bound| wants(options, bound)).map(|bound| (bound, None)).collect();
     let mut done = Vec::new();
     for attempt in 1..=TRIES {
-        let wanted: Vec<_> = open.iter().flat_map(|(bound, _)| bound.cells()).collect();
+        let wanted: Vec<_> = open.iter().flat_map(|(bound, _)| bound.quantity.cells()).collect();
         let mut entries = rows();
         entries.retain(|row| wanted.iter().any(|cell| cell.0 == row.id));
         if entries.is_empty() {
@@ -215,34 +220,22 @@ pub(crate) fn check(options: &Options, programs: &mut Programs) -> anyhow::Resul
         writeln!(out, "try {attempt}: {} rows", entries.len())?;
         let results = Results::measure(options, programs, entries)?;
         for (bound, best) in &mut open {
-            if let Some(tried) = bound.tried(&results) {
-                *best = Some(best.map_or(tried, |best| bound.limit.best(best, tried)));
+            if let Some(value) = bound.quantity.value(&results) {
+                *best = Some(best.map_or(value, |best| bound.limit.better(best, value)));
             }
         }
-        done.extend(
-            open.extract_if(.., |(bound, best)| best.is_none_or(|tried| bound.limit.holds(tried.value))),
-        );
+        done.extend(open.extract_if(.., |(bound, best)| best.is_none_or(|value| bound.limit.holds(value))));
     }
-    let mut all_hold = true;
+    let mut all_hold = open.is_empty();
     for (bound, best) in done.into_iter().chain(open) {
-        let verdict = best.map(|tried| bound.limit.verdict(bound.share, tried));
-        all_hold &= verdict != Some(Verdict::Fails);
-        let verdict = match verdict {
+        let verdict = match best {
             None => "open ",
-            Some(Verdict::Holds) => "holds",
-            Some(Verdict::OutOfReach) => "out of reach",
-            Some(Verdict::Fails) => "FAILS",
+            Some(value) if bound.limit.holds(value) => "holds",
+            Some(_) => "FAILS",
         };
-        let shown = best.map_or_else(|| "not measured".to_owned(), |tried| number(tried.value));
+        let shown = best.map_or_else(|| "not measured".to_owned(), number);
         let row = bound.quantity.cells().first().map_or("", |cell| cell.0);
-        write!(out, "{verdict} {row}: {}: {shown}, {}", bound.what, bound.limit.text())?;
-        match bound.share.zip(best.and_then(|tried| tried.machine)) {
-            Some((share, machine)) if !bound.limit.holds(machine) => {
-                let asked = bound.limit.with(share * machine);
-                writeln!(out, "; the limit of this machine has {}, so {}", number(machine), asked.text())?;
-            }
-            _ => writeln!(out)?,
-        }
+        writeln!(out, "{verdict} {row}: {}: {shown}, {}", bound.what, bound.limit.text())?;
     }
     if options.wants("latency-4") {
         all_hold &= check_calls(programs, &mut out)?;
@@ -251,7 +244,7 @@ pub(crate) fn check(options: &Options, programs: &mut Programs) -> anyhow::Resul
 }
 
 fn wants(options: &Options, bound: &Bound) -> bool {
-    bound.cells().iter().any(|cell| options.wants(cell.0))
+    bound.quantity.cells().iter().any(|cell| options.wants(cell.0))
 }
 
 fn check_calls(programs: &Programs, out: &mut impl std::io::Write) -> anyhow::Result<bool> {

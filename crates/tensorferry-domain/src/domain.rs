@@ -237,9 +237,9 @@ impl Domain {
         }
     }
 
-    /// Has the service thread do `work` within 10 ms, and again at each turn until it returns true, at least twice a second: for
-    /// what the caller need not wait for. It is forgotten in a process that is forked from this one, and when the domain is left.
-    /// False where there is no service thread; `work` is dropped then.
+    /// Has the service thread do `work` in its next turn, and again in each one until it returns true: for what the caller need not
+    /// wait for. A turn comes twice a second at least; who wants it earlier pokes. It is forgotten in a process that is forked
+    /// from this one, and when the domain is left. False where there is no service thread; `work` is dropped then.
     pub fn defer(&self, work: impl FnMut() -> bool + Send + 'static) -> bool {
         let service = self.service.get().filter(|_| self.is_home());
         service.map(|service| service.defer(Box::new(work))).is_some()

@@ -118,7 +118,6 @@ impl Service {
     /// As [`Domain::defer`].
     pub(crate) fn defer(&self, work: Work) {
         self.shared.deferred().push(work);
-        self.poke_soon();
     }
 
     /// Does on the calling thread what the service thread does when it is poked.

@@ -104,6 +104,7 @@ impl<T> ProcessContext<T> {
             out_of_memory_kills().into_iter().for_each(|kills| _ = as_of_now.set(kills));
             true
         });
+        heap.domain().poke_soon();
         Self {
             children,
             tee,

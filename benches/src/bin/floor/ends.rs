@@ -48,10 +48,14 @@ pub(crate) struct Receiver {
 
 impl Plan {
     fn of(ask: &Ask) -> Self {
-        let n_slots = ask.depth.next_power_of_two();
         let n_buffers = if ask.row == Row::Fresh { ask.depth + 2 } else { ask.count.max(2) };
+        // With a slot for each buffer nobody waits for one; where a message has many, the depth is what was asked for.
+        let n_messages = if ask.count > 1 { ask.depth } else { ask.depth.max(n_buffers) };
+        let n_slots = n_messages.next_power_of_two();
         let n_elements = ask.n_elements();
-        let buffer_bytes = (n_elements * 4).next_multiple_of(LINE_BYTES);
+        // Many are to fit into a cache, which lines at the same place of their pages do not.
+        let alignment = if ask.count > 1 { LINE_BYTES } else { 4096 };
+        let buffer_bytes = (n_elements * 4).next_multiple_of(alignment);
         Self { n_slots, n_buffers, buffer_bytes, n_elements, count: ask.count }
     }
 
@@ -76,7 +80,7 @@ impl Plan {
     }
 
     fn n_lists(&self) -> u64 {
-        self.n_slots as u64 + 2
+        if self.count > 1 { self.n_slots as u64 + 2 } else { 0 }
     }
 
     fn list_bytes(&self) -> usize {
