@@ -26,7 +26,7 @@ use crate::layout::{extent, header, slot};
 use crate::service::Service;
 use crate::{Admission, Caretaker, Domain, DomainError, ExtentOwner, Layout};
 
-/// Maps the first `len_bytes` of the file: what the layout calls tables, or less.
+/// Maps the first `len_bytes` of the file: what the layout calls tables.
 pub(crate) fn map_tables(backing: &Backing, len_bytes: usize) -> Result<Tables, DomainError> {
     // SAFETY: this file has no name, and who has its descriptor is a member or about to become one (docs/SAFETY.md). All of
     // them access the tables as atomic words of 64 bits, through this function.
