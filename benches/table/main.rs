@@ -9,6 +9,7 @@ mod calls;
 mod catalogue;
 mod machine;
 mod markdown;
+mod near;
 mod options;
 mod plot;
 mod programs;

@@ -9,16 +9,14 @@ use tensorferry_benches::{Answer, Ask, Row, Way, median};
 
 use crate::calls::Calls;
 use crate::catalogue::{COLUMNS, Column, Entry};
+use crate::near::{Asked, Nearness};
 use crate::options::Options;
 use crate::programs::Programs;
-
-/// Above this a cache line takes so long between the two processors that nothing can be compared.
-const MAX_LINE_NS: f64 = 150.0;
 
 /// One round: every row in every column, one after the other.
 #[derive(Debug)]
 pub(crate) struct Round {
-    pub(crate) line_ns: f64,
+    pub(crate) nearness: Nearness,
     answers: BTreeMap<(&'static str, Column), (Way, Answer)>,
 }
 
@@ -50,9 +48,9 @@ impl Spread {
 }
 
 impl Round {
-    /// Whether the processors are near enough to each other that the round counts.
-    pub(crate) fn counts(&self) -> bool {
-        self.line_ns <= MAX_LINE_NS
+    /// What a cache line took from one processor to the other around the measurements that count.
+    pub(crate) fn line_ns(&self) -> f64 {
+        median(&self.nearness.near_ns)
     }
 
     fn figure(&self, row: &str, column: Column, figure: &str) -> Option<f64> {
@@ -67,20 +65,14 @@ impl Results {
         programs: &mut Programs,
         rows: Vec<Entry>,
     ) -> anyhow::Result<Self> {
-        let mut results = Self { rows, rounds: Vec::new(), calls: Vec::new() };
-        let counted = |results: &Self| results.rounds.iter().filter(|round| round.counts()).count();
-        while counted(&results) < options.rounds && results.rounds.len() < 2 * options.rounds {
-            let number = results.rounds.len() + 1;
-            let round = one_round(options, programs, &results.rows, number)?;
-            results.rounds.push(round);
-        }
-        Ok(results)
+        let rounds = (1..=options.rounds).map(|number| one_round(options, programs, &rows, number));
+        let rounds = rounds.collect::<anyhow::Result<_>>()?;
+        Ok(Self { rows, rounds, calls: Vec::new() })
     }
 
-    /// The figure in every round that counts.
+    /// The figure in every round that has it.
     pub(crate) fn values(&self, row: &str, column: Column, figure: &str) -> Vec<f64> {
-        let rounds = self.rounds.iter().filter(|round| round.counts());
-        rounds.filter_map(|round| round.figure(row, column, figure)).collect()
+        self.rounds.iter().filter_map(|round| round.figure(row, column, figure)).collect()
     }
 
     pub(crate) fn spread(&self, row: &str, column: Column, figure: &str) -> Option<Spread> {
@@ -92,7 +84,7 @@ impl Results {
         let ratio = |round: &Round| {
             Some(round.figure(above.0, above.1, above.2)? / round.figure(below.0, below.1, below.2)?)
         };
-        let ratios: Vec<_> = self.rounds.iter().filter(|round| round.counts()).filter_map(ratio).collect();
+        let ratios: Vec<_> = self.rounds.iter().filter_map(ratio).collect();
         Spread::of(&ratios).map(|spread| spread.median)
     }
 
@@ -128,7 +120,8 @@ impl Results {
                 json!({ "row": row, "column": column.title(), "way": way, "figures": answer })
             });
                 let answers: Vec<_> = answers.collect();
-                json!({ "line_ns": round.line_ns, "counts": round.counts(), "answers": answers })
+                let Nearness { n_again, n_left_out, .. } = round.nearness;
+                json!({ "line_ns": round.line_ns(), "again": n_again, "left_out": n_left_out, "answers": answers })
             })
             .collect();
         let rows: Vec<_> = self
@@ -148,12 +141,8 @@ fn one_round(
     number: usize,
 ) -> anyhow::Result<Round> {
     let mut out = std::io::stdout();
-    let line = Ask { way: Way::Floor, pinned: true, ..Ask::new(Row::Line, 4, 1) };
-    let line_ns =
-        programs.ask(&line)?.and_then(|answer| answer.0.get("line_ns").copied()).unwrap_or(f64::NAN);
-    let mut round = Round { line_ns, answers: BTreeMap::new() };
-    let remark = if round.counts() { "" } else { ": does not count" };
-    writeln!(out, "round {number}: a cache line passes in {line_ns:.0} ns{remark}")?;
+    let mut round = Round { nearness: Nearness::look(programs)?, answers: BTreeMap::new() };
+    writeln!(out, "round {number}")?;
     for row in rows {
         write!(out, "  {}", row.id)?;
         for column in COLUMNS {
@@ -166,7 +155,16 @@ fn one_round(
             for way in row.ways(column) {
                 let seconds = row.ask.seconds / 0.3 * options.seconds;
                 let begin = Instant::now();
-                let Some(answer) = programs.ask(&Ask { way, seconds, ..row.ask.clone() })? else { continue };
+                let ask = Ask { way, seconds, ..row.ask.clone() };
+                let answer = match round.nearness.ask(programs, &ask)? {
+                    Asked::Counts(answer) => answer,
+                    Asked::NotHere => continue,
+                    // The better of several ways is not known then.
+                    Asked::LeftOut => {
+                        best = None;
+                        break;
+                    }
+                };
                 write!(out, " {way:?} {:.1} s", begin.elapsed().as_secs_f64())?;
                 out.flush()?;
                 if best.as_ref().is_none_or(|(_, best)| is_better(row, &answer, best)) {
@@ -184,6 +182,7 @@ fn one_round(
         }
         writeln!(out)?;
     }
+    writeln!(out, "{}", round.nearness)?;
     Ok(round)
 }
 

@@ -1,0 +1,84 @@
+//! Whether the two processors are near each other, before and after each measurement.
+//!
+//! A virtual machine's processors may be moved on their host at any time, ten times a second where it was watched: a cache line
+//! then takes 28 ns from one to the other, or 230. What is measured across such a move compares nothing.
+
+use std::fmt;
+
+use tensorferry_benches::{Answer, Ask, Row, Way, median};
+
+use crate::programs::Programs;
+
+/// Above this a cache line takes so long between the two processors that nothing can be compared.
+const MAX_LINE_NS: f64 = 150.0;
+/// How often one measurement is made again, and how often all those of a round together.
+const AGAIN: usize = 10;
+const AGAIN_IN_A_ROUND: usize = 100;
+
+/// How near the processors are in the course of a round.
+#[derive(Debug)]
+pub(crate) struct Nearness {
+    line_ns: f64,
+    /// What the lines took that count.
+    pub(crate) near_ns: Vec<f64>,
+    /// Measurements that were made again.
+    pub(crate) n_again: usize,
+    /// Measurements that do not count, however often they were made.
+    pub(crate) n_left_out: usize,
+}
+
+/// What came of a measurement.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    Counts(Answer),
+    /// The processors were never near each other for as long.
+    LeftOut,
+    /// There is no such program.
+    NotHere,
+}
+
+impl Nearness {
+    pub(crate) fn look(programs: &mut Programs) -> anyhow::Result<Self> {
+        Ok(Self { line_ns: line_ns(programs)?, near_ns: Vec::new(), n_again: 0, n_left_out: 0 })
+    }
+
+    /// One measurement, again where a line took too long before or after it.
+    pub(crate) fn ask(&mut self, programs: &mut Programs, ask: &Ask) -> anyhow::Result<Asked> {
+        for attempt in 0..=AGAIN {
+            let Some(answer) = programs.ask(ask)? else { return Ok(Asked::NotHere) };
+            // Of messages that take hundreds of microseconds, a line is nothing.
+            if is_slow(ask.way) {
+                return Ok(Asked::Counts(answer));
+            }
+            let before_ns = std::mem::replace(&mut self.line_ns, line_ns(programs)?);
+            if before_ns <= MAX_LINE_NS && self.line_ns <= MAX_LINE_NS {
+                self.near_ns.push(self.line_ns);
+                return Ok(Asked::Counts(answer));
+            }
+            if self.n_again >= AGAIN_IN_A_ROUND {
+                break;
+            }
+            if attempt < AGAIN {
+                self.n_again += 1;
+            }
+        }
+        self.n_left_out += 1;
+        Ok(Asked::LeftOut)
+    }
+}
+
+impl fmt::Display for Nearness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { near_ns, n_again, n_left_out, .. } = self;
+        write!(f, "{:.0} ns ({n_again} again, {n_left_out} left out)", median(near_ns))
+    }
+}
+
+fn is_slow(way: Way) -> bool {
+    matches!(way, Way::TorchFd | Way::TorchFs | Way::TorchFdAgain | Way::TorchFsAgain)
+}
+
+fn line_ns(programs: &mut Programs) -> anyhow::Result<f64> {
+    let line = Ask { way: Way::Floor, pinned: true, ..Ask::new(Row::Line, 4, 1) };
+    Ok(programs.ask(&line)?.and_then(|answer| answer.0.get("line_ns").copied()).unwrap_or(f64::NAN))
+}
