@@ -13,12 +13,16 @@ use crate::programs::Programs;
 const MAX_LINE_NS: f64 = 150.0;
 /// How often one measurement is made again, and how often all those of a round together.
 const AGAIN: usize = 10;
-const AGAIN_IN_A_ROUND: usize = 100;
+const AGAIN_IN_A_ROUND: usize = 200;
+/// How many lines before a measurement may be too slow, and how many before all those of a round; each takes 0.1 s then.
+const SLOW_LINES: usize = 50;
+const SLOW_LINES_IN_A_ROUND: usize = 1000;
 
 /// How near the processors are in the course of a round.
 #[derive(Debug)]
 pub(crate) struct Nearness {
     line_ns: f64,
+    n_slow_lines: usize,
     /// What the lines took that count.
     pub(crate) near_ns: Vec<f64>,
     /// Measurements that were made again.
@@ -39,15 +43,20 @@ pub(crate) enum Asked {
 
 impl Nearness {
     pub(crate) fn look(programs: &mut Programs) -> anyhow::Result<Self> {
-        Ok(Self { line_ns: line_ns(programs)?, near_ns: Vec::new(), n_again: 0, n_left_out: 0 })
+        let line_ns = line_ns(programs)?;
+        Ok(Self { line_ns, n_slow_lines: 0, near_ns: Vec::new(), n_again: 0, n_left_out: 0 })
     }
 
     /// One measurement, again where a line took too long before or after it.
     pub(crate) fn ask(&mut self, programs: &mut Programs, ask: &Ask) -> anyhow::Result<Asked> {
         for attempt in 0..=AGAIN {
-            let Some(answer) = programs.ask(ask)? else { return Ok(Asked::NotHere) };
             // Of messages that take hundreds of microseconds, a line is nothing.
-            if is_slow(ask.way) {
+            let is_slow = is_slow(ask.way);
+            if !is_slow {
+                self.wait_until_near(programs)?;
+            }
+            let Some(answer) = programs.ask(ask)? else { return Ok(Asked::NotHere) };
+            if is_slow {
                 return Ok(Asked::Counts(answer));
             }
             let before_ns = std::mem::replace(&mut self.line_ns, line_ns(programs)?);
@@ -64,6 +73,18 @@ impl Nearness {
         }
         self.n_left_out += 1;
         Ok(Asked::LeftOut)
+    }
+
+    /// Looks until a line is fast, or for long enough.
+    fn wait_until_near(&mut self, programs: &mut Programs) -> anyhow::Result<()> {
+        for _ in 0..SLOW_LINES {
+            if self.line_ns <= MAX_LINE_NS || self.n_slow_lines >= SLOW_LINES_IN_A_ROUND {
+                break;
+            }
+            self.n_slow_lines += 1;
+            self.line_ns = line_ns(programs)?;
+        }
+        Ok(())
     }
 }
 
