@@ -204,7 +204,7 @@ impl Limit {
 }
 
 /// Measures the rows that have a bound, prints each ratio beside its bound, and fails when one falls short in every try.
-/// What needs a peer that is not here is said to be open, and does not fail.
+/// What needs a peer that is not here is said to be open, and does not fail; what could not be measured fails.
 pub(crate) fn check(options: &Options, programs: &mut Programs) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout();
     let mut open: Vec<(Bound, Option<f64>)> =
@@ -224,14 +224,22 @@ pub(crate) fn check(options: &Options, programs: &mut Programs) -> anyhow::Resul
                 *best = Some(best.map_or(value, |best| bound.limit.better(best, value)));
             }
         }
-        done.extend(open.extract_if(.., |(bound, best)| best.is_none_or(|value| bound.limit.holds(value))));
+        // What was not measured because there is no such program is settled; what was left out is not.
+        let is_done = |bound: &Bound, best: Option<f64>| {
+            let was_left_out =
+                || bound.quantity.cells().iter().any(|cell| results.was_left_out(cell.0, cell.1));
+            best.map_or_else(|| !was_left_out(), |value| bound.limit.holds(value))
+        };
+        done.extend(open.extract_if(.., |(bound, best)| is_done(bound, *best)));
     }
     let mut all_hold = open.is_empty();
-    for (bound, best) in done.into_iter().chain(open) {
+    let verdicts =
+        done.into_iter().map(|done| (true, done)).chain(open.into_iter().map(|open| (false, open)));
+    for (is_done, (bound, best)) in verdicts {
         let verdict = match best {
-            None => "open ",
-            Some(value) if bound.limit.holds(value) => "holds",
-            Some(_) => "FAILS",
+            None if is_done => "open ",
+            Some(_) if is_done => "holds",
+            _ => "FAILS",
         };
         let shown = best.map_or_else(|| "not measured".to_owned(), number);
         let row = bound.quantity.cells().first().map_or("", |cell| cell.0);

@@ -91,7 +91,11 @@ impl Nearness {
 impl fmt::Display for Nearness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { near_ns, n_again, n_left_out, .. } = self;
-        write!(f, "{:.0} ns ({n_again} again, {n_left_out} left out)", median(near_ns))
+        match near_ns.as_slice() {
+            [] => f.write_str("no time that counts")?,
+            near_ns => write!(f, "{:.0} ns", median(near_ns))?,
+        }
+        write!(f, " ({n_again} again, {n_left_out} left out)")
     }
 }
 

@@ -17,6 +17,7 @@ use crate::programs::Programs;
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) nearness: Nearness,
+    left_out: Vec<(&'static str, Column)>,
     answers: BTreeMap<(&'static str, Column), (Way, Answer)>,
 }
 
@@ -73,6 +74,11 @@ impl Results {
     /// The figure in every round that has it.
     pub(crate) fn values(&self, row: &str, column: Column, figure: &str) -> Vec<f64> {
         self.rounds.iter().filter_map(|round| round.figure(row, column, figure)).collect()
+    }
+
+    /// Whether it was measured in vain in some round.
+    pub(crate) fn was_left_out(&self, row: &str, column: Column) -> bool {
+        self.rounds.iter().flat_map(|round| &round.left_out).any(|(id, other)| *id == row && *other == column)
     }
 
     pub(crate) fn spread(&self, row: &str, column: Column, figure: &str) -> Option<Spread> {
@@ -141,7 +147,8 @@ fn one_round(
     number: usize,
 ) -> anyhow::Result<Round> {
     let mut out = std::io::stdout();
-    let mut round = Round { nearness: Nearness::look(programs)?, answers: BTreeMap::new() };
+    let nearness = Nearness::look(programs)?;
+    let mut round = Round { nearness, left_out: Vec::new(), answers: BTreeMap::new() };
     writeln!(out, "round {number}")?;
     for row in rows {
         write!(out, "  {}", row.id)?;
@@ -161,6 +168,7 @@ fn one_round(
                     Asked::NotHere => continue,
                     // The better of several ways is not known then.
                     Asked::LeftOut => {
+                        round.left_out.push((row.id, column));
                         best = None;
                         break;
                     }
