@@ -4,13 +4,15 @@
 //! part, which is a fault without its help. So it takes a nightly compiler and a C++ compiler (libFuzzer is C++), and no
 //! further tool.
 
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{ExitCode, ExitStatus};
+use std::thread;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use lexopt::prelude::*;
 use xshell::{Shell, cmd};
 
-use crate::cargo::{CargoLine, pass_on};
+use crate::cargo::{CargoLine, Stream, pass_on};
 
 const MANIFEST: &str = "tests/fuzz/Cargo.toml";
 const TARGETS: &str = "tests/fuzz/fuzz_targets";
@@ -24,6 +26,8 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanit
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
 const DEFAULT_SECONDS: u32 = 60;
+/// As many as every machine has processors for.
+const AT_A_TIME: usize = 2;
 
 /// What to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +51,7 @@ impl Options {
     }
 }
 
-/// Runs them; the first that finds something ends it.
+/// Runs them, two at a time; the first that finds something ends it.
 pub(crate) fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
     if let Some(reason) = missing(sh) {
         bail!("{reason}");
@@ -62,38 +66,68 @@ pub(crate) fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
     println!("{build}");
     ensure!(build.run(sh)?.success(), "`{build}` failed");
     let seconds = options.seconds_each.unwrap_or(DEFAULT_SECONDS);
-    for target in chosen {
-        let found = format!("{FOUND}/{target}");
-        sh.create_dir(&found)?;
-        sh.create_dir(ARTIFACTS)?;
-        let line = line("run", &host).args(["--quiet", "--bin", target.as_str(), "--"]).args([
-            found,
-            format!("{CORPUS}/{target}"),
-            format!("-max_total_time={seconds}"),
-            format!("-artifact_prefix={ARTIFACTS}{target}-"),
-            "-timeout=30".to_owned(),
-            "-rss_limit_mb=4096".to_owned(),
-            "-print_final_stats=1".to_owned(),
-        ]);
-        println!("{line}");
-        let mut n_runs = String::new();
-        let mut told = Vec::new();
-        let status = line.watch(sh, |stream, text| {
-            if let Some(n) = text.strip_prefix("stat::number_of_executed_units:") {
-                n.trim().clone_into(&mut n_runs);
+    let root = sh.current_dir();
+    // Each target runs on one processor.
+    for together in chosen.chunks(AT_A_TIME) {
+        let runs: Vec<_> = thread::scope(|scope| {
+            let (root, host) = (&root, &host);
+            let mut threads = Vec::new();
+            for target in together {
+                threads.push(scope.spawn(move || run_one(root, host, target, seconds)));
             }
-            told.push((stream, text.to_owned()));
-        })?;
-        if !status.success() {
-            told.iter().for_each(|(stream, text)| pass_on(*stream, text));
-            println!(
-                "`{target}` found something; put its artifact into {CORPUS}/{target}, and it stays tested"
-            );
-            return Ok(ExitCode::FAILURE);
+            threads
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")))
+                .collect()
+        });
+        for (target, run) in together.iter().zip(runs) {
+            let Run { line, status, n_runs, told } = run??;
+            println!("{line}");
+            if !status.success() {
+                told.iter().for_each(|(stream, text)| pass_on(*stream, text));
+                println!(
+                    "`{target}` found something; put its artifact into {CORPUS}/{target}, and it stays tested"
+                );
+                return Ok(ExitCode::FAILURE);
+            }
+            println!("{target}: {n_runs} runs in {seconds} s, nothing found");
         }
-        println!("{target}: {n_runs} runs in {seconds} s, nothing found");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How a target ran.
+struct Run {
+    line: CargoLine,
+    status: ExitStatus,
+    n_runs: String,
+    told: Vec<(Stream, String)>,
+}
+
+fn run_one(root: &Path, host: &str, target: &str, seconds: u32) -> anyhow::Result<Run> {
+    let sh = Shell::new()?;
+    sh.change_dir(root);
+    let found = format!("{FOUND}/{target}");
+    sh.create_dir(&found)?;
+    sh.create_dir(ARTIFACTS)?;
+    let line = line("run", host).args(["--quiet", "--bin", target, "--"]).args([
+        found,
+        format!("{CORPUS}/{target}"),
+        format!("-max_total_time={seconds}"),
+        format!("-artifact_prefix={ARTIFACTS}{target}-"),
+        "-timeout=30".to_owned(),
+        "-rss_limit_mb=4096".to_owned(),
+        "-print_final_stats=1".to_owned(),
+    ]);
+    let mut n_runs = String::new();
+    let mut told = Vec::new();
+    let status = line.watch(&sh, |stream, text| {
+        if let Some(n) = text.strip_prefix("stat::number_of_executed_units:") {
+            n.trim().clone_into(&mut n_runs);
+        }
+        told.push((stream, text.to_owned()));
+    })?;
+    Ok(Run { line, status, n_runs, told })
 }
 
 /// Why nothing can be fuzzed here; `None` when it can.
