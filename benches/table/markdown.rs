@@ -32,7 +32,7 @@ pub(crate) fn table(results: &Results, machine: &[String]) -> String {
     for line in machine {
         let _ = writeln!(text, "- {line}");
     }
-    let lines: Vec<_> = results.rounds.iter().map(|round| round.nearness.to_string()).collect();
+    let lines: Vec<_> = results.rounds.iter().map(ToString::to_string).collect();
     let _ =
         writeln!(text, "- {} rounds; a cache line passed in {}\n\n{METHOD}", lines.len(), lines.join(", "));
     head(&mut text, &COLUMNS.map(Column::title));

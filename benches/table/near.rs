@@ -1,11 +1,9 @@
 //! Whether the two processors are near each other, before and after each measurement.
 //!
-//! A virtual machine's processors may be moved on their host at any time, ten times a second where it was watched: a cache line
+//! A virtual machine's processors may be moved on their host at any time, three times a second where it was watched: a cache line
 //! then takes 28 ns from one to the other, or 230. What is measured across such a move compares nothing.
 
-use std::fmt;
-
-use tensorferry_benches::{Answer, Ask, Row, Way, median};
+use tensorferry_benches::{Answer, Ask, Row, Way};
 
 use crate::programs::Programs;
 
@@ -27,8 +25,6 @@ pub(crate) struct Nearness {
     pub(crate) near_ns: Vec<f64>,
     /// Measurements that were made again.
     pub(crate) n_again: usize,
-    /// Measurements that do not count, however often they were made.
-    pub(crate) n_left_out: usize,
 }
 
 /// What came of a measurement.
@@ -44,7 +40,7 @@ pub(crate) enum Asked {
 impl Nearness {
     pub(crate) fn look(programs: &mut Programs) -> anyhow::Result<Self> {
         let line_ns = line_ns(programs)?;
-        Ok(Self { line_ns, n_slow_lines: 0, near_ns: Vec::new(), n_again: 0, n_left_out: 0 })
+        Ok(Self { line_ns, n_slow_lines: 0, near_ns: Vec::new(), n_again: 0 })
     }
 
     /// One measurement, again where a line took too long before or after it.
@@ -71,7 +67,6 @@ impl Nearness {
                 self.n_again += 1;
             }
         }
-        self.n_left_out += 1;
         Ok(Asked::LeftOut)
     }
 
@@ -85,17 +80,6 @@ impl Nearness {
             self.line_ns = line_ns(programs)?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Nearness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { near_ns, n_again, n_left_out, .. } = self;
-        match near_ns.as_slice() {
-            [] => f.write_str("no time that counts")?,
-            near_ns => write!(f, "{:.0} ns", median(near_ns))?,
-        }
-        write!(f, " ({n_again} again, {n_left_out} left out)")
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rounds of measurements, and what follows from them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Write as _;
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use crate::programs::Programs;
 /// One round: every row in every column, one after the other.
 #[derive(Debug)]
 pub(crate) struct Round {
-    pub(crate) nearness: Nearness,
+    nearness: Nearness,
     left_out: Vec<(&'static str, Column)>,
     answers: BTreeMap<(&'static str, Column), (Way, Answer)>,
 }
@@ -48,12 +49,19 @@ impl Spread {
     }
 }
 
-impl Round {
-    /// What a cache line took from one processor to the other around the measurements that count.
-    pub(crate) fn line_ns(&self) -> f64 {
-        median(&self.nearness.near_ns)
+/// What a cache line took from one processor to the other around the measurements that count, and how many did not.
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Nearness { near_ns, n_again, .. } = &self.nearness;
+        match near_ns.as_slice() {
+            [] => f.write_str("no time that counts")?,
+            near_ns => write!(f, "{:.0} ns", median(near_ns))?,
+        }
+        write!(f, " ({n_again} again, {} left out)", self.left_out.len())
     }
+}
 
+impl Round {
     fn figure(&self, row: &str, column: Column, figure: &str) -> Option<f64> {
         let found = self.answers.iter().find(|((id, other), _)| *id == row && *other == column)?;
         found.1.1.0.get(figure).copied()
@@ -126,8 +134,9 @@ impl Results {
                 json!({ "row": row, "column": column.title(), "way": way, "figures": answer })
             });
                 let answers: Vec<_> = answers.collect();
-                let Nearness { n_again, n_left_out, .. } = round.nearness;
-                json!({ "line_ns": round.line_ns(), "again": n_again, "left_out": n_left_out, "answers": answers })
+                let Nearness { near_ns, n_again, .. } = &round.nearness;
+                let n_left_out = round.left_out.len();
+                json!({ "line_ns": median(near_ns), "again": n_again, "left_out": n_left_out, "answers": answers })
             })
             .collect();
         let rows: Vec<_> = self
@@ -190,7 +199,7 @@ fn one_round(
         }
         writeln!(out)?;
     }
-    writeln!(out, "{}", round.nearness)?;
+    writeln!(out, "{round}")?;
     Ok(round)
 }
 

@@ -51,7 +51,7 @@ impl Options {
     }
 }
 
-/// Runs them, two at a time; the first that finds something ends it.
+/// Runs them, two at a time; the first two of which one finds something end it.
 pub(crate) fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
     if let Some(reason) = missing(sh) {
         bail!("{reason}");
@@ -77,20 +77,25 @@ pub(crate) fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
             }
             threads
                 .into_iter()
-                .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")))
+                .map(|thread| thread.join().map_err(|_| anyhow!("the thread of a target panicked")))
                 .collect()
         });
+        let mut has_found = false;
         for (target, run) in together.iter().zip(runs) {
             let Run { line, status, n_runs, told } = run??;
             println!("{line}");
             if !status.success() {
+                has_found = true;
                 told.iter().for_each(|(stream, text)| pass_on(*stream, text));
                 println!(
                     "`{target}` found something; put its artifact into {CORPUS}/{target}, and it stays tested"
                 );
-                return Ok(ExitCode::FAILURE);
+                continue;
             }
             println!("{target}: {n_runs} runs in {seconds} s, nothing found");
+        }
+        if has_found {
+            return Ok(ExitCode::FAILURE);
         }
     }
     Ok(ExitCode::SUCCESS)
