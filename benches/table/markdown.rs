@@ -20,8 +20,8 @@ the sender may be ahead; every column has the same. Unless a row says `pinned`, 
 
 `copying` is tensorferry's queue with the bytes in its payload, and a Unix stream socket; `ipc-channel` the better of a
 shared memory segment for each message and copied bytes; `iceoryx2` polls where both sides are busy and waits for events
-where the receiver sleeps. tensorferry and the limit look for about 50 microseconds before they sleep, and only in the rows
-`both polling` for as long as it takes (`set_busy_poll`), as iceoryx2 does wherever it polls. torch sends through `multiprocessing.Queue`, a fresh tensor each time unless
+where the receiver sleeps. The limit looks for about 50 microseconds before it sleeps, tensorferry for up to 250 while that pays, and
+both only in the rows `both polling` for as long as it takes (`set_busy_poll`), as iceoryx2 does wherever it polls. torch sends through `multiprocessing.Queue`, a fresh tensor each time unless
 the row says that it sends four again. `limit` is a program of two processes with one mapping, a ring of 64-byte
 descriptors, one contended set-and-clear on a block's header for each message, and preallocated buffers that cycle back;
 in the rows of spawning it is `std::process::Command` with as many processes of the same executable, which exit at once.

@@ -40,6 +40,7 @@ mod extent;
 mod layout;
 mod member;
 mod memory;
+mod overtime;
 mod plant;
 mod service;
 mod spin;

@@ -10,7 +10,8 @@
 //! That rule alone has a second stable state: when both sides sleep, each waits for the other's wake-up, which is longer
 //! than a small budget, and no spin is ever rewarded again. So of the spins in vain that follow each other one in a few has the
 //! whole budget, whatever the last ones came to. Where system calls are slow (under a tracer), that is too short as well; so, ever
-//! more seldom, one is long (docs/bench/NOTES.md). Of several threads that wait, one has it.
+//! more seldom, one is long (docs/bench/NOTES.md). Of several threads that wait, one has it. Apart from both, spins may be longer
+//! while that pays (`overtime.rs`).
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -18,6 +19,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tensorferry_os::limits;
+
+use crate::overtime::{OVERTIME, Overtime, was_stopped};
 
 const MAX_NS: u32 = 50_000;
 const MIN_NS: u32 = 2_000;
@@ -42,6 +45,7 @@ pub struct Spin {
     budget_ns: AtomicU32,
     /// How many in succession found nothing; what a long one finds does not end the succession.
     n_in_vain: AtomicU32,
+    overtime: Overtime,
 }
 
 impl Default for Spin {
@@ -50,6 +54,7 @@ impl Default for Spin {
             fixed_ns: AtomicU64::new(ADAPTIVE),
             budget_ns: AtomicU32::new(MAX_NS),
             n_in_vain: AtomicU32::new(0),
+            overtime: Overtime::default(),
         }
     }
 }
@@ -62,36 +67,62 @@ impl Spin {
         self.fixed_ns.store(fixed_ns.unwrap_or(ADAPTIVE), Ordering::Relaxed);
     }
 
-    /// Calls `look` until it finds something, or the budget is used up, or `deadline` has passed.
-    pub fn until<R>(&self, deadline: Option<Instant>, look: impl FnMut() -> Option<R>) -> Option<R> {
+    /// Calls `look` until it finds something, or the budget is used up, or `deadline` has passed. `start` is now.
+    pub fn until<R>(
+        &self,
+        start: Instant,
+        deadline: Option<Instant>,
+        look: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        let (kind, budget) = self.plan(start)?;
+        let (found, last_clock) = look_for(start, budget, deadline, kind == Kind::Overtime, look);
+        match kind {
+            Kind::Fixed => {}
+            Kind::Learnt => self.learn(budget, found.is_some(), false),
+            Kind::Probe => self.learn(budget, found.is_some(), true),
+            Kind::Overtime => self.overtime.learn(start, last_clock, found.is_some()),
+        }
+        found
+    }
+
+    /// A wait that began with a spin in vain has ended asleep, so long after it began.
+    pub(crate) fn note_sleep(&self, waited: Duration) {
+        self.overtime.note_sleep(waited);
+    }
+
+    /// How long the next spin may last, if there is to be one.
+    fn plan(&self, start: Instant) -> Option<(Kind, Duration)> {
         let fixed_ns = self.fixed_ns.load(Ordering::Relaxed);
         if fixed_ns == 0 || !spinning_pays() {
             return None;
         }
         if fixed_ns != ADAPTIVE {
-            return look_for(Duration::from_nanos(fixed_ns), deadline, look).ok();
+            return Some((Kind::Fixed, Duration::from_nanos(fixed_ns)));
         }
-        let learnt_ns = self.budget_ns.load(Ordering::Relaxed);
-        let probe_ns = self.take_probe();
-        let budget_ns = probe_ns.unwrap_or(learnt_ns);
-        match look_for(Duration::from_nanos(budget_ns.into()), deadline, look) {
+        if self.overtime.is_granted(start) {
+            return Some((Kind::Overtime, OVERTIME));
+        }
+        let (kind, budget_ns) = match self.take_probe() {
+            Some(probe_ns) => (Kind::Probe, probe_ns),
+            None => (Kind::Learnt, self.budget_ns.load(Ordering::Relaxed)),
+        };
+        Some((kind, Duration::from_nanos(budget_ns.into())))
+    }
+
+    fn learn(&self, budget: Duration, has_found: bool, is_probe: bool) {
+        let budget_ns = u32::try_from(budget.as_nanos()).unwrap_or(u32::MAX);
+        if !has_found {
+            let learnt_ns = self.budget_ns.load(Ordering::Relaxed);
+            self.budget_ns.store((learnt_ns / 2).max(MIN_NS), Ordering::Relaxed);
+            if !is_probe {
+                self.n_in_vain.fetch_add(1, Ordering::Relaxed);
+            }
+        } else if budget_ns == LONG_NS {
             // It may have taken too long to be a habit; the next one shows it.
-            Ok(found) if budget_ns == LONG_NS => {
-                self.budget_ns.store(AFTER_LONG_NS, Ordering::Relaxed);
-                Some(found)
-            }
-            Ok(found) => {
-                self.budget_ns.store(budget_ns.saturating_mul(2).min(MAX_NS), Ordering::Relaxed);
-                self.n_in_vain.store(0, Ordering::Relaxed);
-                Some(found)
-            }
-            Err(InVain) => {
-                self.budget_ns.store((learnt_ns / 2).max(MIN_NS), Ordering::Relaxed);
-                if probe_ns.is_none() {
-                    self.n_in_vain.fetch_add(1, Ordering::Relaxed);
-                }
-                None
-            }
+            self.budget_ns.store(AFTER_LONG_NS, Ordering::Relaxed);
+        } else {
+            self.budget_ns.store(budget_ns.saturating_mul(2).min(MAX_NS), Ordering::Relaxed);
+            self.n_in_vain.store(0, Ordering::Relaxed);
         }
     }
 
@@ -106,28 +137,39 @@ impl Spin {
     }
 }
 
-/// A spin ended without finding anything.
-struct InVain;
+/// Where a budget comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Fixed,
+    Learnt,
+    Probe,
+    Overtime,
+}
 
+/// Returns when the clock was looked at last, too. With `unless_stopped` it also ends when that says that this thread was stopped.
 fn look_for<R>(
+    start: Instant,
     budget: Duration,
     deadline: Option<Instant>,
+    unless_stopped: bool,
     mut look: impl FnMut() -> Option<R>,
-) -> Result<R, InVain> {
-    let start = Instant::now();
+) -> (Option<R>, Instant) {
+    let mut last_clock = start;
     loop {
         // The clock costs about as much as a look, so it is read once in a few looks.
         for _ in 0..16 {
             if let Some(found) = look() {
-                return Ok(found);
+                return (Some(found), last_clock);
             }
             spin_loop();
         }
         let now = Instant::now();
-        if now.saturating_duration_since(start) >= budget || deadline.is_some_and(|deadline| deadline <= now)
-        {
-            return Err(InVain);
+        let is_up = now.saturating_duration_since(start) >= budget
+            || deadline.is_some_and(|deadline| deadline <= now);
+        if is_up || unless_stopped && was_stopped(last_clock, now) {
+            return (None, last_clock);
         }
+        last_clock = now;
     }
 }
 
@@ -163,11 +205,11 @@ mod tests {
     fn the_budget_shrinks_without_reward_and_grows_with_it() {
         let spin = Spin::default();
         for _ in 0..10 {
-            assert_eq!(spin.until(None, nothing), None);
+            assert_eq!(spin.until(Instant::now(), None, nothing), None);
         }
         if spinning_pays() {
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MIN_NS);
-            assert_eq!(spin.until(None, || Some(1)), Some(1));
+            assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), 2 * MIN_NS);
         }
     }
@@ -177,7 +219,7 @@ mod tests {
         let spin = Spin::default();
         spin.set(MIN_NS, PROBE_EVERY - 1);
         if spinning_pays() {
-            assert_eq!(spin.until(None, || Some(1)), Some(1));
+            assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
             assert_eq!(spin.n_in_vain.load(Ordering::Relaxed), 0);
         }
@@ -197,11 +239,27 @@ mod tests {
         let spin = Spin::default();
         spin.set(MIN_NS, LONG_AFTER);
         if spinning_pays() {
-            assert_eq!(spin.until(None, || Some(1)), Some(1));
+            assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), AFTER_LONG_NS);
             assert_eq!(spin.n_in_vain.load(Ordering::Relaxed), LONG_AFTER + 1);
-            assert_eq!(spin.until(None, || Some(2)), Some(2));
+            assert_eq!(spin.until(Instant::now(), None, || Some(2)), Some(2));
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
+        }
+    }
+
+    #[test]
+    fn after_short_sleeps_spins_last_longer_until_too_many_are_in_vain() {
+        let spin = Spin::default();
+        let budget = || spin.plan(Instant::now()).map(|(_, budget)| budget);
+        if spinning_pays() {
+            assert_eq!(budget(), Some(Duration::from_nanos(MAX_NS.into())));
+            (0..4).for_each(|_| spin.note_sleep(OVERTIME));
+            assert_eq!(budget(), Some(OVERTIME));
+            assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
+            assert_eq!(budget(), Some(OVERTIME));
+            let in_vain = (0..40).take_while(|_| budget() == Some(OVERTIME));
+            let n_in_vain = in_vain.map(|_| spin.until(Instant::now(), None, nothing)).count();
+            assert!((1..=32).contains(&n_in_vain), "{n_in_vain}: fewer where this thread was stopped");
         }
     }
 
@@ -215,7 +273,7 @@ mod tests {
             n_looks += 1;
             None::<u8>
         };
-        assert_eq!(spin.until(Some(deadline), look), None);
+        assert_eq!(spin.until(deadline, Some(deadline), look), None);
         assert!(n_looks <= 16, "{n_looks} looks after the deadline");
         if spinning_pays() {
             assert_eq!(
@@ -237,18 +295,18 @@ mod tests {
     fn a_fixed_budget_learns_nothing() {
         let spin = Spin::default();
         spin.set_fixed(Some(Duration::from_micros(1)));
-        assert_eq!(spin.until(None, nothing), None);
+        assert_eq!(spin.until(Instant::now(), None, nothing), None);
         assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
         spin.set_fixed(Some(Duration::MAX));
         let mut n_looks = 0;
-        let found = spin.until(None, || {
+        let found = spin.until(Instant::now(), None, || {
             n_looks += 1;
             (n_looks == 100_000).then_some(1)
         });
         assert_eq!(found, spinning_pays().then_some(1));
         spin.set_fixed(Some(Duration::ZERO));
-        assert_eq!(spin.until(None, || Some(1)), None, "nothing is looked at");
+        assert_eq!(spin.until(Instant::now(), None, || Some(1)), None, "nothing is looked at");
         spin.set_fixed(None);
-        assert_eq!(spin.until(None, || Some(1)), spinning_pays().then_some(1));
+        assert_eq!(spin.until(Instant::now(), None, || Some(1)), spinning_pays().then_some(1));
     }
 }

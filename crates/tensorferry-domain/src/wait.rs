@@ -60,10 +60,11 @@ impl<'a> WaitWord<'a> {
         if let Some(found) = look() {
             return Ok(found);
         }
-        if deadline.is_some_and(|d| d <= Instant::now()) {
+        let start = Instant::now();
+        if deadline.is_some_and(|d| d <= start) {
             return Err(WaitOutcome::TimedOut);
         }
-        if let Some(found) = spin.until(deadline, &mut look) {
+        if let Some(found) = spin.until(start, deadline, &mut look) {
             return Ok(found);
         }
         // Whoever will not sleep does not say so, which would cost the next waker a system call.
@@ -73,6 +74,7 @@ impl<'a> WaitWord<'a> {
         loop {
             let expected = self.announce_sleep();
             if let Some(found) = look() {
+                spin.note_sleep(start.elapsed());
                 return Ok(found);
             }
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));

@@ -246,7 +246,7 @@ impl Ring {
         self.words().is_some_and(|ring| ring.closed().load(Ordering::SeqCst) != 0)
     }
 
-    /// How long calls of this end look again and again before they sleep; `None` for as long as paid of late, 50
+    /// How long calls of this end look again and again before they sleep; `None` for as long as paid of late, 250
     /// microseconds at most but for a moment now and then.
     pub fn set_busy_poll(&self, how_long: Option<Duration>) {
         self.put_spin.set_fixed(how_long);

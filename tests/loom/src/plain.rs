@@ -11,7 +11,15 @@ impl Spin {
     pub fn set_fixed(&self, _budget: Option<Duration>) {}
 
     /// Does not look.
-    pub fn until<R>(&self, _deadline: Option<Instant>, _look: impl FnMut() -> Option<R>) -> Option<R> {
+    pub fn until<R>(
+        &self,
+        _start: Instant,
+        _deadline: Option<Instant>,
+        _look: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
         None
     }
+
+    /// Learns nothing.
+    pub fn note_sleep(&self, _waited: Duration) {}
 }

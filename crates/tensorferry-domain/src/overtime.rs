@@ -1,0 +1,187 @@
+//! Longer spins than usual, where they have shown that they pay.
+//!
+//! Who waits for messages that come every 100 microseconds sleeps once for each with the usual budget, and is woken 3 to 50
+//! microseconds later. So when the last few waits that ended asleep ended soon, the next ones spin for as long as that (KVM has this rule
+//! before it halts a virtual processor, Documentation/virt/kvm/halt-polling.rst).
+//!
+//! Where others need the processors that is dear: who spins may keep the very process from them that it waits for, or use up the quota
+//! of both. It shows in two ways: a long spin ends in vain, or the clock jumps in the middle of it, because this thread was stopped.
+//! Some of that is to be borne, because the kernel may need milliseconds to move one of the two to an idle processor. So there is a
+//! credit, from which a loss takes more than a gain gives back; when it is used up there are no long spins for a while, and for twice as
+//! long the next time. What it gains and costs is in docs/bench/NOTES.md.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a spin may last then.
+pub(crate) const OVERTIME: Duration = Duration::from_micros(250);
+/// So many waits in succession have to end asleep within [`OVERTIME`] before one spins for so long.
+const SHORT_SLEEPS: u32 = 4;
+/// A clock that has jumped by so much says that the thread was stopped in between: a look takes a fraction of a microsecond.
+const STOPPED: Duration = Duration::from_micros(30);
+/// What a loss takes of the credit; one that pays gives back one. So at least four of five have to pay.
+const LOSS: u32 = 4;
+/// The kernel moves a thread to an idle processor within milliseconds, not at once: so many losses are borne at first.
+const MOST_CREDIT: u32 = 32 * LOSS;
+/// For how long there is none when the credit is used up, at first and at most.
+const LEAST_REST_NS: u64 = 100_000_000;
+const MOST_REST_NS: u64 = 1_600_000_000;
+
+/// Whether spins may last longer than usual; one per waiting side of a queue, private to the process.
+#[derive(Debug)]
+pub(crate) struct Overtime {
+    /// What the times below count from.
+    born: Instant,
+    n_short_sleeps: AtomicU32,
+    credit: AtomicU32,
+    rest_ns: AtomicU64,
+    rests_until_ns: AtomicU64,
+}
+
+impl Default for Overtime {
+    fn default() -> Self {
+        Self {
+            born: Instant::now(),
+            n_short_sleeps: AtomicU32::new(0),
+            credit: AtomicU32::new(MOST_CREDIT),
+            rest_ns: AtomicU64::new(LEAST_REST_NS),
+            rests_until_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Overtime {
+    /// Whether a spin that begins now may last for [`OVERTIME`].
+    pub(crate) fn is_granted(&self, now: Instant) -> bool {
+        self.n_short_sleeps.load(Ordering::Relaxed) >= SHORT_SLEEPS
+            && self.since_birth_ns(now) >= self.rests_until_ns.load(Ordering::Relaxed)
+    }
+
+    /// A wait has ended asleep, so long after it began.
+    pub(crate) fn note_sleep(&self, waited: Duration) {
+        let n = self.n_short_sleeps.load(Ordering::Relaxed);
+        let n_short_sleeps = if waited <= OVERTIME { n.saturating_add(1) } else { 0 };
+        self.n_short_sleeps.store(n_short_sleeps, Ordering::Relaxed);
+    }
+
+    /// A spin that was granted has ended; the clock was looked at before its last looks.
+    pub(crate) fn learn(&self, start: Instant, last_clock: Instant, has_found: bool) {
+        let now = Instant::now();
+        if was_stopped(last_clock, now) {
+            self.note_loss(now, now.saturating_duration_since(last_clock));
+        } else if has_found {
+            self.note_gain();
+        } else if now.saturating_duration_since(start) >= OVERTIME {
+            self.note_loss(now, Duration::ZERO);
+        }
+    }
+
+    fn note_gain(&self) {
+        let credit = self.credit.load(Ordering::Relaxed);
+        if credit < MOST_CREDIT {
+            self.credit.store(credit + 1, Ordering::Relaxed);
+            if credit + 1 == MOST_CREDIT {
+                self.rest_ns.store(LEAST_REST_NS, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// To be stopped is as dear as so much of spinning in vain.
+    fn note_loss(&self, now: Instant, stopped: Duration) {
+        let n_losses = (stopped.as_micros() / OVERTIME.as_micros()).max(1);
+        let lost = u32::try_from(n_losses).unwrap_or(u32::MAX).saturating_mul(LOSS);
+        let left = self.credit.load(Ordering::Relaxed).saturating_sub(lost);
+        self.credit.store(left, Ordering::Relaxed);
+        if left > 0 {
+            return;
+        }
+        let rest_ns = self.rest_ns.load(Ordering::Relaxed);
+        self.rests_until_ns.store(self.since_birth_ns(now).saturating_add(rest_ns), Ordering::Relaxed);
+        self.rest_ns.store((rest_ns * 2).min(MOST_REST_NS), Ordering::Relaxed);
+        self.credit.store(MOST_CREDIT, Ordering::Relaxed);
+        self.n_short_sleeps.store(0, Ordering::Relaxed);
+    }
+
+    fn since_birth_ns(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.born).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Whether a thread that spins was stopped between two looks at the clock.
+pub(crate) fn was_stopped(before: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(before) > STOPPED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after_short_sleeps() -> Overtime {
+        let overtime = Overtime::default();
+        for _ in 0..SHORT_SLEEPS {
+            assert!(!overtime.is_granted(Instant::now()));
+            overtime.note_sleep(OVERTIME);
+        }
+        assert!(overtime.is_granted(Instant::now()));
+        overtime
+    }
+
+    fn earn_again(overtime: &Overtime) {
+        (0..SHORT_SLEEPS).for_each(|_| overtime.note_sleep(OVERTIME));
+    }
+
+    #[test]
+    fn it_is_granted_after_a_few_short_sleeps_and_ends_with_a_long_one() {
+        let overtime = after_short_sleeps();
+        overtime.note_sleep(OVERTIME + Duration::from_nanos(1));
+        assert!(!overtime.is_granted(Instant::now()));
+    }
+
+    #[test]
+    fn losses_use_up_the_credit_and_each_rest_is_longer() {
+        let overtime = after_short_sleeps();
+        let mut now = overtime.born;
+        for rest_ms in [100, 200, 400, 800, 1600, 1600] {
+            earn_again(&overtime);
+            for _ in 0..MOST_CREDIT / LOSS {
+                assert!(overtime.is_granted(now), "there is credit left");
+                overtime.note_loss(now, Duration::ZERO);
+            }
+            earn_again(&overtime);
+            assert!(!overtime.is_granted(now + Duration::from_millis(rest_ms - 1)));
+            now += Duration::from_millis(rest_ms);
+            assert!(overtime.is_granted(now), "after {rest_ms} ms");
+        }
+    }
+
+    #[test]
+    fn to_be_stopped_is_as_dear_as_so_much_of_spinning() {
+        let overtime = after_short_sleeps();
+        let now = overtime.born;
+        overtime.note_loss(now, OVERTIME * (MOST_CREDIT / LOSS - 1));
+        assert!(overtime.is_granted(now));
+        overtime.note_loss(now, OVERTIME);
+        earn_again(&overtime);
+        assert!(!overtime.is_granted(now));
+        let overtime = after_short_sleeps();
+        overtime.note_loss(now, Duration::MAX);
+        earn_again(&overtime);
+        assert!(!overtime.is_granted(now), "a clock that jumps far is no overflow");
+    }
+
+    #[test]
+    fn where_four_of_five_pay_it_goes_on_for_ever_and_the_rests_are_forgotten() {
+        let overtime = after_short_sleeps();
+        let now = overtime.born;
+        overtime.note_loss(now, Duration::MAX);
+        assert_eq!(overtime.rest_ns.load(Ordering::Relaxed), 2 * LEAST_REST_NS);
+        let later = now + Duration::from_millis(100);
+        earn_again(&overtime);
+        for _ in 0..1000 {
+            overtime.note_loss(later, Duration::ZERO);
+            (0..LOSS).for_each(|_| overtime.note_gain());
+            assert!(overtime.is_granted(later));
+        }
+        assert_eq!(overtime.rest_ns.load(Ordering::Relaxed), LEAST_REST_NS);
+    }
+}
