@@ -4,7 +4,7 @@
 
 pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-pub use tensorferry_os::prefetch::prefetch_to_write;
+pub use tensorferry_os::prefetch::{prefetch_address_to_write, prefetch_to_write};
 
 /// Stands where a sequentially consistent change of one word comes before a sequentially consistent load of another, and
 /// somebody else does the same the other way around: one of the two sees the other. The language orders such accesses as

@@ -13,7 +13,12 @@ use std::sync::atomic::AtomicU64;
 /// Worth it where the line is another processor's: bringing it takes as long as a few hundred instructions.
 #[inline(always)]
 pub fn prefetch_to_write(word: &AtomicU64) {
-    let address = std::ptr::from_ref(word);
+    prefetch_address_to_write(std::ptr::from_ref(word).addr());
+}
+
+/// As [`prefetch_to_write`], for whoever knows an address, which may be wrong: then nothing happens.
+#[inline(always)]
+pub fn prefetch_address_to_write(address: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: PREFETCHW is such a hint (Intel SDM volume 2, AMD APM volume 3); it reads its operand from a register.
     unsafe {

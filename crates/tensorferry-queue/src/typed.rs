@@ -57,6 +57,7 @@ impl<T> Typed<T> {
 
 impl<T: Serialize + DeserializeOwned> Typed<T> {
     pub(crate) fn put(&self, value: T, patience: Patience) -> Result<(), PutError<T>> {
+        self.ring.expect_put();
         let sent = with_encoded(self.ring.heap(), &value, |payload, handles| {
             Ok::<(), PutErrorKind>(self.ring.put_from(payload, handles, patience)?)
         });

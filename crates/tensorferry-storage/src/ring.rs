@@ -15,6 +15,8 @@
 //! A message is promised once [`Ring::put`] has returned, and taken by exactly one receiver.
 
 // Named with their folder for who compiles this file by its path, as the loom tests do.
+#[path = "ring/next_slot.rs"]
+mod next_slot;
 #[path = "ring/put.rs"]
 mod put;
 #[path = "ring/take.rs"]
@@ -35,6 +37,7 @@ use crate::record::{MAX_RECORDS, RecordTag};
 use crate::reference::Role;
 use crate::ring_layout::{MAX_SLOTS, RingShape, RingWords, Slot, Tag};
 
+use next_slot::NextSlot;
 pub use put::PutFailure;
 pub use take::TakeFailure;
 
@@ -89,6 +92,7 @@ pub struct Ring {
     receivers_gone_reported: AtomicU64,
     /// Up to which count of returns this end has looked through the records and found nothing.
     pub(crate) returns_seen: AtomicU64,
+    next_slot: NextSlot,
 }
 
 impl Ring {
@@ -152,6 +156,7 @@ impl Ring {
             senders_gone_reported,
             receivers_gone_reported,
             returns_seen: AtomicU64::new(u64::MAX),
+            next_slot: NextSlot::default(),
         })
     }
 

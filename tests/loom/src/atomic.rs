@@ -159,6 +159,8 @@ pub fn change_before_load() {
 /// Nothing that anybody could see.
 pub(crate) fn prefetch_to_write(_word: &AtomicU64) {}
 
+pub(crate) fn prefetch_address_to_write(_address: usize) {}
+
 /// Tells loom about accesses that must not race. The lock is never waited for: no other thread runs while it is held.
 #[derive(Debug)]
 pub(crate) struct Guard(Mutex<UnsafeCell<()>>);

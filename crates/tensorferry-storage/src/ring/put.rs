@@ -72,6 +72,12 @@ impl Ring {
         sent
     }
 
+    /// Says that a message is about to be put: what the memory needs for it then happens while the message is made.
+    #[inline]
+    pub fn expect_put(&self) {
+        self.next_slot.ask();
+    }
+
     /// As [`Ring::put`], and takes the handles only if the message is sent.
     ///
     /// # Errors
@@ -128,9 +134,10 @@ impl Ring {
         handles: &[OutgoingHandle],
         patience: Patience,
     ) -> Result<u64, PutFailure> {
-        let mut is_first = true;
+        let mut n_looks = 0_u32;
         let look = || {
-            let is_first = std::mem::take(&mut is_first);
+            let is_first = n_looks == 0;
+            n_looks = n_looks.saturating_add(1);
             if ring.closed().load(Ordering::Relaxed) != 0 {
                 return Some(Err(PutFailure::Closed));
             }
@@ -145,7 +152,15 @@ impl Ring {
                 None => self.no_more_receivers(ring).map(Err),
             }
         };
-        patience.wait(ring.not_full(), &self.put_spin, look).unwrap_or(Err(PutFailure::Full))
+        let placed = patience.wait(ring.not_full(), &self.put_spin, look).unwrap_or(Err(PutFailure::Full));
+        match &placed {
+            Ok(position) if n_looks == 1 => {
+                let word = |position| self.slot_of(ring, position).0.state_word();
+                self.next_slot.learn(word(*position), word(position.wrapping_add(1)));
+            }
+            _ => self.next_slot.forget(),
+        }
+        placed
     }
 
     /// `None` when the ring is full. Claims `unseen` where that is expected to succeed: a look would bring the slot's line here,

@@ -5,12 +5,12 @@ use tensorferry_domain::planted;
 
 use super::{Company, MAX_STEPS, Patience, Ring};
 use crate::StorageError;
-use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::atomic::{AtomicU64, Ordering, fence, prefetch_to_write};
 use crate::block::Block;
 use crate::lease::Kept;
 use crate::message::{IncomingMessage, accept, fill_payload, unspill};
 use crate::record::RecordTag;
-use crate::ring_layout::{RingWords, SlotLengths, SlotState, Tag};
+use crate::ring_layout::{RingWords, Slot, SlotLengths, SlotState, Tag};
 
 /// Why no message was taken.
 #[derive(Debug, thiserror::Error)]
@@ -140,16 +140,12 @@ impl Ring {
                             continue 'again;
                         }
                     }
-                    let claimed = SlotState { lap, owner: self.me(), tag: Tag::Claimed };
-                    if company == Company::Many && !slot.change(SlotState::ready(lap), claimed) {
-                        continue 'again;
-                    }
-                    let held = if company == Company::Many { claimed } else { SlotState::ready(lap) };
+                    let Some(held) = self.claim(&slot, lap, company) else { continue 'again };
                     if let Some(kept) = lease
                         && !kept.claim_record(ring, self.me())
                     {
                         // Somebody else was faster. Who passed this slot by looks again.
-                        slot.change(claimed, SlotState::ready(lap));
+                        slot.change(held, SlotState::ready(lap));
                         ring.not_empty().wake();
                         return None;
                     }
@@ -163,7 +159,7 @@ impl Ring {
                         if let Some(kept) = lease {
                             kept.let_go(ring);
                         }
-                        slot.change(claimed, SlotState::ready(lap));
+                        slot.change(held, SlotState::ready(lap));
                         ring.not_empty().wake();
                         return taken.err().map(|error| Err(error.into()));
                     }
@@ -175,7 +171,7 @@ impl Ring {
                     // The take. Everything that the message names is held by now. Fenced means that we were
                     // declared dead: the message is somebody else's, and what we hold is dropped.
                     let done = match lease {
-                        Some(kept) if taken.is_ok() => kept.keep(ring, position, &slot, claimed, freed),
+                        Some(kept) if taken.is_ok() => kept.keep(ring, position, &slot, held, freed),
                         Some(kept) => {
                             kept.let_go(ring);
                             slot.change(held, freed)
@@ -198,6 +194,23 @@ impl Ring {
             return None;
         }
         None
+    }
+
+    /// Takes the message of a slot for this receiver. Returns what the slot says until it is freed; `None` when somebody else was
+    /// faster.
+    fn claim(&self, slot: &Slot<'_>, lap: u64, company: Company) -> Option<SlotState> {
+        let ready = SlotState::ready(lap);
+        match company {
+            Company::Many => {
+                let claimed = SlotState { lap, owner: self.me(), tag: Tag::Claimed };
+                slot.change(ready, claimed).then_some(claimed)
+            }
+            Company::Sole => {
+                // Its line was only looked at so far, and is written once the message was read.
+                prefetch_to_write(slot.state_word());
+                Some(ready)
+            }
+        }
     }
 
     /// Copies a message out of a slot or a record and holds what it names. Returns the block that it lay in, if any.
