@@ -47,8 +47,12 @@ fn slabs_of_others_stay_mapped_up_to_a_limit() {
             ask(&b, "stats").contains("tensors_leaving: 0")
         });
         assert!(ask(&b, "stats").contains("slabs_received: 3, slabs_mapped: 3"), "kept for the next tensors");
-        told(&b, &["limits 1024 1", "collect"]);
-        assert!(ask(&b, "stats").contains("slabs_received: 1, slabs_mapped: 1"));
+        told(&b, &["limits 1024 1"]);
+        // The thread that looks after devices may be letting go of a tensor in one of them at this moment.
+        until("what is too much is given up", || {
+            told(&b, &["collect"]);
+            ask(&b, "stats").contains("slabs_received: 1, slabs_mapped: 1")
+        });
         // What one is in is not given up, however many there are.
         told(&a, &["put 0 x"]);
         told(&b, &["get 0 x", "ready x s", "limits 1024 0", "collect"]);
