@@ -26,6 +26,8 @@ const MOST_CREDIT: u32 = 32 * LOSS;
 /// For how long there is none when the credit is used up, at first and at most.
 const LEAST_REST_NS: u64 = 100_000_000;
 const MOST_REST_NS: u64 = 1_600_000_000;
+/// A rest is forgotten when the time after it was good for so many times as long. A quota ends each good time within its period.
+const FORGOTTEN_AFTER: u64 = 8;
 
 /// Whether spins may last longer than usual; one per waiting side of a queue, private to the process.
 #[derive(Debug)]
@@ -34,6 +36,7 @@ pub(crate) struct Overtime {
     born: Instant,
     n_short_sleeps: AtomicU32,
     credit: AtomicU32,
+    /// How long the last rest was.
     rest_ns: AtomicU64,
     rests_until_ns: AtomicU64,
 }
@@ -44,7 +47,7 @@ impl Default for Overtime {
             born: Instant::now(),
             n_short_sleeps: AtomicU32::new(0),
             credit: AtomicU32::new(MOST_CREDIT),
-            rest_ns: AtomicU64::new(LEAST_REST_NS),
+            rest_ns: AtomicU64::new(0),
             rests_until_ns: AtomicU64::new(0),
         }
     }
@@ -80,9 +83,6 @@ impl Overtime {
         let credit = self.credit.load(Ordering::Relaxed);
         if credit < MOST_CREDIT {
             self.credit.store(credit + 1, Ordering::Relaxed);
-            if credit + 1 == MOST_CREDIT {
-                self.rest_ns.store(LEAST_REST_NS, Ordering::Relaxed);
-            }
         }
     }
 
@@ -95,9 +95,14 @@ impl Overtime {
         if left > 0 {
             return;
         }
-        let rest_ns = self.rest_ns.load(Ordering::Relaxed);
-        self.rests_until_ns.store(self.since_birth_ns(now).saturating_add(rest_ns), Ordering::Relaxed);
-        self.rest_ns.store((rest_ns * 2).min(MOST_REST_NS), Ordering::Relaxed);
+        let now_ns = self.since_birth_ns(now);
+        let last_ns = self.rest_ns.load(Ordering::Relaxed);
+        let good_for_ns = now_ns.saturating_sub(self.rests_until_ns.load(Ordering::Relaxed));
+        let is_forgotten = good_for_ns > last_ns.saturating_mul(FORGOTTEN_AFTER);
+        let rest_ns =
+            if is_forgotten { LEAST_REST_NS } else { (last_ns * 2).clamp(LEAST_REST_NS, MOST_REST_NS) };
+        self.rests_until_ns.store(now_ns.saturating_add(rest_ns), Ordering::Relaxed);
+        self.rest_ns.store(rest_ns, Ordering::Relaxed);
         self.credit.store(MOST_CREDIT, Ordering::Relaxed);
         self.n_short_sleeps.store(0, Ordering::Relaxed);
     }
@@ -138,10 +143,10 @@ mod tests {
     }
 
     #[test]
-    fn losses_use_up_the_credit_and_each_rest_is_longer() {
+    fn losses_use_up_the_credit_and_each_rest_is_longer_until_it_is_forgotten() {
         let overtime = after_short_sleeps();
         let mut now = overtime.born;
-        for rest_ms in [100, 200, 400, 800, 1600, 1600] {
+        let rest_for = |now, rest_ms| {
             earn_again(&overtime);
             for _ in 0..MOST_CREDIT / LOSS {
                 assert!(overtime.is_granted(now), "there is credit left");
@@ -149,9 +154,15 @@ mod tests {
             }
             earn_again(&overtime);
             assert!(!overtime.is_granted(now + Duration::from_millis(rest_ms - 1)));
-            now += Duration::from_millis(rest_ms);
-            assert!(overtime.is_granted(now), "after {rest_ms} ms");
+            let later = now + Duration::from_millis(rest_ms);
+            assert!(overtime.is_granted(later), "after {rest_ms} ms");
+            later
+        };
+        for rest_ms in [100, 200, 400, 800, 1600, 1600] {
+            // Good for a while, but not for long enough.
+            now = rest_for(now, rest_ms) + Duration::from_millis(rest_ms);
         }
+        rest_for(now + Duration::from_secs(13), 100);
     }
 
     #[test]
@@ -170,18 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn where_four_of_five_pay_it_goes_on_for_ever_and_the_rests_are_forgotten() {
+    fn where_four_of_five_pay_it_goes_on_for_ever() {
         let overtime = after_short_sleeps();
         let now = overtime.born;
-        overtime.note_loss(now, Duration::MAX);
-        assert_eq!(overtime.rest_ns.load(Ordering::Relaxed), 2 * LEAST_REST_NS);
-        let later = now + Duration::from_millis(100);
-        earn_again(&overtime);
         for _ in 0..1000 {
-            overtime.note_loss(later, Duration::ZERO);
+            overtime.note_loss(now, Duration::ZERO);
             (0..LOSS).for_each(|_| overtime.note_gain());
-            assert!(overtime.is_granted(later));
+            assert!(overtime.is_granted(now));
         }
-        assert_eq!(overtime.rest_ns.load(Ordering::Relaxed), LEAST_REST_NS);
     }
 }
