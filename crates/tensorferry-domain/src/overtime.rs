@@ -6,22 +6,21 @@
 //!
 //! Where others need the processors that is dear: who spins may keep the very process from them that it waits for, or use up the quota
 //! of both. It shows in two ways: a long spin ends in vain, or the clock jumps in the middle of it, because this thread was stopped.
-//! Some of that is to be borne, because the kernel may need milliseconds to move one of the two to an idle processor. So there is a
-//! credit, from which a loss takes more than a gain gives back; when it is used up there are no long spins for a while, and for twice as
-//! long the next time. What it gains and costs is in docs/bench/NOTES.md.
+//! Some of that is to be borne, also where the processors are free. So there is a credit, from which a loss takes more than a gain gives back; when it is used up there are no long spins for a while, and for twice as
+//! long the next time unless the last rest was followed by a long good time. What it gains and costs is in docs/bench/NOTES.md.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a spin may last then.
 pub(crate) const OVERTIME: Duration = Duration::from_micros(250);
-/// So many waits in succession have to end asleep within [`OVERTIME`] before one spins for so long.
+/// So many of the waits that end asleep have to end within [`OVERTIME`], one after the other, before one spins for so long.
 const SHORT_SLEEPS: u32 = 4;
 /// A clock that has jumped by so much says that the thread was stopped in between: a look takes a fraction of a microsecond.
 const STOPPED: Duration = Duration::from_micros(30);
 /// What a loss takes of the credit; one that pays gives back one. So at least four of five have to pay.
 const LOSS: u32 = 4;
-/// The kernel moves a thread to an idle processor within milliseconds, not at once: so many losses are borne at first.
+/// So many losses are borne at first: with one, 64 MiB to and fro gained nothing (docs/bench/NOTES.md).
 const MOST_CREDIT: u32 = 32 * LOSS;
 /// For how long there is none when the credit is used up, at first and at most.
 const LEAST_REST_NS: u64 = 100_000_000;
