@@ -56,6 +56,10 @@ impl AnyTensor {
         &self.layout
     }
 
+    pub(crate) const fn layout_ref(&self) -> &LayoutRef {
+        &self.layout
+    }
+
     /// The tensor with its element type.
     ///
     /// # Errors

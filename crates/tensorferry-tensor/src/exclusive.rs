@@ -208,9 +208,9 @@ impl<T: Element> TensorMut<T> {
         (self.block, self.layout)
     }
 
-    /// The block, and the shape that it had before it was moved away, if it was.
-    pub(crate) fn parts(&self) -> (&ExclusiveBlock, &Shape) {
-        (&self.block, self.layout.shape())
+    /// The block, and the layout that it had before it was moved away, if it was.
+    pub(crate) fn parts(&self) -> (&ExclusiveBlock, &LayoutRef) {
+        (&self.block, &self.layout)
     }
 }
 

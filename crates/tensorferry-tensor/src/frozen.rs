@@ -84,6 +84,10 @@ impl<T: Element> Tensor<T> {
         &self.layout
     }
 
+    pub(crate) const fn layout_ref(&self) -> &LayoutRef {
+        &self.layout
+    }
+
     /// The data type of the elements.
     #[must_use]
     pub const fn dtype(&self) -> DType {

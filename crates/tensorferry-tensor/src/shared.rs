@@ -99,6 +99,10 @@ impl<T: AtomicElement> SharedTensor<T> {
         &self.layout
     }
 
+    pub(crate) const fn layout_ref(&self) -> &LayoutRef {
+        &self.layout
+    }
+
     /// The data type of the elements.
     #[must_use]
     pub const fn dtype(&self) -> DType {

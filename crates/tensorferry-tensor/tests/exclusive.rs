@@ -99,7 +99,7 @@ fn outside_of_a_message_it_cannot_be_serialised() {
     assert!(error.contains("queue"), "{error}");
     assert_eq!(tensor.as_slice(), [1, 2, 3]);
     assert!(serde_json::to_string(&tensor.freeze()).is_err());
-    let bytes = format!("[255,{},1,1,0,0,1,0]", tensorferry_tensor::DType::U8.code());
+    let bytes = format!("[255,1,0,{},1,1,0,0]", tensorferry_tensor::DType::U8.code());
     let received = serde_json::from_str::<Tensor<u8>>(&bytes);
     assert!(received.unwrap_err().to_string().contains("queue"));
 }

@@ -14,30 +14,39 @@ use std::sync::{Arc, RwLock};
 use super::{Layout, LayoutError};
 use crate::recent::Recent;
 use crate::shape::Shape;
+use crate::wire::Written;
 
 /// A layout that several tensors have.
 #[derive(Clone)]
 pub(crate) enum LayoutRef {
     /// Contiguous and from element 0; kept for good.
-    Interned(&'static Layout),
+    Interned(&'static Interned),
     Counted(Arc<Layout>),
 }
 
-/// How many are kept for good in a process, some 200 bytes each with their entry. Shapes that come after that are counted.
+/// A layout that is kept for good.
+#[derive(Debug)]
+pub(crate) struct Interned {
+    layout: Layout,
+    /// Its numbers as they travel, unless they are long.
+    written: Option<Written>,
+}
+
+/// How many are kept for good in a process, some 250 bytes each with their entry. Shapes that come after that are counted.
 const MAX_INTERNED: usize = 1024;
 /// How many a thread remembers, to find them without the table.
 const MAX_RECENT: usize = 4;
 
 /// Layouts that are kept for good, by their shapes. It only grows, and nobody waits for it.
 struct Table {
-    layouts: RwLock<Option<HashMap<Shape, &'static Layout>>>,
+    layouts: RwLock<Option<HashMap<Shape, &'static Interned>>>,
     max_layouts: usize,
 }
 
 static INTERNED: Table = Table::new(MAX_INTERNED);
 
 thread_local! {
-    static RECENT: RefCell<Recent<&'static Layout, MAX_RECENT>> = const { RefCell::new(Recent::new()) };
+    static RECENT: RefCell<Recent<&'static Interned, MAX_RECENT>> = const { RefCell::new(Recent::new()) };
 }
 
 impl fmt::Debug for LayoutRef {
@@ -52,7 +61,7 @@ impl Deref for LayoutRef {
     #[inline]
     fn deref(&self) -> &Layout {
         match self {
-            Self::Interned(layout) => layout,
+            Self::Interned(interned) => &interned.layout,
             Self::Counted(layout) => layout,
         }
     }
@@ -77,11 +86,20 @@ impl LayoutRef {
     #[inline]
     pub(crate) fn contiguous(shape: impl Into<Shape>) -> Result<Self, LayoutError> {
         let shape = shape.into();
-        let is_same = |known: &&&Layout| known.shape().iter().eq(shape.iter());
+        let is_same = |known: &&&Interned| known.layout.shape().iter().eq(shape.iter());
         let recent = RECENT.try_with(|recent| recent.try_borrow().ok()?.iter().find(is_same).copied());
         match recent {
             Ok(Some(interned)) => Ok(Self::Interned(interned)),
             _ => Ok(Self::of(Layout::contiguous(shape)?, &INTERNED)),
+        }
+    }
+
+    /// Its numbers as they travel, where they are kept.
+    #[inline]
+    pub(crate) fn written(&self) -> Option<&'static Written> {
+        match self {
+            Self::Interned(interned) => interned.written.as_ref(),
+            Self::Counted(_) => None,
         }
     }
 
@@ -110,7 +128,7 @@ impl Table {
     }
 
     /// The one like this. `None` where there is none and is to be none, and where somebody is changing the table at the moment.
-    fn intern(&self, layout: &Layout) -> Option<&'static Layout> {
+    fn intern(&self, layout: &Layout) -> Option<&'static Interned> {
         if layout.offset() != 0 || !layout.is_contiguous() {
             return None;
         }
@@ -120,7 +138,7 @@ impl Table {
         drop(known);
         if found.is_some() || n_known >= self.max_layouts {
             // A length of 1 may have any stride, which is kept as it is.
-            return found.filter(|found| *found == layout);
+            return found.filter(|found| found.layout == *layout);
         }
         let usual = Layout::contiguous(layout.shape().clone()).ok().filter(|usual| usual == layout)?;
         let mut known = self.layouts.try_write().ok()?;
@@ -129,15 +147,19 @@ impl Table {
         match known.entry(usual.shape().clone()) {
             Entry::Occupied(found) => Some(found.get()),
             Entry::Vacant(_) if is_full => None,
-            Entry::Vacant(room) => Some(room.insert(Box::leak(Box::new(usual)))),
+            Entry::Vacant(room) => {
+                let written = Written::of(&usual);
+                Some(room.insert(Box::leak(Box::new(Interned { layout: usual, written }))))
+            }
         }
     }
 }
 
 #[inline]
-fn find(recent: &Recent<&'static Layout, MAX_RECENT>, layout: &Layout) -> Option<&'static Layout> {
+fn find(recent: &Recent<&'static Interned, MAX_RECENT>, layout: &Layout) -> Option<&'static Interned> {
     // Number by number, because to compare the few of them as bytes is a call.
-    let is_same = |known: &&&Layout| {
+    let is_same = |known: &&&Interned| {
+        let known = &known.layout;
         known.offset() == layout.offset()
             && known.shape().iter().eq(layout.shape().iter())
             && known.strides().iter().eq(layout.strides())

@@ -1,94 +1,103 @@
-//! The layouts that a thread has read last.
+//! The forms that a thread has read last.
 //!
-//! Most streams have tensors of one shape, or of few. That the bytes are those of a layout that was checked before is
+//! Most streams have tensors of one form, or of few. That the bytes are those of a form that was checked before is
 //! found out in less time than they are read and checked again.
 
 use std::cell::RefCell;
 
-use crate::layout::{Layout, LayoutRef};
+use super::description::Form;
 use crate::recent::Recent;
 
 /// How many a thread remembers: a message of a batch and its labels has two.
-const MAX_LAYOUTS: usize = 4;
-/// Longer descriptions are read every time.
+const MAX_FORMS: usize = 4;
+/// Longer ones are read every time.
 const MAX_BYTES: usize = 24;
 
 #[derive(Debug)]
 struct Read {
     bytes: [u8; MAX_BYTES],
     len_bytes: usize,
-    layout: LayoutRef,
+    form: Form,
 }
 
 thread_local! {
-    static RECENT: RefCell<Recent<Read, MAX_LAYOUTS>> = const { RefCell::new(Recent::new()) };
+    static RECENT: RefCell<Recent<Read, MAX_FORMS>> = const { RefCell::new(Recent::new()) };
 }
 
-/// The layout that `read` makes of the bytes that it takes off the front of `rest`. `read` depends on nothing but those.
+/// The form that `read` makes of these bytes. `read` depends on nothing else.
 #[inline]
-pub(super) fn layout<E>(
-    rest: &mut &[u8],
-    read: impl FnOnce(&mut &[u8]) -> Result<Layout, E>,
-) -> Result<LayoutRef, E> {
+pub(super) fn form<E>(bytes: &[u8], read: impl FnOnce(&[u8]) -> Result<Form, E>) -> Result<Form, E> {
     // A thread that is about to end remembers nothing.
-    let known = RECENT.try_with(|recent| find(&*recent.try_borrow().ok()?, rest));
-    if let Ok(Some(layout)) = known {
-        return Ok(layout);
+    let known = RECENT.try_with(|recent| find(&*recent.try_borrow().ok()?, bytes));
+    if let Ok(Some(form)) = known {
+        return Ok(form);
     }
-    let bytes = *rest;
-    let layout = LayoutRef::from(read(rest)?);
-    let (taken, _) = bytes.split_at(bytes.len() - rest.len());
+    let form = read(bytes)?;
     let mut kept = [0; MAX_BYTES];
-    if let Some(bytes) = kept.get_mut(..taken.len()) {
-        bytes.copy_from_slice(taken);
-        let read = Read { bytes: kept, len_bytes: taken.len(), layout: layout.clone() };
+    if let Some(room) = kept.get_mut(..bytes.len()) {
+        room.copy_from_slice(bytes);
+        let read = Read { bytes: kept, len_bytes: bytes.len(), form: form.clone() };
         let _ = RECENT.try_with(|recent| recent.try_borrow_mut().map(|mut recent| recent.keep(read)));
     }
-    Ok(layout)
+    Ok(form)
 }
 
 #[inline]
-fn find(recent: &Recent<Read, MAX_LAYOUTS>, rest: &mut &[u8]) -> Option<LayoutRef> {
-    for read in recent.iter() {
-        let (bytes, _) = read.bytes.split_at(read.len_bytes);
-        if let Some(after) = rest.strip_prefix(bytes) {
-            *rest = after;
-            return Some(read.layout.clone());
-        }
+fn find(recent: &Recent<Read, MAX_FORMS>, bytes: &[u8]) -> Option<Form> {
+    let read = recent.iter().find(|read| read.len_bytes == bytes.len() && begins_with(&read.bytes, bytes))?;
+    Some(read.form.clone())
+}
+
+/// Whether `kept` begins with these bytes. Most forms are short, and to compare a few bytes is a call, but to compare the first
+/// of them and the last, which may overlap, is not.
+#[inline]
+fn begins_with(kept: &[u8; MAX_BYTES], bytes: &[u8]) -> bool {
+    let Some(kept) = kept.get(..bytes.len()) else { return false };
+    match bytes.len() {
+        4..8 => have_same_ends::<4>(kept, bytes),
+        8..=16 => have_same_ends::<8>(kept, bytes),
+        _ => kept == bytes,
     }
-    None
+}
+
+#[inline]
+fn have_same_ends<const N: usize>(one: &[u8], other: &[u8]) -> bool {
+    one.first_chunk::<N>() == other.first_chunk() && one.last_chunk::<N>() == other.last_chunk()
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
 
-    use super::*;
+    use proptest::prelude::*;
 
-    /// Reads one number as the length of a vector.
-    fn read(rest: &mut &[u8], n_reads: &Cell<u32>) -> Result<LayoutRef, ()> {
-        layout(rest, |rest| {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::layout::Layout;
+
+    /// Reads the first byte as the length of a vector; there has to be one.
+    fn read(bytes: &[u8], n_reads: &Cell<u32>) -> Result<Form, ()> {
+        form(bytes, |bytes| {
             n_reads.set(n_reads.get() + 1);
-            let len = crate::wire::numbers::take(rest).ok_or(())?;
-            Layout::contiguous([usize::try_from(len).unwrap()]).map_err(drop)
+            let len = *bytes.first().ok_or(())?;
+            let layout = Layout::contiguous([usize::from(len)]).map_err(drop)?;
+            Ok(Form { dtype: DType::U8, layout: layout.into() })
         })
     }
 
     #[test]
     fn what_was_read_before_is_not_read_again_and_the_oldest_is_forgotten() {
         let n_reads = Cell::new(0);
-        for round in 0..3 {
+        for _ in 0..3 {
             for len in 1..=4_u8 {
-                let mut rest = &[len, 77][..];
-                assert_eq!(read(&mut rest, &n_reads).unwrap().shape(), &[usize::from(len)]);
-                assert_eq!(rest, [77], "round {round}");
+                assert_eq!(read(&[len, 77], &n_reads).unwrap().layout.shape(), &[usize::from(len)]);
             }
         }
         assert_eq!(n_reads.get(), 4);
-        read(&mut &[5][..], &n_reads).unwrap();
-        read(&mut &[4][..], &n_reads).unwrap();
+        read(&[5, 77], &n_reads).unwrap();
+        read(&[4, 77], &n_reads).unwrap();
         assert_eq!(n_reads.get(), 5);
-        read(&mut &[1][..], &n_reads).unwrap();
+        read(&[1, 77], &n_reads).unwrap();
         assert_eq!(n_reads.get(), 6);
     }
 
@@ -96,17 +105,31 @@ mod tests {
     fn what_is_refused_or_long_is_not_remembered() {
         let n_reads = Cell::new(0);
         for _ in 0..2 {
-            assert!(read(&mut &[0x80][..], &n_reads).is_err());
+            assert!(read(&[], &n_reads).is_err());
         }
-        let long = [1; MAX_BYTES + 1];
         for _ in 0..2 {
-            let all = layout(&mut &long[..], |rest| {
-                *rest = &[];
-                n_reads.set(n_reads.get() + 1);
-                Layout::contiguous([3])
-            });
-            assert_eq!(all.unwrap().shape(), &[3]);
+            assert_eq!(read(&[3; MAX_BYTES + 1], &n_reads).unwrap().layout.shape(), &[3]);
         }
         assert_eq!(n_reads.get(), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn only_the_same_bytes_are_the_same_form(
+            one in prop::collection::vec(0_u8..2, 0..=MAX_BYTES),
+            at in any::<prop::sample::Index>(),
+            len in 0..=MAX_BYTES + 1,
+        ) {
+            let mut kept = [0; MAX_BYTES];
+            kept[..one.len()].copy_from_slice(&one);
+            prop_assert!(begins_with(&kept, &one));
+            let other = vec![1; len];
+            prop_assert_eq!(begins_with(&kept, &other), kept.starts_with(&other));
+            if !one.is_empty() {
+                let mut other = one.clone();
+                other[at.index(one.len())] ^= 1;
+                prop_assert!(!begins_with(&kept, &other));
+            }
+        }
     }
 }

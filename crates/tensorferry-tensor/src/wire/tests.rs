@@ -2,7 +2,11 @@
 
 use proptest::prelude::*;
 
+use super::description::MARK;
+use super::numbers::Numbers;
 use super::*;
+use crate::dtype::DType;
+use crate::layout::LayoutRef;
 use crate::shape::Shape;
 
 /// A layout as any format may carry it, and the index of its storage.
@@ -10,8 +14,9 @@ use crate::shape::Shape;
 struct Carried(Layout, Option<u32>);
 
 impl Receive for Carried {
-    fn receive(wire: WireTensor<'_>) -> Result<Self, Refusal> {
-        wire.layout().map(|(layout, storage)| Self(Layout::clone(&layout), storage))
+    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+        let storage = received.storage;
+        received.form(None).map(|form| Self(Layout::clone(&form.layout), storage))
     }
 }
 
@@ -30,6 +35,19 @@ impl Refusal {
     }
 }
 
+/// A description of these numbers, which may be any.
+fn bytes(shape: &[usize], strides: Option<&[usize]>, offset: usize, storage: Option<u32>) -> Vec<u8> {
+    let mut numbers = Numbers::<MAX_BYTES>::after(MARK);
+    numbers.put(storage.is_some().into());
+    storage.into_iter().for_each(|index| numbers.put(index.into()));
+    numbers.put(DType::F32.code().into());
+    numbers.put_list(shape);
+    numbers.put(strides.is_some().into());
+    strides.into_iter().for_each(|strides| numbers.put_list(strides));
+    numbers.put(offset as u64);
+    numbers.as_bytes().to_vec()
+}
+
 /// What is made of this description.
 fn made<R: Receive>(
     shape: &[usize],
@@ -37,47 +55,62 @@ fn made<R: Receive>(
     offset: usize,
     storage: Option<u32>,
 ) -> Result<R, Refusal> {
-    let mut numbers = Numbers::after(MARK);
-    Described { dtype: DType::F32, shape, strides, offset, storage }.write(&mut numbers);
-    R::receive(WireTensor::read(numbers.as_bytes())?)
+    R::receive(Received::read(&bytes(shape, strides, offset, storage))?)
 }
 
 /// What is made of these bytes.
 fn read(bytes: &[u8]) -> Result<Carried, String> {
-    WireTensor::read(bytes)
-        .map_err(Refusal::from)
-        .and_then(Carried::receive)
-        .map_err(|refusal| refusal.text())
+    Received::read(bytes).map_err(Refusal::from).and_then(Carried::receive).map_err(|refusal| refusal.text())
 }
 
-fn bytes(shape: &[usize], strides: Option<&[usize]>, offset: usize, storage: Option<u32>) -> Vec<u8> {
-    rmp_serde::to_vec_named(&Described { dtype: DType::F32, shape, strides, offset, storage }).unwrap()
+/// A description as it is written.
+fn written(layout: &LayoutRef, storage: Option<u32>) -> Vec<u8> {
+    let description = Description { dtype: DType::F32, layout, storage };
+    let bytes: serde_bytes::ByteBuf =
+        rmp_serde::from_slice(&rmp_serde::to_vec(&description).unwrap()).unwrap();
+    bytes.into_vec()
 }
 
 #[test]
 fn the_bytes_are_those_of_the_table() {
-    // The bytes' length and mark; dtype code; rank and lengths; 0, or 1 with rank and strides; offset; 0, or 1 with the index.
-    assert_eq!(bytes(&[2, 300], None, 0, Some(5)), [0xc4, 10, 255, 12, 2, 2, 0xac, 2, 0, 0, 1, 5]);
-    assert_eq!(bytes(&[2], Some(&[3]), 7, Some(0)), [0xc4, 10, 255, 12, 1, 2, 1, 1, 3, 7, 1, 0]);
-    assert_eq!(bytes(&[0], None, 0, None), [0xc4, 7, 255, 12, 1, 0, 0, 0, 0]);
+    // The mark; 0, or 1 with the index; dtype code; rank and lengths; 0, or 1 with rank and strides; offset.
+    let contiguous = |shape: &[usize]| LayoutRef::contiguous(shape).unwrap();
+    assert_eq!(written(&contiguous(&[2, 300]), Some(5)), [255, 1, 5, 12, 2, 2, 0xac, 2, 0, 0]);
+    assert_eq!(written(&contiguous(&[0]), None), [255, 0, 12, 1, 0, 0, 0]);
+    let strided = Layout::new([2], &[3], 7).unwrap().into();
+    assert_eq!(written(&strided, Some(0)), [255, 1, 0, 12, 1, 2, 1, 1, 3, 7]);
+}
+
+#[test]
+fn what_is_kept_as_it_is_written_is_what_would_be_written() {
+    let long = [1 << 40, 1, 1, 1];
+    for shape in [&[][..], &[7], &[32, 3, 224, 224], &[1; 25], &[1; 26], &[1; 64], &[1 << 20; 2], &long] {
+        let layout = LayoutRef::contiguous(shape).unwrap();
+        let counted = LayoutRef::Counted(Layout::contiguous(shape).unwrap().into());
+        for storage in [Some(0), Some(127), Some(128), Some(u32::MAX)] {
+            let described = bytes(shape, None, 0, storage);
+            assert_eq!(written(&layout, storage), described, "{shape:?}");
+            assert_eq!(written(&counted, storage), described, "{shape:?}");
+            assert_eq!(read(&described).unwrap().1, storage);
+        }
+    }
+    assert!(LayoutRef::contiguous([1; 25]).unwrap().written().is_some());
+    assert!(LayoutRef::contiguous([1; 26]).unwrap().written().is_none());
 }
 
 #[test]
 fn a_description_that_is_long_or_went_through_another_format_arrives_too() {
     let shape = [usize::MAX; MAX_RANK];
-    let described =
-        Described { dtype: DType::F32, shape: &shape, strides: Some(&shape), offset: 1, storage: None };
-    let bytes = rmp_serde::to_vec(&described).unwrap();
+    let bytes = bytes(&shape, Some(&shape), 1, None);
     assert!(bytes.len() > 1000 && bytes.len() < MAX_BYTES);
     // Read to the end, and refused for what it says.
     let refused = "more elements than memory can hold";
-    assert!(rmp_serde::from_slice::<Carried>(&bytes).unwrap_err().to_string().contains(refused));
-    let text = serde_json::to_string(&described).unwrap();
+    assert!(read(&bytes).unwrap_err().contains(refused));
+    let text = serde_json::to_string(&bytes).unwrap();
     assert!(serde_json::from_str::<Carried>(&text).unwrap_err().to_string().contains(refused));
     let (shape, strides) = ([1; MAX_RANK], [300; MAX_RANK]);
-    let described =
-        Described { dtype: DType::F32, shape: &shape, strides: Some(&strides), offset: 1, storage: Some(0) };
-    let Carried(layout, _) = serde_json::from_str(&serde_json::to_string(&described).unwrap()).unwrap();
+    let text = serde_json::to_string(&self::bytes(&shape, Some(&strides), 1, Some(0))).unwrap();
+    let Carried(layout, _) = serde_json::from_str(&text).unwrap();
     assert_eq!((&layout.shape()[..], layout.strides()), (&shape[..], &strides[..]));
     let endless = format!("[{}0]", "0,".repeat(MAX_BYTES));
     assert!(serde_json::from_str::<Carried>(&endless).is_err());
@@ -124,19 +157,25 @@ fn contradictions_are_errors() {
 #[test]
 fn a_rank_beyond_the_limit_is_refused_before_it_is_stored() {
     let with_rank = |rank: u8| {
-        let mut bytes = vec![MARK, 12, rank];
+        let mut bytes = vec![MARK, 1, 0, 12, rank];
         bytes.extend(std::iter::repeat_n(1, rank.into()));
-        bytes.extend([0, 0, 1, 0]);
+        bytes.extend([0, 0]);
         read(&bytes)
     };
     assert!(with_rank(64).is_ok());
     assert!(with_rank(65).is_err_and(|error| error.contains("64")));
     // Four billion lengths are announced, and one follows.
-    assert!(read(&[MARK, 12, 0xff, 0xff, 0xff, 0xff, 0xf, 1]).is_err());
+    assert!(read(&[MARK, 0, 12, 0xff, 0xff, 0xff, 0xff, 0xf, 1]).is_err());
     assert!(read(b"text").is_err() && read(&[]).is_err());
+    assert!(read(&[MARK]).is_err() && read(&[MARK, 1]).is_err() && read(&[MARK, 1, 0]).is_err());
+    // An index that no table has, and no flag.
+    assert!(
+        read(&[MARK, 1, 0xff, 0xff, 0xff, 0xff, 0x1f, 12]).is_err_and(|error| error.contains("no storage"))
+    );
+    assert!(read(&[MARK, 2, 0, 12, 1, 1, 0, 0]).is_err_and(|error| error.contains('2')));
     // One byte too many, and no dtype that there is.
-    assert!(read(&[MARK, 12, 1, 0, 0, 0, 0, 9]).is_err_and(|error| error.contains("1 bytes too long")));
-    assert!(read(&[MARK, 100, 1, 1, 0, 0, 0]).is_err_and(|error| error.contains("100")));
+    assert!(read(&[MARK, 0, 12, 1, 0, 0, 0, 9]).is_err_and(|error| error.contains("1 bytes too long")));
+    assert!(read(&[MARK, 0, 100, 1, 1, 0, 0]).is_err_and(|error| error.contains("100")));
 }
 
 #[test]
@@ -158,8 +197,8 @@ proptest! {
         offset in 0_usize..9,
     ) {
         let (shape, strides): (Vec<usize>, Vec<usize>) = dims.into_iter().unzip();
-        let layout = Layout::new(shape, &strides, offset).unwrap();
-        let sent = Described::of(DType::F32, &layout, || Ok(3)).unwrap();
+        let layout = LayoutRef::from(Layout::new(shape, &strides, offset).unwrap());
+        let sent = Description::of(DType::F32, &layout, || Ok(3)).unwrap();
         let bytes = rmp_serde::to_vec_named(&sent).unwrap();
         let Carried(received, storage) = rmp_serde::from_slice(&bytes).unwrap();
         prop_assert_eq!(received.offsets().collect::<Vec<_>>(), layout.offsets().collect::<Vec<_>>());

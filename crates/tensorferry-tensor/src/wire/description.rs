@@ -1,0 +1,246 @@
+//! The string of bytes that describes a tensor: what is written, and what is read of it. `docs/WIRE.md` has it as a table.
+//!
+//! First stands the storage, which differs from tensor to tensor; then the *form*, dtype and layout, which most tensors of a
+//! stream have in common. So the numbers of a layout that is kept for good are kept as they are written, and a form that
+//! came before is known again as a whole (`recent.rs`).
+
+use serde::ser::{Serialize, Serializer};
+
+use super::Refusal;
+use super::numbers::{self, Numbers};
+use super::recent;
+use crate::dims::Dims;
+use crate::dtype::DType;
+use crate::error::TensorError;
+use crate::layout::{Layout, LayoutError, LayoutRef, MAX_RANK};
+use crate::shape::Shape;
+
+/// The first byte of a description. No text begins with it, so that none is taken for one where both are possible.
+pub(super) const MARK: u8 = 0xff;
+/// No description is longer: two lists of 64 numbers of at most 10 bytes, and a few more.
+pub(super) const MAX_BYTES: usize = 2 * MAX_RANK * 10 + 32;
+
+/// What stands before the layout where it is short: the mark, that there is a storage, its index, the dtype.
+const HEAD_BYTES: usize = 4;
+const SHORT_WORDS: usize = 4;
+const SHORT_BYTES: usize = SHORT_WORDS * 8;
+/// An index below this is one byte.
+const SHORT_INDEX: u32 = 0x80;
+
+/// The numbers of a layout as they are written, with room for what stands before them, if all of it is short.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    /// Little-endian. The first [`HEAD_BYTES`] are zero.
+    words: [u64; SHORT_WORDS],
+    len_bytes: usize,
+}
+
+impl Written {
+    /// `None` for a layout whose numbers are long.
+    pub(crate) fn of(layout: &Layout) -> Option<Self> {
+        let mut numbers = Numbers::<MAX_BYTES>::default();
+        put_layout(&mut numbers, layout);
+        let mut bytes = [0; SHORT_BYTES];
+        let len_bytes = HEAD_BYTES + numbers.as_bytes().len();
+        bytes.get_mut(HEAD_BYTES..len_bytes)?.copy_from_slice(numbers.as_bytes());
+        let (words, _) = bytes.as_chunks();
+        let words: &[[u8; 8]; SHORT_WORDS] = words.try_into().ok()?;
+        Some(Self { words: words.map(u64::from_le_bytes), len_bytes })
+    }
+
+    /// The whole description. In words, because a description that is written byte by byte would be waited for by who copies it.
+    #[inline]
+    fn with_head(&self, index: u8, dtype: DType) -> [u64; SHORT_WORDS] {
+        let head = u32::from_le_bytes([MARK, 1, index, dtype.code()]);
+        let mut words = self.words;
+        words[0] |= u64::from(head);
+        words.map(u64::to_le)
+    }
+}
+
+/// A tensor's description, borrowed from the tensor.
+#[derive(Debug)]
+pub(super) struct Description<'a> {
+    pub(super) dtype: DType,
+    pub(super) layout: &'a LayoutRef,
+    /// Index in the message's table of handles.
+    pub(super) storage: Option<u32>,
+}
+
+impl<'a> Description<'a> {
+    /// Describes a tensor; `give` puts its storage into the message and is called only if there are elements.
+    #[inline]
+    pub(super) fn of(
+        dtype: DType,
+        layout: &'a LayoutRef,
+        give: impl FnOnce() -> Result<u32, TensorError>,
+    ) -> Result<Self, TensorError> {
+        let storage = if layout.n_elements() == 0 { None } else { Some(give()?) };
+        Ok(Self { dtype, layout, storage })
+    }
+
+    /// All of it as numbers, whatever their length.
+    #[cold]
+    fn write(&self) -> Numbers<MAX_BYTES> {
+        let mut numbers = Numbers::after(MARK);
+        numbers.put(self.storage.is_some().into());
+        if let Some(index) = self.storage {
+            numbers.put(index.into());
+        }
+        numbers.put(self.dtype.code().into());
+        put_layout(&mut numbers, self.layout);
+        numbers
+    }
+}
+
+impl Serialize for Description<'_> {
+    #[inline]
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let (Some(index @ ..SHORT_INDEX), Some(written)) = (self.storage, self.layout.written()) {
+            let [index, ..] = index.to_le_bytes();
+            let words = written.with_head(index, self.dtype);
+            let (bytes, _) = bytemuck::cast_slice(&words).split_at(written.len_bytes);
+            return serializer.serialize_bytes(bytes);
+        }
+        serializer.serialize_bytes(self.write().as_bytes())
+    }
+}
+
+/// Shape, strides, absent when they are those of a contiguous layout, and offset.
+fn put_layout(numbers: &mut Numbers<MAX_BYTES>, layout: &Layout) {
+    numbers.put_list(layout.shape());
+    let strides = (!layout.is_contiguous()).then_some(layout.strides());
+    numbers.put(strides.is_some().into());
+    if let Some(strides) = strides {
+        numbers.put_list(strides);
+    }
+    numbers.put(layout.offset() as u64);
+}
+
+/// A description as it is read: the form is believed in nothing before [`Received::form`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Received<'a> {
+    pub(super) storage: Option<u32>,
+    form: &'a [u8],
+}
+
+/// Dtype and layout, checked.
+#[derive(Clone, Debug)]
+pub(super) struct Form {
+    pub(super) dtype: DType,
+    pub(super) layout: LayoutRef,
+}
+
+impl<'a> Received<'a> {
+    /// Refuses what describes no tensor.
+    #[inline]
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Unreadable> {
+        // Nearly all of them.
+        if let [MARK, 1, index @ ..0x80, form @ ..] = bytes {
+            return Ok(Self { storage: Some((*index).into()), form });
+        }
+        Self::read_any(bytes)
+    }
+
+    #[cold]
+    fn read_any(bytes: &'a [u8]) -> Result<Self, Unreadable> {
+        let Some((&MARK, mut form)) = bytes.split_first() else { return Err(Unreadable::NoTensor) };
+        let index = if take_flag(&mut form)? { Some(take_number(&mut form)?) } else { None };
+        let index = index.map(|index| u32::try_from(index).map_err(|_| Unreadable::Storage(index)));
+        Ok(Self { storage: index.transpose()?, form })
+    }
+
+    /// Refuses what is cut off, too long, or no number of its kind, a dtype that is not `expected`, and a storage without
+    /// elements or elements without a storage.
+    #[inline]
+    pub(super) fn form(self, expected: Option<DType>) -> Result<Form, Refusal> {
+        let form = recent::form(self.form, read_form)?;
+        if let Some(expected) = expected
+            && form.dtype != expected
+        {
+            return Err(TensorError::DTypeMismatch { expected, found: form.dtype }.into());
+        }
+        match (self.storage, form.layout.n_elements()) {
+            (Some(_), 0) => Err(TensorError::StorageAndShapeDisagree { given: "a", n_elements: 0 }.into()),
+            (None, n_elements) if n_elements > 0 => {
+                Err(TensorError::StorageAndShapeDisagree { given: "no", n_elements }.into())
+            }
+            _ => Ok(form),
+        }
+    }
+}
+
+/// The numbers of a form, checked. It depends on nothing else.
+#[cold]
+fn read_form(form: &[u8]) -> Result<Form, Refusal> {
+    let mut rest = form;
+    let code = take_number(&mut rest)?;
+    let dtype = u8::try_from(code).ok().and_then(DType::from_code).ok_or(Unreadable::DType(code))?;
+    let layout = read_layout(&mut rest)?;
+    if !rest.is_empty() {
+        return Err(Unreadable::TooLong(rest.len()).into());
+    }
+    Ok(Form { dtype, layout: layout.into() })
+}
+
+fn read_layout(rest: &mut &[u8]) -> Result<Layout, Refusal> {
+    let shape = Shape::from(take_dims(rest)?);
+    let strides = if take_flag(rest)? { Some(take_dims(rest)?) } else { None };
+    let offset = take_length(rest)?;
+    let contiguous = Layout::contiguous(shape)?;
+    Ok(match strides {
+        None if offset == 0 => contiguous,
+        None => Layout::new(contiguous.shape(), contiguous.strides(), offset)?,
+        Some(strides) => Layout::new(contiguous.shape(), &strides, offset)?,
+    })
+}
+
+/// Why a description cannot be read.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    #[error("what stands there describes no tensor")]
+    NoTensor,
+    #[error("a tensor's description is cut off")]
+    CutOff,
+    #[error("a tensor's description is {0} bytes too long")]
+    TooLong(usize),
+    #[error("no dtype has the code {0}")]
+    DType(u64),
+    #[error("no memory has {0} elements")]
+    Length(u64),
+    #[error("a tensor's description has {0} where it says whether something follows")]
+    Flag(u64),
+    #[error("no storage {0}")]
+    Storage(u64),
+    #[error("{}", LayoutError::RankTooLarge { rank: *.0 })]
+    Rank(usize),
+}
+
+fn take_number(bytes: &mut &[u8]) -> Result<u64, Unreadable> {
+    numbers::take(bytes).ok_or(Unreadable::CutOff)
+}
+
+fn take_length(bytes: &mut &[u8]) -> Result<usize, Unreadable> {
+    let number = take_number(bytes)?;
+    usize::try_from(number).map_err(|_| Unreadable::Length(number))
+}
+
+fn take_flag(bytes: &mut &[u8]) -> Result<bool, Unreadable> {
+    match take_number(bytes)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(Unreadable::Flag(other)),
+    }
+}
+
+fn take_dims(bytes: &mut &[u8]) -> Result<Dims, Unreadable> {
+    let rank = take_length(bytes)?;
+    if rank > MAX_RANK {
+        return Err(Unreadable::Rank(rank));
+    }
+    let mut dims = Dims::from_elem(0, rank);
+    for dim in dims.iter_mut() {
+        *dim = take_length(bytes)?;
+    }
+    Ok(dims)
+}
