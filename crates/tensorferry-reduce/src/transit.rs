@@ -123,16 +123,21 @@ pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
     outbound(|out| {
         // What is asked of the block is asked before there is a handle: what was just written would be waited for.
         if is_at_home(block.heap().ok_or(TransitError::Moved)?) {
-            let id = block.id();
-            return Ok(out.add(OutgoingHandle::frozen(block).ok_or(TransitError::Moved)?, id));
+            return out.add(block.id(), || OutgoingHandle::frozen(block)).ok_or(TransitError::Moved);
         }
-        let no_memory = |error: tensorferry_storage::StorageError| TransitError::NoMemory(error.to_string());
-        let mut copy = HEAP.with(|heap| heap.allocate(block.len_bytes())).map_err(no_memory)?;
-        copy.bytes_mut().copy_from_slice(block.bytes());
-        count_copied(block.len_bytes());
-        let copy = copy.freeze();
-        Ok(out.add(OutgoingHandle::frozen(&copy).ok_or(TransitError::Moved)?, copy.id()))
+        let copy = copy_home(block)?;
+        out.add(copy.id(), || OutgoingHandle::frozen(&copy)).ok_or(TransitError::Moved)
     })
+}
+
+/// A block of another domain as one of the message's.
+#[cold]
+fn copy_home(block: &FrozenBlock) -> Result<FrozenBlock, TransitError> {
+    let no_memory = |error: tensorferry_storage::StorageError| TransitError::NoMemory(error.to_string());
+    let mut copy = HEAP.with(|heap| heap.allocate(block.len_bytes())).map_err(no_memory)?;
+    copy.bytes_mut().copy_from_slice(block.bytes());
+    count_copied(block.len_bytes());
+    Ok(copy.freeze())
 }
 
 /// Lets the receiver read and write `block` too. Returns the index to write into the payload.
@@ -144,8 +149,7 @@ pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
         if !is_at_home(block.heap().ok_or(TransitError::Moved)?) {
             return Err(TransitError::ForeignDomain);
         }
-        let id = block.id();
-        Ok(out.add(OutgoingHandle::shared(block).ok_or(TransitError::Moved)?, id))
+        out.add(block.id(), || OutgoingHandle::shared(block)).ok_or(TransitError::Moved)
     })
 }
 
@@ -260,20 +264,22 @@ impl Outbound {
         Self { handles: OutgoingHandles::new(), ids: smallvec::SmallVec::new(), refusal: None }
     }
 
+    /// The index of a handle on the block `id`, which may have one that serves. `None` when there is none to be had.
     #[inline]
-    fn add(&mut self, handle: OutgoingHandle, BlockId(id): BlockId) -> u32 {
+    fn add(&mut self, BlockId(id): BlockId, handle: impl FnOnce() -> Option<OutgoingHandle>) -> Option<u32> {
+        let handle = handle()?;
+        // Nearly always there is none yet, which is known soonest without a look at each.
         let earliest = self.ids.len().saturating_sub(LOOK_BACK);
-        let known = |at: usize| self.handles.get(at).is_some_and(|other| other.is_same_as(&handle));
-        // Nearly always there is none, which is known soonest without a look at each.
-        let known = if self.ids[earliest..].contains(&id) {
-            (earliest..self.ids.len()).find(|&at| self.ids.get(at) == Some(&id) && known(at))
-        } else {
-            None
+        let known = if self.ids[earliest..].contains(&id) { self.find(earliest, id, &handle) } else { None };
+        Some(known.unwrap_or_else(|| self.push_with(handle, id)))
+    }
+
+    #[cold]
+    fn find(&self, earliest: usize, id: u64, handle: &OutgoingHandle) -> Option<u32> {
+        let serves = |at: &usize| {
+            self.ids.get(*at) == Some(&id) && self.handles.get(*at).is_some_and(|other| other.is_same_as(handle))
         };
-        match known.and_then(|at| u32::try_from(at).ok()) {
-            Some(index) => index,
-            None => self.push_with(handle, id),
-        }
+        (earliest..self.ids.len()).find(serves).and_then(|at| u32::try_from(at).ok())
     }
 
     fn push(&mut self, handle: OutgoingHandle) -> u32 {

@@ -130,12 +130,8 @@ impl ExclusiveBlock {
     /// Ends the tenure, so that the block can be granted to somebody else. `None` when it has ended already.
     pub(crate) fn claim(&self) -> Option<Claim> {
         let block = self.block.as_ref()?;
-        let ended = self.tenure.wrapping_add(1);
-        block.change_tenure(self.tenure, ended).then(|| Claim {
-            block: block.clone(),
-            tenure: self.tenure,
-            ended,
-        })
+        let claimed = block.change_tenure(self.tenure, after(self.tenure));
+        claimed.then(|| Claim { block: block.clone(), tenure: self.tenure })
     }
 }
 
@@ -143,14 +139,19 @@ impl ExclusiveBlock {
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) block: Block,
+    /// The one that ended.
     tenure: u64,
-    ended: u64,
+}
+
+/// The tenure after this one.
+const fn after(tenure: u64) -> u64 {
+    tenure.wrapping_add(1)
 }
 
 impl Claim {
     /// Gives the right back to the handle that it came from, because the message was not sent.
     pub(crate) fn give_back(self) {
-        self.block.change_tenure(self.ended, self.tenure);
+        self.block.change_tenure(after(self.tenure), self.tenure);
     }
 }
 

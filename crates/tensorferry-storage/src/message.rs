@@ -39,9 +39,16 @@ pub(crate) enum Outgoing {
     Shared(SharedBlock),
     Exclusive(Claim),
     Ring(Attachment),
-    /// An end that only one may have, and the flag that says that it was given away.
-    SoleRing(Attachment, Arc<AtomicBool>),
+    SoleRing(Box<SoleRing>),
     Spill(Block),
+}
+
+/// An end that only one may have. In a box, so that handles are short: they are moved, and hardly any is one of these.
+#[derive(Debug)]
+pub(crate) struct SoleRing {
+    attachment: Attachment,
+    /// Says that it was given away.
+    moved: Arc<AtomicBool>,
 }
 
 impl OutgoingHandle {
@@ -77,7 +84,8 @@ impl OutgoingHandle {
     #[must_use]
     pub fn sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Option<Self> {
         let first = !moved.swap(true, Ordering::SeqCst);
-        first.then(|| Self(Outgoing::SoleRing(attachment.in_transit(), Arc::clone(moved))))
+        let end = || SoleRing { attachment: attachment.in_transit(), moved: Arc::clone(moved) };
+        first.then(|| Self(Outgoing::SoleRing(Box::new(end()))))
     }
 
     /// Which block it is.
@@ -99,7 +107,7 @@ impl OutgoingHandle {
     pub fn take_back(self) {
         match self.0 {
             Outgoing::Exclusive(claim) => claim.give_back(),
-            Outgoing::SoleRing(_, moved) => moved.store(false, Ordering::SeqCst),
+            Outgoing::SoleRing(end) => end.moved.store(false, Ordering::SeqCst),
             Outgoing::Frozen(_) | Outgoing::Shared(_) | Outgoing::Ring(_) | Outgoing::Spill(_) => {}
         }
     }
@@ -139,7 +147,8 @@ impl OutgoingHandle {
             Outgoing::Frozen(block) => block.block(),
             Outgoing::Shared(block) => block.block(),
             Outgoing::Exclusive(claim) => Some(&claim.block),
-            Outgoing::Ring(attachment) | Outgoing::SoleRing(attachment, _) => Some(attachment.block()),
+            Outgoing::Ring(attachment) => Some(attachment.block()),
+            Outgoing::SoleRing(end) => Some(end.attachment.block()),
             Outgoing::Spill(block) => Some(block),
         }
     }
@@ -149,7 +158,8 @@ impl OutgoingHandle {
             Outgoing::Frozen(_) => Grant::Frozen,
             Outgoing::Shared(_) => Grant::Shared,
             Outgoing::Exclusive(_) => Grant::Exclusive,
-            Outgoing::Ring(attachment) | Outgoing::SoleRing(attachment, _) => Grant::Ring(attachment.role()),
+            Outgoing::Ring(attachment) => Grant::Ring(attachment.role()),
+            Outgoing::SoleRing(end) => Grant::Ring(end.attachment.role()),
             Outgoing::Spill(_) => Grant::Message,
         };
         self.block().map_or(0, |block| block.reference(grant))
