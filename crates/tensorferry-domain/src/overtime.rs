@@ -1,8 +1,9 @@
-//! Longer spins than usual, where they have shown that they pay.
+//! Longer spins than usual, where they pay.
 //!
 //! Who waits for messages that come every 100 microseconds sleeps once for each with the usual budget, and is woken 3 to 50
-//! microseconds later. So when the last few waits that ended asleep ended soon, the next ones spin for as long as that (KVM has this rule
-//! before it halts a virtual processor, Documentation/virt/kvm/halt-polling.rst).
+//! microseconds later; and where a virtual processor is stopped for so long at each tick of its clock, who waits for it sleeps at each tick. So spins are longer
+//! as long as waits that are longer than a usual spin mostly end within that time (KVM has this rule before it halts a virtual
+//! processor, Documentation/virt/kvm/halt-polling.rst). That is expected at first, and unlearnt by the first few that do not.
 //!
 //! Where others need the processors that is dear: who spins may keep the very process from them that it waits for, or use up the quota
 //! of both. It shows in two ways: a long spin ends in vain, or the clock jumps in the middle of it, because this thread was stopped.
@@ -12,13 +13,20 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// How long a usual spin lasts at most.
+pub(crate) const USUAL: Duration = Duration::from_micros(50);
 /// How long a spin may last then.
 pub(crate) const OVERTIME: Duration = Duration::from_micros(250);
-/// So many of the waits that end asleep have to end within [`OVERTIME`], one after the other, before one spins for so long.
-const SHORT_SLEEPS: u32 = 4;
-/// A clock that has jumped by so much says that the thread was stopped in between: a look takes a fraction of a microsecond.
-const STOPPED: Duration = Duration::from_micros(30);
-/// What a loss takes of the credit; one that pays gives back one. So at least four of five have to pay.
+/// Waits that are longer than a usual spin are counted up where they end within [`OVERTIME`], asleep or not, and down by
+/// [`LONG_TAKES`] where they do not. From so many on spins may last for so long.
+const SHORT_WAITS: u32 = 4;
+/// No more are counted, so that those of long ago do not count for ever.
+const MOST_SHORT_WAITS: u32 = 2 * SHORT_WAITS;
+const LONG_TAKES: u32 = 2;
+/// A clock that has jumped by so much says that somebody else had the processor: a look takes a fraction of a microsecond, and a
+/// tick of a virtual processor's clock took up to 100 (docs/bench/NOTES.md).
+const STOPPED: Duration = Duration::from_micros(200);
+/// What a loss takes of the credit; one that was longer than usual and paid gives back one. So at least four of five have to pay.
 const LOSS: u32 = 4;
 /// So many losses are borne at first: with one, 64 MiB to and fro gained nothing (docs/bench/NOTES.md).
 const MOST_CREDIT: u32 = 32 * LOSS;
@@ -33,7 +41,7 @@ const FORGOTTEN_AFTER: u64 = 8;
 pub(crate) struct Overtime {
     /// What the times below count from.
     born: Instant,
-    n_short_sleeps: AtomicU32,
+    n_short_waits: AtomicU32,
     credit: AtomicU32,
     /// How long the last rest was.
     rest_ns: AtomicU64,
@@ -44,7 +52,7 @@ impl Default for Overtime {
     fn default() -> Self {
         Self {
             born: Instant::now(),
-            n_short_sleeps: AtomicU32::new(0),
+            n_short_waits: AtomicU32::new(MOST_SHORT_WAITS),
             credit: AtomicU32::new(MOST_CREDIT),
             rest_ns: AtomicU64::new(0),
             rests_until_ns: AtomicU64::new(0),
@@ -55,15 +63,16 @@ impl Default for Overtime {
 impl Overtime {
     /// Whether a spin that begins now may last for [`OVERTIME`].
     pub(crate) fn is_granted(&self, now: Instant) -> bool {
-        self.n_short_sleeps.load(Ordering::Relaxed) >= SHORT_SLEEPS
+        self.n_short_waits.load(Ordering::Relaxed) >= SHORT_WAITS
             && self.since_birth_ns(now) >= self.rests_until_ns.load(Ordering::Relaxed)
     }
 
-    /// A wait has ended asleep, so long after it began.
-    pub(crate) fn note_sleep(&self, waited: Duration) {
-        let n = self.n_short_sleeps.load(Ordering::Relaxed);
-        let n_short_sleeps = if waited <= OVERTIME { n.saturating_add(1) } else { 0 };
-        self.n_short_sleeps.store(n_short_sleeps, Ordering::Relaxed);
+    /// A wait that was longer than a usual spin has ended, so long after it began.
+    pub(crate) fn note_wait(&self, waited: Duration) {
+        let n = self.n_short_waits.load(Ordering::Relaxed);
+        let n_short_waits =
+            if waited <= OVERTIME { (n + 1).min(MOST_SHORT_WAITS) } else { n.saturating_sub(LONG_TAKES) };
+        self.n_short_waits.store(n_short_waits, Ordering::Relaxed);
     }
 
     /// A spin that was granted has ended; the clock was looked at before its last looks.
@@ -72,7 +81,11 @@ impl Overtime {
         if was_stopped(last_clock, now) {
             self.note_loss(now, now.saturating_duration_since(last_clock));
         } else if has_found {
-            self.note_gain();
+            let waited = last_clock.saturating_duration_since(start);
+            if waited > USUAL {
+                self.note_gain();
+                self.note_wait(waited);
+            }
         } else if now.saturating_duration_since(start) >= OVERTIME {
             self.note_loss(now, Duration::ZERO);
         }
@@ -103,7 +116,7 @@ impl Overtime {
         self.rests_until_ns.store(now_ns.saturating_add(rest_ns), Ordering::Relaxed);
         self.rest_ns.store(rest_ns, Ordering::Relaxed);
         self.credit.store(MOST_CREDIT, Ordering::Relaxed);
-        self.n_short_sleeps.store(0, Ordering::Relaxed);
+        self.n_short_waits.store(0, Ordering::Relaxed);
     }
 
     fn since_birth_ns(&self, now: Instant) -> u64 {
@@ -120,30 +133,51 @@ pub(crate) fn was_stopped(before: Instant, now: Instant) -> bool {
 mod tests {
     use super::*;
 
-    fn after_short_sleeps() -> Overtime {
-        let overtime = Overtime::default();
-        for _ in 0..SHORT_SLEEPS {
-            assert!(!overtime.is_granted(Instant::now()));
-            overtime.note_sleep(OVERTIME);
-        }
-        assert!(overtime.is_granted(Instant::now()));
-        overtime
-    }
+    const LONG: Duration = OVERTIME.saturating_add(Duration::from_nanos(1));
 
     fn earn_again(overtime: &Overtime) {
-        (0..SHORT_SLEEPS).for_each(|_| overtime.note_sleep(OVERTIME));
+        (0..SHORT_WAITS).for_each(|_| overtime.note_wait(OVERTIME));
     }
 
     #[test]
-    fn it_is_granted_after_a_few_short_sleeps_and_ends_with_a_long_one() {
-        let overtime = after_short_sleeps();
-        overtime.note_sleep(OVERTIME + Duration::from_nanos(1));
-        assert!(!overtime.is_granted(Instant::now()));
+    fn it_is_granted_at_first_and_ends_with_a_few_long_waits_until_there_are_short_ones_again() {
+        let overtime = Overtime::default();
+        let now = overtime.born;
+        for _ in 0..=(MOST_SHORT_WAITS - SHORT_WAITS) / LONG_TAKES {
+            assert!(overtime.is_granted(now));
+            overtime.note_wait(LONG);
+        }
+        assert!(!overtime.is_granted(now));
+        (0..100).for_each(|_| overtime.note_wait(LONG));
+        for _ in 0..SHORT_WAITS {
+            assert!(!overtime.is_granted(now));
+            overtime.note_wait(OVERTIME);
+        }
+        assert!(overtime.is_granted(now));
+        // However many short ones there were, a few long ones are enough.
+        (0..100).for_each(|_| overtime.note_wait(OVERTIME));
+        (0..3).for_each(|_| overtime.note_wait(LONG));
+        assert!(!overtime.is_granted(now));
+    }
+
+    #[test]
+    fn what_a_usual_spin_would_have_found_says_nothing() {
+        let overtime = Overtime::default();
+        let start = Instant::now();
+        overtime.note_loss(start, Duration::ZERO);
+        let credit = || overtime.credit.load(Ordering::Relaxed);
+        let left = credit();
+        // The clock was looked at a moment ago, as at the end of a spin.
+        overtime.learn(start, Instant::now().min(start + USUAL), true);
+        assert_eq!(credit(), left);
+        let begun = Instant::now().checked_sub(2 * USUAL).unwrap();
+        overtime.learn(begun, Instant::now(), true);
+        assert_eq!(credit(), left + 1);
     }
 
     #[test]
     fn losses_use_up_the_credit_and_each_rest_is_longer_until_it_is_forgotten() {
-        let overtime = after_short_sleeps();
+        let overtime = Overtime::default();
         let mut now = overtime.born;
         let rest_for = |now, rest_ms| {
             earn_again(&overtime);
@@ -166,14 +200,14 @@ mod tests {
 
     #[test]
     fn to_be_stopped_is_as_dear_as_so_much_of_spinning() {
-        let overtime = after_short_sleeps();
+        let overtime = Overtime::default();
         let now = overtime.born;
         overtime.note_loss(now, OVERTIME * (MOST_CREDIT / LOSS - 1));
         assert!(overtime.is_granted(now));
         overtime.note_loss(now, OVERTIME);
         earn_again(&overtime);
         assert!(!overtime.is_granted(now));
-        let overtime = after_short_sleeps();
+        let overtime = Overtime::default();
         overtime.note_loss(now, Duration::MAX);
         earn_again(&overtime);
         assert!(!overtime.is_granted(now), "a clock that jumps far is no overflow");
@@ -181,7 +215,7 @@ mod tests {
 
     #[test]
     fn where_four_of_five_pay_it_goes_on_for_ever() {
-        let overtime = after_short_sleeps();
+        let overtime = Overtime::default();
         let now = overtime.born;
         for _ in 0..1000 {
             overtime.note_loss(now, Duration::ZERO);

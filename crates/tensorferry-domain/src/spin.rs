@@ -20,9 +20,10 @@ use std::time::{Duration, Instant};
 
 use tensorferry_os::limits;
 
-use crate::overtime::{OVERTIME, Overtime, was_stopped};
+use crate::overtime::{OVERTIME, Overtime, USUAL, was_stopped};
 
 const MAX_NS: u32 = 50_000;
+const _: () = assert!(USUAL.as_nanos() == MAX_NS as u128);
 const MIN_NS: u32 = 2_000;
 /// One spin in vain in so many has the whole budget: dear enough to be seldom, often enough that a stall is soon forgotten.
 const PROBE_EVERY: u32 = 16;
@@ -87,7 +88,7 @@ impl Spin {
 
     /// A wait that began with a spin in vain has ended asleep, so long after it began.
     pub(crate) fn note_sleep(&self, waited: Duration) {
-        self.overtime.note_sleep(waited);
+        self.overtime.note_wait(waited);
     }
 
     /// How long the next spin may last, if there is to be one.
@@ -155,6 +156,8 @@ fn look_for<R>(
     mut look: impl FnMut() -> Option<R>,
 ) -> (Option<R>, Instant) {
     let mut last_clock = start;
+    // Moves on when this thread was stopped: for so long it has not looked.
+    let mut begin = start;
     loop {
         // The clock costs about as much as a look, so it is read once in a few looks.
         for _ in 0..16 {
@@ -164,7 +167,10 @@ fn look_for<R>(
             spin_loop();
         }
         let now = Instant::now();
-        let is_up = now.saturating_duration_since(start) >= budget
+        if was_stopped(last_clock, now) {
+            begin += now.saturating_duration_since(last_clock);
+        }
+        let is_up = now.saturating_duration_since(begin) >= budget
             || deadline.is_some_and(|deadline| deadline <= now);
         if is_up || unless_stopped && was_stopped(last_clock, now) {
             return (None, last_clock);
@@ -195,15 +201,19 @@ mod tests {
     }
 
     impl Spin {
-        fn set(&self, budget_ns: u32, n_in_vain: u32) {
-            self.budget_ns.store(budget_ns, Ordering::Relaxed);
-            self.n_in_vain.store(n_in_vain, Ordering::Relaxed);
+        /// As it is after a few long waits, with this budget.
+        fn with(budget_ns: u32, n_in_vain: u32) -> Self {
+            let spin = Self::default();
+            (0..4).for_each(|_| spin.note_sleep(2 * OVERTIME));
+            spin.budget_ns.store(budget_ns, Ordering::Relaxed);
+            spin.n_in_vain.store(n_in_vain, Ordering::Relaxed);
+            spin
         }
     }
 
     #[test]
     fn the_budget_shrinks_without_reward_and_grows_with_it() {
-        let spin = Spin::default();
+        let spin = Spin::with(MAX_NS, 0);
         for _ in 0..10 {
             assert_eq!(spin.until(Instant::now(), None, nothing), None);
         }
@@ -216,8 +226,7 @@ mod tests {
 
     #[test]
     fn a_reward_found_by_a_probe_is_learnt() {
-        let spin = Spin::default();
-        spin.set(MIN_NS, PROBE_EVERY - 1);
+        let spin = Spin::with(MIN_NS, PROBE_EVERY - 1);
         if spinning_pays() {
             assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
@@ -236,8 +245,7 @@ mod tests {
 
     #[test]
     fn what_a_long_spin_finds_has_usual_ones_follow_that_show_whether_it_was_worth_it() {
-        let spin = Spin::default();
-        spin.set(MIN_NS, LONG_AFTER);
+        let spin = Spin::with(MIN_NS, LONG_AFTER);
         if spinning_pays() {
             assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), AFTER_LONG_NS);
@@ -248,29 +256,42 @@ mod tests {
     }
 
     #[test]
-    fn after_short_sleeps_spins_last_longer_until_too_many_are_in_vain() {
+    fn spins_last_longer_until_a_few_waits_were_long_or_too_many_spins_in_vain() {
         let spin = Spin::default();
         let budget = || spin.plan(Instant::now()).map(|(_, budget)| budget);
         if spinning_pays() {
-            assert_eq!(budget(), Some(Duration::from_nanos(MAX_NS.into())));
-            (0..4).for_each(|_| spin.note_sleep(OVERTIME));
             assert_eq!(budget(), Some(OVERTIME));
+            (0..4).for_each(|_| spin.note_sleep(2 * OVERTIME));
+            assert_eq!(budget(), Some(USUAL));
+            (0..4).for_each(|_| spin.note_sleep(OVERTIME));
             let mut n_in_vain = 0;
             while budget() == Some(OVERTIME) && n_in_vain < 40 {
                 assert_eq!(spin.until(Instant::now(), None, nothing), None);
                 n_in_vain += 1;
             }
             assert!((1..=32).contains(&n_in_vain), "{n_in_vain}: fewer where this thread was stopped");
-            let other = Spin::default();
-            (0..4).for_each(|_| other.note_sleep(OVERTIME));
-            assert_eq!(other.until(Instant::now(), None, || Some(1)), Some(1));
+            assert_eq!(Spin::default().until(Instant::now(), None, || Some(1)), Some(1));
         }
     }
 
     #[test]
+    fn while_a_thread_is_stopped_it_does_not_look() {
+        let (start, n_looks) = (Instant::now(), std::cell::Cell::new(0));
+        let look = || {
+            n_looks.set(n_looks.get() + 1);
+            if n_looks.get() == 1 {
+                while start.elapsed() < USUAL + Duration::from_millis(1) {}
+            }
+            None::<u8>
+        };
+        // The first look takes longer than all may, as it does when it is interrupted.
+        assert_eq!(look_for(start, USUAL, None, false, look).0, None);
+        assert!(n_looks.get() > 16, "{} looks", n_looks.get());
+    }
+
+    #[test]
     fn no_spin_outlasts_its_deadline_by_much() {
-        let spin = Spin::default();
-        spin.set(MIN_NS, LONG_AFTER);
+        let spin = Spin::with(MIN_NS, LONG_AFTER);
         let deadline = Instant::now();
         let mut n_looks = 0;
         let look = || {
@@ -290,8 +311,7 @@ mod tests {
 
     #[test]
     fn of_several_that_wait_one_probes() {
-        let spin = Spin::default();
-        spin.set(MIN_NS, LONG_AFTER);
+        let spin = Spin::with(MIN_NS, LONG_AFTER);
         assert_eq!([spin.take_probe(), spin.take_probe()], [Some(LONG_NS), None]);
     }
 

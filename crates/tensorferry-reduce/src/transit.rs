@@ -277,7 +277,8 @@ impl Outbound {
     #[cold]
     fn find(&self, earliest: usize, id: u64, handle: &OutgoingHandle) -> Option<u32> {
         let serves = |at: &usize| {
-            self.ids.get(*at) == Some(&id) && self.handles.get(*at).is_some_and(|other| other.is_same_as(handle))
+            self.ids.get(*at) == Some(&id)
+                && self.handles.get(*at).is_some_and(|other| other.is_same_as(handle))
         };
         (earliest..self.ids.len()).find(serves).and_then(|at| u32::try_from(at).ok())
     }
