@@ -91,6 +91,12 @@ impl Spin {
         self.overtime.note_wait(waited);
     }
 
+    /// How long the next spin may last.
+    #[cfg(test)]
+    pub(crate) fn budget(&self) -> Option<Duration> {
+        self.plan(Instant::now()).map(|(_, budget)| budget)
+    }
+
     /// How long the next spin may last, if there is to be one.
     fn plan(&self, start: Instant) -> Option<(Kind, Duration)> {
         let fixed_ns = self.fixed_ns.load(Ordering::Relaxed);
@@ -258,14 +264,13 @@ mod tests {
     #[test]
     fn spins_last_longer_until_a_few_waits_were_long_or_too_many_spins_in_vain() {
         let spin = Spin::default();
-        let budget = || spin.plan(Instant::now()).map(|(_, budget)| budget);
         if spinning_pays() {
-            assert_eq!(budget(), Some(OVERTIME));
+            assert_eq!(spin.budget(), Some(OVERTIME));
             (0..4).for_each(|_| spin.note_sleep(2 * OVERTIME));
-            assert_eq!(budget(), Some(USUAL));
+            assert_eq!(spin.budget(), Some(USUAL));
             (0..4).for_each(|_| spin.note_sleep(OVERTIME));
             let mut n_in_vain = 0;
-            while budget() == Some(OVERTIME) && n_in_vain < 40 {
+            while spin.budget() == Some(OVERTIME) && n_in_vain < 40 {
                 assert_eq!(spin.until(Instant::now(), None, nothing), None);
                 n_in_vain += 1;
             }

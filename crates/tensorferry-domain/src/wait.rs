@@ -133,6 +133,7 @@ impl<'a> WaitWord<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::overtime::OVERTIME;
     use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
@@ -159,6 +160,35 @@ mod tests {
         let before = word.load(Ordering::Relaxed);
         wait.wake();
         assert_eq!(word.load(Ordering::Relaxed), before, "no sleeper, no work");
+    }
+
+    #[test]
+    fn waits_that_end_asleep_and_late_make_the_spins_short() {
+        let (word, item) = (AtomicU32::new(0), AtomicUsize::new(0));
+        let wait = WaitWord::new(&word);
+        let spin = Spin::default();
+        if spin.budget().is_none() {
+            return;
+        }
+        assert_eq!(spin.budget(), Some(OVERTIME));
+        for _ in 0..4 {
+            let start = Instant::now();
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    let is_late = || start.elapsed() > 4 * OVERTIME;
+                    while word.load(Ordering::SeqCst) & SLEEPERS == 0 || !is_late() {
+                        std::thread::yield_now();
+                    }
+                    item.store(1, Ordering::SeqCst);
+                    wait.wake();
+                });
+                let take = || (item.swap(0, Ordering::SeqCst) == 1).then_some(());
+                wait.wait_until(&spin, None, take).unwrap();
+            });
+            // Nobody is asleep, so the flag that the waker has left is cleared.
+            wait.wake();
+        }
+        assert!(spin.budget() < Some(OVERTIME), "{:?}", spin.budget());
     }
 
     #[test]

@@ -152,12 +152,13 @@ impl PinList {
         let is_due = queued.count(handles);
         queued.is_used = true;
         queued.pins.push_back(Pin { at, handles: std::mem::take(handles) });
-        let retired = if is_due { queued.take_retired(ring) } else { SmallVec::new() };
-        drop(queued);
-        // The lines of all of them come while the first is looked at.
-        retired.iter().flat_map(|pin| &pin.handles).for_each(OutgoingHandle::expect_drop);
-        // Dropping the last handle on a block may need the arena: not under our lock.
-        drop(retired);
+        if is_due {
+            let retired = queued.take_retired(ring);
+            drop(queued);
+            let_go(retired);
+        } else {
+            drop(queued);
+        }
         self.ring.heap().inner().memory.poke_if_resting();
     }
 
@@ -185,6 +186,15 @@ impl PinList {
     }
 }
 
+/// Dropping the last handle on a block may need the arena: not under a lock.
+fn let_go(retired: Retired) {
+    // The lines of all of them come while the first is looked at.
+    retired.iter().flat_map(|pin| &pin.handles).for_each(OutgoingHandle::expect_drop);
+}
+
+/// Pins whose messages were taken.
+type Retired = SmallVec<[Pin; LOOK_AFTER_HANDLES]>;
+
 impl Queued {
     /// Counts what is about to be pinned. Returns whether it is time to look at the old ones.
     #[inline]
@@ -199,7 +209,7 @@ impl Queued {
     }
 
     /// The oldest pins, as far as their messages were taken.
-    fn take_retired(&mut self, ring: &RingWords<'_>) -> SmallVec<[Pin; LOOK_AFTER_HANDLES]> {
+    fn take_retired(&mut self, ring: &RingWords<'_>) -> Retired {
         (self.handles_since_look, self.bytes_since_look) = (0, 0);
         // The head passes only what was taken, so nearly all of them need no look at their slots.
         let head = ring.head().load(Ordering::Acquire);

@@ -44,11 +44,11 @@ impl DerefMut for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let mut buffer = std::mem::take(&mut self.0);
-        let capacity_bytes = buffer.capacity();
+        let capacity_bytes = self.0.capacity();
         if capacity_bytes == 0 {
             return;
         }
+        let mut buffer = std::mem::take(&mut self.0);
         if capacity_bytes > SMALL_BYTES && buffer.len() < capacity_bytes / 4 {
             buffer.shrink_to(capacity_bytes / 2);
         }

@@ -91,7 +91,9 @@ impl Ring {
         self.heap().check_home()?;
         let Some(ring) = self.words_at_home() else { return Err(PutFailure::Closed) };
         let (position, spilled) = self.put_borrowed(&ring, payload, handles, patience)?;
-        handles.extend(spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
+        if let Some(block) = spilled {
+            handles.push(OutgoingHandle(Outgoing::Spill(block)));
+        }
         // The handles are ours until they are pinned, which can wait.
         ring.not_empty().wake_after_change();
         if !handles.is_empty() {
