@@ -1,6 +1,6 @@
 //! Tensors whose element type is known only at run time.
 
-use tensorferry_storage::{BlockId, Heap};
+use tensorferry_storage::{BlockId, FrozenBlock, Heap};
 
 use crate::bytes;
 use crate::dtype::DType;
@@ -26,14 +26,15 @@ pub struct AnyTensor {
 view_methods!(AnyTensor);
 
 impl AnyTensor {
-    /// Refuses a storage that is too small.
-    pub(crate) fn from_parts(
+    /// A view of a block. Refuses one that is too small.
+    #[inline]
+    pub(crate) fn from_block(
         dtype: DType,
-        storage: FrozenStorage,
+        block: FrozenBlock,
         layout: LayoutRef,
     ) -> Result<Self, TensorError> {
-        layout.check_fits(storage.bytes().len() / dtype.size_bytes())?;
-        Ok(Self { dtype, storage, layout })
+        layout.check_fits(block.len_bytes() / dtype.size_bytes())?;
+        Ok(Self { dtype, storage: FrozenStorage::Block(block), layout })
     }
 
     pub(crate) const fn storage(&self) -> &FrozenStorage {

@@ -59,11 +59,11 @@ impl<T: Element> Tensor<T> {
         Self { storage, layout: layout.into(), elements: PhantomData }
     }
 
-    /// Refuses a storage that is not aligned or too small.
-    #[inline(always)]
-    pub(crate) fn from_parts(storage: FrozenStorage, layout: LayoutRef) -> Result<Self, TensorError> {
-        layout.check_fits(storage.n_elements::<T>()?)?;
-        Ok(Self::from_checked(storage, layout))
+    /// A view of a block, which is aligned for every element. Refuses one that is too small.
+    #[inline]
+    pub(crate) fn from_block(block: FrozenBlock, layout: LayoutRef) -> Result<Self, TensorError> {
+        layout.check_fits(block.len_bytes() / size_of::<T>())?;
+        Ok(Self::from_checked(FrozenStorage::Block(block), layout))
     }
 
     pub(crate) fn into_parts(self) -> (FrozenStorage, LayoutRef) {

@@ -63,15 +63,6 @@ impl FrozenStorage {
         }
     }
 
-    /// How many elements of type `T` it holds. Refuses memory that is not aligned for them; a block always is.
-    #[inline]
-    pub(crate) fn n_elements<T: Element>(&self) -> Result<usize, TensorError> {
-        match self {
-            Self::Private(private) => Ok(bytes::elements::<T>(private.bytes())?.len()),
-            Self::Block(block) => Ok(block.len_bytes() / size_of::<T>()),
-        }
-    }
-
     /// The block in shared memory, if there is one yet.
     pub(crate) fn block(&self) -> Option<&FrozenBlock> {
         match self {

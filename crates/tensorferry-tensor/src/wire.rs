@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for Layout {
 
 impl<T: Element> Receive for TensorMut<T> {
     fn receive(received: Received<'_>) -> Result<Self, Refusal> {
-        let storage = received.storage;
+        let storage = received.storage()?;
         let layout = received.form(Some(T::DTYPE))?.layout;
         if layout.offset() != 0 || !layout.is_contiguous() {
             return Err(TensorError::NotWhole { offset: layout.offset() }.into());
@@ -154,34 +154,33 @@ impl<T: Element> Receive for TensorMut<T> {
 impl<T: Element> Receive for Tensor<T> {
     #[inline]
     fn receive(received: Received<'_>) -> Result<Self, Refusal> {
-        let storage = received.storage;
+        let storage = received.storage()?;
         let layout = received.form(Some(T::DTYPE))?.layout;
-        Ok(Self::from_parts(take_frozen(storage)?, layout)?)
+        Ok(Self::from_block(take_frozen(storage)?, layout)?)
     }
 }
 
 impl Receive for AnyTensor {
     #[inline]
     fn receive(received: Received<'_>) -> Result<Self, Refusal> {
-        let storage = received.storage;
+        let storage = received.storage()?;
         let Form { dtype, layout } = received.form(None)?;
-        Ok(Self::from_parts(dtype, take_frozen(storage)?, layout)?)
+        Ok(Self::from_block(dtype, take_frozen(storage)?, layout)?)
     }
 }
 
 impl<T: AtomicElement> Receive for SharedTensor<T> {
     #[inline]
     fn receive(received: Received<'_>) -> Result<Self, Refusal> {
-        let storage = received.storage;
+        let storage = received.storage()?;
         let layout = received.form(Some(T::DTYPE))?.layout;
         let block = storage.map_or_else(|| Ok(SharedBlock::empty()), tensorferry_reduce::take_shared)?;
         Ok(Self::from_parts(block, layout)?)
     }
 }
 
-fn take_frozen(storage: Option<u32>) -> Result<FrozenStorage, TensorError> {
-    let block = storage.map_or_else(|| Ok(FrozenBlock::empty()), tensorferry_reduce::take_frozen)?;
-    Ok(FrozenStorage::Block(block))
+fn take_frozen(storage: Option<u32>) -> Result<FrozenBlock, TensorError> {
+    Ok(storage.map_or_else(|| Ok(FrozenBlock::empty()), tensorferry_reduce::take_frozen)?)
 }
 
 fn give_frozen(storage: &FrozenStorage) -> Result<u32, TensorError> {

@@ -120,7 +120,8 @@ fn put_layout(numbers: &mut Numbers<MAX_BYTES>, layout: &Layout) {
 /// A description as it is read: the form is believed in nothing before [`Received::form`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received<'a> {
-    pub(super) storage: Option<u32>,
+    /// Index in the message's table of handles. A whole word: half of one would be put beside its tag, and both be waited for.
+    storage: Option<usize>,
     form: &'a [u8],
 }
 
@@ -146,8 +147,15 @@ impl<'a> Received<'a> {
     fn read_any(bytes: &'a [u8]) -> Result<Self, Unreadable> {
         let Some((&MARK, mut form)) = bytes.split_first() else { return Err(Unreadable::NoTensor) };
         let index = if take_flag(&mut form)? { Some(take_number(&mut form)?) } else { None };
-        let index = index.map(|index| u32::try_from(index).map_err(|_| Unreadable::Storage(index)));
+        let index = index.map(|index| usize::try_from(index).map_err(|_| Unreadable::Storage(index)));
         Ok(Self { storage: index.transpose()?, form })
+    }
+
+    /// Index in the message's table of handles.
+    #[inline]
+    pub(super) fn storage(&self) -> Result<Option<u32>, Unreadable> {
+        let index = |index| u32::try_from(index).map_err(|_| Unreadable::Storage(index as u64));
+        self.storage.map(index).transpose()
     }
 
     /// Refuses what is cut off, too long, or no number of its kind, a dtype that is not `expected`, and a storage without

@@ -15,7 +15,7 @@ struct Carried(Layout, Option<u32>);
 
 impl Receive for Carried {
     fn receive(received: Received<'_>) -> Result<Self, Refusal> {
-        let storage = received.storage;
+        let storage = received.storage()?;
         received.form(None).map(|form| Self(Layout::clone(&form.layout), storage))
     }
 }
