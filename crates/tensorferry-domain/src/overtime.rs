@@ -1,9 +1,10 @@
 //! Longer spins than usual, where they pay.
 //!
 //! Who waits for messages that come every 100 microseconds sleeps once for each with the usual budget, and is woken 3 to 50
-//! microseconds later; and where a virtual processor is stopped for so long at each tick of its clock, who waits for it sleeps at each tick. So spins are longer
-//! as long as waits that are longer than a usual spin mostly end within that time (KVM has this rule before it halts a virtual
-//! processor, Documentation/virt/kvm/halt-polling.rst). That is expected at first, and unlearnt by the first few that do not.
+//! microseconds later; and where a virtual processor is stopped for so long at each tick of its clock, who waits for it sleeps
+//! at each tick. So spins are longer as long as waits that are longer than a usual spin mostly end within that time (KVM has
+//! this rule before it halts a virtual processor, Documentation/virt/kvm/halt-polling.rst). That is expected at first, and
+//! unlearnt by the first few that do not.
 //!
 //! Where others need the processors that is dear: who spins may keep the very process from them that it waits for, or use up the quota
 //! of both. It shows in two ways: a long spin ends in vain, or the clock jumps in the middle of it, because this thread was stopped.
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 pub(crate) const USUAL: Duration = Duration::from_micros(50);
 /// How long a spin may last then.
 pub(crate) const OVERTIME: Duration = Duration::from_micros(250);
-/// Waits that are longer than a usual spin are counted up where they end within [`OVERTIME`], asleep or not, and down by
-/// [`LONG_TAKES`] where they do not. From so many on spins may last for so long.
+/// Waits that are longer than the spin that they begin with, or than a usual one, are counted up where they end within
+/// [`OVERTIME`], asleep or not, and down by [`LONG_TAKES`] where they do not. From so many on spins may last for so long.
 const SHORT_WAITS: u32 = 4;
 /// No more are counted, so that those of long ago do not count for ever.
 const MOST_SHORT_WAITS: u32 = 2 * SHORT_WAITS;
@@ -67,7 +68,7 @@ impl Overtime {
             && self.since_birth_ns(now) >= self.rests_until_ns.load(Ordering::Relaxed)
     }
 
-    /// A wait that was longer than a usual spin has ended, so long after it began.
+    /// A wait that was longer than its spin, or than a usual one, has ended, so long after it began.
     pub(crate) fn note_wait(&self, waited: Duration) {
         let n = self.n_short_waits.load(Ordering::Relaxed);
         let n_short_waits =
@@ -75,9 +76,13 @@ impl Overtime {
         self.n_short_waits.store(n_short_waits, Ordering::Relaxed);
     }
 
-    /// A spin that was granted has ended; the clock was looked at before its last looks.
+    /// A spin that was granted has ended; the clock was looked at before its last looks. What is found is copied in the last
+    /// one, so that a long payload looks as if this thread had been stopped.
     pub(crate) fn learn(&self, start: Instant, last_clock: Instant, has_found: bool) {
-        let now = Instant::now();
+        self.learn_at(Instant::now(), start, last_clock, has_found);
+    }
+
+    fn learn_at(&self, now: Instant, start: Instant, last_clock: Instant, has_found: bool) {
         if was_stopped(last_clock, now) {
             self.note_loss(now, now.saturating_duration_since(last_clock));
         } else if has_found {
@@ -163,16 +168,18 @@ mod tests {
     #[test]
     fn what_a_usual_spin_would_have_found_says_nothing() {
         let overtime = Overtime::default();
-        let start = Instant::now();
+        let start = overtime.born;
         overtime.note_loss(start, Duration::ZERO);
         let credit = || overtime.credit.load(Ordering::Relaxed);
         let left = credit();
-        // The clock was looked at a moment ago, as at the end of a spin.
-        overtime.learn(start, Instant::now().min(start + USUAL), true);
+        let after = |waited| overtime.learn_at(start + waited, start, start + waited, true);
+        after(USUAL);
         assert_eq!(credit(), left);
-        let begun = Instant::now().checked_sub(2 * USUAL).unwrap();
-        overtime.learn(begun, Instant::now(), true);
+        after(2 * USUAL);
         assert_eq!(credit(), left + 1);
+        // Stopped between the last look at the clock and the end, so that nobody knows when it came.
+        overtime.learn_at(start + 2 * OVERTIME, start, start + USUAL, true);
+        assert!(credit() < left);
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl Spin {
         deadline: Option<Instant>,
         look: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        let (kind, budget) = self.plan(start)?;
+        let (kind, budget) = self.plan(start, deadline)?;
         let (found, last_clock) = look_for(start, budget, deadline, kind == Kind::Overtime, look);
         match kind {
             Kind::Fixed => {}
@@ -91,14 +91,22 @@ impl Spin {
         self.overtime.note_wait(waited);
     }
 
+    /// Nothing has come until the deadline, so long after the wait began. A short time-out says nothing about how long it would
+    /// have been.
+    pub(crate) fn note_time_out(&self, waited: Duration) {
+        if waited > OVERTIME {
+            self.overtime.note_wait(waited);
+        }
+    }
+
     /// How long the next spin may last.
     #[cfg(test)]
     pub(crate) fn budget(&self) -> Option<Duration> {
-        self.plan(Instant::now()).map(|(_, budget)| budget)
+        self.plan(Instant::now(), None).map(|(_, budget)| budget)
     }
 
     /// How long the next spin may last, if there is to be one.
-    fn plan(&self, start: Instant) -> Option<(Kind, Duration)> {
+    fn plan(&self, start: Instant, deadline: Option<Instant>) -> Option<(Kind, Duration)> {
         let fixed_ns = self.fixed_ns.load(Ordering::Relaxed);
         if fixed_ns == 0 || !spinning_pays() {
             return None;
@@ -106,7 +114,9 @@ impl Spin {
         if fixed_ns != ADAPTIVE {
             return Some((Kind::Fixed, Duration::from_nanos(fixed_ns)));
         }
-        if self.overtime.is_granted(start) {
+        // One that its deadline ends would not show whether it pays.
+        let has_time = deadline.is_none_or(|deadline| deadline.saturating_duration_since(start) >= OVERTIME);
+        if has_time && self.overtime.is_granted(start) {
             return Some((Kind::Overtime, OVERTIME));
         }
         let (kind, budget_ns) = match self.take_probe() {
@@ -162,7 +172,8 @@ fn look_for<R>(
     mut look: impl FnMut() -> Option<R>,
 ) -> (Option<R>, Instant) {
     let mut last_clock = start;
-    // Moves on when this thread was stopped: for so long it has not looked.
+    // Moves on when this thread was stopped, for so long it has not looked; once, because where looks take that long
+    // nothing is stopped.
     let mut begin = start;
     loop {
         // The clock costs about as much as a look, so it is read once in a few looks.
@@ -173,7 +184,7 @@ fn look_for<R>(
             spin_loop();
         }
         let now = Instant::now();
-        if was_stopped(last_clock, now) {
+        if begin == start && was_stopped(last_clock, now) {
             begin += now.saturating_duration_since(last_clock);
         }
         let is_up = now.saturating_duration_since(begin) >= budget
@@ -292,6 +303,31 @@ mod tests {
         // The first look takes longer than all may, as it does when it is interrupted.
         assert_eq!(look_for(start, USUAL, None, false, look).0, None);
         assert!(n_looks.get() > 16, "{} looks", n_looks.get());
+    }
+
+    #[test]
+    fn a_spin_ends_also_where_each_look_takes_long() {
+        let mut n_looks = 0;
+        let look = || {
+            n_looks += 1;
+            let start = Instant::now();
+            while start.elapsed() < USUAL {}
+            (n_looks == 1000).then_some(1)
+        };
+        assert_eq!(look_for(Instant::now(), USUAL, None, false, look).0, None);
+        assert!(n_looks <= 32, "{n_looks} looks");
+    }
+
+    #[test]
+    fn spins_that_short_time_outs_end_become_short_too() {
+        let spin = Spin::default();
+        for _ in 0..100 {
+            let start = Instant::now();
+            assert_eq!(spin.until(start, Some(start + OVERTIME / 2), nothing), None);
+        }
+        if spinning_pays() {
+            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MIN_NS);
+        }
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl<'a> WaitWord<'a> {
         }
         // Whoever will not sleep does not say so, which would cost the next waker a system call.
         if deadline.is_some_and(|d| d <= Instant::now()) {
-            return look().ok_or(WaitOutcome::TimedOut);
+            return look().ok_or_else(|| timed_out(spin, start));
         }
         loop {
             let expected = self.announce_sleep();
@@ -79,7 +79,7 @@ impl<'a> WaitWord<'a> {
             }
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(WaitOutcome::TimedOut);
+                return Err(timed_out(spin, start));
             }
             // An error means that the word is not mapped, which its owner rules out; looking again is all that
             // could be done, and the deadline still holds.
@@ -128,6 +128,11 @@ impl<'a> WaitWord<'a> {
         fence(Ordering::SeqCst);
         next(seen)
     }
+}
+
+fn timed_out(spin: &Spin, start: Instant) -> WaitOutcome {
+    spin.note_time_out(start.elapsed());
+    WaitOutcome::TimedOut
 }
 
 #[cfg(test)]
@@ -189,6 +194,20 @@ mod tests {
             wait.wake();
         }
         assert!(spin.budget() < Some(OVERTIME), "{:?}", spin.budget());
+    }
+
+    #[test]
+    fn time_outs_make_the_spins_short() {
+        let word = AtomicU32::new(0);
+        let spin = Spin::default();
+        for timeout in [4 * OVERTIME, OVERTIME / 2] {
+            for _ in 0..20 {
+                let deadline = Instant::now() + timeout;
+                let outcome = WaitWord::new(&word).wait_until(&spin, Some(deadline), || None::<()>);
+                assert_eq!(outcome, Err(WaitOutcome::TimedOut));
+            }
+            assert!(spin.budget() < Some(OVERTIME), "{:?} after {timeout:?}", spin.budget());
+        }
     }
 
     #[test]

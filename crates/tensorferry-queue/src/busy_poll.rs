@@ -8,8 +8,8 @@ macro_rules! busy_poll {
             /// this process. A handle that is sent elsewhere begins with `None` there.
             ///
             /// `None`, which is how it is at first, means as long as has paid of late: from 2 to 50 microseconds, up to 250
-            /// while what comes comes that late and nobody else needs the processors, and now and then some milliseconds, to find
-            /// out. A longer time keeps a processor busy for as long, and is for who
+            /// at first and while what comes comes that late and nobody else needs the processors, and now and then some
+            /// milliseconds, to find out. A longer time keeps a processor busy for as long, and is for who
             /// answers within it and cannot wait for a wake-up, which took 3 to 50 microseconds where it was measured
             /// (docs/bench/NOTES.md). [`Duration::ZERO`](std::time::Duration::ZERO) sleeps at once.
             ///

@@ -22,4 +22,7 @@ impl Spin {
 
     /// Learns nothing.
     pub fn note_sleep(&self, _waited: Duration) {}
+
+    /// Learns nothing.
+    pub fn note_time_out(&self, _waited: Duration) {}
 }

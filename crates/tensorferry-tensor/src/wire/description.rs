@@ -51,10 +51,16 @@ impl Written {
     /// The whole description. In words, because a description that is written byte by byte would be waited for by who copies it.
     #[inline]
     fn with_head(&self, index: u8, dtype: DType) -> [u64; SHORT_WORDS] {
+        const { assert!(DType::F4E2M1FnX2.code() < 0x80, "the last code is one byte") };
         let head = u32::from_le_bytes([MARK, 1, index, dtype.code()]);
         let mut words = self.words;
         words[0] |= u64::from(head);
         words.map(u64::to_le)
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self, index: u8, dtype: DType) -> Vec<u8> {
+        bytemuck::cast_slice(&self.with_head(index, dtype))[..self.len_bytes].to_vec()
     }
 }
 

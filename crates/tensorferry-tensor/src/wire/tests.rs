@@ -94,8 +94,28 @@ fn what_is_kept_as_it_is_written_is_what_would_be_written() {
             assert_eq!(read(&described).unwrap().1, storage);
         }
     }
-    assert!(LayoutRef::contiguous([1; 25]).unwrap().written().is_some());
-    assert!(LayoutRef::contiguous([1; 26]).unwrap().written().is_none());
+}
+
+#[test]
+fn the_numbers_of_a_short_layout_are_kept_with_room_for_what_stands_before_them() {
+    for shape in [&[][..], &[7], &[32, 3, 224, 224], &[1; 25], &[1 << 40, 1, 1, 1]] {
+        let written = Written::of(&Layout::contiguous(shape).unwrap()).unwrap();
+        for index in [0, 127] {
+            assert_eq!(written.bytes(index, DType::F32), bytes(shape, None, 0, Some(index.into())));
+        }
+    }
+    assert!(Written::of(&Layout::contiguous([1; 26]).unwrap()).is_none());
+}
+
+#[test]
+fn a_form_that_was_read_before_is_known_only_as_a_whole() {
+    let known = [MARK, 1, 0, 12, 1, 7, 0, 0];
+    for _ in 0..2 {
+        assert_eq!(read(&known).unwrap().0.shape(), &[7]);
+        assert!(read(&known[..7]).is_err_and(|error| error.contains("cut off")));
+        assert!(read(&[&known[..], &[0]].concat()).is_err_and(|error| error.contains("1 bytes too long")));
+        assert!(read(&known[..3]).is_err_and(|error| error.contains("cut off")));
+    }
 }
 
 #[test]
