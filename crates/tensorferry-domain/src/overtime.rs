@@ -1,8 +1,8 @@
 //! Longer spins than usual, where they pay.
 //!
 //! Who waits for messages that come every 100 microseconds sleeps once for each with the usual budget, and is woken 3 to 50
-//! microseconds later; and where a virtual processor is stopped for so long at each tick of its clock, who waits for it sleeps
-//! at each tick. So spins are longer as long as waits that are longer than a usual spin mostly end within that time (KVM has
+//! microseconds later; and where a virtual processor stands still for so long many times a second, who waits for it sleeps as
+//! often. So spins are longer as long as waits that are longer than a usual spin mostly end within that time (KVM has
 //! this rule before it halts a virtual processor, Documentation/virt/kvm/halt-polling.rst). That is expected at first, and
 //! unlearnt by the first few that do not.
 //!
@@ -24,8 +24,8 @@ const SHORT_WAITS: u32 = 4;
 /// No more are counted, so that those of long ago do not count for ever.
 const MOST_SHORT_WAITS: u32 = 2 * SHORT_WAITS;
 const LONG_TAKES: u32 = 2;
-/// A clock that has jumped by so much says that somebody else had the processor: a look takes a fraction of a microsecond, and a
-/// tick of a virtual processor's clock took up to 100 (docs/bench/NOTES.md).
+/// A clock that has jumped by so much says that somebody else had the processor: a look takes a fraction of a microsecond, and
+/// when a virtual processor stood still by itself it was mostly for less than 100 (docs/bench/NOTES.md).
 const STOPPED: Duration = Duration::from_micros(200);
 /// What a loss takes of the credit; one that was longer than usual and paid gives back one. So at least four of five have to pay.
 const LOSS: u32 = 4;

@@ -22,8 +22,7 @@ use tensorferry_os::limits;
 
 use crate::overtime::{OVERTIME, Overtime, USUAL, was_stopped};
 
-const MAX_NS: u32 = 50_000;
-const _: () = assert!(USUAL.as_nanos() == MAX_NS as u128);
+const MAX_NS: u32 = USUAL.subsec_nanos();
 const MIN_NS: u32 = 2_000;
 /// One spin in vain in so many has the whole budget: dear enough to be seldom, often enough that a stall is soon forgotten.
 const PROBE_EVERY: u32 = 16;

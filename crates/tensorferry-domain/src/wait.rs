@@ -200,14 +200,12 @@ mod tests {
     fn time_outs_make_the_spins_short() {
         let word = AtomicU32::new(0);
         let spin = Spin::default();
-        for timeout in [4 * OVERTIME, OVERTIME / 2] {
-            for _ in 0..20 {
-                let deadline = Instant::now() + timeout;
-                let outcome = WaitWord::new(&word).wait_until(&spin, Some(deadline), || None::<()>);
-                assert_eq!(outcome, Err(WaitOutcome::TimedOut));
-            }
-            assert!(spin.budget() < Some(OVERTIME), "{:?} after {timeout:?}", spin.budget());
+        for _ in 0..4 {
+            let deadline = Instant::now() + 4 * OVERTIME;
+            let outcome = WaitWord::new(&word).wait_until(&spin, Some(deadline), || None::<()>);
+            assert_eq!(outcome, Err(WaitOutcome::TimedOut));
         }
+        assert!(spin.budget() < Some(OVERTIME), "{:?}", spin.budget());
     }
 
     #[test]

@@ -264,7 +264,8 @@ impl Outbound {
         Self { handles: OutgoingHandles::new(), ids: smallvec::SmallVec::new(), refusal: None }
     }
 
-    /// The index of a handle on the block `id`, which may have one that serves. `None` when there is none to be had.
+    /// The index of a handle on the block `id`, which may have one that serves. `None` when there is none to be had. It is made
+    /// here: to hand it over takes 17 instructions more.
     #[inline]
     fn add(&mut self, BlockId(id): BlockId, handle: impl FnOnce() -> Option<OutgoingHandle>) -> Option<u32> {
         let handle = handle()?;

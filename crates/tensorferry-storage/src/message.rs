@@ -237,23 +237,19 @@ pub(crate) fn accept(
 ) -> Result<Option<Block>, Box<StorageError>> {
     let bad = |what| Box::new(StorageError::BadReference { reference: word, what });
     let reference = Reference::unpack(word).ok_or_else(|| bad("it grants nothing that is known"))?;
-    // Each where it is made: what becomes one of several is written part by part, moved as a whole, and waited for.
-    match reference.grant {
+    handles.push(match reference.grant {
         Grant::Frozen => {
             let [block, first] = heap.hold_times(reference)?.map(FrozenBlock::new);
-            handles.push(IncomingHandle::Frozen(OfferedBlock { block, first }));
+            IncomingHandle::Frozen(OfferedBlock { block, first })
         }
-        Grant::Shared => handles.push(IncomingHandle::Shared(SharedBlock::new(heap.hold(reference)?))),
-        Grant::Exclusive => {
-            let block = ExclusiveBlock::new(heap.hold(reference)?);
-            handles.push(IncomingHandle::Exclusive(Some(block)));
-        }
+        Grant::Shared => IncomingHandle::Shared(SharedBlock::new(heap.hold(reference)?)),
+        Grant::Exclusive => IncomingHandle::Exclusive(Some(ExclusiveBlock::new(heap.hold(reference)?))),
         Grant::Ring(role) => {
             let block = heap.hold(reference)?;
             if block.header().is_none_or(|header| header.kind() != Kind::Ring) {
                 return Err(bad("the block is no ring"));
             }
-            handles.push(IncomingHandle::Ring(Attachment::new(block, role)));
+            IncomingHandle::Ring(Attachment::new(block, role))
         }
         Grant::Message => {
             let block = heap.hold(reference)?;
@@ -262,7 +258,7 @@ pub(crate) fn accept(
             }
             return Ok(Some(block));
         }
-    }
+    });
     Ok(None)
 }
 
