@@ -2,6 +2,7 @@
 
 mod aborter;
 mod buffers;
+mod closes;
 mod device;
 mod device_member;
 mod device_parent;
@@ -22,6 +23,7 @@ mod vandal;
 
 pub use aborter::Aborter;
 pub use buffers::{Filled, Refiller, Spent, Streamer};
+pub use closes::Closes;
 pub use device::DeviceUser;
 pub use device_member::{Cargo, DeviceMember, Mixed};
 pub use device_parent::{DeviceParent, Synchronizer};
@@ -74,6 +76,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<SoleEcho>,
         run_task::<MakeQueue>,
         run_task::<Execs>,
+        run_task::<Closes>,
         run_task::<Lessee>,
         run_task::<Nested>,
         run_root_task::<Unsharing>,

@@ -263,6 +263,10 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
             let (Some(domain), Some(caretaker)) = (domain.upgrade(), shared.caretaker.upgrade()) else {
                 return;
             };
+            if !domain.is_live(domain.me()) {
+                // Declared dead: the slot, and with it what is to be looked after, is somebody else's.
+                return;
+            }
             keeper = domain.keeper().cloned();
             if let Some(keeper) = &keeper {
                 // What was asked before somebody let go of a block, or died, comes first.
@@ -290,7 +294,8 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
         let fds: Vec<_> = bells.chain(watched.iter().map(Watched::as_fd)).collect();
         let timeout = beat.unwrap_or(LOOK_AROUND).min(LOOK_AROUND);
         if poll_readable(&fds, Some(timeout)).is_err() {
-            // A process that may have no descriptors may not wait for any (EINVAL, poll(2)): what happens is seen later then.
+            // A process that may have no descriptors may not wait for any (EINVAL, poll(2)), and none has those that it has
+            // closed: what happens is seen later then.
             let _ = futex::wait(&shared.park, park::RUNS, Some(timeout));
         }
         shared.bell.clear();

@@ -106,7 +106,8 @@ fn timespec(t: Duration) -> Timespec {
 /// Returns for each whether it is.
 ///
 /// # Errors
-/// The kernel's error of poll(2).
+/// The kernel's error of poll(2). EBADF when somebody has closed one of them behind our back, as daemons close all of theirs:
+/// poll(2) would call that an event, at once and for ever.
 pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<Vec<bool>> {
     let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
     let mut polled: Vec<PollFd<'_>> =
@@ -115,6 +116,9 @@ pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Resul
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
         let spec = left.map(timespec);
         match rustix::event::poll(&mut polled, spec.as_ref()) {
+            Ok(_) if polled.iter().any(|p| p.revents().contains(PollFlags::NVAL)) => {
+                return Err(Error::new("poll of what was closed", Errno::BADF));
+            }
             Ok(_) => return Ok(polled.iter().map(|p| !p.revents().is_empty()).collect()),
             Err(Errno::INTR) => {}
             Err(e) => return Err(Error::new("poll", e)),

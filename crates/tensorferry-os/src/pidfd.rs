@@ -2,12 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerPidfd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::{Error, Result, proc_file};
 
@@ -145,7 +145,7 @@ impl PidFd {
     /// Whether the process is gone, all its threads included. This is proof, not a hint.
     ///
     /// # Errors
-    /// The kernel's error of poll(2).
+    /// As [`PidFd::wait_dead`].
     pub fn is_dead(&self) -> Result<bool> {
         self.wait_dead(Some(Duration::ZERO))
     }
@@ -153,21 +153,35 @@ impl PidFd {
     /// Waits until the process is gone, for at most `timeout` (for ever if `None`); true when it is.
     ///
     /// # Errors
-    /// The kernel's error of poll(2).
+    /// The kernel's error of poll(2). EBADF when somebody has closed this descriptor behind our back, as daemons close all of
+    /// theirs, also if the number is another file's by now: then nothing is known about the process.
     pub fn wait_dead(&self, timeout: Option<Duration>) -> Result<bool> {
-        let deadline = timeout.map(|t| std::time::Instant::now() + t);
+        // A time that no clock reaches is none.
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         loop {
-            let left = deadline.map(|d| d.saturating_duration_since(std::time::Instant::now()));
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             let spec = left.map(|t| Timespec {
                 tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(t.subsec_nanos()),
             });
             let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
             match rustix::event::poll(&mut fds, spec.as_ref()) {
-                Ok(n) => return Ok(n > 0),
+                Ok(0) => return Ok(false),
+                Ok(_) => return self.check_is_pidfd().map(|()| true),
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(Error::new("poll of a pidfd", e)),
             }
+        }
+    }
+
+    /// # Errors
+    /// EBADF when the number is no longer a pidfd's (waitid(2)).
+    fn check_is_pidfd(&self) -> Result<()> {
+        let looks = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match rustix::process::waitid(WaitId::PidFd(self.fd.as_fd()), looks) {
+            Err(e @ Errno::BADF) => Err(Error::new("waitid of what was a pidfd", e)),
+            // ECHILD for whoever is no child of this process.
+            _ => Ok(()),
         }
     }
 
@@ -245,6 +259,29 @@ mod tests {
         let (opened, as_peer) = (PidFd::of_self().unwrap(), PidFd::of_own_peer().unwrap());
         assert_eq!(opened.identity().unwrap(), as_peer.identity().unwrap());
         assert!(!as_peer.is_dead().unwrap());
+    }
+
+    #[test]
+    fn the_longest_time_there_is_can_be_waited_for() {
+        let (mut child, pidfd) = {
+            #[expect(clippy::disallowed_methods, reason = "some process that ends")]
+            let child = std::process::Command::new("true").spawn().unwrap();
+            let pidfd = PidFd::open(child.id()).unwrap();
+            (child, pidfd)
+        };
+        assert!(pidfd.wait_dead(Some(Duration::MAX)).unwrap());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn what_is_no_pidfd_any_more_is_no_proof_of_a_death() {
+        let mut parent = PidFd::open(std::os::unix::process::parent_id()).unwrap();
+        assert!(!parent.is_dead().unwrap());
+        // Always readable.
+        let other = std::fs::File::open("/dev/null").unwrap();
+        rustix::io::dup2(&other, &mut parent.fd).unwrap();
+        let error = parent.is_dead().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::BADF.raw_os_error()), "{error}");
     }
 
     #[test]

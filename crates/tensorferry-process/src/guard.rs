@@ -3,18 +3,25 @@
 //! The kernel kills a child when its parent dies (`PR_SET_PDEATHSIG`, prctl(2)), at once and even while it is stopped. But
 //! it forgets the request when the child changes its user or group, or executes a program that does, and it counts the
 //! thread that started the child as the parent. This thread waits for the parent's pidfd, so that it is about the process
-//! and cannot be forgotten. Of the two, whichever comes first ends the child.
+//! and cannot be forgotten. Where it cannot wait for descriptors (`RLIMIT_NOFILE` of 0, or it has none any more), it asks twice a
+//! second whose child this process is: the kernel gives orphans to another process. Whichever comes first ends the child.
 
 use std::io;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tensorferry_os::child as os;
 use tensorferry_os::fork::thread_id;
+use tensorferry_os::futex;
 
 use crate::parent::ParentProcess;
 
 /// It waits and then ends the process; most of this is for the thread's own start.
 const STACK_LEN_BYTES: usize = 64 << 10;
+
+/// How often it asks where it cannot wait.
+const ASKS_EVERY: Duration = Duration::from_millis(500);
 
 /// The number of this process's guard, once it is where it stands still.
 static GUARD: Mutex<Option<Arc<OnceLock<u32>>>> = Mutex::new(None);
@@ -24,11 +31,25 @@ static GUARD: Mutex<Option<Arc<OnceLock<u32>>>> = Mutex::new(None);
 #[derive(Clone, Debug)]
 pub struct Guard {
     parent: ParentProcess,
+    /// Whose child this process is in the eyes of the kernel: the parent's, or that of its fork server, which ends with it.
+    kernels_parent: u32,
 }
 
 impl Guard {
-    pub(crate) fn new(parent: ParentProcess) -> Self {
-        Self { parent }
+    pub(crate) fn new(parent: ParentProcess, kernels_parent: u32) -> Self {
+        Self { parent, kernels_parent }
+    }
+
+    /// Returns when the parent has ended.
+    fn wait_until_orphaned(&self) {
+        if self.parent.pidfd().wait_dead(None).is_ok() {
+            return;
+        }
+        // Nobody wakes it.
+        let bell = AtomicU32::new(0);
+        while os::parent_pid() == self.kernels_parent {
+            let _ = futex::wait(&bell, 0, Some(ASKS_EVERY));
+        }
     }
 
     /// Starts the thread, unless it was started before. It holds nothing and allocates nothing from then on, and is killed
@@ -42,15 +63,12 @@ impl Guard {
             return Ok(());
         }
         let number = Arc::new(OnceLock::new());
-        let (its_number, parent) = (Arc::clone(&number), self.parent.clone());
+        let (its_number, this) = (Arc::clone(&number), self.clone());
         let thread = std::thread::Builder::new().name(String::from("tf-guard")).stack_size(STACK_LEN_BYTES);
         thread.spawn(move || {
             let _ = its_number.set(thread_id());
-            // An error means that the kernel has no memory for poll(2), or that this process may not wait for a descriptor any
-            // more (`RLIMIT_NOFILE`); the death signal remains.
-            if parent.pidfd().wait_dead(None).is_ok() {
-                let _ = os::kill_self();
-            }
+            this.wait_until_orphaned();
+            let _ = os::kill_self();
         })?;
         *guard = Some(number);
         Ok(())

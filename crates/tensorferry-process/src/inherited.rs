@@ -40,7 +40,7 @@ impl Inherited {
     /// payload this process has been told when and where to run, so that its threads inherit that.
     #[must_use]
     pub fn guard(&self) -> Guard {
-        Guard::new(self.fds.parent.clone())
+        Guard::new(self.fds.parent.clone(), self.fds.kernels_parent)
     }
 
     /// Runs an entry with another payload.

@@ -33,6 +33,8 @@ pub(crate) enum Parent {
 #[derive(Debug)]
 pub(crate) struct Fds {
     pub(crate) parent: ParentProcess,
+    /// Whose child this process is in the eyes of the kernel.
+    pub(crate) kernels_parent: u32,
     pub(crate) passed: Vec<OwnedFd>,
 }
 
@@ -67,15 +69,16 @@ impl Link {
         let parent = PidFd::from_fd(fds.remove(0), hello.parent_pid);
         // The signal does not come for a parent that was gone before it was asked for. Then either the pidfd says
         // so, or, when the parent's last thread is just ending, this process has already been given to another.
-        let ppid = os::parent_pid();
-        if parent.is_dead()? || (whose == Parent::Peer && ppid != 0 && ppid != hello.parent_pid) {
+        let kernels_parent = os::parent_pid();
+        let is_other = kernels_parent != 0 && kernels_parent != hello.parent_pid;
+        if parent.is_dead()? || (whose == Parent::Peer && is_other) {
             return Err(ProtocolError::Orphan { pid: hello.parent_pid });
         }
         os::set_thread_name(&hello.name);
         let link = Self { socket: Mutex::new(Some(socket)) };
         link.send(&Frame::Entered);
         let parent = ParentProcess::new(&hello.parent_name, parent);
-        Ok((link, hello, Fds { parent, passed: fds }))
+        Ok((link, hello, Fds { parent, kernels_parent, passed: fds }))
     }
 
     /// Reads the payload that follows the hello.

@@ -1,9 +1,12 @@
-//! Members whose process number does not tell whether they are members still: in another PID namespace, or another
-//! program by now.
+//! Members whose process number does not tell whether they are members still: in another PID namespace, another program by now,
+//! or without the descriptors that make them
+//! one.
 
 use tensorferry::Queue;
-use tensorferry_tests::tasks::{Execs, Unsharing};
-use tensorferry_tests::{Loner, alone, with_family};
+use tensorferry_tests::tasks::{Closes, Execs, Unsharing};
+use tensorferry_tests::{Item, Loner, alone, with_family};
+
+use crate::member;
 
 #[test]
 fn members_in_a_pid_namespace_of_their_own_live_die_and_are_swept() {
@@ -33,5 +36,23 @@ fn a_member_that_becomes_another_program_is_swept_while_that_runs() {
         drop(item);
         family.wait_blocks(1);
         child.kill();
+    });
+}
+
+/// What it then finds under the numbers of its descriptors says nothing about anybody else.
+#[test]
+fn a_member_whose_descriptors_are_other_files_is_swept_and_takes_nobody_for_dead() {
+    with_family(|family| {
+        let queue = Queue::new_in(family.heap(), 4).unwrap();
+        let child = family.start(Closes);
+        let other = member(family, &queue);
+        child.expect("ready");
+        child.say("go");
+        child.finish();
+        family.wait_members(2);
+        assert_eq!(family.heap().domain().sweeps(), 1, "of that one");
+        queue.put(Item::new(family.heap(), 1, 0, &[5])).unwrap();
+        assert_eq!(other.ask("get"), "got 1/0");
+        other.finish();
     });
 }

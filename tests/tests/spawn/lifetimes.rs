@@ -18,6 +18,7 @@ tensorferry_process::entry! {
     static OVERSEER = "test.overseer" => overseer;
     static OTHER_GROUP = "test.other-group" => other_group;
     static LEAF_OF_OTHER_GROUP = "test.leaf-of-other-group" => leaf_without_a_domain;
+    static LEAF_WITHOUT_DESCRIPTORS = "test.leaf-without-descriptors" => leaf_without_descriptors, without_guard;
 }
 
 #[func]
@@ -88,6 +89,16 @@ fn leaf_without_a_domain(inherited: &mut Inherited) -> Result<(), Failure> {
     Ok(())
 }
 
+/// As [`leaf_without_a_domain`], in a process whose guard finds that it may not wait for anything.
+fn leaf_without_descriptors(inherited: &mut Inherited) -> Result<(), Failure> {
+    attend_prepared(std::str::from_utf8(inherited.payload())?, 3, || {
+        let _ = setegid(Gid::from_raw(OTHER_GID));
+        setrlimit(Resource::RLIMIT_NOFILE, 0, 0).unwrap();
+        inherited.guard().start().unwrap();
+    });
+    Ok(())
+}
+
 /// `nogroup`, as it is called on many systems.
 const OTHER_GID: u32 = 65_534;
 
@@ -100,8 +111,8 @@ fn parent_of(pid: u32) -> u32 {
 fn other_group(inherited: &mut Inherited) -> Result<(), Failure> {
     let (method, meeting) = told(inherited);
     // First, while this process has no service thread, which would be in the way of a fork.
-    let alone = Start::new(&LEAF_OF_OTHER_GROUP).method(method).payload(meeting);
-    let _alone = alone.start()?;
+    let alone = |entry| Start::new(entry).method(method).payload(meeting).start();
+    let _alone = [alone(&LEAF_OF_OTHER_GROUP)?, alone(&LEAF_WITHOUT_DESCRIPTORS)?];
     let options = get_context(method).options();
     options.start_processes(leaf_of_other_group, (meeting.to_owned(),), 2)?.join(None, None)?;
     Ok(())
@@ -130,7 +141,7 @@ for_every_program! {
     fn a_process_that_has_changed_its_group_ends_with_its_parent_too(method: StartMethod) {
         let meeting = Meeting::new();
         let main = Start::new(&OTHER_GROUP).payload(format!("{method} {}", meeting.name())).start().unwrap();
-        let guests = meeting.guests(3);
+        let guests = meeting.guests(4);
         main.kill().unwrap();
         guests.iter().for_each(Guest::wait_gone);
     }

@@ -153,7 +153,8 @@ pub(crate) fn is_proven_dead(domain: &Domain, member: Member) -> bool {
 /// Whether a member that counts as live has no memory of the domain any more. Its byte of the file is locked from before
 /// it became live until after it has left, so an unlocked byte of a member that is live before and after is proof. Tells
 /// of members whose number means nothing here, and of processes that live on as another program (execve(2)). Nothing
-/// rings when that changes; each turn looks.
+/// rings when that changes; each turn looks. Who does not find itself either looks through a descriptor that somebody has
+/// closed, and knows nothing.
 fn has_no_presence(domain: &Domain, member: Member) -> bool {
     let is_live = || {
         domain.slot(member.slot).is_some_and(|slot| {
@@ -161,7 +162,8 @@ fn has_no_presence(domain: &Domain, member: Member) -> bool {
             state.epoch == member.epoch && state.phase == Phase::Live
         })
     };
-    is_live() && matches!(Presence::is_announced(domain, presence_offset(member)), Ok(false)) && is_live()
+    let is_announced = |member| Presence::is_announced(domain, presence_offset(member)).ok();
+    is_live() && is_announced(member) == Some(false) && is_live() && is_announced(domain.me()) == Some(true)
 }
 
 /// Stamps the slot of a dead member, unless another live member does that already.
