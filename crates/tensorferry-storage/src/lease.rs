@@ -158,6 +158,8 @@ impl Ring {
                     put_back(ring, record, taking);
                 } else {
                     record.change(taking, taking.freed());
+                    // For who waits for a record.
+                    ring.not_empty().wake();
                 }
                 return Some(Err(error.into()));
             }
@@ -228,6 +230,7 @@ impl Ring {
                 IncomingHandle::Exclusive(_) => {
                     // Nobody puts such a message.
                     ring.record(kept.index).change(state, state.freed());
+                    ring.not_empty().wake();
                     let what = "a message that may be delivered again grants a block exclusively";
                     return Err(StorageError::BadReference { reference: 0, what }.into());
                 }

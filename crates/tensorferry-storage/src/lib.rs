@@ -59,6 +59,8 @@ mod sweep;
 mod sweep_ring;
 mod usage;
 #[cfg(test)]
+mod waking_tests;
+#[cfg(test)]
 mod wire_tests;
 
 use tensorferry_domain::atomic;

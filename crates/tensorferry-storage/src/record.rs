@@ -133,6 +133,11 @@ impl<'a> Record<'a> {
         SlotLengths::unpack(self.words[word::LENGTHS].load(Ordering::Relaxed))
     }
 
+    #[cfg(test)]
+    pub(crate) fn set_lengths(&self, lengths: SlotLengths) {
+        self.words[word::LENGTHS].store(lengths.pack(), Ordering::Relaxed);
+    }
+
     /// The words for references and payload.
     pub(crate) fn room(&self) -> &'a [AtomicU64] {
         &self.words[word::ROOM..word::ROOM + SLOT_ROOM_WORDS]

@@ -29,7 +29,6 @@ pub(crate) fn sweep_ring(block: &Block, dead: Member) {
         slot.change(state, next);
     }
     // After the slots: from here on what is being filled is known not to count.
-    let mut returned = false;
     for record in ring.records() {
         let state = record.state();
         if state.owner != dead.slot {
@@ -41,25 +40,24 @@ pub(crate) fn sweep_ring(block: &Block, dead: Member) {
             RecordTag::Leased | RecordTag::Taking => state.waiting(),
             RecordTag::Free | RecordTag::Waiting => continue,
         };
-        returned |= record.change(state, next);
+        record.change(state, next);
+    }
+    if ring.shape().n_records > 0 {
+        // Whatever there is to be seen of the dead one: another sweeper may have died just before it counted, or the dead one
+        // itself. Counting twice does no harm.
+        ring.returns().fetch_add(1, Ordering::SeqCst);
     }
     let bit = dead.bit();
-    let mut attached = false;
     for (members, deaths, gone) in [
         (ring.senders(), ring.sender_deaths(), ring.senders_gone()),
         (ring.receivers(), ring.receiver_deaths(), ring.receivers_gone()),
     ] {
         if members.load(Ordering::SeqCst) & bit != 0 {
-            attached = true;
             // Counted before the role ends, so that whoever sees it ended knows why. Counting twice does no harm.
             deaths.fetch_add(1, Ordering::SeqCst);
             gone.fetch_add(1, Ordering::SeqCst);
             suspect(members, dead);
         }
-    }
-    if attached || returned {
-        // Also for what the dead one gave back before it could count it.
-        ring.returns().fetch_add(1, Ordering::SeqCst);
     }
     wake_all(&ring);
 }
@@ -90,4 +88,35 @@ pub(crate) fn suspect(word: &AtomicU64, dead: Member) {
     let mark = if planted("sweep-suspects-nothing") { 0 } else { SUSPECT };
     let turn = |bits: u64| (bits & dead.bit() != 0).then_some((bits | mark) & !dead.bit());
     let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::record::RecordState;
+    use crate::{Company, Heap, OutgoingHandles, Patience, Ring};
+    use tensorferry_domain::Domain;
+
+    /// Whoever takes over from it finds nothing of the dead one in the ring any more.
+    #[test]
+    fn what_a_sweeper_returned_before_it_died_itself_is_delivered() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let ring = Arc::new(Ring::create_with_leases(&heap, 4, 2, 0).unwrap());
+        let words = RingWords::of(ring.attachment().block()).unwrap();
+        ring.put(b"x", OutgoingHandles::new(), Patience::None).unwrap();
+        std::mem::forget(ring.take_leased(Patience::None).unwrap());
+        let victim = Member { slot: 9, epoch: 1 };
+        let state = words.record(0).state();
+        assert!(words.record(0).change(state, RecordState { owner: victim.slot, ..state }));
+        words.receivers().fetch_or(victim.bit(), Ordering::SeqCst);
+        // From here on this receiver looks through the records only when something was counted.
+        assert!(ring.take(Company::Many, Patience::None).is_err());
+        let leased = words.record(0).state();
+        assert!(words.record(0).change(leased, leased.waiting()));
+        suspect(words.receivers(), victim);
+        sweep_ring(ring.attachment().block(), victim);
+        assert_eq!(ring.take(Company::Many, Patience::None).unwrap().payload[..], *b"x");
+    }
 }

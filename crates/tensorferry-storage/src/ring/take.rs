@@ -174,6 +174,8 @@ impl Ring {
                         Some(kept) if taken.is_ok() => kept.keep(ring, position, &slot, held, freed),
                         Some(kept) => {
                             kept.let_go(ring);
+                            // For who waits for a record.
+                            ring.not_empty().wake();
                             slot.change(held, freed)
                         }
                         None => early || slot.change(held, freed),
@@ -184,7 +186,7 @@ impl Ring {
                     }
                     // The next look moves the head, which nobody waits for.
                     ring.not_full().wake_after_change();
-                    self.wake_the_last(ring);
+                    self.wake_the_last(ring, position);
                     return Some(taken.map_err(TakeFailure::from));
                 } else {
                     holes.push(position);
@@ -280,17 +282,34 @@ impl Ring {
         })
     }
 
-    /// When nothing more can come, receivers wait for those who are still taking, and nobody else will wake them.
-    pub(crate) fn wake_the_last(&self, ring: &RingWords<'_>) {
+    /// When nothing more can come, receivers wait for those who are still taking, and nobody else will wake them. So does the
+    /// last one that can send, if it receives too: it is told that the others are gone when what they had put is taken.
+    fn wake_the_last(&self, ring: &RingWords<'_>, taken: u64) {
         let others = ring.senders().load(Ordering::SeqCst) & !self.heap().me().bit();
-        if others == 0 || ring.closed().load(Ordering::SeqCst) != 0 {
+        let is_one_that_receives =
+            || others.is_power_of_two() && ring.receivers().load(Ordering::SeqCst) & others != 0;
+        if others == 0
+            || ring.closed().load(Ordering::SeqCst) != 0
+            || (is_one_that_receives()
+                && ring.senders_gone().load(Ordering::SeqCst) != 0
+                && !self.has_message_behind(ring, taken))
+        {
             ring.not_empty().wake();
         }
     }
 
+    /// Whether there is a message behind this one, which somebody will take too. False where the tail has not been moved yet.
+    fn has_message_behind(&self, ring: &RingWords<'_>, taken: u64) -> bool {
+        let next = taken.wrapping_add(1);
+        let n_behind = ring.tail().load(Ordering::SeqCst).wrapping_sub(next);
+        let n_slots = ring.n_slots() as u64;
+        let n_behind = if n_behind > n_slots { 0 } else { n_behind };
+        (0..n_behind).any(|step| holds_message(&self.slot_of(ring, next.wrapping_add(step)).0))
+    }
+
     /// Whether a message is ready, or in the hands of another receiver that may give it back or die.
     fn has_message(&self, ring: &RingWords<'_>) -> bool {
-        ring.slots().any(|slot| matches!(slot.state().tag, Tag::Ready | Tag::Claimed | Tag::Moved))
+        ring.slots().any(|slot| holds_message(&slot))
             || ring.records().any(|record| {
                 let state = record.state();
                 match state.tag {
@@ -300,4 +319,8 @@ impl Ring {
                 }
             })
     }
+}
+
+fn holds_message(slot: &Slot<'_>) -> bool {
+    matches!(slot.state().tag, Tag::Ready | Tag::Claimed | Tag::Moved)
 }

@@ -1,0 +1,140 @@
+//! Who sleeps at a ring is woken by whatever makes its next look find something.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use tensorferry_domain::Domain;
+use tensorferry_os::fork::thread_id;
+use tensorferry_os::pidfd::PidFd;
+
+use crate::attachments::Attachment;
+use crate::record::RecordTag;
+use crate::reference::{Grant, Reference, Role};
+use crate::ring_layout::{RingWords, SlotLengths, SlotState, Tag};
+use crate::{Company, Heap, OutgoingHandles, Patience, Ring, TakeFailure};
+
+const QUEUE: Role = Role { sends: true, receives: true };
+
+fn heap() -> Heap {
+    Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
+}
+
+/// One more member of the same domain, in this process too.
+fn another_member(heap: &Heap) -> Heap {
+    let admission = heap.domain().admit(&PidFd::of_self().unwrap()).unwrap();
+    Heap::attach(heap.domain().fds().unwrap(), admission).unwrap()
+}
+
+/// What the message with this end would have brought.
+fn end(heap: &Heap, ring: &Ring, role: Role) -> Ring {
+    let word = ring.attachment().block().reference(Grant::Ring(role));
+    let block = heap.hold(Reference::unpack(word).unwrap()).unwrap();
+    Ring::attach(Attachment::new(block, role)).unwrap()
+}
+
+/// Runs `take` on a thread, `then` once that sleeps, and returns what it took. Who is not woken sleeps until a deadline that
+/// nobody mistakes for a wake-up.
+fn asleep_until<T: Send>(take: impl FnOnce(Patience) -> T + Send, then: impl FnOnce()) -> (T, bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let sleeper = scope.spawn(move || {
+            tell.send(thread_id()).unwrap();
+            let taken = take(Patience::Until(deadline));
+            (taken, Instant::now() < deadline)
+        });
+        let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+        let is_asleep = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
+        // In successive looks: on its way it may sleep for a lock.
+        let mut n_looks = 0;
+        while n_looks < 100 {
+            n_looks = if is_asleep() { n_looks + 1 } else { 0 };
+            std::thread::yield_now();
+        }
+        then();
+        sleeper.join().unwrap()
+    })
+}
+
+/// The last other sender leaves while a receiver has its message in hand, so that it is no news yet that it is gone.
+#[test]
+fn who_could_still_send_is_told_that_the_others_are_gone_when_their_last_message_is_taken() {
+    for n_holes in [0, 1] {
+        let a = heap();
+        let (b, c) = (another_member(&a), another_member(&a));
+        let ring = Ring::create(&a, 4, 0).unwrap();
+        let receiver = end(&b, &ring, Role { sends: false, receives: true });
+        let sender = end(&c, &ring, Role { sends: true, receives: false });
+        sender.put(b"x", OutgoingHandles::new(), Patience::None).unwrap();
+        let words = RingWords::of(ring.attachment().block()).unwrap();
+        let claimed = SlotState { lap: 0, owner: b.me().slot, tag: Tag::Claimed };
+        assert!(words.slot(0).change(SlotState::ready(0), claimed));
+        for hole in 0..n_holes {
+            // Somebody died there before it had a message.
+            assert!(words.slot(1 + hole).change(SlotState::free(0), SlotState::free(1)));
+            words.tail().fetch_add(1, Ordering::SeqCst);
+        }
+        drop(sender);
+        let (taken, was_woken) = asleep_until(
+            |patience| ring.take(Company::Many, patience).map(drop),
+            || {
+                assert!(words.slot(0).change(claimed, SlotState::ready(0)));
+                assert_eq!(receiver.take(Company::Many, Patience::None).unwrap().payload[..], *b"x");
+            },
+        );
+        assert!(was_woken && matches!(taken, Err(TakeFailure::NoSenders)), "{taken:?}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_record_is_woken_when_a_bad_message_frees_one() {
+    let a = heap();
+    let b = another_member(&a);
+    let ring = Arc::new(Ring::create_with_leases(&a, 4, 1, 0).unwrap());
+    let other = Arc::new(end(&b, &ring, QUEUE));
+    let words = RingWords::of(ring.attachment().block()).unwrap();
+    for payload in [b"bad ", b"good"] {
+        ring.put(payload, OutgoingHandles::new(), Patience::None).unwrap();
+    }
+    words.slot(0).set_lengths(SlotLengths { payload_len_bytes: 0, n_references: 1 });
+    // The other one has the only record, as between two steps of a lease.
+    let free = words.record(0).state();
+    let filling = free.owned(b.me().slot, RecordTag::Filling);
+    assert!(words.record(0).change(free, filling));
+    let (taken, was_woken) = asleep_until(
+        |patience| ring.take_leased(patience).map(|(message, lease)| (message.payload.to_vec(), lease.ack())),
+        || {
+            assert!(words.record(0).change(filling, free));
+            assert!(matches!(other.take_leased(Patience::None), Err(TakeFailure::Storage(_))));
+        },
+    );
+    assert!(was_woken, "{taken:?}");
+    assert_eq!(taken.unwrap(), (b"good".to_vec(), Ok(())));
+}
+
+/// As above, when the bad message is one that was given back.
+#[test]
+fn who_waits_for_a_record_is_woken_when_a_bad_message_that_came_back_frees_one() {
+    let a = heap();
+    let b = another_member(&a);
+    let ring = Arc::new(Ring::create_with_leases(&a, 4, 1, 0).unwrap());
+    let other = Arc::new(end(&b, &ring, QUEUE));
+    let words = RingWords::of(ring.attachment().block()).unwrap();
+    ring.put(b"bad", OutgoingHandles::new(), Patience::None).unwrap();
+    std::mem::forget(other.take_leased(Patience::None).unwrap());
+    ring.put(b"good", OutgoingHandles::new(), Patience::None).unwrap();
+    let leased = words.record(0).state();
+    words.record(0).set_lengths(SlotLengths { payload_len_bytes: 0, n_references: 1 });
+    let (taken, was_woken) = asleep_until(
+        |patience| ring.take_leased(patience).map(|(message, lease)| (message.payload.to_vec(), lease.ack())),
+        || {
+            // Given back, and nobody was woken for that: the other one gets it first.
+            assert!(words.record(0).change(leased, leased.waiting()));
+            words.returns().fetch_add(1, Ordering::SeqCst);
+            assert!(matches!(other.take_leased(Patience::None), Err(TakeFailure::Storage(_))));
+        },
+    );
+    assert!(was_woken, "{taken:?}");
+    assert_eq!(taken.unwrap(), (b"good".to_vec(), Ok(())));
+}
