@@ -10,11 +10,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::signal::{SigHandler, Signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions};
 use rustix::thread::CpuSet;
@@ -63,9 +63,11 @@ pub enum Ended {
 /// for a child that nobody else can have collected.
 pub fn kill_and_collect(pid: u32) {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return };
-    // Errors mean that it is gone already.
+    // What else can fail than by a signal in the middle says that it is gone already.
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+    let _ = rustix::io::retry_on_intr(|| {
+        rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())
+    });
 }
 
 /// Collects a child that has ended, without waiting for it; `None` while it lives (waitid(2) with `P_PIDFD`).
@@ -73,14 +75,24 @@ pub fn kill_and_collect(pid: u32) {
 /// # Errors
 /// The kernel's error of waitid(2), except ECHILD, which is [`Ended::Lost`].
 pub fn reap(pidfd: impl AsFd) -> Result<Option<Ended>> {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-    let status = loop {
-        match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), options) {
-            Ok(status) => break status,
-            Err(Errno::INTR) => {}
-            Err(Errno::CHILD) => return Ok(Some(Ended::Lost)),
-            Err(e) => return Err(Error::new("waitid of a pidfd", e)),
-        }
+    collect(pidfd.as_fd(), WaitIdOptions::NOHANG)
+}
+
+/// As [`reap`], and waits until it has ended. Needs no descriptor that may be polled, unlike
+/// [`PidFd::wait_dead`](crate::pidfd::PidFd::wait_dead).
+///
+/// # Errors
+/// As [`reap`].
+pub fn wait_and_reap(pidfd: impl AsFd) -> Result<Ended> {
+    Ok(collect(pidfd.as_fd(), WaitIdOptions::empty())?.unwrap_or(Ended::Lost))
+}
+
+fn collect(pidfd: BorrowedFd<'_>, options: WaitIdOptions) -> Result<Option<Ended>> {
+    let options = WaitIdOptions::EXITED | options;
+    let status = match rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::PidFd(pidfd), options)) {
+        Ok(status) => status,
+        Err(Errno::CHILD) => return Ok(Some(Ended::Lost)),
+        Err(e) => return Err(Error::new("waitid of a pidfd", e)),
     };
     Ok(status.map(|status| match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Ended::Exited { code },
@@ -218,7 +230,8 @@ fn change_variable(name: &OsStr, value: Option<&OsStr>) {
 /// What a process does with the signals of a terminal and of its children, to be put back in what is forked from it.
 #[derive(Debug)]
 pub struct Dispositions {
-    previous: Vec<(Signal, SigHandler)>,
+    /// Whole, flags and mask with the handler: who was installed with `SA_SIGINFO` is called with three arguments.
+    previous: Vec<(Signal, SigAction)>,
 }
 
 /// Makes this process a server that a Ctrl-C for its clients leaves alone (SIGINT is ignored), and that learns how its
@@ -227,23 +240,28 @@ pub struct Dispositions {
 /// # Errors
 /// The kernel's error of sigaction(2).
 pub fn serve_undisturbed() -> Result<Dispositions> {
-    let mut previous = Vec::new();
+    let mut dispositions = Dispositions { previous: Vec::new() };
     for (signal, handler) in [(Signal::SIGINT, SigHandler::SigIgn), (Signal::SIGCHLD, SigHandler::SigDfl)] {
+        let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
         // SAFETY: neither of the two installs a handler; see `ignore_sigpipe`.
-        let before = unsafe { nix::sys::signal::signal(signal, handler) }
-            .map_err(|e| Error::new(format!("signal({signal})"), e))?;
-        previous.push((signal, before));
+        match unsafe { sigaction(signal, &action) } {
+            Ok(before) => dispositions.previous.push((signal, before)),
+            Err(e) => {
+                dispositions.restore();
+                return Err(Error::new(format!("sigaction({signal})"), e));
+            }
+        }
     }
-    Ok(Dispositions { previous })
+    Ok(dispositions)
 }
 
 impl Dispositions {
     /// Puts back what was there before.
     pub fn restore(&self) {
-        for &(signal, handler) in &self.previous {
-            // SAFETY: the handler was installed in this very program before, so it is a function that may be one; the
-            // kernel refuses nothing that it has given out itself.
-            let _ = unsafe { nix::sys::signal::signal(signal, handler) };
+        for (signal, action) in &self.previous {
+            // SAFETY: the handler was installed in this very program before, with these flags, so it is a function that may be
+            // one and that takes the arguments which they promise; the kernel refuses nothing that it has given out itself.
+            let _ = unsafe { sigaction(*signal, action) };
         }
     }
 }
@@ -414,6 +432,20 @@ mod tests {
         let vmstat = "nr_free_pages 7\noom_kill_allocating_task 5\noom_kill 3\n";
         assert_eq!(parse_out_of_memory_kills(vmstat), Some(3));
         assert_eq!(parse_out_of_memory_kills("nr_free_pages 7\n"), None);
+    }
+
+    #[test]
+    fn a_disposition_comes_back_with_its_flags_and_its_mask() {
+        extern "C" fn handler(_: i32, _: *mut nix::libc::siginfo_t, _: *mut nix::libc::c_void) {}
+        let flags = SaFlags::SA_SIGINFO | SaFlags::SA_ONSTACK;
+        let action = SigAction::new(SigHandler::SigAction(handler), flags, SigSet::from(Signal::SIGUSR1));
+        // SAFETY: the handler does nothing.
+        let original = unsafe { sigaction(Signal::SIGINT, &action) }.unwrap();
+        serve_undisturbed().unwrap().restore();
+        // SAFETY: it was there before.
+        let found = unsafe { sigaction(Signal::SIGINT, &original) }.unwrap();
+        assert!(matches!(found.handler(), SigHandler::SigAction(_)));
+        assert!(found.flags().contains(flags) && found.mask().contains(Signal::SIGUSR1));
     }
 
     #[test]

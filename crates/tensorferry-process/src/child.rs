@@ -296,11 +296,10 @@ impl Drop for Child {
             OnDrop::Kill => self.process.kill().is_ok(),
             OnDrop::Wait => true,
         };
-        if may_wait && self.pidfd().wait_dead(None).is_ok() {
-            match &self.relay {
-                Some(relay) => relay.wait_collected(),
-                None => drop(os::reap(self.pidfd())),
-            }
+        match &self.relay {
+            Some(relay) if may_wait && self.pidfd().wait_dead(None).is_ok() => relay.wait_collected(),
+            None if may_wait => drop(os::wait_and_reap(self.pidfd())),
+            _ => {}
         }
     }
 }

@@ -72,10 +72,14 @@ impl AnyTensor {
         Ok(Tensor::from_checked(self.storage, self.layout))
     }
 
-    /// The bytes of the elements in row-major order, copied.
+    /// The bytes of the elements in row-major order, copied. None in a process that has none of this memory (see
+    /// [`Tensor::to_vec`]).
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let size_bytes = self.dtype.size_bytes();
+        if self.layout.check_fits(self.storage.bytes().len() / size_bytes).is_err() {
+            return Vec::new();
+        }
         let mut bytes = vec![0; self.n_elements() * size_bytes];
         bytes::gather(self.storage.bytes(), &self.layout, size_bytes, &mut bytes);
         bytes

@@ -113,9 +113,13 @@ impl<T: Element> Tensor<T> {
         Ok(self.whole().get(self.offset()..self.offset() + self.n_elements()).unwrap_or_default())
     }
 
-    /// The elements in row-major order, copied.
+    /// The elements in row-major order, copied. As everywhere, none in a process that was forked from a member by something else
+    /// than this library, which has none of its memory.
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
+        if self.layout.check_fits(self.whole().len()).is_err() {
+            return Vec::new();
+        }
         let mut elements = vec![T::zeroed(); self.n_elements()];
         bytes::gather(self.whole(), &self.layout, 1, &mut elements);
         elements
@@ -233,6 +237,7 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`TensorError::Storage`] when shared memory runs out.
     pub fn to_mut(&self) -> Result<TensorMut<T>, TensorError> {
+        self.layout.check_fits(self.whole().len())?;
         let mut copy = TensorMut::empty(self.shape())?;
         bytes::gather(self.whole(), &self.layout, 1, copy.as_mut_slice());
         Ok(copy)

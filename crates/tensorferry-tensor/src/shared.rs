@@ -121,12 +121,23 @@ impl<T: AtomicElement> SharedTensor<T> {
         self.block.len_bytes() > 0 && other.block.len_bytes() > 0 && self.block.id() == other.block.id()
     }
 
+    /// The words of the storage.
+    ///
+    /// # Errors
+    /// [`LayoutError::StorageTooSmall`] in a process that was forked by something else than this library: it has none of them.
+    fn words(&self) -> Result<&[AtomicU64], LayoutError> {
+        let words = self.block.words();
+        self.layout.check_fits(words.len() * T::N_LANES)?;
+        Ok(words)
+    }
+
     /// Reads one element.
     ///
     /// # Errors
-    /// [`LayoutError::IndexRank`], [`LayoutError::IndexOutOfRange`].
+    /// [`LayoutError::IndexRank`], [`LayoutError::IndexOutOfRange`]. As of every access, [`LayoutError::StorageTooSmall`] in a
+    /// process that was forked from a member by something else than this library, which has none of its memory.
     pub fn load(&self, index: impl AsRef<[usize]>) -> Result<T, LayoutError> {
-        Ok(words::load(self.block.words(), self.layout.offset_of(index.as_ref())?))
+        Ok(words::load(self.words()?, self.layout.offset_of(index.as_ref())?))
     }
 
     /// Writes one element.
@@ -134,7 +145,7 @@ impl<T: AtomicElement> SharedTensor<T> {
     /// # Errors
     /// As [`SharedTensor::load`].
     pub fn store(&self, index: impl AsRef<[usize]>, value: T) -> Result<(), LayoutError> {
-        words::update(self.block.words(), self.layout.offset_of(index.as_ref())?, |_| value);
+        words::update(self.words()?, self.layout.offset_of(index.as_ref())?, |_| value);
         Ok(())
     }
 
@@ -143,7 +154,7 @@ impl<T: AtomicElement> SharedTensor<T> {
     /// # Errors
     /// As [`SharedTensor::load`].
     pub fn swap(&self, index: impl AsRef<[usize]>, value: T) -> Result<T, LayoutError> {
-        Ok(words::update(self.block.words(), self.layout.offset_of(index.as_ref())?, |_| value))
+        Ok(words::update(self.words()?, self.layout.offset_of(index.as_ref())?, |_| value))
     }
 
     /// Copies all elements to `out` in row-major order. Not atomic as a whole; see [`SharedTensor`].
@@ -152,20 +163,23 @@ impl<T: AtomicElement> SharedTensor<T> {
     /// [`LayoutError::LengthMismatch`] when `out` has another length.
     pub fn read_into(&self, out: &mut [T]) -> Result<(), LayoutError> {
         bytes::check_len(&self.layout, out.len())?;
-        let runs = self.layout.runs();
+        let (words, runs) = (self.words()?, self.layout.runs());
         let run_len = runs.run_len();
         for (start, out) in runs.zip(out.chunks_exact_mut(run_len)) {
-            words::read(self.block.words(), start, out);
+            words::read(words, start, out);
         }
         Ok(())
     }
 
-    /// All elements in row-major order. Not atomic as a whole; see [`SharedTensor`].
+    /// All elements in row-major order. Not atomic as a whole; see [`SharedTensor`]. None in a process that has none of this
+    /// memory (see [`SharedTensor::load`]).
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
         let mut elements = vec![T::zeroed(); self.n_elements()];
         // The length is right by construction.
-        let _ = self.read_into(&mut elements);
+        if self.read_into(&mut elements).is_err() {
+            elements.clear();
+        }
         elements
     }
 
@@ -177,24 +191,26 @@ impl<T: AtomicElement> SharedTensor<T> {
         self.for_each_run(data, words::write)
     }
 
-    /// Writes one value to all elements. Not atomic as a whole; see [`SharedTensor`].
+    /// Writes one value to all elements. Not atomic as a whole; see [`SharedTensor`]. Does nothing in a process that has none of
+    /// this memory (see [`SharedTensor::load`]).
     pub fn fill(&self, value: T) {
+        let Ok(words) = self.words() else { return };
         let runs = self.layout.runs();
         let run_len = runs.run_len();
         let same = [value; 256];
         for start in runs {
             for first in (0..run_len).step_by(same.len()) {
-                words::write(self.block.words(), start + first, &same[..same.len().min(run_len - first)]);
+                words::write(words, start + first, &same[..same.len().min(run_len - first)]);
             }
         }
     }
 
     fn for_each_run(&self, data: &[T], apply: impl Fn(&[AtomicU64], usize, &[T])) -> Result<(), LayoutError> {
         bytes::check_len(&self.layout, data.len())?;
-        let runs = self.layout.runs();
+        let (words, runs) = (self.words()?, self.layout.runs());
         let run_len = runs.run_len();
         for (start, data) in runs.zip(data.chunks_exact(run_len)) {
-            apply(self.block.words(), start, data);
+            apply(words, start, data);
         }
         Ok(())
     }
@@ -224,9 +240,7 @@ impl<T: AtomicNumber> SharedTensor<T> {
     /// # Errors
     /// As [`SharedTensor::load`].
     pub fn fetch_add(&self, index: impl AsRef<[usize]>, value: T) -> Result<T, LayoutError> {
-        Ok(words::update(self.block.words(), self.layout.offset_of(index.as_ref())?, |old: T| {
-            old.plus(value)
-        }))
+        Ok(words::update(self.words()?, self.layout.offset_of(index.as_ref())?, |old: T| old.plus(value)))
     }
 
     /// Adds `data`, given in row-major order, element by element. No addition is lost; the whole is not atomic.

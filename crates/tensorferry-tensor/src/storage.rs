@@ -116,12 +116,14 @@ impl FrozenStorage {
 
     /// A storage of the same kind (private or shared) with exactly the elements of `layout`, in row-major order.
     pub(crate) fn gathered(&self, dtype: DType, layout: &Layout) -> Result<Self, TensorError> {
+        layout.check_fits(self.bytes().len() / dtype.size_bytes())?;
         let len_bytes = layout.n_elements() * dtype.size_bytes();
         self.copied(len_bytes, |from, to| bytes::gather(from, layout, dtype.size_bytes(), to))
     }
 
     /// A storage of the same kind with only the span that `layout` covers; `layout.rebased()` fits it.
     pub(crate) fn span(&self, dtype: DType, layout: &Layout) -> Result<Self, TensorError> {
+        layout.check_fits(self.bytes().len() / dtype.size_bytes())?;
         let start = layout.offset() * dtype.size_bytes();
         let end = layout.end() * dtype.size_bytes();
         self.copied(end.saturating_sub(start), |from, to| to.copy_from_slice(&from[start..end]))

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tensorferry::queue::{GetError, Lease, Sender, SoleReceiver, SoleSender, mpsc, spsc};
 use tensorferry::spawn::{OnDrop, ProcessHandle, SpawnError, StartMethod, func, get_context};
-use tensorferry::{Heap, Queue, SharedTensor, Tensor, TensorMut};
+use tensorferry::{AnyTensor, Heap, Queue, SharedTensor, Tensor, TensorMut};
 use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Ended, Failure, Inherited, Start};
@@ -401,6 +401,18 @@ fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queu
     heap.settle();
     heap.domain().look_around();
     assert_eq!(heap.trim(), 0);
+    // There is none of the memory here.
+    let view = tensor.reshape([10, 100]).unwrap().transpose(0, 1).unwrap();
+    assert!(tensor.to_vec().is_empty() && view.to_vec().is_empty() && tensor.as_slice().unwrap().is_empty());
+    assert!(
+        view.contiguous().is_err() && tensor.to_mut().is_err() && AnyTensor::from(view).to_bytes().is_empty()
+    );
+    assert!(
+        shared.load([0]).is_err() && shared.store([0], 1.0).is_err() && shared.fetch_add([0], 1.0).is_err()
+    );
+    assert!(shared.write_from(&[1.0; 4]).is_err() && shared.add_from(&[1.0; 4]).is_err());
+    assert!(shared.narrow(0, 1, 2).unwrap().to_vec().is_empty() && shared.read_into(&mut [0.0; 4]).is_err());
+    shared.fill(1.0);
     let copies = (tensor.clone(), shared.clone(), queue.clone());
     drop((copies, tensor, shared, queue));
 }
