@@ -90,3 +90,16 @@ pub enum DomainError {
         limit_bytes: u64,
     },
 }
+
+impl DomainError {
+    /// Whether memory was short: the domain's limit or its address space is used up, or the kernel has none. What is freed, by
+    /// any member, can be had again.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::Limit { .. } | Self::NoExtents { .. } => true,
+            Self::Os(error) => error.is_out_of_memory(),
+            _ => false,
+        }
+    }
+}

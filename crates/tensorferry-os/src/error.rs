@@ -52,6 +52,13 @@ impl Error {
         [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error())).contains(&self.raw_os_error())
     }
 
+    /// Whether there was no memory for it, in this process, its cgroup or the file system that it lies in (ENOMEM, ENOSPC).
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        use rustix::io::Errno;
+        [Errno::NOMEM, Errno::NOSPC].map(|errno| Some(errno.raw_os_error())).contains(&self.raw_os_error())
+    }
+
     /// Whether the other end of a socket is gone (EPIPE, ECONNRESET).
     #[must_use]
     pub fn is_closed(&self) -> bool {

@@ -47,6 +47,12 @@ pub enum PutErrorKind {
     /// The value cannot be sent.
     #[error(transparent)]
     Encode(#[from] EncodeError),
+    /// The value has something exclusive in it, and a message of a queue with leases may be delivered again.
+    #[error(
+        "a message of a queue with leases may be delivered again, so nothing exclusive can be in it: freeze() the tensor, \
+         clone the sender"
+    )]
+    NotRepeatable,
     /// The message could not be placed: too many handles, or this process was declared dead.
     #[error("the message could not be placed: {0}")]
     Refused(String),
@@ -71,9 +77,16 @@ impl<T> PutError<T> {
         matches!(self.kind, PutErrorKind::Full)
     }
 
-    /// Whether no later put can succeed: the queue is closed or has no receiver.
+    /// Whether it makes no sense to put again: the queue is closed, everybody else who could receive is gone, or this end was
+    /// moved. (Where this process could itself receive, a later put may succeed: see [`PutErrorKind::Disconnected`].)
     pub fn is_final(&self) -> bool {
-        matches!(self.kind, PutErrorKind::Closed | PutErrorKind::Disconnected | PutErrorKind::Moved)
+        use PutErrorKind::{Closed, Disconnected, Moved, PeerDied};
+        matches!(self.kind, Closed | Disconnected | PeerDied | Moved)
+    }
+
+    /// Whether there was no shared memory for it: what it takes is to be freed, by whoever has it, before it is put again.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(&self.kind, PutErrorKind::Encode(error) if error.is_out_of_memory())
     }
 }
 
@@ -138,10 +151,11 @@ impl fmt::Debug for GetError {
 }
 
 impl GetError {
-    /// Whether no later get can succeed.
+    /// Whether it makes no sense to get again: the queue is closed, everybody else who could put is gone, this end was moved, or
+    /// there are no leases. (Where this process could itself put, a later get may succeed: see [`GetError::Disconnected`].)
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::Closed | Self::Disconnected | Self::Moved | Self::NoLeases)
+        matches!(self, Self::Closed | Self::Disconnected | Self::PeerDied | Self::Moved | Self::NoLeases)
     }
 }
 
@@ -152,6 +166,7 @@ impl From<PutFailure> for PutErrorKind {
             PutFailure::Closed => Self::Closed,
             PutFailure::NoReceivers => Self::Disconnected,
             PutFailure::PeerDied => Self::PeerDied,
+            PutFailure::NotRepeatable => Self::NotRepeatable,
             PutFailure::Storage(error) => Self::Encode(EncodeError::Storage(*error)),
             other => Self::Refused(other.to_string()),
         }

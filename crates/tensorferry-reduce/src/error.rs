@@ -57,6 +57,18 @@ pub enum EncodeError {
     Storage(#[from] StorageError),
 }
 
+impl EncodeError {
+    /// Whether memory of the domain was short, for the message or for a copy of what is in it.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::Transit(error) => matches!(error, TransitError::NoMemory(_)),
+            Self::Storage(error) => error.is_out_of_memory(),
+            Self::Serialize(_) => false,
+        }
+    }
+}
+
 /// Why a message could not be decoded. The message is lost; the queue goes on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -101,7 +101,11 @@ fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Res
 /// not among the errors of the wire format. Call it just before returning an error from `serialize` or `deserialize`;
 /// outside of a message it does nothing.
 pub fn refuse(reason: impl std::fmt::Display) {
-    let refusal = TransitError::Refused(reason.to_string());
+    refuse_as(TransitError::Refused(reason.to_string()));
+}
+
+/// As [`refuse`], for a reason that the caller is to have as another error than [`TransitError::Refused`].
+pub fn refuse_as(refusal: TransitError) {
     with_transit(|transit| match transit {
         // What was refused first is the reason; what follows from it says less.
         Some(Transit::Out(out)) => {

@@ -61,7 +61,8 @@ pub enum StartErrorKind {
     Output(#[from] OutputError),
     /// What one thread of this process would pass on cannot be passed on where the process must have no threads.
     #[error(
-        "what the processes write cannot be passed on line by line (tee) with the start method fork, because it takes a          thread; use log_dir without tee, or another start method"
+        "what the processes write cannot be passed on line by line (tee) with the start method fork, because it \
+         takes a thread: use log_dir without tee, or another start method"
     )]
     TeeWithFork,
     /// A process could not be started.

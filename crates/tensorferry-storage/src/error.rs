@@ -25,6 +25,14 @@ pub enum StorageError {
         /// The most that are possible.
         limit: usize,
     },
+    /// A ring with more leases than a ring can have.
+    #[error("a queue with {n_leases} leases cannot be made: at most {limit} are possible")]
+    TooManyLeases {
+        /// What was asked for.
+        n_leases: usize,
+        /// The most that are possible.
+        limit: usize,
+    },
     /// A reference from another process that names no live block. The message that carried it is lost.
     #[error("a reference from another process is not valid: {what} ({reference:#018x})")]
     BadReference {
@@ -39,6 +47,15 @@ pub enum StorageError {
     /// The process has a default heap already.
     #[error("this process is a member of a default domain already")]
     AlreadyJoined,
+}
+
+impl StorageError {
+    /// Whether memory was short; see [`DomainError::is_out_of_memory`]. A block that no domain of this size could hold
+    /// ([`StorageError::TooLarge`]) is another matter.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Domain(error) if error.is_out_of_memory())
+    }
 }
 
 impl From<tensorferry_os::Error> for StorageError {

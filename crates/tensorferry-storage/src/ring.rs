@@ -109,7 +109,7 @@ impl Ring {
     /// As [`Ring::create`], with room for so many leases at a time, of 320 bytes each.
     ///
     /// # Errors
-    /// As [`Ring::create`]; [`StorageError::TooManySlots`] also for more than 65,536 leases.
+    /// As [`Ring::create`]; [`StorageError::TooManyLeases`] for more than 65,536 leases.
     pub fn create_with_leases(
         heap: &Heap,
         n_slots: usize,
@@ -118,7 +118,7 @@ impl Ring {
     ) -> Result<Self, StorageError> {
         let shape = RingShape { n_slots: n_slots.max(1), n_records };
         if n_records > MAX_RECORDS {
-            return Err(StorageError::TooManySlots { n_slots: n_records, limit: MAX_RECORDS });
+            return Err(StorageError::TooManyLeases { n_leases: n_records, limit: MAX_RECORDS });
         }
         if n_slots > MAX_SLOTS {
             return Err(StorageError::TooManySlots { n_slots, limit: MAX_SLOTS });

@@ -15,6 +15,7 @@ use std::marker::PhantomData;
 
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{self, Serialize, Serializer};
+use tensorferry_reduce::TransitError;
 use tensorferry_storage::{ExclusiveBlock, FrozenBlock, SharedBlock};
 
 use crate::any::AnyTensor;
@@ -200,7 +201,12 @@ fn write<S: Serializer>(
 
 /// Tells the message in progress why, so that the caller of `put` or `get` has it as a typed error.
 fn told(error: TensorError) -> TensorError {
-    tensorferry_reduce::refuse(&error);
+    match &error {
+        TensorError::Storage(shortage) if shortage.is_out_of_memory() => {
+            tensorferry_reduce::refuse_as(TransitError::NoMemory(shortage.to_string()));
+        }
+        _ => tensorferry_reduce::refuse(&error),
+    }
     error
 }
 

@@ -1,10 +1,10 @@
 //! Address space, file sizes, and a domain's own limit of memory.
 
-use tensorferry::Queue;
 use tensorferry::domain::{Domain, DomainError};
 use tensorferry::queue::PutErrorKind;
-use tensorferry::reduce::EncodeError;
+use tensorferry::reduce::{EncodeError, TransitError};
 use tensorferry::storage::StorageError;
+use tensorferry::{Queue, Tensor};
 use tensorferry_tests::tasks::{MakeDomain, Puppet};
 use tensorferry_tests::{Item, Limit, Loner, alone, until, with_family_of};
 
@@ -81,6 +81,7 @@ fn the_limit_of_a_domain_counts_all_members_and_frees_what_they_free() {
             matches!(&refused.kind, PutErrorKind::Encode(EncodeError::Storage(StorageError::Domain(_)))),
             "{refused}"
         );
+        assert!(refused.is_out_of_memory());
         refused.into_value().check();
         queue.put_nowait(small).unwrap();
         assert_eq!(queue.qsize(), 4);
@@ -118,5 +119,25 @@ fn a_member_at_the_limit_is_told_and_can_go_on() {
         assert!(family.heap().trim() >= 20 << 20);
         assert_eq!(child.ask(&format!("try_make {}", 1 << 20)), "made");
         child.finish();
+    });
+}
+
+/// Private memory is copied into the domain to be sent.
+#[test]
+fn a_private_tensor_for_which_there_is_no_memory_is_refused_as_such_and_comes_back() {
+    let settings = Domain::builder().address_space_bytes(1 << 30).limit_bytes(LIMIT_BYTES);
+    with_family_of(settings, |family| {
+        let queue = Queue::new_in(family.heap(), 2).unwrap();
+        let most = family.heap().allocate(20 << 20).unwrap();
+        let refused = queue.put(Tensor::from_vec(vec![7_u8; 16 << 20], [16 << 20]).unwrap()).unwrap_err();
+        assert!(refused.is_out_of_memory() && !refused.is_final(), "{refused}");
+        let no_memory = |kind: &PutErrorKind| {
+            matches!(kind, PutErrorKind::Encode(EncodeError::Transit(TransitError::NoMemory(_))))
+        };
+        let text = refused.to_string();
+        assert!(text.contains("out of shared memory") && no_memory(&refused.kind), "{text}");
+        drop(most);
+        queue.put(refused.value).unwrap();
+        assert_eq!(queue.get().unwrap().as_slice().unwrap(), [7; 16 << 20]);
     });
 }

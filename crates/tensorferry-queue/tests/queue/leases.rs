@@ -112,7 +112,7 @@ fn memory_is_held_until_the_end_and_nothing_exclusive_is_leased() {
     let heap = heap();
     let queue = Queue::with_leases_in(&heap, 4, 4).unwrap();
     let refused = queue.put(Bytes::Exclusive(heap.allocate_zeroed(100).unwrap())).unwrap_err();
-    assert!(matches!(refused.kind, PutErrorKind::Refused(_)), "{refused}");
+    assert!(matches!(refused.kind, PutErrorKind::NotRepeatable), "{refused}");
     assert!(refused.to_string().contains("freeze()"), "{refused}");
     let Bytes::Exclusive(mut block) = refused.into_value() else { panic!() };
     block.bytes_mut().fill(7);
