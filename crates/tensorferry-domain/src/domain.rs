@@ -203,7 +203,7 @@ impl Domain {
         }
     }
 
-    /// Makes the service thread look around within 10 ms, once for all who ask for it meanwhile: for what is not urgent, while
+    /// Makes the service thread look around within 10 ms, once for all requests until then: for what is not urgent, while
     /// somebody has a better use for the processor that the thread would wake on. Within half a second where the process may not
     /// wait for descriptors (`RLIMIT_NOFILE` of 0).
     pub fn poke_soon(&self) {

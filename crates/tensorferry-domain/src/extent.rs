@@ -35,7 +35,7 @@ const KIND_MEMBER: u8 = 1;
 const KIND_CONTINUATION: u8 = 2;
 
 impl ExtentOwner {
-    /// `epoch:32 | slot:16 | kind:8`; zero is nobody.
+    /// `epoch:32 | unused:16 | slot:8 | kind:8`; zero is nobody.
     pub(crate) fn pack(self) -> u64 {
         match self {
             Self::Nobody => 0,

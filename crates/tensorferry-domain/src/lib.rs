@@ -5,7 +5,7 @@
 //! | header | process table | extent table | data: extent 0 | extent 1 | ...            (sparse) |
 //! ```
 //!
-//! Every member maps the whole file once. From then on everything is an offset: handing memory over is
+//! Every member maps the whole file once, its tables apart from its data. From then on everything is an offset: handing memory over is
 //! arithmetic, without a system call, a descriptor or a handshake. The file is sparse (a terabyte of address
 //! space costs nothing until it is touched), sealed against resizing, and has no name: the kernel frees it when
 //! the last member is gone.

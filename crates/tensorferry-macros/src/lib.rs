@@ -9,7 +9,7 @@ use proc_macro::TokenStream;
 /// Registers a function, so that `spawn` can run it in another process. The function stays callable as it is.
 ///
 /// The first argument is the index of the process, `usize`; up to eight more follow, owned types that serde can read
-/// and write (tensors, queues and locks among them). It returns `()` or a `Result` whose value serde can read and write
+/// and write (tensors and queues among them). It returns `()` or a `Result` whose value serde can read and write
 /// and whose error can be boxed.
 ///
 /// ```text

@@ -55,7 +55,7 @@ pub enum Ended {
     /// It ended, but the kernel no longer knows how: this process ignores SIGCHLD, or something else in it has
     /// waited for every child.
     Lost,
-    /// It ended, and how was for another process to tell, which has ended without doing so.
+    /// It ended, and the process that was to report how has ended without doing so.
     Untold,
 }
 

@@ -19,7 +19,7 @@ use rustix::pipe::PipeFlags;
 
 use crate::{Error, Result};
 
-/// The two ends: the first is for who is to be outlived by nobody, the second for [`Leash::arm`]. Both close-on-exec.
+/// The two ends: the first is for the process that nobody may outlive, the second for [`Leash::arm`]. Both close-on-exec.
 ///
 /// # Errors
 /// EMFILE when no descriptor is left.

@@ -44,7 +44,7 @@ impl Identity {
         self.inode != 0 || self.start_ticks != 0
     }
 
-    /// Whether both know the same thing, so that a difference means something.
+    /// Whether both have an inode, or both a start time, so that a difference means something.
     #[must_use]
     pub fn is_comparable(&self, other: &Self) -> bool {
         (self.inode != 0 && other.inode != 0) || (self.start_ticks != 0 && other.start_ticks != 0)

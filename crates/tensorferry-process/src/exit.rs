@@ -43,7 +43,7 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// Whether the entry returned and the process then exited with 0. A process that exits with 0 before its entry
+    /// Whether the entry returned and the process then exited with 0, or nobody can tell how it exited. A process that exits with 0 before its entry
     /// has returned has not done its work.
     #[must_use]
     pub fn is_success(&self) -> bool {

@@ -33,7 +33,7 @@ pub enum StartMethod {
     /// channels stay with the parent, and the child's copies of them are as if sent away. The child holds what its parent held at
     /// the start until it drops it, or ends. The start takes until the child holds it, so it waits for a child that is stopped.
     ///
-    /// What is lent of an exclusive tensor means the same memory in both, so a program has to allow forks:
+    /// A slice that is lent from an exclusive tensor is the same memory in both processes, so a program has to allow forks:
     /// [`allow_fork`](crate::allow_fork).
     ///
     /// A child has every end of a queue that its parent has, also those that only the parent uses, until it ends. So a receiver

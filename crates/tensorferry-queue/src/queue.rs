@@ -78,7 +78,8 @@ impl<T> Queue<T> {
         self.typed.ring().capacity_items()
     }
 
-    /// About how many messages are in the queue; others may be putting and getting.
+    /// About how many messages are in the queue; others may be putting and getting. Leased ones that came back count too, so that
+    /// it may be more than [`Queue::maxsize`].
     #[must_use]
     pub fn qsize(&self) -> usize {
         self.typed.ring().len()
@@ -90,10 +91,10 @@ impl<T> Queue<T> {
         self.qsize() == 0
     }
 
-    /// Whether the queue seems full.
+    /// Whether the queue seems full: whether a put would wait. Leased messages take no room.
     #[must_use]
     pub fn full(&self) -> bool {
-        self.qsize() >= self.maxsize()
+        self.typed.ring().is_full()
     }
 
     /// Refuses every further put, in every process. What is in the queue can still be got; after that `get` returns

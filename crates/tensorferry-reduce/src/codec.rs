@@ -15,7 +15,7 @@ use crate::{DecodeError, EncodeError};
 ///
 /// The bytes are MessagePack, structs with their field names, so that every serde type travels: flattened, untagged and
 /// skipped fields, `serde_json::Value`. (What no self-describing format can tell apart is lost: `Some(None)` and
-/// `Some(())` arrive as `None`. An exclusive tensor in an untagged enum is had by the first variant that reads it, also if
+/// `Some(())` arrive as `None`. In an untagged enum the first variant that reads an exclusive tensor takes it, also if
 /// that variant then does not fit. A `Vec<u8>` is a sequence of numbers to serde; the crate `serde_bytes` makes it
 /// bytes. Bytes are also what describes a tensor: in an untagged enum a variant of bytes has to stand behind those of
 /// tensors.) `value` is serialised on the calling thread: what cannot be sent is an error here.
@@ -50,7 +50,7 @@ where
     send(&buffer, &mut outbound.handles)
 }
 
-/// Makes a value of a message that was taken. The payload is believed in nothing.
+/// Makes a value of a message that was taken. Nothing in the payload is trusted.
 ///
 /// # Errors
 /// [`DecodeError`]; everything that the message held is let go of then, as far as the value has not taken it.

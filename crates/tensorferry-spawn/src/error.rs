@@ -59,7 +59,7 @@ pub enum StartErrorKind {
     /// A file for the output of the processes, or the way to pass it on, is not to be had. No process was started.
     #[error("no process was started: {0}")]
     Output(#[from] OutputError),
-    /// What one thread of this process would pass on cannot be passed on where the process must have no threads.
+    /// To pass lines on (tee) takes a thread of this process, which the start method fork does not allow.
     #[error(
         "what the processes write cannot be passed on line by line (tee) with the start method fork, because it \
          takes a thread: use log_dir without tee, or another start method"

@@ -1,8 +1,8 @@
 //! Run registered functions in child processes, with typed arguments, values that come back, and whole error reports.
 //!
 //! A child is this program once more. It does not run `main`: it joins the parent's domain, opens its arguments, calls
-//! the function, puts its value into a queue, and exits ([`tensorferry_process`] is how). Tensors, queues and
-//! locks in arguments and values travel by handle; what a child returns outlives it.
+//! the function, puts its value into a queue, and exits ([`tensorferry_process`] is how). Tensors and queues
+//! in arguments and values travel by handle; what a child returns outlives it.
 //!
 //! - [`func`] registers a function. It stays callable as it is.
 //! - [`spawn`] starts `nprocs` processes and waits for their values; [`start_processes`] gives a [`ProcessContext`].

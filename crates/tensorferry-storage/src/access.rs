@@ -258,7 +258,7 @@ impl SharedBlock {
     }
 
     /// The name under which a descriptor is lodged that belongs to the block ([`Domain::lodge`]). No other block of the
-    /// domain has it, nor had it lately.
+    /// domain has this name, or had it recently.
     #[must_use]
     pub fn name(&self) -> u64 {
         self.block.as_ref().map_or(0, |block| block.reference(Grant::Shared))

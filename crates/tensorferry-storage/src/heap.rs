@@ -120,8 +120,8 @@ impl Heap {
         CURRENT.get().filter(|heap| !heap.0.memory.is_home()).cloned()
     }
 
-    /// In a process that was forked from a member: becomes a member by itself, and holds by itself every block that the
-    /// parent held at the fork, for every handle of which there is a copy here. What only copies on the parent's stack name, which
+    /// In a process that was forked from a member: becomes a member in its own right, and holds in its own name every block that
+    /// the parent held at the fork, once for each handle that was copied here. What only copies on the parent's stack name, which
     /// nobody here can reach, is held until this process ends. All handles are this process's own from then on, except for what can be in one process only: an inherited [`ExclusiveBlock`] lends no bytes, a lease is lost.
     ///
     /// The parent stands still until this has returned, and holds those blocks all the while. `door` is as in

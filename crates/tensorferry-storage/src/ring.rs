@@ -4,11 +4,12 @@
 //! slot i of lap L walks   Free(L) → Writing(L, sender) → Ready(L) → Claimed(L, receiver) → Free(L+1)
 //! after a proven death    Writing(L, dead) → Free(L+1)     never committed: skipped
 //!                         Claimed(L, dead) → Ready(L)      committed, not taken: delivered to another
+//! a leased message        Claimed(L, me) → Moved(L, me) → Free(L+1), and stays in a record (`lease.rs`)
 //! ```
 //!
 //! Every state that is not idle names its owner in the same compare-and-swap that made it, so there is no claim
-//! that nobody can attribute. Only the owner, or a sweeper with proof of its death, moves a slot out of Writing or
-//! Claimed, and both compare the whole word, so exactly one of them wins. `head` and `tail` are hints that
+//! that nobody can attribute. Only the owner, or a sweeper with proof of its death, moves a slot out of Writing,
+//! Claimed or Moved, and both compare the whole word, so exactly one of them wins. `head` and `tail` are hints that
 //! anybody may advance, so nobody owns progress. A process that is stopped in the middle is passed by: its slot
 //! is a hole, and back-pressure comes only when the ring has gone around to it.
 //!
@@ -33,7 +34,7 @@ use crate::attachments::Attachment;
 use crate::header::Kind;
 use crate::heap::Heap;
 use crate::pins::PinList;
-use crate::record::{MAX_RECORDS, RecordTag};
+use crate::record::{MAX_RECORDS, RecordState, RecordTag};
 use crate::reference::Role;
 use crate::ring_layout::{MAX_SLOTS, RingShape, RingWords, Slot, Tag};
 
@@ -198,16 +199,29 @@ impl Ring {
         self.words().map_or(0, |ring| ring.type_hash())
     }
 
-    /// About how many messages are in it; others may be putting and taking at the same time.
+    /// About how many messages are in it; others may be putting and taking at the same time. Leased ones that came back count
+    /// too, so that it may be more than [`Ring::capacity_items`].
     #[must_use]
     pub fn len(&self) -> usize {
         let Some(ring) = self.words() else { return 0 };
+        let is_back = |state: RecordState| state.tag == RecordTag::Waiting;
+        let n_back = ring.records().filter(|record| is_back(record.state())).count();
+        self.n_in_slots(&ring).saturating_add(n_back)
+    }
+
+    /// Whether every slot is taken, as far as one can tell. Leased messages have none.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.words().is_some_and(|ring| self.n_in_slots(&ring) >= ring.n_slots())
+    }
+
+    fn n_in_slots(&self, ring: &RingWords<'_>) -> usize {
         let n_slots = ring.n_slots() as u64;
         let mut head = ring.head().load(Ordering::Acquire);
         let mut tail = ring.tail().load(Ordering::Acquire).max(head);
         // Both are behind: what was taken is passed at the next look, and a sender moves the tail when the message is there.
         let is_taken = |position| {
-            let (slot, lap) = self.slot_of(&ring, position);
+            let (slot, lap) = self.slot_of(ring, position);
             slot.state().lap > lap
         };
         for _ in 0..2 * n_slots {
@@ -217,7 +231,7 @@ impl Ring {
             head = head.wrapping_add(1);
         }
         let is_put = |position| {
-            let (slot, lap) = self.slot_of(&ring, position);
+            let (slot, lap) = self.slot_of(ring, position);
             let state = slot.state();
             state.lap == lap && state.tag != Tag::Free
         };
@@ -225,9 +239,7 @@ impl Ring {
         while tail.wrapping_sub(head) < n_slots && is_put(tail) {
             tail = tail.wrapping_add(1);
         }
-        let n_waiting = ring.records().filter(|record| record.state().tag == RecordTag::Waiting).count();
-        let n_put = tail.wrapping_sub(head).min(n_slots);
-        usize::try_from(n_put).unwrap_or(usize::MAX).saturating_add(n_waiting)
+        usize::try_from(tail.wrapping_sub(head).min(n_slots)).unwrap_or(usize::MAX)
     }
 
     /// Whether no message is in it, as far as one can tell.

@@ -61,8 +61,8 @@ pub(crate) enum Tag {
     Moved,
 }
 
-/// A slot's state word: `lap:48 | owner:8 | tag:8`. The owner is the member that moved the slot to Writing or
-/// Claimed; only it, or a sweeper with proof of its death, moves the slot on.
+/// A slot's state word: `lap:48 | owner:8 | tag:8`. The owner is the member that moved the slot to Writing, Claimed
+/// or Moved; only it, or a sweeper with proof of its death, moves the slot on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotState {
     pub(crate) lap: u64,

@@ -92,6 +92,7 @@ pub(crate) fn suspect(word: &AtomicU64, dead: Member) {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::ManuallyDrop;
     use std::sync::Arc;
 
     use super::*;
@@ -106,7 +107,7 @@ mod tests {
         let ring = Arc::new(Ring::create_with_leases(&heap, 4, 2, 0).unwrap());
         let words = RingWords::of(ring.attachment().block()).unwrap();
         ring.put(b"x", OutgoingHandles::new(), Patience::None).unwrap();
-        std::mem::forget(ring.take_leased(Patience::None).unwrap());
+        let _lost = ManuallyDrop::new(ring.take_leased(Patience::None).unwrap());
         let victim = Member { slot: 9, epoch: 1 };
         let state = words.record(0).state();
         assert!(words.record(0).change(state, RecordState { owner: victim.slot, ..state }));

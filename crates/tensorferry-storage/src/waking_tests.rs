@@ -1,5 +1,6 @@
 //! Who sleeps at a ring is woken by whatever makes its next look find something.
 
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -122,7 +123,7 @@ fn who_waits_for_a_record_is_woken_when_a_bad_message_that_came_back_frees_one()
     let other = Arc::new(end(&b, &ring, QUEUE));
     let words = RingWords::of(ring.attachment().block()).unwrap();
     ring.put(b"bad", OutgoingHandles::new(), Patience::None).unwrap();
-    std::mem::forget(other.take_leased(Patience::None).unwrap());
+    let _lost = ManuallyDrop::new(other.take_leased(Patience::None).unwrap());
     ring.put(b"good", OutgoingHandles::new(), Patience::None).unwrap();
     let leased = words.record(0).state();
     words.record(0).set_lengths(SlotLengths { payload_len_bytes: 0, n_references: 1 });

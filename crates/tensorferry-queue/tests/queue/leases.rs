@@ -44,7 +44,13 @@ fn a_lease_holds_no_slot() {
         assert_eq!(queue.get_leased().unwrap().ack().unwrap(), lap);
         assert_eq!(queue.get().unwrap(), -lap);
     }
-    assert_eq!(kept.ack().unwrap(), 0);
+    kept.give_back();
+    assert!(queue.qsize() == 1 && !queue.full());
+    queue.put_nowait(1).unwrap();
+    assert!(!queue.full(), "what came back takes no room");
+    queue.put_nowait(2).unwrap();
+    assert!(queue.full() && queue.qsize() == 3 && queue.put_nowait(3).unwrap_err().is_full());
+    assert_eq!([(); 3].map(|()| queue.get().unwrap()), [0, 1, 2]);
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub enum PutFailure {
     /// More handles than a message can have.
     #[error("{0} handles in one message, at most 65535 are possible")]
     TooManyHandles(usize),
-    /// Something that is one's alone, in a message that may be delivered again.
+    /// The message has something exclusive in it, and may be delivered again.
     #[error(
         "a message of a queue with leases may be delivered again, so nothing exclusive can be in it: freeze() the tensor, \
          clone the sender"

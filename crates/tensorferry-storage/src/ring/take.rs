@@ -34,7 +34,7 @@ pub enum TakeFailure {
     /// This process has all of them: it has to acknowledge one first.
     #[error("no message can be leased: this process has all {0} leases of the queue")]
     AllLeased(usize),
-    /// A message was taken whose table makes no sense, and is lost. Or, with [`StorageError::Domain`], the kernel does not
+    /// The message that was taken has a table that makes no sense, and is lost. With [`StorageError::Domain`] the kernel does not
     /// let this process open the memory that the message names: then it stays in the ring.
     #[error(transparent)]
     Storage(#[from] Box<StorageError>),
