@@ -1,5 +1,7 @@
 //! Taking: a message is claimed, what it names is held, and the slot is freed, which is the take.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
+
 use smallvec::SmallVec;
 use tensorferry_domain::planted;
 
@@ -50,6 +52,31 @@ impl From<StorageError> for TakeFailure {
 /// How many slots one look passes beyond those of the ring. Among the living the head is at most one lap behind, and who was
 /// overtaken goes on where the others are; behind laps that somebody scribbled over it could go on for ever.
 const MAX_PASSED: u64 = 1 << 16;
+
+/// What one walk over the slots came to.
+enum Look<'a> {
+    /// A message that nobody has.
+    Found(Found<'a>),
+    /// Something came in before what was found.
+    Again,
+    /// There is no message.
+    Nothing,
+}
+
+/// A message that is ready, or was a moment ago.
+struct Found<'a> {
+    position: u64,
+    slot: Slot<'a>,
+    lap: u64,
+}
+
+impl Found<'_> {
+    /// Leaves a message that this receiver had to whoever looks next.
+    fn leave(&self, ring: &RingWords<'_>, held: SlotState) {
+        self.slot.change(held, SlotState::ready(self.lap));
+        ring.not_empty().wake();
+    }
+}
 
 /// Moves the head past what was taken, unless somebody else has. Returns where it is then.
 fn move_head_past(ring: &RingWords<'_>, taken: u64) -> u64 {
@@ -111,105 +138,139 @@ impl Ring {
         message: &mut IncomingMessage,
         lease: &mut Option<Kept>,
     ) -> Option<Result<(), TakeFailure>> {
-        let (n_slots, mut n_passed) = (ring.n_slots() as u64, 0);
-        'again: for _ in 0..MAX_STEPS {
-            let mut head = ring.head().load(Ordering::Acquire);
-            let mut position = head;
-            let mut holes: SmallVec<[u64; 8]> = SmallVec::new();
-            while position.wrapping_sub(head) < n_slots {
-                let (slot, lap) = self.slot_of(ring, position);
-                let state = slot.state();
-                if state.lap > lap {
-                    // Taken. The head moves past what is taken, by whoever sees it.
-                    if position == head {
-                        n_passed += 1;
-                        if n_passed > n_slots + MAX_PASSED {
-                            return None;
-                        }
-                        head = move_head_past(ring, head);
-                        position = head;
-                        continue;
-                    }
-                } else if state.lap < lap || state.tag == Tag::Free {
-                    return None;
-                } else if state.tag == Tag::Ready {
-                    // A hole that became ready in the meantime comes first: each sender's order is kept.
-                    for &hole in &holes {
-                        let (slot, lap) = self.slot_of(ring, hole);
-                        if slot.state() == SlotState::ready(lap) {
-                            continue 'again;
-                        }
-                    }
-                    let Some(held) = self.claim(&slot, lap, company) else { continue 'again };
-                    if let Some(kept) = lease
-                        && !kept.claim_record(ring, self.me())
-                    {
-                        // Somebody else was faster. Who passed this slot by looks again.
-                        slot.change(held, SlotState::ready(lap));
-                        ring.not_empty().wake();
-                        return None;
-                    }
-                    let freed = SlotState::free(lap.wrapping_add(1));
-                    let early = planted("get-holds-late") && slot.change(held, freed);
-                    let taken = self.read(slot.lengths(), slot.room(), message);
-                    if let Err(error) = &taken
-                        && matches!(**error, StorageError::Domain(_))
-                    {
-                        // The kernel does not let us open what it names, which is not its fault: it stays.
-                        if let Some(kept) = lease {
-                            kept.let_go(ring);
-                        }
-                        slot.change(held, SlotState::ready(lap));
-                        ring.not_empty().wake();
-                        return taken.err().map(|error| Err(error.into()));
-                    }
-                    let taken = taken.map(|spilled| {
-                        if let Some(kept) = lease {
-                            kept.spilled = spilled;
-                        }
-                    });
-                    // The take. Everything that the message names is held by now. Fenced means that we were
-                    // declared dead: the message is somebody else's, and what we hold is dropped.
-                    let done = match lease {
-                        Some(kept) if taken.is_ok() => kept.keep(ring, position, &slot, held, freed),
-                        Some(kept) => {
-                            kept.let_go(ring);
-                            // For who waits for a record.
-                            ring.not_empty().wake();
-                            slot.change(held, freed)
-                        }
-                        None => early || slot.change(held, freed),
-                    };
-                    if !done {
-                        message.clear();
-                        continue 'again;
-                    }
-                    // The next look moves the head, which nobody waits for.
-                    ring.not_full().wake_after_change();
-                    self.wake_the_last(ring, position);
-                    return Some(taken.map_err(TakeFailure::from));
-                } else {
-                    holes.push(position);
-                }
-                position = position.wrapping_add(1);
+        let mut n_passed = 0;
+        for _ in 0..MAX_STEPS {
+            let found = match self.find(ring, &mut n_passed) {
+                Look::Found(found) => found,
+                Look::Again => continue,
+                Look::Nothing => return None,
+            };
+            let Some(held) = self.claim(&found, company) else { continue };
+            if let Some(kept) = lease
+                && !kept.claim_record(ring, self.me())
+            {
+                // Somebody else was faster.
+                found.leave(ring, held);
+                return None;
             }
-            return None;
+            let taken = self.take_claimed(ring, &found, held, message, lease);
+            if taken.is_some() {
+                return taken;
+            }
         }
         None
     }
 
+    /// Looks for the first message that nobody has. The head moves past what is taken, by whoever sees it.
+    #[inline]
+    fn find<'a>(&self, ring: &RingWords<'a>, n_passed: &mut u64) -> Look<'a> {
+        let n_slots = ring.n_slots() as u64;
+        let mut head = ring.head().load(Ordering::Acquire);
+        let mut position = head;
+        let mut holes: SmallVec<[u64; 8]> = SmallVec::new();
+        while position.wrapping_sub(head) < n_slots {
+            let (slot, lap) = self.slot_of(ring, position);
+            let state = slot.state();
+            match state.lap.cmp(&lap) {
+                // Not put yet.
+                Less => return Look::Nothing,
+                Greater if position == head => {
+                    *n_passed += 1;
+                    if *n_passed > n_slots + MAX_PASSED {
+                        return Look::Nothing;
+                    }
+                    head = move_head_past(ring, head);
+                    position = head;
+                    continue;
+                }
+                // Taken, and something before it is not.
+                Greater => {}
+                Equal => match state.tag {
+                    Tag::Free => return Look::Nothing,
+                    Tag::Ready => {
+                        // A hole that became ready in the meantime comes first: each sender's order is kept.
+                        let is_ready = |&hole: &u64| {
+                            let (slot, lap) = self.slot_of(ring, hole);
+                            slot.state() == SlotState::ready(lap)
+                        };
+                        let is_first = !holes.iter().any(is_ready);
+                        return if is_first {
+                            Look::Found(Found { position, slot, lap })
+                        } else {
+                            Look::Again
+                        };
+                    }
+                    Tag::Writing | Tag::Claimed | Tag::Moved => holes.push(position),
+                },
+            }
+            position = position.wrapping_add(1);
+        }
+        Look::Nothing
+    }
+
+    /// Reads a message that this receiver has and frees its slot, which is the take. `None` when this process was declared dead:
+    /// the message is somebody else's, and what was held of it is dropped.
+    #[inline]
+    fn take_claimed(
+        &self,
+        ring: &RingWords<'_>,
+        found: &Found<'_>,
+        held: SlotState,
+        message: &mut IncomingMessage,
+        lease: &mut Option<Kept>,
+    ) -> Option<Result<(), TakeFailure>> {
+        let &Found { position, ref slot, lap } = found;
+        let freed = SlotState::free(lap.wrapping_add(1));
+        let early = planted("get-holds-late") && slot.change(held, freed);
+        let read = self.read(slot.lengths(), slot.room(), message);
+        if let Err(error) = &read
+            && matches!(**error, StorageError::Domain(_))
+        {
+            // The kernel does not let us open what it names, which is not its fault: it stays.
+            if let Some(kept) = lease {
+                kept.let_go(ring);
+            }
+            found.leave(ring, held);
+            return read.err().map(|error| Err(error.into()));
+        }
+        let taken = read.map(|spilled| {
+            if let Some(kept) = lease {
+                kept.spilled = spilled;
+            }
+        });
+        // Everything that the message names is held by now.
+        let is_ours = match lease {
+            Some(kept) if taken.is_ok() => kept.keep(ring, position, slot, held, freed),
+            Some(kept) => {
+                kept.let_go(ring);
+                // For who waits for a record.
+                ring.not_empty().wake();
+                slot.change(held, freed)
+            }
+            None => early || slot.change(held, freed),
+        };
+        if !is_ours {
+            message.clear();
+            return None;
+        }
+        // The next look moves the head, which nobody waits for.
+        ring.not_full().wake_after_change();
+        self.wake_the_last(ring, position);
+        Some(taken.map_err(TakeFailure::from))
+    }
+
     /// Takes the message of a slot for this receiver. Returns what the slot says until it is freed; `None` when somebody else was
     /// faster.
-    fn claim(&self, slot: &Slot<'_>, lap: u64, company: Company) -> Option<SlotState> {
-        let ready = SlotState::ready(lap);
+    fn claim(&self, found: &Found<'_>, company: Company) -> Option<SlotState> {
+        let ready = SlotState::ready(found.lap);
         match company {
             Company::Many => {
-                let claimed = SlotState { lap, owner: self.me(), tag: Tag::Claimed };
-                slot.change(ready, claimed).then_some(claimed)
+                let claimed = SlotState { lap: found.lap, owner: self.me(), tag: Tag::Claimed };
+                found.slot.change(ready, claimed).then_some(claimed)
             }
             Company::Sole => {
                 // Its line was only looked at so far, and is written once the message was read.
-                prefetch_to_write(slot.state_word());
+                prefetch_to_write(found.slot.state_word());
                 Some(ready)
             }
         }
