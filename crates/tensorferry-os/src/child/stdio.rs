@@ -1,0 +1,51 @@
+//! Standard input, output and error of this process, and `/dev/null`.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::{Error, Result};
+
+/// Moves standard input to a descriptor of its own (close-on-exec, above 2) and opens `/dev/null` in its place.
+///
+/// # Errors
+/// EMFILE when no descriptor is left, EBADF when standard input is closed.
+pub fn take_stdin() -> Result<OwnedFd> {
+    let stdin = std::io::stdin();
+    let taken = rustix::io::fcntl_dupfd_cloexec(&stdin, 3)
+        .map_err(|e| Error::new("fcntl(F_DUPFD_CLOEXEC) of standard input", e))?;
+    null_stdin()?;
+    Ok(taken)
+}
+
+/// Makes `fd` the standard output of this process.
+///
+/// # Errors
+/// The kernel's error of dup2(2).
+pub fn replace_stdout(fd: impl AsFd) -> Result<()> {
+    rustix::stdio::dup2_stdout(fd).map_err(|e| Error::new("dup2 to standard output", e))
+}
+
+/// Makes `fd` the standard error of this process.
+///
+/// # Errors
+/// As [`replace_stdout`].
+pub fn replace_stderr(fd: impl AsFd) -> Result<()> {
+    rustix::stdio::dup2_stderr(fd).map_err(|e| Error::new("dup2 to standard error", e))
+}
+
+/// Makes `/dev/null` the standard input of this process.
+///
+/// # Errors
+/// As [`replace_stdout`]; ENOENT where there is no `/dev/null`.
+pub fn null_stdin() -> Result<()> {
+    rustix::stdio::dup2_stdin(null()?).map_err(|e| Error::new("dup2 of /dev/null to standard input", e))
+}
+
+/// `/dev/null`, for reading and writing.
+///
+/// # Errors
+/// The kernel's error of open(2).
+pub fn null() -> Result<OwnedFd> {
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())
+        .map_err(|e| Error::new("open of /dev/null", e))
+}
