@@ -20,7 +20,7 @@ pub enum Ended {
     },
     /// A signal ended it.
     Signaled {
-        /// The signal's number; [`signal_name`] says it in words.
+        /// The signal's number; [`signal_name`](super::signal_name) says it in words.
         signal: i32,
         /// Whether the kernel wrote a core dump.
         core_dumped: bool,
