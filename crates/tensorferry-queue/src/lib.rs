@@ -9,6 +9,10 @@
 //! tells each when the other side is gone; [`spsc`], [`mpsc`] and [`spmc`] give ends that cannot be cloned
 //! ([`SoleSender`], [`SoleReceiver`]) and are faster for it. All use the same ring.
 //!
+//! A queue reaches another process as an argument of a function that `tensorferry-spawn` starts there, or in a message of
+//! another queue, by itself or inside of any value that serde can write. (Underneath, `tensorferry_reduce::Parcel` packs a
+//! value with everything that it names, for a member of the domain to open.)
+//!
 //! What is promised: once `put` has returned, exactly one `get` returns the message, whatever happens to the
 //! sender. A process that is killed in the middle of a call blocks nobody. When the last other process dies, who
 //! waits for it is told: `PeerDied`, which is not `Closed`.

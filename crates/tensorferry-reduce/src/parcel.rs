@@ -8,7 +8,8 @@ use tensorferry_storage::{Heap, Parcel as RawParcel};
 use crate::{DecodeError, EncodeError, decode, with_encoded};
 
 /// A value that another member of the domain can open by a plain number: the arguments of a process that is being
-/// started, for example. Keep it until the other side has opened it or is gone.
+/// started, for example. Keep it until the other side has opened it or is gone, and no longer: an end of a queue in it counts as
+/// an end, so that nobody is told that the other side is gone. [`Parcel::post`] leaves that to the library.
 #[derive(Debug)]
 pub struct Parcel {
     raw: RawParcel,

@@ -123,19 +123,63 @@ struct Who {
     is_alone: bool,
 }
 
+/// Starts one of them, and posts its arguments.
 fn start(
     options: &Options,
     heap: &Heap,
     key: &Key,
-    Who { rank, nprocs, name, identity, is_alone }: Who,
+    who: Who,
     parcel: Parcel,
     outputs: Outputs,
 ) -> Result<Child, tensorferry_process::StartError> {
     let method = options.start_method.unwrap_or_else(get_start_method);
     // Until the forked child holds by itself what it has copies of, nothing here may let go of it.
     let parked = (method == StartMethod::Fork).then(Parked::all);
-    let mut start = Start::new(&ENTRY).name(name).on_drop(options.on_drop).method(method);
-    start = start.parked(parked.iter().flat_map(Parked::thread_ids));
+    let start = configure(options, &who, outputs).method(method);
+    let Who { rank, identity, .. } = who;
+    let start = start.parked(parked.iter().flat_map(Parked::thread_ids));
+    let domain = heap.domain();
+    let mut newcomer = None;
+    let fds = domain.fds().map_err(|e| tensorferry_process::StartError::Payload(e.into()));
+    let child = fds.and_then(|fds| {
+        fds.into_message().fold(start, Start::fd).start_with(|child| {
+            let admission = domain.admit(child)?;
+            newcomer = Some(admission.member());
+            let order = Order {
+                rank: u32::try_from(rank)?,
+                function: key.clone(),
+                admission,
+                parcel: parcel.id(),
+                strategy: get_sharing_strategy().to_string(),
+                identity,
+                default_method: get_start_method(),
+            };
+            postcard::to_stdvec(&order).map_err(BoxedError::from)
+        })
+    });
+    match (child, newcomer) {
+        // From here on the arguments are held for the child, not by this process's own calls: when the child has adopted
+        // them or is gone, nothing here keeps a queue's other side waiting.
+        (Ok(mut child), Some(newcomer)) => {
+            parcel.post(newcomer);
+            if parked.is_some() {
+                while child.stage() < Stage::Taken && child.exit().is_none() {
+                    wait_any(std::slice::from_mut(&mut child), None)?;
+                }
+            }
+            Ok(child)
+        }
+        (child, _) => {
+            parcel.take_back();
+            child
+        }
+    }
+}
+
+/// What the options say of one of them.
+fn configure(options: &Options, who: &Who, outputs: Outputs) -> Start {
+    let &Who { rank, nprocs, ref name, is_alone, .. } = who;
+    let mut start = Start::new(&ENTRY).name(name.as_str()).on_drop(options.on_drop);
     if !is_alone {
         start = start.rank(rank);
     }
@@ -174,40 +218,5 @@ fn start(
     if let Some(executable) = &options.executable {
         start = start.executable(executable);
     }
-    let domain = heap.domain();
-    let mut newcomer = None;
-    let fds = domain.fds().map_err(|e| tensorferry_process::StartError::Payload(e.into()));
-    let child = fds.and_then(|fds| {
-        fds.into_message().fold(start, Start::fd).start_with(|child| {
-            let admission = domain.admit(child)?;
-            newcomer = Some(admission.member());
-            let order = Order {
-                rank: u32::try_from(rank)?,
-                function: key.clone(),
-                admission,
-                parcel: parcel.id(),
-                strategy: get_sharing_strategy().to_string(),
-                identity,
-                default_method: get_start_method(),
-            };
-            postcard::to_stdvec(&order).map_err(BoxedError::from)
-        })
-    });
-    match (child, newcomer) {
-        // From here on the arguments are held for the child, not by this process's own calls: when the child has adopted
-        // them or is gone, nothing here keeps a queue's other side waiting.
-        (Ok(mut child), Some(newcomer)) => {
-            parcel.post(newcomer);
-            if parked.is_some() {
-                while child.stage() < Stage::Taken && child.exit().is_none() {
-                    wait_any(std::slice::from_mut(&mut child), None)?;
-                }
-            }
-            Ok(child)
-        }
-        (child, _) => {
-            parcel.take_back();
-            child
-        }
-    }
+    start
 }
