@@ -304,7 +304,14 @@ mod tests {
     #[test]
     fn a_process_with_threads_is_not_forked_and_they_are_named() {
         let (go, wait) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::Builder::new().name("loader".into()).spawn(move || wait.recv()).unwrap();
+        // A thread names itself.
+        let (named, name) = std::sync::mpsc::channel();
+        let work = move || {
+            named.send(()).unwrap();
+            let _ = wait.recv();
+        };
+        let thread = std::thread::Builder::new().name("loader".into()).spawn(work).unwrap();
+        name.recv().unwrap();
         // SAFETY: no thread is named as parked, and no fork comes of it: the test runner has threads.
         let error = unsafe { fork_alone(&[]) }.unwrap_err();
         assert!(error.to_string().contains("`loader`"), "{error}");

@@ -23,9 +23,11 @@ pub struct Inherited {
 
 impl Inherited {
     pub(crate) fn receive(link: &'static Link, hello: &Hello, fds: Fds) -> Result<Self, ProtocolError> {
-        // A parent that closes the socket before all is said is dying, or has given this child up and kills it.
+        // A parent that closes the socket before all is said is dying, or has given this child up and kills it. Where it has
+        // not read that this one has entered, that is ECONNRESET.
         let payload = link.read_payload().map_err(|error| match error {
             ProtocolError::Ended { .. } => ProtocolError::Orphan { pid: hello.parent_pid },
+            ProtocolError::Os(error) if error.is_closed() => ProtocolError::Orphan { pid: hello.parent_pid },
             other => other,
         })?;
         let rank = hello.rank.and_then(|rank| usize::try_from(rank).ok());

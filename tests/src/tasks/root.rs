@@ -24,7 +24,7 @@ pub enum Host {
     /// The newcomer gets this.
     Chaos(Chaos),
     /// Everybody gets a [`DeviceMember`] with the same two queues. It also takes all descriptors that it may have when it is
-    /// told to `fill`, and gives them back when told to `drain`.
+    /// told to `fill`, and gives them back when told to `drain`; asked for `kept`, it says how many it keeps for others.
     Devices,
 }
 
@@ -53,6 +53,10 @@ impl RootTask for Host {
             match &*line {
                 "fill" => taken.extend(std::iter::from_fn(|| link.as_fd().try_clone_to_owned().ok())),
                 "drain" => taken.clear(),
+                "kept" => {
+                    link.say(&heap.domain().n_fds_kept().to_string());
+                    continue;
+                }
                 _ => {}
             }
             if !line.starts_with("admit ") {

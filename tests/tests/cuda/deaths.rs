@@ -140,7 +140,7 @@ fn a_message_that_nobody_reads_gives_its_memory_back_with_its_queue() {
         told(&witness, &["load 0"]);
         family.wait_members(2);
         // The message has it.
-        assert_eq!(ask(&witness, "used"), "2");
+        until("the keeper has taken it out of its door", || ask(&witness, "used") == "2");
         drop(stage);
         until("the memory of the device comes back", || ask(&witness, "used") == "0");
         witness.finish();

@@ -1,7 +1,7 @@
 //! The process that keeps the descriptors of device memory, when it is stopped or has none left.
 
 use tensorferry_cuda_ipc::CudaStrategy;
-use tensorferry_tests::{Limit, Machine, alone, where_possible};
+use tensorferry_tests::{Limit, Machine, alone, until, where_possible};
 
 use super::tensors::is_run_with;
 use super::{ask, told};
@@ -51,6 +51,8 @@ fn a_keeper_without_descriptors_says_so_and_may_be_asked_again() {
             let (a, b) = (machine.member_of(&host), machine.member_of(&host));
             told(&a, &["load 0", "make x s 10 1", "put 0 x", "make large s 1000000 1"]);
             told(&b, &["load 0", "get 0 y"]);
+            // What was lodged lies in its door until its service thread takes it.
+            until("the keeper has it", || ask(&host, "kept") == "1");
             told(&host, &["fill"]);
             // It cannot take the socket for the answer.
             let answer = ask(&b, "read y s");

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
 
 use tensorferry_os::pidfd::PidFd;
-use tensorferry_os::socket::send_all;
+use tensorferry_os::socket::{Interest, send_all, wait_ready};
 
 use crate::support::within_deadline;
 
@@ -97,4 +97,22 @@ fn without_the_mark_the_same_binary_runs_its_main() {
     let output = Command::new("/proc/self/exe").arg("--list").stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).contains("without_the_mark"));
+}
+
+/// That it has entered lies unread in the socket then, which makes its end an error (unix(7)).
+#[test]
+fn with_a_parent_that_ends_without_a_look_at_what_this_one_says() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let me = PidFd::of_self().unwrap();
+    send_all(&ours, &hello(), &[me.as_fd()]).unwrap();
+    let parent = std::thread::spawn(move || {
+        within_deadline("a word of the child", move || {
+            assert_eq!(wait_ready(&[(ours.as_fd(), Interest::Readable)], None).unwrap(), [true]);
+        });
+    });
+    let output = run_marked(OwnedFd::from(theirs));
+    parent.join().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(tensorferry_process::EXIT_CODE_NO_PARENT), "{stderr}");
+    assert!(output.stdout.is_empty() && stderr.is_empty(), "{stderr}");
 }

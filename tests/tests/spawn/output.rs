@@ -20,6 +20,7 @@ use tensorferry::spawn::{
     Cause, Context, Options, OutputError, SpawnError, StartErrorKind, StartMethod, Tee, func, get_context,
 };
 use tensorferry_process::{Exit, Failure, Inherited, Start};
+use tensorferry_tests::until;
 
 use crate::support::{DEADLINE, Meeting, attend, for_every_method, for_every_program, read_to_end, told};
 
@@ -114,12 +115,14 @@ fn tee_to(folder: &Folder, method: Context) -> Option<Options> {
 }
 
 /// That the thread which passes lines on is gone.
+/// One that was joined may be listed for a moment more.
 fn assert_no_thread_left() {
-    let names = fs::read_dir("/proc/self/task").unwrap().map(|task| {
-        fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default().trim().to_owned()
+    let is_tee = |task: std::io::Result<fs::DirEntry>| {
+        fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default().trim() == "tf-tee"
+    };
+    until("the thread that passes lines on is gone", || {
+        !fs::read_dir("/proc/self/task").unwrap().any(is_tee)
     });
-    let names: Vec<_> = names.collect();
-    assert!(!names.iter().any(|name| name == "tf-tee"), "{names:?}");
 }
 
 /// A folder of one test.

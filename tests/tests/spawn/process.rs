@@ -36,10 +36,7 @@ fn describe(inherited: &mut Inherited) -> Result<(), Failure> {
         inherited.name(),
         std::fs::read_to_string("/proc/self/comm")?.trim(),
         input.len(),
-        std::env::vars()
-            .filter(|(name, _)| name.starts_with("TENSORFERRY_"))
-            .map(|(n, _)| n)
-            .collect::<String>(),
+        std::env::vars().filter(|(name, _)| name == "TENSORFERRY_CHILD").map(|(n, _)| n).collect::<String>(),
         std::env::var("RANK_COLOUR").ok(),
         std::env::args_os(),
     );

@@ -231,6 +231,7 @@ fn what_a_member_leaves_behind_stays_whole_and_is_used_again() {
 fn a_slot_is_used_again_with_a_new_epoch() {
     let a = heap();
     let first = second(&a).domain().me();
+    wait_until_alone(&a);
     let again = second(&a).domain().me();
     assert_eq!(first.slot, again.slot);
     assert_eq!(first.epoch + 1, again.epoch);
