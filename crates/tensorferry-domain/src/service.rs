@@ -297,6 +297,7 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
             // A process that may have no descriptors may not wait for any (EINVAL, poll(2)), and none has those that it has
             // closed: what happens is seen later then.
             let _ = futex::wait(&shared.park, park::RUNS, Some(timeout));
+            continue;
         }
         shared.bell.clear();
         shared.clear_alarm();
@@ -313,6 +314,10 @@ impl Shared {
         watched: &mut Vec<Watched>,
     ) -> bool {
         let _one_at_a_time = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        if !domain.is_live(domain.me()) {
+            // Declared dead: what is stamped with this slot is somebody else's to sweep.
+            return false;
+        }
         sweep_the_dead(domain, caretaker, at, watched)
     }
 }

@@ -69,6 +69,13 @@ pub fn parent_pid() -> u32 {
     std::os::unix::process::parent_id()
 }
 
+/// Whether some process has this number in our namespace (kill(2) with no signal).
+#[must_use]
+pub fn is_somebody(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
 /// Whether the calling thread is the one that `main` runs on. It ends only with the whole process.
 #[must_use]
 pub fn is_main_thread() -> bool {

@@ -31,7 +31,7 @@ static GUARD: Mutex<Option<Arc<OnceLock<u32>>>> = Mutex::new(None);
 #[derive(Clone, Debug)]
 pub struct Guard {
     parent: ParentProcess,
-    /// Whose child this process is in the eyes of the kernel: the parent's, or that of its fork server, which ends with it.
+    /// Whose child this process is in the eyes of the kernel: the parent's or that of its fork server.
     kernels_parent: u32,
 }
 
@@ -47,9 +47,16 @@ impl Guard {
         }
         // Nobody wakes it.
         let bell = AtomicU32::new(0);
-        while os::parent_pid() == self.kernels_parent {
+        while !self.is_orphaned() {
             let _ = futex::wait(&bell, 0, Some(ASKS_EVERY));
         }
+    }
+
+    /// Whether the kernel has given this process to another parent; for a child of a fork server, which may end before the parent
+    /// does, also whether nobody has the parent's number any more. (Nothing is known of a parent in another PID namespace.)
+    fn is_orphaned(&self) -> bool {
+        let parent = self.parent.pid();
+        os::parent_pid() != self.kernels_parent && (self.kernels_parent == parent || !os::is_somebody(parent))
     }
 
     /// Starts the thread, unless it was started before. It holds nothing and allocates nothing from then on, and is killed
@@ -85,4 +92,23 @@ pub(crate) fn parked() -> Option<u32> {
 /// In a process that was forked: the guard was a thread of the parent's.
 pub(crate) fn forget() {
     *GUARD.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensorferry_os::pidfd::PidFd;
+
+    #[test]
+    fn who_has_another_parent_is_orphaned_unless_that_was_a_fork_server_of_one_that_lives() {
+        let guard = |parent: u32, kernels_parent| {
+            let pidfd = PidFd::from_fd(std::fs::File::open("/dev/null").unwrap().into(), parent);
+            Guard::new(ParentProcess::new("parent", pidfd), kernels_parent)
+        };
+        let (me, parent, nobody) = (std::process::id(), os::parent_pid(), u32::MAX >> 2);
+        assert!(!guard(parent, parent).is_orphaned());
+        assert!(guard(me, me).is_orphaned(), "this process is not its own child");
+        assert!(!guard(me, nobody).is_orphaned(), "the server has ended, the parent has not");
+        assert!(guard(nobody, me).is_orphaned());
+    }
 }

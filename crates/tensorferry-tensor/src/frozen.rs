@@ -141,6 +141,8 @@ impl<T: Element> Tensor<T> {
     pub fn iter(&self) -> Iter<'_, T> {
         Iter(match self.as_slice() {
             Ok(slice) => Walk::Contiguous(slice.iter()),
+            // See `to_vec`.
+            Err(_) if self.layout.check_fits(self.whole().len()).is_err() => Walk::Contiguous([].iter()),
             Err(_) => Walk::Strided { elements: self.whole(), offsets: self.layout.offsets() },
         })
     }
@@ -148,18 +150,25 @@ impl<T: Element> Tensor<T> {
     /// One element.
     ///
     /// # Errors
-    /// [`LayoutError::IndexRank`], [`LayoutError::IndexOutOfRange`].
+    /// [`LayoutError::IndexRank`], [`LayoutError::IndexOutOfRange`]. [`LayoutError::StorageTooSmall`] in a process that has none
+    /// of this memory (see [`Tensor::to_vec`]).
     pub fn get(&self, index: impl AsRef<[usize]>) -> Result<T, LayoutError> {
-        Ok(self.whole()[self.layout.offset_of(index.as_ref())?])
+        self.at(self.layout.offset_of(index.as_ref())?)
+    }
+
+    fn at(&self, position: usize) -> Result<T, LayoutError> {
+        let elements = self.whole();
+        self.layout.check_fits(elements.len())?;
+        Ok(elements[position])
     }
 
     /// The element of a tensor that has exactly one, of whatever rank.
     ///
     /// # Errors
-    /// [`LayoutError::NotOneElement`].
+    /// [`LayoutError::NotOneElement`]; [`LayoutError::StorageTooSmall`] as of [`Tensor::get`].
     pub fn item(&self) -> Result<T, LayoutError> {
         match self.n_elements() {
-            1 => Ok(self.whole()[self.offset()]),
+            1 => self.at(self.offset()),
             n_elements => {
                 Err(LayoutError::NotOneElement { shape: Box::new(self.shape().clone()), n_elements })
             }

@@ -54,7 +54,8 @@ fn strike_alone(position: u64, instructions: &mut u64) -> Result<Struck, Errno> 
 
 impl Sweeping {
     /// Up to where the victim is dead and the sweep can begin. The victim has left two items in the queue, the second
-    /// one too long for a slot; the witness holds a third.
+    /// one too long for a slot, and has leased a third; the witness holds a fourth. The sweeper has no end of the queue, so
+    /// that nothing of its own death makes anybody look for what the victim had leased.
     fn prepare() -> Result<Self, Errno> {
         let root = Loner::start(&Host::Puppets { maxsize: 3 }, &[]);
         // Each watches the next two, round the table; so only the root and the sweeper watch the victim.
@@ -62,6 +63,10 @@ impl Sweeping {
         let [witness, other, sweeper] = [(); 3].map(|()| Loner::start_in::<Puppet>(&root));
         assert_eq!(victim.ask("put 1 0 3"), "put");
         assert_eq!(witness.ask("get"), "got 1/0");
+        assert_eq!(victim.ask("put 1 3 3"), "put");
+        assert_eq!(victim.ask("lease"), "leased 1/3");
+        assert_eq!(witness.ask("try_get"), "Empty");
+        assert_eq!(sweeper.ask("leave"), "left");
         assert_eq!(victim.ask("put 1 1 3"), "put");
         assert_eq!(victim.ask("make 1 2 3"), "made");
         assert_eq!(victim.ask("note 300"), "noted");
@@ -84,7 +89,7 @@ impl Sweeping {
         witness.go_on();
         other.go_on();
         until("both are swept", || witness.ask("members") == "3");
-        for item in ["got 1/1", "got 1/2"] {
+        for item in ["got 1/3", "got 1/1", "got 1/2"] {
             assert_eq!(witness.ask("get"), item);
         }
         assert_eq!(witness.ask("let_go"), "let go");

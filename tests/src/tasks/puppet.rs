@@ -13,6 +13,7 @@ use crate::{Audit, Context, Item, Task};
 /// | --- | --- |
 /// | `put SENDER SEQUENCE LENGTHS..`, `try_put ..` | `put`, or the error's name |
 /// | `get`, `try_get` | `got SENDER/SEQUENCE`, or the error's name; the item was checked and is held |
+/// | `lease` | `leased SENDER/SEQUENCE`, which is never acknowledged, or the error's name |
 /// | `pass` | as `put`, with the oldest item that is held |
 /// | `make SENDER SEQUENCE LENGTHS..` | `made` an item, which is held |
 /// | `try_make LENGTH` | `made` a tensor, which is not held, or the error |
@@ -38,7 +39,7 @@ impl Task for Puppet {
     const NAME: &'static str = "puppet";
 
     fn run(mut self, context: &Context) {
-        let mut held = Vec::new();
+        let (mut held, mut leases) = (Vec::new(), Vec::new());
         while let Some(command) = context.hear() {
             let mut words = command.split(' ').peekable();
             let halts = words.next_if_eq(&"halt").is_some();
@@ -60,6 +61,15 @@ impl Task for Puppet {
                 ("pass", _) => self.put(held.remove(0), true),
                 ("get", _) => self.get(true, &mut held),
                 ("try_get", _) => self.get(false, &mut held),
+                ("lease", _) => match self.queue.as_ref().map(Queue::get_leased) {
+                    Some(Ok(lease)) => {
+                        let outcome = format!("leased {}/{}", lease.sender, lease.sequence);
+                        leases.push(lease);
+                        outcome
+                    }
+                    Some(Err(error)) => super::name_of(&error),
+                    None => panic!("nowhere to lease from"),
+                },
                 ("make", _) => {
                     held.push(item(&numbers));
                     "made".to_owned()

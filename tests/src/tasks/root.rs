@@ -16,7 +16,7 @@ use crate::{Chaos, Link, RootTask};
 /// and the domain's descriptor beside the line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Host {
-    /// Everybody gets a [`Puppet`] with one and the same queue for so many items.
+    /// Everybody gets a [`Puppet`] with one and the same queue for so many items, with leases.
     Puppets {
         /// How many fit.
         maxsize: usize,
@@ -41,7 +41,7 @@ impl RootTask for Host {
             Domain::builder().address_space_bytes(Self::ADDRESS_SPACE_BYTES).limit_bytes(512 << 20);
         let heap = Heap::create(settings).unwrap();
         let queue = match &self {
-            Self::Puppets { maxsize } => Some(Queue::new_in(&heap, *maxsize).unwrap()),
+            Self::Puppets { maxsize } => Some(Queue::with_leases_in(&heap, *maxsize, 2).unwrap()),
             Self::Chaos(_) | Self::Devices => None,
         };
         let n_queues = if matches!(self, Self::Devices) { 2 } else { 0 };

@@ -404,6 +404,8 @@ fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queu
     // There is none of the memory here.
     let view = tensor.reshape([10, 100]).unwrap().transpose(0, 1).unwrap();
     assert!(tensor.to_vec().is_empty() && view.to_vec().is_empty() && tensor.as_slice().unwrap().is_empty());
+    assert!(tensor.get([0]).is_err() && tensor.narrow(0, 0, 1).unwrap().item().is_err());
+    assert_eq!(view.iter().len(), 0);
     assert!(
         view.contiguous().is_err() && tensor.to_mut().is_err() && AnyTensor::from(view).to_bytes().is_empty()
     );

@@ -36,7 +36,7 @@ pub enum Ended {
 /// for a child that nobody else can have collected.
 pub fn kill_and_collect(pid: u32) {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return };
-    // What else can fail than by a signal in the middle says that it is gone already.
+    // Any other error than EINTR means that it is gone already.
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     let _ = rustix::io::retry_on_intr(|| {
         rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())
