@@ -42,9 +42,7 @@ pub enum StartErrorKind {
         source: BoxedError,
     },
     /// A domain has no room for so many. No process was started.
-    #[error(
-        "{nprocs} processes cannot be started: a domain has room for {places} processes, {taken} places are taken"
-    )]
+    #[error("{nprocs} processes cannot be started: a domain has {places} places (taken: {taken})")]
     TooMany {
         /// How many were asked for.
         nprocs: usize,

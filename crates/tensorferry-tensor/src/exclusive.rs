@@ -1,5 +1,6 @@
 //! Tensors with one owner in all processes: what is filled before it is sent.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::LazyLock;
 
@@ -21,7 +22,6 @@ use crate::storage::FrozenStorage;
 /// can be alive when the tensor leaves.
 ///
 /// The memory goes back to its owner's free list when the tensor is dropped, in whichever process that is.
-#[derive(Debug)]
 pub struct TensorMut<T> {
     /// INVARIANT: holds at least the bytes of `layout`, aligned for `T`, unless it has been moved away.
     block: ExclusiveBlock,
@@ -220,5 +220,15 @@ impl<T: crate::element::AtomicElement> TensorMut<T> {
     pub fn share(self) -> SharedTensor<T> {
         let (block, layout) = self.into_parts();
         SharedTensor::from_checked(block.share(), layout)
+    }
+}
+
+impl<T: Element> fmt::Debug for TensorMut<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TensorMut")
+            .field("dtype", &T::DTYPE)
+            .field("shape", self.shape())
+            .field("storage", &self.block)
+            .finish()
     }
 }

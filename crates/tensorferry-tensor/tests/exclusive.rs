@@ -103,3 +103,12 @@ fn outside_of_a_message_it_cannot_be_serialised() {
     let received = serde_json::from_str::<Tensor<u8>>(&bytes);
     assert!(received.unwrap_err().to_string().contains("queue"));
 }
+
+#[test]
+fn debug_says_type_and_shape_and_that_it_was_moved() {
+    let tensor = TensorMut::<f32>::zeros([2, 3]).unwrap();
+    let text = format!("{tensor:?}");
+    assert!(text.starts_with("TensorMut { dtype: F32, shape: [2, 3], storage: "), "{text}");
+    drop(send::<_, TensorMut<f32>>(&tensor));
+    assert!(format!("{tensor:?}").contains("shape: [0]"));
+}
