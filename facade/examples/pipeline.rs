@@ -19,7 +19,7 @@ const N_BATCHES: usize = 64;
 const BATCH: usize = 32;
 const N_FEATURES: usize = 256;
 const N_CLASSES: usize = 10;
-/// The workers' seeds are this and the numbers after it.
+/// Each worker's seed is made of this and its index.
 const SEED: u64 = 1234;
 
 /// What the producer sends. The tensor is moved: the producer cannot touch it any more.
@@ -83,7 +83,7 @@ struct Worker {
 
 impl Worker {
     fn new(rank: usize) -> Self {
-        let seed = SEED + rank as u64;
+        let seed = spawn::rank_seed(SEED, rank);
         Self { rank, seed, state: seed, model: Model::load() }
     }
 
