@@ -155,4 +155,13 @@ mod tests {
         b.clear();
         assert_eq!(poll_readable(&fds, Some(Duration::ZERO)).unwrap(), [false, false]);
     }
+
+    #[test]
+    fn what_cannot_be_polled_is_an_error_and_no_event() {
+        // To poll(2) a descriptor that only stands for a path is none at all, as one that was closed.
+        let path = crate::child::open_dir(std::path::Path::new(".")).unwrap();
+        let bell = EventFd::new().unwrap();
+        let error = poll_readable(&[bell.as_fd(), path.as_fd()], None).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::BADF.raw_os_error()), "{error}");
+    }
 }

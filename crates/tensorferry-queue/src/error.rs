@@ -48,10 +48,7 @@ pub enum PutErrorKind {
     #[error(transparent)]
     Encode(#[from] EncodeError),
     /// The value has something exclusive in it, and a message of a queue with leases may be delivered again.
-    #[error(
-        "a message of a queue with leases may be delivered again, so nothing exclusive can be in it: freeze() the tensor, \
-         clone the sender"
-    )]
+    #[error("{}", PutFailure::NotRepeatable)]
     NotRepeatable,
     /// The message could not be placed: too many handles, or this process was declared dead.
     #[error("the message could not be placed: {0}")]

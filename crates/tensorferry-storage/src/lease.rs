@@ -230,6 +230,7 @@ impl Ring {
                 IncomingHandle::Exclusive(_) => {
                     // Nobody puts such a message.
                     ring.record(kept.index).change(state, state.freed());
+                    // For who waits for a record.
                     ring.not_empty().wake();
                     let what = "a message that may be delivered again grants a block exclusively";
                     return Err(StorageError::BadReference { reference: 0, what }.into());

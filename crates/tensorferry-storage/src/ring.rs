@@ -34,7 +34,7 @@ use crate::attachments::Attachment;
 use crate::header::Kind;
 use crate::heap::Heap;
 use crate::pins::PinList;
-use crate::record::{MAX_RECORDS, RecordState, RecordTag};
+use crate::record::{MAX_RECORDS, RecordTag};
 use crate::reference::Role;
 use crate::ring_layout::{MAX_SLOTS, RingShape, RingWords, Slot, Tag};
 
@@ -204,8 +204,7 @@ impl Ring {
     #[must_use]
     pub fn len(&self) -> usize {
         let Some(ring) = self.words() else { return 0 };
-        let is_back = |state: RecordState| state.tag == RecordTag::Waiting;
-        let n_back = ring.records().filter(|record| is_back(record.state())).count();
+        let n_back = ring.records().filter(|record| record.state().tag == RecordTag::Waiting).count();
         self.n_in_slots(&ring).saturating_add(n_back)
     }
 

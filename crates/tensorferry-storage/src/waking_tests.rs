@@ -15,8 +15,6 @@ use crate::reference::{Grant, Reference, Role};
 use crate::ring_layout::{RingWords, SlotLengths, SlotState, Tag};
 use crate::{Company, Heap, OutgoingHandles, Patience, Ring, TakeFailure};
 
-const QUEUE: Role = Role { sends: true, receives: true };
-
 fn heap() -> Heap {
     Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
 }
@@ -32,6 +30,14 @@ fn end(heap: &Heap, ring: &Ring, role: Role) -> Ring {
     let word = ring.attachment().block().reference(Grant::Ring(role));
     let block = heap.hold(Reference::unpack(word).unwrap()).unwrap();
     Ring::attach(Attachment::new(block, role)).unwrap()
+}
+
+/// The ends that two members have of a queue with one lease.
+fn ends_with_a_lease() -> [Arc<Ring>; 2] {
+    let heap = heap();
+    let ring = Ring::create_with_leases(&heap, 4, 1, 0).unwrap();
+    let other = end(&another_member(&heap), &ring, Role { sends: true, receives: true });
+    [ring, other].map(Arc::new)
 }
 
 /// Runs `take` on a thread, `then` once that sleeps, and returns what it took. Who is not woken sleeps until a deadline that
@@ -90,10 +96,7 @@ fn who_could_still_send_is_told_that_the_others_are_gone_when_their_last_message
 
 #[test]
 fn who_waits_for_a_record_is_woken_when_a_bad_message_frees_one() {
-    let a = heap();
-    let b = another_member(&a);
-    let ring = Arc::new(Ring::create_with_leases(&a, 4, 1, 0).unwrap());
-    let other = Arc::new(end(&b, &ring, QUEUE));
+    let [ring, other] = ends_with_a_lease();
     let words = RingWords::of(ring.attachment().block()).unwrap();
     for payload in [b"bad ", b"good"] {
         ring.put(payload, OutgoingHandles::new(), Patience::None).unwrap();
@@ -101,7 +104,7 @@ fn who_waits_for_a_record_is_woken_when_a_bad_message_frees_one() {
     words.slot(0).set_lengths(SlotLengths { payload_len_bytes: 0, n_references: 1 });
     // The other one has the only record, as between two steps of a lease.
     let free = words.record(0).state();
-    let filling = free.owned(b.me().slot, RecordTag::Filling);
+    let filling = free.owned(other.me(), RecordTag::Filling);
     assert!(words.record(0).change(free, filling));
     let (taken, was_woken) = asleep_until(
         |patience| ring.take_leased(patience).map(|(message, lease)| (message.payload.to_vec(), lease.ack())),
@@ -117,10 +120,7 @@ fn who_waits_for_a_record_is_woken_when_a_bad_message_frees_one() {
 /// As above, when the bad message is one that was given back.
 #[test]
 fn who_waits_for_a_record_is_woken_when_a_bad_message_that_came_back_frees_one() {
-    let a = heap();
-    let b = another_member(&a);
-    let ring = Arc::new(Ring::create_with_leases(&a, 4, 1, 0).unwrap());
-    let other = Arc::new(end(&b, &ring, QUEUE));
+    let [ring, other] = ends_with_a_lease();
     let words = RingWords::of(ring.attachment().block()).unwrap();
     ring.put(b"bad", OutgoingHandles::new(), Patience::None).unwrap();
     let _lost = ManuallyDrop::new(other.take_leased(Patience::None).unwrap());

@@ -4,6 +4,10 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
 use tensorferry_process::{
     Child, Ended, Entry, Exit, Failure, Inherited, OnDrop, ReportKind, Stage, Start, StartError,
 };
@@ -15,6 +19,7 @@ tensorferry_process::entry! {
     static FAIL = "test.fail" => fail;
     static WAIT = "test.wait" => wait_for_end_of_input;
     static NEST = "test.nest" => nest;
+    static DROP_WITHOUT_DESCRIPTORS = "test.drop-without-descriptors" => drop_without_descriptors;
 }
 
 fn start(entry: &'static Entry, payload: &str) -> Child {
@@ -294,6 +299,24 @@ fn a_dropped_child_is_waited_for_where_the_policy_says_so() {
     drop(input);
     within_deadline("the end of the child", move || drop(child));
     assert!(read_to_end(output).ends_with("done\n"));
+}
+
+/// Drops a child after it has given up the right to have descriptors, so that poll(2) refuses to wait for one.
+fn drop_without_descriptors(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let ((theirs_in, _input), (_output, theirs_out)) = (std::io::pipe()?, std::io::pipe()?);
+    let child = Start::new(&WAIT).fd(theirs_in.into()).fd(theirs_out.into()).start()?;
+    let pid = Pid::from_raw(i32::try_from(child.pid())?);
+    setrlimit(Resource::RLIMIT_NOFILE, 0, 0)?;
+    drop(child);
+    assert_eq!(waitpid(pid, None), Err(Errno::ECHILD), "it is collected");
+    Ok(())
+}
+
+#[test]
+fn a_dropped_child_is_collected_also_where_nothing_may_be_polled() {
+    let mut child = start(&DROP_WITHOUT_DESCRIPTORS, "");
+    let exit = exit(&mut child);
+    assert!(exit.is_success(), "{exit:?}");
 }
 
 #[test]

@@ -156,3 +156,22 @@ fn a_state_that_nobody_can_have_written_is_nobodys() {
     // Who looks for a free slot passes it by.
     assert_eq!(first.admit(&PidFd::of_self().unwrap()).unwrap().member().slot, 2);
 }
+
+#[test]
+fn who_has_been_declared_dead_sweeps_nobody() {
+    let domain = Domain::builder().create().unwrap();
+    let (_memory, notes, _caretaker) = served(&domain);
+    let own = domain.slot(domain.me().slot).unwrap();
+    let (live, gone) = (own.state(), State { phase: Phase::Free, ..own.state() });
+    assert!(own.change(live, gone));
+    // After this the service thread too has seen it, or is done.
+    domain.look_around();
+    // Stamped with the slot that was this member's.
+    nobody_in(&domain, 2, domain.me(), Phase::Dead);
+    domain.look_around();
+    domain.look_at_all();
+    assert!(notes.0.lock().unwrap().is_empty() && domain.sweeps() == 0);
+    assert!(own.change(gone, live));
+    domain.look_around();
+    assert_eq!(domain.sweeps(), 1);
+}

@@ -97,6 +97,19 @@ mod tests {
     }
 
     #[test]
+    fn a_child_is_waited_for_and_collected() {
+        #[expect(
+            clippy::disallowed_methods,
+            clippy::zombie_processes,
+            reason = "some process, collected below"
+        )]
+        let child = std::process::Command::new("false").spawn().unwrap();
+        let pidfd = crate::pidfd::PidFd::open(child.id()).unwrap();
+        assert_eq!(wait_and_reap(&pidfd).unwrap(), Ended::Exited { code: 1 });
+        assert_eq!(wait_and_reap(&pidfd).unwrap(), Ended::Lost, "it is collected");
+    }
+
+    #[test]
     fn a_process_that_is_no_child_is_lost_not_an_error() {
         let me = crate::pidfd::PidFd::of_self().unwrap();
         assert_eq!(reap(&me).unwrap(), Some(Ended::Lost));
