@@ -43,6 +43,8 @@ const MIN_OF_TORCH: f64 = 5.0;
 const MAX_OF_HELD: f64 = 1.25;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/device_tensors.py");
+/// A rehearsal is one of contexts that take about as much memory as those of real drivers.
+const MACHINE: &str = "context_mib=500";
 /// How the software driver calls its devices.
 const SOFTWARE: &str = "software device";
 
@@ -96,7 +98,7 @@ impl Options {
         if !self.is_simulated {
             return Ok(Vec::new());
         }
-        let variables = tensorferry_sim_cuda::environment(DRIVER_VARIABLE, "");
+        let variables = tensorferry_sim_cuda::environment(DRIVER_VARIABLE, MACHINE);
         Ok(variables.context("cargo builds the software driver")?.into())
     }
 }
@@ -191,7 +193,7 @@ fn pair(
     let numbers: Vec<u32> = (0..).take(N_NUMBERS).collect();
     let numbers = CudaTensor::from_slice(&stream, &numbers, [N_NUMBERS])?;
     let mut near = Near { stream, numbers, messages, replies, n_rounds, rows: Vec::new() };
-    let total = near.stream.context().memory_info()?.1;
+    let total = near.stream.context().memory_info()?.total_bytes;
     // Two of a size are on the device at once, and the cache may keep one more.
     for size_bytes in SIZES_BYTES.into_iter().filter(|&size| size <= max_bytes && size < total / 4) {
         near.measure(size_bytes)?;
@@ -222,7 +224,7 @@ fn far(messages: &Queue<Message>, replies: &Queue<Reply>) -> Result<(), Error> {
             }
             Ok(Message::Host(tensor)) => first = tensor.narrow(0, 0, 1)?.to_vec()[0],
             Ok(Message::Copied(tensor)) => {
-                let here = CudaTensor::try_from((&stream, &tensor))?;
+                let here = CudaTensor::from_tensor(&stream, &tensor)?;
                 first = here.narrow(0, 0, 1)?.to_vec(&stream)?[0];
             }
             Ok(Message::Forget) => {
@@ -378,7 +380,8 @@ impl Near {
             self.ask(Message::Forget)?;
             self.stream.synchronize()?;
             ipc_collect();
-            let (stats, (free, total)) = (device_stats(), self.stream.context().memory_info()?);
+            let (stats, info) = (device_stats(), self.stream.context().memory_info()?);
+            let (free, total) = (info.free_bytes, info.total_bytes);
             kept.push(Kept {
                 descriptors: open_descriptors()?,
                 timelines: stats.timelines,
@@ -390,11 +393,19 @@ impl Near {
     }
 }
 
-/// Makes a tensor, or holds one that it gets, until it is killed. Says its process number first.
+/// Makes a tensor, or holds one that it gets, until it is killed. Says its process number first, and that before it has a
+/// context.
 #[func]
-fn victim(_rank: usize, makes: bool, tensors: Queue<CudaTensor<u32>>, told: Queue<u32>) -> Result<(), Error> {
-    let stream = stream()?;
+fn victim(
+    _rank: usize,
+    makes: bool,
+    tensors: Queue<CudaTensor<u32>>,
+    told: Queue<u32>,
+    goes: Queue<()>,
+) -> Result<(), Error> {
     told.put(std::process::id())?;
+    goes.get()?;
+    let stream = stream()?;
     let _tensor = if makes {
         let tensor = CudaTensor::<u32>::zeros(&stream, [KILLED_BYTES / size_of::<u32>()])?;
         stream.synchronize()?;
@@ -419,11 +430,14 @@ fn survivor(
     victim_makes: bool,
     tensors: Queue<CudaTensor<u32>>,
     told: Queue<u32>,
+    goes: Queue<()>,
 ) -> Result<f64, Error> {
     let stream = stream()?;
     let pid = Pid::from_raw(i32::try_from(told.get()?)?);
-    // With both contexts there, and nothing in them.
-    let used = || stream.context().memory_info().map(|(free, total)| total - free);
+    let used = || stream.context().memory_info().map(|info| info.total_bytes - info.free_bytes);
+    // Without the victim's context: it may be as large as the tensor, and what comes back of it is not the tensor's.
+    let alone = used()?;
+    goes.put(())?;
     let tensor = if victim_makes {
         let tensor = tensors.get()?;
         let _ = tensor.on(&stream)?;
@@ -435,11 +449,14 @@ fn survivor(
         tensor
     };
     stream.synchronize()?;
-    let with_tensor = used()?;
+    if used()? < alone + KILLED_BYTES {
+        // What was not in use cannot come back.
+        return Ok(f64::NAN);
+    }
     let begin = Instant::now();
     kill(pid, Signal::SIGKILL)?;
     drop(tensor);
-    while used()? + KILLED_BYTES > with_tensor + SLACK_BYTES {
+    while used()? > alone + SLACK_BYTES {
         if begin.elapsed() > GIVE_UP {
             return Ok(f64::NAN);
         }
@@ -450,10 +467,10 @@ fn survivor(
 }
 
 fn after_kill(options: &Options, victim_makes: bool) -> anyhow::Result<f64> {
-    let (tensors, told) = (Queue::new(1)?, Queue::new(2)?);
+    let (tensors, told, goes) = (Queue::new(1)?, Queue::new(2)?, Queue::new(1)?);
     let (mut first, mut second) = (
-        Process::new(victim, (victim_makes, tensors.clone(), told.clone())),
-        Process::new(survivor, (victim_makes, tensors, told)),
+        Process::new(victim, (victim_makes, tensors.clone(), told.clone(), goes.clone())),
+        Process::new(survivor, (victim_makes, tensors, told, goes)),
     );
     for (name, value) in options.variables()? {
         first = first.env(name, &value);

@@ -191,7 +191,7 @@ fn forkserver_start() -> anyhow::Result<f64> {
     let begin = Instant::now();
     let mut processes = get_context(StartMethod::Forkserver).start_processes(nothing, (), count)?;
     let each = begin.elapsed().as_secs_f64() * 1e3 / count as f64;
-    processes.join(None, None)?;
+    processes.join()?;
     Ok(each)
 }
 

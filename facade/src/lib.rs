@@ -4,6 +4,28 @@
 //! instead of the bytes, tensors that several processes see, and process start-up that reports errors. `docs/FROM_TORCH.md` of
 //! the repository says for each function of `torch.multiprocessing` and Python's `multiprocessing` what to write here.
 //!
+//! ```
+//! use tensorferry::{Queue, Tensor, TensorMut};
+//!
+//! /// Runs in a process of its own. The tensors arrive as handles; nothing is copied.
+//! #[tensorferry::func]
+//! fn sum(rank: usize, work: Queue<Tensor<f32>>) -> Result<f32, String> {
+//!     Ok(work.iter().map(|tensor| tensor.iter().sum::<f32>()).sum())
+//! }
+//!
+//! let work = Queue::new(8)?;
+//! let workers = tensorferry::start_processes(sum, (work.clone(),), 2)?;
+//! for step in 0..4_u8 {
+//!     let mut tensor = TensorMut::zeros([32, 32])?; // in shared memory from the start
+//!     tensor.as_mut_slice().fill(f32::from(step));
+//!     work.put(tensor.freeze())?;
+//! }
+//! work.close();
+//! let sums = workers.into_values()?; // or why they failed
+//! assert_eq!(sums.iter().sum::<f32>(), 6.0 * 1024.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | module | what is in it |
 //! | --- | --- |
 //! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`AnyTensor`] |
@@ -18,14 +40,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod domain;
+pub mod reduce;
+pub mod sharing;
+pub mod storage;
+
 #[cfg(feature = "cuda")]
 pub use tensorferry_cuda_ipc as cuda;
-pub use tensorferry_domain as domain;
 pub use tensorferry_queue as queue;
-pub use tensorferry_reduce as reduce;
-pub use tensorferry_sharing as sharing;
 pub use tensorferry_spawn as spawn;
-pub use tensorferry_storage as storage;
 pub use tensorferry_sync as sync;
 pub use tensorferry_tensor as tensor;
 
@@ -39,7 +62,7 @@ pub use queue::{GetError, PutError, Queue};
 #[doc(inline)]
 pub use reduce::bytes_copied;
 #[doc(inline)]
-pub use sharing::{Strategy, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy};
+pub use sharing::{SharingStrategy, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy};
 #[doc(inline)]
 pub use spawn::{
     ProcessContext, ProcessErrors, SpawnError, active_children, cpu_count, current_process, func, init,

@@ -10,6 +10,8 @@ mod legacy;
 mod pools;
 mod vmm;
 
+pub use legacy::consumer_killed;
+
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};

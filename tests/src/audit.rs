@@ -4,7 +4,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use tensorferry::domain::{Domain, Layout};
+use tensorferry::domain::Domain;
+use tensorferry_domain::Layout;
 
 const PAGE_BYTES: u64 = 4096;
 const LINE_BYTES: u64 = 64;

@@ -15,15 +15,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tensorferry::domain::{Admission, Domain, PidFd};
 use tensorferry::queue::{GetError, Queue, Receiver, Sender, SoleReceiver, SoleSender};
-use tensorferry::reduce::{Parcel, decode};
+use tensorferry::reduce::Parcel;
 use tensorferry::spawn::ProcessErrors;
-use tensorferry::storage::{Company, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Patience, Ring};
 use tensorferry::sync::{RawArray, RawValue};
 use tensorferry::tensor::{AnyTensor, DType, SharedTensor, Tensor, TensorMut};
-use tensorferry::{Strategy, func};
+use tensorferry::{SharingStrategy, func};
 use tensorferry_cuda_ipc::{CudaTensor, IpcEvent};
 use tensorferry_os::{memfd, socket};
+use tensorferry_reduce::decode;
 use tensorferry_sharing::Keeper;
+use tensorferry_storage::{Company, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Patience, Ring};
 
 use crate::tasks::round_of_gauntlet;
 use crate::{Choices, Item, Scribbler, until};
@@ -132,13 +133,13 @@ fn errors(bytes: &[u8]) -> bool {
 
 fn names(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    let (dtype, strategy) = (text.parse::<DType>(), text.parse::<Strategy>());
+    let (dtype, strategy) = (text.parse::<DType>(), text.parse::<SharingStrategy>());
     let is_name = dtype.is_ok() || strategy.is_ok();
     if let Ok(dtype) = dtype {
         assert_eq!(dtype.name().parse::<DType>().unwrap(), dtype);
     }
     if let Ok(strategy) = strategy {
-        assert_eq!(strategy.to_string().parse::<Strategy>().unwrap(), strategy);
+        assert_eq!(strategy.to_string().parse::<SharingStrategy>().unwrap(), strategy);
     }
     is_name
 }
@@ -230,7 +231,7 @@ fn payload(bytes: &[u8]) -> bool {
         // Whatever came of it. The service thread may be letting go of a message at this moment.
         until("the ring alone is left", || {
             heap.settle();
-            heap.stats().own.blocks_live == 1
+            heap.stats().own.live_blocks == 1
         });
         is_read
     })

@@ -158,7 +158,7 @@ impl Family {
         self.wait_blocks(0);
         self.wait_own_blocks(0);
         let stats = self.heap.stats();
-        assert_eq!((stats.own.bytes_live, stats.messages_pinned), (0, 0), "{stats:?}");
+        assert_eq!((stats.own.live_bytes, stats.messages_pinned), (0, 0), "{stats:?}");
     }
 
     /// Waits until this process counts so many blocks of its own that somebody holds.
@@ -166,7 +166,7 @@ impl Family {
     pub fn wait_own_blocks(&self, n_blocks: u64) {
         until("the owner learns what came back", || {
             self.heap.settle();
-            self.heap.stats().own.blocks_live == n_blocks
+            self.heap.stats().own.live_blocks == n_blocks
         });
     }
 }

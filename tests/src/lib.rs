@@ -38,6 +38,7 @@ mod gate;
 mod hardware;
 mod item;
 pub mod kill;
+mod last_words;
 mod leftovers;
 mod link;
 mod loner;
@@ -50,7 +51,7 @@ mod task;
 pub mod tasks;
 mod wait;
 
-pub use answers::Record;
+pub use answers::{Record, consumer_killed};
 pub use audit::{Audit, LiveBlock, Scribbler};
 pub use chaos::Chaos;
 pub use child::{Child, Limit};

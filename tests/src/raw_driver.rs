@@ -126,6 +126,7 @@ functions! {
     pointer_import = "cuMemPoolImportPointer"(address: &mut u64, pool: usize, data: &Bytes64);
     count = "cuDeviceGetCount"(count: &mut i32);
     error_name = "cuGetErrorName"(code: u32, name: &mut *const c_char);
+    attribute = "cuDeviceGetAttribute"(value: &mut i32, attribute: i32, device: i32);
     version = "cuDriverGetVersion"(version: &mut i32);
     device_name = "cuDeviceGetName"(name: &mut [u8; 256], len: i32, device: i32);
     release_primary = "cuDevicePrimaryCtxRelease_v2"(device: i32);

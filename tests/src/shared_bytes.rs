@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{SeekFrom, fstat, seek};
-use tensorferry::domain::Layout;
+use tensorferry_domain::Layout;
 use tensorferry_os::mapping::{PAGE_BYTES, Tables};
 
 const WORDS: usize = PAGE_BYTES / 8;

@@ -9,7 +9,7 @@ use crate::{Family, Item};
 #[track_caller]
 pub fn assert_all_slots_work(family: &Family, queue: &Queue<Item>) {
     for lap in 0..2 {
-        for sequence in 0..queue.maxsize() as u64 {
+        for sequence in 0..queue.capacity_items() as u64 {
             queue.put_nowait(Item::new(family.heap(), lap, sequence, &[2])).unwrap();
         }
         let one_more = || queue.put_nowait(Item::new(family.heap(), lap, 99, &[])).unwrap_err().kind;
@@ -20,11 +20,11 @@ pub fn assert_all_slots_work(family: &Family, queue: &Queue<Item>) {
             "{told}"
         );
         assert!(matches!(one_more(), PutErrorKind::Full));
-        for sequence in 0..queue.maxsize() as u64 {
+        for sequence in 0..queue.capacity_items() as u64 {
             let item = queue.get_nowait().unwrap();
             item.check();
             assert_eq!((item.sender, item.sequence), (lap, sequence));
         }
-        assert!(queue.empty());
+        assert!(queue.is_empty());
     }
 }

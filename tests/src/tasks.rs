@@ -19,6 +19,7 @@ mod respondent;
 mod root;
 mod stranger;
 mod streams;
+mod travelling_ends;
 mod vandal;
 
 pub use aborter::Aborter;
@@ -44,6 +45,7 @@ pub use streams::{
     Adder, Consume, Count, Forward, Heard, MakeChannel, MakeQueue, Nest, Produce, SendTensor, SoleEcho,
     Worker,
 };
+pub use travelling_ends::{Dropper, Passer};
 pub use vandal::{Region, Vandal, Victim};
 
 use tensorferry::GetError;
@@ -78,6 +80,8 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<Execs>,
         run_task::<Closes>,
         run_task::<Lessee>,
+        run_task::<Passer>,
+        run_task::<Dropper>,
         run_task::<Nested>,
         run_root_task::<Unsharing>,
         run_task::<MakeChannel>,

@@ -18,11 +18,19 @@ pub(crate) fn deadline() -> Duration {
 /// # Panics
 /// When it does not hold within [`DEADLINE`].
 #[track_caller]
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
+pub fn until(what: &str, condition: impl FnMut() -> bool) {
     let most = deadline();
+    assert!(holds_within(most, condition), "waited for {most:?} in vain: {what}");
+}
+
+/// Looks until `condition` holds; false when it does not within this time.
+pub(crate) fn holds_within(most: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < most, "waited for {most:?} in vain: {what}");
+        if start.elapsed() >= most {
+            return false;
+        }
         std::thread::yield_now();
     }
+    true
 }

@@ -56,13 +56,13 @@ pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
 }
 
 /// The tests of CUDA once more, with other settings of the software driver: any broken rule ends the process; everything
-/// that a device does takes a while; each way of sharing memory by itself; and as if it were a real one, as `test-gpu` does it.
+/// that a device does takes a while, and the driver is an old one that returns before it must; each way of sharing memory by itself; and as if it were a real one, as `test-gpu` does it.
 pub(crate) fn cuda_configurations() -> Vec<CargoLine> {
     let line = || CargoLine::new("test --workspace --all-features --test cuda");
     let simulated = |settings: &str| line().env("TENSORFERRY_TEST_CUDA", settings);
     vec![
         simulated("strict"),
-        simulated("delay_us=200"),
+        simulated("delay_us=200,staged_copies,version=11.8"),
         simulated("strict,disable=legacy+pool"),
         simulated("strict,disable=vmm+pool"),
         simulated("strict,disable=vmm+legacy"),

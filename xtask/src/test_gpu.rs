@@ -267,6 +267,8 @@ fn len_bytes_of(folder: &Path) -> anyhow::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Output;
+
     use super::*;
 
     fn parsed(args: &[&str]) -> anyhow::Result<Options> {
@@ -306,9 +308,9 @@ mod tests {
         assert_eq!(glibc_of(symbols), Some((2, 34)));
         assert_eq!(glibc_of("nothing"), None);
     }
-    /// A pack of shell scripts that behave like programs, and what `run.sh` says about them: its last lines, and whether it
-    /// succeeded.
-    fn ran(test: &str, example: &str) -> (Vec<String>, bool) {
+
+    /// What `run.sh` says about a pack of shell scripts that behave like programs.
+    fn output_of(test: &str, example: &str) -> Output {
         let sh = Shell::new().unwrap();
         let folder = sh.create_temp_dir().unwrap();
         let program = |name: &str, text: &str| {
@@ -327,9 +329,16 @@ mod tests {
         program("bin/shown", example);
         sh.write_file(folder.path().join("programs.txt"), "test cuda 2\nexample shown 2 --rows 7\n").unwrap();
         sh.write_file(folder.path().join("pack.txt"), "rust: none\n").unwrap();
+        program("path/nvidia-smi", "echo smi was asked \"$@\"");
+        let path = format!("{}:{}", folder.path().join("path").display(), std::env::var("PATH").unwrap());
         let script = program("run.sh", SCRIPT);
-        let output =
-            cmd!(sh, "{script}").env("CUDA_VISIBLE_DEVICES", "").quiet().ignore_status().output().unwrap();
+        let line = cmd!(sh, "{script}").env("CUDA_VISIBLE_DEVICES", "").env("PATH", path);
+        line.quiet().ignore_status().output().unwrap()
+    }
+
+    /// Its last lines, and whether it succeeded.
+    fn ran(test: &str, example: &str) -> (Vec<String>, bool) {
+        let output = output_of(test, example);
         let text = String::from_utf8(output.stdout).unwrap();
         let after = text.split("packed with rust: none\n").nth(1).unwrap();
         (after.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect(), output.status.success())
@@ -372,5 +381,28 @@ mod tests {
         assert!(lines.contains(&"shown: FAILED with status 3".to_owned()), "{lines:?}");
         assert!(lines.contains(&"  cuda was killed after 2 s".to_owned()), "{lines:?}");
         assert_eq!((lines.last().unwrap().as_str(), is_well), ("gpu: 1 of 4 ran, 4 FAILED", false));
+    }
+
+    #[test]
+    fn the_script_counts_what_a_test_binary_had_come_by_when_it_was_killed() {
+        let begun = "echo 'test a ... ok'\necho 'test b ... FAILED'\nprintf 'test c ... '\nexec sleep 60";
+        let (lines, is_well) = ran(begun, "true");
+        assert!(
+            lines.contains(&"cuda: 2 of 3 ran, 2 failed; 0 more need the software driver".to_owned()),
+            "{lines:?}"
+        );
+        assert!(lines.contains(&"  FAILED: b".to_owned()), "{lines:?}");
+        assert!(lines.contains(&"  cuda was killed after 2 s".to_owned()), "{lines:?}");
+        assert_eq!((lines.last().unwrap().as_str(), is_well), ("gpu: 3 of 4 ran, 2 FAILED", false));
+    }
+
+    #[test]
+    fn the_script_records_how_the_card_is_set() {
+        let output = output_of("true", "true");
+        let text = String::from_utf8(output.stdout).unwrap();
+        for what in ["driver_version", "compute_mode", "persistence_mode", "mig.mode.current"] {
+            let is_asked = |line: &str| line.starts_with("smi was asked --query-gpu=") && line.contains(what);
+            assert!(text.lines().any(is_asked), "{what}: {text}");
+        }
     }
 }

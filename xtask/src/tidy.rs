@@ -3,6 +3,7 @@
 //! A rule is a function from text to offences, so that each has a test which shows it failing.
 
 mod arrows;
+mod errors;
 mod facts;
 mod layout;
 mod readme;
@@ -72,6 +73,7 @@ fn check(workspace: &Workspace, files: &[TextFile]) -> Vec<Offence> {
         offences.extend(layout::head(file));
         offences.extend(layout::size(file, facts::LONG_FILES));
         offences.extend(layout::root(file, facts::ROOTS_WITH_CODE));
+        offences.extend(errors::sources(file));
         offences.extend(words::in_code(file));
         offences.extend(words::ignored_doctests(file));
         offences.extend(unsafe_files::check(file, facts::UNSAFE_FILES));

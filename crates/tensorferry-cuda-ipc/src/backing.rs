@@ -14,6 +14,10 @@ use crate::raw::{self, IPC_HANDLE_LEN_BYTES, IpcHandle};
 use crate::strategy::CudaStrategy;
 use crate::tensor_error::{CudaTensorError, Result};
 
+/// What the driver cuts memory of `cuMemAlloc` into, and what others open as a whole: the neighbours in such a piece would be seen,
+/// too (`cuIpcGetMemHandle` in the CUDA reference).
+pub(crate) const PIECE_BYTES: usize = 2 << 20;
+
 /// Memory that this process shares. Dropping it frees it, unless it is another library's still.
 #[derive(Debug)]
 pub(crate) enum Backing {
@@ -52,7 +56,7 @@ impl Backing {
             CudaStrategy::Legacy => Self::Allocated(Allocation::create(context, len_bytes)?),
             CudaStrategy::Staged => {
                 return Err(CudaTensorError::NotShareable {
-                    why: "staging copies a tensor that is there: call `staged`",
+                    why: "staging copies a tensor that is there: call `to_staged`",
                 });
             }
             CudaStrategy::Pool => {
@@ -157,7 +161,8 @@ impl Lent {
             given: OnceLock::new(),
         };
         let is_capable = driver.pointer_attribute(raw::POINTER_IS_LEGACY_IPC_CAPABLE, address)? & 0xff != 0;
-        if is_wanted(CudaStrategy::Legacy) && is_capable {
+        let has_neighbours = !len_bytes.is_multiple_of(PIECE_BYTES);
+        if is_wanted(CudaStrategy::Legacy) && is_capable && !has_neighbours {
             match driver.memory_handle(base) {
                 Ok(handle) => return Ok(lent(handle, None)),
                 Err(error) if error.code() == Some(raw::NOT_SUPPORTED) => {}
@@ -175,6 +180,9 @@ impl Lent {
             why: match (is_capable, types) {
                 (false, 0) => {
                     "it is neither of cuMemAlloc nor from a pool that can be exported; call use_exportable_pool before it is allocated"
+                }
+                (true, _) if has_neighbours && is_wanted(CudaStrategy::Legacy) => {
+                    "it may share a piece of 2 MiB with other memory of this process, which others would reach, too; allocate a multiple of 2 MiB"
                 }
                 _ => "it cannot be shared by the strategy that was asked for",
             },

@@ -13,6 +13,16 @@ pub struct PrimaryContext {
     retained: Arc<Retained>,
 }
 
+/// The memory of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryInfo {
+    /// What nobody has, in bytes.
+    pub free_bytes: usize,
+    /// All that there is, in bytes.
+    pub total_bytes: usize,
+}
+
 #[derive(Debug)]
 struct Retained {
     device: Device,
@@ -55,13 +65,14 @@ impl PrimaryContext {
         self.device().driver().synchronize()
     }
 
-    /// Free and total memory of the device, in bytes, of all processes together.
+    /// How much memory the device has and has left, for all processes together.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn memory_info(&self) -> Result<(usize, usize)> {
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
         let _current = self.make_current()?;
-        self.device().driver().memory_info()
+        let (free_bytes, total_bytes) = self.device().driver().memory_info()?;
+        Ok(MemoryInfo { free_bytes, total_bytes })
     }
 }
 

@@ -54,6 +54,7 @@ mod timeline {
     pub(super) const OWNER: usize = 1;
     pub(super) const DONE: usize = 2;
     pub(super) const HAS_EVENTS: usize = 3;
+    pub(super) const RETIRED: usize = 4;
     pub(super) const HANDLES: usize = 8;
     pub(super) const N_WORDS: usize = HANDLES + super::N_EVENTS * super::HANDLE_WORDS;
 }
@@ -356,8 +357,14 @@ impl TimelineControl {
         self.0.handle_at(timeline::HANDLES + index % N_EVENTS * HANDLE_WORDS)
     }
 
-    pub(crate) fn is_owner_live(&self) -> bool {
-        self.0.is_owner_live(timeline::OWNER)
+    /// By its owner: all points are reached, and no other one will be made unless it says otherwise.
+    pub(crate) fn set_retired(&self, is_retired: bool) {
+        self.0.word(timeline::RETIRED).store(u64::from(is_retired), Ordering::SeqCst);
+    }
+
+    /// Whether nobody who has no point of it needs to know it.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.0.load(timeline::RETIRED) != 0 || !self.0.is_owner_live(timeline::OWNER)
     }
 
     /// Whether the owner is proven to be gone; a death that nobody has noticed yet is noticed.
@@ -462,6 +469,7 @@ mod tests {
                 ("owner", timeline::OWNER, 8),
                 ("done", timeline::DONE, 8),
                 ("has_events", timeline::HAS_EVENTS, 8),
+                ("retired", timeline::RETIRED, 8),
                 ("handles", timeline::HANDLES, N_EVENTS * IPC_HANDLE_LEN_BYTES),
             ],
         );

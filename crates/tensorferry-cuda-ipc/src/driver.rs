@@ -4,7 +4,10 @@
 //! The table holds functions of a CUDA driver, called as `cuda.h` says: out-pointers point to locals of the type that the
 //! function writes, in-pointers to locals that live through the call, lengths are those of the slices beside them. Handles
 //! and device addresses are not pointers to this program: the driver checks them, and answers an error for a wrong one.
-//! What is queued outlives the call, so a copy between the device and memory of the host is waited for before it returns.
+//! What is queued outlives the call, so a copy between the device and memory of the host is waited for before it returns: until
+//! the driver says that it is done, or answers an error which is not that somebody captures. For a stream that is there, in a
+//! context that is current, as it is here, such errors are of what was queued before (cuStreamSynchronize in the CUDA reference)
+//! or say that the context is gone; either way nothing of it runs any more.
 //! What a wrong but valid one could do to other device memory is the business of the types above, which own their handles.
 #![expect(unsafe_code, reason = "calls the functions of the driver")]
 
@@ -13,15 +16,20 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
+use crate::beat::BEAT;
+use crate::capture::Relaxed;
 use crate::device::{Device, Uuid};
 use crate::error::{CudaError, Result};
 use crate::raw::{
     AccessDescription, AllocationProperties, IpcHandle, NOT_READY, POSIX_FILE_DESCRIPTOR,
     STREAM_CAPTURE_IMPLICIT, STREAM_NON_BLOCKING,
 };
+use crate::registry;
 use crate::table::{Core, Ipc, Pools, Table, Vmm};
 
 const SUCCESS: u32 = 0;
+/// Where a copy that names no stream is done.
+const NULL_STREAM: usize = 0;
 
 /// The CUDA driver of this process, initialised. Clones are the same driver.
 #[derive(Clone, Debug)]
@@ -71,7 +79,9 @@ impl Driver {
         let inner = Inner { table: Table::load()?, initialised_by: std::process::id() };
         let driver = Self { inner: Arc::new(inner) };
         call!(driver, driver.inner.table.core, init(0), "cuInit")?;
-        Ok(LOADED.get_or_init(|| driver).clone())
+        let driver = LOADED.get_or_init(|| driver).clone();
+        registry::finish_at_exit();
+        Ok(driver)
     }
 
     /// The one that was loaded, if any was.
@@ -227,9 +237,12 @@ impl Driver {
         Ok((free, total))
     }
 
+    /// Returns when the bytes are at the device: by itself the driver may return when it has taken pageable ones along ("API
+    /// synchronization behavior" in the CUDA reference), and who has the memory in another process would read what was there before.
     pub(crate) fn copy_to_device(&self, to: u64, bytes: &[u8]) -> Result<()> {
         let (from, core) = (bytes.as_ptr().cast::<c_void>(), &self.inner.table.core);
-        call!(self, core, copy_to_device(to, from, bytes.len()), "cuMemcpyHtoD_v2")
+        call!(self, core, copy_to_device(to, from, bytes.len()), "cuMemcpyHtoD_v2")?;
+        self.stream_synchronize(NULL_STREAM)
     }
 
     pub(crate) fn copy_to_host(&self, from: u64, bytes: &mut [u8]) -> Result<()> {
@@ -267,7 +280,7 @@ impl Driver {
         let kind = POSIX_FILE_DESCRIPTOR;
         call!(self, vmm, export(&raw mut fd, handle, kind, 0), "cuMemExportToShareableHandle")?;
         // SAFETY: from_raw_fd needs an open descriptor that nobody else owns: the driver has just made it for the caller.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        Ok(closed_on_exec(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
     /// The descriptor stays the caller's.
@@ -386,25 +399,37 @@ impl Driver {
         Ok(event)
     }
 
-    /// The bytes have been read when this returns: they are pageable, or small enough to be taken along.
-    ///
-    /// They might be pinned all the same, because anybody may pin any memory. So this waits for the stream.
+    /// The bytes have been read when this returns. Pageable ones have been taken along by then anyway, but anybody may pin any
+    /// memory.
     pub(crate) fn queue_to_device(&self, to: u64, bytes: &[u8], stream: usize) -> Result<()> {
         let from = bytes.as_ptr().cast::<c_void>();
+        let _relaxed = Relaxed::begin();
         let queued =
             call!(self, self.core(), queue_to_device(to, from, bytes.len(), stream), "cuMemcpyHtoDAsync_v2");
         // Also after an error: some of it may have been queued.
-        let waited = self.stream_synchronize(stream);
+        let waited = self.wait_for_borrow(stream);
         queued.and(waited)
     }
 
     /// Returns when the bytes are there.
     pub(crate) fn queue_to_host(&self, from: u64, bytes: &mut [u8], stream: usize) -> Result<()> {
         let to = bytes.as_mut_ptr().cast::<c_void>();
+        let _relaxed = Relaxed::begin();
         let queued =
             call!(self, self.core(), queue_to_host(to, from, bytes.len(), stream), "cuMemcpyDtoHAsync_v2");
-        let waited = self.stream_synchronize(stream);
+        let waited = self.wait_for_borrow(stream);
         queued.and(waited)
+    }
+
+    /// Waits until the device is done with what its caller has lent to the stream. That it may not be waited for now, because
+    /// a stream captures, is no reason to end the loan: it is asked for again until it may.
+    fn wait_for_borrow(&self, stream: usize) -> Result<()> {
+        loop {
+            match self.stream_synchronize(stream) {
+                Err(error) if error.is_about_capture() => std::thread::park_timeout(BEAT),
+                answer => return answer,
+            }
+        }
     }
 
     pub(crate) fn queue_copy(&self, to: u64, from: u64, len_bytes: usize, stream: usize) -> Result<()> {
@@ -424,6 +449,14 @@ impl Driver {
         let from = (&raw mut value).cast::<c_void>();
         call!(self, pools, set_attribute(pool, attribute, from), "cuMemPoolSetAttribute")
     }
+}
+
+/// The reference does not say that the driver sees to it. A program that is executed has no use for the descriptor, and would keep
+/// the memory.
+fn closed_on_exec(fd: OwnedFd) -> OwnedFd {
+    // Refused for a descriptor that is not open, of which whoever uses it learns.
+    let _ = tensorferry_os::descriptor::close_on_exec(&fd);
+    fd
 }
 
 fn is_ready(answer: Result<()>) -> Result<bool> {

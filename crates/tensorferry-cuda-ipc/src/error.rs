@@ -63,9 +63,9 @@ pub enum CudaError {
     /// A device cannot reach the memory of another. [`Device::can_access`](crate::Device::can_access) tells before, with the
     /// device of [`CudaTensor::device_uuid`](crate::CudaTensor::device_uuid). Who has received such a tensor and sees its
     /// device ([`Driver::device_by_uuid`](crate::Driver::device_by_uuid)) uses it on a stream of that device, or makes a
-    /// [`CudaTensor::staged`](crate::CudaTensor::staged) one there, which can be used on every device.
+    /// [`CudaTensor::to_staged`](crate::CudaTensor::to_staged) one there, which can be used on every device.
     #[error(
-        "device {from} cannot reach the memory of device {to}: copy the tensor on a device that can, or send it by way of the host (CudaTensor::staged)"
+        "device {from} cannot reach the memory of device {to}: copy the tensor on a device that can, or send it by way of the host (CudaTensor::to_staged)"
     )]
     NoPeerAccess {
         /// The one that was to use the memory.
@@ -144,7 +144,8 @@ impl CudaError {
         self.code() == Some(crate::raw::OUT_OF_MEMORY)
     }
 
-    /// Whether the context is broken for good: every later call in this process answers the same.
+    /// Whether the context is broken for good: every later call in this process answers the same. An illegal address, a
+    /// device-side assert and a launch that took too long are the commonest reasons.
     #[must_use]
     pub fn is_sticky(&self) -> bool {
         self.code().is_some_and(|code| crate::raw::STICKY.contains(&code))
@@ -179,6 +180,19 @@ mod tests {
         assert_eq!(forked.code(), None);
         let error = CudaError::TooLarge { len_bytes: 7 };
         assert_eq!(error.to_string(), "7 bytes are more than any device has");
+    }
+
+    #[test]
+    fn a_context_that_broke_is_told_from_what_may_be_asked_again() {
+        let refused =
+            |code| CudaError::Driver { call: "cuEventQuery", code, name: String::new(), text: String::new() };
+        for code in [214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721] {
+            assert!(refused(code).is_sticky(), "{code}");
+        }
+        // Out of memory, no JIT compiler, not ready, too many resources, too large a launch, not supported.
+        for code in [2, 221, 600, 701, 720, 801] {
+            assert!(!refused(code).is_sticky() && !refused(code).is_for_good(), "{code}");
+        }
     }
 
     #[test]

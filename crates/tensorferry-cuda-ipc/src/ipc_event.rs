@@ -29,9 +29,9 @@ pub struct IpcEvent {
 /// One for all handles of a process.
 #[derive(Debug)]
 pub(crate) struct SharedEvent {
-    control: EventControl,
-    /// Of another process: opened when it is first needed.
+    /// Of another process: opened when it is first needed. Goes before the holder bit, because its owner may destroy it then.
     event: Mutex<Option<Event>>,
+    control: EventControl,
 }
 
 impl SharedEvent {
@@ -135,6 +135,12 @@ impl IpcEvent {
             },
         };
         Ok(work(event)?)
+    }
+}
+
+impl Drop for IpcEvent {
+    fn drop(&mut self) {
+        registry::get().let_go_of_event(&self.shared);
     }
 }
 

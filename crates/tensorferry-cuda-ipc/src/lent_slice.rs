@@ -6,6 +6,7 @@
 //! lent by reference only: whoever could move it out of the guard could have it freed.
 #![expect(unsafe_code, reason = "tells cudarc of memory that it did not allocate")]
 
+use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -19,7 +20,7 @@ use tensorferry_tensor::{Element, LayoutError, Shape};
 
 use crate::driver::Driver;
 use crate::error::CudaError;
-use crate::stream::Stream;
+use crate::stream::{Lender, Stream};
 use crate::tensor::{CudaTensor, OnStream};
 use crate::tensor_error::{CudaTensorError, Result};
 
@@ -45,8 +46,16 @@ impl TryFrom<&Arc<CudaStream>> for Stream {
         if context.handle() != theirs.cu_ctx().addr() {
             return Err(CudaError::ForeignDriver);
         }
-        Ok(Self::lent(context, handle, Box::new(Arc::clone(stream))))
+        Ok(Self::lent_once(context, handle, Lender::new(Arc::clone(stream), is_used)))
     }
+}
+
+/// Whether the program can queue something by what keeps a stream of cudarc alive: it has the stream as well, or a slice that has
+/// it, or it is the null stream, of which cudarc makes another one each time.
+fn is_used(lender: &(dyn Any + Send + Sync)) -> bool {
+    lender
+        .downcast_ref::<Arc<CudaStream>>()
+        .is_none_or(|stream| Arc::strong_count(stream) > 1 || stream.cu_stream().is_null())
 }
 
 /// A tensor on a stream, as a slice of cudarc. Other streams on which cudarc uses it wait until the tensor is ready on this one;
@@ -165,7 +174,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
 /// Has a stream wait for all that was queued on the stream of a slice, whether cudarc tracks it or not.
 pub(crate) fn wait_for_own_stream(stream: &Stream, theirs: &CudaStream, own: &Arc<CudaStream>) -> Result<()> {
     stream.refuse_capture()?;
-    Stream::lent(stream.context().clone(), own.cu_stream().addr(), Box::new(())).refuse_capture()?;
+    Stream::lent(stream.context().clone(), own.cu_stream().addr(), Lender::nobody()).refuse_capture()?;
     Ok(theirs.join(own)?)
 }
 

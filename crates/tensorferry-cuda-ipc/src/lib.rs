@@ -18,10 +18,14 @@
 //! };
 //! let stream = Stream::create(&driver.device(0)?.retain_primary_context()?)?;
 //! let columns = CudaTensor::<f32>::zeros(&stream, [1024, 3])?;
-//! columns.write(&stream, &vec![1.0; 3072])?;
+//! columns.write_from(&stream, &vec![1.0; 3072])?;
 //! let column = columns.select(1, 0)?;
 //! println!("device address {:#x}", column.on(&stream)?.address());
 //! assert_eq!(column.to_vec(&stream)?, vec![1.0; 1024]);
+//! // Or into memory that is there.
+//! let mut row = [0.0; 3];
+//! columns.select(0, 7)?.read_into(&stream, &mut row)?;
+//! assert_eq!(row, [1.0; 3]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -66,8 +70,8 @@
 //!
 //! - **Who has to live until when.** The *memory* of a tensor by the strategy vmm, or of a staged one, outlives its maker. By the
 //!   others, and so of one that was shared from cudarc without a copy, the maker has to live until everybody is done with it
-//!   (else [`CudaTensorError::MemoryGone`]); how they tell each other is the program's business. Whether it has to stay is
-//!   `tensor.strategy().is_some_and(|s| !s.outlives_maker())`, for every tensor.
+//!   (else [`CudaTensorError::MemoryGone`]); how they tell each other is the program's business. Whether it has to stay,
+//!   [`CudaTensor::outlives_maker`] tells.
 //! - **The contents need the sender** until its stream has written them. A process that ends normally waits for that, for 10 s at
 //!   most. One that is killed, or calls `_exit`, does not, and the receiver gets [`CudaTensorError::ProducerGone`].
 //!   `stream.synchronize()` before `put` excludes it.
@@ -81,7 +85,7 @@
 //!   tensor that came last, or an [`IpcEvent`].
 //! - **A device that cannot reach another** gets [`CudaError::NoPeerAccess`], when it uses a tensor, not when it receives it.
 //!   [`Device::can_access`] tells before, for the device of [`CudaTensor::device_uuid`]. The sender's way out is
-//!   [`CudaTensor::staged`]; a receiver that sees the tensor's device ([`Driver::device_by_uuid`]) can do the same on a stream
+//!   [`CudaTensor::to_staged`]; a receiver that sees the tensor's device ([`Driver::device_by_uuid`]) can do the same on a stream
 //!   of that device.
 //!
 //! # CUDA graphs
@@ -192,7 +196,7 @@ mod wire;
 mod error;
 mod tensor_error;
 
-pub use context::{CurrentContext, PrimaryContext};
+pub use context::{CurrentContext, MemoryInfo, PrimaryContext};
 /// The version of cudarc whose types are at the surface.
 #[cfg(feature = "cudarc")]
 #[doc(no_inline)]
@@ -207,12 +211,12 @@ pub use lent_slice::LentSlice;
 pub use mapping::DeviceMapping;
 pub use memory::DeviceMemory;
 #[cfg(feature = "cudarc")]
-pub use share::{NotShared, ShareOptions};
+pub use share::{ShareError, ShareOptions};
 pub use stats::{
     CacheLimits, DeviceStats, DeviceUsage, device_stats, empty_cache, ipc_collect, set_cache_limits,
 };
 pub use strategy::{
-    CudaStrategy, UnknownCudaStrategy, get_all_cuda_strategies, get_cuda_strategy, set_cuda_strategy,
+    CudaStrategy, ParseCudaStrategyError, get_all_cuda_strategies, get_cuda_strategy, set_cuda_strategy,
 };
 pub use stream::Stream;
 pub use table::DRIVER_VARIABLE;

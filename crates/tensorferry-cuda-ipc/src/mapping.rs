@@ -1,8 +1,10 @@
 //! The place of memory among the addresses of a process.
 
+use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::error::{CudaError, Result};
 use crate::memory::DeviceMemory;
+use crate::refused;
 
 /// Memory of a device, mapped: it has an address that kernels and copies of this process may use. Dropping it unmaps.
 ///
@@ -17,7 +19,7 @@ pub struct DeviceMapping {
     stage: Stage,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Closed,
     Reserved,
@@ -91,19 +93,37 @@ impl DeviceMapping {
     }
 
     fn close_once(&mut self) -> Result<()> {
-        let driver = self.context.device().driver();
-        let stage = std::mem::replace(&mut self.stage, Stage::Closed);
-        if stage >= Stage::Mapped {
+        // A program may capture meanwhile.
+        let _relaxed = Relaxed::begin();
+        let driver = self.context.device().driver().clone();
+        if self.stage == Stage::Mapped {
             // Addresses under a mapping that could not be undone are never freed.
-            driver.unmap(self.address, self.len_bytes)?;
+            self.go_back_to(Stage::Reserved, driver.unmap(self.address, self.len_bytes))?;
         }
-        if stage >= Stage::Reserved { driver.address_free(self.address, self.len_bytes) } else { Ok(()) }
+        if self.stage == Stage::Reserved {
+            self.go_back_to(Stage::Closed, driver.address_free(self.address, self.len_bytes))?;
+        }
+        Ok(())
+    }
+
+    fn go_back_to(&mut self, stage: Stage, answer: Result<()>) -> Result<()> {
+        self.stage = match &answer {
+            Ok(()) => stage,
+            // Nothing was done, so it can be asked for again.
+            Err(error) if error.is_about_capture() => self.stage,
+            Err(_) => Stage::Closed,
+        };
+        answer
     }
 }
 
 impl Drop for DeviceMapping {
     fn drop(&mut self) {
         // Whoever wants to know calls `close`.
-        let _ = self.close_once();
+        if self.close_once().is_err_and(|error| error.is_about_capture()) {
+            let context = self.context.clone();
+            let (address, len_bytes, stage) = (self.address, self.len_bytes, self.stage);
+            refused::keep(Self { context, address, len_bytes, stage });
+        }
     }
 }

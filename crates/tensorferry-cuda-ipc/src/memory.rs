@@ -2,8 +2,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use crate::capture::Relaxed;
 use crate::device::Device;
 use crate::error::{CudaError, Result};
+use crate::refused;
 
 /// Memory of a device: a handle of `cuMemCreate`, or one that was imported. Dropping it releases the handle; the memory
 /// itself goes with the last handle, mapping and descriptor of all processes.
@@ -81,14 +83,25 @@ impl DeviceMemory {
     }
 
     fn release_once(&mut self) -> Result<()> {
-        self.handle.take().map_or(Ok(()), |handle| self.device.driver().release(handle))
+        let Some(handle) = self.handle.take() else { return Ok(()) };
+        // A program may capture meanwhile.
+        let _relaxed = Relaxed::begin();
+        let answer = self.device.driver().release(handle);
+        if answer.as_ref().is_err_and(CudaError::is_about_capture) {
+            // Nothing was done, so it can be asked for again.
+            self.handle = Some(handle);
+        }
+        answer
     }
 }
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         // Whoever wants to know calls `release`.
-        let _ = self.release_once();
+        if self.release_once().is_err_and(|error| error.is_about_capture()) {
+            let (device, handle, len_bytes) = (self.device.clone(), self.handle.take(), self.len_bytes);
+            refused::keep(Self { device, handle, len_bytes });
+        }
     }
 }
 

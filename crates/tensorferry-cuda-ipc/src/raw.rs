@@ -4,9 +4,11 @@
 pub(crate) const OUT_OF_MEMORY: u32 = 2;
 /// The library is the toolkit's stub; no device, or none that this process may see.
 pub(crate) const NO_DEVICE: [u32; 2] = [34, 100];
-/// Illegal address, hardware stack error, illegal instruction, misaligned address, invalid address space, invalid program
-/// counter, launch failed.
-pub(crate) const STICKY: [u32; 7] = [700, 714, 715, 716, 717, 718, 719];
+/// Illegal address, launch timeout, device-side assert, hardware stack error, illegal instruction, misaligned address, invalid
+/// address space, invalid program counter, launch failed, tensor memory leak, and an error that the device has contained: of all
+/// these the CUDA reference says that the process has to end, or the context. Of uncorrectable errors of memory and NVLink (214, 220)
+/// it says nothing; memory that had one is not to be used again.
+pub(crate) const STICKY: [u32; 13] = [214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721];
 
 /// The driver is shutting down, the context is none any more, or was destroyed.
 pub(crate) const DESTROYED: [u32; 3] = [4, 201, 709];

@@ -4,14 +4,16 @@ use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::capture::Relaxed;
+use crate::registry;
 
 type Refused = Vec<Box<dyn Any + Send>>;
 
 static REFUSED: Mutex<Refused> = Mutex::new(Vec::new());
 
-/// Keeps something whose drop was refused, to drop it again.
+/// Keeps something whose drop was refused, to drop it again: the service thread does, as soon as it may.
 pub(crate) fn keep(thing: impl Any + Send) {
     lock().push(Box::new(thing));
+    registry::get().stir();
 }
 
 /// Drops what is kept; what is refused again keeps itself. Returns whether something is left.

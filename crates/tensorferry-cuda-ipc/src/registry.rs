@@ -6,17 +6,18 @@
 mod full;
 mod tables;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tensorferry_storage::Heap;
 
 use self::tables::{Garbage, Key, PoolKey, Tables};
-use crate::backing::Lent;
+use crate::backing::{Lent, PIECE_BYTES};
 use crate::beat::{BEAT, SLOW_BEAT, next_beat};
 use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
+use crate::driver::Driver;
 use crate::error::CudaError;
 use crate::ipc_event::SharedEvent;
 use crate::opened;
@@ -31,15 +32,11 @@ use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 use crate::timeline::Timeline;
 
-/// What memory is cut into that others open as a whole: its neighbours in such a piece would be seen, too.
-const SHARED_BYTES: usize = 2 << 20;
 /// How long a process that ends waits for its device to do what others were told about.
 const LAST_WORK: Duration = Duration::from_secs(10);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// The process that it belongs to: one that was forked from it has neither its thread nor its driver.
-    pid: u32,
     tables: Mutex<Tables>,
     stirred: Condvar,
     /// The thread has looked around, or somebody has freed what was thrown away.
@@ -49,22 +46,23 @@ pub(crate) struct Registry {
 /// The one of this process.
 pub(crate) fn get() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
-    REGISTRY.get_or_init(|| {
+    REGISTRY.get_or_init(Registry::default)
+}
+
+/// Has this process finish its last work when it ends. To be called when the driver is there: what a library wants done at the end
+/// is done in the opposite order, and after the driver's own functions for that it answers nothing any more.
+pub(crate) fn finish_at_exit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
         // Where this is refused, what a process sends just before it ends may arrive as an error.
         let _ = tensorferry_os::child::at_exit(at_exit);
-        Registry {
-            pid: std::process::id(),
-            tables: Mutex::default(),
-            stirred: Condvar::new(),
-            looked: Condvar::new(),
-        }
-    })
+    });
 }
 
 extern "C" fn at_exit() {
-    let registry = get();
-    if registry.pid == std::process::id() {
-        registry.finish_last_work();
+    // What was forked from this process has neither its thread nor its driver.
+    if Driver::loaded().is_some_and(|driver| driver.check_process().is_ok()) {
+        get().finish_last_work();
     }
 }
 
@@ -178,8 +176,10 @@ impl Registry {
         if let Some(strategy) = known {
             return Ok(strategy);
         }
-        let strategy = CudaStrategy::preferred(context)?;
-        self.tables().preferred.insert(context.handle(), strategy);
+        let (strategy, is_certain) = CudaStrategy::preferred(context)?;
+        if is_certain {
+            self.tables().preferred.insert(context.handle(), strategy);
+        }
         Ok(strategy)
     }
 
@@ -204,7 +204,7 @@ impl Registry {
     ) -> Result<Part> {
         let granularity = match strategy {
             CudaStrategy::Vmm => context.device().granularity_bytes()?,
-            CudaStrategy::Legacy | CudaStrategy::Pool | CudaStrategy::Staged => SHARED_BYTES,
+            CudaStrategy::Legacy | CudaStrategy::Pool | CudaStrategy::Staged => PIECE_BYTES,
         };
         let len_bytes = Pool::slab_len_bytes(part_len, granularity).ok_or_else(|| too_large(part_len))?;
         let id = (heap.domain().id(), context.handle(), strategy);
@@ -259,6 +259,8 @@ impl Registry {
         let id = (heap.domain().id(), stream.context().handle(), stream.handle());
         let known = self.tables().own_timelines.get(&id).cloned();
         if let Some(known) = known {
+            // From here on it is not retired, because this has it, too.
+            known.revive();
             self.stir();
             return Ok(known);
         }
@@ -296,14 +298,37 @@ impl Registry {
                 tables.leaving.push(key);
             }
         }
+        if is_done && Driver::loaded().is_none() {
+            tables.forget_slab_of(storage, &mut garbage);
+        }
         drop(tables);
         if !is_done || !storage.slab().is_own() || storage.slab().is_lent() {
             self.stir();
         }
     }
 
-    /// Has the thread look around, which is started the first time.
-    fn stir(&'static self) {
+    /// No handle of this process is on the event any more but this one, perhaps. With a driver the thread finds that out.
+    pub(crate) fn let_go_of_event(&self, event: &Arc<SharedEvent>) {
+        let Ok((key, _)) = key_of(&event.control().0) else { return };
+        if Driver::loaded().is_some() {
+            return;
+        }
+        let mut tables = self.tables();
+        // The handle and the table have it.
+        let gone = if Arc::strong_count(event) == 2 { tables.events.remove(&key) } else { None };
+        drop(tables);
+        drop(gone);
+    }
+
+    /// Has the thread look around, which is started the first time. A process without a driver has none, because it may want to be
+    /// forked; there is nothing to wait for in it, so what it does not need goes at once.
+    pub(crate) fn stir(&'static self) {
+        if Driver::loaded().is_none() {
+            let (mut garbage, mut tables) = self.clean_up();
+            tables.drop_unused(0, &mut garbage);
+            drop(tables);
+            return;
+        }
         let mut tables = self.tables();
         tables.is_stirred = true;
         if !tables.has_thread {
@@ -409,8 +434,8 @@ impl Registry {
         let pools = || tables.pools.values();
         DeviceStats {
             slabs_owned: pools().map(Pool::n_slabs).sum(),
-            bytes_owned: pools().map(Pool::len_bytes).sum(),
-            bytes_free: pools().map(Pool::free_bytes).sum(),
+            owned_bytes: pools().map(Pool::len_bytes).sum(),
+            free_bytes: pools().map(Pool::free_bytes).sum(),
             slabs_received: tables.slabs.len(),
             slabs_mapped: tables.slabs.values().filter(|slab| slab.is_mapped()).count(),
             tensors: tables.storages.values().filter(|storage| storage.uses().is_held()).count(),

@@ -17,7 +17,7 @@ use crate::stream::Stream;
 use crate::tensor::{CudaTensor, Memory};
 use crate::tensor_error::{CudaTensorError, Result};
 
-/// How memory of another library is shared ([`CudaTensor::share_in`]).
+/// How memory of another library is shared ([`CudaTensor::share_with`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShareOptions {
     strategy: Option<CudaStrategy>,
@@ -45,23 +45,23 @@ impl ShareOptions {
 }
 
 /// A slice that was not shared, and why.
-pub struct NotShared<T> {
+pub struct ShareError<T> {
     /// The slice, as it was.
     pub slice: CudaSlice<T>,
     /// The reason.
     pub error: Box<CudaTensorError>,
 }
 
-impl<T> NotShared<T> {
+impl<T> ShareError<T> {
     fn new(slice: CudaSlice<T>, error: CudaTensorError) -> Self {
         Self { slice, error: Box::new(error) }
     }
 }
 
 impl<T: Element + DeviceRepr> CudaTensor<T> {
-    /// Makes a tensor of memory that cudarc allocated, in the default domain. Memory of `cuMemAlloc`, and memory from a pool
-    /// that can be exported ([`use_exportable_pool`](crate::use_exportable_pool)), is shared as it is: nothing is copied, the
-    /// memory is freed when nobody has the tensor any more, and it goes with this process
+    /// Makes a tensor of memory that cudarc allocated, in the default domain. Memory of `cuMemAlloc` in
+    /// multiples of 2 MiB, and memory from a pool that can be exported ([`use_exportable_pool`](crate::use_exportable_pool)), is
+    /// shared as it is: nothing is copied, the memory is freed when nobody has the tensor any more, and it goes with this process
     /// ([`CudaTensorError::MemoryGone`]): it should not end before the others have said that they are done. Other memory is
     /// copied once, to the stream's device, and the copy is like any tensor that is made here; [`ShareOptions::strict`] makes an
     /// error of that, and [`CudaTensor::is_lent`] tells. By default that is what happens: where the device has memory pools
@@ -75,7 +75,9 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// The stream waits for all that was queued on the slice's own stream, and for what cudarc has tracked elsewhere. What was
     /// queued by raw address on other streams is the caller's to order.
     ///
-    /// Whoever receives the tensor can reach the whole allocation that the slice lies in.
+    /// Whoever receives the tensor can reach the whole allocation that the slice lies in, and no other: a smaller allocation of
+    /// `cuMemAlloc` may be part of a piece of 2 MiB, all of which a handle opens to others, with whatever else this process has
+    /// there. So that is copied, or refused.
     ///
     /// # Errors
     /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; [`CudaError::Capturing`] while the stream
@@ -85,32 +87,45 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         stream: &Stream,
         slice: CudaSlice<T>,
         shape: impl Into<Shape>,
-    ) -> Result<Self, NotShared<T>> {
+    ) -> Result<Self, ShareError<T>> {
+        Self::share_with(stream, slice, shape, ShareOptions::new())
+    }
+
+    /// [`CudaTensor::share`] with options.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::share`].
+    pub fn share_with(
+        stream: &Stream,
+        slice: CudaSlice<T>,
+        shape: impl Into<Shape>,
+        options: ShareOptions,
+    ) -> Result<Self, ShareError<T>> {
         match Heap::current() {
-            Ok(heap) => Self::share_in(heap, stream, slice, shape, ShareOptions::new()),
-            Err(error) => Err(NotShared::new(slice, error.into())),
+            Ok(heap) => Self::share_with_in(heap, stream, slice, shape, options),
+            Err(error) => Err(ShareError::new(slice, error.into())),
         }
     }
 
     /// Whether it lies in memory that another library of this process has allocated: [`CudaTensor::share`] has not copied. False
-    /// after a copy, and in every other process that has received it. Whether the process that made the memory has to stay
-    /// is `tensor.strategy().is_some_and(|s| !s.outlives_maker())`, here and there.
+    /// after a copy, and in every other process that has received it. Whether the memory lives
+    /// on without the process that made it, [`CudaTensor::outlives_maker`] tells, here and there.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.memory().is_some_and(|memory| memory.hold.storage().slab().is_lent())
     }
 
-    /// [`CudaTensor::share`] in the domain of this heap, with options.
+    /// [`CudaTensor::share_with`] in the domain of this heap.
     ///
     /// # Errors
     /// As [`CudaTensor::share`].
-    pub fn share_in(
+    pub fn share_with_in(
         heap: &Heap,
         stream: &Stream,
         mut slice: CudaSlice<T>,
         shape: impl Into<Shape>,
         options: ShareOptions,
-    ) -> Result<Self, NotShared<T>> {
+    ) -> Result<Self, ShareError<T>> {
         match Self::try_share(heap, stream, &mut slice, shape.into(), options) {
             Ok(tensor) => {
                 // cudarc would free it on the slice's stream, which may capture by then. A slice that was copied is cudarc's.
@@ -121,7 +136,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
                 }
                 Ok(tensor)
             }
-            Err(error) => Err(NotShared::new(slice, error)),
+            Err(error) => Err(ShareError::new(slice, error)),
         }
     }
 
@@ -149,7 +164,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         match Lent::around(heap, stream.context(), address, options.strategy) {
             Ok(lent) => Self::lend(heap, stream, lent, address, &layout),
             Err(CudaTensorError::NotShareable { .. }) if !options.is_strict => {
-                let tensor = Self::empty_by(heap, stream, layout.shape(), options.strategy)?;
+                let tensor = Self::empty_by_in(heap, stream, layout.shape(), options.strategy)?;
                 tensor.on(stream)?.driver_copy_from(address)?;
                 // Where it is freed, which has to wait for the copy.
                 own.join(theirs)?;
@@ -181,19 +196,19 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     }
 }
 
-impl<T> fmt::Debug for NotShared<T> {
+impl<T> fmt::Debug for ShareError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NotShared").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("ShareError").field("error", &self.error).finish_non_exhaustive()
     }
 }
 
-impl<T> fmt::Display for NotShared<T> {
+impl<T> fmt::Display for ShareError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl<T> std::error::Error for NotShared<T> {
+impl<T> std::error::Error for ShareError<T> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.source()
     }

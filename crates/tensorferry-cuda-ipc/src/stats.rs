@@ -12,10 +12,10 @@ pub struct DeviceStats {
     /// Slabs that this process made and has not given up.
     pub slabs_owned: usize,
     /// Their length, in bytes.
-    pub bytes_owned: usize,
+    pub owned_bytes: usize,
     /// What of that is free for the next tensors, in bytes.
-    pub bytes_free: usize,
-    /// Slabs of other processes that this one knows, and what was staged ([`CudaTensor::staged`](crate::CudaTensor::staged)),
+    pub free_bytes: usize,
+    /// Slabs of other processes that this one knows, and what was staged ([`CudaTensor::to_staged`](crate::CudaTensor::to_staged)),
     /// by this process too.
     pub slabs_received: usize,
     /// Those of them that are mapped here, or copied to a device here.
@@ -79,21 +79,51 @@ impl fmt::Display for DeviceUsage {
 }
 
 /// How much is kept for later, and how long is waited for what comes back.
+///
+/// ```
+/// use tensorferry_cuda_ipc::{CacheLimits, set_cache_limits};
+///
+/// // Nothing of others stays mapped that no tensor here lies in.
+/// set_cache_limits(CacheLimits::new().free_bytes(256 << 20).idle_slabs(0));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
+    pub(crate) free_bytes: usize,
+    pub(crate) idle_slabs: usize,
+    pub(crate) patience: Duration,
+}
+
+impl CacheLimits {
+    /// 1 GiB, 64 slabs and 2 s.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { free_bytes: 1 << 30, idle_slabs: 64, patience: Duration::from_secs(2) }
+    }
+
     /// For each device, domain and strategy: free slabs of this process, in bytes. 1 GiB by default.
-    pub free_bytes: usize,
+    #[must_use]
+    pub const fn free_bytes(self, free_bytes: usize) -> Self {
+        Self { free_bytes, ..self }
+    }
+
     /// Slabs of other processes that stay mapped although no tensor here lies in them. A slab that its owner gives up is
     /// let go of at once. 64 by default.
-    pub idle_slabs: usize,
+    #[must_use]
+    pub const fn idle_slabs(self, idle_slabs: usize) -> Self {
+        Self { idle_slabs, ..self }
+    }
+
     /// How long a tensor that is made on a full device waits for memory that this process has let go of, and others or
     /// devices have not. 2 s by default.
-    pub patience: Duration,
+    #[must_use]
+    pub const fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
 }
 
 impl Default for CacheLimits {
     fn default() -> Self {
-        Self { free_bytes: 1 << 30, idle_slabs: 64, patience: Duration::from_secs(2) }
+        Self::new()
     }
 }
 
@@ -116,6 +146,10 @@ pub fn ipc_collect() {
 
 /// Gives all free device memory back to the driver: slabs of this process without tensors, and mappings of slabs of others
 /// that no tensor here lies in. The next tensors pay for it again.
+///
+/// Of the strategy [`Pool`](crate::CudaStrategy::Pool) the driver keeps what it is given back until this process ends: it is free
+/// for that strategy, and for what else is allocated from the pool ([`use_exportable_pool`](crate::use_exportable_pool)), and for
+/// nothing else on the device.
 ///
 /// # Blocking
 /// While a device is still at the last work for such memory.

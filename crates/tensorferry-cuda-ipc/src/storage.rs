@@ -8,7 +8,7 @@ use crate::error::CudaError;
 use crate::event::Event;
 use crate::registry;
 use crate::slab::Slab;
-use crate::stream::Stream;
+use crate::stream::{KnownStream, Stream};
 use crate::tensor_error::Result;
 use crate::timeline::Timeline;
 
@@ -27,10 +27,11 @@ pub(crate) struct Storage {
 pub(crate) struct Uses {
     /// How many [`Hold`]s there are.
     n_holds: usize,
-    /// The streams that were given its address and may have work queued for it.
-    streams: Vec<Stream>,
+    /// The streams that were given its address and may have work queued for it. One that the program has no more becomes a point
+    /// in `leaving` when another one comes.
+    streams: Vec<KnownStream>,
     /// Those of them that could make no point when the last hold went, because they captured for example: each is asked again.
-    late: Vec<Stream>,
+    late: Vec<KnownStream>,
     /// Points behind which the device does nothing with it any more.
     leaving: Vec<Arc<Event>>,
     /// Whether other processes were told that a device uses it.
@@ -104,9 +105,45 @@ impl Uses {
         self.n_holds > 0
     }
 
+    /// Notes a stream that is given the address, and forgets those that the program has no more. Answers what of them is to be
+    /// dropped once this is unlocked.
+    fn add(&mut self, stream: &Stream) -> Vec<KnownStream> {
+        if self.streams.iter().any(|known| known.is(stream)) {
+            return Vec::new();
+        }
+        let _relaxed = Relaxed::begin();
+        // What is over is not kept as long as the tensor is.
+        self.is_busy();
+        let forgotten = self.forget_unused();
+        self.streams.push(stream.to_known());
+        forgotten
+    }
+
+    /// Makes a point behind the last work of each stream that nobody can give any more. One that cannot make it now stays.
+    fn forget_unused(&mut self) -> Vec<KnownStream> {
+        let (mut points, mut is_unknown) = (Vec::new(), false);
+        let forgotten = self.streams.extract_if(.., |known| {
+            known.is_unused()
+                && match last_point_of(&known.get()) {
+                    Ok(point) => {
+                        points.extend(point.map(Arc::new));
+                        true
+                    }
+                    Err(error) => {
+                        is_unknown |= error.is_for_good();
+                        error.is_for_good()
+                    }
+                }
+        });
+        let forgotten = forgotten.collect();
+        self.leaving.extend(points);
+        self.is_unknown |= is_unknown;
+        forgotten
+    }
+
     /// Makes a point behind all that the stream has to do now.
-    fn leave(&mut self, stream: Stream) {
-        match point_of(&stream) {
+    fn leave(&mut self, stream: KnownStream) {
+        match point_of(&stream.get()) {
             Ok(event) => self.leaving.push(Arc::new(event)),
             // What the device does cannot be known any more.
             Err(error) if error.is_for_good() => self.is_unknown = true,
@@ -168,9 +205,9 @@ impl Hold {
         let base = self.storage.slab.address_on(stream)?;
         let mut uses = self.storage.uses();
         self.storage.mark(&mut uses);
-        if !uses.streams.iter().any(|known| known.is_same_as(stream)) {
-            uses.streams.push(stream.clone());
-        }
+        let forgotten = uses.add(stream);
+        drop(uses);
+        drop(forgotten);
         Ok(base + self.storage.offset_bytes as u64)
     }
 
@@ -181,7 +218,11 @@ impl Hold {
         &self,
         ready: Option<&(Arc<Timeline>, u64)>,
     ) -> Result<Option<(Arc<Timeline>, u64)>> {
-        let streams = self.storage.uses().streams.clone();
+        let (streams, points) = {
+            let uses = self.storage.uses();
+            let streams: Vec<Stream> = uses.streams.iter().map(KnownStream::get).collect();
+            (streams, uses.leaving.clone())
+        };
         // The one that was used last has the others to wait for, so that one point is enough.
         let Some((last, others)) = streams.split_last() else { return Ok(None) };
         last.refuse_capture()?;
@@ -193,6 +234,12 @@ impl Hold {
             other.refuse_capture()?;
             if !other.is_idle()? {
                 Event::recorded(other)?.hold_up(last)?;
+            }
+        }
+        // Of streams that are gone.
+        for point in points {
+            if !point.is_done()? {
+                point.hold_up(last)?;
             }
         }
         if last.is_idle()? {
@@ -229,4 +276,10 @@ impl Drop for Hold {
 fn point_of(stream: &Stream) -> Result<Event, CudaError> {
     stream.refuse_capture()?;
     Event::recorded(stream)
+}
+
+/// `None` behind what is done.
+fn last_point_of(stream: &Stream) -> Result<Option<Event>, CudaError> {
+    stream.refuse_capture()?;
+    if stream.is_idle()? { Ok(None) } else { Event::recorded(stream).map(Some) }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::context::PrimaryContext;
 use crate::error::{CudaError, Result};
@@ -16,17 +17,18 @@ pub enum CudaStrategy {
     Vmm,
     /// `cuIpcGetMemHandle`, as PyTorch does it: memory of `cuMemAlloc`. It goes with the process that made it.
     Legacy,
-    /// Memory of a pool that can be exported. It goes with the process that made it.
+    /// Memory of a pool that can be exported. It goes with the process that made it, and not before: what is freed stays in the pool,
+    /// for what this process allocates from it later ("IPC memory pools" in the CUDA programming guide).
     Pool,
     /// A copy in shared memory of the host, from which each process makes one on its device. Only where it is asked for
-    /// ([`CudaTensor::staged`](crate::CudaTensor::staged)): it is no shared memory of a device.
+    /// ([`CudaTensor::to_staged`](crate::CudaTensor::to_staged)): it is no shared memory of a device.
     Staged,
 }
 
 /// A name that is none of a strategy's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown strategy for device memory {name:?}: known are \"vmm\", \"legacy\" and \"pool\"")]
-pub struct UnknownCudaStrategy {
+pub struct ParseCudaStrategyError {
     /// What was given.
     pub name: String,
 }
@@ -36,15 +38,16 @@ static CURRENT: AtomicU8 = AtomicU8::new(0);
 
 const ALL: [CudaStrategy; 3] = [CudaStrategy::Vmm, CudaStrategy::Legacy, CudaStrategy::Pool];
 
-/// The strategies that work on the device of a context, the preferred one first. Found out by trying, where the driver has
-/// no attribute for it.
+/// The strategies that work on the device of a context, the preferred one first. Found out by trying, once for each context, where
+/// the driver has no attribute for it: what fails just then, because the device is full for example, is not among them, and is tried
+/// again the next time.
 ///
 /// # Errors
-/// What the driver says, other than that it does not support something.
+/// What the driver says when it is asked for attributes, and when the context is broken or gone.
 pub fn get_all_cuda_strategies(context: &PrimaryContext) -> Result<Vec<CudaStrategy>> {
     let mut all = Vec::new();
     for strategy in ALL {
-        if strategy.works_on(context)? {
+        if strategy.works_on(context)? == Works::Yes {
             all.push(strategy);
         }
     }
@@ -88,32 +91,60 @@ impl CudaStrategy {
         ALL.into_iter().chain([Self::Staged]).find(|strategy| strategy.code() == code)
     }
 
-    /// The first one that works in a context.
-    pub(crate) fn preferred(context: &PrimaryContext) -> Result<Self> {
+    /// The first one that works in a context, and whether that will be so for good.
+    pub(crate) fn preferred(context: &PrimaryContext) -> Result<(Self, bool)> {
+        let mut is_certain = true;
         for strategy in ALL {
-            if strategy.works_on(context)? {
-                return Ok(strategy);
+            match strategy.works_on(context)? {
+                Works::Yes => return Ok((strategy, is_certain)),
+                Works::No => {}
+                Works::NotNow => is_certain = false,
             }
         }
         // Then the driver says what is missing.
-        Ok(Self::Vmm)
+        Ok((Self::Vmm, is_certain))
     }
 
-    fn works_on(self, context: &PrimaryContext) -> Result<bool> {
+    fn works_on(self, context: &PrimaryContext) -> Result<Works> {
         let device = context.device();
+        let known = |is_there| if is_there { Works::Yes } else { Works::No };
         match self {
-            Self::Vmm => device.has_shareable_memory(),
-            Self::Pool => device.has_shareable_pools(),
-            Self::Staged => Ok(false),
+            Self::Vmm => device.has_shareable_memory().map(known),
+            Self::Pool => device.has_shareable_pools().map(known),
+            Self::Staged => Ok(Works::No),
             // No attribute tells.
-            Self::Legacy => match legacy_handle(context) {
-                Ok(()) => Ok(true),
-                Err(CudaError::MissingSymbol { .. }) => Ok(false),
-                Err(error) if error.code() == Some(crate::raw::NOT_SUPPORTED) => Ok(false),
-                Err(error) => Err(error),
-            },
+            Self::Legacy => legacy_works_on(context),
         }
     }
+}
+
+/// Whether a strategy works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Works {
+    Yes,
+    No,
+    /// It failed for a reason that may pass.
+    NotNow,
+}
+
+/// What was found out about legacy handles, by context.
+static LEGACY: Mutex<Vec<(usize, Works)>> = Mutex::new(Vec::new());
+
+fn legacy_works_on(context: &PrimaryContext) -> Result<Works> {
+    let lock = || LEGACY.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = lock().iter().find(|(handle, _)| *handle == context.handle()).map(|(_, works)| *works);
+    if let Some(works) = known {
+        return Ok(works);
+    }
+    let works = match legacy_handle(context) {
+        Ok(()) => Works::Yes,
+        Err(CudaError::MissingSymbol { .. }) => Works::No,
+        Err(error) if error.code() == Some(crate::raw::NOT_SUPPORTED) => Works::No,
+        Err(error) if error.is_for_good() => return Err(error),
+        Err(_) => return Ok(Works::NotNow),
+    };
+    lock().push((context.handle(), works));
+    Ok(works)
 }
 
 fn legacy_handle(context: &PrimaryContext) -> Result<()> {
@@ -123,7 +154,7 @@ fn legacy_handle(context: &PrimaryContext) -> Result<()> {
 
 impl fmt::Display for CudaStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::Vmm => "vmm",
             Self::Legacy => "legacy",
             Self::Pool => "pool",
@@ -133,11 +164,11 @@ impl fmt::Display for CudaStrategy {
 }
 
 impl FromStr for CudaStrategy {
-    type Err = UnknownCudaStrategy;
+    type Err = ParseCudaStrategyError;
 
-    fn from_str(name: &str) -> std::result::Result<Self, UnknownCudaStrategy> {
+    fn from_str(name: &str) -> std::result::Result<Self, ParseCudaStrategyError> {
         let known = ALL.into_iter().find(|strategy| strategy.to_string() == name);
-        known.ok_or_else(|| UnknownCudaStrategy { name: name.to_owned() })
+        known.ok_or_else(|| ParseCudaStrategyError { name: name.to_owned() })
     }
 }
 
@@ -151,6 +182,7 @@ mod tests {
             assert_eq!(strategy.to_string().parse(), Ok(strategy));
             assert_eq!(CudaStrategy::from_code(strategy.code()), Some(strategy));
         }
+        assert_eq!(format!("{:>8}|{:<5}|", CudaStrategy::Legacy, CudaStrategy::Vmm), "  legacy|vmm  |");
         assert_eq!(CudaStrategy::from_code(3), Some(CudaStrategy::Staged));
         assert_eq!(CudaStrategy::from_code(4), None);
         assert!("staged".parse::<CudaStrategy>().is_err(), "nothing is made by it");

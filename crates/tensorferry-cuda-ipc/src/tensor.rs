@@ -17,7 +17,7 @@ use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 use crate::timeline::Timeline;
 
-/// A tensor in the memory of a device, which travels to other processes without a copy ([`CudaTensor::staged`] apart). A view
+/// A tensor in the memory of a device, which travels to other processes without a copy ([`CudaTensor::to_staged`] apart). A view
 /// of a storage, cheap to clone.
 ///
 /// Like a [`SharedTensor`](tensorferry_tensor::SharedTensor), it is for whoever has it to read and to write: what is done
@@ -33,8 +33,8 @@ use crate::timeline::Timeline;
 ///
 /// By the strategy [`Vmm`](crate::CudaStrategy::Vmm), the first choice where the device has it, the memory lives as long as
 /// anybody has the tensor, in whichever process, however the others end. By the strategies legacy and pool, and so what was
-/// shared from cudarc without a copy, it goes with the process that made it: whether that one has to stay is
-/// `tensor.strategy().is_some_and(|s| !s.outlives_maker())`, for every tensor. When the last one has let go of it and no device is
+/// shared from cudarc without a copy, it goes with the process that made it: whether that one has to stay,
+/// [`CudaTensor::outlives_maker`] tells. When the last one has let go of it and no device is
 /// at it any more, the process that made it may use the memory again.
 pub struct CudaTensor<T> {
     /// `None` when there are no elements.
@@ -47,9 +47,9 @@ pub struct CudaTensor<T> {
 /// A storage, and what has to be done before it may be used.
 #[derive(Clone)]
 pub(crate) struct Memory {
-    pub(crate) hold: Arc<Hold>,
-    /// A point of somebody else's stream.
+    /// A point of somebody else's stream. Goes first: when the hold does, it is looked at what is not needed any more.
     pub(crate) ready: Option<Point>,
+    pub(crate) hold: Arc<Hold>,
 }
 
 /// A point of a stream, of this process or another.
@@ -95,15 +95,27 @@ impl<T: Element> CudaTensor<T> {
     /// # Errors
     /// As [`CudaTensor::zeros`].
     pub fn empty_in(heap: &Heap, stream: &Stream, shape: impl Into<Shape>) -> Result<Self> {
-        Self::empty_by(heap, stream, shape, None)
+        Self::empty_by_in(heap, stream, shape, None)
     }
 
-    /// [`CudaTensor::empty_in`], shared by this strategy; by the one of the process ([`set_cuda_strategy`](crate::set_cuda_strategy)),
+    /// [`CudaTensor::empty`], shared by this strategy; by the one of the process ([`set_cuda_strategy`](crate::set_cuda_strategy)),
     /// or the best that the device has, for `None`.
     ///
     /// # Errors
     /// As [`CudaTensor::zeros`]; what the driver says when the device does not have the strategy.
     pub fn empty_by(
+        stream: &Stream,
+        shape: impl Into<Shape>,
+        strategy: impl Into<Option<CudaStrategy>>,
+    ) -> Result<Self> {
+        Self::empty_by_in(Heap::current()?, stream, shape, strategy)
+    }
+
+    /// [`CudaTensor::empty_by`] in the domain of this heap.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::empty_by`].
+    pub fn empty_by_in(
         heap: &Heap,
         stream: &Stream,
         shape: impl Into<Shape>,
@@ -141,8 +153,33 @@ impl<T: Element> CudaTensor<T> {
         let layout = Layout::contiguous(shape)?;
         check_len(&layout, data.len())?;
         let tensor = Self::empty_in(heap, stream, layout.shape())?;
-        tensor.write(stream, data)?;
+        tensor.write_from(stream, data)?;
         Ok(tensor)
+    }
+
+    /// A tensor with a copy of one of the host.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::zeros`].
+    ///
+    /// # Blocking
+    /// Until the elements are there.
+    pub fn from_tensor(stream: &Stream, tensor: &Tensor<T>) -> Result<Self> {
+        Self::from_tensor_in(Heap::current()?, stream, tensor)
+    }
+
+    /// [`CudaTensor::from_tensor`] in the domain of this heap.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::from_tensor`].
+    ///
+    /// # Blocking
+    /// As [`CudaTensor::from_tensor`].
+    pub fn from_tensor_in(heap: &Heap, stream: &Stream, tensor: &Tensor<T>) -> Result<Self> {
+        match tensor.as_slice() {
+            Ok(elements) => Self::from_slice_in(heap, stream, elements, tensor.shape()),
+            Err(_) => Self::from_slice_in(heap, stream, &tensor.to_vec(), tensor.shape()),
+        }
     }
 
     /// `memory` has room for `layout`, and is there if there are elements.
@@ -182,6 +219,13 @@ impl<T: Element> CudaTensor<T> {
         self.memory.as_ref().map(|memory| memory.hold.storage().slab().strategy())
     }
 
+    /// Whether its memory lives on without the process that made it. If not, that one has to stay until everybody is done with it.
+    /// True when it has no elements.
+    #[must_use]
+    pub fn outlives_maker(&self) -> bool {
+        self.strategy().is_none_or(CudaStrategy::outlives_maker)
+    }
+
     /// Which storage this is a view of; equal ids in one domain are the same memory. `None` when it has no elements.
     #[must_use]
     pub fn storage_id(&self) -> Option<BlockId> {
@@ -198,7 +242,8 @@ impl<T: Element> CudaTensor<T> {
     /// Makes the tensor ready for work on `stream`: the memory is mapped for its device, the first time in this process;
     /// the stream waits for whoever sent the tensor, each time. What is queued on the stream before the last handle of this
     /// process on the memory is dropped is over before the memory is used for anything else, so nobody has to synchronize
-    /// before dropping a tensor.
+    /// before dropping a tensor. That is for work that is queued while the program has the [`Stream`], or the stream of cudarc that
+    /// it came from; a tensor keeps no stream for the program.
     ///
     /// # Errors
     /// [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaError::NoPeerAccess`](crate::CudaError::NoPeerAccess)
@@ -239,6 +284,22 @@ impl<T: Element> CudaTensor<T> {
         Ok(self.layout.offsets().filter_map(|at| span.get(at - start).copied()).collect())
     }
 
+    /// Copies the elements to the host, in row-major order.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::on`]; [`LayoutError::LengthMismatch`].
+    ///
+    /// # Blocking
+    /// As [`CudaTensor::to_vec`].
+    pub fn read_into(&self, stream: &Stream, data: &mut [T]) -> Result<()> {
+        check_len(&self.layout, data.len())?;
+        if self.is_contiguous() {
+            return self.on(stream)?.driver_read(data);
+        }
+        data.copy_from_slice(&self.to_vec(stream)?);
+        Ok(())
+    }
+
     /// The elements as a tensor of the host.
     ///
     /// # Errors
@@ -258,7 +319,7 @@ impl<T: Element> CudaTensor<T> {
     ///
     /// # Blocking
     /// Until the elements are there.
-    pub fn write(&self, stream: &Stream, data: &[T]) -> Result<()> {
+    pub fn write_from(&self, stream: &Stream, data: &[T]) -> Result<()> {
         check_len(&self.layout, data.len())?;
         self.check_contiguous()?;
         self.on(stream)?.driver_write(data)
@@ -287,7 +348,7 @@ impl<T: Element> CudaTensor<T> {
     ///
     /// # Blocking
     /// Until everything is done that was queued on the stream, and the copy.
-    pub fn staged(&self, stream: &Stream) -> Result<Self> {
+    pub fn to_staged(&self, stream: &Stream) -> Result<Self> {
         let Some(memory) = self.memory.as_ref().filter(|_| self.n_elements() > 0) else {
             return Ok(self.clone());
         };
@@ -399,17 +460,5 @@ impl<T: Element> OnStream<'_, T> {
     pub(crate) fn driver_copy_from(&self, from: u64) -> Result<()> {
         let (to, len_bytes) = (self.address(), self.len_bytes());
         self.queue(len_bytes, |driver, stream| driver.queue_copy(to, from, len_bytes, stream))
-    }
-}
-
-impl<T: Element> TryFrom<(&Stream, &Tensor<T>)> for CudaTensor<T> {
-    type Error = CudaTensorError;
-
-    /// Copies a tensor of the host to the stream's device, in the default domain. Blocks until it is there.
-    fn try_from((stream, tensor): (&Stream, &Tensor<T>)) -> Result<Self> {
-        match tensor.as_slice() {
-            Ok(elements) => Self::from_slice(stream, elements, tensor.shape()),
-            Err(_) => Self::from_slice(stream, &tensor.to_vec(), tensor.shape()),
-        }
     }
 }

@@ -17,7 +17,8 @@ pub enum CudaTensorError {
     Cuda(#[from] CudaError),
     /// The device has no room. What this process kept for later was given back first, and what was on its way back did not
     /// come in time ([`CacheLimits::patience`](crate::CacheLimits::patience)). What other processes keep for later is theirs to
-    /// give: [`empty_cache`](crate::empty_cache) there, or smaller [`CacheLimits`](crate::CacheLimits).
+    /// give: [`empty_cache`](crate::empty_cache) there, or smaller [`CacheLimits`](crate::CacheLimits). What tensors of the strategy
+    /// [`Pool`](crate::CudaStrategy::Pool) once had is given back by no process before it ends, other than to that strategy.
     #[error("no room for {len_bytes} bytes: {error}; {usage}")]
     DeviceFull {
         /// What was wanted.

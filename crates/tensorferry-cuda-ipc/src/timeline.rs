@@ -4,6 +4,11 @@
 //! turn. Recording an event again moves it to later work of the same stream, so whoever waits for an older point waits for
 //! at least that. The owner notes in shared memory up to which number all is done: a process that comes late has nothing
 //! to ask of the driver, and nothing is lost when the owner has ended in good order.
+//!
+//! The owner keeps the events as long as anybody else has the timeline, because an opened event must not be used once its owner has
+//! destroyed it. So when its program has the stream no more and all is done, it says that the timeline is *retired*: then the others
+//! let go of it, and the owner follows. A message on its way has it as well; whoever takes that out knows it again, and needs none
+//! of its events.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,19 +18,20 @@ use crate::capture::Relaxed;
 use crate::control::{N_EVENTS, TimelineControl};
 use crate::error::CudaError;
 use crate::event::Event;
-use crate::stream::Stream;
+use crate::stream::{KnownStream, Stream};
 use crate::tensor_error::{CudaTensorError, Result};
 
 #[derive(Debug)]
 pub(crate) struct Timeline {
-    control: TimelineControl,
+    /// Goes before the holder bit: opened events before their owner may destroy them.
     side: Side,
+    control: TimelineControl,
 }
 
 #[derive(Debug)]
 enum Side {
     Own {
-        stream: Stream,
+        stream: KnownStream,
         /// None where the device cannot share events: then each point is waited for when it is made.
         events: Vec<Event>,
         /// The number of the last point.
@@ -43,7 +49,7 @@ impl Timeline {
         let events = (0..n_events).map(|_| Event::interprocess(context)).collect::<Result<Vec<_>, _>>()?;
         let handles = events.iter().map(Event::ipc_handle).collect::<Result<Vec<_>, _>>()?;
         let control = TimelineControl::create(heap, &handles)?;
-        Ok(Self { control, side: Side::Own { stream: stream.clone(), events, last: Mutex::default() } })
+        Ok(Self { control, side: Side::Own { stream: stream.to_known(), events, last: Mutex::default() } })
     }
 
     /// One of another process. Nothing is asked of the driver yet.
@@ -60,10 +66,11 @@ impl Timeline {
         let Side::Own { stream, events, last } = &self.side else {
             return Err(CudaTensorError::BadMessage { what: "a timeline of another process" });
         };
+        let stream = stream.get();
         let mut last = lock(last);
         let number = *last + 1;
         match events.get(index_of(number)) {
-            Some(event) => event.record(stream)?,
+            Some(event) => event.record(&stream)?,
             None => stream.synchronize()?,
         }
         *last = number;
@@ -92,12 +99,30 @@ impl Timeline {
         oldest <= *last
     }
 
-    /// Whether nobody needs it any more: its stream is not used, all is done, and nobody else knows it.
+    /// Whether nobody needs it any more, where no point of it is known here. Its owner tells the others when the stream is not used
+    /// and all is done, and needs it until none of them has it.
     pub(crate) fn is_unused(&self) -> bool {
         match &self.side {
-            Side::Own { stream, .. } => stream.is_unused() && !self.publish() && self.control.0.is_sole(),
-            Side::Opened(_) => !self.control.is_owner_live(),
+            Side::Own { stream, .. } => {
+                let is_retired = stream.is_unused() && !self.publish();
+                if is_retired {
+                    self.control.set_retired(true);
+                }
+                is_retired && self.control.0.is_sole()
+            }
+            // What was not opened costs nothing to know again.
+            Side::Opened(events) => {
+                let is_open = |event: &Mutex<Option<Event>>| {
+                    event.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+                };
+                self.control.is_retired() || !events.iter().any(is_open)
+            }
         }
+    }
+
+    /// Its stream has work again.
+    pub(crate) fn revive(&self) {
+        self.control.set_retired(false);
     }
 
     pub(crate) fn is_own(&self) -> bool {
@@ -111,7 +136,7 @@ impl Timeline {
         }
         match &self.side {
             // What it waits for stands in it already.
-            Side::Own { stream: own, .. } if own.is_same_as(stream) => Ok(()),
+            Side::Own { stream: own, .. } if own.is(stream) => Ok(()),
             Side::Own { events, .. } => {
                 let event = events.get(index_of(number));
                 Ok(event.map_or(Ok(()), |event| event.hold_up(stream))?)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tensorferry_os::limits;
-use tensorferry_sharing::{Backing, Strategy, get_sharing_strategy};
+use tensorferry_sharing::{Backing, SharingStrategy, get_sharing_strategy};
 
 use crate::layout::DEFAULT_DATA_LEN_BYTES;
 use crate::{Domain, DomainError, Layout};
@@ -11,7 +11,7 @@ use crate::{Domain, DomainError, Layout};
 /// Settings of a new domain.
 #[derive(Clone, Debug)]
 pub struct DomainBuilder {
-    strategy: Strategy,
+    strategy: SharingStrategy,
     address_space_bytes: usize,
     limit_bytes: Option<u64>,
 }
@@ -27,7 +27,7 @@ impl DomainBuilder {
 
     /// The strategy; by default the current one of this process.
     #[must_use]
-    pub fn strategy(mut self, strategy: Strategy) -> Self {
+    pub fn strategy(mut self, strategy: SharingStrategy) -> Self {
         self.strategy = strategy;
         self
     }

@@ -66,16 +66,20 @@ impl Memory {
     /// [`DomainError::Limit`] with the numbers; nothing is counted then.
     pub fn count_populated(&self, index: usize, len_bytes: u64) -> Result<(), DomainError> {
         let Some(entry) = self.extent_entry(index) else { return Ok(()) };
+        let limit_bytes = self.limit_bytes();
+        let refused = |used_bytes| DomainError::Limit { wanted_bytes: len_bytes, used_bytes, limit_bytes };
+        // What does not fit is never counted, not for a moment: others would not fit beside it, for as long as this process
+        // may be stopped.
+        let before = self.populated_bytes();
+        if before.saturating_add(len_bytes) > limit_bytes {
+            return Err(refused(before));
+        }
         entry[extent::POPULATED_BYTES].fetch_add(len_bytes, Ordering::SeqCst);
         let used = self.populated_bytes();
-        let limit = self.limit_bytes();
-        if used > limit {
+        if used > limit_bytes {
+            // Somebody was faster.
             entry[extent::POPULATED_BYTES].fetch_sub(len_bytes, Ordering::SeqCst);
-            return Err(DomainError::Limit {
-                wanted_bytes: len_bytes,
-                used_bytes: used.saturating_sub(len_bytes),
-                limit_bytes: limit,
-            });
+            return Err(refused(used.saturating_sub(len_bytes)));
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
 use tensorferry_os::pidfd::{Identity, PidFd};
 use tensorferry_os::presence::Presence;
-use tensorferry_sharing::{Backing, Strategy};
+use tensorferry_sharing::{Backing, SharingStrategy};
 
 pub use lodging::DomainFds;
 use lodging::Lodging;
@@ -155,7 +155,7 @@ impl Domain {
 
     /// The strategy that backs it.
     #[must_use]
-    pub fn strategy(&self) -> Strategy {
+    pub fn strategy(&self) -> SharingStrategy {
         self.backing.strategy()
     }
 

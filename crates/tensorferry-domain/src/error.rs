@@ -1,7 +1,7 @@
 //! What can go wrong with a domain as a whole.
 
 /// Why a domain could not be made, joined or used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DomainError {
     /// The kernel refused.
@@ -90,6 +90,8 @@ pub enum DomainError {
         limit_bytes: u64,
     },
 }
+
+tensorferry_os::debug_as_display!(DomainError);
 
 impl DomainError {
     /// Whether memory was short: the domain's limit or its address space is used up, or the kernel has none. What is freed, by

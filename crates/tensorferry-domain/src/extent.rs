@@ -63,8 +63,10 @@ impl Domain {
     /// Who owns extent `index`; nobody for an index outside.
     #[must_use]
     pub fn extent_owner(&self, index: usize) -> ExtentOwner {
+        // Sequentially consistent for whoever returns a block: it says so and then asks who owns the extent, while an owner
+        // gives the extent up and then asks whether something was returned. One of them sees the other.
         self.owner_word(index)
-            .map_or(ExtentOwner::Nobody, |word| ExtentOwner::unpack(word.load(Ordering::Acquire)))
+            .map_or(ExtentOwner::Nobody, |word| ExtentOwner::unpack(word.load(Ordering::SeqCst)))
     }
 
     /// The run that starts at extent `first`, whoever owns it; `None` where none starts.

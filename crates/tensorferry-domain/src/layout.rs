@@ -10,7 +10,7 @@ pub const MAX_MEMBERS: usize = 63;
 /// "TNSRFRRY", read as a little-endian number.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TNSRFRRY");
 /// The version of everything in docs/WIRE.md.
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 
 /// Word indexes in the header.
 pub(crate) mod header {
@@ -25,7 +25,9 @@ pub(crate) mod header {
     pub(crate) const EXTENTS_HIGH_WATER: usize = 8;
     pub(crate) const SWEEPS: usize = 9;
     pub(crate) const SUSPICIONS: usize = 10;
-    pub(crate) const N_WORDS: usize = 11;
+    pub(crate) const SCANS_LEFT: usize = 11;
+    pub(crate) const SCANS_LEFT_DONE: usize = 12;
+    pub(crate) const N_WORDS: usize = 13;
 }
 
 /// Word indexes in a process slot.
@@ -40,6 +42,8 @@ pub(crate) mod slot {
     pub(crate) const BLOCKS_LIVE: usize = 8;
     pub(crate) const BYTES_LIVE: usize = 9;
     pub(crate) const BYTES_CACHED: usize = 10;
+    pub(crate) const SCANS_WANTED: usize = 11;
+    pub(crate) const SCANS_DONE: usize = 12;
     pub(crate) const N_WORDS: usize = 16;
 }
 

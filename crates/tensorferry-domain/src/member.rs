@@ -45,6 +45,7 @@ pub enum Phase {
 
 /// What the process table says about one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemberInfo {
     /// Who.
     pub member: Member,
@@ -53,11 +54,11 @@ pub struct MemberInfo {
     /// The process, as the admitting member saw it.
     pub identity: Identity,
     /// Blocks that the member owns and somebody holds.
-    pub blocks_live: u64,
+    pub live_blocks: u64,
     /// Their length in bytes.
-    pub bytes_live: u64,
+    pub live_bytes: u64,
     /// Bytes that the member keeps populated for its next allocations.
-    pub bytes_cached: u64,
+    pub cached_bytes: u64,
 }
 
 /// The state word, taken apart: `epoch:32 | author:16 | phase:8`.
@@ -120,7 +121,8 @@ impl Slot<'_> {
         self.words[slot::PID].store(pid, Ordering::Relaxed);
         self.words[slot::INODE].store(identity.inode, Ordering::Relaxed);
         self.words[slot::START_TICKS].store(identity.start_ticks, Ordering::Relaxed);
-        for counter in [slot::RETURNS, slot::BLOCKS_LIVE, slot::BYTES_LIVE, slot::BYTES_CACHED] {
+        let counters = [slot::RETURNS, slot::BLOCKS_LIVE, slot::BYTES_LIVE, slot::BYTES_CACHED];
+        for counter in counters.into_iter().chain([slot::SCANS_WANTED, slot::SCANS_DONE]) {
             self.words[counter].store(0, Ordering::Relaxed);
         }
     }
@@ -141,9 +143,9 @@ impl Slot<'_> {
             member: Member { slot: index, epoch: state.epoch },
             phase: state.phase,
             identity: self.identity(),
-            blocks_live: self.words[slot::BLOCKS_LIVE].load(Ordering::Relaxed),
-            bytes_live: self.words[slot::BYTES_LIVE].load(Ordering::Relaxed),
-            bytes_cached: self.words[slot::BYTES_CACHED].load(Ordering::Relaxed),
+            live_blocks: self.words[slot::BLOCKS_LIVE].load(Ordering::Relaxed),
+            live_bytes: self.words[slot::BYTES_LIVE].load(Ordering::Relaxed),
+            cached_bytes: self.words[slot::BYTES_CACHED].load(Ordering::Relaxed),
         }
     }
 }

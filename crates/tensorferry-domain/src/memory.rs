@@ -176,11 +176,11 @@ impl Memory {
     }
 
     /// Publishes this member's statistics.
-    pub fn publish_usage(&self, blocks_live: u64, bytes_live: u64, bytes_cached: u64) {
+    pub fn publish_usage(&self, live_blocks: u64, live_bytes: u64, cached_bytes: u64) {
         if let Some(entry) = self.slot(self.me().slot) {
-            entry.words[slot::BLOCKS_LIVE].store(blocks_live, Ordering::Relaxed);
-            entry.words[slot::BYTES_LIVE].store(bytes_live, Ordering::Relaxed);
-            entry.words[slot::BYTES_CACHED].store(bytes_cached, Ordering::Relaxed);
+            entry.words[slot::BLOCKS_LIVE].store(live_blocks, Ordering::Relaxed);
+            entry.words[slot::BYTES_LIVE].store(live_bytes, Ordering::Relaxed);
+            entry.words[slot::BYTES_CACHED].store(cached_bytes, Ordering::Relaxed);
         }
     }
 
@@ -204,6 +204,7 @@ impl Drop for Memory {
         if !self.domain.is_home() {
             return;
         }
+        self.leave_scans();
         for run in self.take_over(self.me()).collect::<Vec<_>>() {
             self.release_extents(run);
         }

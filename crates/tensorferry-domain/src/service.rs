@@ -15,8 +15,8 @@ use tensorferry_os::futex;
 
 use crate::{Caretaker, Domain, DomainError};
 
-use deaths::{Watched, sweep_the_dead};
-pub(crate) use deaths::{Whom, is_proven_dead};
+pub(crate) use deaths::{MAX_CLAIMS, Whom, is_proven_dead};
+use deaths::{Watch, sweep_the_dead};
 
 /// How long a silent neighbourhood is trusted before the thread looks at the table again. Decides how late a
 /// newcomer far away is watched, never whether somebody is dead.
@@ -123,7 +123,7 @@ impl Service {
     /// Does on the calling thread what the service thread does when it is poked.
     pub(crate) fn look_around(&self, domain: &Domain, at: Whom) {
         if let Some(caretaker) = self.shared.caretaker.upgrade() {
-            self.shared.sweep_the_dead(domain, caretaker.as_ref(), at, &mut Vec::new());
+            self.shared.sweep_the_dead(domain, caretaker.as_ref(), at, &mut Watch::default());
         }
     }
 }
@@ -254,7 +254,7 @@ impl Drop for Service {
 fn run(shared: &Shared, domain: &Weak<Domain>) {
     // First, so that it is said last.
     let _gone = Gone(shared);
-    let mut watched: Vec<Watched> = Vec::new();
+    let mut watch = Watch::default();
     shared.tid.store(thread_id(), Ordering::SeqCst);
     while !shared.stop.load(Ordering::Acquire) {
         shared.stand_still_if_asked();
@@ -272,7 +272,7 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
                 // What was asked before somebody let go of a block, or died, comes first.
                 keeper.serve();
             }
-            if shared.sweep_the_dead(&domain, caretaker.as_ref(), Whom::Watched, &mut watched) {
+            if shared.sweep_the_dead(&domain, caretaker.as_ref(), Whom::Watched, &mut watch) {
                 // Meanwhile others may have died; the rest of a turn comes first.
                 shared.bell.ring();
             }
@@ -291,7 +291,7 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
         // Nothing of the domain is borrowed while the thread sleeps, so that the domain can be left.
         let door = keeper.as_ref().map(|keeper| keeper.as_fd());
         let bells = [shared.bell.as_fd(), shared.alarm.as_fd()].into_iter().chain(door);
-        let fds: Vec<_> = bells.chain(watched.iter().map(Watched::as_fd)).collect();
+        let fds: Vec<_> = bells.chain(watch.fds()).collect();
         let timeout = beat.unwrap_or(LOOK_AROUND).min(LOOK_AROUND);
         if poll_readable(&fds, Some(timeout)).is_err() {
             // A process that may have no descriptors may not wait for any (EINVAL, poll(2)), and none has those that it has
@@ -311,14 +311,14 @@ impl Shared {
         domain: &Domain,
         caretaker: &dyn Caretaker,
         at: Whom,
-        watched: &mut Vec<Watched>,
+        watch: &mut Watch,
     ) -> bool {
         let _one_at_a_time = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         if !domain.is_live(domain.me()) {
             // Declared dead: what is stamped with this slot is somebody else's to sweep.
             return false;
         }
-        sweep_the_dead(domain, caretaker, at, watched)
+        sweep_the_dead(domain, caretaker, at, watch)
     }
 }
 

@@ -53,6 +53,8 @@ fn words_of_the_header() {
             ("extents_high_water", header::EXTENTS_HIGH_WATER, 8),
             ("sweeps", header::SWEEPS, 8),
             ("suspicions", header::SUSPICIONS, 8),
+            ("scans_left", header::SCANS_LEFT, 8),
+            ("scans_left_done", header::SCANS_LEFT_DONE, 8),
         ],
     );
 }
@@ -68,9 +70,11 @@ fn words_of_a_process_slot() {
             ("inode", slot::INODE, 8),
             ("start_ticks", slot::START_TICKS, 8),
             ("returns", slot::RETURNS, 8),
-            ("blocks_live", slot::BLOCKS_LIVE, 8),
-            ("bytes_live", slot::BYTES_LIVE, 8),
-            ("bytes_cached", slot::BYTES_CACHED, 8),
+            ("live_blocks", slot::BLOCKS_LIVE, 8),
+            ("live_bytes", slot::BYTES_LIVE, 8),
+            ("cached_bytes", slot::BYTES_CACHED, 8),
+            ("scans_wanted", slot::SCANS_WANTED, 8),
+            ("scans_done", slot::SCANS_DONE, 8),
         ],
     );
 }

@@ -20,7 +20,8 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// Generic functions cannot be registered (each of their instances is another function), nor can `async`, `unsafe` and
-/// `extern` functions, methods with `self`, and functions that borrow their arguments.
+/// `extern` functions, functions inside of an `impl` (with `self` or without: call them from one beside it), and functions that
+/// borrow their arguments.
 ///
 /// `#[func(crate = path)]` names the module that `tensorferry-spawn` is found at. Without it, the attribute looks into
 /// the package's manifest for `tensorferry-spawn` or `tensorferry`, under whatever name they have there.

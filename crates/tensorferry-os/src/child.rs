@@ -21,6 +21,7 @@ pub use ended::{ECHILD, Ended, kill_and_collect, out_of_memory_kills, reap, wait
 pub use environment::{is_variable, replace_environment, set_variable, take_variable};
 pub use signals::{
     Dispositions, SIGABRT, SIGINT, SIGKILL, SIGTERM, ignore_sigpipe, serve_undisturbed, signal_name,
+    unblock_stop_signals,
 };
 pub use stdio::{null, null_stdin, replace_stderr, replace_stdout, take_stdin};
 

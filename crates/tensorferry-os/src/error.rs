@@ -3,22 +3,40 @@
 use std::borrow::Cow;
 use std::io;
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("tensorferry needs Linux: memfd_create(2), futex(2), pidfd_open(2)");
+
+/// Makes `Debug` of error types say what `Display` says, because that is what a `main` prints that returns one, and what
+/// `unwrap` does.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_as_display {
+    ($error:ty) => {
+        impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
 /// A system call that failed: what was asked, and the kernel's answer.
-#[derive(Debug, thiserror::Error)]
-#[error("{call} failed: {source}")]
+#[derive(thiserror::Error)]
+#[error("{call} failed: {error}")]
 pub struct Error {
     call: Cow<'static, str>,
-    #[source]
-    source: io::Error,
+    error: io::Error,
 }
+
+debug_as_display!(Error);
 
 /// The result of a system call.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// An error of `call`, which names the system call and its arguments in words.
-    pub fn new(call: impl Into<Cow<'static, str>>, source: impl Into<io::Error>) -> Self {
-        Self { call: call.into(), source: source.into() }
+    pub fn new(call: impl Into<Cow<'static, str>>, error: impl Into<io::Error>) -> Self {
+        Self { call: call.into(), error: error.into() }
     }
 
     /// The call that failed, with its arguments in words.
@@ -30,7 +48,7 @@ impl Error {
     /// The kernel's error number, when it was the kernel that refused.
     #[must_use]
     pub fn raw_os_error(&self) -> Option<i32> {
-        self.source.raw_os_error()
+        self.error.raw_os_error()
     }
 
     /// Whether the call named a process that does not exist (ESRCH).
@@ -69,7 +87,7 @@ impl Error {
     /// The kind of the underlying error.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
-        self.source.kind()
+        self.error.kind()
     }
 }
 

@@ -19,6 +19,7 @@ use std::marker::PhantomData;
 
 use nix::libc;
 
+use crate::descriptor::is_kept_for_others;
 use crate::{Error, Result, proc_file};
 
 /// The bit of a thread's flags in its `stat` that says it has begun to end (`PF_EXITING`, linux/sched.h): it has left the
@@ -63,7 +64,7 @@ impl fmt::Display for Thread {
 }
 
 /// Why this process could not be forked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ForkError {
     /// There are threads that the child would not have, and what they hold would be held for ever.
@@ -89,6 +90,8 @@ pub enum ForkError {
     #[error(transparent)]
     Os(#[from] Error),
 }
+
+crate::debug_as_display!(ForkError);
 
 /// None are listed where the kernel counts some that came and went during each look.
 fn listed(threads: &[Thread]) -> String {
@@ -172,13 +175,22 @@ fn look_for_threads_but(parked: &[u32]) -> Result<Look> {
     Ok(Look { in_the_way, is_complete: n_threads()? <= n_listed })
 }
 
-/// The device file of a GPU that this process has open, as a driver of it has that was initialised here.
+/// The device file of a GPU that this process has open, as a driver of it has that was initialised here. Memory of a GPU that is
+/// kept for other processes is such a file, too, and needs no driver.
 fn open_gpu() -> Option<String> {
     let links = std::fs::read_dir("/proc/self/fd").ok()?;
-    links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok()).find_map(|path| {
-        let path = path.to_string_lossy();
-        GPU_DEVICES.iter().any(|device| path.starts_with(device)).then(|| path.into_owned())
-    })
+    let opened = links.filter_map(|link| {
+        let link = link.ok()?.path();
+        let number = link.file_name()?.to_str()?.parse().ok()?;
+        Some((number, std::fs::read_link(link).ok()?.to_string_lossy().into_owned()))
+    });
+    gpu_among(opened)
+}
+
+fn gpu_among(mut opened: impl Iterator<Item = (i32, String)>) -> Option<String> {
+    let is_gpu = |path: &str| GPU_DEVICES.iter().any(|device| path.starts_with(device));
+    let used = opened.find(|(number, path)| is_gpu(path) && !is_kept_for_others(*number));
+    used.map(|(_, path)| path)
 }
 
 /// Field 9 of `stat` (proc_pid_stat(5)), counted from the parenthesis that ends the name.
@@ -280,7 +292,7 @@ fn flush_outputs() {
 ///
 /// # Errors
 /// The kernel's error of dup3(2).
-pub(crate) fn replace(fd: &impl std::os::fd::AsRawFd, with: &impl std::os::fd::AsRawFd) -> Result<()> {
+pub fn replace(fd: &impl std::os::fd::AsRawFd, with: &impl std::os::fd::AsRawFd) -> Result<()> {
     // SAFETY: dup3(2) closes `fd`'s open file in this process and puts that of `with` in its place. Both numbers are owned by
     // their callers and stay valid descriptors; what is behind `fd` is meant to change, which its owner asks for here.
     match unsafe { libc::dup3(with.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) } {
@@ -317,6 +329,20 @@ mod tests {
         assert!(error.to_string().contains("`loader`"), "{error}");
         drop(go);
         let _ = thread.join();
+    }
+
+    #[test]
+    fn a_gpu_is_in_use_unless_its_file_is_kept_for_others() {
+        use std::os::fd::{AsRawFd as _, OwnedFd};
+        let (fd, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (kept, used) = (fd.as_raw_fd(), other.as_raw_fd());
+        let opened =
+            |number| [(number, "/dev/nvidiactl".to_owned()), (0, "/dev/null".to_owned())].into_iter();
+        let keeping = crate::descriptor::KeptForOthers::from(OwnedFd::from(fd));
+        assert_eq!(gpu_among(opened(kept)), None);
+        assert_eq!(gpu_among(opened(kept).chain(opened(used))).as_deref(), Some("/dev/nvidiactl"));
+        drop(keeping);
+        assert_eq!(gpu_among(opened(kept)).as_deref(), Some("/dev/nvidiactl"));
     }
 
     #[test]

@@ -93,16 +93,26 @@ impl ChildProcess {
         self.0.pidfd.as_fd()
     }
 
-    /// Waits until it has ended, for at most `timeout` (for ever if `None`): whether it has. Takes nothing away from whoever
-    /// has started it.
+    /// Waits until it has ended. Takes nothing away from whoever has started it.
+    ///
+    /// # Blocking
+    /// For as long as it takes, asleep in poll(2).
+    ///
+    /// # Errors
+    /// The kernel's error of poll(2).
+    pub fn join(&self) -> Result<()> {
+        self.0.pidfd.wait_dead(None).map(drop)
+    }
+
+    /// As [`ChildProcess::join`], for at most `timeout`: whether it has ended.
     ///
     /// # Blocking
     /// For at most `timeout`, asleep in poll(2).
     ///
     /// # Errors
-    /// The kernel's error of poll(2).
-    pub fn join(&self, timeout: Option<Duration>) -> Result<bool> {
-        self.0.pidfd.wait_dead(timeout)
+    /// As [`ChildProcess::join`].
+    pub fn join_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.0.pidfd.wait_dead(Some(timeout))
     }
 
     /// Sends a signal. That it has ended is no error.
@@ -181,7 +191,7 @@ mod tests {
         let active = || active_children().unwrap().into_iter().find(|child| child.name() == "myself");
         let found = active().unwrap();
         assert_eq!((found.pid(), found.rank(), found.is_daemon()), (std::process::id(), Some(3), true));
-        assert!(found.is_alive().unwrap() && !found.join(Some(Duration::ZERO)).unwrap());
+        assert!(found.is_alive().unwrap() && !found.join_timeout(Duration::ZERO).unwrap());
         drop((child, found));
         assert!(active().is_none());
     }

@@ -10,6 +10,8 @@
 //! with SIGSEGV and without Rust's message. And the main thread has no name in Rust's eyes: in reports it is `main`, and
 //! a panic on it is printed with the name of the process.
 //!
+//! Whatever signal mask the parent has, SIGTERM and SIGINT are not blocked in a child, because that is how it is stopped.
+//!
 //! # Safety
 //! The only unsafe thing here is the attribute that places the constructor. What is placed has the type that the
 //! C library calls (it ignores the arguments), unwinds never, and uses nothing that Rust's runtime sets up later.
@@ -168,6 +170,8 @@ pub(crate) fn live_forked<T>(
 
 /// The life of a child; returns its exit code.
 fn live_with(meet: impl FnOnce() -> Result<(Inherited, Run), ProtocolError> + UnwindSafe) -> i32 {
+    // Before it has other threads: it is stopped by these.
+    let _ = os::unblock_stop_signals();
     let met = std::panic::catch_unwind(meet);
     let (mut inherited, run) = match met {
         Ok(Ok(met)) => met,

@@ -10,7 +10,7 @@ use crate::StartMethod;
 use crate::entry::VARIABLE;
 
 /// Why a child could not be started. No process is left behind in any of these cases.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// This process was itself started as a child, but ran its `main` instead of its entry.
@@ -65,17 +65,17 @@ pub enum StartError {
     },
     /// A payload, a name or an entry's name over its limit.
     #[error("what the child is to be told cannot be sent: {0}; put data into shared memory")]
-    Message(#[from] ProtocolError),
+    Message(ProtocolError),
     /// What was to make the payload has failed.
     #[error("the payload for the child cannot be made: {0}")]
-    Payload(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Payload(Box<dyn std::error::Error + Send + Sync>),
     /// The program could not be executed.
-    #[error("cannot execute {}: {source}", .executable.display())]
+    #[error("cannot execute {}: {error}", .executable.display())]
     Execute {
         /// What was to be executed.
         executable: PathBuf,
         /// The kernel's answer.
-        source: io::Error,
+        error: io::Error,
     },
     /// No environment can hold this variable, or be asked for it.
     #[error(
@@ -87,12 +87,12 @@ pub enum StartError {
         name: OsString,
     },
     /// The working directory cannot be entered.
-    #[error("the child cannot have {} as its working directory: {source}", .path.display())]
+    #[error("the child cannot have {} as its working directory: {error}", .path.display())]
     CurrentDir {
         /// The folder.
         path: PathBuf,
         /// The kernel's answer.
-        source: io::Error,
+        error: io::Error,
     },
     /// Another program was named for a method that can only start this one.
     #[error(
@@ -106,7 +106,7 @@ pub enum StartError {
     },
     /// This process cannot be forked.
     #[error("this process cannot be forked: {0}")]
-    Fork(#[from] ForkError),
+    Fork(ForkError),
     /// A library of this process says that it must not be forked.
     #[error("this process cannot be forked: {reason}; use another start method")]
     Hazard {
@@ -121,8 +121,22 @@ pub enum StartError {
     Os(#[from] tensorferry_os::Error),
 }
 
+tensorferry_os::debug_as_display!(StartError);
+
+impl From<ProtocolError> for StartError {
+    fn from(error: ProtocolError) -> Self {
+        Self::Message(error)
+    }
+}
+
+impl From<ForkError> for StartError {
+    fn from(error: ForkError) -> Self {
+        Self::Fork(error)
+    }
+}
+
 /// Why a fork server did not do what it was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForkServerError {
     /// It ended, with the start unanswered. The next start begins a new one.
@@ -149,8 +163,10 @@ pub enum ForkServerError {
     },
 }
 
+tensorferry_os::debug_as_display!(ForkServerError);
+
 /// Bytes on the control socket that cannot be understood.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
     /// The variable is set, but standard input is no socket.
@@ -209,14 +225,14 @@ pub enum ProtocolError {
         limit_bytes: usize,
     },
     /// A frame's bytes are not what they should be.
-    #[error("a {what} of {len_bytes} bytes cannot be read: {source}")]
+    #[error("a {what} of {len_bytes} bytes cannot be read: {error}")]
     Malformed {
         /// Which kind of frame.
         what: &'static str,
         /// Its length.
         len_bytes: usize,
         /// What is wrong with it.
-        source: postcard::Error,
+        error: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A frame has more bytes than its content.
     #[error("a {what} has {left_bytes} bytes too many")]
@@ -242,7 +258,7 @@ pub enum ProtocolError {
     },
     /// The thread that ends this process with its parent cannot be started.
     #[error("the thread that watches the parent cannot be started: {0}")]
-    Guard(#[source] io::Error),
+    Guard(io::Error),
     /// This program has no such entry.
     #[error("no entry is registered as `{name}` in this program; it has {}", crate::entry::listed(.known))]
     UnknownEntry {
@@ -255,3 +271,5 @@ pub enum ProtocolError {
     #[error(transparent)]
     Os(#[from] tensorferry_os::Error),
 }
+
+tensorferry_os::debug_as_display!(ProtocolError);

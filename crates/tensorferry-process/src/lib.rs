@@ -81,7 +81,7 @@ pub use fork::{HAZARDS, Hazard, allow_fork};
 pub use forkserver::preload_forkserver;
 pub use guard::Guard;
 pub use inherited::Inherited;
-pub use method::{StartMethod, UnknownStartMethod};
+pub use method::{ParseStartMethodError, StartMethod};
 pub use parent::{ParentProcess, parent_process};
 pub use redirect::Redirect;
 pub use report::{Location, Report, ReportKind};

@@ -48,7 +48,9 @@ pub enum StartMethod {
 
 impl StartMethod {
     /// All of them, the default first.
-    pub const ALL: [Self; 3] = [Self::Spawn, Self::Forkserver, Self::Fork];
+    pub fn all() -> impl ExactSizeIterator<Item = Self> {
+        [Self::Spawn, Self::Forkserver, Self::Fork].into_iter()
+    }
 
     /// `spawn`, `forkserver` or `fork`, as Python calls them.
     #[must_use]
@@ -63,24 +65,26 @@ impl StartMethod {
 
 impl fmt::Display for StartMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.pad(self.name())
     }
 }
 
 /// A name that no start method has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no start method `{name}`; there are spawn, forkserver and fork")]
-pub struct UnknownStartMethod {
+pub struct ParseStartMethodError {
     /// The name.
     pub name: String,
 }
 
-impl FromStr for StartMethod {
-    type Err = UnknownStartMethod;
+tensorferry_os::debug_as_display!(ParseStartMethodError);
 
-    fn from_str(name: &str) -> Result<Self, UnknownStartMethod> {
-        let known = Self::ALL.into_iter().find(|method| method.name() == name);
-        known.ok_or_else(|| UnknownStartMethod { name: name.to_owned() })
+impl FromStr for StartMethod {
+    type Err = ParseStartMethodError;
+
+    fn from_str(name: &str) -> Result<Self, ParseStartMethodError> {
+        let known = Self::all().find(|method| method.name() == name);
+        known.ok_or_else(|| ParseStartMethodError { name: name.to_owned() })
     }
 }
 
@@ -90,8 +94,9 @@ mod tests {
 
     #[test]
     fn a_name_leads_back_to_its_method() {
-        for method in StartMethod::ALL {
+        for method in StartMethod::all() {
             assert_eq!(method.to_string().parse(), Ok(method));
+            assert_eq!(format!("{method:>12}").len(), 12, "a width is kept");
         }
         assert!("thread".parse::<StartMethod>().unwrap_err().to_string().contains("`thread`"));
     }

@@ -54,16 +54,26 @@ impl ParentProcess {
         self.pidfd.as_fd()
     }
 
-    /// Waits until it has ended, for at most `timeout` (for ever if `None`): whether it has. Seldom true: this process ends
-    /// with it.
+    /// Waits until it has ended. Seldom returns: this process ends with it.
+    ///
+    /// # Blocking
+    /// For as long as it takes, asleep in poll(2).
+    ///
+    /// # Errors
+    /// The kernel's error of poll(2).
+    pub fn join(&self) -> Result<()> {
+        self.pidfd.wait_dead(None).map(drop)
+    }
+
+    /// As [`ParentProcess::join`], for at most `timeout`: whether it has ended.
     ///
     /// # Blocking
     /// For at most `timeout`, asleep in poll(2).
     ///
     /// # Errors
-    /// The kernel's error of poll(2).
-    pub fn join(&self, timeout: Option<Duration>) -> Result<bool> {
-        self.pidfd.wait_dead(timeout)
+    /// As [`ParentProcess::join`].
+    pub fn join_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.pidfd.wait_dead(Some(timeout))
     }
 }
 
@@ -89,7 +99,7 @@ mod tests {
         let me = ParentProcess::new("me", PidFd::of_self().unwrap());
         assert_eq!((me.name(), me.pid()), ("me", std::process::id()));
         assert!(me.is_alive().unwrap());
-        assert!(!me.join(Some(Duration::ZERO)).unwrap());
+        assert!(!me.join_timeout(Duration::ZERO).unwrap());
     }
 
     #[test]

@@ -154,8 +154,8 @@ impl Frame {
     }
 }
 
-fn malformed(what: &'static str, len_bytes: usize, source: postcard::Error) -> ProtocolError {
-    ProtocolError::Malformed { what, len_bytes, source }
+fn malformed(what: &'static str, len_bytes: usize, error: postcard::Error) -> ProtocolError {
+    ProtocolError::Malformed { what, len_bytes, error: error.into() }
 }
 
 /// Reads a value that takes all of `body`.

@@ -271,7 +271,7 @@ impl Start {
         let (command, executable) = self.command(theirs, nonce);
         // Starting consumes the command and with it our copy of the child's end of the socket.
         let mut process =
-            starter::start(command).map_err(|source| StartError::Execute { executable, source })?;
+            starter::start(command).map_err(|error| StartError::Execute { executable, error })?;
         let pidfd = PidFd::open(process.id()).inspect_err(|_| {
             // Without a pidfd it cannot be watched. That it may be gone already makes no difference.
             let _ = process.kill();
@@ -319,7 +319,7 @@ impl Start {
         if let Some(dir) = &self.current_dir {
             // The kernel's answer to the start would not tell whether it is about this or about the program.
             std::fs::metadata(dir.join("."))
-                .map_err(|source| StartError::CurrentDir { path: dir.clone(), source })?;
+                .map_err(|error| StartError::CurrentDir { path: dir.clone(), error })?;
         }
         let (n_fds, limit) = (self.fds.len(), MAX_FDS_PER_MESSAGE - 1);
         if n_fds > limit {

@@ -1,14 +1,13 @@
 //! Ends with one role.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tensorferry_storage::{Heap, Patience, Role};
+use tensorferry_storage::{Heap, Patience, Role, StorageError};
 
+use crate::PutError;
 use crate::typed::{Typed, within};
-use crate::{OpenError, PutError};
 
 /// The putting end of a channel. Clonable and sendable; the channel has senders as long as one exists anywhere,
 /// in a message on its way included.
@@ -24,8 +23,8 @@ pub struct Receiver<T> {
 /// A channel for at most `capacity_items` messages (at least one) in the default domain.
 ///
 /// # Errors
-/// [`OpenError::Storage`] when there is no memory for it.
-pub fn channel<T>(capacity_items: usize) -> Result<(Sender<T>, Receiver<T>), OpenError> {
+/// [`StorageError`] when there is no memory for it.
+pub fn channel<T>(capacity_items: usize) -> Result<(Sender<T>, Receiver<T>), StorageError> {
     channel_in(Heap::current()?, capacity_items)
 }
 
@@ -33,7 +32,7 @@ pub fn channel<T>(capacity_items: usize) -> Result<(Sender<T>, Receiver<T>), Ope
 ///
 /// # Errors
 /// As [`channel`].
-pub fn channel_in<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, Receiver<T>), OpenError> {
+pub fn channel_in<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, Receiver<T>), StorageError> {
     let both = Typed::create(heap, capacity_items)?;
     let sender = both.with_role(Role { sends: true, receives: false })?;
     let receiver = both.with_role(Role { sends: false, receives: true })?;
@@ -82,47 +81,10 @@ crate::getting::getting!(Receiver);
 
 /// What both ends have in common.
 macro_rules! end {
-    ($end:ident, $name:literal, $role:expr) => {
-        impl<T> $end<T> {
-            /// How many messages fit.
-            #[must_use]
-            pub fn capacity_items(&self) -> usize {
-                self.typed.ring().capacity_items()
-            }
-
-            /// About how many messages are in the channel.
-            #[must_use]
-            pub fn len(&self) -> usize {
-                self.typed.ring().len()
-            }
-
-            /// Whether the channel seems empty.
-            #[must_use]
-            pub fn is_empty(&self) -> bool {
-                self.len() == 0
-            }
-
-            /// Refuses every further put, in every process; what is in the channel can still be got.
-            pub fn close(&self) {
-                self.typed.ring().close();
-            }
-
-            /// Whether the channel was closed.
-            #[must_use]
-            pub fn is_closed(&self) -> bool {
-                self.typed.ring().is_closed()
-            }
-        }
-
+    ($end:ident, $role:expr) => {
         impl<T> Clone for $end<T> {
             fn clone(&self) -> Self {
                 Self { typed: self.typed.clone() }
-            }
-        }
-
-        impl<T> fmt::Debug for $end<T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct($name).field("len", &self.len()).finish_non_exhaustive()
             }
         }
 
@@ -146,6 +108,8 @@ macro_rules! end {
 
 crate::busy_poll::busy_poll!(Sender);
 crate::busy_poll::busy_poll!(Receiver);
+crate::status::status!(Sender);
+crate::status::status!(Receiver);
 
-end!(Sender, "Sender", Role { sends: true, receives: false });
-end!(Receiver, "Receiver", Role { sends: false, receives: true });
+end!(Sender, Role { sends: true, receives: false });
+end!(Receiver, Role { sends: false, receives: true });

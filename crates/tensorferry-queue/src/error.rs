@@ -5,11 +5,10 @@ use std::fmt;
 use tensorferry_reduce::{DecodeError, EncodeError};
 use tensorferry_storage::{PutFailure, StorageError, TakeFailure};
 
-/// Why a queue could not be made or taken over from a message.
+/// Why an end of a queue could not be taken over from a message. Whoever gets has its words.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// There is no memory for it.
+pub(crate) enum OpenError {
+    /// The kernel had no memory to map it.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The message grants another role than this end has.
@@ -141,11 +140,7 @@ pub enum GetError {
     Decode(#[from] DecodeError),
 }
 
-impl fmt::Debug for GetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+tensorferry_storage::debug_as_display!(GetError);
 
 impl GetError {
     /// Whether it makes no sense to get again: the queue is closed, everybody else who could put is gone, this end was moved, or
@@ -156,8 +151,8 @@ impl GetError {
     }
 }
 
-impl From<PutFailure> for PutErrorKind {
-    fn from(failure: PutFailure) -> Self {
+impl PutErrorKind {
+    pub(crate) fn of(failure: PutFailure) -> Self {
         match failure {
             PutFailure::Full => Self::Full,
             PutFailure::Closed => Self::Closed,
@@ -170,8 +165,8 @@ impl From<PutFailure> for PutErrorKind {
     }
 }
 
-impl From<TakeFailure> for GetError {
-    fn from(failure: TakeFailure) -> Self {
+impl GetError {
+    pub(crate) fn of(failure: TakeFailure) -> Self {
         match failure {
             TakeFailure::Empty => Self::Empty,
             TakeFailure::NoSenders => Self::Disconnected,

@@ -62,7 +62,7 @@ macro_rules! getting {
             /// Gets values until nothing more can come. What ended it is in [`Iter::end`](crate::Iter::end).
             #[must_use]
             pub fn iter(&self) -> crate::Iter<'_, T> {
-                crate::Iter::new(&self.typed, tensorferry_storage::Company::Many)
+                crate::Iter::many(&self.typed)
             }
         }
 

@@ -1,24 +1,47 @@
 //! Getting until there is nothing more to come.
 
 use std::fmt;
+use std::iter::FusedIterator;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_storage::{Company, Patience};
 
-use crate::GetError;
 use crate::typed::Typed;
+use crate::{GetError, SoleReceiver};
 
 /// Blocks for each value and ends with the first error, which it keeps.
+///
+/// ```
+/// use tensorferry_queue::{GetError, Queue};
+///
+/// let jobs = Queue::new(4)?;
+/// jobs.put(1)?;
+/// jobs.put(2)?;
+/// jobs.close();
+/// let mut todo = jobs.iter();
+/// assert_eq!(todo.by_ref().sum::<i32>(), 3);
+/// assert!(matches!(todo.end(), Some(GetError::Closed)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Iter<'a, T> {
-    typed: &'a Typed<T>,
-    company: Company,
+    from: Source<'a, T>,
     end: Option<GetError>,
 }
 
+/// Whose values they are.
+enum Source<'a, T> {
+    Many(&'a Typed<T>),
+    Sole(&'a mut SoleReceiver<T>),
+}
+
 impl<'a, T> Iter<'a, T> {
-    pub(crate) fn new(typed: &'a Typed<T>, company: Company) -> Self {
-        Self { typed, company, end: None }
+    pub(crate) fn many(typed: &'a Typed<T>) -> Self {
+        Self { from: Source::Many(typed), end: None }
+    }
+
+    pub(crate) fn sole(receiver: &'a mut SoleReceiver<T>) -> Self {
+        Self { from: Source::Sole(receiver), end: None }
     }
 
     /// Why the iteration ended: closed, disconnected, a peer's death, or a message that could not be decoded. `None`
@@ -36,7 +59,11 @@ impl<T: Serialize + DeserializeOwned> Iterator for Iter<'_, T> {
         if self.end.is_some() {
             return None;
         }
-        match self.typed.get(self.company, Patience::Forever) {
+        let got = match &mut self.from {
+            Source::Many(typed) => typed.get(Company::Many, Patience::Forever),
+            Source::Sole(receiver) => receiver.get(),
+        };
+        match got {
             Ok(value) => Some(value),
             Err(error) => {
                 self.end = Some(error);
@@ -45,6 +72,8 @@ impl<T: Serialize + DeserializeOwned> Iterator for Iter<'_, T> {
         }
     }
 }
+
+impl<T: Serialize + DeserializeOwned> FusedIterator for Iter<'_, T> {}
 
 impl<T> fmt::Debug for Iter<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use tensorferry_storage::{Lease as RawLease, LeaseLost};
+use tensorferry_storage::{Lease as RawLease, LeaseLostError};
 
 /// A value that this process works on, and that somebody else gets if it dies before [`Lease::ack`].
 ///
@@ -13,6 +13,7 @@ use tensorferry_storage::{Lease as RawLease, LeaseLost};
 /// results told apart by what is in the message.
 ///
 /// Reads as the value.
+#[must_use = "dropping it gives the value back"]
 pub struct Lease<T> {
     value: T,
     raw: RawLease,
@@ -33,9 +34,9 @@ impl<T> Lease<T> {
     /// Says that the work is done: nobody gets the value again. It is this process's own from here on.
     ///
     /// # Errors
-    /// [`LeaseLost`] when another member has declared this process dead, which needs proof of its death: it is the answer
+    /// [`LeaseLostError`] when another member has declared this process dead, which needs proof of its death: it is the answer
     /// to what cannot happen.
-    pub fn ack(self) -> Result<T, LeaseLost> {
+    pub fn ack(self) -> Result<T, LeaseLostError> {
         self.raw.ack()?;
         Ok(self.value)
     }

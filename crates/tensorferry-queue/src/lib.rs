@@ -1,7 +1,7 @@
 //! A bounded queue between processes that carries handles instead of bytes.
 //!
 //! [`Queue`] is Python's `multiprocessing.Queue` in shape: one handle that puts and gets, cloned and sent to whoever
-//! should use it, with `put`, `get`, their `_timeout` and `_nowait` forms, `qsize`, `empty`, `full` and `close`.
+//! should use it, with `put`, `get`, their `_timeout` and `_nowait` forms, `len`, `is_empty`, `is_full` and `close`.
 //! It has no feeder thread: a value is serialised inside `put`, on the calling thread, so what cannot be sent is an
 //! error there and then, and a value that was not sent is given back in the error.
 //!
@@ -50,12 +50,13 @@ mod iter;
 mod lease;
 mod queue;
 mod sole;
+mod status;
 mod typed;
 
 pub use ends::{Receiver, Sender, channel, channel_in};
-pub use error::{GetError, OpenError, PutError, PutErrorKind};
+pub use error::{GetError, PutError, PutErrorKind};
 pub use iter::Iter;
 pub use lease::Lease;
 pub use queue::Queue;
 pub use sole::{SoleReceiver, SoleSender, mpsc, mpsc_in, spmc, spmc_in, spsc, spsc_in};
-pub use tensorferry_storage::LeaseLost;
+pub use tensorferry_storage::{LeaseLostError, StorageError};

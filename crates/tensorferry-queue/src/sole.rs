@@ -5,7 +5,6 @@
 //! claim on each message. Nothing unsound rests on being alone: whoever forges a second end finds that each message
 //! still goes to one of them.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,10 +12,10 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_domain::Member;
-use tensorferry_storage::{Company, Heap, Patience, Role};
+use tensorferry_storage::{Company, Heap, Patience, Role, StorageError};
 
 use crate::typed::{Typed, within};
-use crate::{GetError, OpenError, PutError, PutErrorKind, Receiver, Sender};
+use crate::{GetError, Iter, PutError, PutErrorKind, Receiver, Sender};
 
 /// The only sender of a channel.
 pub struct SoleSender<T> {
@@ -40,8 +39,8 @@ const RECEIVES: Role = Role { sends: false, receives: true };
 /// A channel with one sender and one receiver, for at most `capacity_items` messages, in the default domain.
 ///
 /// # Errors
-/// [`OpenError::Storage`] when there is no memory for it.
-pub fn spsc<T>(capacity_items: usize) -> Result<(SoleSender<T>, SoleReceiver<T>), OpenError> {
+/// [`StorageError`] when there is no memory for it.
+pub fn spsc<T>(capacity_items: usize) -> Result<(SoleSender<T>, SoleReceiver<T>), StorageError> {
     spsc_in(Heap::current()?, capacity_items)
 }
 
@@ -49,7 +48,10 @@ pub fn spsc<T>(capacity_items: usize) -> Result<(SoleSender<T>, SoleReceiver<T>)
 ///
 /// # Errors
 /// As [`spsc`].
-pub fn spsc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, SoleReceiver<T>), OpenError> {
+pub fn spsc_in<T>(
+    heap: &Heap,
+    capacity_items: usize,
+) -> Result<(SoleSender<T>, SoleReceiver<T>), StorageError> {
     let both = Typed::create(heap, capacity_items)?;
     Ok((SoleSender::over(both.with_role(SENDS)?), SoleReceiver::over(both.with_role(RECEIVES)?)))
 }
@@ -58,7 +60,7 @@ pub fn spsc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, 
 ///
 /// # Errors
 /// As [`spsc`].
-pub fn mpsc<T>(capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), OpenError> {
+pub fn mpsc<T>(capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), StorageError> {
     mpsc_in(Heap::current()?, capacity_items)
 }
 
@@ -66,7 +68,7 @@ pub fn mpsc<T>(capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), Op
 ///
 /// # Errors
 /// As [`spsc`].
-pub fn mpsc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), OpenError> {
+pub fn mpsc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), StorageError> {
     let both = Typed::create(heap, capacity_items)?;
     Ok((Sender::over(both.with_role(SENDS)?), SoleReceiver::over(both.with_role(RECEIVES)?)))
 }
@@ -75,7 +77,7 @@ pub fn mpsc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, Sole
 ///
 /// # Errors
 /// As [`spsc`].
-pub fn spmc<T>(capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), OpenError> {
+pub fn spmc<T>(capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), StorageError> {
     spmc_in(Heap::current()?, capacity_items)
 }
 
@@ -83,7 +85,7 @@ pub fn spmc<T>(capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), Op
 ///
 /// # Errors
 /// As [`spsc`].
-pub fn spmc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), OpenError> {
+pub fn spmc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), StorageError> {
     let both = Typed::create(heap, capacity_items)?;
     Ok((SoleSender::over(both.with_role(SENDS)?), Receiver::over(both.with_role(RECEIVES)?)))
 }
@@ -147,6 +149,12 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
         self.get_with(Patience::None)
     }
 
+    /// Gets values until nothing more can come. What ended it is in [`Iter::end`].
+    #[must_use]
+    pub fn iter(&mut self) -> Iter<'_, T> {
+        Iter::sole(self)
+    }
+
     fn get_with(&mut self, patience: Patience) -> Result<T, GetError> {
         if self.is_moved() {
             return Err(GetError::Moved);
@@ -155,9 +163,18 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
     }
 }
 
+impl<'a, T: Serialize + DeserializeOwned> IntoIterator for &'a mut SoleReceiver<T> {
+    type Item = T;
+    type IntoIter = Iter<'a, T>;
+
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
 /// What both ends have in common.
 macro_rules! sole_end {
-    ($end:ident, $name:literal, $role:expr) => {
+    ($end:ident, $role:expr) => {
         impl<T> $end<T> {
             fn over(typed: Typed<T>) -> Self {
                 let member = typed.ring().heap().domain().me();
@@ -167,23 +184,6 @@ macro_rules! sole_end {
             /// Whether this is not the end any more: it was sent away, or this process was forked from the one that has it.
             fn is_moved(&self) -> bool {
                 self.moved.load(Ordering::SeqCst) || self.typed.ring().heap().domain().me() != self.member
-            }
-
-            /// How many messages fit.
-            #[must_use]
-            pub fn capacity_items(&self) -> usize {
-                self.typed.ring().capacity_items()
-            }
-
-            /// Refuses every further put; what is in the channel can still be got.
-            pub fn close(&self) {
-                self.typed.ring().close();
-            }
-        }
-
-        impl<T> fmt::Debug for $end<T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct($name).field("len", &self.typed.ring().len()).finish_non_exhaustive()
             }
         }
 
@@ -212,6 +212,8 @@ macro_rules! sole_end {
 
 crate::busy_poll::busy_poll!(SoleSender);
 crate::busy_poll::busy_poll!(SoleReceiver);
+crate::status::status!(SoleSender);
+crate::status::status!(SoleReceiver);
 
-sole_end!(SoleSender, "SoleSender", SENDS);
-sole_end!(SoleReceiver, "SoleReceiver", RECEIVES);
+sole_end!(SoleSender, SENDS);
+sole_end!(SoleReceiver, RECEIVES);

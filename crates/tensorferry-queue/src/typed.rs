@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_reduce::{decode, with_encoded};
-use tensorferry_storage::{Attachment, Company, Heap, IncomingMessage, Patience, Ring, Role};
+use tensorferry_storage::{Attachment, Company, Heap, IncomingMessage, Patience, Ring, Role, StorageError};
 
-use crate::{GetError, Lease, OpenError, PutError, PutErrorKind};
+use crate::error::OpenError;
+use crate::{GetError, Lease, PutError, PutErrorKind};
 
 /// The ring behind every kind of end.
 pub(crate) struct Typed<T> {
@@ -20,7 +21,7 @@ pub(crate) struct Typed<T> {
 }
 
 impl<T> Typed<T> {
-    pub(crate) fn create(heap: &Heap, capacity_items: usize) -> Result<Self, OpenError> {
+    pub(crate) fn create(heap: &Heap, capacity_items: usize) -> Result<Self, StorageError> {
         Self::with_leases(heap, capacity_items, 0)
     }
 
@@ -28,7 +29,7 @@ impl<T> Typed<T> {
         heap: &Heap,
         capacity_items: usize,
         max_leases: usize,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, StorageError> {
         let ring = Ring::create_with_leases(heap, capacity_items, max_leases, type_hash::<T>())?;
         Ok(Self { ring: Arc::new(ring), carries: PhantomData })
     }
@@ -46,7 +47,7 @@ impl<T> Typed<T> {
         Ok(Self { ring: Arc::new(ring), carries: PhantomData })
     }
 
-    pub(crate) fn with_role(&self, role: Role) -> Result<Self, OpenError> {
+    pub(crate) fn with_role(&self, role: Role) -> Result<Self, StorageError> {
         Ok(Self { ring: Arc::new(self.ring.with_role(role)?), carries: PhantomData })
     }
 
@@ -59,7 +60,7 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
     pub(crate) fn put(&self, value: T, patience: Patience) -> Result<(), PutError<T>> {
         self.ring.expect_put();
         let sent = with_encoded(self.ring.heap(), &value, |payload, handles| {
-            Ok::<(), PutErrorKind>(self.ring.put_from(payload, handles, patience)?)
+            self.ring.put_from(payload, handles, patience).map_err(PutErrorKind::of)
         });
         match sent {
             Ok(()) => Ok(()),
@@ -69,12 +70,12 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
 
     pub(crate) fn get(&self, company: Company, patience: Patience) -> Result<T, GetError> {
         let mut message = IncomingMessage::default();
-        self.ring.take_into(&mut message, company, patience)?;
+        self.ring.take_into(&mut message, company, patience).map_err(GetError::of)?;
         Ok(decode(&mut message)?)
     }
 
     pub(crate) fn get_leased(&self, patience: Patience) -> Result<Lease<T>, GetError> {
-        let (mut message, raw) = self.ring.take_leased(patience)?;
+        let (mut message, raw) = self.ring.take_leased(patience).map_err(GetError::of)?;
         match decode(&mut message) {
             Ok(value) => Ok(Lease::new(value, raw)),
             Err(error) => {

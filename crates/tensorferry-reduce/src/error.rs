@@ -3,7 +3,7 @@
 use tensorferry_storage::StorageError;
 
 /// Why a handle could not be given or taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransitError {
     /// Serialising or deserialising happens outside of a message.
@@ -42,8 +42,10 @@ pub enum TransitError {
     NoMemory(String),
 }
 
+tensorferry_storage::debug_as_display!(TransitError);
+
 /// Why a value could not be encoded.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// Something in the value cannot travel.
@@ -51,11 +53,13 @@ pub enum EncodeError {
     Transit(#[from] TransitError),
     /// The value's own `Serialize` refused.
     #[error("the value cannot be serialised: {0}")]
-    Serialize(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Serialize(Box<dyn std::error::Error + Send + Sync>),
     /// There was no memory for the message.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
+
+tensorferry_storage::debug_as_display!(EncodeError);
 
 impl EncodeError {
     /// Whether memory of the domain was short, for the message or for a copy of what is in it.
@@ -70,7 +74,7 @@ impl EncodeError {
 }
 
 /// Why a message could not be decoded. The message is lost; the queue goes on.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// A handle in it is not what the payload says.
@@ -78,7 +82,7 @@ pub enum DecodeError {
     Transit(#[from] TransitError),
     /// The payload is not of the expected type.
     #[error("the message is not of the expected type: {0}")]
-    Deserialize(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Deserialize(Box<dyn std::error::Error + Send + Sync>),
     /// Bytes were left over.
     #[error("the message is longer than the expected type")]
     LeftOver,
@@ -86,3 +90,5 @@ pub enum DecodeError {
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
+
+tensorferry_storage::debug_as_display!(DecodeError);

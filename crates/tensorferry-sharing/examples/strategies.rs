@@ -7,7 +7,7 @@
 use std::os::fd::AsFd;
 
 use tensorferry_sharing::{
-    Backing, Strategy, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy,
+    Backing, SharingStrategy, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The names are torch's. One that is known and one that is not fail differently.
     for name in ["file_descriptor", "file_system", "carrier_pigeon"] {
-        match name.parse::<Strategy>().and_then(set_sharing_strategy) {
+        match name.parse::<SharingStrategy>().and_then(set_sharing_strategy) {
             Ok(()) => println!("set to {name}"),
             Err(error) => println!("refused: {error}"),
         }

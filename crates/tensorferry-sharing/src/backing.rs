@@ -4,14 +4,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use tensorferry_os::{Error, Result, memfd};
 
-use crate::Strategy;
+use crate::SharingStrategy;
 
-/// The memory of one domain as a file: made by a [`Strategy`], or received from another process.
+/// The memory of one domain as a file: made by a [`SharingStrategy`], or received from another process.
 #[derive(Debug)]
 pub struct Backing {
     fd: OwnedFd,
     len_bytes: u64,
-    strategy: Strategy,
+    strategy: SharingStrategy,
 }
 
 impl Backing {
@@ -19,13 +19,13 @@ impl Backing {
     ///
     /// # Errors
     /// The kernel's error; `Unsupported` for a strategy that this version does not have.
-    pub fn create(strategy: Strategy, len_bytes: u64) -> Result<Self> {
+    pub fn create(strategy: SharingStrategy, len_bytes: u64) -> Result<Self> {
         match strategy {
-            Strategy::FileDescriptor => {
+            SharingStrategy::FileDescriptor => {
                 let fd = memfd::create_sealed("tensorferry", len_bytes)?;
                 Ok(Self { fd, len_bytes, strategy })
             }
-            Strategy::FileSystem => Err(Error::new(
+            SharingStrategy::FileSystem => Err(Error::new(
                 "backing by file_system",
                 std::io::Error::from(std::io::ErrorKind::Unsupported),
             )),
@@ -43,7 +43,7 @@ impl Backing {
             return Err(Error::new("taking a descriptor that is no sealed memory file", kind));
         }
         let len_bytes = memfd::len_bytes(&fd)?;
-        Ok(Self { fd, len_bytes, strategy: Strategy::FileDescriptor })
+        Ok(Self { fd, len_bytes, strategy: SharingStrategy::FileDescriptor })
     }
 
     /// The size of the file in bytes, holes included.
@@ -54,7 +54,7 @@ impl Backing {
 
     /// The strategy that backs it.
     #[must_use]
-    pub fn strategy(&self) -> Strategy {
+    pub fn strategy(&self) -> SharingStrategy {
         self.strategy
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     fn only_a_sealed_memory_file_is_taken() {
         let (read, _write) = std::io::pipe().unwrap();
         assert!(Backing::from_fd(read.into()).is_err());
-        let made = Backing::create(Strategy::FileDescriptor, 1 << 20).unwrap();
+        let made = Backing::create(SharingStrategy::FileDescriptor, 1 << 20).unwrap();
         let taken = Backing::from_fd(made.as_fd().try_clone_to_owned().unwrap()).unwrap();
         assert_eq!(taken.len_bytes(), 1 << 20);
     }

@@ -14,8 +14,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tensorferry_os::descriptor::KeptForOthers;
 use tensorferry_os::socket::{self, Interest};
-use tensorferry_os::{Error, Result};
+use tensorferry_os::{Error, Result, child, fork};
 
 /// How long a keeper that does not answer is waited for: longer than any process is busy, and not for ever, because it may
 /// be stopped.
@@ -34,7 +35,7 @@ const UNKNOWN: u8 = 2;
 const LOST: u8 = 3;
 
 /// Why a descriptor could not be lodged or fetched.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum KeeperError {
     /// This process came into the domain without a way to the keeper.
@@ -78,6 +79,8 @@ pub enum KeeperError {
     Os(#[from] Error),
 }
 
+tensorferry_os::debug_as_display!(KeeperError);
+
 /// Keeps descriptors under names. In the process that made the domain.
 pub struct Keeper {
     door: OwnedFd,
@@ -90,7 +93,7 @@ pub struct Keeper {
 
 #[derive(Debug)]
 enum Kept {
-    Here(OwnedFd),
+    Here(KeptForOthers),
     /// It came when this process had no descriptor left.
     Lost,
 }
@@ -120,7 +123,7 @@ impl Keeper {
     /// Keeps a descriptor of this process itself.
     pub fn lodge(&self, name: u64, fd: OwnedFd) {
         // What was there before is closed after the lock is gone.
-        let _before = self.kept().insert(name, Kept::Here(fd));
+        let _before = self.kept().insert(name, Kept::Here(fd.into()));
     }
 
     /// A descriptor for this process itself.
@@ -130,9 +133,10 @@ impl Keeper {
     pub fn fetch(&self, name: u64) -> std::result::Result<OwnedFd, KeeperError> {
         self.serve();
         match self.kept().get(&name) {
-            Some(Kept::Here(fd)) => {
-                fd.try_clone().map_err(|e| Error::new("duplicating a kept descriptor", e).into())
-            }
+            Some(Kept::Here(fd)) => fd
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(|e| Error::new("duplicating a kept descriptor", e).into()),
             Some(Kept::Lost) => Err(KeeperError::Lost { name }),
             None => Err(KeeperError::Unknown { name }),
         }
@@ -191,6 +195,19 @@ impl Keeper {
         let gone: Vec<_> = unneeded.iter().filter_map(|name| kept.remove(name)).collect();
         drop(kept);
         drop(gone);
+    }
+
+    /// In a process that was forked from the keeper's: closes its copies of what is kept, and of the door, because they would last
+    /// as long as this process does.
+    ///
+    /// # Errors
+    /// The kernel's, where the door stays open.
+    pub fn leave_to_parent(&self) -> Result<()> {
+        let kept = std::mem::take(&mut *self.kept());
+        drop(kept);
+        let nothing = child::null()?;
+        fork::replace(&self.door, &nothing)?;
+        fork::replace(&self.members, &nothing)
     }
 
     /// How many descriptors are kept.

@@ -3,7 +3,7 @@
 //! The vocabulary is torch's: a *sharing strategy* decides what backs the next default domain. One strategy
 //! is implemented:
 //!
-//! - [`Strategy::FileDescriptor`]: a sealed memfd. Children inherit its descriptor when they are started. It
+//! - [`SharingStrategy::FileDescriptor`]: a sealed memfd. Children inherit its descriptor when they are started. It
 //!   has no name, so nothing can be left behind, and its size does not depend on the mount of `/dev/shm`.
 //!
 //! Memory that is no part of a domain's file travels as a descriptor. [`Keeper`] keeps such descriptors, so that they
@@ -13,12 +13,12 @@
 //! is empty and every attempt to make a domain says so.
 //!
 //! ```
-//! use tensorferry_sharing::{get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy, Strategy};
+//! use tensorferry_sharing::{get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy, SharingStrategy};
 //!
-//! assert!(get_all_sharing_strategies().contains(&Strategy::FileDescriptor));
-//! set_sharing_strategy(Strategy::FileDescriptor)?;
+//! assert!(get_all_sharing_strategies().contains(&SharingStrategy::FileDescriptor));
+//! set_sharing_strategy(SharingStrategy::FileDescriptor)?;
 //! assert_eq!(get_sharing_strategy().to_string(), "file_descriptor");
-//! # Ok::<(), tensorferry_sharing::StrategyError>(())
+//! # Ok::<(), tensorferry_sharing::SharingStrategyError>(())
 //! ```
 
 #![forbid(unsafe_code)]
@@ -30,5 +30,6 @@ mod strategy;
 pub use backing::Backing;
 pub use keeper::{Door, Keeper, KeeperError};
 pub use strategy::{
-    Strategy, StrategyError, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy,
+    SharingStrategy, SharingStrategyError, get_all_sharing_strategies, get_sharing_strategy,
+    set_sharing_strategy,
 };

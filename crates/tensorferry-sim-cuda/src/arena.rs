@@ -1,8 +1,9 @@
 //! An arena: one sparse memory file with many allocations, and a table in it that importers read too.
 //!
 //! ```text
-//! | table: slot, slot, ...                | payload: allocations                         (sparse) |
+//! | table: slot, slot, ..., kept          | payload: allocations                         (sparse) |
 //!   slot: offset, length, state, importers
+//!   kept: how many bytes do not go back to the device
 //! ```
 //!
 //! Only the owner allocates. Small allocations share a granule of 2 MiB, and an importer maps whole granules, as the
@@ -13,8 +14,9 @@
 )]
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::identity::Identity;
 use crate::mapping::Mapping;
@@ -28,9 +30,14 @@ pub(crate) const GRANULE_BYTES: usize = 2 << 20;
 const PAYLOAD_BYTES: usize = 16 << 30;
 const TABLE_BYTES: usize = GRANULE_BYTES;
 const SLOT_WORDS: usize = 16;
-const N_SLOTS: usize = TABLE_BYTES / 8 / SLOT_WORDS;
+/// One less than there is room for: the last word of the table is for what is kept.
+const N_SLOTS: usize = TABLE_BYTES / 8 / SLOT_WORDS - 1;
+const KEPT: usize = TABLE_BYTES / 8 - 1;
 const N_IMPORTERS: usize = SLOT_WORDS - 3;
 const SMALL_ALIGN_BYTES: usize = 512;
+/// How much of an allocation has contents before anybody wrote it, at its beginning and at its end.
+pub(crate) const KEPT_BEGIN_BYTES: usize = 1 << 20;
+pub(crate) const KEPT_END_BYTES: usize = 4096;
 
 // The words of a slot.
 const OFFSET: usize = 0;
@@ -64,6 +71,11 @@ impl Table {
         }
     }
 
+    /// How many bytes of the payload count as used, whatever is free in them.
+    fn kept(&self) -> Answer<u64> {
+        Ok(self.words.word(KEPT)?.load(SeqCst))
+    }
+
     /// Whether the slot still holds the allocation with this generation.
     fn is_live(&self, slot: u32, generation: u64) -> bool {
         self.get(slot, STATE) == Ok(generation * 2 + 1)
@@ -86,20 +98,63 @@ pub(crate) struct Arena {
     table: Table,
     /// Only where this process allocates.
     payload: Option<Arc<Mapping>>,
-    used: Mutex<BTreeMap<usize, (usize, u32)>>,
+    /// Whether what was used once stays counted as used.
+    keeps: bool,
+    used: Mutex<Used>,
+}
+
+/// What is allocated in an arena, and what was.
+#[derive(Debug, Default)]
+struct Used {
+    /// By offset: length and slot.
+    allocations: BTreeMap<usize, (usize, u32)>,
+    /// How far allocations have ever reached: nobody had what lies behind.
+    end: usize,
+}
+
+impl Used {
+    /// The first range that is free.
+    fn find(&self, len_bytes: usize, align: usize) -> Answer<Range<usize>> {
+        let mut offset = 0_usize;
+        for (&begin, &(len, _)) in &self.allocations {
+            if offset.next_multiple_of(align) + len_bytes <= begin {
+                break;
+            }
+            offset = begin + len;
+        }
+        let offset = offset.next_multiple_of(align);
+        let end = offset.checked_add(len_bytes).filter(|&end| end <= PAYLOAD_BYTES);
+        Ok(offset..end.ok_or(Status::OUT_OF_MEMORY)?)
+    }
+}
+
+/// How long an allocation really is, and where it may begin.
+fn rounded(len_bytes: usize) -> Answer<(usize, usize)> {
+    let align = if len_bytes <= GRANULE_BYTES / 2 { SMALL_ALIGN_BYTES } else { GRANULE_BYTES };
+    Ok((len_bytes.checked_next_multiple_of(align).ok_or(Status::OUT_OF_MEMORY)?, align))
+}
+
+/// What an arena has allocated.
+#[derive(Debug)]
+pub(crate) struct Allocated {
+    pub(crate) slot: u32,
+    pub(crate) address: u64,
+    /// The part of it that nobody had before, as offsets from its beginning.
+    pub(crate) fresh: Range<usize>,
 }
 
 impl Arena {
-    pub(crate) fn create(world: &str, purpose: Purpose, device: usize) -> Answer<Self> {
+    /// An arena that this process allocates in. Where it `keeps`, what was used once stays counted as used.
+    pub(crate) fn create(world: &str, purpose: Purpose, device: usize, keeps: bool) -> Answer<Self> {
         let label = Label { world: world.to_owned(), purpose, device, len_bytes: PAYLOAD_BYTES };
         let table = Table::of(MemoryFile::create(label, TABLE_BYTES)?)?;
         let payload = Mapping::of_file(&table.file, TABLE_BYTES, PAYLOAD_BYTES)?;
-        Ok(Self { table, payload: Some(Arc::new(payload)), used: Mutex::default() })
+        Ok(Self { table, payload: Some(Arc::new(payload)), keeps, used: Mutex::default() })
     }
 
     /// The arena of another process, from a descriptor of its file.
     pub(crate) fn import(file: MemoryFile) -> Answer<Self> {
-        Ok(Self { table: Table::of(file)?, payload: None, used: Mutex::default() })
+        Ok(Self { table: Table::of(file)?, payload: None, keeps: false, used: Mutex::default() })
     }
 
     pub(crate) fn file(&self) -> &MemoryFile {
@@ -110,27 +165,36 @@ impl Arena {
         self.payload.as_ref()
     }
 
-    /// Allocates; answers slot and address.
-    pub(crate) fn allocate(&self, len_bytes: usize) -> Answer<(u32, u64)> {
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many bytes more of the device an allocation would take.
+    pub(crate) fn growth_bytes(&self, len_bytes: usize) -> Answer<usize> {
+        if !self.keeps {
+            return Ok(len_bytes);
+        }
+        let (rounded, align) = rounded(len_bytes)?;
+        let used = self.used();
+        let end = used.find(rounded, align)?.end.max(used.end);
+        Ok(end.next_multiple_of(GRANULE_BYTES) - used.end.next_multiple_of(GRANULE_BYTES))
+    }
+
+    /// Allocates.
+    pub(crate) fn allocate(&self, len_bytes: usize) -> Answer<Allocated> {
         let payload = self.payload.as_ref().ok_or(Status::NOT_SUPPORTED)?;
-        let is_small = len_bytes <= GRANULE_BYTES / 2;
-        let align = if is_small { SMALL_ALIGN_BYTES } else { GRANULE_BYTES };
-        let rounded = len_bytes.checked_next_multiple_of(align).ok_or(Status::OUT_OF_MEMORY)?;
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut offset = 0_usize;
-        for (&begin, &(len, _)) in used.iter() {
-            if offset.next_multiple_of(align) + rounded <= begin {
-                break;
-            }
-            offset = begin + len;
-        }
-        let offset = offset.next_multiple_of(align);
-        if offset.checked_add(rounded).is_none_or(|end| end > PAYLOAD_BYTES) {
-            return Err(Status::OUT_OF_MEMORY);
-        }
+        let (rounded, align) = rounded(len_bytes)?;
+        let mut used = self.used();
+        let Range { start: offset, end } = used.find(rounded, align)?;
         let is_free = |slot: &u32| self.table.get(*slot, STATE).is_ok_and(|state| state % 2 == 0);
         let slot = (0..N_SLOTS as u32).find(is_free).ok_or(Status::OUT_OF_MEMORY)?;
-        used.insert(offset, (rounded, slot));
+        used.allocations.insert(offset, (rounded, slot));
+        let fresh = used.end.clamp(offset, offset + len_bytes) - offset..len_bytes;
+        used.end = used.end.max(end);
+        if self.keeps {
+            // Pools take whole granules from the device.
+            self.table.words.word(KEPT)?.store(used.end.next_multiple_of(GRANULE_BYTES) as u64, SeqCst);
+        }
         self.table.set(slot, OFFSET, offset as u64);
         self.table.set(slot, LEN, len_bytes as u64);
         for importer in 0..N_IMPORTERS {
@@ -138,17 +202,21 @@ impl Arena {
         }
         let generation = self.table.get(slot, STATE)? / 2 + 1;
         self.table.set(slot, STATE, generation * 2 + 1);
-        Ok((slot, payload.address() + offset as u64))
+        Ok(Allocated { slot, address: payload.address() + offset as u64, fresh })
     }
 
     /// Frees; answers whether a process that lives still had it open.
     pub(crate) fn free(&self, slot: u32) -> Answer<bool> {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used();
         let offset = self.table.get(slot, OFFSET)?;
-        let (len_bytes, _) = used.remove(&(offset as usize)).ok_or(Status::INVALID_VALUE)?;
+        let (len_bytes, _) = used.allocations.remove(&(offset as usize)).ok_or(Status::INVALID_VALUE)?;
         let state = self.table.get(slot, STATE)?;
         self.table.set(slot, STATE, state & !1);
-        self.table.file.discard(TABLE_BYTES as u64 + offset, len_bytes as u64);
+        // Whoever gets it next finds what was in it, but that long ranges would take a lot of real memory.
+        if let Some(len_bytes) = len_bytes.checked_sub(KEPT_BEGIN_BYTES + KEPT_END_BYTES) {
+            let begin = TABLE_BYTES as u64 + offset + KEPT_BEGIN_BYTES as u64;
+            self.table.file.discard(begin, len_bytes as u64);
+        }
         let importers = (0..N_IMPORTERS).filter_map(|i| self.table.get(slot, IMPORTERS + i).ok());
         Ok(importers.filter(|&importer| importer != 0).any(is_running))
     }
@@ -159,13 +227,14 @@ impl Arena {
     }
 }
 
-/// How many bytes are allocated in the arena whose file lies at this path.
+/// How many bytes of its device the arena takes whose file lies at this path.
 pub(crate) fn used_bytes(path: &str) -> usize {
     let Ok(file) = MemoryFile::open_path(path) else { return 0 };
     let Ok(table) = Table::of(file) else { return 0 };
     let live = |slot: &u32| table.get(*slot, STATE).is_ok_and(|state| state % 2 == 1);
     let lengths = (0..N_SLOTS as u32).filter(live).filter_map(|slot| table.get(slot, LEN).ok());
-    lengths.map(|len| usize::try_from(len).unwrap_or(0)).sum()
+    let allocated: u64 = lengths.sum();
+    usize::try_from(allocated.max(table.kept().unwrap_or(0))).unwrap_or(0)
 }
 
 /// One allocation of another process, mapped here.

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
@@ -76,8 +77,9 @@ impl Mode {
 }
 
 thread_local! {
-    /// The mode of this thread, by driver.
-    static MODES: RefCell<BTreeMap<u32, Mode>> = const { RefCell::new(BTreeMap::new()) };
+    /// The mode of this thread, by driver. Never dropped, as what is current.
+    static MODES: ManuallyDrop<RefCell<BTreeMap<u32, Mode>>> =
+        const { ManuallyDrop::new(RefCell::new(BTreeMap::new())) };
 }
 
 #[derive(Debug)]
@@ -130,12 +132,12 @@ impl Driver {
     }
 
     fn thread_mode(&self) -> Mode {
-        MODES.with_borrow(|modes| modes.get(&self.identity.instance).copied().unwrap_or_default())
+        MODES.with(|modes| modes.borrow().get(&self.identity.instance).copied().unwrap_or_default())
     }
 
     /// `cuThreadExchangeStreamCaptureMode`: the mode of this thread; answers what it was.
     pub(crate) fn exchange_thread_mode(&self, mode: Mode) -> Mode {
-        MODES.with_borrow_mut(|modes| modes.insert(self.identity.instance, mode).unwrap_or_default())
+        MODES.with(|modes| modes.borrow_mut().insert(self.identity.instance, mode).unwrap_or_default())
     }
 
     /// `cuStreamBeginCapture`. Nothing is captured; the stream refuses everything until the end.

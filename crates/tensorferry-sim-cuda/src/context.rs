@@ -2,11 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::address_space::{Kind, Ordinal};
 use crate::driver::{Driver, next_id};
+use crate::handles::Handles;
+use crate::memory_file::{Label, MemoryFile, Purpose};
 use crate::stream::{Pace, Stream};
 use crate::{Answer, Status};
 
@@ -21,14 +24,18 @@ pub(crate) struct Context {
     n_retained: AtomicU32,
     broken: Arc<AtomicU32>,
     is_lost: AtomicBool,
+    /// What it takes of the memory of its device while it is retained, if the settings say so. It goes with the process, too.
+    own_memory: Mutex<Option<MemoryFile>>,
     pace: Arc<Pace>,
     /// The null stream is 0.
     streams: Mutex<BTreeMap<usize, Arc<Stream>>>,
 }
 
 thread_local! {
-    /// Driver and context, the current one last.
-    static CURRENT: RefCell<Vec<(u32, usize)>> = const { RefCell::new(Vec::new()) };
+    /// Driver and context, the current one last. Never dropped, because handlers of exit(3) still call the driver when what
+    /// can be dropped is gone.
+    static CURRENT: ManuallyDrop<RefCell<Vec<(u32, usize)>>> =
+        const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
 impl Context {
@@ -39,6 +46,7 @@ impl Context {
             n_retained: AtomicU32::new(0),
             broken: Arc::default(),
             is_lost: AtomicBool::new(false),
+            own_memory: Mutex::default(),
             pace: Arc::clone(pace),
             streams: Mutex::default(),
         }
@@ -64,6 +72,10 @@ impl Context {
         let _ = self.broken.compare_exchange(0, status.code(), Ordering::SeqCst, Ordering::SeqCst);
     }
 
+    fn own_memory(&self) -> MutexGuard<'_, Option<MemoryFile>> {
+        self.own_memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn streams(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Stream>>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,8 +94,14 @@ impl Context {
         Ok(stream)
     }
 
-    pub(crate) fn end_streams(&self) {
-        std::mem::take(&mut *self.streams()).values().for_each(|stream| stream.end());
+    /// Ends all streams, in the middle of what they do. Their handles are free.
+    pub(crate) fn end_streams(&self, handles: &Handles) {
+        for (id, stream) in std::mem::take(&mut *self.streams()) {
+            stream.end();
+            if id != 0 {
+                handles.give_back(id);
+            }
+        }
     }
 }
 
@@ -115,6 +133,11 @@ impl Driver {
         self.contexts.iter().find_map(|context| context.stream(id).ok()).ok_or(Status::INVALID_HANDLE)
     }
 
+    /// A stream by its handle, if it is one of the current context.
+    pub(crate) fn stream_of_current(&self, id: usize) -> Answer<Arc<Stream>> {
+        self.current()?.stream(id)
+    }
+
     /// What an operation found; an illegal access breaks the current context.
     pub(crate) fn breaking<T>(&self, answer: Answer<T>) -> Answer<T> {
         if let (Err(Status::ILLEGAL_ADDRESS), Ok(context)) = (&answer, self.current()) {
@@ -129,6 +152,14 @@ impl Driver {
         if context.is_lost.load(Ordering::SeqCst) {
             return Err(Status::DEVICE_UNAVAILABLE);
         }
+        let mut own_memory = context.own_memory();
+        let len_bytes = self.settings.context_bytes;
+        if own_memory.is_none() && len_bytes > 0 {
+            self.check_limit(context.device, len_bytes)?;
+            let (world, device) = (self.settings.world.clone(), self.physical(context.device));
+            let label = Label { world, purpose: Purpose::Context, device, len_bytes };
+            *own_memory = Some(MemoryFile::create(label, 0)?);
+        }
         context.n_retained.fetch_add(1, Ordering::SeqCst);
         Ok(context.id)
     }
@@ -136,12 +167,15 @@ impl Driver {
     /// `cuDevicePrimaryCtxRelease`. With the last reference everything that belongs to the context goes.
     pub(crate) fn primary_ctx_release(&self, device: i32) -> Answer {
         let context = self.context_of(device)?;
+        let mut own_memory = context.own_memory();
         let one_less = |n: u32| n.checked_sub(1);
         let before = context.n_retained.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
         if before.map_err(|_| Status::INVALID_CONTEXT)? > 1 {
             return Ok(());
         }
-        context.end_streams();
+        *own_memory = None;
+        drop(own_memory);
+        context.end_streams(&self.stream_handles);
         context.broken.store(0, Ordering::SeqCst);
         let gone = self.space().remove_of_context(context.device);
         for region in gone {
@@ -162,10 +196,9 @@ impl Driver {
     pub(crate) fn ctx_get_current(&self) -> Answer<usize> {
         self.check_process()?;
         let mine = self.identity.instance;
-        let find = |stack: &RefCell<Vec<(u32, usize)>>| {
-            stack.borrow().iter().rev().find(|(driver, _)| *driver == mine).map(|(_, id)| *id)
-        };
-        Ok(CURRENT.with(find).unwrap_or(0))
+        let found = CURRENT
+            .with(|stack| stack.borrow().iter().rev().find(|(driver, _)| *driver == mine).map(|(_, id)| *id));
+        Ok(found.unwrap_or(0))
     }
 
     /// `cuCtxSetCurrent`: replaces the top of the stack; 0 takes it away.
@@ -231,7 +264,7 @@ impl Driver {
         }
         let context = self.current()?;
         let stream = Stream::start(context.device, Arc::clone(&context.pace), Arc::clone(&context.broken))?;
-        let id = next_id();
+        let id = self.stream_handles.take();
         context.streams().insert(id, stream);
         Ok(id)
     }
@@ -246,7 +279,9 @@ impl Driver {
         removed.ok_or(Status::INVALID_HANDLE)?.push_always(|stream: &Stream| {
             stream.end();
             Ok(())
-        })
+        })?;
+        self.stream_handles.give_back(id);
+        Ok(())
     }
 
     /// `cuStreamIsCapturing`.

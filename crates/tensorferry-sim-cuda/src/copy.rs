@@ -103,6 +103,22 @@ impl Driver {
         self.stream(0)?.synchronize()
     }
 
+    /// `cuMemcpyHtoD`. Pageable memory need only be staged when it returns, page-locked memory is read by then.
+    pub(crate) fn copy_htod_at_once(&self, to: u64, from: HostMemory) -> Answer {
+        if self.pinned_around(from).is_some() {
+            return self.at_once(|| self.copy_htod(to, from, 0));
+        }
+        if self.settings.staged_copies {
+            self.stream(0)?.synchronize()?;
+        }
+        self.on_device(|| self.copy_htod(to, from, 0))
+    }
+
+    /// What a function without `Async` does on the device alone: with `staged_copies`, nobody waits for it.
+    pub(crate) fn on_device(&self, queue: impl FnOnce() -> Answer) -> Answer {
+        if self.settings.staged_copies { queue() } else { self.at_once(queue) }
+    }
+
     /// Copies bytes to the device and waits.
     #[cfg(test)]
     pub(crate) fn write(&self, to: u64, bytes: &[u8]) -> Answer {

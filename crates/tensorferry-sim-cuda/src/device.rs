@@ -3,8 +3,23 @@
 use crate::driver::Driver;
 use crate::{Answer, Status};
 
-/// The version that the driver gives itself: CUDA 13.0.
-pub(crate) const VERSION: i32 = 13_000;
+/// The earliest version of which it is known here which attributes it knows.
+pub(crate) const FIRST_VERSION: i32 = 11_040;
+/// From which version on which attribute is the first one that the driver does not know: `CU_DEVICE_ATTRIBUTE_MAX` in `cuda.h`.
+const FIRST_UNKNOWN_ATTRIBUTES: [(i32, i32); 12] = [
+    (FIRST_VERSION, 120),
+    (11_060, 122),
+    (11_070, 125),
+    (12_000, 130),
+    (12_010, 133),
+    (12_020, 135),
+    (12_050, 136),
+    (12_080, 144),
+    (13_000, 148),
+    (13_010, 149),
+    (13_030, 157),
+    (13_040, 162),
+];
 /// What is shown when the settings name no limit.
 const DEFAULT_MEMORY_BYTES: usize = 4096 << 20;
 
@@ -65,9 +80,15 @@ impl Driver {
     }
 
     /// `cuDeviceGetAttribute`. Attributes that nothing here depends on are 0.
+    ///
+    /// # Errors
+    /// INVALID_VALUE for what the driver's version does not know.
     pub(crate) fn device_attribute(&self, attribute: i32, device: i32) -> Answer<i32> {
         self.device(device)?;
-        if attribute <= 0 {
+        let of_version =
+            FIRST_UNKNOWN_ATTRIBUTES.iter().rev().find(|(from, _)| *from <= self.settings.version);
+        let first_unknown = of_version.map_or(0, |(_, first_unknown)| *first_unknown);
+        if !(1..first_unknown).contains(&attribute) {
             return Err(Status::INVALID_VALUE);
         }
         let settings = &self.settings;

@@ -1,7 +1,7 @@
 //! The driver of one process.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use crate::capture::Captures;
 use crate::context::Context;
 use crate::event::Event;
 use crate::fault::Faults;
+use crate::handles::Handles;
 use crate::host::Pinned;
 use crate::identity::Identity;
 use crate::mapping::Mapping;
@@ -25,6 +26,13 @@ use crate::{Answer, Settings, Status};
 /// The driver of one process: what `cuInit` makes. Several in one process are strangers to each other.
 ///
 /// The C functions of the shared library are its methods, with the C types taken off.
+///
+/// # What a copy without `Async` waits for
+///
+/// Ordinarily the copy. With the setting `staged_copies` it is what NVIDIA promises ("API synchronization behavior" in the
+/// documentation of the driver): a copy from pageable memory waits for what the null stream had to do before, and returns once
+/// the bytes are staged; copies on the device and fills return at once; copies to the host, and those from page-locked
+/// memory, are done when they return.
 #[derive(Debug)]
 pub struct Driver {
     pub(crate) settings: Settings,
@@ -37,6 +45,10 @@ pub struct Driver {
     pub(crate) faults: Faults,
     pub(crate) captures: Captures,
     pub(crate) pace: Arc<Pace>,
+    pub(crate) stream_handles: Handles,
+    pub(crate) event_handles: Handles,
+    /// Whether the process has begun to exit.
+    is_down: AtomicBool,
     tables: Mutex<Tables>,
 }
 
@@ -81,13 +93,16 @@ impl Driver {
             faults: Faults::new(settings.faults.clone()),
             captures: Captures::default(),
             pace,
+            stream_handles: Handles::default(),
+            event_handles: Handles::default(),
+            is_down: AtomicBool::new(false),
             tables: Mutex::default(),
             settings,
         }
     }
 
     /// Tells the driver something while it runs: `held`, `running`, `fail=FUNCTION:CODE[:N]`, `kill=FUNCTION[:N]`,
-    /// `no-faults`, `lost=DEVICE`.
+    /// `lose=FUNCTION[:N]`, `no-faults`, `lost=DEVICE`.
     ///
     /// # Errors
     /// INVALID_VALUE when the word has no meaning.
@@ -113,9 +128,23 @@ impl Driver {
     }
 
     /// # Errors
-    /// NOT_INITIALIZED in a process that was forked from the one that made the driver.
+    /// NOT_INITIALIZED in a process that was forked from the one that made the driver; DEINITIALIZED after
+    /// [`Driver::tear_down`].
     pub(crate) fn check_process(&self) -> Answer {
-        if self.identity.pid == std::process::id() { Ok(()) } else { Err(Status::NOT_INITIALIZED) }
+        if self.identity.pid != std::process::id() {
+            return Err(Status::NOT_INITIALIZED);
+        }
+        if self.is_down.load(Ordering::SeqCst) { Err(Status::DEINITIALIZED) } else { Ok(()) }
+    }
+
+    /// What the driver does when its process has begun to exit: what is queued is not done any more, and every call from then
+    /// on says so.
+    pub(crate) fn tear_down(&self) {
+        // A fork has none of the threads, and locks as they were.
+        if self.check_process().is_ok() {
+            self.is_down.store(true, Ordering::SeqCst);
+            self.contexts.iter().for_each(|context| context.end_streams(&self.stream_handles));
+        }
     }
 
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -142,7 +171,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.contexts.iter().for_each(Context::end_streams);
+        self.contexts.iter().for_each(|context| context.end_streams(&self.stream_handles));
         self.identity.end();
     }
 }

@@ -140,7 +140,7 @@ impl Driver {
         is_imported: bool,
     ) -> usize {
         let event = Event { page, file, flags, device, is_imported, finished_at: Mutex::default() };
-        let id = crate::driver::next_id();
+        let id = self.event_handles.take();
         self.tables().events.insert(id, Arc::new(event));
         id
     }
@@ -159,7 +159,9 @@ impl Driver {
     /// `cuEventDestroy`. Work that was queued with it still finds it.
     pub(crate) fn event_destroy(&self, event: usize) -> Answer {
         self.check_process()?;
-        let event = self.tables().events.remove(&event).ok_or(Status::INVALID_HANDLE)?;
+        let handle = event;
+        let event = self.tables().events.remove(&handle).ok_or(Status::INVALID_HANDLE)?;
+        self.event_handles.give_back(handle);
         if !event.is_imported {
             event.page.word(DESTROYED)?.store(1, SeqCst);
         }

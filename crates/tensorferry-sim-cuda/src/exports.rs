@@ -17,6 +17,8 @@ use crate::access::HostMemory;
 use crate::capture::Mode;
 use crate::copy::Rows;
 use crate::driver::Driver;
+use crate::exit::at_exit;
+use crate::fault::Fate;
 use crate::memory::PointerAttribute;
 use crate::ptx::Grid;
 use crate::vmm::AccessFlags;
@@ -38,9 +40,14 @@ fn call(function: &str, work: impl FnOnce(&Driver) -> Answer) -> u32 {
     code(|| {
         let driver = driver()?;
         driver.check_process()?;
-        driver.faults.meet(function)?;
+        if driver.faults.meet(function)? == Fate::Lost {
+            return Ok(());
+        }
         driver.meet_captures(function)?;
-        driver.breaking(work(driver))
+        let answer = work(driver);
+        // Who waited for a stream meanwhile did not see it come to its end.
+        driver.check_process()?;
+        driver.breaking(answer)
     })
 }
 
@@ -53,6 +60,13 @@ macro_rules! exports {
     )*};
 }
 
+extern "C" fn tear_down() {
+    let _ = code(|| {
+        driver()?.tear_down();
+        Ok(())
+    });
+}
+
 /// Makes the driver of this process.
 #[unsafe(no_mangle)]
 extern "C" fn cuInit(flags: u32) -> u32 {
@@ -62,7 +76,14 @@ extern "C" fn cuInit(flags: u32) -> u32 {
         }
         if DRIVER.get().is_none() {
             let settings = Settings::from_environment().map_err(|_| Status::INVALID_VALUE)?;
-            DRIVER.get_or_init(|| Driver::new(settings));
+            let mut is_new = false;
+            let driver = DRIVER.get_or_init(|| {
+                is_new = true;
+                Driver::new(settings)
+            });
+            if is_new && driver.settings.teardown {
+                at_exit(tear_down)?;
+            }
         }
         let driver = driver()?;
         driver.check_process()?;
@@ -73,7 +94,12 @@ extern "C" fn cuInit(flags: u32) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDriverGetVersion(version: Out<i32>) -> u32 {
-    code(|| version.set(crate::device::VERSION))
+    code(|| {
+        // The one question about it that a driver answers before cuInit.
+        let of_settings = || Settings::from_environment().map(|settings| settings.version);
+        let found = DRIVER.get().map_or_else(of_settings, |driver| Ok(driver.settings.version));
+        version.set(found.map_err(|_| Status::INVALID_VALUE)?)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -212,16 +238,16 @@ exports! {
     fn cuMemHostRegister_v2(address: usize, len_bytes: usize, _flags: u32) |driver| driver.host_register(to_host(address, len_bytes)?);
     fn cuMemHostUnregister(address: u64) |driver| driver.host_unregister(address);
 
-    fn cuMemcpyHtoD_v2(to: u64, from: usize, len_bytes: usize) |driver| driver.at_once(|| driver.copy_htod(to, to_host(from, len_bytes)?, 0));
+    fn cuMemcpyHtoD_v2(to: u64, from: usize, len_bytes: usize) |driver| driver.copy_htod_at_once(to, to_host(from, len_bytes)?);
     fn cuMemcpyDtoH_v2(to: usize, from: u64, len_bytes: usize) |driver| driver.at_once(|| driver.copy_dtoh(to_host(to, len_bytes)?, from, 0));
-    fn cuMemcpyDtoD_v2(to: u64, from: u64, len_bytes: usize) |driver| driver.at_once(|| driver.copy_dtod(to, from, len_bytes, 0));
+    fn cuMemcpyDtoD_v2(to: u64, from: u64, len_bytes: usize) |driver| driver.on_device(|| driver.copy_dtod(to, from, len_bytes, 0));
     fn cuMemcpyHtoDAsync_v2(to: u64, from: usize, len_bytes: usize, stream: usize) |driver| driver.copy_htod(to, to_host(from, len_bytes)?, stream);
     fn cuMemcpyDtoHAsync_v2(to: usize, from: u64, len_bytes: usize, stream: usize) |driver| driver.copy_dtoh(to_host(to, len_bytes)?, from, stream);
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len_bytes: usize, stream: usize) |driver| driver.copy_dtod(to, from, len_bytes, stream);
     fn cuMemcpyPeerAsync(to: u64, _to_context: usize, from: u64, _from_context: usize, len_bytes: usize, stream: usize) |driver| driver.copy_dtod(to, from, len_bytes, stream);
-    fn cuMemsetD8_v2(to: u64, value: u8, n: usize) |driver| driver.at_once(|| driver.fill(to, Rows::ONE, &value.to_ne_bytes(), n, 0));
-    fn cuMemsetD16_v2(to: u64, value: u16, n: usize) |driver| driver.at_once(|| driver.fill(to, Rows::ONE, &value.to_ne_bytes(), n, 0));
-    fn cuMemsetD32_v2(to: u64, value: u32, n: usize) |driver| driver.at_once(|| driver.fill(to, Rows::ONE, &value.to_ne_bytes(), n, 0));
+    fn cuMemsetD8_v2(to: u64, value: u8, n: usize) |driver| driver.on_device(|| driver.fill(to, Rows::ONE, &value.to_ne_bytes(), n, 0));
+    fn cuMemsetD16_v2(to: u64, value: u16, n: usize) |driver| driver.on_device(|| driver.fill(to, Rows::ONE, &value.to_ne_bytes(), n, 0));
+    fn cuMemsetD32_v2(to: u64, value: u32, n: usize) |driver| driver.on_device(|| driver.fill(to, Rows::ONE, &value.to_ne_bytes(), n, 0));
     fn cuMemsetD8Async(to: u64, value: u8, n: usize, stream: usize) |driver| driver.fill(to, Rows::ONE, &value.to_ne_bytes(), n, stream);
     fn cuMemsetD32Async(to: u64, value: u32, n: usize, stream: usize) |driver| driver.fill(to, Rows::ONE, &value.to_ne_bytes(), n, stream);
     fn cuMemsetD2D32Async(to: u64, pitch_bytes: usize, value: u32, n: usize, n_rows: usize, stream: usize) |driver| driver.fill(to, Rows { pitch_bytes, n_rows }, &value.to_ne_bytes(), n, stream);

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::access::copying;
 use crate::address_space::Kind;
-use crate::arena::{self, Arena};
+use crate::arena::{self, Allocated, Arena, KEPT_BEGIN_BYTES, KEPT_END_BYTES};
 use crate::driver::{Driver, Tables};
 use crate::memory_file::{self, Purpose};
 use crate::{Answer, Status};
@@ -43,6 +44,9 @@ const IS_MAPPED: i32 = 13;
 const HANDLE_TYPES: i32 = 14;
 const MEMPOOL: i32 = 17;
 
+/// What is in memory that nobody had before: anything but zeros.
+const FRESH: u8 = 0xa5;
+
 /// `CU_MEMORYTYPE_DEVICE`.
 const MEMORY_TYPE_DEVICE: u32 = 2;
 
@@ -51,7 +55,8 @@ impl Driver {
         if let Some(arena) = tables.arenas.get(&device) {
             return Ok(Arc::clone(arena));
         }
-        let arena = Arc::new(Arena::create(&self.settings.world, Purpose::Malloc, self.physical(device))?);
+        let arena =
+            Arc::new(Arena::create(&self.settings.world, Purpose::Malloc, self.physical(device), false)?);
         tables.arenas.insert(device, Arc::clone(&arena));
         Ok(arena)
     }
@@ -71,7 +76,7 @@ impl Driver {
         let here = files.into_iter().filter(|(label, _)| label.device == physical);
         here.map(|(label, path)| match label.purpose {
             Purpose::Malloc | Purpose::Pool => arena::used_bytes(&path),
-            Purpose::Vmm => label.len_bytes,
+            Purpose::Vmm | Purpose::Context => label.len_bytes,
             Purpose::Event => 0,
         })
         .sum()
@@ -85,10 +90,34 @@ impl Driver {
         }
         self.check_limit(device, len_bytes)?;
         let arena = self.arena(&mut self.tables(), device)?;
-        let (slot, address) = arena.allocate(len_bytes)?;
+        let allocated = arena.allocate(len_bytes)?;
+        let slot = allocated.slot;
+        self.add_allocated(&allocated, len_bytes, device, Kind::Malloc { arena, slot })
+    }
+
+    /// Makes an allocation device memory, in which no zeros are to be relied on.
+    pub(crate) fn add_allocated(
+        &self,
+        allocated: &Allocated,
+        len_bytes: usize,
+        device: usize,
+        kind: Kind,
+    ) -> Answer<u64> {
+        let (Kind::Malloc { arena, .. } | Kind::Pool { arena, .. }) = &kind else {
+            return Err(Status::UNKNOWN);
+        };
         let memory = Arc::clone(arena.payload().ok_or(Status::UNKNOWN)?);
-        self.space().add(address, len_bytes, device, Kind::Malloc { arena, slot }, memory);
-        Ok(address)
+        let mut space = self.space();
+        space.add(allocated.address, len_bytes, device, kind, memory);
+        let begin = 0..len_bytes.min(KEPT_BEGIN_BYTES);
+        let end = len_bytes.saturating_sub(KEPT_END_BYTES).max(begin.end)..len_bytes;
+        for part in [begin, end] {
+            let part = part.start.max(allocated.fresh.start)..part.end;
+            if !part.is_empty() {
+                space.fill(allocated.address + part.start as u64, &[FRESH], part.len(), copying(device))?;
+            }
+        }
+        Ok(allocated.address)
     }
 
     /// `cuMemFree`: waits for the context, then frees. Null is allowed.

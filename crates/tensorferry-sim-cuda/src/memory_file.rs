@@ -22,11 +22,18 @@ pub(crate) enum Purpose {
     Vmm,
     /// An interprocess event.
     Event,
+    /// What a primary context takes for itself. Nobody reads it.
+    Context,
 }
 
 impl Purpose {
-    const ALL: [(Self, &'static str); 4] =
-        [(Self::Malloc, "malloc"), (Self::Pool, "pool"), (Self::Vmm, "vmm"), (Self::Event, "event")];
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Malloc, "malloc"),
+        (Self::Pool, "pool"),
+        (Self::Vmm, "vmm"),
+        (Self::Event, "event"),
+        (Self::Context, "context"),
+    ];
 }
 
 /// What the name of a memory file says.

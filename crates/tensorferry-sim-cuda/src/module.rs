@@ -50,7 +50,7 @@ impl Driver {
         self.tables().functions.get(&function).cloned().ok_or(Status::INVALID_HANDLE)
     }
 
-    /// `cuLaunchKernel`. The arguments were copied at the call.
+    /// `cuLaunchKernel`. The arguments were copied at the call. Other than a copy it needs a stream of the current context.
     pub(crate) fn launch(
         &self,
         kernel: Arc<Kernel>,
@@ -64,7 +64,7 @@ impl Driver {
             return Err(Status::INVALID_VALUE);
         }
         let space = Arc::clone(&self.space);
-        self.stream(stream)?.push(move |stream: &Stream| {
+        self.stream_of_current(stream)?.push(move |stream: &Stream| {
             kernel.run(&arguments, grid, &address_space::lock(&space), stream.device)
         })
     }

@@ -20,7 +20,8 @@ pub(crate) struct Pool {
     pub(crate) handle_types: u32,
     arena: Arc<Arena>,
     is_imported: bool,
-    /// By `CUmemPool_attribute`. Nothing is kept or used again before its time here, so they change nothing.
+    /// By `CUmemPool_attribute`. They change nothing: nothing is used again before its time here, and what is kept is kept
+    /// whatever the threshold, as NVIDIA says of exportable pools.
     attributes: BTreeMap<i32, u64>,
 }
 
@@ -41,7 +42,9 @@ impl Driver {
     }
 
     fn add_pool(&self, tables: &mut Tables, device: Ordinal, handle_types: u32) -> Answer<usize> {
-        let arena = Arc::new(Arena::create(&self.settings.world, Purpose::Pool, self.physical(device))?);
+        let (world, physical) = (&self.settings.world, self.physical(device));
+        let keeps = self.settings.pools_keep && handle_types != 0;
+        let arena = Arc::new(Arena::create(world, Purpose::Pool, physical, keeps)?);
         let id = next_id();
         let pool = Pool { device, handle_types, arena, is_imported: false, attributes: ATTRIBUTES.into() };
         tables.pools.insert(id, pool);
@@ -103,7 +106,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuMemPoolTrimTo`. Nothing is kept, so there is nothing to trim.
+    /// `cuMemPoolTrimTo`. Either nothing is kept, or it is kept for good.
     pub(crate) fn pool_trim(&self, pool: usize) -> Answer {
         self.check_pools()?;
         self.tables().pool(pool).map(|_| ())
@@ -150,11 +153,10 @@ impl Driver {
         if is_imported {
             return Err(Status::NOT_SUPPORTED);
         }
-        self.check_limit(device, len_bytes)?;
-        let (slot, address) = arena.allocate(len_bytes)?;
-        let memory = Arc::clone(arena.payload().ok_or(Status::UNKNOWN)?);
-        self.space().add(address, len_bytes, device, Kind::Pool { pool, arena, slot }, memory);
-        Ok(address)
+        self.check_limit(device, arena.growth_bytes(len_bytes)?)?;
+        let allocated = arena.allocate(len_bytes)?;
+        let slot = allocated.slot;
+        self.add_allocated(&allocated, len_bytes, device, Kind::Pool { pool, arena, slot })
     }
 
     /// `cuMemFreeAsync`: free for the stream's later work; here, once the stream gets there.

@@ -23,6 +23,7 @@ macro_rules! questions {
 questions! {
     "ipc-same-process", "opening an IPC handle in the process that exported it", "CUDA_ERROR_INVALID_CONTEXT";
     "ipc-small-blocks", "do two small allocations share a block of 2 MiB, and what does an importer of one get", "shared; the whole block is mapped, copies are checked by allocation";
+    "ipc-small-blocks-closed", "one of two small allocations in a block, both opened by one importer, after the other one was closed; closing it, too", "the other stays; ok";
     "ipc-interior", "the IPC handle of an address inside of an allocation", "the handle of the allocation";
     "ipc-open-after-free", "opening an IPC handle after its exporter freed the memory", "CUDA_ERROR_INVALID_HANDLE";
     "ipc-open-after-death", "opening an IPC handle after its exporter died", "CUDA_ERROR_INVALID_HANDLE";
@@ -40,6 +41,7 @@ questions! {
     "vmm-exporter-killed", "mapped memory after its exporter was killed", "stays";
     "vmm-import-after-kill", "importing a descriptor after its exporter was killed", "works";
     "vmm-fd-alone", "memory that only a descriptor holds", "counted, importable, gone with the descriptor";
+    "vmm-no-context", "virtual memory management in a process that never retained a context, and in one that has none current", "works; works";
     "vmm-unmap-queued", "unmapping under work that is queued", "does not wait; the work fails with CUDA_ERROR_ILLEGAL_ADDRESS";
     "vmm-granularity", "sizes that are no multiple of the granularity, offsets, a range that is mapped already", "CUDA_ERROR_INVALID_VALUE";
     "vmm-not-exportable", "exporting memory that was made without a handle type", "CUDA_ERROR_INVALID_VALUE";
@@ -51,6 +53,7 @@ questions! {
     "event-destroyed", "using an opened event after its exporter destroyed it, and opening it again", "CUDA_ERROR_INVALID_HANDLE, reported; CUDA_ERROR_INVALID_HANDLE";
     "event-same-process", "opening the handle of an event in its own process", "CUDA_ERROR_INVALID_CONTEXT";
     "event-limit", "how many interprocess events there may be", "as many as descriptors";
+    "event-names", "names left in /dev/shm when both processes of an interprocess event were killed", "nothing";
     "event-flags", "an interprocess event with timing, a handle of an event that is not interprocess", "CUDA_ERROR_INVALID_VALUE";
     "event-other-device", "recording an event on a stream of another device", "CUDA_ERROR_INVALID_HANDLE";
     "event-unrecorded", "querying and waiting for an event that was never recorded", "done";
@@ -59,8 +62,10 @@ questions! {
     "pool-import-twice", "importing a pool's pointer twice, freeing it once", "same address; gone with the first free";
     "pool-exporter-first", "imported pool memory after its exporter freed it", "CUDA_ERROR_ILLEGAL_ADDRESS, reported";
     "pool-imported-alloc", "allocating from an imported pool", "CUDA_ERROR_NOT_SUPPORTED";
+    "pool-descriptor", "whether the descriptor of an exported pool stays open in what the process executes", "close-on-exec";
     "pool-re-export", "exporting an imported pointer, exporting an imported pool", "works; CUDA_ERROR_INVALID_VALUE";
     "fork", "the driver in a process that was forked from the one that made it", "CUDA_ERROR_NOT_INITIALIZED";
+    "exit-handlers", "a call in a handler of exit(3) that was registered before cuInit, and in one that was registered after it", "CUDA_ERROR_DEINITIALIZED; ok";
     "free-foreign", "freeing an address inside of an allocation, freeing twice, freeing a mapping", "CUDA_ERROR_INVALID_VALUE";
     "context-none", "a call without a current context, and with one that was released", "CUDA_ERROR_INVALID_CONTEXT; CUDA_ERROR_CONTEXT_IS_DESTROYED";
     "context-broken", "any call after an illegal access", "the same error again";

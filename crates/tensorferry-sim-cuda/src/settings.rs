@@ -1,6 +1,7 @@
 //! How the machine looks that the driver simulates.
 
 use crate::Status;
+use crate::device::FIRST_VERSION;
 use crate::fault::Fault;
 
 /// The environment variable that `cuInit` reads.
@@ -12,25 +13,38 @@ pub const SETTINGS_VARIABLE: &str = "TENSORFERRY_SIM_CUDA";
 /// | --- | --- | --- |
 /// | `devices=2` | how many devices the machine has | 1 |
 /// | `visible=1+0` | which of them this process sees, in which order | all |
+/// | `version=11.8` | the version of CUDA that the driver is of, 11.4 or later: its number, and which attributes of devices it knows | 13.0 |
 /// | `memory_mib=64` | memory of each device; allocations beyond it fail | no limit, 4096 shown |
+/// | `context_mib=500` | what each primary context that is retained takes of the memory of its device | 0 |
+/// | `pools_keep` | memory of exportable pools does not go back to the device before the pool is destroyed: its high-water mark counts | off |
 /// | `world=NAME` | memory of other worlds is not counted and cannot be imported: one machine per test | `default` |
 /// | `delay_us=200` | what every operation of a stream takes at least | 0 |
+/// | `staged_copies` | what the functions without `Async` have put onto the null stream may still go on when they return, as [`crate::Driver`] says | off |
 /// | `held` | streams do nothing until told `running` | running |
 /// | `disable=vmm+pool+ipc+legacy+peer` | what the devices do not support; `legacy` are handles of memory, `ipc` those and events | nothing |
 /// | `fail=cuMemMap:2` | the next call of this function answers this code, once; `:2:5` after five calls that work | nothing |
 /// | `kill=cuMemMap` | the next call of this function kills the process; `:5` after five calls that work | nothing |
+/// | `lose=cuMemFree_v2` | the next call of this function does nothing and answers that all is well; `:5` after five calls that work | nothing |
 /// | `lost=0` | this device has fallen off the bus | none |
+/// | `teardown` | once the process has begun to exit, from the handler on that `cuInit` registers, every call answers CUDA_ERROR_DEINITIALIZED | on |
 /// | `strict` | a broken rule aborts the process | reported only |
 ///
-/// `*` in the place of a function is any. [`crate::Driver::control`] takes `held`, `running`, `fail`, `kill`, `lost`, and
-/// `no-faults` (what was ordered and has not happened is forgotten) while the driver runs.
+/// Words without a value are also written `WORD=1`, and `WORD=0` for what they are not.
+///
+/// `*` in the place of a function is any. [`crate::Driver::control`] takes `held`, `running`, `fail`, `kill`, `lose`, `lost`,
+/// and `no-faults` (what was ordered and has not happened is forgotten) while the driver runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub(crate) n_devices: usize,
     pub(crate) visible: Option<Vec<usize>>,
+    /// As `cuDriverGetVersion` answers it: 11080 for 11.8.
+    pub(crate) version: i32,
     pub(crate) memory_bytes: Option<usize>,
+    pub(crate) context_bytes: usize,
+    pub(crate) pools_keep: bool,
     pub(crate) world: String,
     pub(crate) delay_us: u64,
+    pub(crate) staged_copies: bool,
     pub(crate) held: bool,
     pub(crate) has_vmm: bool,
     pub(crate) has_pools: bool,
@@ -39,6 +53,7 @@ pub struct Settings {
     pub(crate) has_peers: bool,
     pub(crate) faults: Vec<Fault>,
     pub(crate) lost: Vec<usize>,
+    pub(crate) teardown: bool,
     pub(crate) strict: bool,
 }
 
@@ -54,9 +69,13 @@ impl Default for Settings {
         Self {
             n_devices: 1,
             visible: None,
+            version: 13_000,
             memory_bytes: None,
+            context_bytes: 0,
+            pools_keep: false,
             world: "default".to_owned(),
             delay_us: 0,
+            staged_copies: false,
             held: false,
             has_vmm: true,
             has_pools: true,
@@ -65,6 +84,7 @@ impl Default for Settings {
             has_peers: true,
             faults: Vec::new(),
             lost: Vec::new(),
+            teardown: true,
             strict: false,
         }
     }
@@ -105,14 +125,20 @@ impl Settings {
                 let ordinals: Result<Vec<usize>, _> = value.split('+').map(str::parse).collect();
                 self.visible = Some(ordinals.ok()?);
             }
+            "version" => self.version = version(value)?,
+            "context_mib" => self.context_bytes = value.parse::<usize>().ok()? << 20,
+            "pools_keep" => self.pools_keep = flag(value)?,
+            "staged_copies" => self.staged_copies = flag(value)?,
             "memory_mib" => self.memory_bytes = Some(value.parse::<usize>().ok()? << 20),
             "world" if !value.contains(':') => value.clone_into(&mut self.world),
             "delay_us" => self.delay_us = value.parse().ok()?,
-            "held" => self.held = true,
-            "strict" => self.strict = true,
+            "held" => self.held = flag(value)?,
+            "teardown" => self.teardown = flag(value)?,
+            "strict" => self.strict = flag(value)?,
             "lost" => self.lost.push(value.parse().ok()?),
             "fail" => self.faults.push(Fault::parse(value)?),
             "kill" => self.faults.push(Fault::parse_kill(value)?),
+            "lose" => self.faults.push(Fault::parse_lose(value)?),
             "disable" => {
                 for what in value.split('+') {
                     match what {
@@ -137,6 +163,23 @@ impl Settings {
     }
 }
 
+/// A word without a value, or with 1 or 0.
+fn flag(value: &str) -> Option<bool> {
+    match value {
+        "" | "1" => Some(true),
+        "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// `11.8` as 11080.
+fn version(value: &str) -> Option<i32> {
+    let (major, minor) = value.split_once('.')?;
+    let (major, minor): (i32, i32) = (major.parse().ok()?, minor.parse().ok()?);
+    let version = major.checked_mul(1000)?.checked_add(minor.checked_mul(10)?)?;
+    ((0..100).contains(&minor) && version >= FIRST_VERSION).then_some(version)
+}
+
 /// A word that the driver is told while it runs.
 pub(crate) enum Control {
     Held,
@@ -154,6 +197,7 @@ impl Control {
             "running" => Some(Self::Running),
             "fail" => Fault::parse(value).map(Self::Fail),
             "kill" => Fault::parse_kill(value).map(Self::Fail),
+            "lose" => Fault::parse_lose(value).map(Self::Fail),
             "no-faults" => Some(Self::NoFaults),
             "lost" => value.parse().ok().map(Self::Lost),
             _ => None,
@@ -168,8 +212,8 @@ mod tests {
 
     #[test]
     fn every_word_is_read_and_an_unknown_one_is_refused() {
-        let text =
-            "devices=3,visible=2+0,memory_mib=64,world=w,delay_us=7,held,strict,lost=1,disable=vmm+ipc";
+        let text = "devices=3,visible=2+0,memory_mib=64,world=w,delay_us=7,held,strict=1,lost=1,disable=vmm+ipc,\
+                    version=12.4,context_mib=3,pools_keep,staged_copies=1,teardown=0";
         let settings = Settings::parse(text).unwrap();
         assert_eq!((settings.n_devices, settings.visible_devices()), (3, vec![2, 0]));
         assert_eq!(
@@ -180,7 +224,13 @@ mod tests {
             settings.held && settings.strict && !settings.has_vmm && !settings.has_ipc && settings.has_pools
         );
         assert_eq!(settings.lost, [1]);
+        assert_eq!((settings.version, settings.context_bytes), (12_040, 3 << 20));
+        assert!(settings.pools_keep && settings.staged_copies && !settings.teardown);
+        assert_eq!(Settings::parse("held=0,pools_keep=0"), Ok(Settings::default()));
         for bad in ["devices=many", "gpu", "disable=all", "fail=cuInit", "fail=cuInit:12345", "world=a:b"] {
+            assert_eq!(Settings::parse(bad), Err(SettingsError { word: bad.to_owned() }), "{bad}");
+        }
+        for bad in ["held=yes", "version=12", "version=11.3", "version=12.100", "lose=memory"] {
             assert_eq!(Settings::parse(bad), Err(SettingsError { word: bad.to_owned() }), "{bad}");
         }
         assert_eq!(Settings::parse(""), Ok(Settings::default()));

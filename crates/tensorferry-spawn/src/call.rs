@@ -5,7 +5,7 @@ use tensorferry_domain::{Admission, DomainFds};
 use tensorferry_process::{Failure, Inherited, StartMethod};
 use tensorferry_queue::Queue;
 use tensorferry_reduce::Parcel;
-use tensorferry_sharing::{Strategy, get_sharing_strategy, set_sharing_strategy};
+use tensorferry_sharing::{SharingStrategy, get_sharing_strategy, set_sharing_strategy};
 use tensorferry_storage::Heap;
 
 use crate::error::StartErrorKind;
@@ -101,7 +101,7 @@ fn __tensorferry_call<F: Function<Args>, Args>(
 /// Why a child would refuse it.
 pub fn read_order(payload: &[u8]) -> Result<(), String> {
     let order: Order = postcard::from_bytes(payload).map_err(|error| error.to_string())?;
-    let _ = order.strategy.parse::<Strategy>();
+    let _ = order.strategy.parse::<SharingStrategy>();
     registry::resolve(&order.function).map(drop).map_err(|error| error.to_string())
 }
 
@@ -128,7 +128,7 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     heap.domain().defer(move || guard.start().is_ok());
     // The service thread has just been started, and seldom sleeps yet.
     heap.domain().poke();
-    if let Ok(strategy) = order.strategy.parse::<Strategy>()
+    if let Ok(strategy) = order.strategy.parse::<SharingStrategy>()
         && strategy != get_sharing_strategy()
     {
         // What works in the parent works here; and if not, this process has its own default.
@@ -145,7 +145,7 @@ pub(crate) fn preload_payload(key: &Key) -> Result<Vec<u8>, StartErrorKind> {
     postcard::to_stdvec(key).map_err(|error| StartErrorKind::Arguments {
         function: key.name().to_owned(),
         rank: 0,
-        source: error.into(),
+        error: error.into(),
     })
 }
 

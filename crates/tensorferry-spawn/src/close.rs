@@ -14,8 +14,15 @@ pub struct CloseError<T> {
     pub kind: CloseErrorKind,
 }
 
+impl<T> CloseError<T> {
+    /// The handle, to join it or to end the process.
+    pub fn into_handle(self) -> ProcessHandle<T> {
+        self.handle
+    }
+}
+
 /// Why a handle could not be closed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseErrorKind {
     /// The process still runs.
@@ -23,8 +30,10 @@ pub enum CloseErrorKind {
     Running,
     /// The kernel does not tell whether it runs.
     #[error("the kernel does not tell whether it runs: {0}")]
-    Wait(#[source] BoxedError),
+    Wait(BoxedError),
 }
+
+tensorferry_os::debug_as_display!(CloseErrorKind);
 
 impl<T> fmt::Debug for CloseError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,8 @@ use tensorferry_process::{
 use tensorferry_storage::Heap;
 
 use crate::call::Results;
-use crate::error::{ProcessError, ProcessErrors, SpawnError};
+use crate::error::SpawnError;
+use crate::failure::{ProcessError, ProcessErrors};
 use crate::options::Options;
 use crate::output::OutputError;
 use crate::stop::{Step, Stop};
@@ -28,7 +29,7 @@ use crate::tee::TeeThread;
 /// [`ProcessContext::join`] and what calls it ([`ProcessContext::take_values`], [`ProcessContext::into_values`]). There is no
 /// thread that looks. So a program that is busy with something else while its processes run, as one that feeds them through a
 /// queue, does one of these:
-/// - It joins without waiting now and then: `context.join(Some(Duration::ZERO), None)?` is an error when all have ended and one
+/// - It joins without waiting now and then: `context.join_timeout(Duration::ZERO)?` is an error when all have ended and one
 ///   has failed, and carries on with the stopping of the others until then.
 /// - It waits for the [sentinels](ProcessContext::sentinels) in the poll loop that it has anyway, and joins when one is readable.
 /// - It gives the context to a thread that joins: a context is `Send` where the values are.
@@ -53,7 +54,7 @@ use crate::tee::TeeThread;
 /// let end = loop {
 ///     // Full is no reason to wait: who would make room may have failed.
 ///     let _ = jobs.put_nowait(7);
-///     match workers.join(Some(Duration::from_millis(1)), None) {
+///     match workers.join_timeout(Duration::from_millis(1)) {
 ///         Ok(false) => {}
 ///         end => break end,
 ///     }
@@ -62,6 +63,7 @@ use crate::tee::TeeThread;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "dropping it ends the processes"]
 pub struct ProcessContext<T> {
     children: Vec<Child>,
     /// After the children, so that it is dropped when they are gone.
@@ -185,33 +187,51 @@ impl<T> ProcessContext<T> {
         self.send_signal(SIGINT)
     }
 
-    /// Waits for all processes, in whatever order they end: true when all have succeeded, false when `timeout` is over
-    /// first (`None` waits for as long as it takes). May be called again, with the same answer once all have ended.
+    /// Waits until all processes have ended, in whatever order. May be called again, with the same answer.
     ///
-    /// When one fails, the others have `grace_period` to end by themselves, then they get SIGTERM, then they have
-    /// as long again, then they get SIGKILL. `None` stands for the grace period of [`Options`](crate::Options); where
-    /// there is none, SIGTERM comes at once and SIGKILL after 30 seconds. The grace period of the call
-    /// that sees the failure counts. A stopping that `timeout` interrupts goes on in the next call.
+    /// When one fails, the others have the [grace period](ProcessContext::set_grace_period) to end by themselves, then they
+    /// get SIGTERM, then they have as long again, then they get SIGKILL. Where there is none, SIGTERM comes at once and
+    /// SIGKILL after 30 seconds. Processes begin with SIGTERM and SIGINT not blocked, also where this one waits for them by
+    /// sigwait(3) and so has them blocked.
     ///
     /// There is one clock for all of them, which starts when the first failure is seen. So the stopping takes twice the grace
     /// period at most, however many processes there are and whatever they do with SIGTERM, and then as long as the kernel
     /// takes to end processes by SIGKILL.
     ///
     /// # Blocking
-    /// For at most `timeout`, asleep in poll(2); with [`Options::tee`](crate::Options::tee) for a second more at the end, when
-    /// nobody reads the output of this process.
+    /// For as long as it takes, asleep in poll(2); with [`Options::tee`](crate::Options::tee) for a second more at the end,
+    /// when nobody reads the output of this process.
     ///
     /// # Errors
     /// - [`SpawnError::Failed`] with every process that failed, the root cause first, once all have ended.
     /// - [`SpawnError::Output`] when all succeeded but a file of [`Options::tee`](crate::Options::tee) could not be written.
     /// - [`SpawnError::Wait`] when the kernel refuses to wait.
-    pub fn join(
-        &mut self,
-        timeout: Option<Duration>,
-        grace_period: Option<Duration>,
-    ) -> Result<bool, SpawnError> {
+    pub fn join(&mut self) -> Result<(), SpawnError> {
+        while !self.join_until(None)? {}
+        Ok(())
+    }
+
+    /// As [`ProcessContext::join`], for at most `timeout`: whether all have ended, and succeeded. A stopping that the
+    /// time-out interrupts goes on in the next call.
+    ///
+    /// # Blocking
+    /// As [`ProcessContext::join`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`ProcessContext::join`].
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<bool, SpawnError> {
+        self.join_until(Instant::now().checked_add(timeout))
+    }
+
+    /// How long the others have once one has failed, before they get SIGTERM, and again before SIGKILL: instead of that of
+    /// [`Options::grace_period`](crate::Options::grace_period). What counts is the grace period at the moment at which a
+    /// [`join`](ProcessContext::join) sees the first failure.
+    pub fn set_grace_period(&mut self, grace_period: Duration) {
+        self.grace_period = Some(grace_period);
+    }
+
+    fn join_until(&mut self, deadline: Option<Instant>) -> Result<bool, SpawnError> {
         let wait_failed = |e: tensorferry_process::OsError| SpawnError::Wait(e.into());
-        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         self.update()?;
         loop {
             if self.children.iter().all(|child| child.exit().is_some()) {
@@ -219,7 +239,7 @@ impl<T> ProcessContext<T> {
             }
             let now = Instant::now();
             if self.stop.is_none() && self.children.iter().any(has_failed) {
-                self.stop = Some(Stop::begin(now, grace_period.or(self.grace_period)));
+                self.stop = Some(Stop::begin(now, self.grace_period));
             }
             if let Some(step) = self.stop.as_mut().and_then(|stop| stop.due(now)) {
                 self.carry_out(step);
@@ -301,7 +321,7 @@ impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
     /// what the processes wrote, [`SpawnError::Output`] need not cost them: call [`ProcessContext::join`] and then
     /// [`ProcessContext::take_values`].
     pub fn into_values(mut self) -> Result<Vec<T>, SpawnError> {
-        while !self.join(None, None)? {}
+        self.join()?;
         self.take_values()
     }
 
@@ -322,7 +342,7 @@ impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
     /// std::fs::create_dir_all(logs.join("0"))?;
     /// std::os::unix::fs::symlink("/dev/full", logs.join("0/stdout.log"))?;
     /// let mut training = Options::new().log_dir(&logs).tee(Tee::Stdout).start_processes(train, (), 1)?;
-    /// assert!(matches!(training.join(None, None), Err(SpawnError::Output(_))));
+    /// assert!(matches!(training.join(), Err(SpawnError::Output(_))));
     /// assert_eq!(training.take_values()?, [1]);
     /// # std::fs::remove_dir_all(logs)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -335,23 +355,20 @@ impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
     /// - [`SpawnError::Failed`] and [`SpawnError::Wait`] as from [`ProcessContext::join`].
     /// - [`SpawnError::Value`] when a value has been lost on the way, or the values have been taken already.
     pub fn take_values(&mut self) -> Result<Vec<T>, SpawnError> {
-        loop {
-            match self.join(None, None) {
-                Ok(true) | Err(SpawnError::Output(_)) => break,
-                Ok(false) => {}
-                Err(error) => return Err(error),
-            }
+        match self.join() {
+            Ok(()) | Err(SpawnError::Output(_)) => {}
+            Err(error) => return Err(error),
         }
         let mut values: Vec<Option<T>> = self.children.iter().map(|_| None).collect();
         for rank in 0..self.children.len() {
             // All have put their value before they ended: nothing is waited for.
             let (from, value) =
-                self.results.get_nowait().map_err(|e| SpawnError::Value { rank, source: e.into() })?;
+                self.results.get_nowait().map_err(|e| SpawnError::Value { rank, error: e.into() })?;
             if let Some(place) = values.get_mut(from) {
                 *place = Some(value);
             }
         }
-        let missing = |rank| SpawnError::Value { rank, source: "another process has sent two".into() };
+        let missing = |rank| SpawnError::Value { rank, error: "another process has sent two".into() };
         values.into_iter().enumerate().map(|(rank, value)| value.ok_or_else(|| missing(rank))).collect()
     }
 }

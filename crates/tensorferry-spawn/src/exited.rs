@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Cause, ProcessError};
+use crate::failure::{Cause, ProcessError};
 
 /// The failure of one process that did not say why: it exited, or a signal ended it. The other kind is
 /// [`ProcessRaisedError`](crate::ProcessRaisedError).

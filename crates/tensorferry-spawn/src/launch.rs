@@ -79,13 +79,13 @@ where
         let who = Who { rank, nprocs, name, identity, is_alone };
         match start(options, &heap, &key, who, parcel, outputs) {
             Ok(child) => children.push(child),
-            Err(source) => {
+            Err(error) => {
                 parcels.for_each(|(_, (parcel, _))| parcel.take_back());
                 // Collects those that run already, and takes back what they had as members of the domain.
                 children.iter().for_each(|child: &Child| drop(child.kill()));
                 drop(children);
                 heap.domain().look_around();
-                return Err(StartErrorKind::Process { rank, source });
+                return Err(StartErrorKind::Process { rank, error });
             }
         }
     }
@@ -107,7 +107,7 @@ fn pack<Args: Serialize, T: Serialize>(
             Err(error) => {
                 parcels.into_iter().for_each(Parcel::take_back);
                 let function = key.name().to_owned();
-                return Err(StartErrorKind::Arguments { function, rank, source: error.into() });
+                return Err(StartErrorKind::Arguments { function, rank, error: error.into() });
             }
         }
     }

@@ -75,6 +75,7 @@ mod close;
 mod context;
 mod error;
 mod exited;
+mod failure;
 mod function;
 mod identity;
 mod launch;
@@ -92,12 +93,13 @@ mod tee;
 
 pub use close::{CloseError, CloseErrorKind};
 pub use context::ProcessContext;
-pub use error::{Cause, ProcessError, ProcessErrors, Refusal, SpawnError, StartError, StartErrorKind};
+pub use error::{Refusal, SpawnError, StartError, StartErrorKind};
 pub use exited::ProcessExitedError;
+pub use failure::{Cause, ProcessError, ProcessErrors};
 pub use function::{BoxedError, Function, Outcome};
 pub use method::{
-    Context, PreloadError, StartMethodSettled, force_start_method, forkserver_preload, get_all_start_methods,
-    get_context, get_start_method, set_start_method,
+    Context, PreloadError, StartMethodSettledError, force_start_method, forkserver_preload,
+    get_all_start_methods, get_context, get_start_method, set_start_method,
 };
 pub use options::{Options, spawn, start_processes};
 pub use output::{OutputError, Tee};
@@ -109,8 +111,10 @@ pub use registry::{Signature, registered};
 pub use seed::rank_seed;
 pub use tensorferry_macros::func;
 pub use tensorferry_process::{
-    ChildProcess, CurrentProcess, Location, OnDrop, ParentProcess, Redirect, Report, ReportKind, StartMethod,
-    UnknownStartMethod, active_children, allow_fork, current_process, init, parent_process,
+    ChildProcess, CurrentProcess, ForkError, ForkServerError, Location, OnDrop, OsError, ParentProcess,
+    ParseStartMethodError, ProtocolError, Redirect, Report, ReportKind, SIGABRT, SIGINT, SIGKILL, SIGTERM,
+    StartError as ProcessStartError, StartMethod, Thread, active_children, allow_fork, current_process, init,
+    parent_process, signal_name,
 };
 
 #[doc(hidden)]

@@ -22,15 +22,17 @@ fn default() -> MutexGuard<'static, Option<StartMethod>> {
 }
 
 /// The start method of this process was settled before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the start method is {settled} already, by an earlier call or because a process was started; set it first, or use \
      `force_start_method` or a context"
 )]
-pub struct StartMethodSettled {
+pub struct StartMethodSettledError {
     /// What it is.
     pub settled: StartMethod,
 }
+
+tensorferry_os::debug_as_display!(StartMethodSettledError);
 
 /// The start method that counts in this process where none is named: [`StartMethod::Spawn`] unless it was set, and in a
 /// started process what it was in its parent.
@@ -45,7 +47,7 @@ pub fn get_start_method() -> StartMethod {
 /// asked for it or started a process relies on what it was.
 ///
 /// # Errors
-/// [`StartMethodSettled`] when it was set, asked for or used before.
+/// [`StartMethodSettledError`] when it was set, asked for or used before.
 ///
 /// # Examples
 /// ```
@@ -54,12 +56,12 @@ pub fn get_start_method() -> StartMethod {
 /// set_start_method(StartMethod::Forkserver)?;
 /// assert_eq!(get_start_method(), StartMethod::Forkserver);
 /// assert!(set_start_method(StartMethod::Spawn).is_err());
-/// # Ok::<(), tensorferry_spawn::StartMethodSettled>(())
+/// # Ok::<(), tensorferry_spawn::StartMethodSettledError>(())
 /// ```
-pub fn set_start_method(method: StartMethod) -> Result<(), StartMethodSettled> {
+pub fn set_start_method(method: StartMethod) -> Result<(), StartMethodSettledError> {
     let mut default = default();
     match *default {
-        Some(settled) => Err(StartMethodSettled { settled }),
+        Some(settled) => Err(StartMethodSettledError { settled }),
         None => {
             *default = Some(method);
             Ok(())
@@ -74,8 +76,8 @@ pub fn force_start_method(method: StartMethod) {
 
 /// The start methods of this platform, the default first.
 #[must_use]
-pub fn get_all_start_methods() -> [StartMethod; 3] {
-    StartMethod::ALL
+pub fn get_all_start_methods() -> Vec<StartMethod> {
+    StartMethod::all().collect()
 }
 
 /// The context of a start method: the functions of this crate with that method, whatever the default is. A library that
@@ -150,7 +152,6 @@ impl Context {
     }
 
     /// As [`Process::new`].
-    #[must_use]
     pub fn process<F, Args>(self, function: F, args: Args) -> Process<F, Args>
     where
         F: Function<Args>,
@@ -199,7 +200,7 @@ pub fn forkserver_preload<F: Function<()>>(function: F) -> Result<(), PreloadErr
 }
 
 /// Why something cannot be preloaded.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PreloadError {
     /// The function is not in the table of functions.
@@ -209,6 +210,8 @@ pub enum PreloadError {
     #[error(transparent)]
     Running(#[from] ForkServerError),
 }
+
+tensorferry_os::debug_as_display!(PreloadError);
 
 #[cfg(test)]
 mod tests {

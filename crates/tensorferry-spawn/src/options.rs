@@ -251,7 +251,7 @@ impl Options {
 /// returns their values in order of the index. From 0 to 62 processes: a domain has 63 members, and this process is one.
 ///
 /// `args` is a tuple: `(queue, tensor)`, `(queue,)` for one, `()` for none. It travels by serde, once to each process,
-/// with tensors, queues and locks by handle; what can be in one place only, like a `TensorMut` or a sole end of a queue,
+/// with tensors, queues and shared values by handle; what can be in one place only, like a `TensorMut` or a sole end of a queue,
 /// is refused for more than one process. The function must have the attribute [`func`](crate::func).
 ///
 /// A stack overflow ends a process by SIGSEGV without the message that Rust prints elsewhere, because the function is

@@ -28,30 +28,32 @@ pub enum Tee {
 }
 
 /// Why the output of processes could not be kept.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
     /// A file cannot be created or written: what came after this is not in it.
-    #[error("the output of process {rank} cannot be written to {}: {source}", .path.display())]
+    #[error("the output of process {rank} cannot be written to {}: {error}", .path.display())]
     File {
         /// Whose output.
         rank: usize,
         /// The file or its folder.
         path: PathBuf,
         /// The kernel's answer.
-        source: Arc<io::Error>,
+        error: Arc<io::Error>,
     },
     /// A pipe, or the thread that passes lines on, is not to be had, or waiting for lines has failed.
-    #[error("the output of the processes cannot be passed on: {source}")]
+    #[error("the output of the processes cannot be passed on: {error}")]
     Tee {
         /// The kernel's answer.
-        source: Arc<io::Error>,
+        error: Arc<io::Error>,
     },
 }
 
+tensorferry_os::debug_as_display!(OutputError);
+
 impl OutputError {
-    pub(crate) fn tee(source: impl Into<io::Error>) -> Self {
-        Self::Tee { source: Arc::new(source.into()) }
+    pub(crate) fn tee(error: impl Into<io::Error>) -> Self {
+        Self::Tee { error: Arc::new(error.into()) }
     }
 }
 
@@ -155,7 +157,7 @@ impl LogFile {
             std::fs::create_dir_all(dir).and_then(|()| File::options().create(true).append(true).open(&path));
         match opened {
             Ok(file) => Ok(Self { file, path, rank }),
-            Err(error) => Err(OutputError::File { rank, path, source: Arc::new(error) }),
+            Err(error) => Err(OutputError::File { rank, path, error: Arc::new(error) }),
         }
     }
 }

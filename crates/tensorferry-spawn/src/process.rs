@@ -36,6 +36,7 @@ use crate::rank::RankEnvironment;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "nothing runs before `start`"]
 pub struct Process<F, Args> {
     function: F,
     args: Args,
@@ -49,7 +50,6 @@ where
     Args: Serialize + DeserializeOwned,
 {
     /// A process that will call `function` with index 0 and `args`, a tuple. Nothing is started.
-    #[must_use]
     pub fn new(function: F, args: Args) -> Self {
         let options = Options::new().rank_environment(RankEnvironment::Inherited);
         Self { function, args, options, outputs: Outputs::default() }
@@ -62,102 +62,86 @@ where
 
     /// What the process is called in reports and, cut to 15 bytes, by `ps`. Python's names by default: `Process-1` for the
     /// first process that this one starts, `Process-1:2` for the second that that one starts.
-    #[must_use]
     pub fn name(self, name: impl Into<String>) -> Self {
         self.with(|options| options.name(name))
     }
 
     /// Sets a variable in its environment; see [`Options::env`].
-    #[must_use]
     pub fn env(self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.with(|options| options.env(name, value))
     }
 
     /// Removes a variable from its environment.
-    #[must_use]
     pub fn env_remove(self, name: impl AsRef<OsStr>) -> Self {
         self.with(|options| options.env_remove(name))
     }
 
     /// Another program to run; see [`Options::executable`].
-    #[must_use]
     pub fn executable(self, path: impl Into<PathBuf>) -> Self {
         self.with(|options| options.executable(path))
     }
 
     /// Its working directory.
-    #[must_use]
     pub fn current_dir(self, path: impl Into<PathBuf>) -> Self {
         self.with(|options| options.current_dir(path))
     }
 
     /// Its nice value; see [`Options::nice`].
-    #[must_use]
     pub fn nice(self, value: i32) -> Self {
         self.with(|options| options.nice(value))
     }
 
     /// The processors that it may run on; see [`Options::cpus`].
-    #[must_use]
     pub fn cpus(self, cpus: impl IntoIterator<Item = usize>) -> Self {
         self.with(|options| options.cpus(cpus))
     }
 
     /// Makes it daemonic; see [`Options::daemon`].
-    #[must_use]
     pub fn daemon(self) -> Self {
         self.with(Options::daemon)
     }
 
     /// What happens when the handle of a process that still runs is dropped: [`OnDrop::Kill`] by default.
-    #[must_use]
     pub fn on_drop(self, policy: OnDrop) -> Self {
         self.with(|options| options.on_drop(policy))
     }
 
     /// How it comes into being; see [`Options::start_method`].
-    #[must_use]
     pub fn start_method(self, method: StartMethod) -> Self {
         self.with(|options| options.start_method(method))
     }
 
     /// Gives it a seed in the variable `TENSORFERRY_SEED`: [`rank_seed`](crate::rank_seed) of `base` and 0; see
     /// [`Options::seed`].
-    #[must_use]
     pub fn seed(self, base: u64) -> Self {
         self.with(|options| options.seed(base))
     }
 
     /// Keeps what it writes in `stdout.log` and `stderr.log` in this folder, after what they hold already; see
     /// [`Options::log_dir`]. An output that [`Process::stdout`] or [`Process::stderr`] sends elsewhere is not kept.
-    #[must_use]
     pub fn log_dir(self, dir: impl Into<PathBuf>) -> Self {
         self.with(|options| options.log_dir(dir))
     }
 
     /// Passes on what it writes to the same output of this process, each line after its name: `[Process-1] epoch 3`; see
     /// [`Options::tee`]. Not what [`Process::stdout`] or [`Process::stderr`] sends elsewhere.
-    #[must_use]
     pub fn tee(self, choice: Tee) -> Self {
         self.with(|options| options.tee(choice))
     }
 
     /// How long it has to exit once it has said that its function failed, and again after SIGTERM; see
     /// [`Options::grace_period`].
-    #[must_use]
     pub fn grace_period(self, grace_period: Duration) -> Self {
         self.with(|options| options.grace_period(grace_period))
     }
 
     /// Where its standard output goes. Its standard input is always `/dev/null`.
-    #[must_use]
     pub fn stdout(mut self, to: impl Into<Redirect>) -> Self {
         self.outputs.stdout = to.into();
         self
     }
 
     /// Where its standard error goes.
-    #[must_use]
     pub fn stderr(mut self, to: impl Into<Redirect>) -> Self {
         self.outputs.stderr = to.into();
         self
@@ -180,6 +164,7 @@ where
 ///
 /// It never outlives this process. What dropping the handle does is said by [`Process::on_drop`].
 #[derive(Debug)]
+#[must_use = "dropping it ends the process"]
 pub struct ProcessHandle<T> {
     // INVARIANT: of one process.
     context: ProcessContext<T>,
@@ -236,7 +221,8 @@ impl<T> ProcessHandle<T> {
     ///
     /// # Errors
     /// As [`ProcessHandle::is_alive`].
-    pub fn exitcode(&mut self) -> Result<Option<i32>, SpawnError> {
+    #[doc(alias = "exitcode")]
+    pub fn exit_code(&mut self) -> Result<Option<i32>, SpawnError> {
         self.context.update()?;
         Ok(self.child().exit().and_then(|exit| exit.code()))
     }
@@ -250,8 +236,7 @@ impl<T> ProcessHandle<T> {
     /// - [`SpawnError::Failed`] when it has failed or was ended by a signal, whoever sent it.
     /// - [`SpawnError::Wait`] when the kernel refuses to wait.
     pub fn join(&mut self) -> Result<(), SpawnError> {
-        while !self.context.join(None, None)? {}
-        Ok(())
+        self.context.join()
     }
 
     /// As [`ProcessHandle::join`], for at most `timeout`: whether it has ended.
@@ -259,7 +244,7 @@ impl<T> ProcessHandle<T> {
     /// # Errors
     /// As [`ProcessHandle::join`].
     pub fn join_timeout(&mut self, timeout: Duration) -> Result<bool, SpawnError> {
-        self.context.join(Some(timeout), None)
+        self.context.join_timeout(timeout)
     }
 
     /// Sends a signal. That it has ended is no error.
@@ -322,7 +307,7 @@ impl<T: Serialize + DeserializeOwned> ProcessHandle<T> {
     pub fn into_value(mut self) -> Result<T, SpawnError> {
         self.join()?;
         let value = self.context.into_values()?.pop();
-        value.ok_or_else(|| SpawnError::Value { rank: 0, source: "there is none".into() })
+        value.ok_or_else(|| SpawnError::Value { rank: 0, error: "there is none".into() })
     }
 }
 

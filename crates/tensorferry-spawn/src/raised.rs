@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tensorferry_process::Report;
 
-use crate::error::{Cause, ProcessError};
+use crate::failure::{Cause, ProcessError};
 
 /// The failure of one process that said why: it panicked, returned an error, or could not do what it was asked for. The other
 /// kind is [`ProcessExitedError`](crate::ProcessExitedError).

@@ -71,7 +71,7 @@ impl Stream {
                 // The rest is still read, so that the process goes on.
                 Err(error) if failed.is_none() => {
                     *failed =
-                        Some(OutputError::File { rank: log.rank, path: log.path, source: Arc::new(error) });
+                        Some(OutputError::File { rank: log.rank, path: log.path, error: Arc::new(error) });
                 }
                 Err(_) => {}
             }

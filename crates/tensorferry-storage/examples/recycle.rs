@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     heap.settle();
     let own = heap.stats().own;
-    println!("live: {} bytes, kept for the next: {} bytes", own.bytes_live, own.bytes_cached());
+    println!("live: {} bytes, kept for the next: {} bytes", own.live_bytes, own.cached_bytes());
     println!("given back to the system: {} bytes", heap.trim());
     if let Err(error) = heap.allocate(1 << 30) {
         println!("a gigabyte: {error}");

@@ -187,8 +187,8 @@ impl Arena {
                 header.returned().store(0, Ordering::SeqCst);
                 freed = Freed::Away;
             }
-            self.usage.blocks_live = self.usage.blocks_live.saturating_sub(1);
-            self.usage.bytes_live = self.usage.bytes_live.saturating_sub(header.len_bytes());
+            self.usage.live_blocks = self.usage.live_blocks.saturating_sub(1);
+            self.usage.live_bytes = self.usage.live_bytes.saturating_sub(header.len_bytes());
         }
         self.free[word.class.index()].put(address, freed);
     }

@@ -111,7 +111,10 @@ impl Drop for Attachment {
             return;
         }
         let at = self.block.header_offset_bytes();
-        let mut all = heap.inner().attachments.lock();
+        let inner = heap.inner();
+        // After a death the roles may be marked, whatever is seen now.
+        let announced = (inner.memory.suspicions() > 0).then(|| inner.wishes.announce(&inner.memory));
+        let mut all = inner.attachments.lock();
         let Some(counts) = all.get_mut(&at) else { return };
         counts.sends -= usize::from(self.role.sends);
         counts.receives -= usize::from(self.role.receives);
@@ -139,8 +142,9 @@ impl Drop for Attachment {
         if left_by_the_dead {
             // This handle may be what a message of the dead brought, and nothing else would ask for a scan: the ring
             // itself may be held for long.
-            heap.inner().ask_for_scan();
+            inner.ask_for_scan();
         }
+        drop(announced);
         // Whoever waits for the other side looks again.
         if let Some(ring) = ring {
             ring.not_empty().wake();

@@ -199,7 +199,7 @@ mod tests {
         drop((after, clone));
         drop(late);
         assert!(has(3), "what a block brought before stays");
-        assert_eq!(Heap::current().unwrap().stats().own.blocks_live, 0);
+        assert_eq!(Heap::current().unwrap().stats().own.live_blocks, 0);
     }
 
     #[test]

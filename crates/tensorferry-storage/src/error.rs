@@ -3,7 +3,7 @@
 use tensorferry_domain::DomainError;
 
 /// Why memory could not be had, or a reference could not be followed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
     /// The domain refused: its limit, its address space, or the kernel. The message carries the numbers.
@@ -47,6 +47,13 @@ pub enum StorageError {
     /// The process has a default heap already.
     #[error("this process is a member of a default domain already")]
     AlreadyJoined,
+}
+
+/// What a `main` that returns it prints. Written out, because the models compile this file without `tensorferry-os`.
+impl std::fmt::Debug for StorageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl StorageError {

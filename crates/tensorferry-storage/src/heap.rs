@@ -25,6 +25,7 @@ use crate::pins::Pins;
 use crate::place::{NotFound, Place, Places};
 use crate::posted::Posted;
 use crate::reference::{GENERATION_MASK, Reference};
+use crate::wishes::Wishes;
 use crate::{HeapStats, HeapUsage, StorageError};
 
 /// The memory of one domain, as one process sees it. Cheap to clone.
@@ -37,8 +38,7 @@ pub(crate) struct Inner {
     pub(crate) pins: Pins,
     pub(crate) attachments: Attachments,
     pub(crate) posted: Posted,
-    /// A block or a role came back that only a scan can free of its suspicion.
-    pub(crate) orphans_suspected: AtomicBool,
+    pub(crate) wishes: Wishes,
     /// Held while suspects are resolved: whoever comes second finds them resolved, and not just taken on by somebody.
     pub(crate) resolving: Mutex<()>,
     /// Held by whoever looks after pins and returns as a whole: what the service thread has in its hands then (a sweep apart) has
@@ -162,7 +162,7 @@ impl Heap {
         let inner = Arc::new_cyclic(|this| Inner {
             this: this.clone(),
             is_current: AtomicBool::new(false),
-            orphans_suspected: AtomicBool::new(false),
+            wishes: Wishes::default(),
             resolving: Mutex::default(),
             settling: Mutex::default(),
             counts: Counts::new(layout.n_extents, layout.extent_len_bytes),
@@ -218,7 +218,7 @@ impl Heap {
         let mut arena = self.0.arena();
         arena.collect(self.0.places());
         arena.look_at_all_pending(self.0.places());
-        let trimmed = arena.trim(self.0.places(), u64::MAX);
+        let trimmed = arena.trim(self.0.places(), u64::MAX) + self.0.trim_released(&mut arena);
         self.0.publish(&arena);
         trimmed
     }
@@ -229,7 +229,7 @@ impl Heap {
         HeapStats {
             own: self.0.arena().usage,
             members: self.0.memory.members(),
-            bytes_populated: self.0.memory.populated_bytes(),
+            populated_bytes: self.0.memory.populated_bytes(),
             limit_bytes: self.0.memory.limit_bytes(),
             messages_pinned: self.0.pins.len(),
         }
@@ -399,7 +399,7 @@ impl Inner {
 
     pub(crate) fn publish(&self, arena: &Arena) {
         let usage: HeapUsage = arena.usage;
-        self.memory.publish_usage(usage.blocks_live, usage.bytes_live, usage.bytes_cached());
+        self.memory.publish_usage(usage.live_blocks, usage.live_bytes, usage.cached_bytes());
     }
 
     /// Has the service thread scan for what the dead are still suspected to have sent.
@@ -407,13 +407,26 @@ impl Inner {
         if !self.memory.is_home() {
             return;
         }
-        self.orphans_suspected.store(true, Ordering::SeqCst);
+        self.wishes.set_due();
         self.memory.poke();
     }
 
     /// Lets go of the blocks of messages that were taken.
     pub(crate) fn retire_pins(&self) {
         self.pins.retire();
+    }
+}
+
+impl Drop for Inner {
+    /// What is free here is no use to whoever comes next; what may be freed by a scan somebody else has to look for.
+    fn drop(&mut self) {
+        if self.memory.is_home() {
+            let mut arena = self.arena.lock().unwrap_or_else(PoisonError::into_inner);
+            if arena.has_suspects() {
+                self.memory.want_scan();
+            }
+            arena.trim(Places { memory: &self.memory }, u64::MAX);
+        }
     }
 }
 

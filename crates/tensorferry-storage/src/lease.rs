@@ -41,7 +41,7 @@ pub struct Lease {
 /// This process was declared dead, and its lease was given to somebody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lease was lost: another member of the domain declared this process dead")]
-pub struct LeaseLost;
+pub struct LeaseLostError;
 
 /// The record that a message is being moved to.
 #[derive(Debug, Default)]
@@ -264,17 +264,17 @@ impl Lease {
     /// Says that the message is dealt with: nobody gets it again.
     ///
     /// # Errors
-    /// [`LeaseLost`].
-    pub fn ack(mut self) -> Result<(), LeaseLost> {
+    /// [`LeaseLostError`].
+    pub fn ack(mut self) -> Result<(), LeaseLostError> {
         self.is_over = true;
         if !self.is_mine() {
-            return Err(LeaseLost);
+            return Err(LeaseLostError);
         }
-        let Some(ring) = self.ring.words() else { return Err(LeaseLost) };
+        let Some(ring) = self.ring.words() else { return Err(LeaseLostError) };
         let acknowledged = ring.record(self.index).change(self.state, self.state.freed());
         // For who waits for a free record, or for the end.
         ring.not_empty().wake();
-        if acknowledged { Ok(()) } else { Err(LeaseLost) }
+        if acknowledged { Ok(()) } else { Err(LeaseLostError) }
     }
 }
 

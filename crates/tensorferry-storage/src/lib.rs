@@ -62,6 +62,7 @@ mod usage;
 mod waking_tests;
 #[cfg(test)]
 mod wire_tests;
+mod wishes;
 
 use tensorferry_domain::atomic;
 
@@ -69,7 +70,7 @@ pub use access::{ExclusiveBlock, FrozenBlock, SharedBlock};
 pub use attachments::Attachment;
 pub use error::StorageError;
 pub use heap::Heap;
-pub use lease::{Lease, LeaseLost};
+pub use lease::{Lease, LeaseLostError};
 pub use message::{
     IncomingHandle, IncomingMessage, MAX_HANDLES, OfferedBlock, OutgoingHandle, OutgoingHandles,
 };
@@ -78,4 +79,6 @@ pub use payload::Payload;
 pub use reference::{BlockId, Role};
 pub use ring::{Company, Patience, PutFailure, Ring, TakeFailure};
 pub use scratch::Scratch;
+#[doc(hidden)]
+pub use tensorferry_os::debug_as_display;
 pub use usage::{HeapStats, HeapUsage};

@@ -101,20 +101,18 @@ fn look_after(inner: &Inner) -> bool {
         arena.collect(inner.places());
         inner.publish(&arena);
     }
-    is_used
-        || waits_for_opening
-        || inner.pins.any()
-        || arena.has_suspects()
-        || inner.orphans_suspected.load(Ordering::SeqCst)
+    is_used || waits_for_opening || inner.pins.any() || arena.has_suspects() || inner.wishes.is_due()
 }
 
-/// Scans only when this process knows of a suspect.
+/// Scans only when this process knows of a suspect, or of a process that does and cannot scan.
 pub(crate) fn resolve_known_suspects(inner: &Inner) {
     let _one_at_a_time = inner.resolving.lock().unwrap_or_else(PoisonError::into_inner);
-    let orphans = inner.orphans_suspected.swap(false, Ordering::SeqCst);
-    let known = orphans || inner.arena().has_suspects();
+    let of_others = inner.wishes.of_others(&inner.memory);
+    let known = inner.wishes.is_due() || inner.arena().has_suspects() || !of_others.is_empty();
     if known && let Some(heap) = inner.heap() {
-        resolve_suspects(inner, &heap);
+        if resolve_suspects(inner, &heap) {
+            inner.wishes.note_scanned(&inner.memory, &of_others);
+        }
         let mut arena = inner.arena();
         arena.look_at_all_pending(inner.places());
         inner.publish(&arena);
@@ -122,8 +120,10 @@ pub(crate) fn resolve_known_suspects(inner: &Inner) {
 }
 
 /// Ends suspicions that a scan finds to be groundless. When deaths keep coming meanwhile, or something cannot be looked
-/// at, the rest is left to the next beat.
-fn resolve_suspects(inner: &Inner, heap: &Heap) {
+/// at, the rest is left to the next beat. Returns whether there is no rest.
+fn resolve_suspects(inner: &Inner, heap: &Heap) -> bool {
+    let announced = inner.wishes.announce(&inner.memory);
+    inner.wishes.take_due();
     SCANNING.set(true);
     let mut finished = false;
     for _ in 0..MAX_SCANS {
@@ -137,8 +137,10 @@ fn resolve_suspects(inner: &Inner, heap: &Heap) {
     }
     SCANNING.set(false);
     if !finished {
-        inner.orphans_suspected.store(true, Ordering::SeqCst);
+        inner.wishes.set_due();
     }
+    drop(announced);
+    finished
 }
 
 /// One scan, and the count of suspicions when it began.
@@ -250,7 +252,7 @@ impl Named {
                 // Whoever held it may have let go while it was held here too, and was not the last to do so: then nobody has
                 // asked for the scan that does not find it any more.
                 if header.holders().load(Ordering::SeqCst) & !SUSPECT == 0 {
-                    heap.inner().orphans_suspected.store(true, Ordering::SeqCst);
+                    heap.inner().wishes.set_due();
                 }
             }
         }

@@ -26,7 +26,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             scope.spawn(move || {
                 // fetch_add hands out each number once, however many ask.
                 while let number @ 1..=NUMBERS = next.fetch_add(1) {
-                    let _ = looked_at.fetch_add(rank, 1);
+                    if let Some(looked_at) = looked_at.at(rank) {
+                        looked_at.fetch_add(1);
+                    }
                     if is_prime(number) {
                         primes.fetch_add(1);
                         let _ = largest.fetch_update(|seen| (number > seen).then_some(number));

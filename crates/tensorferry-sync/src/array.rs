@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use tensorferry_storage::{Heap, SharedBlock, StorageError};
 
-use crate::cell::Cell;
+use crate::element::RawElement;
 use crate::wire::{ELEMENT_LEN_BYTES, Wire, told};
-use crate::{Number, OutOfRange, Scalar, SyncError};
+use crate::{OutOfRangeError, Scalar};
 
 /// An array that several processes read and write, without a lock: Python's `RawArray`, with atomic steps.
 ///
@@ -26,8 +26,8 @@ impl<T: Scalar> RawArray<T> {
     /// An array with these elements in the default domain.
     ///
     /// # Errors
-    /// [`SyncError::Storage`] when there is no memory for it.
-    pub fn new(values: &[T]) -> Result<Self, SyncError> {
+    /// [`StorageError`] when there is no memory for it.
+    pub fn new(values: &[T]) -> Result<Self, StorageError> {
         Self::new_in(Heap::current()?, values)
     }
 
@@ -35,7 +35,7 @@ impl<T: Scalar> RawArray<T> {
     ///
     /// # Errors
     /// As [`RawArray::new`].
-    pub fn new_in(heap: &Heap, values: &[T]) -> Result<Self, SyncError> {
+    pub fn new_in(heap: &Heap, values: &[T]) -> Result<Self, StorageError> {
         let block = allocate(heap, values.len(), values.iter().copied())?;
         Ok(Self { block, holds: PhantomData })
     }
@@ -44,7 +44,7 @@ impl<T: Scalar> RawArray<T> {
     ///
     /// # Errors
     /// As [`RawArray::new`].
-    pub fn filled(value: T, len: usize) -> Result<Self, SyncError> {
+    pub fn filled(value: T, len: usize) -> Result<Self, StorageError> {
         Self::filled_in(Heap::current()?, value, len)
     }
 
@@ -52,7 +52,7 @@ impl<T: Scalar> RawArray<T> {
     ///
     /// # Errors
     /// As [`RawArray::new`].
-    pub fn filled_in(heap: &Heap, value: T, len: usize) -> Result<Self, SyncError> {
+    pub fn filled_in(heap: &Heap, value: T, len: usize) -> Result<Self, StorageError> {
         let block = allocate(heap, len, std::iter::repeat_n(value, len))?;
         Ok(Self { block, holds: PhantomData })
     }
@@ -72,46 +72,42 @@ impl<T: Scalar> RawArray<T> {
     /// The element at `index`; `None` outside of the array.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<T> {
-        Some(self.cell(index).ok()?.get())
+        self.at(index).map(RawElement::get)
     }
 
     /// Replaces the element at `index`.
     ///
     /// # Errors
-    /// [`OutOfRange`]
-    pub fn set(&self, index: usize, value: T) -> Result<(), OutOfRange> {
-        self.cell(index)?.set(value);
+    /// [`OutOfRangeError`]
+    pub fn set(&self, index: usize, value: T) -> Result<(), OutOfRangeError> {
+        self.at(index).ok_or(OutOfRangeError { index, len: self.len() })?.set(value);
         Ok(())
     }
 
-    /// Replaces the element at `index` and returns the old one.
+    /// The element at `index`, for every other step; `None` outside of the array.
     ///
-    /// # Errors
-    /// [`OutOfRange`]
-    pub fn swap(&self, index: usize, value: T) -> Result<T, OutOfRange> {
-        Ok(self.cell(index)?.swap(value))
-    }
-
-    /// Replaces the element at `index` by `new` if it is `current`. The inner result is `Ok` with the old value, or
-    /// `Err` with what was found instead. Floats are compared by their bits: NaN is equal to the same NaN, and 0 is not
-    /// -0.
-    ///
-    /// # Errors
-    /// [`OutOfRange`]
-    pub fn compare_exchange(&self, index: usize, current: T, new: T) -> Result<Result<T, T>, OutOfRange> {
-        Ok(self.cell(index)?.compare_exchange(current, new))
+    /// ```
+    /// # use tensorferry_sync::RawArray;
+    /// let done = RawArray::new(&[0_u32, 0])?;
+    /// assert_eq!(done.at(1).map(|element| element.fetch_add(5)), Some(0));
+    /// assert_eq!(done.to_vec(), [0, 5]);
+    /// # Ok::<(), tensorferry_sync::StorageError>(())
+    /// ```
+    #[must_use]
+    pub fn at(&self, index: usize) -> Option<RawElement<'_, T>> {
+        self.block.words().get(index).map(RawElement::new)
     }
 
     /// A copy of all elements, read one after the other.
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
-        self.block.words().iter().map(|word| Cell::new(word).get()).collect()
+        self.block.words().iter().map(|word| RawElement::new(word).get()).collect()
     }
 
     /// Replaces all elements, one after the other.
     pub fn fill(&self, value: T) {
         for word in self.block.words() {
-            Cell::new(word).set(value);
+            RawElement::new(word).set(value);
         }
     }
 
@@ -119,21 +115,6 @@ impl<T: Scalar> RawArray<T> {
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
         (self.is_empty() && other.is_empty()) || std::ptr::eq(self.block.words(), other.block.words())
-    }
-
-    fn cell(&self, index: usize) -> Result<Cell<'_, T>, OutOfRange> {
-        let word = self.block.words().get(index);
-        word.map(Cell::new).ok_or(OutOfRange { index, len: self.len() })
-    }
-}
-
-impl<T: Number> RawArray<T> {
-    /// Adds `value` to the element at `index` and returns what was there before. Integers wrap around, floats round.
-    ///
-    /// # Errors
-    /// [`OutOfRange`]
-    pub fn fetch_add(&self, index: usize, value: T) -> Result<T, OutOfRange> {
-        Ok(self.cell(index)?.fetch_add(value))
     }
 }
 
@@ -165,7 +146,9 @@ impl<T> Clone for RawArray<T> {
 impl<T: Scalar> fmt::Debug for RawArray<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RawArray")?;
-        f.debug_list().entries(self.block.words().iter().map(|word| Cell::<T>::new(word).get())).finish()
+        f.debug_list()
+            .entries(self.block.words().iter().map(|word| RawElement::<T>::new(word).get()))
+            .finish()
     }
 }
 

@@ -5,11 +5,10 @@ use tensorferry_storage::StorageError;
 
 use crate::ScalarKind;
 
-/// Why a value or an array could not be made, sent or received.
+/// Why a value or an array could not be sent or received. Whoever puts or gets has its words.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SyncError {
-    /// There was no memory for it.
+pub(crate) enum WireError {
+    /// A block could not be given to the message, or taken from it.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// It was serialised outside of a message, or the message has no such handle.
@@ -36,11 +35,13 @@ pub enum SyncError {
 }
 
 /// There is no such element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("index {index} is outside of a shared array of {len} elements")]
-pub struct OutOfRange {
+pub struct OutOfRangeError {
     /// What was asked for, from 0.
     pub index: usize,
     /// How many elements there are.
     pub len: usize,
 }
+
+tensorferry_storage::debug_as_display!(OutOfRangeError);

@@ -23,7 +23,7 @@
 //!         scope.spawn(move || {
 //!             losses.set(rank, 0.25)?;
 //!             done.fetch_add(1);
-//!             Ok::<(), tensorferry_sync::OutOfRange>(())
+//!             Ok::<(), tensorferry_sync::OutOfRangeError>(())
 //!         });
 //!     }
 //! });
@@ -35,13 +35,15 @@
 #![forbid(unsafe_code)]
 
 mod array;
-mod cell;
+mod element;
 mod error;
 mod scalar;
 mod value;
 mod wire;
 
 pub use array::RawArray;
-pub use error::{OutOfRange, SyncError};
+pub use element::RawElement;
+pub use error::OutOfRangeError;
 pub use scalar::{Number, Scalar, ScalarKind};
+pub use tensorferry_storage::StorageError;
 pub use value::RawValue;

@@ -16,11 +16,13 @@ pub trait Scalar: Copy + fmt::Debug + PartialEq + Send + Sync + 'static + sealed
     const KIND: ScalarKind;
 
     /// The value's bits in the low end of the word, zeroes above.
+    #[doc(hidden)]
     #[must_use]
     fn to_word(self) -> u64;
 
     /// The value in the low end of a word. Bits above are ignored, so any word is a value; any low byte but zero is
     /// true.
+    #[doc(hidden)]
     #[must_use]
     fn from_word(word: u64) -> Self;
 }

@@ -5,12 +5,13 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
-use tensorferry_storage::{Heap, SharedBlock};
+use tensorferry_storage::{Heap, SharedBlock, StorageError};
 
 use crate::array::allocate;
-use crate::cell::Cell;
+use crate::element::RawElement;
+use crate::error::WireError;
 use crate::wire::{ELEMENT_LEN_BYTES, Wire, told};
-use crate::{Number, Scalar, SyncError};
+use crate::{Number, Scalar};
 
 /// A value that several processes read and write, without a lock: Python's `RawValue`, with atomic steps.
 ///
@@ -26,8 +27,8 @@ impl<T: Scalar> RawValue<T> {
     /// A value in the default domain.
     ///
     /// # Errors
-    /// [`SyncError::Storage`] when there is no memory for it.
-    pub fn new(value: T) -> Result<Self, SyncError> {
+    /// [`StorageError`] when there is no memory for it.
+    pub fn new(value: T) -> Result<Self, StorageError> {
         Self::new_in(Heap::current()?, value)
     }
 
@@ -35,7 +36,7 @@ impl<T: Scalar> RawValue<T> {
     ///
     /// # Errors
     /// As [`RawValue::new`].
-    pub fn new_in(heap: &Heap, value: T) -> Result<Self, SyncError> {
+    pub fn new_in(heap: &Heap, value: T) -> Result<Self, StorageError> {
         let block = allocate(heap, 1, std::iter::once(value))?;
         Ok(Self { block, holds: PhantomData })
     }
@@ -43,17 +44,17 @@ impl<T: Scalar> RawValue<T> {
     /// The value. Python's `.value`.
     #[must_use]
     pub fn get(&self) -> T {
-        self.cell().get()
+        self.element().get()
     }
 
     /// Replaces the value.
     pub fn set(&self, value: T) {
-        self.cell().set(value);
+        self.element().set(value);
     }
 
     /// Replaces the value and returns the old one.
     pub fn swap(&self, value: T) -> T {
-        self.cell().swap(value)
+        self.element().swap(value)
     }
 
     /// Replaces the value by `new` if it is `current`; returns the old one. Floats are compared by their bits: NaN is
@@ -62,7 +63,7 @@ impl<T: Scalar> RawValue<T> {
     /// # Errors
     /// The value that was found instead of `current`.
     pub fn compare_exchange(&self, current: T, new: T) -> Result<T, T> {
-        self.cell().compare_exchange(current, new)
+        self.element().compare_exchange(current, new)
     }
 
     /// Replaces the value by what `change` makes of it; returns the old one. `change` is called again when another
@@ -71,7 +72,7 @@ impl<T: Scalar> RawValue<T> {
     /// # Errors
     /// The value that `change` answered with `None`; nothing was replaced then.
     pub fn fetch_update(&self, change: impl FnMut(T) -> Option<T>) -> Result<T, T> {
-        self.cell().fetch_update(change)
+        self.element().fetch_update(change)
     }
 
     /// Whether both are handles on the same memory.
@@ -80,17 +81,17 @@ impl<T: Scalar> RawValue<T> {
         std::ptr::eq(self.block.words(), other.block.words())
     }
 
-    fn cell(&self) -> Cell<'_, T> {
+    fn element(&self) -> RawElement<'_, T> {
         // The block is one word long, so this is never read.
         static NOWHERE: AtomicU64 = AtomicU64::new(0);
-        Cell::new(self.block.words().first().unwrap_or(&NOWHERE))
+        RawElement::new(self.block.words().first().unwrap_or(&NOWHERE))
     }
 }
 
 impl<T: Number> RawValue<T> {
     /// Adds `value` and returns what was there before. Integers wrap around, floats round.
     pub fn fetch_add(&self, value: T) -> T {
-        self.cell().fetch_add(value)
+        self.element().fetch_add(value)
     }
 }
 
@@ -120,7 +121,7 @@ impl<'de, T: Scalar> Deserialize<'de> for RawValue<T> {
         let block = block.map_err(|error| de::Error::custom(told(error)))?;
         let found_bytes = block.len_bytes();
         if found_bytes != ELEMENT_LEN_BYTES {
-            return Err(de::Error::custom(told(SyncError::WrongLength { claimed: 1, found_bytes })));
+            return Err(de::Error::custom(told(WireError::WrongLength { claimed: 1, found_bytes })));
         }
         Ok(Self { block, holds: PhantomData })
     }

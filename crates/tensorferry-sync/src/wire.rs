@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_storage::SharedBlock;
 
-use crate::{ScalarKind, SyncError};
+use crate::ScalarKind;
+use crate::error::WireError;
 
 /// Bytes of one element in memory, whatever its type.
 pub(crate) const ELEMENT_LEN_BYTES: usize = size_of::<u64>();
@@ -34,16 +35,16 @@ impl<'de> Deserialize<'de> for Wire {
 
 impl Wire {
     /// Puts the memory into the message that is being built on this thread.
-    pub(crate) fn give(kind: ScalarKind, block: &SharedBlock) -> Result<Self, SyncError> {
+    pub(crate) fn give(kind: ScalarKind, block: &SharedBlock) -> Result<Self, WireError> {
         let n_elements = (block.len_bytes() / ELEMENT_LEN_BYTES) as u64;
         let memory = if n_elements == 0 { None } else { Some(tensorferry_reduce::give_shared(block)?) };
         Ok(Self { kind, n_elements, memory })
     }
 
     /// Takes the memory out of the message that is being read. Type and length must be what they are said to be.
-    pub(crate) fn take(self, expected: ScalarKind) -> Result<SharedBlock, SyncError> {
+    pub(crate) fn take(self, expected: ScalarKind) -> Result<SharedBlock, WireError> {
         if self.kind != expected {
-            return Err(SyncError::WrongType { expected, found: self.kind });
+            return Err(WireError::WrongType { expected, found: self.kind });
         }
         let block = match self.memory {
             Some(index) => tensorferry_reduce::take_shared(index)?,
@@ -51,7 +52,7 @@ impl Wire {
         };
         let found_bytes = block.len_bytes();
         if self.n_elements.checked_mul(ELEMENT_LEN_BYTES as u64) != Some(found_bytes as u64) {
-            return Err(SyncError::WrongLength { claimed: self.n_elements, found_bytes });
+            return Err(WireError::WrongLength { claimed: self.n_elements, found_bytes });
         }
         Ok(block)
     }

@@ -123,7 +123,20 @@ impl AnyTensor {
     /// [`TensorError::Storage`] when shared memory runs out.
     pub fn share_memory(&self) -> Result<Self, TensorError> {
         let block = self.storage.share(|| Heap::current().cloned().map_err(TensorError::from))?;
-        Ok(Self { dtype: self.dtype, storage: FrozenStorage::Block(block), layout: self.layout.clone() })
+        Ok(self.over(block))
+    }
+
+    /// As [`Tensor::share_memory_in`].
+    ///
+    /// # Errors
+    /// [`TensorError::Storage`] when shared memory runs out.
+    pub fn share_memory_in(&self, heap: &Heap) -> Result<Self, TensorError> {
+        let block = self.storage.share(|| Ok::<_, TensorError>(heap.clone()))?;
+        Ok(self.over(block))
+    }
+
+    fn over(&self, block: FrozenBlock) -> Self {
+        Self { dtype: self.dtype, storage: FrozenStorage::Block(block), layout: self.layout.clone() }
     }
 
     /// Which storage in shared memory this is a view of, or `None` while it is private.
@@ -146,13 +159,24 @@ impl<T: Element> From<Tensor<T>> for AnyTensor {
     }
 }
 
+/// As [`AnyTensor::downcast`].
+impl<T: Element> TryFrom<AnyTensor> for Tensor<T> {
+    type Error = DowncastError;
+
+    fn try_from(tensor: AnyTensor) -> Result<Self, DowncastError> {
+        tensor.downcast()
+    }
+}
+
 /// The tensor holds another type; [`DowncastError::into_tensor`] gives it back.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("the tensor holds {}, not {expected}", tensor.dtype())]
 pub struct DowncastError {
     tensor: Box<AnyTensor>,
     expected: DType,
 }
+
+tensorferry_storage::debug_as_display!(DowncastError);
 
 impl DowncastError {
     /// The tensor, unchanged.

@@ -73,11 +73,13 @@ pub enum DType {
 }
 
 /// The text or the number names no known data type.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown dtype {given:?}; known are torch's names such as float32, and bool, u8, i64, bf16, F8_E5M2")]
 pub struct ParseDTypeError {
     given: String,
 }
+
+tensorferry_storage::debug_as_display!(ParseDTypeError);
 
 /// Every type with its name in PyTorch (or DLPack's, where PyTorch has none), in Rust, and in safetensors.
 const NAMES: &[(DType, &str, &str, &str)] = &[

@@ -66,6 +66,11 @@ impl Eq for Bool {}
 ///
 /// The trait is sealed; its implementors are Rust's integers and floats, [`Bool`], `half`'s floats, [`Complex`] and
 /// the small floats of this crate.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an element of a tensor",
+    note = "elements are integers and floats, `Complex` of them, and `tensorferry_tensor::Bool` instead of `bool`; a struct becomes a \
+            tensor for each of its fields"
+)]
 pub trait Element: Pod + Debug + Default + PartialEq + Send + Sync + sealed::Sealed {
     /// The data type of `Self` at run time; `size_of::<Self>()` is its `size_bytes`.
     const DTYPE: DType;
@@ -76,9 +81,11 @@ pub trait Element: Pod + Debug + Default + PartialEq + Send + Sync + sealed::Sea
 /// Only `complex128`, with its 16 bytes, does not: a shared tensor of it is refused by the compiler.
 pub trait AtomicElement: Element {
     /// The elements in one 64-bit word, in the order of their addresses.
+    #[doc(hidden)]
     type Lanes: Pod + AsRef<[Self]> + AsMut<[Self]>;
 
     /// How many elements share one word.
+    #[doc(hidden)]
     const N_LANES: usize = size_of::<u64>() / size_of::<Self>();
 }
 

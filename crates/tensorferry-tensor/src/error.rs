@@ -1,15 +1,14 @@
-//! Why a tensor could not be made, changed, sent or received.
+//! Why a tensor could not be made or changed.
 
 use std::fmt;
 
-use tensorferry_reduce::TransitError;
 use tensorferry_storage::StorageError;
 
 use crate::dtype::DType;
 use crate::layout::LayoutError;
 
 /// Why an operation on a tensor failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
     /// A shape, a view or an index was refused.
@@ -18,9 +17,6 @@ pub enum TensorError {
     /// Shared memory could not be had; the message carries the numbers.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A handle could not be put into a message, or taken out of one.
-    #[error(transparent)]
-    Transit(#[from] TransitError),
     /// The elements have another type than was asked for.
     #[error("the tensor holds {found}, not {expected}")]
     DTypeMismatch {
@@ -28,22 +24,6 @@ pub enum TensorError {
         expected: DType,
         /// The type of the tensor.
         found: DType,
-    },
-    /// The message gives a tensor without elements a storage, or one with elements none.
-    #[error("the message has {given} storage for a tensor of {n_elements} elements")]
-    StorageAndShapeDisagree {
-        /// `a` or `no`.
-        given: &'static str,
-        /// The elements of the shape that came along.
-        n_elements: usize,
-    },
-    /// An exclusive tensor owns a whole storage in row-major order, and the message describes another.
-    #[error(
-        "an exclusive tensor is contiguous from element 0, but the message has strides or offset {offset}"
-    )]
-    NotWhole {
-        /// The offset in the message, in elements.
-        offset: usize,
     },
     /// The storage does not begin at an address that its elements need.
     #[error("the storage is not aligned for {dtype}")]
@@ -53,17 +33,26 @@ pub enum TensorError {
     },
 }
 
+tensorferry_storage::debug_as_display!(TensorError);
+
 /// The vector does not fit the shape; [`FromVecError::into_data`] gives it back.
-#[derive(Debug, thiserror::Error)]
-#[error("{source}")]
+#[derive(thiserror::Error)]
+#[error("{reason}")]
 pub struct FromVecError<T> {
     data: Vec<T>,
-    source: LayoutError,
+    reason: LayoutError,
+}
+
+/// Without the elements, of which there may be millions.
+impl<T> fmt::Debug for FromVecError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl<T> FromVecError<T> {
-    pub(crate) const fn new(data: Vec<T>, source: LayoutError) -> Self {
-        Self { data, source }
+    pub(crate) const fn new(data: Vec<T>, reason: LayoutError) -> Self {
+        Self { data, reason }
     }
 
     /// The vector, unchanged.
@@ -75,19 +64,19 @@ impl<T> FromVecError<T> {
     /// What is wrong with the shape.
     #[must_use]
     pub const fn reason(&self) -> &LayoutError {
-        &self.source
+        &self.reason
     }
 }
 
 impl<T> From<FromVecError<T>> for TensorError {
     fn from(error: FromVecError<T>) -> Self {
-        Self::Layout(error.source)
+        Self::Layout(error.reason)
     }
 }
 
 impl<T> From<FromVecError<T>> for LayoutError {
     fn from(error: FromVecError<T>) -> Self {
-        error.source
+        error.reason
     }
 }
 

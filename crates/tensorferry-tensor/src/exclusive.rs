@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use tensorferry_storage::{BlockId, ExclusiveBlock, Heap};
 
 use crate::bytes;
+use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::TensorError;
 use crate::frozen::Tensor;
@@ -105,22 +106,6 @@ impl<T: Element> TensorMut<T> {
         Ok(tensor)
     }
 
-    /// [`TensorMut::from_slice`] for a vector, which is copied and dropped. [`Tensor::from_vec`] does not copy.
-    ///
-    /// # Errors
-    /// As [`TensorMut::from_slice`].
-    pub fn from_vec(data: Vec<T>, shape: impl Into<Shape>) -> Result<Self, TensorError> {
-        Self::from_slice(&data, shape)
-    }
-
-    /// [`TensorMut::from_vec`] in the given memory.
-    ///
-    /// # Errors
-    /// As [`TensorMut::from_slice`].
-    pub fn from_vec_in(heap: &Heap, data: Vec<T>, shape: impl Into<Shape>) -> Result<Self, TensorError> {
-        Self::from_slice_in(heap, &data, shape)
-    }
-
     fn allocate(
         shape: impl Into<Shape>,
         block: impl FnOnce(usize) -> Result<ExclusiveBlock, TensorError>,
@@ -144,6 +129,18 @@ impl<T: Element> TensorMut<T> {
     #[must_use]
     pub fn shape(&self) -> &Shape {
         if self.block.is_moved() { &EMPTY_SHAPE } else { self.layout.shape() }
+    }
+
+    /// The number of dimensions; 1 once the tensor was moved away.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.shape().len()
+    }
+
+    /// The type of the elements.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        T::DTYPE
     }
 
     /// The number of elements; 0 once the tensor was moved away.
@@ -181,11 +178,12 @@ impl<T: Element> TensorMut<T> {
             .unwrap_or_default()
     }
 
-    /// Gives the tensor another shape with as many elements; the bytes stay where they are.
+    /// Gives this tensor another shape with as many elements; the bytes stay where they are. Other kinds of tensor have
+    /// `reshape`, which leaves them as they are and returns a view; of what is exclusive there are no views.
     ///
     /// # Errors
     /// [`LayoutError::ReshapeCount`], and what [`Layout::contiguous`] refuses. The tensor is unchanged then.
-    pub fn reshape(&mut self, shape: impl Into<Shape>) -> Result<(), LayoutError> {
+    pub fn set_shape(&mut self, shape: impl Into<Shape>) -> Result<(), LayoutError> {
         let reshaped = Layout::contiguous(self.shape().clone())?.reshape(shape)?;
         if !self.is_moved() {
             self.layout = reshaped.into();

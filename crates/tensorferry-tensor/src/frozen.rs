@@ -246,8 +246,16 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`TensorError::Storage`] when shared memory runs out.
     pub fn to_mut(&self) -> Result<TensorMut<T>, TensorError> {
+        self.to_mut_in(Heap::current()?)
+    }
+
+    /// [`Tensor::to_mut`] in the given memory.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_mut`].
+    pub fn to_mut_in(&self, heap: &Heap) -> Result<TensorMut<T>, TensorError> {
         self.layout.check_fits(self.whole().len())?;
-        let mut copy = TensorMut::empty(self.shape())?;
+        let mut copy = TensorMut::empty_in(heap, self.shape())?;
         bytes::gather(self.whole(), &self.layout, 1, copy.as_mut_slice());
         Ok(copy)
     }

@@ -1,6 +1,6 @@
 //! Tensors as ndarray views, and arrays as tensors.
 
-use ndarray::{ArrayD, ArrayViewD, ArrayViewMutD, IxDyn, ShapeBuilder};
+use ndarray::{ArrayD, ArrayView, ArrayViewD, ArrayViewMutD, Dimension, IxDyn, ShapeBuilder};
 
 use crate::element::Element;
 use crate::error::TensorError;
@@ -23,7 +23,7 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// [`LayoutError::OutOfAddressRange`] for a shape that ndarray cannot express.
-    pub fn view(&self) -> Result<ArrayViewD<'_, T>, LayoutError> {
+    pub fn as_array(&self) -> Result<ArrayViewD<'_, T>, LayoutError> {
         let layout = self.layout();
         if layout.n_elements() == 0 {
             // ndarray has rules of its own for strides over nothing.
@@ -36,37 +36,28 @@ impl<T: Element> Tensor<T> {
 }
 
 impl<T: Element> TensorMut<T> {
-    /// The tensor as an array over the same memory.
-    ///
-    /// # Errors
-    /// [`LayoutError::OutOfAddressRange`] for a shape that ndarray cannot express.
-    pub fn view(&mut self) -> Result<ArrayViewD<'_, T>, LayoutError> {
-        let layout = Layout::contiguous(self.shape())?;
-        ArrayViewD::from_shape(IxDyn(layout.shape()), self.as_slice()).map_err(|_| refused(&layout))
-    }
-
     /// The tensor as an array over the same memory, to write.
     ///
     /// # Errors
     /// [`LayoutError::OutOfAddressRange`] for a shape that ndarray cannot express.
-    pub fn view_mut(&mut self) -> Result<ArrayViewMutD<'_, T>, LayoutError> {
+    pub fn as_array_mut(&mut self) -> Result<ArrayViewMutD<'_, T>, LayoutError> {
         let layout = Layout::contiguous(self.shape())?;
         ArrayViewMutD::from_shape(IxDyn(layout.shape()), self.as_mut_slice()).map_err(|_| refused(&layout))
     }
 
-    /// A tensor in shared memory with a copy of an array, in row-major order: `from_array(array.view().into_dyn())`.
+    /// A tensor in shared memory with a copy of an array, in row-major order: `from_array(array.view())`.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
-    pub fn from_array(array: ArrayViewD<'_, T>) -> Result<Self, TensorError> {
+    pub fn from_array<D: Dimension>(array: ArrayView<'_, T, D>) -> Result<Self, TensorError> {
         let mut tensor = Self::empty(array.shape())?;
-        tensor.view_mut()?.assign(&array);
+        tensor.as_array_mut()?.assign(&array);
         Ok(tensor)
     }
 }
 
 /// A private tensor. An array in row-major order is not copied; one in another order is, once.
-impl<T: Element, D: ndarray::Dimension> From<ndarray::Array<T, D>> for Tensor<T> {
+impl<T: Element, D: Dimension> From<ndarray::Array<T, D>> for Tensor<T> {
     fn from(array: ndarray::Array<T, D>) -> Self {
         // An array's shape is a valid layout, so what cannot be one is never met.
         let layout = Layout::contiguous(array.shape()).unwrap_or_else(|_| Layout::empty());
@@ -85,7 +76,7 @@ impl<T: Element, D: ndarray::Dimension> From<ndarray::Array<T, D>> for Tensor<T>
 impl<T: Element> From<&Tensor<T>> for ArrayD<T> {
     /// A copy of the elements as an array that owns them.
     fn from(tensor: &Tensor<T>) -> Self {
-        match tensor.view() {
+        match tensor.as_array() {
             Ok(view) => view.to_owned(),
             Err(_) => Self::from_elem(IxDyn(&[0]), T::zeroed()),
         }
@@ -130,9 +121,9 @@ mod tests {
     fn a_tensor_without_elements_is_an_array_of_its_shape() {
         for shape in [&[0, 3][..], &[3, 0], &[2, 0, 3], &[0]] {
             let tensor = Tensor::<f32>::from_vec(Vec::new(), shape).unwrap();
-            assert_eq!(tensor.view().unwrap().shape(), shape);
+            assert_eq!(tensor.as_array().unwrap().shape(), shape);
             let mut tensor = TensorMut::<f32>::zeros(shape).unwrap();
-            assert_eq!(tensor.view_mut().unwrap().shape(), shape);
+            assert_eq!(tensor.as_array_mut().unwrap().shape(), shape);
         }
     }
 
@@ -148,7 +139,7 @@ mod tests {
             tensor.select(0, 1).unwrap().select(0, 2).unwrap().select(0, 3).unwrap(),
         ];
         for tensor in views {
-            let view = tensor.view().unwrap();
+            let view = tensor.as_array().unwrap();
             assert_eq!(view.shape(), tensor.shape().as_slice());
             assert_eq!(view.iter().copied().collect::<Vec<_>>(), tensor.to_vec());
         }
@@ -157,10 +148,10 @@ mod tests {
     #[test]
     fn an_exclusive_tensor_is_written_through_an_array() {
         let array = array![[1.0, 2.0], [3.0, 4.0]];
-        let mut tensor = TensorMut::from_array(array.t().into_dyn()).unwrap();
+        let mut tensor = TensorMut::from_array(array.t()).unwrap();
         assert_eq!(tensor.as_slice(), [1.0, 3.0, 2.0, 4.0]);
-        tensor.view_mut().unwrap()[[0, 1]] = 9.0;
-        assert_eq!(tensor.view().unwrap()[[0, 1]], 9.0);
+        tensor.as_array_mut().unwrap()[[0, 1]] = 9.0;
+        assert_eq!(tensor.as_array_mut().unwrap()[[0, 1]], 9.0);
         assert_eq!(tensor.as_slice(), [1.0, 9.0, 2.0, 4.0]);
     }
 }

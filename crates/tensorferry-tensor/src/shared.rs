@@ -74,6 +74,30 @@ impl<T: AtomicElement> SharedTensor<T> {
         Ok(TensorMut::from_slice(data, shape)?.share())
     }
 
+    /// [`SharedTensor::from_slice`] in the given memory.
+    ///
+    /// # Errors
+    /// As [`TensorMut::from_slice`].
+    pub fn from_slice_in(heap: &Heap, data: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError> {
+        Ok(TensorMut::from_slice_in(heap, data, shape)?.share())
+    }
+
+    /// A shared tensor with one value everywhere.
+    ///
+    /// # Errors
+    /// As [`TensorMut::zeros`].
+    pub fn full(shape: impl Into<Shape>, value: T) -> Result<Self, TensorError> {
+        Ok(TensorMut::full(shape, value)?.share())
+    }
+
+    /// [`SharedTensor::full`] in the given memory.
+    ///
+    /// # Errors
+    /// As [`TensorMut::zeros`].
+    pub fn full_in(heap: &Heap, shape: impl Into<Shape>, value: T) -> Result<Self, TensorError> {
+        Ok(TensorMut::full_in(heap, shape, value)?.share())
+    }
+
     /// The layout fits the block.
     pub(crate) fn from_checked(block: SharedBlock, layout: impl Into<LayoutRef>) -> Self {
         Self { block, layout: layout.into(), elements: PhantomData }

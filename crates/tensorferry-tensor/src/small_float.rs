@@ -121,12 +121,30 @@ const fn round_shift(value: u32, shift: u32) -> u32 {
     if rest > half || (rest == half && floor & 1 == 1) { floor + 1 } else { floor }
 }
 
+/// Compares values as the numbers that they stand for.
+macro_rules! by_number {
+    ($name:ident) => {
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.to_f32() == other.to_f32()
+            }
+        }
+
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+                self.to_f32().partial_cmp(&other.to_f32())
+            }
+        }
+    };
+}
+
 macro_rules! small_float {
     ($(#[$doc:meta])* $name:ident, $exponent_bits:literal, $mantissa_bits:literal, $bias:literal, $specials:ident) => {
         $(#[$doc])*
         ///
-        /// Any byte is a valid value. Equality compares bytes: NaN equals itself here, and the zeros differ.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+        /// Any byte is a valid value. They are compared as the numbers that they stand for: NaN equals nothing, and the zeros are
+        /// equal.
+        #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
         #[repr(transparent)]
         pub struct $name(u8);
 
@@ -164,6 +182,8 @@ macro_rules! small_float {
             }
         }
 
+        by_number!($name);
+
         impl From<$name> for f32 {
             fn from(value: $name) -> Self {
                 value.to_f32()
@@ -192,9 +212,11 @@ small_float!(/// `float6_e3m2fn` in the lower six bits of a byte: 3 bits of expo
     F6E3M2Fn, 3, 2, 3, Finite);
 
 /// `float8_e8m0fnu`: a power of two from 2^-127 to 2^127, or NaN; the scale of a block of smaller floats.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct F8E8M0Fnu(u8);
+
+by_number!(F8E8M0Fnu);
 
 impl F8E8M0Fnu {
     /// The value with these bits.
@@ -221,9 +243,15 @@ impl F8E8M0Fnu {
 }
 
 /// `float4_e2m1fn_x2`: two 4-bit floats in one byte (2 bits of exponent, 1 of mantissa); largest 6.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct F4E2M1FnX2(u8);
+
+impl PartialEq for F4E2M1FnX2 {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_f32_pair() == other.to_f32_pair()
+    }
+}
 
 impl F4E2M1FnX2 {
     const FORMAT: Format = Format { exponent_bits: 2, mantissa_bits: 1, bias: 1, specials: Specials::Finite };
@@ -263,7 +291,7 @@ mod tests {
                 if value.to_f32().is_nan() {
                     assert!($name::from_f32(value.to_f32()).to_f32().is_nan());
                 } else {
-                    assert_eq!($name::from_f32(value.to_f32()), value, "{value:?}");
+                    assert_eq!($name::from_f32(value.to_f32()).to_bits(), value.to_bits(), "{value:?}");
                 }
             }
             // Nearest, against a search through all values.
@@ -301,6 +329,15 @@ mod tests {
         // 17 lies between 16 and 18 of e4m3: the even one wins, and so does 20 over 18 at 19.
         assert_eq!(F8E4M3Fn::from_f32(17.0).to_f32(), 16.0);
         assert_eq!(F8E4M3Fn::from_f32(19.0).to_f32(), 20.0);
+    }
+
+    #[test]
+    fn they_compare_as_numbers() {
+        let (zero, minus_zero) = (F8E5M2::from_bits(0), F8E5M2::from_bits(0x80));
+        let nan = F8E5M2::from_f32(f32::NAN);
+        assert!(zero == minus_zero && nan != nan && F8E8M0Fnu::from_bits(0xff) != F8E8M0Fnu::from_bits(0xff));
+        assert!(F8E4M3Fn::from_f32(-2.0) < F8E4M3Fn::from_f32(0.5) && nan.partial_cmp(&zero).is_none());
+        assert!(F4E2M1FnX2::from_bits(0x80) == F4E2M1FnX2::from_bits(0x08));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{self, Serialize, Serializer};
 use tensorferry_reduce::TransitError;
-use tensorferry_storage::{ExclusiveBlock, FrozenBlock, SharedBlock};
+use tensorferry_storage::{ExclusiveBlock, FrozenBlock, SharedBlock, StorageError};
 
 use crate::any::AnyTensor;
 use crate::dims::Dims;
@@ -35,9 +35,14 @@ trait Receive: Sized {
     fn receive(received: Received<'_>) -> Result<Self, Refusal>;
 }
 
-/// Why nothing was made of a description.
+/// Why nothing was made of a description, or none was made of a tensor.
+#[derive(Debug, thiserror::Error)]
 enum Refusal {
+    #[error(transparent)]
     Unreadable(Unreadable),
+    #[error(transparent)]
+    Transit(TransitError),
+    #[error(transparent)]
     Refused(TensorError),
 }
 
@@ -48,9 +53,30 @@ impl From<Unreadable> for Refusal {
     }
 }
 
-impl<E: Into<TensorError>> From<E> for Refusal {
+impl From<TransitError> for Refusal {
     #[cold]
-    fn from(error: E) -> Self {
+    fn from(error: TransitError) -> Self {
+        Self::Transit(error)
+    }
+}
+
+impl From<TensorError> for Refusal {
+    #[cold]
+    fn from(error: TensorError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<StorageError> for Refusal {
+    #[cold]
+    fn from(error: StorageError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+impl From<LayoutError> for Refusal {
+    #[cold]
+    fn from(error: LayoutError) -> Self {
         Self::Refused(error.into())
     }
 }
@@ -67,11 +93,10 @@ fn receive<'de, R: Receive, D: Deserializer<'de>>(deserializer: D) -> Result<R, 
         }
 
         fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<R, E> {
-            Received::read(bytes).map_err(Refusal::from).and_then(R::receive).map_err(|refusal| match refusal
-            {
-                Refusal::Unreadable(error) => E::custom(error),
-                Refusal::Refused(error) => E::custom(told(error)),
-            })
+            Received::read(bytes)
+                .map_err(Refusal::from)
+                .and_then(R::receive)
+                .map_err(|refusal| E::custom(told(refusal)))
         }
 
         /// From a format that has no bytes, through which a value may have gone on its way.
@@ -144,7 +169,7 @@ impl<T: Element> Receive for TensorMut<T> {
         let storage = received.storage()?;
         let layout = received.form(Some(T::DTYPE))?.layout;
         if layout.offset() != 0 || !layout.is_contiguous() {
-            return Err(TensorError::NotWhole { offset: layout.offset() }.into());
+            return Err(Unreadable::NotWhole(layout.offset()).into());
         }
         let block =
             storage.map_or_else(|| Ok(ExclusiveBlock::empty()), tensorferry_reduce::take_exclusive)?;
@@ -180,34 +205,36 @@ impl<T: AtomicElement> Receive for SharedTensor<T> {
     }
 }
 
-fn take_frozen(storage: Option<u32>) -> Result<FrozenBlock, TensorError> {
-    Ok(storage.map_or_else(|| Ok(FrozenBlock::empty()), tensorferry_reduce::take_frozen)?)
+fn take_frozen(storage: Option<u32>) -> Result<FrozenBlock, TransitError> {
+    storage.map_or_else(|| Ok(FrozenBlock::empty()), tensorferry_reduce::take_frozen)
 }
 
-fn give_frozen(storage: &FrozenStorage) -> Result<u32, TensorError> {
+fn give_frozen(storage: &FrozenStorage) -> Result<u32, Refusal> {
     if let Some(block) = storage.block() {
         return Ok(tensorferry_reduce::give_frozen(block)?);
     }
-    let block = storage.share(|| tensorferry_reduce::heap().map_err(TensorError::from))?;
+    let block = storage.share(|| tensorferry_reduce::heap().map_err(Refusal::from))?;
     Ok(tensorferry_reduce::give_frozen(&block)?)
 }
 
 fn write<S: Serializer>(
-    described: Result<Description<'_>, TensorError>,
+    described: Result<Description<'_>, Refusal>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     described.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)
 }
 
 /// Tells the message in progress why, so that the caller of `put` or `get` has it as a typed error.
-fn told(error: TensorError) -> TensorError {
-    match &error {
-        TensorError::Storage(shortage) if shortage.is_out_of_memory() => {
+/// What cannot even be read says nothing of the tensor, and is left to serde.
+fn told(refusal: Refusal) -> Refusal {
+    match &refusal {
+        Refusal::Unreadable(_) => {}
+        Refusal::Refused(TensorError::Storage(shortage)) if shortage.is_out_of_memory() => {
             tensorferry_reduce::refuse_as(TransitError::NoMemory(shortage.to_string()));
         }
-        _ => tensorferry_reduce::refuse(&error),
+        _ => tensorferry_reduce::refuse(&refusal),
     }
-    error
+    refusal
 }
 
 /// Moves the tensor into the message that is being built. What stays here reads as empty, unless the message cannot be

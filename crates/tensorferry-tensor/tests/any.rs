@@ -69,7 +69,7 @@ fn the_wrong_type_gives_the_tensor_back() {
     let any = AnyTensor::from(Tensor::from(vec![1_i32, 2]));
     let refused = any.downcast::<f32>().unwrap_err();
     assert_eq!(refused.to_string(), "the tensor holds int32, not float32");
-    assert_eq!(refused.into_tensor().downcast::<i32>().unwrap().to_vec(), [1, 2]);
+    assert_eq!(Tensor::<i32>::try_from(refused.into_tensor()).unwrap().to_vec(), [1, 2]);
     let refused = AnyTensor::from(Tensor::from(vec![1_i32])).downcast::<u8>().unwrap_err();
     assert!(matches!(TensorError::from(refused), TensorError::DTypeMismatch { expected: DType::U8, .. }));
 }

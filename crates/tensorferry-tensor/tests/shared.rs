@@ -25,6 +25,17 @@ fn single_elements() {
 }
 
 #[test]
+fn made_from_a_slice_or_of_one_value_in_the_memory_that_is_named() {
+    let heap = Heap::current().unwrap();
+    for tensor in [SharedTensor::full([2], 7_u32), SharedTensor::full_in(heap, [2], 7)] {
+        assert_eq!(tensor.unwrap().to_vec(), [7, 7]);
+    }
+    for tensor in [SharedTensor::from_slice(&[1, 2], [2]), SharedTensor::from_slice_in(heap, &[1, 2], [2])] {
+        assert_eq!(tensor.unwrap().to_vec(), [1, 2]);
+    }
+}
+
+#[test]
 fn rank_zero_and_size_zero() {
     let scalar = SharedTensor::from_slice(&[1.0_f64], []).unwrap();
     scalar.add_from(&[2.0]).unwrap();

@@ -87,7 +87,7 @@ fn next_episode(queue: &Queue<Episode>, context: &mut ProcessContext<Account>) -
         match queue.get_timeout(GLANCE) {
             Ok(episode) => return Ok(episode),
             Err(GetError::Empty | GetError::PeerDied) => {
-                context.join(Some(Duration::ZERO), None)?;
+                context.join_timeout(Duration::ZERO)?;
             }
             Err(error) => return Err(error).context("no episode from the actors"),
         }

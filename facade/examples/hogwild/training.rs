@@ -106,7 +106,7 @@ fn next_message(
         match messages.get_timeout(GLANCE) {
             Ok(message) => return Ok(message),
             Err(GetError::Empty | GetError::PeerDied) => {
-                context.join(Some(Duration::ZERO), None)?;
+                context.join_timeout(Duration::ZERO)?;
                 glance()?;
             }
             Err(error) => return Err(error).context("no message from the workers"),

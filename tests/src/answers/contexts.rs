@@ -1,13 +1,21 @@
 //! Contexts, forks, and plain memory.
 
 use super::{Probe, all_say, ask, one, process, told};
-use crate::{Machine, is_real};
+use crate::wait::deadline;
+use crate::{Machine, is_real, last_words};
 
 /// What of the memory in use may be somebody else's, in MiB.
 const SLACK_MIB: u64 = 64;
 
 pub(super) const PROBES: &[Probe] = &[
     ("fork", || ask(&one(), "fork")),
+    ("exit-handlers", || {
+        let process = one();
+        told(&process, &["ask-at-exit"]);
+        process.say("exit");
+        let is_dead = process.pidfd().wait_dead(Some(deadline())).unwrap();
+        if is_dead { last_words::heard(&process.stderr()) } else { "it does not exit".to_owned() }
+    }),
     ("free-foreign", || {
         let process = one();
         told(&process, &["alloc a 4194304", "create h 4194304 1", "reserve r 4194304", "map r 4194304 0 h"]);

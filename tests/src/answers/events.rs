@@ -1,5 +1,7 @@
 //! Interprocess events, and streams.
 
+use std::collections::BTreeSet;
+
 use super::{Probe, all_say, ask, one, process, told, two};
 use crate::{Machine, Process};
 
@@ -21,6 +23,13 @@ fn met_elsewhere(mode: &str) -> String {
     format!("{met}; {}", ask(&process, "end-capture"))
 }
 
+/// What lies in `/dev/shm` and looks like a driver's.
+fn names() -> BTreeSet<String> {
+    let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains("cuda") || name.contains("nvidia")).collect()
+}
+
 pub(super) const PROBES: &[Probe] = &[
     ("event-recorder-killed", || {
         let (exporter, importer, _) = pending();
@@ -39,6 +48,16 @@ pub(super) const PROBES: &[Probe] = &[
         told(&process, &["event e 6"]);
         let handle = ask(&process, "event-handle e");
         ask(&process, &format!("open-event f {handle}"))
+    }),
+    ("event-names", || {
+        let before = names();
+        let (exporter, importer, _) = pending();
+        importer.kill();
+        exporter.kill();
+        match names().difference(&before).count() {
+            0 => "nothing".to_owned(),
+            n => format!("{n} names"),
+        }
     }),
     ("event-flags", || {
         let process = one();

@@ -1,7 +1,10 @@
 //! Legacy IPC: `cuIpcGetMemHandle` and what opens it.
 
-use super::{Probe, all_say, ask, one, told, two};
-use crate::{Process, until};
+use std::time::Duration;
+
+use super::{Probe, all_say, ask, one, process, told, two};
+use crate::wait::{deadline, holds_within};
+use crate::{Machine, Process};
 
 const MIB: u64 = 1 << 20;
 /// What of the memory in use may be somebody else's, in MiB.
@@ -21,6 +24,25 @@ fn opened() -> (Process, Process) {
     told(&importer, &[&format!("open b {handle} 1")]);
     assert_eq!(ask(&importer, "read b"), "7");
     (exporter, importer)
+}
+
+/// Whether the memory of an exporter comes back within this time that a killed importer had open.
+///
+/// It is compared with what was in use before there was an importer, because what a context takes, which may be more than the
+/// exporter's memory, comes back with the importer's death.
+#[must_use]
+pub fn consumer_killed(machine: &Machine, patience: Duration) -> String {
+    let exporter = process(machine);
+    let used = || ask(&exporter, "used").parse::<u64>().unwrap();
+    let alone = used();
+    told(&exporter, &[&format!("alloc a {}", 256 * MIB)]);
+    let handle = ask(&exporter, "handle a");
+    let importer = process(machine);
+    told(&importer, &[&format!("open b {handle} 1")]);
+    importer.kill();
+    told(&exporter, &["free a"]);
+    let is_back = holds_within(patience, || used() <= alone + SLACK_MIB);
+    if is_back { "comes back" } else { "does not come back" }.to_owned()
 }
 
 pub(super) const PROBES: &[Probe] = &[
@@ -76,18 +98,22 @@ pub(super) const PROBES: &[Probe] = &[
         exporter.kill();
         ask(&importer, "read b")
     }),
-    ("ipc-consumer-killed", || {
+    ("ipc-small-blocks-closed", || {
         let (exporter, importer) = two();
-        let used = || ask(&exporter, "used").parse::<u64>().unwrap();
-        let with_two_contexts = used();
-        told(&exporter, &[&format!("alloc a {}", 256 * MIB)]);
-        let handle = ask(&exporter, "handle a");
-        told(&importer, &[&format!("open b {handle} 1")]);
-        importer.kill();
-        told(&exporter, &["free a"]);
-        until("the memory of a killed consumer comes back", || used() <= with_two_contexts + SLACK_MIB);
-        "comes back".to_owned()
+        told(&exporter, &["alloc a 4096", "alloc b 4096", "fill a 7", "fill b 8"]);
+        for name in ["a", "b"] {
+            let handle = ask(&exporter, &format!("handle {name}"));
+            told(&importer, &[&format!("open {name} {handle} 1")]);
+        }
+        assert_eq!(ask(&importer, "read a"), "7");
+        told(&importer, &["close a"]);
+        let other = match ask(&importer, "read b").as_str() {
+            "8" => "the other stays".to_owned(),
+            other => other.to_owned(),
+        };
+        format!("{other}; {}", ask(&importer, "close b"))
     }),
+    ("ipc-consumer-killed", || consumer_killed(&Machine::new(""), deadline())),
     ("ipc-free-while-open", || {
         let (exporter, _importer) = opened();
         match ask(&exporter, "free a").as_str() {

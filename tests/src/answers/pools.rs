@@ -43,6 +43,11 @@ pub(super) const PROBES: &[Probe] = &[
         let (_exporter, importer, _) = shared();
         ask(&importer, "pool-alloc b p")
     }),
+    ("pool-descriptor", || {
+        let process = one();
+        told(&process, &["pool p"]);
+        ask(&process, "pool-export p")
+    }),
     ("pool-re-export", || {
         let (_exporter, importer, data) = shared();
         let pointer = match ask(&importer, "pointer a") {

@@ -57,6 +57,28 @@ fn stays(process: &Process) -> String {
     }
 }
 
+/// What each function answers to a process without a current context: the first that refuses, if one does.
+fn without_context(process: &Process) -> String {
+    let first = format!("create h {LEN} 1");
+    let (map, access) = (format!("map a {LEN} 0 i"), format!("access a {LEN} 3"));
+    let (reserve, unmap, unreserve) =
+        (format!("reserve a {LEN}"), format!("unmap a {LEN}"), format!("unreserve a {LEN}"));
+    let lines = [&*first, "export h", "import i", &*reserve, &*map, &*access, &*unmap, &*unreserve];
+    let mut fd = None;
+    for line in lines.into_iter().chain(["release i", "release h"]) {
+        match &fd {
+            Some(fd) if line == "import i" => process.say_with(line, &[AsFd::as_fd(fd)]),
+            _ => process.say(line),
+        }
+        match process.hear().as_str() {
+            "ok" => {}
+            "close-on-exec" | "kept" => fd = Some(process.take_fd()),
+            error => return format!("{}: {error}", line.split(' ').next().unwrap_or_default()),
+        }
+    }
+    "works".to_owned()
+}
+
 pub(super) const PROBES: &[Probe] = &[
     ("vmm-same-process", || {
         let process = mapped();
@@ -125,6 +147,12 @@ pub(super) const PROBES: &[Probe] = &[
         drop(fd);
         until("memory goes with its last descriptor", || used() <= before + SLACK_MIB);
         format!("{counted}, {importable}, gone with the descriptor")
+    }),
+    ("vmm-no-context", || {
+        let machine = Machine::new("");
+        let (never, not_current) = (machine.respondent(&[]), process(&machine));
+        told(&not_current, &["no-context"]);
+        format!("{}; {}", without_context(&never), without_context(&not_current))
     }),
     ("vmm-unmap-queued", || {
         let process = mapped();

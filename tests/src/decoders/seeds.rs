@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tensorferry::queue::{Queue, spsc_in};
-use tensorferry::reduce::with_encoded;
 use tensorferry::storage::Heap;
 use tensorferry::sync::{RawArray, RawValue};
 use tensorferry::tensor::{AnyTensor, SharedTensor, Tensor, TensorMut};
+use tensorferry_reduce::with_encoded;
 
 use super::{Mixture, small_heap};
 use crate::{Item, Random};

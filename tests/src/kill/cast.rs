@@ -1,9 +1,9 @@
 //! Everybody but the one who is killed: the test process, which has a queue, and a peer. And what both must find
 //! afterwards.
 
-use tensorferry::domain::ExtentOwner;
 use tensorferry::queue::{GetError, Queue};
 use tensorferry::tensor::TensorMut;
+use tensorferry_domain::ExtentOwner;
 
 use super::subject::{SPILLED_LEN_BYTES, SUBJECT};
 use super::{Operation, Subject};
@@ -183,7 +183,7 @@ impl<'a> Cast<'a> {
 
     /// The one who slept has what was put, if it was; nobody else needs to wake it.
     fn check_sleeper(&self, done: bool) {
-        if done || !self.queue.empty() {
+        if done || !self.queue.is_empty() {
             assert_eq!(self.peer.hear(), "got 1/2");
         } else {
             self.queue.put(Item::new(self.family.heap(), DIRECTOR, 0, &[])).unwrap();

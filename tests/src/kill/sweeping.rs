@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
-use tensorferry::domain::Layout;
+use tensorferry_domain::Layout;
 
 use super::Operation;
 use super::plan::Struck;
@@ -11,12 +11,11 @@ use super::run::{Announced, SERVICE_THREAD, kill, run_to};
 use crate::tasks::{Host, Puppet};
 use crate::{Child, Loner, SharedBytes, Stepper, alone, until};
 
-/// A domain in which one member alone sweeps another: a root that is stopped, a victim, a witness that watches the
-/// sweeper but not the victim, and the sweeper, whose sweeping thread is under control. The test process is no member.
+/// A domain in which one member alone sweeps another: a root, a witness and another member that are stopped, a victim, and the
+/// sweeper, whose sweeping thread is under control. The test process is no member.
 struct Sweeping {
     root: Child,
     witness: Child,
-    /// Watched by the witness.
     other: Child,
     sweeper: Child,
     services: Vec<Stepper>,
@@ -58,7 +57,7 @@ impl Sweeping {
     /// that nothing of its own death makes anybody look for what the victim had leased.
     fn prepare() -> Result<Self, Errno> {
         let root = Loner::start(&Host::Puppets { maxsize: 3 }, &[]);
-        // Each watches the next two, round the table; so only the root and the sweeper watch the victim.
+        // All others stand still when the victim dies: each looks at all members now and then.
         let (victim, domain) = Loner::start_in_with_domain::<Puppet>(&root);
         let [witness, other, sweeper] = [(); 3].map(|()| Loner::start_in::<Puppet>(&root));
         assert_eq!(victim.ask("put 1 0 3"), "put");
@@ -75,9 +74,9 @@ impl Sweeping {
         root.stop();
         let services = Stepper::interrupt_polling(&sweeper, SERVICE_THREAD)?;
         let slot = usize::from(victim.member().slot);
-        victim.kill();
         witness.stop();
         other.stop();
+        victim.kill();
         let victim_state_offset_bytes = PROCESS_TABLE_OFFSET_BYTES + slot * PROCESS_SLOT_LEN_BYTES;
         Ok(Self { root, witness, other, sweeper, services, domain, victim_state_offset_bytes })
     }

@@ -14,9 +14,9 @@ pub struct Spent {
     /// How often fresh memory was populated.
     pub populate_calls: u64,
     /// Blocks in extents of the process that somebody holds.
-    pub blocks_live: u64,
+    pub live_blocks: u64,
     /// Bytes that the process keeps populated.
-    pub bytes_populated: u64,
+    pub populated_bytes: u64,
     /// Pages that it touched for the first time (getrusage(2)).
     pub minor_faults: i64,
 }
@@ -36,8 +36,8 @@ impl Spent {
         let own = heap.stats().own;
         Self {
             populate_calls: own.populate_calls,
-            blocks_live: own.blocks_live,
-            bytes_populated: own.bytes_populated,
+            live_blocks: own.live_blocks,
+            populated_bytes: own.populated_bytes,
             minor_faults: getrusage(UsageWho::RUSAGE_SELF).unwrap().minor_page_faults(),
         }
     }

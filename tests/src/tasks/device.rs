@@ -106,8 +106,8 @@ impl State {
                 return Ok(Reply::Line(String::from_utf8_lossy(&bytes).into_owned()));
             }
             "used" => {
-                let (free, total) = self.context().memory_info()?;
-                return Ok(Reply::Line(((total - free) >> 20).to_string()));
+                let info = self.context().memory_info()?;
+                return Ok(Reply::Line(((info.total_bytes - info.free_bytes) >> 20).to_string()));
             }
             "forked" => {
                 let device = self.device();

@@ -1,21 +1,22 @@
 //! A member of a domain that makes, sends, receives and uses device tensors.
 
+mod comings;
+
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::Queue;
-use tensorferry::storage::Heap;
 use tensorferry::tensor::Tensor;
 use tensorferry_cuda_ipc::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use tensorferry_cuda_ipc::cudarc::driver::{CudaContext, CudaStream, DevicePtr};
 use tensorferry_cuda_ipc::{
     CacheLimits, CudaStrategy, CudaTensor, CudaTensorError, DeviceMapping, DeviceMemory, Driver, IpcEvent,
-    NotShared, PrimaryContext, ShareOptions, Stream, device_stats, empty_cache, get_all_cuda_strategies,
+    PrimaryContext, ShareError, ShareOptions, Stream, device_stats, empty_cache, get_all_cuda_strategies,
     ipc_collect, set_cache_limits, set_cuda_strategy, use_exportable_pool,
 };
 
@@ -63,6 +64,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `zeros NAME STREAM LEN` | |
 /// | `copy TO STREAM FROM` | queues a copy |
 /// | `read NAME STREAM` | the first and the last element and the sum |
+/// | `read-into NAME STREAM LEN` | the same, into memory of that length |
 /// | `begin-reading NAME STREAM`, `end-reading STREAM` | the same in a thread of its own, called `reading-STREAM` |
 /// | `read-by-many NAME` | the same in eight threads at once, each with a stream of its own |
 /// | `fill-descriptors`, `drain-descriptors` | takes all descriptors that it may have, and gives them back |
@@ -81,7 +83,9 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `event NAME`, `record NAME STREAM`, `wait NAME STREAM`, `done NAME`, `synchronize NAME`, `drop-event NAME` | |
 /// | `put-event QUEUE NAME`, `get-event QUEUE NAME` | |
 /// | `cudarc STREAM` | makes this stream by cudarc |
+/// | `forget STREAM`, `streams-of-cudarc`, `threads` | the stream is the program's no more; how many there are of those made by cudarc, and threads |
 /// | `capture STREAM MODE`, `end-capture STREAM` | captures what it is given, in the mode `global` or `relaxed` |
+/// | `map NAME`, `unmap NAME` | makes memory and maps it; drops both |
 /// | `slice NAME STREAM LEN VALUE [on=STREAM]` | as `make`, from a slice of cudarc |
 /// | `read-slice NAME STREAM [OTHER]`, `clear-slice NAME STREAM` | as `read`, and all zeros, by cudarc, perhaps on another of its streams |
 /// | `strategies`, `strategy NAME`, `strategy-of NAME` | those that work; sets the one of the process (`any` for none); of a tensor |
@@ -109,6 +113,9 @@ struct State {
     device: Option<PrimaryContext>,
     streams: HashMap<String, Stream>,
     of_cudarc: HashMap<String, Arc<CudaStream>>,
+    /// All that there were.
+    made_by_cudarc: Vec<Weak<CudaStream>>,
+    mappings: HashMap<String, (DeviceMapping, DeviceMemory)>,
     events: HashMap<String, IpcEvent>,
     tensors: HashMap<String, CudaTensor<u32>>,
     descriptors: Vec<File>,
@@ -127,6 +134,8 @@ impl Task for DeviceMember {
             device: None,
             streams: HashMap::new(),
             of_cudarc: HashMap::new(),
+            made_by_cudarc: Vec::new(),
+            mappings: HashMap::new(),
             events: HashMap::new(),
             tensors: HashMap::new(),
             descriptors: Vec::new(),
@@ -205,6 +214,11 @@ impl State {
                 let stream = self.stream(stream)?;
                 return Ok(shown(&self.tensor(name).to_vec(&stream)?));
             }
+            ["read-into", name, stream, len] => {
+                let (stream, mut values) = (self.stream(stream)?, vec![0; len.parse()?]);
+                self.tensor(name).read_into(&stream, &mut values)?;
+                return Ok(shown(&values));
+            }
             ["narrow", new, name, start, len] => {
                 let view = self.tensor(name).narrow(0, start.parse()?, len.parse()?)?;
                 self.keep(new, view);
@@ -232,8 +246,8 @@ impl State {
             ["empty"] => empty_cache(),
             ["stats"] => return Ok(format!("{:?}", device_stats())),
             ["used"] => {
-                let (free, total) = self.context().memory_info()?;
-                return Ok(((total - free) >> 20).to_string());
+                let info = self.context().memory_info()?;
+                return Ok(((info.total_bytes - info.free_bytes) >> 20).to_string());
             }
             ["control", "held"] if is_real() => {
                 gate::close();
@@ -308,11 +322,11 @@ impl State {
             ["limits", free_mib, idle_slabs] => {
                 let free_bytes = free_mib.parse::<usize>()? << 20;
                 let idle_slabs = idle_slabs.parse()?;
-                set_cache_limits(CacheLimits { free_bytes, idle_slabs, ..CacheLimits::default() });
+                set_cache_limits(CacheLimits::new().free_bytes(free_bytes).idle_slabs(idle_slabs));
             }
             ["patience", seconds] => {
                 let patience = Duration::from_secs(seconds.parse()?);
-                set_cache_limits(CacheLimits { patience, ..CacheLimits::default() });
+                set_cache_limits(CacheLimits::new().patience(patience));
             }
             ["produce", queue, stream, n] => {
                 let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);
@@ -393,13 +407,13 @@ impl State {
                 let stream = self.stream(stream)?;
                 let strategy: CudaStrategy = strategy.parse()?;
                 let values: Vec<u32> = (value.parse()?..).take(len.parse()?).collect();
-                let tensor = CudaTensor::empty_by(Heap::current()?, &stream, [values.len()], strategy)?;
-                tensor.write(&stream, &values)?;
+                let tensor = CudaTensor::empty_by(&stream, [values.len()], strategy)?;
+                tensor.write_from(&stream, &values)?;
                 self.keep(name, tensor);
             }
             ["stage", new, name, stream] => {
                 let stream = self.stream(stream)?;
-                let staged = self.tensor(name).staged(&stream)?;
+                let staged = self.tensor(name).to_staged(&stream)?;
                 self.keep(new, staged);
             }
             ["exportable-pool"] => use_exportable_pool(self.context())?,
@@ -423,7 +437,7 @@ impl State {
                     }
                 }
                 let on = self.stream(on)?;
-                let tensor = CudaTensor::share_in(Heap::current()?, &on, slice, [values.len()], share)?;
+                let tensor = CudaTensor::share_with(&on, slice, [values.len()], share)?;
                 let is_same = tensor.on(&on)?.address() == address;
                 assert_eq!(tensor.is_lent(), is_same);
                 self.keep(name, tensor);
@@ -436,7 +450,7 @@ impl State {
                 let slice = slice_at(&self.of_cudarc[stream], mapping.address(), 10);
                 let on = self.stream(stream)?;
                 let shared = CudaTensor::<u32>::share(&on, slice, [10]);
-                let NotShared { slice, error } = shared.expect_err("it is no memory of cudarc");
+                let ShareError { slice, error } = shared.expect_err("it is no memory of cudarc");
                 CudaTensor::from_cuda_slice(&on, &slice, [10])?.to_vec(&on)?;
                 slice.leak();
                 return Err(error.into());
@@ -481,6 +495,7 @@ impl State {
                 let ordinal = usize::try_from(self.context().device().ordinal())?;
                 let theirs = CudaContext::new(ordinal)?.new_stream()?;
                 self.streams.insert(name.to_owned(), Stream::try_from(&theirs)?);
+                self.made_by_cudarc.push(Arc::downgrade(&theirs));
                 self.of_cudarc.insert(name.to_owned(), theirs);
             }
             ["capture", stream, mode] => {
@@ -520,7 +535,7 @@ impl State {
                 let on = self.tensor(name).on(&on)?;
                 self.of_cudarc[stream].memset_zeros(&mut on.as_cuda_slice()?.view_mut())?;
             }
-            _ => panic!("no command is called {words:?}"),
+            _ => return self.obey_about_comings(words),
         }
         Ok("ok".to_owned())
     }

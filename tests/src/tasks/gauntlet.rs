@@ -128,7 +128,7 @@ pub(crate) fn round(target: Option<Target>, choices: &mut impl Choices, patience
     if let Some(value) = Value::new(&heap, 5_000, 0) {
         let _ = queue.put_timeout(value, patience);
     }
-    let _ = (queue.qsize(), queue.full(), queue.is_closed(), heap.stats());
+    let _ = (queue.len(), queue.is_full(), queue.is_closed(), heap.stats());
     queue.close();
     heap.settle();
     let _ = heap.trim();

@@ -274,7 +274,7 @@ fn step<E: Error>(name: &'static str) -> impl Fn(E) -> String {
 fn wait_blocks(heap: &Heap, n_blocks: u64) {
     until("memory comes back", || {
         heap.settle();
-        heap.stats().own.blocks_live == n_blocks
+        heap.stats().own.live_blocks == n_blocks
     });
 }
 

@@ -22,6 +22,7 @@ use crate::{Audit, Context, Item, Task};
 /// | `leave` | `left` every queue |
 /// | `close` | `closed` the queue |
 /// | `members` | how many members the domain has |
+/// | `is_member SLOT` | whether somebody has this slot |
 /// | `held` | how many blocks of the domain are held by anybody |
 /// | `sum` | the elements of all tensors that are held, added up |
 /// | `live` | how many blocks in extents of this process are held by anybody |
@@ -100,9 +101,13 @@ impl Task for Puppet {
                 }
                 ("live", _) => {
                     context.heap.settle();
-                    context.heap.stats().own.blocks_live.to_string()
+                    context.heap.stats().own.live_blocks.to_string()
                 }
                 ("members", _) => context.heap.domain().members().len().to_string(),
+                ("is_member", _) => {
+                    let members = context.heap.domain().members();
+                    members.iter().any(|known| u64::from(known.member.slot) == numbers[0]).to_string()
+                }
                 ("held", _) => {
                     context.heap.settle();
                     Audit::of(context.heap.domain()).live().len().to_string()

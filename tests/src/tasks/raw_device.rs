@@ -34,6 +34,8 @@ const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 /// | `used` | answers the memory in use, in MiB |
 /// | `add-ten COLUMN` | queues a kernel that adds 10 to a column of floats: 32 rows of 4 |
 /// | `forked` | answers what the driver says to a fork of this process |
+/// | `version` | answers what the driver has said before it was initialised |
+/// | `attribute NUMBER` | of the device |
 /// | `read WORD` | answers the word with this index, now |
 /// | `control WORD` | |
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -41,6 +43,7 @@ pub struct RawDeviceUser;
 
 struct State {
     driver: RawDriver,
+    version: i32,
     stream: usize,
     address: u64,
     event: usize,
@@ -53,12 +56,13 @@ impl RootTask for RawDeviceUser {
 
     fn run(self, link: &Link) {
         let driver = RawDriver::load();
-        let (mut context, mut stream) = (0, 0);
+        let (mut context, mut stream, mut version) = (0, 0, 0);
+        assert_eq!(driver.version(&mut version), 0);
         assert_eq!(driver.init(0), 0);
         assert_eq!(driver.retain(&mut context, 0), 0);
         assert_eq!(driver.set_current(context), 0);
         assert_eq!(driver.stream_create(&mut stream, 1), 0);
-        let mut state = State { driver, stream, address: 0, event: 0 };
+        let mut state = State { driver, version, stream, address: 0, event: 0 };
         while let Ok(Some(line)) = link.hear_until(None) {
             match state.obey(&line, link) {
                 Ok((answer, Some(fd))) => link.say_with(&answer, &[fd.as_fd()]),
@@ -126,6 +130,12 @@ impl State {
                 check(driver.synchronize())?;
                 check(driver.info(&mut free, &mut total))?;
                 return Ok((((total - free) >> 20).to_string(), None));
+            }
+            "version" => return Ok((self.version.to_string(), None)),
+            "attribute" => {
+                let mut value = 0;
+                check(driver.attribute(&mut value, argument.parse().unwrap(), 0))?;
+                return Ok((value.to_string(), None));
             }
             "add-ten" => self.add_ten(argument.parse().unwrap())?,
             "forked" => {

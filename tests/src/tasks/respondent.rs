@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::raw_device::{from_hex, to_hex};
 use crate::raw_driver::{Access, AllocationProperties, Bytes64, PoolProperties, RawDriver, in_fork};
-use crate::{Link, RootTask, gate};
+use crate::{Link, RootTask, gate, last_words};
 
 const DESCRIPTOR: u32 = 1;
 /// `CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE`.
@@ -34,6 +34,7 @@ const CAPTURE_MODES: [&str; 3] = ["global", "thread-local", "relaxed"];
 /// | `pool P`, `default-pool P`, `pool-alloc A P`, `pool-free A`, `pool-export P`, `pool-import P` | |
 /// | `pointer A`, `pool-open A P DATA` | |
 /// | `register OFFSET LEN`, `unregister` | a part of a page of the host; the one at its beginning |
+/// | `ask-at-exit`, `exit` | handlers that ask when the process exits; it does |
 /// | `fork` | what three functions answer in a fork, if it is the same |
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Respondent;
@@ -56,9 +57,13 @@ impl RootTask for Respondent {
 
     fn run(self, link: &Link) {
         let driver = RawDriver::load();
+        last_words::register_before_init();
         let mut state = State { driver, streams: [0; 2], names: HashMap::new(), host: vec![0; 8192] };
         assert_eq!(state.driver.init(0), 0, "cuInit");
         while let Ok(Some(line)) = link.hear_until(None) {
+            if line == "exit" {
+                return;
+            }
             let words: Vec<&str> = line.split(' ').collect();
             match state.obey(&words, link) {
                 Ok(Reply::Done) => link.say("ok"),
@@ -156,6 +161,10 @@ impl State {
                 done(driver.host_register(self.page() + self.size(offset), self.size(len), 0))
             }
             ["unregister"] => done(driver.host_unregister(self.page())),
+            ["ask-at-exit"] => {
+                last_words::ask_at_exit();
+                Ok(Reply::Done)
+            }
             ["fork"] => {
                 let code = in_fork(|| {
                     let codes = [driver.init(0), driver.count(&mut 0), driver.alloc(&mut 0, 4096)];

@@ -175,7 +175,7 @@ fn turn(heap: &Heap, queue: &Queue<Parcelled>, leased: &Queue<Repeatable>, numbe
         Ok(lease) => drop(Lease::ack(lease)),
         Err(_) => {}
     }
-    let _ = (queue.qsize(), leased.qsize(), queue.is_closed(), heap.stats());
+    let _ = (queue.len(), leased.len(), queue.is_closed(), heap.stats());
     if number.is_multiple_of(7) {
         heap.settle();
         heap.domain().poke();

@@ -91,7 +91,7 @@ fn the_owner_of_a_block_dies_and_its_reader_goes_on_reading() {
         // block when the reader let go of it: then that thread begins to give it back, and who sweeps the reader ends it.
         until("what the dead had goes back to the system", || {
             let stats = family.heap().stats();
-            stats.bytes_populated - stats.own.bytes_populated < 1 << 20
+            stats.populated_bytes - stats.own.populated_bytes < 1 << 20
         });
     });
 }

@@ -13,6 +13,7 @@ mod root;
 mod steps;
 mod stopped;
 mod sweeps;
+mod wishes;
 
 use tensorferry::Queue;
 use tensorferry_tests::tasks::Puppet;

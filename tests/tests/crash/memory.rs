@@ -27,7 +27,7 @@ fn what_killed_processes_sent_and_held_comes_back_to_the_system() {
                     assert_eq!(child.ask(&format!("make {sender} {sequence} {N_ELEMENTS} 3")), "made");
                 }
             }
-            let n_bytes = family.heap().stats().bytes_populated;
+            let n_bytes = family.heap().stats().populated_bytes;
             assert!(n_bytes >= N_CHILDREN * N_EACH as u64 * 2 * (4 << 20), "{n_bytes}");
             // Every second time the messages are taken before anybody is swept, then after.
             let drain = || {
@@ -44,7 +44,7 @@ fn what_killed_processes_sent_and_held_comes_back_to_the_system() {
             let start = Instant::now();
             until("all memory but the queue's is the system's again", || {
                 let _ = family.heap().trim();
-                family.heap().stats().bytes_populated < 2 << 20
+                family.heap().stats().populated_bytes < 2 << 20
             });
             println!("round {round}: {:?}", start.elapsed());
             family.wait_blocks(1);

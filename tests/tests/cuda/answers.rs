@@ -4,8 +4,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use tensorferry_tests::{Record, needs_software_driver, where_possible};
+use tensorferry_tests::{Machine, Record, consumer_killed, needs_software_driver, where_possible};
 
 /// Every record below a folder.
 fn records_in(folder: &Path) -> Vec<PathBuf> {
@@ -79,5 +80,18 @@ fn a_record_that_differs_is_noticed() {
                 "{start}: {contradictions:#?}"
             );
         }
+    });
+}
+
+/// The context of the importer takes more than what the exporter frees, and comes back when the importer is killed.
+#[test]
+fn a_context_that_comes_back_hides_no_memory_that_does_not() {
+    where_possible(|| {
+        needs_software_driver();
+        let answer = |settings: &str| {
+            consumer_killed(&Machine::new(&format!("context_mib=500,{settings}")), Duration::from_secs(1))
+        };
+        assert_eq!(answer(""), "comes back");
+        assert_eq!(answer("lose=cuMemFree_v2"), "does not come back");
     });
 }

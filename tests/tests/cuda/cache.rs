@@ -14,19 +14,19 @@ fn free_memory_is_kept_up_to_a_limit() {
         told(&a, &["drop x", "drop y", "drop z"]);
         stage.machine.assert_used(&a, 12);
         // Kept for the next tensors.
-        assert!(ask(&a, "stats").contains("slabs_owned: 3, bytes_owned: 12582912, bytes_free: 12582912"));
+        assert!(ask(&a, "stats").contains("slabs_owned: 3, owned_bytes: 12582912, free_bytes: 12582912"));
         told(&a, &["limits 4 64"]);
         until("what is too much is given up", || {
             told(&a, &["collect"]);
-            let one = "slabs_owned: 1, bytes_owned: 4194304, bytes_free: 4194304";
+            let one = "slabs_owned: 1, owned_bytes: 4194304, free_bytes: 4194304";
             ask(&a, "stats").contains(one) && (is_real() || ask(&a, "used") == "4")
         });
         told(&a, &["zeros x s 1000000"]);
         // The one that was kept.
-        assert!(ask(&a, "stats").contains("slabs_owned: 1, bytes_owned: 4194304,"));
+        assert!(ask(&a, "stats").contains("slabs_owned: 1, owned_bytes: 4194304,"));
         stage.machine.assert_used(&a, 4);
         told(&a, &["drop x", "empty"]);
-        assert!(ask(&a, "stats").contains("slabs_owned: 0, bytes_owned: 0"), "all of it");
+        assert!(ask(&a, "stats").contains("slabs_owned: 0, owned_bytes: 0"), "all of it");
         stage.machine.assert_used(&a, 0);
         a.finish();
     });

@@ -1,8 +1,9 @@
 //! Streams that capture graphs, and what goes on beside them.
 
+use tensorferry_cuda_ipc::CudaStrategy;
 use tensorferry_tests::{Process, until};
 
-use super::tensors::on_machine;
+use super::tensors::{is_run_with, on_machine};
 use super::{ask, told};
 
 /// How many storages no tensor of the process holds that it has not let go of.
@@ -98,6 +99,40 @@ fn the_null_stream_makes_its_point_when_no_stream_that_it_waits_for_captures() {
         // That is what the driver says about it meanwhile.
         told(&a, &["make x s 10 1", "control fail=cuStreamIsCapturing:906", "drop x"]);
         wait_until_all_have_left(&a);
+        a.finish();
+    });
+}
+
+#[test]
+fn memory_of_the_host_is_lent_to_a_device_until_it_is_done_whoever_captures() {
+    on_machine("", |stage| {
+        let a = stage.member();
+        told(&a, &["make x s 10 1", "cudarc c", "control held", "capture c global", "begin-reading x s"]);
+        told(&a, &["control running"]);
+        assert_eq!(ask(&a, "end-reading s"), "1 10 55");
+        // Once more while the driver says that it may not be waited for, which in this mode only another library can cause.
+        told(&a, &["control fail=cuStreamSynchronize:900"]);
+        assert_eq!(ask(&a, "read x s"), "1 10 55");
+        told(&a, &["end-capture c"]);
+        a.finish();
+    });
+}
+
+#[test]
+fn memory_and_mappings_that_go_beside_a_capture_spoil_it_not_and_are_not_lost() {
+    if !is_run_with(CudaStrategy::Vmm) {
+        return;
+    }
+    on_machine("", |stage| {
+        let a = stage.member();
+        told(&a, &["cudarc c", "map m", "capture c global", "unmap m", "end-capture c"]);
+        assert_eq!(ask(&a, "used"), "0");
+        // Where the driver refuses all the same they are offered to it again.
+        for function in ["cuMemUnmap", "cuMemAddressFree", "cuMemRelease"] {
+            told(&a, &["map m", &format!("control fail={function}:900"), "unmap m"]);
+            until("the memory comes back", || ask(&a, "used") == "0");
+        }
+        assert!(!a.stderr().contains("rule broken"), "{}", a.stderr());
         a.finish();
     });
 }

@@ -165,3 +165,38 @@ fn a_slab_that_its_owner_gives_up_is_given_up_by_who_has_it_mapped() {
         b.finish();
     });
 }
+
+#[test]
+fn the_last_work_is_done_also_where_a_tensor_was_there_before_the_driver() {
+    on_machine("delay_us=200000", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make x s 10 1", "put 0 x"]);
+        let tensors = stage.queues[0].get().unwrap().device;
+        // Its argument is a tensor, so that it knows of device memory before it has a driver.
+        let task = DeviceMember { queues: stage.queues.clone(), tensors };
+        let child = stage.machine.member(stage.family, task);
+        told(&child, &["load 0", "argument x", "make tens s 10 10", "copy x s tens", "put 0 x"]);
+        told(&b, &["get 0 z"]);
+        child.finish();
+        assert_eq!(ask(&b, "read z s"), "10 19 145");
+        [a, b].into_iter().for_each(Process::finish);
+    });
+}
+
+#[test]
+fn memory_that_a_device_may_be_at_for_ever_is_never_freed() {
+    // A launch that took too long, a device-side assert, an illegal address, a launch that failed.
+    for code in [702, 710, 700, 719] {
+        on_machine("", |stage| {
+            let (a, b) = (stage.member(), stage.member());
+            told(&a, &["make x s 10 1", "put 0 x", "drop x"]);
+            told(&b, &["get 0 y"]);
+            assert_eq!(ask(&b, "read y s"), "1 10 55");
+            let fails = format!("control fail=cuEventCreate:{code}");
+            told(&b, &["control held", "zeros z s 10", "copy y s z", &fails, "drop y", "collect"]);
+            let stats = ask(&b, "stats");
+            assert!(stats.contains("slabs_leaked: 1,"), "{code}: {stats}");
+            [a, b].into_iter().for_each(Process::kill);
+        });
+    }
+}

@@ -47,6 +47,8 @@ fn each_driver_call_may_fail_once_and_nothing_is_left() {
             ("cuMemMap", "map"),
             ("cuMemSetAccess", "map"),
             ("cuMemcpyHtoD_v2", "write x"),
+            // The bytes are at the device when it is done.
+            ("cuStreamSynchronize", "write x"),
             ("cuMemcpyDtoH_v2", "read 1"),
             ("cuMemGetInfo_v2", "used"),
         ];

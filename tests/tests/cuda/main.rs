@@ -4,6 +4,7 @@ mod answers;
 mod cache;
 mod calls;
 mod capture;
+mod comings;
 mod cudarc;
 mod deaths;
 mod events;

@@ -36,6 +36,22 @@ fn memory_is_one_in_two_processes_and_may_be_passed_on() {
 }
 
 #[test]
+fn what_was_written_is_there_for_others_also_where_the_driver_returns_before_it_is() {
+    where_possible(|| {
+        let machine = Machine::new("");
+        let producer = machine.process_with("delay_us=100000,staged_copies", &[]);
+        let consumer = machine.process();
+        told(&producer, &create_and_map().each_ref().map(String::as_str));
+        told(&consumer, &["load"]);
+        hand_over(&producer, "export", &consumer, &format!("import {LEN}"));
+        told(&consumer, &["map"]);
+        told(&producer, &["write hello"]);
+        assert_eq!(ask(&consumer, "read 5"), "hello");
+        [producer, consumer].into_iter().for_each(tensorferry_tests::Process::finish);
+    });
+}
+
+#[test]
 fn memory_outlives_the_producer_that_was_killed() {
     where_possible(|| {
         let machine = Machine::new("");

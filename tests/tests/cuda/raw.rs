@@ -5,6 +5,9 @@ use tensorferry_tests::{Machine, Process, is_real, needs_software_driver, where_
 
 use super::{ask, told};
 
+/// What the software driver has in memory that nobody wrote.
+const FRESH: &str = "2779096485";
+
 /// A producer that has allocated, and its handle.
 fn producer(machine: &Machine) -> (Process, String) {
     let producer = machine.raw_process("");
@@ -40,7 +43,7 @@ fn legacy_memory_is_not_used_after_its_exporter_was_killed() {
         let (producer, handle) = producer(&machine);
         let (consumer, late) = (machine.raw_process(""), machine.raw_process(""));
         told(&consumer, &[&format!("open {handle}")]);
-        assert_eq!(ask(&consumer, "read"), "0");
+        assert_eq!(ask(&consumer, "read"), FRESH);
         producer.kill();
         assert_eq!(ask(&consumer, "read"), "code 700");
         assert!(consumer.stderr().contains("after its exporter died"), "{}", consumer.stderr());
@@ -102,7 +105,7 @@ fn a_wait_for_an_event_orders_two_processes() {
             told(&producer, &["control running"]);
             told(&consumer, &["synchronize"]);
             // Who does not wait is caught, whatever the timing: the producer's stream was held.
-            assert_eq!(ask(&consumer, "read"), if waits { "7" } else { "0" });
+            assert_eq!(ask(&consumer, "read"), if waits { "7" } else { FRESH });
             consumer.finish();
             producer.finish();
         }
@@ -183,6 +186,57 @@ fn a_fork_has_no_driver() {
         told(&process, &["load"]);
         assert_eq!(ask(&process, "forked"), "1");
         told(&process, &["create 2097152"]);
+        process.finish();
+    });
+}
+
+#[test]
+fn a_driver_has_the_version_that_it_was_given() {
+    where_possible(|| {
+        needs_software_driver();
+        // The last attribute is that of interprocess events, which came with 12.0.
+        for (settings, version, events) in [("", "13000", "1"), ("version=11.8", "11080", "code 1")] {
+            let process = Machine::new(settings).raw_process("");
+            assert_eq!((&*ask(&process, "version"), &*ask(&process, "attribute 125")), (version, events));
+            process.finish();
+        }
+    });
+}
+
+#[test]
+fn a_context_takes_memory_until_its_process_is_killed() {
+    where_possible(|| {
+        let machine = Machine::new("context_mib=300");
+        let (a, b) = (machine.raw_process(""), machine.raw_process(""));
+        // Its context is there when it has answered.
+        machine.assert_used(&b, 600);
+        b.kill();
+        machine.assert_used(&a, 300);
+        a.finish();
+    });
+}
+
+#[test]
+fn a_call_that_is_lost_says_that_all_is_well() {
+    where_possible(|| {
+        let machine = Machine::new("");
+        let (producer, _) = producer(&machine);
+        told(&producer, &["control lose=cuMemFree_v2", "free"]);
+        machine.assert_used(&producer, 4);
+        told(&producer, &["free"]);
+        machine.assert_used(&producer, 0);
+        producer.finish();
+    });
+}
+
+#[test]
+fn codes_of_broken_contexts_can_be_ordered() {
+    where_possible(|| {
+        let process = Machine::new("").raw_process("");
+        for code in [4, 214, 220, 221, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721] {
+            told(&process, &[&format!("control fail=cuStreamSynchronize:{code}")]);
+            assert_eq!(ask(&process, "synchronize"), format!("code {code}"));
+        }
         process.finish();
     });
 }

@@ -152,6 +152,24 @@ fn what_a_broken_context_may_be_at_is_neither_freed_nor_closed() {
 }
 
 #[test]
+fn a_driver_that_does_not_know_the_attribute_of_events_has_them_all_the_same() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make x s 10 1", "make tens s 10 10", "control held", "copy x s tens"]);
+        // So does a driver before CUDA 12.0 answer.
+        told(&a, &["control fail=cuDeviceGetAttribute:1", "put 0 x", "control running"]);
+        told(&b, &["get 0 y"]);
+        assert_eq!(ask(&b, "read y s"), "10 19 145");
+        // Nothing else is a yes.
+        told(&a, &["control held", "copy x t tens", "control fail=cuDeviceGetAttribute:2"]);
+        assert!(ask(&a, "put 0 x").contains(OUT_OF_MEMORY));
+        told(&a, &["control running"]);
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
 fn devices_are_matched_by_identity_whatever_number_they_have() {
     on_machine("devices=3", |stage| {
         let a = stage.member();
@@ -179,7 +197,7 @@ fn a_device_without_peer_access_is_told_so() {
         told(&b, &["get 0 y", "load 1"]);
         let answer = ask(&b, "read y s");
         assert!(answer.contains("cannot reach the memory of device"), "{answer}");
-        assert!(answer.contains("CudaTensor::staged"), "the way out: {answer}");
+        assert!(answer.contains("CudaTensor::to_staged"), "the way out: {answer}");
         told(&b, &["load 0"]);
         assert_eq!(ask(&b, "read y t"), "1 10 55");
         a.finish();

@@ -53,6 +53,23 @@ fn a_process_says_what_works_and_may_choose() {
 }
 
 #[test]
+fn a_strategy_that_cannot_be_tried_just_now_is_tried_again_and_one_that_works_is_not() {
+    if strategies_of_run() != [CudaStrategy::Vmm, CudaStrategy::Legacy, CudaStrategy::Pool] {
+        return;
+    }
+    on_machine("", |stage| {
+        let a = stage.member();
+        // The device is full.
+        told(&a, &["control fail=cuMemAlloc_v2:2"]);
+        assert_eq!(ask(&a, "strategies"), "vmm pool");
+        assert_eq!(ask(&a, "strategies"), "vmm legacy pool");
+        told(&a, &["control fail=cuMemAlloc_v2:2"]);
+        assert_eq!(ask(&a, "strategies"), "vmm legacy pool", "that is known by now");
+        a.finish();
+    });
+}
+
+#[test]
 fn tensors_of_each_strategy_travel_both_ways_in_order_and_come_back() {
     for_each("", |stage, strategy| {
         let (a, b, c) = (stage.member(), stage.member(), stage.member());
@@ -245,17 +262,21 @@ fn slices_are_shared_as_they_are(settings: &str, strategy: CudaStrategy) {
         if strategy == CudaStrategy::Pool {
             told(&a, &["exportable-pool"]);
         }
-        assert_eq!(ask(&a, "share x c 10 1 strict"), "as it is");
-        assert_eq!(ask(&a, &format!("share z c 10 5 strict {strategy}")), "as it is");
+        // 2 MiB, so that nothing else lies in the same piece of the driver's.
+        assert_eq!(ask(&a, "share x c 524288 1 strict"), "as it is");
+        assert_eq!(ask(&a, &format!("share z c 524288 5 strict {strategy}")), "as it is");
         assert_eq!(ask(&a, "strategy-of x"), strategy.to_string());
         told(&a, &["narrow part x 2 3", "put 0 x part z"]);
         told(&b, &["get 0 y part z"]);
-        assert_eq!((ask(&b, "read y s"), ask(&b, "read part s")), ("1 10 55".into(), "3 5 12".into()));
-        assert_eq!(ask(&b, "read z s"), "5 14 95");
+        let counted =
+            |first: u64| format!("{first} {} {}", first + 524_287, (first..first + 524_288).sum::<u64>());
+        assert_eq!((ask(&b, "read y s"), ask(&b, "read part s")), (counted(1), "3 5 12".into()));
+        assert_eq!(ask(&b, "read z s"), counted(5));
         // One memory: what the receiver writes, cudarc sees in its slice.
-        told(&b, &["zeros n s 10", "copy y s n", "put 1 y"]);
+        told(&b, &["zeros n s 524288", "copy y s n", "put 1 y"]);
         told(&a, &["get 1 back"]);
-        assert_eq!(ask(&a, "read-slice x c"), "0 0 0");
+        // By the handle that came with the message, which waits for the receiver.
+        assert_eq!((ask(&a, "read-slice back c"), ask(&a, "same x back")), ("0 0 0".into(), "true".into()));
         assert!(ask(&a, "stats").contains("slabs_lent: 2"));
         // Its owner drops it; the slice is freed when the last one has.
         told(&a, &["drop x", "drop part", "drop z", "drop back"]);
@@ -278,6 +299,29 @@ fn memory_of_cudarc_from_an_exportable_pool_is_shared_as_it_is() {
 fn memory_of_cudarc_without_pools_is_shared_as_it_is() {
     // It allocates by cuMemAlloc then.
     slices_are_shared_as_they_are("disable=pool", CudaStrategy::Legacy);
+}
+
+#[test]
+fn memory_of_cudarc_that_may_have_neighbours_in_its_piece_is_copied_or_refused() {
+    if !is_run_with(CudaStrategy::Legacy) {
+        return;
+    }
+    on_machine("disable=pool", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["cudarc c"]);
+        for len in [10, 524_289] {
+            let answer = ask(&a, &format!("share x c {len} 1 strict legacy"));
+            assert!(answer.contains("allocate a multiple of 2 MiB"), "{answer}");
+        }
+        // A copy lies in a slab, which is such a multiple.
+        assert_eq!(ask(&a, "share x c 10 1 legacy"), "copied");
+        assert_eq!(ask(&a, "strategy-of x"), "legacy");
+        told(&a, &["put 0 x"]);
+        told(&b, &["get 0 y"]);
+        assert_eq!(ask(&b, "read y s"), "1 10 55");
+        a.finish();
+        b.finish();
+    });
 }
 
 #[test]
@@ -306,7 +350,7 @@ fn slices_are_freed_beside_a_capture(settings: &str, strategy: CudaStrategy) {
         if strategy == CudaStrategy::Pool {
             told(&a, &["exportable-pool"]);
         }
-        assert_eq!(ask(&a, &format!("share x c 10 1 strict {strategy}")), "as it is");
+        assert_eq!(ask(&a, &format!("share x c 524288 1 strict {strategy}")), "as it is");
         told(&a, &["control held", "clear-slice x c", "drop x", "capture c global"]);
         assert!(ask(&a, "stats").contains("slabs_dying: 1"));
         told(&a, &["control running"]);
@@ -355,14 +399,14 @@ fn work_of_cudarc_before_sharing_is_waited_for() {
         }
         told(&a, &["control held"]);
         // Its bytes are still on their way when it is shared and sent.
-        let shared = ask(&a, "share x c 10 1");
+        let shared = ask(&a, "share x c 524288 1");
         assert!(["as it is", "copied"].contains(&&*shared), "{shared}");
         told(&a, &["put 0 x"]);
         told(&b, &["get 0 y"]);
         b.say("read y s");
         b.wait_until_asleep();
         told(&a, &["control running"]);
-        assert_eq!(b.hear(), "1 10 55");
+        assert_eq!(b.hear(), format!("1 524288 {}", (1..=524_288_u64).sum::<u64>()));
         a.finish();
         b.finish();
     });

@@ -85,6 +85,8 @@ fn a_tensor_arrives_beside_one_of_the_host_and_is_one_in_both_processes() {
         assert_eq!(ask(&b, "read part s"), format!("105 154 {}", (105..155).sum::<u32>()));
         assert_eq!(ask(&b, "same y part"), "true");
         // What one writes the other reads: it is one memory.
+        assert_eq!(ask(&b, "read-into part s 50"), ask(&b, "read part s"));
+        assert!(ask(&b, "read-into part s 49").contains("49"));
         told(&b, &["zeros z s 50", "copy part s z", "put 1 part"]);
         told(&a, &["get 1 back"]);
         assert_eq!(ask(&a, "read back s"), "0 0 0");

@@ -7,9 +7,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tensorferry::domain::Domain;
 use tensorferry::queue::{GetError, Queue, Receiver, Sender, SoleReceiver};
-use tensorferry::reduce::decode;
-use tensorferry::storage::{Company, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Patience, Ring};
 use tensorferry::tensor::{AnyTensor, SharedTensor, Tensor, TensorMut};
+use tensorferry_reduce::decode;
+use tensorferry_storage::{Company, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Patience, Ring};
 use tensorferry_tests::{Audit, Item, Scribbler, until};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ proptest! {
         // Whatever came of it. The service thread may be letting go of a message at this moment.
         until("the ring alone is left", || {
             heap.settle();
-            heap.stats().own.blocks_live == 1
+            heap.stats().own.live_blocks == 1
         });
     }
 

@@ -84,7 +84,7 @@ fn the_limit_of_a_domain_counts_all_members_and_frees_what_they_free() {
         assert!(refused.is_out_of_memory());
         refused.into_value().check();
         queue.put_nowait(small).unwrap();
-        assert_eq!(queue.qsize(), 4);
+        assert_eq!(queue.len(), 4);
         // What a dead member held and nobody needs comes back to all.
         for sequence in 0..3 {
             assert_eq!(child.ask("get"), format!("got 1/{sequence}"));

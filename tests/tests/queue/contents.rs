@@ -60,7 +60,7 @@ fn one_sentinel_for_each_worker_ends_them_all() {
         let sum = (0..40).map(|_| answers.get_nowait().unwrap()).fold(0, u64::wrapping_add);
         assert_eq!(sum, expected);
         workers.into_iter().for_each(tensorferry_tests::Child::finish);
-        assert!(jobs.empty());
+        assert!(jobs.is_empty());
     });
 }
 

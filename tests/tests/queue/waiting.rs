@@ -19,8 +19,8 @@ fn a_full_queue_refuses_or_makes_wait_until_another_process_takes() {
         assert_eq!(child.ask("try_put 1 0"), "put");
         assert_eq!(child.ask("try_put 1 1"), "put");
         assert_eq!(child.ask("try_put 1 2"), "Full");
-        assert!(queue.full());
-        assert_eq!((queue.qsize(), queue.maxsize()), (2, 2));
+        assert!(queue.is_full());
+        assert_eq!((queue.len(), queue.capacity_items()), (2, 2));
         let start = Instant::now();
         let refused = queue.put_timeout(Item::new(family.heap(), 2, 0, &[3]), Duration::from_millis(20));
         assert!(refused.unwrap_err().is_full());

@@ -50,7 +50,7 @@ for_every_method! {
             assert_eq!((cause.name.as_str(), cause.pid), ("adder", process.pid()));
             assert_eq!(cause.report().unwrap().message, "nothing to add");
         }
-        assert_eq!(process.exitcode().unwrap(), Some(1));
+        assert_eq!(process.exit_code().unwrap(), Some(1));
     }
 
     fn it_is_watched_until_it_ends(method: Context) {
@@ -59,7 +59,7 @@ for_every_method! {
         let guests = meeting.guests(1);
         assert_eq!(process.pid(), guests[0].pid);
         assert!(process.is_alive().unwrap());
-        assert_eq!(process.exitcode().unwrap(), None);
+        assert_eq!(process.exit_code().unwrap(), None);
         assert!(!process.join_timeout(Duration::ZERO).unwrap());
         let ready = |process: &tensorferry::spawn::ProcessHandle<()>, timeout| {
             wait_ready(&[(process.sentinel(), Interest::Readable)], Some(timeout)).unwrap()
@@ -68,7 +68,7 @@ for_every_method! {
         guests[0].release();
         assert_eq!(ready(&process, DEADLINE), [true]);
         assert!(!process.is_alive().unwrap());
-        assert_eq!(process.exitcode().unwrap(), Some(0));
+        assert_eq!(process.exit_code().unwrap(), Some(0));
         assert!(process.join_timeout(Duration::ZERO).unwrap());
         process.join().unwrap();
         process.kill().unwrap();
@@ -87,12 +87,12 @@ for_every_method! {
             .unwrap();
             let error = process.join().unwrap_err();
             assert!(matches!(error, SpawnError::Failed(_)), "{error}");
-            assert_eq!(process.exitcode().unwrap(), Some(-signal));
+            assert_eq!(process.exit_code().unwrap(), Some(-signal));
             assert!(!exists(process.pid()), "it must have been collected");
         }
         let mut process = method.process(exit_with, (123,)).start().unwrap();
         assert!(process.join().is_err());
-        assert_eq!(process.exitcode().unwrap(), Some(123));
+        assert_eq!(process.exit_code().unwrap(), Some(123));
     }
 
     fn what_it_writes_is_kept_beside_a_redirected_output_and_it_has_a_seed(method: Context) {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use tensorferry::Queue;
 use tensorferry::spawn::{
-    Cause, ProcessErrors, ProcessExitedError, ProcessRaisedError, ReportKind, SpawnError, func, spawn,
+    Cause, ProcessContext, ProcessErrors, ProcessExitedError, ProcessRaisedError, ReportKind, SpawnError,
+    func, spawn,
 };
 
 use crate::support::{DEADLINE, Meeting, attend, exists, for_every_method, read_to_end};
 
-const GRACE: Option<Duration> = Some(Duration::from_secs(20));
+const GRACE: Duration = Duration::from_secs(20);
 
 #[func]
 fn fail_one(rank: usize, which: usize) -> Result<(), std::io::Error> {
@@ -93,11 +94,17 @@ fn failed<T: std::fmt::Debug>(result: Result<T, SpawnError>) -> ProcessErrors {
     }
 }
 
+/// One failure does not end the others before they have failed by themselves.
+fn patient<T>(context: &mut ProcessContext<T>) -> &mut ProcessContext<T> {
+    context.set_grace_period(GRACE);
+    context
+}
+
 for_every_method! {
     fn one_error_is_reported_with_its_process(method: Context) {
         let mut context = method.start_processes(fail_one, (1,), 3).unwrap();
         let pids = context.pids();
-        let errors = failed(context.join(None, GRACE));
+        let errors = failed(patient(&mut context).join());
         let cause = errors.root_cause();
         assert_eq!((errors.failures().len(), cause.rank, cause.pid), (1, 1, pids[1]));
         let report = cause.report().unwrap();
@@ -134,7 +141,7 @@ for_every_method! {
             guest.release();
             guest.wait_gone();
         }
-        let errors = failed(context.join(None, GRACE));
+        let errors = failed(patient(&mut context).join());
         let order: Vec<usize> = errors.failures().iter().map(|failure| failure.rank).collect();
         assert_eq!(order, [3, 2, 1, 0], "in the order in which they failed");
         let text = errors.to_string();
@@ -223,9 +230,9 @@ for_every_method! {
         let guests = meeting.guests(2);
         guests[0].release();
         guests[0].wait_gone();
-        assert!(!context.join(Some(Duration::from_millis(20)), GRACE).unwrap());
+        assert!(!patient(&mut context).join_timeout(Duration::from_millis(20)).unwrap());
         guests[1].release();
-        let errors = failed(context.join(None, GRACE));
+        let errors = failed(patient(&mut context).join());
         assert_eq!((errors.failures().len(), errors.root_cause().rank), (1, 1));
     }
 
@@ -238,7 +245,7 @@ for_every_method! {
             guest.release();
             guest.wait_gone();
         }
-        let errors = failed(context.join(None, GRACE));
+        let errors = failed(patient(&mut context).join());
         assert_eq!(errors.root_cause().cause, Cause::Exited { code: 3 }, "{errors}");
         assert_eq!(errors.failures()[1].report().unwrap().message, "my peer is gone");
     }
@@ -250,10 +257,10 @@ for_every_method! {
         guests[1].release();
         // Until the parent has seen and collected it.
         while exists(guests[1].pid) {
-            assert!(!context.join(Some(Duration::from_millis(5)), GRACE).unwrap());
+            assert!(!patient(&mut context).join_timeout(Duration::from_millis(5)).unwrap());
         }
         guests[0].release();
-        let errors = failed(context.join(None, GRACE));
+        let errors = failed(patient(&mut context).join());
         let order: Vec<usize> = errors.failures().iter().map(|failure| failure.rank).collect();
         assert_eq!(order, [1, 0], "{errors}");
     }
@@ -265,7 +272,7 @@ for_every_method! {
         let cause = grandchildren.root_cause();
         assert_eq!((cause.rank, cause.name.as_str()), (1, "fail_one 1"));
         assert_eq!(cause.report().unwrap().message, "legitimate error from process 1");
-        let errors = failed(context.join(None, GRACE));
+        let errors = failed(patient(&mut context).join());
         let report = errors.root_cause().report().unwrap();
         assert_eq!(report.message, grandchildren.to_string(), "its own error says the same");
     }

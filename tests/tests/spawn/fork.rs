@@ -190,7 +190,7 @@ fn inherits(_inherited: &mut Inherited) -> Result<(), Failure> {
         kept.push(TensorMut::full([1000], element)?);
     }
     guests.iter().for_each(Guest::release);
-    context.join(Some(DEADLINE), None)?;
+    context.join_timeout(DEADLINE)?;
     let mut slots = context.into_values()?;
     slots.push(format!("{:?}", Heap::current()?.domain().me()));
     slots.sort_unstable();
@@ -240,7 +240,7 @@ fn attached(_inherited: &mut Inherited) -> Result<(), Failure> {
     let guests = meeting.guests(1);
     assert!(!matches!(receiver.get_nowait(), Ok(_) | Err(GetError::Empty)), "it has dropped its end");
     guests[0].release();
-    context.join(Some(DEADLINE), None)?;
+    context.join_timeout(DEADLINE)?;
     Ok(())
 }
 
@@ -269,7 +269,7 @@ fn keeps(_inherited: &mut Inherited) -> Result<(), Failure> {
     let tensor = tensor.try_into_mut().unwrap_err().into_tensor();
     let other = other.try_into_mut().unwrap_err().into_tensor();
     guests[0].release();
-    context.join(Some(DEADLINE), None)?;
+    context.join_timeout(DEADLINE)?;
     assert_eq!(tensor.try_into_mut().unwrap().as_mut_slice()[0], 7);
     assert_eq!(other.try_into_mut().unwrap().as_mut_slice()[0], 8);
     Ok(())
@@ -292,7 +292,7 @@ fn touch_sister(_rank: usize) -> Result<String, String> {
 }
 
 fn sisters(_inherited: &mut Inherited) -> Result<(), Failure> {
-    for method in StartMethod::ALL {
+    for method in StartMethod::all() {
         let meeting = Meeting::new();
         let process = get_context(method).process(meet, (meeting.name(),)).on_drop(OnDrop::Kill).start()?;
         let guests = meeting.guests(1);
@@ -377,7 +377,7 @@ fn busy(_inherited: &mut Inherited) -> Result<(), Failure> {
         assert_eq!(get_context(StartMethod::Fork).spawn(allocate, (), 2)?, [50, 51], "fork {n}");
     }
     tensors.close();
-    receivers.join(Some(DEADLINE), None)?;
+    receivers.join_timeout(DEADLINE)?;
     Ok(())
 }
 
@@ -455,7 +455,7 @@ fn a_process_that_others_have_forked_is_refused_everything_and_changes_nothing()
 fn fork_one(rank: usize, meeting: String) -> Result<(), SpawnError> {
     let mut child = get_context(StartMethod::Fork).start_processes(meet, (meeting.clone(),), 1)?;
     attend(&meeting, 10 + rank);
-    child.join(None, None)?;
+    child.join()?;
     Ok(())
 }
 

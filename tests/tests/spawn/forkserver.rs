@@ -197,7 +197,7 @@ fn server_killed(_inherited: &mut Inherited) -> Result<(), Failure> {
     assert!(process.is_alive()?);
     guest.release();
     process.join()?;
-    assert_eq!(process.exitcode()?, None, "it has told that it finished, and its exit code is unknown");
+    assert_eq!(process.exit_code()?, None, "it has told that it finished, and its exit code is unknown");
 
     let Started { mut process, server, guest: _guest } = other;
     server.send_signal(9)?;
@@ -206,7 +206,7 @@ fn server_killed(_inherited: &mut Inherited) -> Result<(), Failure> {
     let SpawnError::Failed(errors) = process.join().unwrap_err() else { panic!("it failed") };
     assert_eq!(errors.root_cause().cause, Cause::Untold);
     assert!(errors.to_string().contains("its fork server was killed"), "{errors}");
-    assert_eq!(process.exitcode()?, None);
+    assert_eq!(process.exit_code()?, None);
     Ok(())
 }
 
@@ -392,7 +392,7 @@ fn ignores_children(_inherited: &mut Inherited) -> Result<(), Failure> {
     let mut process =
         get_context(StartMethod::Forkserver).process(meet, (String::from("nobody is there"),)).start()?;
     assert!(process.join().is_err());
-    assert_eq!(process.exitcode()?, Some(1));
+    assert_eq!(process.exit_code()?, Some(1));
     Ok(())
 }
 
@@ -415,6 +415,6 @@ fn a_ctrl_c_for_its_clients_leaves_the_server_alone_and_ends_its_children() {
     server.send_signal(2).unwrap();
     process.interrupt().unwrap();
     assert!(process.join().is_err());
-    assert_eq!(process.exitcode().unwrap(), Some(-2));
+    assert_eq!(process.exit_code().unwrap(), Some(-2));
     assert!(!server.is_dead().unwrap());
 }

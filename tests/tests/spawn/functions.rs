@@ -116,7 +116,7 @@ fn no_process_is_fine() {
     assert!(spawn(index, (), 0).unwrap().is_empty());
     let mut context = start_processes(nothing, (), 0).unwrap();
     assert!(context.pids().is_empty());
-    assert!(context.join(None, None).unwrap());
+    context.join().unwrap();
 }
 
 #[test]

@@ -4,9 +4,10 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigSet, Signal};
 use tensorferry::spawn::{Cause, ProcessContext, ProcessErrors, SpawnError, func};
 
-use crate::support::{Meeting, attend, exists, for_every_method};
+use crate::support::{DEADLINE, Meeting, attend, exists, for_every_method};
 
 #[func]
 fn attend_only(rank: usize, meeting: String) -> Result<usize, String> {
@@ -27,8 +28,8 @@ fn send(signal: &str, pid: u32) {
     assert!(Command::new("kill").arg(signal).arg(pid.to_string()).status().unwrap().success());
 }
 
-fn failed<T>(context: &mut ProcessContext<T>, grace_period: Option<Duration>) -> ProcessErrors {
-    match context.join(None, grace_period).unwrap_err() {
+fn failed<T>(context: &mut ProcessContext<T>) -> ProcessErrors {
+    match context.join().unwrap_err() {
         SpawnError::Failed(errors) => errors,
         other => panic!("{other}"),
     }
@@ -40,16 +41,32 @@ for_every_method! {
         let mut context = method.start_processes(attend_only, (meeting.name(),), 2).unwrap();
         let guests = meeting.guests(2);
         assert_eq!(context.pids(), [guests[0].pid, guests[1].pid]);
-        assert!(!context.join(Some(Duration::ZERO), None).unwrap());
+        assert!(!context.join_timeout(Duration::ZERO).unwrap());
         // Out of order: the last one first.
         guests[1].release();
         guests[1].wait_gone();
-        assert!(!context.join(Some(Duration::ZERO), None).unwrap());
+        assert!(!context.join_timeout(Duration::ZERO).unwrap());
         guests[0].release();
         for _ in 0..3 {
-            assert!(context.join(None, None).unwrap());
+            context.join().unwrap();
         }
         assert_eq!(context.into_values().unwrap(), [0, 10]);
+    }
+
+    fn processes_of_a_parent_that_waits_for_signals_are_stopped_by_them(method: Context) {
+        // As a server does that ends in good order (sigwait(3)): its threads inherit this, and so do its children.
+        let waits_for = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+        waits_for.thread_block().unwrap();
+        for signal in [15, 2] {
+            let meeting = Meeting::new();
+            let mut context = method.start_processes(attend_only, (meeting.name(),), 2).unwrap();
+            let _guests = meeting.guests(2);
+            if signal == 15 { context.terminate() } else { context.interrupt() }.unwrap();
+            context.set_grace_period(DEADLINE);
+            let errors = failed(&mut context);
+            assert!(errors.into_iter().all(|error| error.exit_code() == Some(-signal)), "{errors}");
+        }
+        waits_for.thread_unblock().unwrap();
     }
 
     fn all_are_signalled_at_once(method: Context) {
@@ -57,13 +74,14 @@ for_every_method! {
             let meeting = Meeting::new();
             let mut context = method.start_processes(attend_only, (meeting.name(),), 2).unwrap();
             let _guests = meeting.guests(2);
+            context.set_grace_period(Duration::from_secs(20));
             match signal {
                 15 => context.terminate(),
                 9 => context.kill(),
                 _ => context.interrupt(),
             }
             .unwrap();
-            let errors = failed(&mut context, Some(Duration::from_secs(20)));
+            let errors = failed(&mut context);
             assert_eq!(errors.failures().len(), 2, "{errors}");
             assert!(errors.failures().iter().all(|error| error.signal_name().as_deref() == Some(name)));
             assert!(context.pids().iter().all(|&pid| !exists(pid)), "each is collected");
@@ -74,7 +92,7 @@ for_every_method! {
         let meeting = Meeting::new();
         let mut context = method.start_processes(attend_only, (meeting.name(),), 1).unwrap();
         let start = Instant::now();
-        assert!(!context.join(Some(Duration::from_millis(30)), None).unwrap());
+        assert!(!context.join_timeout(Duration::from_millis(30)).unwrap());
         assert!(start.elapsed() >= Duration::from_millis(30));
     }
 
@@ -83,13 +101,13 @@ for_every_method! {
         let mut context = method.start_processes(zero_exits, (meeting.name(),), 3).unwrap();
         let guests = meeting.guests(3);
         guests[0].release();
-        let errors = failed(&mut context, None);
+        let errors = failed(&mut context);
         assert_eq!(errors.failures().len(), 1, "{errors}");
         assert_eq!(errors.root_cause().cause, Cause::Exited { code: 123 });
         assert_eq!(errors.stopped(), [1, 2]);
         assert!(guests.iter().all(|guest| !exists(guest.pid)), "no process remains");
         // The answer stays.
-        assert_eq!(failed(&mut context, None), errors);
+        assert_eq!(failed(&mut context), errors);
     }
 
     fn within_the_grace_period_the_others_end_by_themselves(method: Context) {
@@ -98,10 +116,10 @@ for_every_method! {
         let guests = meeting.guests(2);
         guests[0].release();
         guests[0].wait_gone();
-        let grace = Some(Duration::from_secs(20));
-        assert!(!context.join(Some(Duration::from_millis(20)), grace).unwrap(), "the other one is left alone");
+        context.set_grace_period(Duration::from_secs(20));
+        assert!(!context.join_timeout(Duration::from_millis(20)).unwrap(), "the other one is left alone");
         guests[1].release();
-        let errors = failed(&mut context, grace);
+        let errors = failed(&mut context);
         assert_eq!(errors.root_cause().cause, Cause::Exited { code: 123 });
         assert!(errors.stopped().is_empty(), "{errors}");
         assert!(guests.iter().all(|guest| !exists(guest.pid)), "no process remains");
@@ -115,7 +133,8 @@ for_every_method! {
         send("-STOP", guests[1].pid);
         guests[0].release();
         let start = Instant::now();
-        let errors = failed(&mut context, Some(Duration::from_millis(50)));
+        context.set_grace_period(Duration::from_millis(50));
+        let errors = failed(&mut context);
         assert!(start.elapsed() >= Duration::from_millis(100), "a period before SIGTERM and one after it");
         assert_eq!(errors.stopped(), [1]);
         assert!(!exists(guests[1].pid));
@@ -128,14 +147,15 @@ for_every_method! {
         guests[0].release();
         guests[0].wait_gone();
         // Until the failure has been seen and the process collected.
-        let grace = Some(Duration::from_millis(100));
+        context.set_grace_period(Duration::from_millis(100));
         while exists(guests[0].pid) {
-            assert!(!context.join(Some(Duration::ZERO), grace).unwrap());
+            assert!(!context.join_timeout(Duration::ZERO).unwrap());
         }
         // A fork server has collected it before it says so.
-        let _ = context.join(Some(Duration::ZERO), grace);
-        // The grace period of the call that saw it counts, not that of the later ones.
-        let errors = failed(&mut context, Some(Duration::from_secs(3600)));
+        let _ = context.join_timeout(Duration::ZERO);
+        // What counts is the grace period at which the failure was seen, not what is set later.
+        context.set_grace_period(Duration::from_secs(3600));
+        let errors = failed(&mut context);
         assert_eq!(errors.stopped(), [1]);
     }
 
@@ -144,7 +164,7 @@ for_every_method! {
         let mut context = method.start_processes(attend_only, (meeting.name(),), 2).unwrap();
         let guests = meeting.guests(2);
         send("-KILL", guests[1].pid);
-        let errors = failed(&mut context, None);
+        let errors = failed(&mut context);
         assert_eq!(errors.root_cause().rank, 1);
         assert_eq!(errors.root_cause().cause, Cause::Signaled { signal: 9, core_dumped: false });
         assert!(errors.to_string().contains("SIGKILL"), "{errors}");

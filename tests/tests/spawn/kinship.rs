@@ -27,7 +27,7 @@ fn tell(_rank: usize) -> Result<Told, String> {
     if !parent.is_alive().map_err(|e| e.to_string())? {
         return Err(String::from("the parent is dead"));
     }
-    if parent.join(Some(Duration::ZERO)).map_err(|e| e.to_string())? {
+    if parent.join_timeout(Duration::ZERO).map_err(|e| e.to_string())? {
         return Err(String::from("the parent was waited for"));
     }
     let ready = wait_ready(&[(parent.sentinel(), Interest::Readable)], Some(Duration::ZERO));
@@ -99,12 +99,13 @@ fn alone_with_children(inherited: &mut Inherited) -> Result<(), Failure> {
     // One of them is ended by somebody who has not started it, and who does not collect it.
     let second = active_children()?.remove(1);
     second.kill()?;
-    assert!(second.join(Some(DEADLINE))?);
+    assert!(second.join_timeout(DEADLINE)?);
     assert!(!second.is_alive()?);
     // A fork server collects its children itself.
     assert!(exists(second.pid()) || start_method == StartMethod::Forkserver);
     assert_eq!(active_children()?.len(), 2, "the dead are not active");
-    assert!(context.join(None, Some(Duration::ZERO)).is_err(), "its failure is told to whom it belongs");
+    context.set_grace_period(Duration::ZERO);
+    assert!(context.join().is_err(), "its failure is told to whom it belongs");
     assert!(!exists(second.pid()));
     second.terminate()?;
     assert_eq!(active_children()?.iter().map(|child| child.pid()).collect::<Vec<_>>(), [single.pid()]);

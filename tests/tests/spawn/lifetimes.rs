@@ -36,14 +36,14 @@ fn branch(rank: usize, method: StartMethod, meeting: String) -> Result<(), tenso
         _ => std::thread::spawn(start).join().unwrap()?,
     };
     attend(&meeting, 10 + rank);
-    leaves.join(None, None)?;
+    leaves.join()?;
     Ok(())
 }
 
 /// The main process of a small program: two branches with two leaves each.
 fn head(inherited: &mut Inherited) -> Result<(), Failure> {
     let (method, meeting) = told(inherited);
-    get_context(method).start_processes(branch, (method, meeting.to_owned()), 2)?.join(None, None)?;
+    get_context(method).start_processes(branch, (method, meeting.to_owned()), 2)?.join()?;
     Ok(())
 }
 
@@ -114,7 +114,7 @@ fn other_group(inherited: &mut Inherited) -> Result<(), Failure> {
     let alone = |entry| Start::new(entry).method(method).payload(meeting).start();
     let _alone = [alone(&LEAF_OF_OTHER_GROUP)?, alone(&LEAF_WITHOUT_DESCRIPTORS)?];
     let options = get_context(method).options();
-    options.start_processes(leaf_of_other_group, (meeting.to_owned(),), 2)?.join(None, None)?;
+    options.start_processes(leaf_of_other_group, (meeting.to_owned(),), 2)?.join()?;
     Ok(())
 }
 
@@ -131,9 +131,9 @@ for_every_method! {
         }
         let mut context = started.unwrap();
         let guests = meeting.guests(2);
-        assert!(!context.join(Some(Duration::from_millis(50)), None).unwrap());
+        assert!(!context.join_timeout(Duration::from_millis(50)).unwrap());
         guests.iter().for_each(Guest::release);
-        assert!(context.join(Some(DEADLINE), None).unwrap());
+        assert!(context.join_timeout(DEADLINE).unwrap());
     }
 }
 

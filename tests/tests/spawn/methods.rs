@@ -70,7 +70,7 @@ fn leaf(rank: usize, meeting: String) {
 fn branch(rank: usize, meeting: String) -> Result<(), SpawnError> {
     let mut leaves = tensorferry::spawn::start_processes(leaf, (meeting.clone(),), 2)?;
     attend(&meeting, 10 + rank);
-    leaves.join(None, None)?;
+    leaves.join()?;
     Ok(())
 }
 
@@ -78,7 +78,7 @@ fn branch(rank: usize, meeting: String) -> Result<(), SpawnError> {
 #[func]
 fn trunk(_rank: usize, method: StartMethod, meeting: String) -> Result<(), SpawnError> {
     tensorferry::spawn::force_start_method(method);
-    tensorferry::spawn::start_processes(branch, (meeting,), 1)?.join(None, None)?;
+    tensorferry::spawn::start_processes(branch, (meeting,), 1)?.join()?;
     Ok(())
 }
 
@@ -206,7 +206,7 @@ for_every_method! {
     }
 
     fn the_default_of_the_parent_is_that_of_its_processes(context: Context) {
-        for default in StartMethod::ALL {
+        for default in StartMethod::all() {
             let process = get_context(StartMethod::Spawn)
                 .process(default_of_a_process, (default, context.start_method()))
                 .start()

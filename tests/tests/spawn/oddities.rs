@@ -69,7 +69,7 @@ fn fail_or_be_deaf(rank: usize, meeting: String) -> Result<(), String> {
     Ok(())
 }
 
-fn failed(result: Result<bool, SpawnError>) -> ProcessErrors {
+fn failed<T: std::fmt::Debug>(result: Result<T, SpawnError>) -> ProcessErrors {
     match result.expect_err("it fails") {
         SpawnError::Failed(errors) => errors,
         other => panic!("{other}"),
@@ -78,7 +78,7 @@ fn failed(result: Result<bool, SpawnError>) -> ProcessErrors {
 
 fn report_of(method: Context, how: u8) -> Report {
     let mut context = method.start_processes(fail_oddly, (how,), 1).unwrap();
-    let errors = failed(context.join(Some(DEADLINE), None));
+    let errors = failed(context.join_timeout(DEADLINE));
     errors.root_cause().report().unwrap().clone()
 }
 
@@ -117,7 +117,7 @@ for_every_method! {
         guests[1..].iter().for_each(crate::support::Guest::release);
         let again = meeting.guests(4);
         guests[0].release();
-        let errors = failed(context.join(Some(DEADLINE), None));
+        let errors = failed(context.join_timeout(DEADLINE));
         assert_eq!((errors.failures().len(), errors.root_cause().rank), (1, 0), "{errors}");
         assert_eq!(errors.stopped(), [1, 2, 3, 4]);
         assert!(again.iter().all(|guest| !exists(guest.pid)));

@@ -94,7 +94,7 @@ fn unread(inherited: &mut Inherited) -> Result<(), Failure> {
         return Ok(());
     }
     let mut context = options.start_processes(write, (), 2)?;
-    assert!(context.join(None, None)?);
+    context.join()?;
     assert_no_thread_left();
     Ok(())
 }
@@ -217,7 +217,7 @@ for_every_method! {
             let mut context = options.start_processes(write_and_stay, (meeting.name(),), 2).unwrap();
             let _guests = meeting.guests(2);
             context.send_signal(9).unwrap();
-            assert!(matches!(context.join(None, None), Err(SpawnError::Failed(_))));
+            assert!(matches!(context.join(), Err(SpawnError::Failed(_))));
             for rank in 0..2 {
                 let expected = format!("rank {rank} has begun\nand not ended");
                 assert_eq!(folder.read(format!("{rank}/stdout.log")), expected, "{tee:?}");
@@ -247,7 +247,7 @@ for_every_method! {
         let options = tee_to(&folder, method).unwrap_or_else(|| method.options().log_dir(&folder.0));
         let mut context = options.start_processes(leave_one_behind, (meeting.name(),), 1).unwrap();
         let left_behind = meeting.guests(1);
-        assert!(context.join(Some(DEADLINE), None).unwrap());
+        assert!(context.join_timeout(DEADLINE).unwrap());
         assert!(Path::new(&format!("/proc/{}", left_behind[0].pid)).exists(), "it still holds the pipe");
         assert_eq!(folder.read("0/stdout.log"), "the end\n");
     }
@@ -259,12 +259,12 @@ for_every_method! {
         if let Some(tee) = tee_to(&folder, method) {
             let mut context = tee.start_processes(write_much, (3_000,), 2).unwrap();
             for _ in 0..2 {
-                let error = context.join(None, None).unwrap_err();
-                let SpawnError::Output(OutputError::File { rank: 0, path, source }) = &error else {
+                let error = context.join().unwrap_err();
+                let SpawnError::Output(OutputError::File { rank: 0, path, error: answer }) = &error else {
                     panic!("{error}")
                 };
                 assert_eq!(path, &folder.0.join("0/stdout.log"));
-                assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
+                assert_eq!(answer.kind(), std::io::ErrorKind::StorageFull);
             }
             assert_eq!(folder.read("1/stdout.log").len(), 300_000, "the other one's file is whole");
         }
@@ -278,10 +278,10 @@ for_every_method! {
         folder.fill_up();
         let Some(options) = tee_to(&folder, method) else { return };
         let mut context = options.start_processes(write_and_return, (), 2).unwrap();
-        assert!(matches!(context.join(None, None), Err(SpawnError::Output(_))));
+        assert!(matches!(context.join(), Err(SpawnError::Output(_))));
         let mut values = context.take_values().unwrap();
         assert_eq!(values.iter_mut().map(|value| value.as_slice()[2]).collect::<Vec<_>>(), [0, 1]);
-        assert!(matches!(context.join(None, None), Err(SpawnError::Output(_))), "its answer stays");
+        assert!(matches!(context.join(), Err(SpawnError::Output(_))), "its answer stays");
         let again = context.take_values().unwrap_err();
         assert!(matches!(again, SpawnError::Value { rank: 0, .. }), "{again}");
         // Without asking how it went before.

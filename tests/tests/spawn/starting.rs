@@ -65,7 +65,7 @@ fn cramped(inherited: &mut Inherited) -> Result<(), Failure> {
             // A fork has this process's limit, and needs room for what is its own.
             Ok(mut context) => {
                 (0..3).try_for_each(|_| end.put(()))?;
-                is_enough = context.join(None, None).is_ok();
+                is_enough = context.join().is_ok();
                 // Who failed did not ask for it.
                 while end.get_nowait().is_ok() {}
             }
@@ -131,14 +131,14 @@ for_every_method! {
         for sentinel in context.sentinels() {
             assert_eq!(wait_ready(&[(sentinel, Interest::Readable)], Some(DEADLINE)).unwrap(), [true]);
         }
-        assert!(context.join(Some(DEADLINE), None).unwrap());
+        assert!(context.join_timeout(DEADLINE).unwrap());
         assert_eq!(context.sentinels().len(), 3);
     }
 
     fn no_process_has_no_sentinel_and_ends_at_once(method: Context) {
         let mut context = method.start_processes(nothing, (), 0).unwrap();
         assert!(context.pids().is_empty() && context.sentinels().is_empty());
-        assert!(context.join(Some(Duration::ZERO), None).unwrap());
+        assert!(context.join_timeout(Duration::ZERO).unwrap());
         assert!(context.into_values().unwrap().is_empty());
     }
 }

@@ -154,7 +154,7 @@ for_every_method! {
         let guests = meeting.guests(2);
         // The parent has no handle of it any more. Memory of that size is asked for and overwritten.
         for _ in 0..100 {
-            assert!(!context.join(Some(Duration::ZERO), None).unwrap());
+            assert!(!context.join_timeout(Duration::ZERO).unwrap());
             drop([TensorMut::full([64], 0_u8).unwrap(), TensorMut::full([64], 1_u8).unwrap()]);
         }
         guests.iter().for_each(Guest::release);

@@ -79,7 +79,8 @@ for_every_method! {
         };
         assert!(matches!(end, GetError::PeerDied), "{end}");
         assert_eq!(n_results, 3, "what they had put before comes first");
-        let Err(SpawnError::Failed(errors)) = workers.join(None, Some(DEADLINE)) else { panic!("they failed") };
+        workers.set_grace_period(DEADLINE);
+        let Err(SpawnError::Failed(errors)) = workers.join() else { panic!("they failed") };
         assert_eq!(errors.failures().len(), 3);
     }
 
@@ -105,7 +106,8 @@ for_every_method! {
         // Told once: from here on it is this process's own queue.
         assert!(jobs.put_nowait(4).unwrap_err().is_full());
         assert_eq!(jobs.get().unwrap(), 3);
-        assert!(workers.join(None, Some(DEADLINE)).is_err());
+        workers.set_grace_period(DEADLINE);
+        assert!(workers.join().is_err());
     }
 
     fn after_join_nobody_puts_to_the_dead_and_their_places_are_free(method: Context) {
@@ -113,7 +115,7 @@ for_every_method! {
         until("three families were swept by nobody else", || {
             let (to, from) = channel(4).unwrap();
             let mut workers = method.start_processes(close_to, (from,), 2).unwrap();
-            assert!(workers.join(None, None).unwrap());
+            workers.join().unwrap();
             let pids = workers.pids();
             let mut members = tensorferry::Heap::current().unwrap().domain().members();
             members.retain(|member| pids.contains(&member.identity.pid));
@@ -134,7 +136,7 @@ for_every_method! {
         assert_eq!((from.get_timeout(DEADLINE).unwrap(), from.get_timeout(DEADLINE).unwrap()), (1, 1));
         let end = from.get_timeout(DEADLINE).unwrap_err();
         assert!(is_in_order(&end, method), "{end}");
-        assert!(workers.join(None, None).unwrap());
+        workers.join().unwrap();
     }
 
     fn a_receiver_that_fails_is_missed_by_who_waits_for_room(method: Context) {
@@ -147,7 +149,7 @@ for_every_method! {
         let refused = to.put_timeout(vec![2], DEADLINE).unwrap_err();
         assert!(matches!(refused.kind, PutErrorKind::PeerDied | PutErrorKind::Disconnected), "{refused}");
         assert_eq!(refused.into_value(), [2]);
-        assert!(workers.join(None, None).is_err());
+        assert!(workers.join().is_err());
     }
 
     fn arguments_that_were_never_opened_hold_nothing_once_their_process_is_gone(method: Context) {
@@ -155,6 +157,7 @@ for_every_method! {
         let mut workers = method.start_processes(never_opens, (to, crate::functions::OneWay(1)), 1).unwrap();
         let end = from.get_timeout(DEADLINE).unwrap_err();
         assert!(matches!(end, GetError::Disconnected | GetError::PeerDied), "{end}");
-        assert!(workers.join(None, Some(Duration::ZERO)).is_err());
+        workers.set_grace_period(Duration::ZERO);
+        assert!(workers.join().is_err());
     }
 }

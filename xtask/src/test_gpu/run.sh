@@ -77,7 +77,8 @@ done
     [ -z "$simulate" ] && [ -r /proc/driver/nvidia/version ] && head -n 1 /proc/driver/nvidia/version
     echo "$devices"
     if [ -z "$simulate" ] && command -v nvidia-smi >/dev/null; then
-        bounded 60 nvidia-smi --query-gpu=name,driver_version,uuid,memory.total --format=csv
+        bounded 60 nvidia-smi --query-gpu=name,driver_version,uuid,memory.total,compute_mode,persistence_mode,mig.mode.current \
+            --format=csv
         bounded 60 nvidia-smi topo -m
     fi
     echo "kernel: $(uname -r)"
@@ -93,19 +94,24 @@ all=0 ran=0 failed=0 software=0 lacking=0
 
 # Runs a test binary; counts what ran, what failed, and what could not run here.
 run_tests() {
-    local name=$1 seconds=$2 log status listed passed here_ran broken n_software n_lacking
+    local name=$1 seconds=$2 log status listed passed ended here_ran broken n_software n_lacking
     log=$(mktemp) || fail 'no temporary file'
     listed=$(bounded 60 "$here/bin/$name" --list 2>/dev/null | grep -c ': test$')
     bounded "$seconds" "$here/bin/$name" --test-threads=1 --show-output >"$log" 2>&1
     status=$?
-    # One that was killed has no such line, and counts as if no test had run and all had failed.
     passed=$(sed -n 's/^test result: .* \([0-9]*\) passed;.*/\1/p' "$log" | tail -n 1)
+    # One that was killed has no such line: what it had come by has run, and all that has not passed has failed. Which of these
+    # tests could not run here it would have said at the end.
+    ended=$listed
+    if [ -z "$passed" ]; then
+        passed=$(grep -c '^test .* ok$' "$log")
+        ended=$((passed + $(grep -c '^test .* FAILED$' "$log")))
+    fi
     # A test may say it more than once.
     n_software=$(not_run "$log" | grep -c ' the software driver$')
     n_lacking=$(not_run "$log" | grep -vc ' the software driver$')
-    here_ran=$((listed - n_software - n_lacking))
-    [ -z "$passed" ] && here_ran=0
-    broken=$((listed - ${passed:-0}))
+    here_ran=$((ended - n_software - n_lacking))
+    broken=$((listed - passed))
     [ "$status" -ne 0 ] && [ "$broken" -eq 0 ] && broken=1
     echo "$name: $here_ran of $((listed - n_software)) ran, $broken failed;" \
         "$n_software more need the software driver"

@@ -28,7 +28,7 @@ pub(crate) fn measure(ask: &Ask) -> anyhow::Result<Answer> {
     let n_tensors = ask.count;
     let heap = Heap::current()?;
     let queue = Queue::new(ask.depth)?;
-    let shared = heap.stats().bytes_populated;
+    let shared = heap.stats().populated_bytes;
     let (private, descriptors) = (private_bytes()?, open_descriptors()?);
     let mut tensors = Vec::with_capacity(n_tensors);
     let begin = Instant::now();
@@ -37,7 +37,7 @@ pub(crate) fn measure(ask: &Ask) -> anyhow::Result<Answer> {
     }
     let allocating = begin.elapsed().as_secs_f64();
     let private = private_bytes()?.saturating_sub(private);
-    let shared = heap.stats().bytes_populated - shared;
+    let shared = heap.stats().populated_bytes - shared;
     let descriptors = open_descriptors()?.saturating_sub(descriptors);
 
     // A step that has no divisor in common with the number meets every tensor once, far from the one before.

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
-use super::Driver;
+use super::{Driver, closed_on_exec};
 use crate::error::{CudaError, Result};
 use crate::pinning::Pinned;
 use crate::raw::{
@@ -196,7 +196,7 @@ impl Driver {
         let to = (&raw mut fd).cast::<c_void>();
         call!(self, pools, export(to, pool, kind, 0), "cuMemPoolExportToShareableHandle")?;
         // SAFETY: from_raw_fd needs an open descriptor that nobody else owns: the driver has just made it for the caller.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        Ok(closed_on_exec(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
     /// The descriptor stays the caller's.

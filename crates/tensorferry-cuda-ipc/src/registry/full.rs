@@ -98,7 +98,8 @@ impl Tables {
         usage.leaked_bytes = leaked.filter(|slab| !is_in_pool(slab)).map(|slab| slab.len_bytes()).sum();
         let received = self.slabs.values().filter(|slab| slab.is_mapped() && slab.uuid() == uuid);
         usage.received_bytes = received.map(|slab| slab.len_bytes()).sum();
-        (usage.device_free_bytes, usage.device_bytes) = context.memory_info().unwrap_or_default();
+        let device = context.memory_info().unwrap_or_default();
+        (usage.device_free_bytes, usage.device_bytes) = (device.free_bytes, device.total_bytes);
         usage
     }
 }

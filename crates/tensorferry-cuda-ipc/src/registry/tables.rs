@@ -181,6 +181,17 @@ impl Tables {
         garbage._events.extend(gone.map(|(_, event)| event));
     }
 
+    /// Forgets a slab of another process that nothing lies in any more but a storage that is just let go of. For a process that has
+    /// not mapped it.
+    pub(super) fn forget_slab_of(&mut self, storage: &Storage, garbage: &mut Garbage) {
+        let slab = storage.slab();
+        // The table has it, and the storage.
+        if !slab.is_own() && Arc::strong_count(slab) == 2 {
+            let gone = self.slabs.extract_if(|_, known| Arc::ptr_eq(known, slab));
+            garbage._slabs.extend(gone.map(|(_, slab)| slab));
+        }
+    }
+
     pub(super) fn housekeep(&mut self, garbage: &mut Garbage) -> Option<Duration> {
         self.n_looks += 1;
         self.is_unfinished = self.own_timelines.values().filter(|timeline| timeline.publish()).count() > 0;

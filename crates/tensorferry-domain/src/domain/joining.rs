@@ -14,8 +14,9 @@ use tensorferry_sharing::{Backing, Door};
 use super::lodging::Lodging;
 use super::{Domain, DomainFds, pack, refused, slot_in};
 use crate::layout::{MAGIC, VERSION, header, presence_offset};
-use crate::member::State;
+use crate::member::{Slot, State};
 use crate::memory;
+use crate::service::MAX_CLAIMS;
 use crate::{Admission, DomainError, Layout, Member, Phase};
 
 impl Domain {
@@ -47,19 +48,14 @@ impl Domain {
         let mapping = Mapping::new(&backing, &layout)?;
         let slot = slot_in(&mapping.tables, admission.member.slot)
             .ok_or_else(|| refused(admission, "there is no such slot"))?;
-        let invited = slot.state();
-        if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
-            return Err(refused(admission, "it was used or given back"));
-        }
+        invited(slot, admission)?;
         if !PidFd::of_self()?.is_process(&slot.identity())? {
             return Err(refused(admission, "it is for another process"));
         }
         // Before the slot is live: from then on an unlocked byte means a death.
         let presence = Presence::announce(&backing, presence_offset(admission.member))?;
         // The last step that can fail. Before it nothing was changed but that byte, which goes with `presence`.
-        if !slot.change(invited, State { phase: Phase::Live, ..invited }) {
-            return Err(refused(admission, "it was used or given back"));
-        }
+        go_live(slot, admission)?;
         let lodging = Lodging::Behind(door.map(Door::new));
         Ok(Arc::new(Self::over(backing, mapping, presence, layout, id, admission.member, lodging)))
     }
@@ -141,22 +137,18 @@ impl Domain {
         }
         let slot =
             self.slot(admission.member.slot).ok_or_else(|| refused(admission, "there is no such slot"))?;
-        let invited = slot.state();
-        if invited.epoch != admission.member.epoch || invited.phase != Phase::Invited {
-            return Err(refused(admission, "it was used or given back"));
-        }
+        invited(slot, admission)?;
         if !PidFd::of_self()?.is_process(&slot.identity())? {
             return Err(refused(admission, "it is for another process"));
         }
         // As in `join`: before the slot is live. What this process shares with its parent would keep the parent's
         // byte locked after the parent's death.
         self.presence.renew(&self.backing, presence_offset(admission.member))?;
-        if !slot.change(invited, State { phase: Phase::Live, ..invited }) {
-            return Err(refused(admission, "it was used or given back"));
-        }
+        go_live(slot, admission)?;
         self.me.store(pack(admission.member), Ordering::SeqCst);
-        if matches!(self.lodging(), Lodging::Own(_)) {
-            // The keeper is the parent's.
+        if let Lodging::Own(keeper) = self.lodging() {
+            // The keeper is the parent's. A door that stays open hides nothing but the parent's end.
+            let _ = keeper.get().map(|keeper| keeper.leave_to_parent());
             let _ = self.lodging_of_a_fork.set(Lodging::Behind(door.map(Door::new)));
         }
         Ok(())
@@ -166,6 +158,24 @@ impl Domain {
     pub(crate) fn settle(&self) {
         self.home.settle();
     }
+}
+
+/// What a slot says as long as its admission can be used.
+fn invited(slot: Slot<'_>, admission: Admission) -> Result<State, DomainError> {
+    let state = slot.state();
+    let is_valid = state.epoch == admission.member.epoch && state.phase == Phase::Invited;
+    if is_valid { Ok(state) } else { Err(refused(admission, "it was used or given back")) }
+}
+
+/// Turns an invited slot live. Whoever sweeps its admitter restamps it meanwhile.
+fn go_live(slot: Slot<'_>, admission: Admission) -> Result<(), DomainError> {
+    for _ in 0..MAX_CLAIMS {
+        let state = invited(slot, admission)?;
+        if slot.change(state, State { phase: Phase::Live, ..state }) {
+            return Ok(());
+        }
+    }
+    Err(refused(admission, "its slot changes all the time"))
 }
 
 /// What a process has of the memory of a domain.

@@ -135,12 +135,141 @@ fn who_needs_room_looks_at_those_too_whom_others_have_admitted() {
     // Two living neighbours, so that whoever comes after them is not watched from here.
     let _living = admissions
         .map(|admission| Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap());
-    (4..end()).for_each(|slot| nobody_in(&first, slot, Member { slot: 3, epoch: 1 }, Phase::Live));
+    // Such as have no lock yet, which can be asked for from anywhere.
+    (4..end()).for_each(|slot| nobody_in(&first, slot, Member { slot: 3, epoch: 1 }, Phase::Invited));
     let _served @ (_, notes, _) = &served(&first);
     first.look_around();
     assert!(notes.0.lock().unwrap().is_empty(), "the one who has admitted them looks after them");
     first.admit(&myself).unwrap();
     assert_eq!(notes.0.lock().unwrap().concat().len(), usize::from(end()) - 4);
+}
+
+#[test]
+fn a_death_far_away_is_seen_also_where_those_who_should_watch_do_not_look() {
+    let first = Domain::builder().create().unwrap();
+    let myself = PidFd::of_self().unwrap();
+    let admissions = [(); 3].map(|()| first.admit(&myself).unwrap());
+    // Its admitter and its other predecessor; none of them has a service.
+    let _living = admissions
+        .map(|admission| Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap());
+    nobody_in(&first, 4, Member { slot: 3, epoch: 1 }, Phase::Live);
+    let _served @ (_, notes, _) = &served(&first);
+    first.look_around();
+    assert_eq!(notes.0.lock().unwrap().concat(), [Member { slot: 4, epoch: 1 }]);
+}
+
+/// Reaches nothing.
+struct Helpless(std::sync::atomic::AtomicU32);
+
+impl Caretaker for Helpless {
+    fn sweep(&self, _dead: &[Member]) -> bool {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        false
+    }
+
+    fn beat(&self) -> Option<Duration> {
+        None
+    }
+
+    fn is_held(&self, _name: u64) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_cannot_be_swept_from_here_is_left_to_others() {
+    let first = Domain::builder().create().unwrap();
+    let admission = first.admit(&PidFd::of_self().unwrap()).unwrap();
+    let second = Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap();
+    let helpless = Arc::new(Helpless(std::sync::atomic::AtomicU32::new(0)));
+    let caretaker: Arc<dyn Caretaker> = Arc::<Helpless>::clone(&helpless);
+    let memory = Memory::over(Arc::clone(&second));
+    memory.start_service(Arc::downgrade(&caretaker)).unwrap();
+    nobody_in(&first, 2, second.me(), Phase::Live);
+    second.look_around();
+    assert!(helpless.0.load(Ordering::SeqCst) > 0);
+    let _served @ (_, notes, _) = &served(&first);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // The helpless one may be at it once more just now.
+    while first.sweeps() == 0 {
+        assert!(Instant::now() < deadline, "nobody else sweeps it");
+        first.look_around();
+    }
+    assert_eq!(notes.0.lock().unwrap().concat(), [Member { slot: 2, epoch: 1 }]);
+    drop((memory, caretaker));
+}
+
+#[test]
+fn a_newcomer_of_another_namespace_that_never_joined_goes_with_its_admitter() {
+    let first = Domain::builder().create().unwrap();
+    nobody_in(&first, 1, first.me(), Phase::Live);
+    for slot in [2, 3] {
+        nobody_in(&first, slot, Member { slot: 1, epoch: 1 }, Phase::Invited);
+    }
+    // Nobody here can tell whether that one lives.
+    let other = first.slot(2).unwrap();
+    let identity = other.identity();
+    other.set_identity(Identity { namespace: identity.namespace + 1, ..identity });
+    let _served @ (_, notes, _) = &served(&first);
+    first.look_around();
+    assert_eq!(first.members().len(), 1);
+    let mut swept = notes.0.lock().unwrap().concat();
+    swept.sort_by_key(|member| member.slot);
+    assert_eq!(swept.iter().map(|member| member.slot).collect::<Vec<_>>(), [1, 3], "it held nothing");
+}
+
+#[test]
+fn who_joins_while_its_admitter_is_swept_is_not_refused() {
+    for trial in 0..300 {
+        let first = Domain::builder().address_space_bytes(64 << 20).create().unwrap();
+        nobody_in(&first, 1, first.me(), Phase::Live);
+        let admission = first.admit(&PidFd::of_self().unwrap()).unwrap();
+        // As the one in slot 1 has written it, of whose death nobody knows.
+        let entry = first.slot(admission.member().slot).unwrap();
+        assert!(entry.change(entry.state(), State { author: 1, ..entry.state() }));
+        let barrier = std::sync::Barrier::new(2);
+        let fd = first.as_fd().try_clone_to_owned().unwrap();
+        std::thread::scope(|scope| {
+            let joining = scope.spawn(|| {
+                barrier.wait();
+                // At every moment of the sweep.
+                let from = Instant::now() + Duration::from_micros(trial % 100 * 4);
+                while Instant::now() < from {}
+                Domain::join(fd, admission)
+            });
+            barrier.wait();
+            let _served = served(&first);
+            first.look_around();
+            assert!(joining.join().unwrap().is_ok());
+        });
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_no_burden_to_who_asks_beside_it() {
+    const MIB: u64 = 1 << 20;
+    let domain = Domain::builder().address_space_bytes(1 << 30).limit_bytes(256 * MIB).create().unwrap();
+    let memory = Memory::over(domain);
+    let _runs = [memory.claim_extents(1).unwrap(), memory.claim_extents(1).unwrap()];
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let greedy = scope.spawn(|| {
+            while !is_done.load(Ordering::SeqCst) {
+                memory.count_populated(0, 500 * MIB).unwrap_err();
+            }
+        });
+        let refused = (0..20_000).filter(|_| match memory.count_populated(1, MIB) {
+            Ok(()) => {
+                memory.count_returned_to_system(1, MIB);
+                false
+            }
+            Err(_) => true,
+        });
+        let n_refused = refused.count();
+        is_done.store(true, Ordering::SeqCst);
+        greedy.join().unwrap();
+        assert_eq!(n_refused, 0, "of 20,000");
+    });
 }
 
 #[test]

@@ -4,19 +4,22 @@
 //! order of their slots. When a watched member dies, its slot is claimed for sweeping by compare-and-swap, so
 //! there is one sweeper; a sweeper that dies is found like any dead member, and whoever sweeps it finishes its
 //! victims too. Every live member has a live predecessor in the ring, so no death stays unseen while anybody
-//! lives.
+//! lives. Whose predecessors are all stopped is found by the lock that it no longer has: now and then each member asks for
+//! those of all others, which takes no descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use tensorferry_os::pidfd::{PidFd, pid_namespace};
 use tensorferry_os::presence::Presence;
 
+use super::LOOK_AROUND;
 use crate::layout::presence_offset;
 use crate::member::State;
 use crate::{Caretaker, Domain, Member, Phase, planted};
 
-/// How often a dead member is claimed whose slot changes at the same time.
-const MAX_CLAIMS: usize = 8;
+/// How often a slot is changed that others change at the same time; nobody does that so often.
+pub(crate) const MAX_CLAIMS: usize = 8;
 
 /// How many of the members that follow in the table are watched, whoever admitted them.
 const N_NEIGHBOURS: usize = 2;
@@ -30,16 +33,30 @@ pub(crate) enum Whom {
     All,
 }
 
-/// A member and the proof of its death to come.
-pub(super) struct Watched {
-    member: Member,
-    pidfd: PidFd,
+/// How long a dead member is left to others after something of it could not be reached from here.
+const LEFT_TO_OTHERS: Duration = Duration::from_secs(2);
+
+/// What a service knows from one turn to the next.
+#[derive(Default)]
+pub(super) struct Watch {
+    watched: Vec<Watched>,
+    /// When the locks of those that are not watched were asked for.
+    looked_far: Option<Instant>,
+    /// The dead that could not be swept from here, and when that was.
+    left: Vec<(Member, Instant)>,
 }
 
-impl AsFd for Watched {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_fd()
+impl Watch {
+    /// The descriptors that become readable when somebody dies.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.watched.iter().map(|watched| watched.pidfd.as_fd())
     }
+}
+
+/// A member and the proof of its death to come.
+struct Watched {
+    member: Member,
+    pidfd: PidFd,
 }
 
 /// Looks at members and sweeps once those that are proven dead. Returns whether a slot is free for it.
@@ -47,12 +64,15 @@ pub(super) fn sweep_the_dead(
     domain: &Domain,
     caretaker: &dyn Caretaker,
     at: Whom,
-    watched: &mut Vec<Watched>,
+    watch: &mut Watch,
 ) -> bool {
+    watch.left.retain(|(_, since)| since.elapsed() < LEFT_TO_OTHERS);
     let mut dead = Vec::new();
     loop {
-        for member in watch(domain, at, watched) {
-            claim(domain, member);
+        for member in find_dead(domain, at, watch) {
+            if !watch.left.iter().any(|(left, _)| *left == member) {
+                claim(domain, member);
+            }
         }
         let n_known = dead.len();
         dead = take_over(domain);
@@ -61,12 +81,19 @@ pub(super) fn sweep_the_dead(
             break;
         }
     }
-    // What could not be reached is tried again at the next turn.
-    !dead.is_empty() && sweep(domain, caretaker, &dead)
+    if dead.is_empty() {
+        return false;
+    }
+    let is_swept = sweep(domain, caretaker, &dead);
+    if is_swept.is_none() {
+        watch.left.extend(dead.iter().map(|member| (*member, Instant::now())));
+    }
+    is_swept.unwrap_or(false)
 }
 
 /// Brings the list of watched members up to date and returns those that are proven dead.
-fn watch(domain: &Domain, at: Whom, watched: &mut Vec<Watched>) -> Vec<Member> {
+fn find_dead(domain: &Domain, at: Whom, watch: &mut Watch) -> Vec<Member> {
+    let watched = &mut watch.watched;
     let wanted = worth_watching(domain, at);
     watched.retain(|w| wanted.contains(&w.member));
     let mut dead = Vec::new();
@@ -82,6 +109,13 @@ fn watch(domain: &Domain, at: Whom, watched: &mut Vec<Watched>) -> Vec<Member> {
     let is_dead = |w: &&Watched| w.pidfd.is_dead().unwrap_or(false) || has_no_presence(domain, w.member);
     dead.extend(watched.iter().filter(is_dead).map(|w| w.member));
     watched.retain(|w| !dead.contains(&w.member));
+    // Not in every turn: a busy process has many, and each lock is a system call.
+    if watch.looked_far.is_none_or(|at| at.elapsed() >= LOOK_AROUND) {
+        watch.looked_far = Some(Instant::now());
+        let others = domain.slots().filter(|(index, _)| *index != domain.me().slot);
+        let others = others.map(|(slot, entry)| Member { slot, epoch: entry.state().epoch });
+        dead.extend(others.filter(|other| !wanted.contains(other) && has_no_presence(domain, *other)));
+    }
     dead
 }
 
@@ -136,7 +170,8 @@ fn open(domain: &Domain, member: Member) -> Opened {
             _ => Opened::Unknown,
         },
         Err(error) if error.is_no_such_process() && slot.identity() == identity => Opened::Dead,
-        // No descriptor left, say: somebody else watches too, and we try again.
+        // No descriptor left, say: its lock can be asked for all the same.
+        Err(_) if has_no_presence(domain, member) => Opened::Dead,
         Err(_) => Opened::Unknown,
     }
 }
@@ -170,7 +205,7 @@ fn has_no_presence(domain: &Domain, member: Member) -> bool {
 fn claim(domain: &Domain, dead: Member) {
     let Some(slot) = domain.slot(dead.slot) else { return };
     let claimed = State { epoch: dead.epoch, author: domain.me().slot, phase: Phase::Dead };
-    // Who has taken over what its admitter left may restamp it meanwhile; nobody does that often.
+    // Who has taken over what its admitter left may restamp it meanwhile.
     for _ in 0..MAX_CLAIMS {
         let found = slot.state();
         let is_member = matches!(found.phase, Phase::Live | Phase::Invited);
@@ -222,6 +257,11 @@ fn settle_invited(domain: &Domain, dead: Member) {
             Phase::Admitting if !planted("sweep-keeps-admitting") => {
                 other.change(state, State { phase: Phase::Free, ..state });
             }
+            // Its number means nothing here, and it locks nothing yet, so that nobody would ever learn of its death. It has
+            // nothing either, and learns of this when it joins.
+            Phase::Invited if other.identity().namespace != pid_namespace() => {
+                other.change(state, State { phase: Phase::Free, ..state });
+            }
             // Watched by us from now on.
             Phase::Live | Phase::Invited => {
                 other.change(state, State { author: domain.me().slot, ..state });
@@ -233,10 +273,19 @@ fn settle_invited(domain: &Domain, dead: Member) {
 
 /// Gives back what the dead held, whose slots are stamped as ours, and frees those. All in one: a sweep walks over
 /// every block there is, so that one of them for each of many that die at a time would fall ever further behind. Returns
-/// whether a slot is free for it.
-fn sweep(domain: &Domain, caretaker: &dyn Caretaker, dead: &[Member]) -> bool {
+/// whether a slot is free for it; `None` when something could not be reached from here. Others may reach it, so the stamps are taken
+/// back then, for anybody to prove the deaths once more.
+fn sweep(domain: &Domain, caretaker: &dyn Caretaker, dead: &[Member]) -> Option<bool> {
     if !caretaker.sweep(dead) {
-        return false;
+        for member in dead {
+            if let Some(slot) = domain.slot(member.slot) {
+                let state = slot.state();
+                if state.epoch == member.epoch && state.phase == Phase::Dead {
+                    slot.change(state, State { phase: Phase::Live, ..state });
+                }
+            }
+        }
+        return None;
     }
     let mut any_free = false;
     for member in dead {
@@ -247,5 +296,5 @@ fn sweep(domain: &Domain, caretaker: &dyn Caretaker, dead: &[Member]) -> bool {
                 state.epoch == member.epoch && slot.change(state, State { phase: Phase::Free, ..state });
         }
     }
-    any_free
+    Some(any_free)
 }

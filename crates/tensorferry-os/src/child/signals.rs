@@ -51,6 +51,19 @@ pub fn ignore_sigpipe() -> Result<()> {
         .map_err(|e| Error::new("signal(SIGPIPE, SIG_IGN)", e))
 }
 
+/// Lets this thread, and those that it starts from here on, be ended by [`SIGTERM`] and [`SIGINT`], whatever signal mask it has
+/// inherited: a server blocks them in all its threads to wait for them (sigwait(3)), and who executes a program or forks
+/// hands that on.
+///
+/// # Errors
+/// The kernel's error of sigprocmask(2).
+pub fn unblock_stop_signals() -> Result<()> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    signals.thread_unblock().map_err(|e| Error::new("sigprocmask(SIG_UNBLOCK, SIGTERM SIGINT)", e))
+}
+
 /// What a process does with the signals of a terminal and of its children, to be put back in what is forked from it.
 #[derive(Debug)]
 pub struct Dispositions {

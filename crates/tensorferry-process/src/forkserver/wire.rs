@@ -119,10 +119,10 @@ impl Request {
 
     /// Sends it. Blocks while the server does not read.
     pub(crate) fn send(&self, to: &OwnedFd, fds: &Descriptors<BorrowedFd<'_>>) -> Result<(), ProtocolError> {
-        let body = postcard::to_stdvec(self).map_err(|source| ProtocolError::Malformed {
+        let body = postcard::to_stdvec(self).map_err(|error| ProtocolError::Malformed {
             what: "request",
             len_bytes: 0,
-            source,
+            error: error.into(),
         })?;
         let mut bytes = payload_prefix(body.len())?.to_vec();
         bytes.extend_from_slice(&body);
@@ -176,7 +176,7 @@ pub(crate) fn say(to: &OwnedFd, word: &Word, pidfd: Option<BorrowedFd<'_>>) -> R
         Word::Started { .. } | Word::Ended(_) => None,
     };
     let bytes = postcard::to_stdvec(cut.as_ref().unwrap_or(word))
-        .map_err(|source| ProtocolError::Malformed { what: "word", len_bytes: 0, source })?;
+        .map_err(|error| ProtocolError::Malformed { what: "word", len_bytes: 0, error: error.into() })?;
     match socket::try_send(to, &bytes, pidfd.as_slice())? {
         Some(_) => Ok(()),
         None => {

@@ -25,6 +25,23 @@ fn each_side_learns_that_the_other_is_gone() {
 }
 
 #[test]
+fn every_kind_of_end_tells_how_full_it_is_and_ends_a_loop() {
+    let (mut sender, mut receiver) = spsc_in(&heap(), 2).unwrap();
+    assert!(sender.is_empty() && receiver.is_empty());
+    sender.put(1).unwrap();
+    sender.put(2).unwrap();
+    assert_eq!((sender.len(), receiver.capacity_items()), (2, 2));
+    assert!(sender.is_full() && receiver.is_full() && !receiver.is_closed());
+    sender.close();
+    let mut values = receiver.iter();
+    assert_eq!(values.by_ref().sum::<i32>(), 3);
+    assert!(matches!(values.end(), Some(GetError::Closed)));
+    assert!(values.next().is_none(), "it stays at its end");
+    assert!(receiver.is_closed());
+    assert_eq!(format!("{receiver:?}"), "SoleReceiver { len: 0, capacity_items: 2, .. }");
+}
+
+#[test]
 fn a_sender_on_its_way_keeps_the_channel_open() {
     let heap = heap();
     let (sender, receiver): (Sender<u8>, Receiver<u8>) = channel_in(&heap, 2).unwrap();

@@ -16,19 +16,19 @@ fn what_is_acknowledged_is_gone_and_what_is_given_back_comes_first() {
     }
     let [zero, one, two] = [(); 3].map(|()| queue.get_leased().unwrap());
     assert_eq!((*zero, *one, *two), (0, 1, 2));
-    assert_eq!((zero.deliveries(), queue.qsize()), (1, 2));
+    assert_eq!((zero.deliveries(), queue.len()), (1, 2));
     assert_eq!(one.ack().unwrap(), 1);
     // In another order than they were put in.
     drop(two);
     zero.give_back();
-    assert_eq!(queue.qsize(), 4);
+    assert_eq!(queue.len(), 4);
     let again = queue.get_leased().unwrap();
     assert_eq!((*again, again.deliveries()), (0, 2));
     assert_eq!(queue.get().unwrap(), 2, "a plain get takes what came back, for good");
     assert_eq!(again.ack().unwrap(), 0);
     assert_eq!([queue.get().unwrap(), *queue.get_leased().unwrap()], [3, 4]);
     // The last one was dropped.
-    assert_eq!((queue.qsize(), *queue.get_leased().unwrap()), (1, 4));
+    assert_eq!((queue.len(), *queue.get_leased().unwrap()), (1, 4));
     assert_eq!(queue.get_leased().unwrap().deliveries(), 3);
 }
 
@@ -45,11 +45,11 @@ fn a_lease_holds_no_slot() {
         assert_eq!(queue.get().unwrap(), -lap);
     }
     kept.give_back();
-    assert!(queue.qsize() == 1 && !queue.full());
+    assert!(queue.len() == 1 && !queue.is_full());
     queue.put_nowait(1).unwrap();
-    assert!(!queue.full(), "what came back takes no room");
+    assert!(!queue.is_full(), "what came back takes no room");
     queue.put_nowait(2).unwrap();
-    assert!(queue.full() && queue.qsize() == 3 && queue.put_nowait(3).unwrap_err().is_full());
+    assert!(queue.is_full() && queue.len() == 3 && queue.put_nowait(3).unwrap_err().is_full());
     assert_eq!([(); 3].map(|()| queue.get().unwrap()), [0, 1, 2]);
 }
 
@@ -133,7 +133,7 @@ fn memory_is_held_until_the_end_and_nothing_exclusive_is_leased() {
     heap.settle();
     assert!(is_whole(&queue.get().unwrap()));
     heap.settle();
-    assert_eq!(heap.stats().own.blocks_live, 1, "the queue alone");
+    assert_eq!(heap.stats().own.live_blocks, 1, "the queue alone");
     assert_eq!(heap.stats().messages_pinned, 0);
 }
 

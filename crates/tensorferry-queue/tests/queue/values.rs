@@ -112,11 +112,11 @@ fn a_value_that_refuses_to_come_back_says_why_and_the_queue_goes_on() {
 #[test]
 fn sizes_are_told_and_kept() {
     let queue = Queue::new_in(&heap(), 3).unwrap();
-    assert!(queue.empty() && !queue.full());
+    assert!(queue.is_empty() && !queue.is_full());
     for i in 0..3 {
         queue.put_nowait(i).unwrap();
     }
-    assert_eq!((queue.qsize(), queue.maxsize(), queue.full()), (3, 3, true));
+    assert_eq!((queue.len(), queue.capacity_items(), queue.is_full()), (3, 3, true));
     let refused = queue.put_timeout(3, Duration::from_millis(1)).unwrap_err();
     assert!(refused.is_full());
     assert_eq!(refused.into_value(), 3);
@@ -140,7 +140,7 @@ fn a_value_that_cannot_be_sent_is_an_error_at_once_and_comes_back() {
     assert!(matches!(refused.kind, PutErrorKind::Encode(_)), "{refused}");
     assert!(refused.to_string().ends_with("not on Sundays"), "its own words are kept: {refused}");
     assert_eq!(refused.into_value().0, 7);
-    assert!(queue.empty(), "nothing was sent");
+    assert!(queue.is_empty(), "nothing was sent");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_queue_of_any_size_is_made_or_refused() {
         let error = Queue::<u8>::new_in(&heap(), too_large).unwrap_err().to_string();
         assert!(error.contains(&too_large.to_string()) && error.contains("at most 1048576"), "{error}");
     }
-    assert_eq!(Queue::<u8>::new_in(&heap(), 0).unwrap().maxsize(), 1);
+    assert_eq!(Queue::<u8>::new_in(&heap(), 0).unwrap().capacity_items(), 1);
 }
 
 /// Gives an exclusive block away and panics before the message is complete.

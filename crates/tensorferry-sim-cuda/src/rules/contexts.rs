@@ -209,3 +209,111 @@ fn ranges_do_not_run_over_their_allocation() {
     assert_eq!(process.read(a + 511, 1).map(|bytes| bytes.len()), Ok(1));
     assert_eq!(process.read(u64::MAX, 2), Err(Status::INVALID_VALUE));
 }
+
+#[test]
+fn a_context_takes_memory_as_long_as_it_is_retained() {
+    let machine = Machine::new("context_mib=100,memory_mib=250");
+    let (a, b) = (machine.process(), machine.bare(""));
+    assert_eq!(used_mib(&a), 100);
+    b.primary_ctx_retain(0).unwrap();
+    b.primary_ctx_retain(0).unwrap();
+    assert_eq!(used_mib(&a), 200, "once, however often it is retained");
+    assert_eq!(machine.bare("").primary_ctx_retain(0), Err(Status::OUT_OF_MEMORY));
+    assert_eq!(a.mem_alloc(60 * MIB), Err(Status::OUT_OF_MEMORY));
+    b.primary_ctx_release(0).unwrap();
+    assert_eq!(used_mib(&a), 200);
+    b.primary_ctx_release(0).unwrap();
+    assert_eq!(used_mib(&a), 100);
+    use_device(&b, 0);
+    drop(b);
+    assert_eq!(used_mib(&a), 100, "it goes with its process");
+}
+
+#[test]
+fn a_driver_knows_the_attributes_of_its_version() {
+    const IPC_EVENTS: i32 = 125;
+    for (version, last) in [("11.4", 119), ("11.8", 124), ("12.0", 129), ("12.4", 134), ("13.0", 147)] {
+        let process = Machine::new(&format!("version={version}")).process();
+        assert_eq!(process.device_attribute(last + 1, 0), Err(Status::INVALID_VALUE), "{version}");
+        assert!(process.device_attribute(last, 0).is_ok(), "{version}");
+        let events = process.device_attribute(IPC_EVENTS, 0);
+        assert_eq!(events, if last < IPC_EVENTS { Err(Status::INVALID_VALUE) } else { Ok(1) }, "{version}");
+    }
+    assert_eq!(Machine::new("").process().device_attribute(0, 0), Err(Status::INVALID_VALUE));
+}
+
+#[test]
+fn every_call_is_refused_once_the_driver_is_down() {
+    let process = Machine::new("held").process();
+    let (stream, event) = (process.stream_create(1).unwrap(), process.event_create(6).unwrap());
+    process.event_record(event, stream).unwrap();
+    let later = says(&process.device_count());
+    process.tear_down();
+    let answers = [
+        says(&process.device_count()),
+        says(&process.mem_alloc(512)),
+        says(&process.event_query(event)),
+        says(&process.event_destroy(event)),
+        says(&process.stream_destroy(stream)),
+        says(&process.vmm_reserve(2 * MIB, 0)),
+        says(&process.pool_create(0, 0)),
+        says(&process.primary_ctx_release(0)),
+    ];
+    holds("exit-handlers", format!("{}; {later}", all_say(&answers)));
+}
+
+#[test]
+fn fresh_memory_is_not_zeros_and_memory_that_was_used_keeps_what_was_in_it() {
+    let process = Machine::new("").process();
+    let long = process.mem_alloc(4 * MIB).unwrap();
+    for at in [0, MIB - 1, 4 * MIB - 1] {
+        assert_eq!(process.read(long + at as u64, 1).unwrap(), [0xa5], "byte {at}");
+    }
+    process.write(long, b"what was in it").unwrap();
+    process.mem_free(long).unwrap();
+    assert_eq!(process.mem_alloc(6 * MIB), Ok(long));
+    assert_eq!(process.read(long, 15).unwrap(), b"what was in it\xa5");
+    assert_eq!(process.read(long + (6 * MIB - 1) as u64, 1).unwrap(), [0xa5], "nobody had this part");
+    let pooled = process.alloc_async(512, 0).unwrap();
+    assert_eq!(process.read(pooled, 512).unwrap(), [0xa5; 512]);
+}
+
+#[test]
+fn what_is_copied_from_pageable_memory_may_be_on_its_way_when_the_call_returns() {
+    let process = Machine::new("held,staged_copies").process();
+    let (to, beside) = (process.mem_alloc(512).unwrap(), process.mem_alloc(512).unwrap());
+    let mut source = [1_u8; 512];
+    let memory = HostMemory::from_c(source.as_mut_ptr().expose_provenance(), 512).unwrap();
+    process.copy_htod_at_once(to, memory).unwrap();
+    process.on_device(|| process.copy_dtod(beside, to, 512, 0)).unwrap();
+    assert_eq!(process.stream(0).unwrap().query(), Err(Status::NOT_READY));
+    source.fill(2);
+    process.control("running").unwrap();
+    process.ctx_synchronize().unwrap();
+    assert_eq!(
+        (process.read(to, 512).unwrap(), process.read(beside, 512).unwrap()),
+        (vec![1; 512], vec![1; 512])
+    );
+
+    process.host_register(memory).unwrap();
+    process.control("held").unwrap();
+    std::thread::scope(|scope| {
+        let copying = scope.spawn(|| {
+            use_device(&process, 0);
+            process.copy_htod_at_once(to, memory)
+        });
+        while process.stream(0).unwrap().query() != Err(Status::NOT_READY) {
+            std::thread::yield_now();
+        }
+        assert!(!copying.is_finished(), "page-locked memory is waited for");
+        process.control("running").unwrap();
+        copying.join().unwrap().unwrap();
+    });
+    assert_eq!(process.read(to, 512).unwrap(), [2; 512]);
+    process.host_unregister(memory.address()).unwrap();
+
+    let patient = Machine::new("delay_us=2000").process();
+    let to = patient.mem_alloc(512).unwrap();
+    patient.copy_htod_at_once(to, memory).unwrap();
+    assert_eq!(patient.stream(0).unwrap().query(), Ok(()), "without the setting it is done");
+}

@@ -33,7 +33,7 @@ fn a_wait_orders_work_of_two_processes() {
     let opened = open(&consumer, &producer, event).unwrap();
     assert_eq!(consumer.event_query(opened), Err(Status::NOT_READY));
     // Without a wait the consumer is too early, whatever the machine does: the producer's streams are held.
-    assert_eq!(consumer.read(theirs, 4).unwrap(), 0_u32.to_ne_bytes());
+    assert_eq!(consumer.read(theirs, 4).unwrap(), [0xa5; 4]);
     let stream = consumer.stream_create(1).unwrap();
     let copy = consumer.mem_alloc(4096).unwrap();
     consumer.stream_wait_event(stream, opened).unwrap();
@@ -94,6 +94,19 @@ fn an_opened_event_is_dead_once_its_exporter_destroyed_it() {
     producer.event_destroy(event).unwrap();
     let used = with_report(&consumer.event_query(opened), &consumer);
     holds("event-destroyed", format!("{used}; {}", says(&consumer.ipc_open_event_handle(&handle))));
+}
+
+#[test]
+fn events_have_no_names() {
+    let names =
+        || std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let machine = Machine::new("");
+    let (producer, consumer) = (machine.process_with("held"), machine.process());
+    let (_, event, _) = recorded(&producer);
+    open(&consumer, &producer, event).unwrap();
+    drop((producer, consumer));
+    assert!(names().all(|name| !name.to_string_lossy().contains("simcuda")));
+    holds("event-names", "nothing");
 }
 
 #[test]
@@ -222,4 +235,19 @@ fn a_destroyed_stream_finishes_first() {
     process.control("running").unwrap();
     process.event_synchronize(event).unwrap();
     assert_eq!(process.read(memory, 4).unwrap(), 7_u32.to_ne_bytes());
+}
+
+#[test]
+fn handles_are_used_again() {
+    let process = Machine::new("").process();
+    let (stream, event) = (process.stream_create(1).unwrap(), process.event_create(2).unwrap());
+    process.stream_destroy(stream).unwrap();
+    process.event_destroy(event).unwrap();
+    assert_eq!((process.stream_create(1), process.event_create(2)), (Ok(stream), Ok(event)));
+    assert_ne!(process.stream_create(1), Ok(stream), "one at a time");
+    // What goes with its context is free, too.
+    process.primary_ctx_release(0).unwrap();
+    use_device(&process, 0);
+    let again = [(); 2].map(|()| process.stream_create(1).unwrap());
+    assert!(again.contains(&stream));
 }

@@ -71,7 +71,8 @@ fn a_kernel_fills_as_many_elements_as_it_was_told() {
     let process = Machine::new("").process();
     let data = process.mem_alloc(4096).unwrap();
     launch(&process, "fill", &[data, 100, 1.5_f32.to_bits().into()], 4, 32).unwrap();
-    assert_eq!(floats(&process, data, 101), [vec![1.5; 100], vec![0.0]].concat());
+    assert_eq!(floats(&process, data, 100), [1.5; 100]);
+    assert_eq!(process.read(data + 400, 4).unwrap(), [0xa5; 4], "the element behind them");
 }
 
 #[test]
@@ -79,6 +80,7 @@ fn additions_of_several_processes_are_all_there() {
     let machine = Machine::new("");
     let (owner, n_rows, n_columns) = (machine.process(), 8, 4_u32);
     let data = owner.mem_alloc(MIB).unwrap();
+    owner.write(data, &[0; 128]).unwrap();
     let handle = owner.ipc_get_mem_handle(data).unwrap();
     std::thread::scope(|scope| {
         for rank in 0..2 * n_columns {
@@ -135,4 +137,20 @@ fn modules_and_launches_are_checked() {
     let grid = Grid { blocks: [1; 3], threads: [1; 3] };
     process.launch(kernel, Vec::new(), grid, 0).unwrap();
     assert_eq!(process.ctx_synchronize(), Err(Status::LAUNCH_FAILED));
+}
+
+#[test]
+fn a_launch_needs_a_stream_of_the_current_context() {
+    let process = Machine::new("devices=2").process();
+    let (data, stream) = (process.mem_alloc(256).unwrap(), process.stream_create(1).unwrap());
+    let module = process.module_load(PTX).unwrap();
+    let kernel = process.kernel(process.module_function(module, "fill").unwrap()).unwrap();
+    let grid = Grid { blocks: [1; 3], threads: [64, 1, 1] };
+    let launch = |stream| process.launch(kernel.clone(), vec![data, 64, 0], grid, stream);
+    launch(stream).unwrap();
+    use_device(&process, 1);
+    assert_eq!(launch(stream), Err(Status::INVALID_HANDLE));
+    // A copy may be put onto the stream of any context.
+    process.copy_dtod(data, data, 256, stream).unwrap();
+    process.stream(stream).unwrap().synchronize().unwrap();
 }

@@ -47,6 +47,20 @@ fn small_allocations_share_a_block_that_an_importer_maps_whole() {
 }
 
 #[test]
+fn small_allocations_of_one_block_are_closed_one_by_one() {
+    let machine = Machine::new("");
+    let (exporter, importer) = (machine.process(), machine.process());
+    let [a, b] = [(); 2].map(|()| {
+        let address = exporter.mem_alloc(512).unwrap();
+        importer.ipc_open_mem_handle(&exporter.ipc_get_mem_handle(address).unwrap(), LAZY).unwrap()
+    });
+    importer.write(b, b"stays").unwrap();
+    importer.ipc_close_mem_handle(a).unwrap();
+    assert_eq!(importer.read(b, 5).unwrap(), b"stays");
+    holds("ipc-small-blocks-closed", format!("the other stays; {}", says(&importer.ipc_close_mem_handle(b))));
+}
+
+#[test]
 fn the_handle_of_an_address_inside_names_the_allocation() {
     let process = Machine::new("").process();
     let address = process.mem_alloc(8 * MIB).unwrap();

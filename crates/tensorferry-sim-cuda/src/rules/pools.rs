@@ -2,7 +2,9 @@
 
 use std::os::fd::AsRawFd;
 
-use super::{MIB, Machine, holds, says, with_report};
+use rustix::io::{FdFlags, fcntl_getfd};
+
+use super::{MIB, Machine, holds, says, used_mib, with_report};
 use crate::address_space::Touch;
 use crate::vmm::{AccessFlags, POSIX_FILE_DESCRIPTOR};
 use crate::{Driver, Status};
@@ -25,6 +27,9 @@ fn pool_memory_is_shared_by_pool_and_pointer() {
     let (exporter, importer) = (machine.process(), machine.process());
     let (theirs, address) = pool(&exporter);
     exporter.write(address, b"pooled").unwrap();
+    let fd = exporter.pool_export(theirs, POSIX_FILE_DESCRIPTOR).unwrap();
+    let is_closed = fcntl_getfd(&fd).unwrap().contains(FdFlags::CLOEXEC);
+    holds("pool-descriptor", if is_closed { "close-on-exec" } else { "kept" });
     let ours = import(&importer, &exporter, theirs);
     let data = exporter.pool_export_pointer(address).unwrap();
     let imported = importer.pool_import_pointer(ours, &data).unwrap();
@@ -137,4 +142,29 @@ fn without_pools_every_call_says_so() {
     assert_eq!(process.pool_create(0, POSIX_FILE_DESCRIPTOR), Err(Status::NOT_SUPPORTED));
     assert_eq!(process.alloc_async(512, 0), Err(Status::NOT_SUPPORTED));
     assert_eq!((process.device_attribute(115, 0), process.device_attribute(119, 0)), (Ok(0), Ok(0)));
+}
+
+#[test]
+fn an_exportable_pool_may_keep_what_it_had_until_it_is_destroyed() {
+    let process = Machine::new("memory_mib=32,pools_keep").process();
+    let default = process.alloc_async(8 * MIB, 0).unwrap();
+    process.mem_free(default).unwrap();
+    assert_eq!(used_mib(&process), 0, "the default pool is not exportable");
+    let (pool, small) = pool(&process);
+    let large = process.alloc_from_pool(20 * MIB, pool, 0).unwrap();
+    assert_eq!(used_mib(&process), 22);
+    process.free_async(large, 0).unwrap();
+    process.ctx_synchronize().unwrap();
+    process.pool_set_attribute(pool, 4, 0).unwrap();
+    process.pool_trim(pool).unwrap();
+    assert_eq!(used_mib(&process), 22, "neither the threshold nor trimming does anything");
+    // There is room for it in what is kept only.
+    assert_eq!(process.mem_alloc(20 * MIB), Err(Status::OUT_OF_MEMORY));
+    let large = process.alloc_from_pool(20 * MIB, pool, 0).unwrap();
+    assert_eq!(used_mib(&process), 22);
+    process.pool_destroy(pool).unwrap();
+    process.mem_free(large).unwrap();
+    assert_eq!(used_mib(&process), 22, "something is still allocated in it");
+    process.mem_free(small).unwrap();
+    assert_eq!(used_mib(&process), 0);
 }

@@ -110,11 +110,29 @@ fn unmapping_does_not_wait_for_work() {
     let stream = process.stream_create(0).unwrap();
     process.fill(address, crate::copy::Rows::ONE, &[1], LEN, stream).unwrap();
     process.vmm_unmap(address, LEN).unwrap();
-    assert_eq!(process.stream(stream).unwrap().query(), Err(Status::NOT_READY));
+    // Found now: as soon as the work has failed, nothing of the context is.
+    let stream = process.stream(stream).unwrap();
+    assert_eq!(stream.query(), Err(Status::NOT_READY));
     process.control("running").unwrap();
     // The range is no device memory any more when the work comes to it.
-    let answer = process.stream(stream).unwrap().synchronize();
+    let answer = stream.synchronize();
     holds("vmm-unmap-queued", format!("does not wait; the work fails with {}", says(&answer)));
+}
+
+#[test]
+fn no_context_is_needed() {
+    let machine = Machine::new("");
+    let (never, not_current) = (machine.bare(""), machine.process());
+    not_current.ctx_set_current(0).unwrap();
+    let works = [never, not_current].map(|process| {
+        let handle = create(&process);
+        let fd = process.vmm_export(handle, POSIX_FILE_DESCRIPTOR).unwrap();
+        let imported = import(&process, &fd).unwrap();
+        unmap(&process, map(&process, imported));
+        process.vmm_release(imported).unwrap();
+        process.vmm_release(handle).map_or_else(|status| status.to_string(), |()| "works".to_owned())
+    });
+    holds("vmm-no-context", works.join("; "));
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Arena {
                 return Err(error.into());
             }
             publish_populated(places, address.extent(), line_index, end);
-            self.usage.bytes_populated += (end - have) as u64;
+            self.usage.populated_bytes += (end - have) as u64;
             self.usage.populate_calls += 1;
             if let Some(span) = self.span_mut(places, address) {
                 span.populated_bytes = end;
@@ -53,8 +53,8 @@ impl Arena {
         if let Some(span) = self.span_mut(places, address) {
             span.free &= !(1 << address.index());
         }
-        self.usage.blocks_live += 1;
-        self.usage.bytes_live += len_bytes as u64;
+        self.usage.live_blocks += 1;
+        self.usage.live_bytes += len_bytes as u64;
         Ok(place)
     }
 
@@ -97,7 +97,7 @@ impl Arena {
         marks[head::PAGES_HIGH_WATER].store(run.next_page as u64, Ordering::Release);
         marks[head::LINES_HIGH_WATER].store(line_index as u64 + 1, Ordering::Release);
         run.spans.push(Span { word, carved: 0, free: 0, pending: 0, populated_bytes });
-        self.usage.bytes_populated += populated_bytes as u64;
+        self.usage.populated_bytes += populated_bytes as u64;
         Ok(Some(address))
     }
 
@@ -138,7 +138,7 @@ impl Arena {
                 return Err(error.into());
             }
             run.head_populated_bytes = end_bytes;
-            self.usage.bytes_populated += (end_bytes - have) as u64;
+            self.usage.populated_bytes += (end_bytes - have) as u64;
         }
         Ok(())
     }

@@ -37,8 +37,10 @@ impl Arena {
         let mut populated_bytes = adopted.head_populated_bytes;
         // All of it at the end, so that a run which cannot be read to its end counts for nothing.
         let (mut free, mut pending) = (Vec::new(), Vec::new());
-        let (mut blocks_live, mut bytes_live, mut has_suspects) = (0, 0, false);
+        let (mut live_blocks, mut live_bytes, mut has_suspects) = (0, 0, false);
+        let mut is_read_to_its_end = true;
         for index in first_line..lines {
+            is_read_to_its_end = false;
             let Some(word) = places.span(run.first, index) else { break };
             if places.place_checked(Address::new(run.first, index, 0), word).is_err() {
                 break;
@@ -62,8 +64,8 @@ impl Arena {
                     span.free |= 1 << block;
                     free.push((word.class, address));
                 } else {
-                    blocks_live += 1;
-                    bytes_live += header.len_bytes().min(word.class.size_bytes() as u64);
+                    live_blocks += 1;
+                    live_bytes += header.len_bytes().min(word.class.size_bytes() as u64);
                     has_suspects |= holders & SUSPECT != 0;
                     if header.returned().load(Ordering::SeqCst) != 0 {
                         span.pending |= 1 << block;
@@ -72,10 +74,16 @@ impl Arena {
                 }
             }
             adopted.spans.push(span);
+            is_read_to_its_end = true;
         }
-        self.usage.blocks_live += blocks_live;
-        self.usage.bytes_live += bytes_live;
-        self.usage.bytes_populated += populated_bytes as u64;
+        if is_read_to_its_end {
+            // Its last owner may have died after it had marked the pages of a span, and before the span.
+            let end = adopted.spans.last().map(|span| span.word.start_page + span.word.class.span_pages());
+            adopted.next_page = end.unwrap_or(places.head_len_bytes() / PAGE_BYTES).min(run_pages);
+        }
+        self.usage.live_blocks += live_blocks;
+        self.usage.live_bytes += live_bytes;
+        self.usage.populated_bytes += populated_bytes as u64;
         self.has_suspects |= has_suspects;
         self.pending.extend(pending);
         places.memory.recount_populated(run.first, populated_bytes as u64);
@@ -102,12 +110,12 @@ impl Arena {
             for block in (0..span.carved).filter(|block| span.free >> block & 1 == 0) {
                 let address = Address::new(extent, places.first_span_line() + index, block);
                 let header = places.header(places.place(address, span.word).header_offset_bytes);
-                self.usage.blocks_live = self.usage.blocks_live.saturating_sub(1);
+                self.usage.live_blocks = self.usage.live_blocks.saturating_sub(1);
                 let len_bytes = header.map_or(0, |header| header.len_bytes());
-                self.usage.bytes_live = self.usage.bytes_live.saturating_sub(len_bytes);
+                self.usage.live_bytes = self.usage.live_bytes.saturating_sub(len_bytes);
             }
         }
-        self.usage.bytes_populated = self.usage.bytes_populated.saturating_sub(populated_bytes as u64);
+        self.usage.populated_bytes = self.usage.populated_bytes.saturating_sub(populated_bytes as u64);
     }
 
     /// Gives whole free spans back to the system until `at_least_bytes` came together. Returns how many bytes did.
@@ -118,7 +126,7 @@ impl Arena {
                 trimmed += run.trim(places, at_least_bytes - trimmed);
             }
         }
-        self.usage.bytes_populated = self.usage.bytes_populated.saturating_sub(trimmed);
+        self.usage.populated_bytes = self.usage.populated_bytes.saturating_sub(trimmed);
         trimmed
     }
 
@@ -132,7 +140,7 @@ impl Arena {
                 let _ = places.memory.punch_hole(offset, span.word.class.span_pages() * PAGE_BYTES - kept);
             }
             let trimmed = run.trim(places, u64::MAX);
-            self.usage.bytes_populated = self.usage.bytes_populated.saturating_sub(trimmed);
+            self.usage.populated_bytes = self.usage.populated_bytes.saturating_sub(trimmed);
         }
     }
 }
@@ -174,4 +182,30 @@ pub(crate) fn extents_for(places: Places<'_>, class: Class) -> Result<usize, Sto
         .into());
     }
     Ok(n_extents)
+}
+
+#[cfg(test)]
+mod tests {
+    use tensorferry_domain::Domain;
+
+    use super::*;
+    use crate::Heap;
+    use crate::header::head;
+
+    #[test]
+    fn a_run_whose_owner_died_between_its_two_marks_is_as_good_as_new() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let inner = heap.inner();
+        let places = inner.places();
+        let class = Class::holding(40 << 20).unwrap();
+        let run = inner.memory.claim_extents(extents_for(places, class).unwrap()).unwrap();
+        inner.arena().add_fresh(places, run).unwrap();
+        // What a new span stores first: the pages are taken, and no span says by what.
+        let end = class.align_page(places.head_len_bytes() / PAGE_BYTES) + class.span_pages();
+        places.head_line(run.first, 0).unwrap()[head::PAGES_HIGH_WATER].store(end as u64, Ordering::Release);
+        inner.arena().give_up(places, run.first);
+        inner.memory.release_extents(run);
+        // There is room for it nowhere else.
+        assert_eq!(heap.allocate(40 << 20).unwrap().len_bytes(), 40 << 20);
+    }
 }

@@ -9,6 +9,7 @@ use super::Inner;
 use crate::arena::Arena;
 use crate::header::{Kind, SUSPECT, line};
 use crate::place::Place;
+use crate::sweep::is_scanning;
 
 impl Inner {
     /// This process's last handle on a block is gone.
@@ -18,7 +19,12 @@ impl Inner {
         let extent = place.address.extent();
         // With a ring or a message goes what it names; what the dead had sent is named by nothing else. The header is asked last:
         // it is about to be written, and its line would come once for the look and once for the change.
-        let names_others = self.memory.sweeps() > 0 && header.kind() != Kind::Plain;
+        let suspicions = self.memory.suspicions() > 0;
+        let names_others = suspicions && header.kind() != Kind::Plain;
+        let may_want_scan =
+            names_others || suspicions && header.holders().load(Ordering::SeqCst) & SUSPECT != 0;
+        // A scan has announced itself.
+        let announced = (may_want_scan && !is_scanning()).then(|| self.wishes.announce(&self.memory));
         if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
             let mut arena = self.arena();
             if arena.owns(extent) {
@@ -30,6 +36,7 @@ impl Inner {
                 }
                 drop(arena);
                 self.scan_after(others, names_others);
+                drop(announced);
                 return;
             }
         }
@@ -45,13 +52,14 @@ impl Inner {
             self.adopt_orphan(extent);
         }
         self.scan_after(others, names_others);
+        drop(announced);
     }
 
     /// A block was let go of, and `others` still hold it: whether only a scan can go on from here. A scan's own drop asks
     /// for another one only when it was the very last, because the real last holder has gone meanwhile and was not.
     fn scan_after(&self, others: u64, names_others: bool) {
-        if (others == 0 || !crate::sweep::is_scanning()) && (names_others || others == SUSPECT) {
-            self.orphans_suspected.store(true, Ordering::SeqCst);
+        if (others == 0 || !is_scanning()) && (names_others || others == SUSPECT) {
+            self.wishes.set_due();
             if others == SUSPECT {
                 self.memory.poke();
             }
@@ -111,6 +119,14 @@ impl Inner {
         arena.give_up(self.places(), run.first);
         self.memory.release_extents(run);
         self.memory.take_extent_returns(run.first).then(|| self.memory.claim_released_at(run.first)).flatten()
+    }
+
+    /// Gives back to the system what is free in runs that nobody owns: what the dead and the gone left behind, and nobody has
+    /// looked through since. Returns how many bytes came together.
+    pub(super) fn trim_released(&self, arena: &mut Arena) -> u64 {
+        let released =
+            (0..self.memory.extents_high_water()).filter_map(|extent| self.memory.claim_released_at(extent));
+        released.map(|run| self.adopt_and_trim(arena, run)).sum()
     }
 
     /// Takes a run over, gives its free memory to the system, and the run itself to whoever needs it next. Blocks in it

@@ -29,12 +29,7 @@ impl Inner {
                 return Ok(place);
             }
             let mut trimmed = arena.trim(self.places(), *wanted_bytes);
-            for extent in 0..self.memory.extents_high_water() {
-                // What the dead and the gone left behind and nobody has looked through since.
-                if let Some(run) = self.memory.claim_released_at(extent) {
-                    trimmed += self.adopt_and_trim(&mut arena, run);
-                }
-            }
+            trimmed += self.trim_released(&mut arena);
             if trimmed == 0 {
                 return first;
             }

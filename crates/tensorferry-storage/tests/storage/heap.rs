@@ -11,7 +11,7 @@ fn zero_bytes_need_no_block() {
     let heap = heap();
     let mut block = heap.allocate(0).unwrap();
     assert_eq!((block.len_bytes(), block.bytes().len()), (0, 0));
-    assert_eq!(heap.stats().own.blocks_live, 0);
+    assert_eq!(heap.stats().own.live_blocks, 0);
     assert_eq!(block.freeze().bytes(), &[] as &[u8]);
 }
 
@@ -31,10 +31,10 @@ fn blocks_are_aligned_and_apart() {
         assert!(block.bytes().iter().all(|&byte| usize::from(byte) == index));
     }
     let usage = heap.stats().own;
-    assert_eq!(usage.blocks_live, 12);
-    assert_eq!(usage.bytes_live, blocks.iter().map(|b| b.len_bytes() as u64).sum::<u64>());
+    assert_eq!(usage.live_blocks, 12);
+    assert_eq!(usage.live_bytes, blocks.iter().map(|b| b.len_bytes() as u64).sum::<u64>());
     drop(blocks);
-    assert_eq!((heap.stats().own.blocks_live, heap.stats().own.bytes_live), (0, 0));
+    assert_eq!((heap.stats().own.live_blocks, heap.stats().own.live_bytes), (0, 0));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn the_limit_is_an_error_with_numbers_and_freeing_helps() {
     drop(first);
     // Another class: the free block must go back to the system first.
     let second = heap.allocate(3 << 20).unwrap();
-    assert!(heap.stats().bytes_populated <= 8 << 20);
+    assert!(heap.stats().populated_bytes <= 8 << 20);
     drop(second);
 }
 
@@ -92,7 +92,7 @@ fn trim_gives_memory_back_and_the_next_block_is_whole() {
 fn many_small_blocks_cost_little_beside_their_bytes() {
     let heap = heap();
     let blocks: Vec<_> = (0..20_000).map(|_| heap.allocate(64).unwrap()).collect();
-    let per_block = heap.stats().own.bytes_populated / blocks.len() as u64;
+    let per_block = heap.stats().own.populated_bytes / blocks.len() as u64;
     assert!(per_block <= 160, "{per_block} bytes for a block of 64");
 }
 
@@ -130,6 +130,6 @@ proptest! {
             prop_assert!(block.bytes().iter().all(|byte| byte == tag));
         }
         live.clear();
-        prop_assert_eq!(heap.stats().own.blocks_live, 0);
+        prop_assert_eq!(heap.stats().own.live_blocks, 0);
     }
 }

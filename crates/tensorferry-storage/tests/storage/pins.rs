@@ -63,8 +63,8 @@ fn a_received_block_can_be_had_several_times_and_is_gone_after_the_last() {
         let taken: Vec<_> = (0..n_taken).map(|_| offered.take()).collect();
         assert!(taken.iter().all(|block| block.is_same_as(offered)));
         drop(message);
-        assert_eq!(heap.stats().own.blocks_live, 1 + u64::from(n_taken > 0), "the ring, and what was taken");
+        assert_eq!(heap.stats().own.live_blocks, 1 + u64::from(n_taken > 0), "the ring, and what was taken");
         drop(taken);
-        assert_eq!(heap.stats().own.blocks_live, 1, "{n_taken} were taken");
+        assert_eq!(heap.stats().own.live_blocks, 1, "{n_taken} were taken");
     }
 }

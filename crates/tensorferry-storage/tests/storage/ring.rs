@@ -90,7 +90,7 @@ fn a_thousand_handles_travel_in_one_message() {
     }
     drop(message);
     heap.settle();
-    assert_eq!(heap.stats().own.blocks_live, 1, "the ring alone is left");
+    assert_eq!(heap.stats().own.live_blocks, 1, "the ring alone is left");
 }
 
 #[test]
@@ -148,10 +148,10 @@ fn messages_that_nobody_can_take_give_their_memory_back() {
     sender.put(b"", handles, Patience::None).unwrap();
     drop((block, ring));
     heap.settle();
-    assert_eq!(heap.stats().own.blocks_live, 1, "the ring alone is left");
+    assert_eq!(heap.stats().own.live_blocks, 1, "the ring alone is left");
     drop(sender);
     heap.settle();
-    assert_eq!(heap.stats().own.blocks_live, 0);
+    assert_eq!(heap.stats().own.live_blocks, 0);
 }
 
 #[test]

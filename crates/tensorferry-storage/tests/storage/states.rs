@@ -124,7 +124,7 @@ fn a_parcel_that_is_dropped_while_it_is_opened_keeps_what_it_names() {
     println!("{opened} opened, {thawed} thawed");
     drop(before);
     let deadline = Instant::now() + Duration::from_secs(60);
-    while heap.stats().own.blocks_live > 0 {
+    while heap.stats().own.live_blocks > 0 {
         assert!(Instant::now() < deadline, "{:?}", heap.stats());
         heap.settle();
         std::thread::yield_now();

@@ -43,9 +43,9 @@ fn the_memory_lives_as_long_as_a_handle_and_no_longer() {
     let other: RawValue<u8> = sent(&heap, &value).unwrap();
     drop(value);
     assert_eq!(other.get(), 1);
-    assert_eq!(heap.stats().own.blocks_live, 1);
+    assert_eq!(heap.stats().own.live_blocks, 1);
     drop(other);
-    assert_eq!(heap.stats().own.blocks_live, 0);
+    assert_eq!(heap.stats().own.live_blocks, 0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::shape::Shape;
 
 /// Why a shape, a view or an index was refused. All numbers are elements.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// More dimensions than [`MAX_RANK`](crate::MAX_RANK).
@@ -165,3 +165,5 @@ pub enum LayoutError {
         n_elements: usize,
     },
 }
+
+tensorferry_storage::debug_as_display!(LayoutError);

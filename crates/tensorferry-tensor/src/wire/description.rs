@@ -79,8 +79,8 @@ impl<'a> Description<'a> {
     pub(super) fn of(
         dtype: DType,
         layout: &'a LayoutRef,
-        give: impl FnOnce() -> Result<u32, TensorError>,
-    ) -> Result<Self, TensorError> {
+        give: impl FnOnce() -> Result<u32, Refusal>,
+    ) -> Result<Self, Refusal> {
         let storage = if layout.n_elements() == 0 { None } else { Some(give()?) };
         Ok(Self { dtype, layout, storage })
     }
@@ -175,10 +175,8 @@ impl<'a> Received<'a> {
             return Err(TensorError::DTypeMismatch { expected, found: form.dtype }.into());
         }
         match (self.storage, form.layout.n_elements()) {
-            (Some(_), 0) => Err(TensorError::StorageAndShapeDisagree { given: "a", n_elements: 0 }.into()),
-            (None, n_elements) if n_elements > 0 => {
-                Err(TensorError::StorageAndShapeDisagree { given: "no", n_elements }.into())
-            }
+            (Some(_), 0) => Err(Unreadable::StorageWithoutElements.into()),
+            (None, n_elements) if n_elements > 0 => Err(Unreadable::NoStorage(n_elements).into()),
             _ => Ok(form),
         }
     }
@@ -209,9 +207,16 @@ fn read_layout(rest: &mut &[u8]) -> Result<Layout, Refusal> {
     })
 }
 
-/// Why a description cannot be read.
+/// Why a description cannot be read, or does not describe a tensor.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(super) enum Unreadable {
+    #[error("the message has a storage for a tensor of 0 elements")]
+    StorageWithoutElements,
+    #[error("the message has no storage for a tensor of {0} elements")]
+    NoStorage(usize),
+    /// An exclusive tensor owns a whole storage in row-major order, and the message describes another.
+    #[error("an exclusive tensor is contiguous from element 0, but the message has strides or offset {0}")]
+    NotWhole(usize),
     #[error("what stands there describes no tensor")]
     NoTensor,
     #[error("a tensor's description is cut off")]

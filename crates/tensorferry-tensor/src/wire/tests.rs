@@ -26,15 +26,6 @@ impl<'de> Deserialize<'de> for Carried {
     }
 }
 
-impl Refusal {
-    fn text(&self) -> String {
-        match self {
-            Self::Unreadable(error) => error.to_string(),
-            Self::Refused(error) => error.to_string(),
-        }
-    }
-}
-
 /// A description of these numbers, which may be any.
 fn bytes(shape: &[usize], strides: Option<&[usize]>, offset: usize, storage: Option<u32>) -> Vec<u8> {
     let mut numbers = Numbers::<MAX_BYTES>::after(MARK);
@@ -60,7 +51,10 @@ fn made<R: Receive>(
 
 /// What is made of these bytes.
 fn read(bytes: &[u8]) -> Result<Carried, String> {
-    Received::read(bytes).map_err(Refusal::from).and_then(Carried::receive).map_err(|refusal| refusal.text())
+    Received::read(bytes)
+        .map_err(Refusal::from)
+        .and_then(Carried::receive)
+        .map_err(|refusal| refusal.to_string())
 }
 
 /// A description as it is written.
@@ -153,7 +147,7 @@ fn a_layout_travels_in_any_format_and_is_checked_on_the_way_in() {
 #[test]
 fn contradictions_are_errors() {
     let error = |shape: &[usize], strides, offset, storage| {
-        made::<Carried>(shape, strides, offset, storage).unwrap_err().text()
+        made::<Carried>(shape, strides, offset, storage).unwrap_err().to_string()
     };
     assert_eq!(error(&[2], None, 0, None), "the message has no storage for a tensor of 2 elements");
     assert_eq!(error(&[0], None, 0, Some(1)), "the message has a storage for a tensor of 0 elements");
@@ -166,11 +160,11 @@ fn contradictions_are_errors() {
     ));
     assert!(matches!(
         made::<TensorMut<f32>>(&[2], None, 1, Some(1)),
-        Err(Refusal::Refused(TensorError::NotWhole { offset: 1 }))
+        Err(Refusal::Unreadable(Unreadable::NotWhole(1)))
     ));
     assert!(matches!(
         made::<TensorMut<f32>>(&[2], Some(&[2]), 0, Some(1)),
-        Err(Refusal::Refused(TensorError::NotWhole { offset: 0 }))
+        Err(Refusal::Unreadable(Unreadable::NotWhole(0)))
     ));
 }
 

@@ -1,0 +1,81 @@
+//! Descriptors that others have made.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::FdFlags;
+
+use crate::{Error, Result};
+
+/// Has a descriptor closed where this process executes another program (`FD_CLOEXEC`, fcntl(2)).
+///
+/// # Errors
+/// The kernel's error of fcntl(2).
+pub fn close_on_exec(fd: impl AsFd) -> Result<()> {
+    let fd = fd.as_fd();
+    let flags = rustix::io::fcntl_getfd(fd).map_err(|e| Error::new("fcntl(F_GETFD)", e))?;
+    rustix::io::fcntl_setfd(fd, flags | FdFlags::CLOEXEC).map_err(|e| Error::new("fcntl(F_SETFD)", e))
+}
+
+/// A descriptor that this process has for others and does nothing with. Whatever it is of, it says nothing about what this
+/// process uses: a fork need not care about it ([`ForkError::Gpu`](crate::fork::ForkError::Gpu)).
+#[derive(Debug)]
+pub struct KeptForOthers {
+    fd: OwnedFd,
+}
+
+/// The numbers of those that there are.
+static KEPT: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+fn kept() -> MutexGuard<'static, BTreeSet<i32>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the descriptor with this number is kept for others.
+pub(crate) fn is_kept_for_others(number: i32) -> bool {
+    kept().contains(&number)
+}
+
+impl From<OwnedFd> for KeptForOthers {
+    fn from(fd: OwnedFd) -> Self {
+        kept().insert(fd.as_raw_fd());
+        Self { fd }
+    }
+}
+
+impl AsFd for KeptForOthers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for KeptForOthers {
+    fn drop(&mut self) {
+        // Before it is closed: then the number may be another one's.
+        kept().remove(&self.fd.as_raw_fd());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_kept_for_others_as_long_as_it_is_there() {
+        let (fd, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let number = fd.as_raw_fd();
+        let fd = KeptForOthers::from(OwnedFd::from(fd));
+        assert!(fd.as_fd().as_raw_fd() == number && is_kept_for_others(number));
+        drop(fd);
+        assert!(!is_kept_for_others(number));
+    }
+
+    #[test]
+    fn a_descriptor_that_was_to_stay_open_is_closed_on_exec() {
+        let (fd, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        rustix::io::fcntl_setfd(&fd, FdFlags::empty()).unwrap();
+        close_on_exec(&fd).unwrap();
+        assert_eq!(rustix::io::fcntl_getfd(&fd).unwrap(), FdFlags::CLOEXEC);
+    }
+}

@@ -1,0 +1,91 @@
+//! Who alone knows that something of the dead may be free now, and cannot see to it.
+
+use tensorferry::GetError;
+use tensorferry::queue::{Receiver, Sender, channel_in};
+use tensorferry::storage::Heap;
+use tensorferry_os::pidfd::PidFd;
+use tensorferry_tests::tasks::{Dropper, Passer, Puppet};
+use tensorferry_tests::{Audit, Child, DEADLINE, Family, Item, until, with_family};
+
+/// Another member in this process, which can leave.
+#[track_caller]
+fn second(family: &Family) -> Heap {
+    let domain = family.heap().domain();
+    let admission = domain.admit(&PidFd::of_self().unwrap()).unwrap();
+    Heap::attach(domain.fds().unwrap(), admission).unwrap()
+}
+
+/// The receiver of a channel whose only sender lies in a message to `senders`, put there by a process that is dead now.
+#[track_caller]
+fn receiver_of_the_dead(family: &Family, senders: Sender<Sender<Item>>) -> Receiver<Item> {
+    let (receivers, passed) = channel_in(family.heap(), 4).unwrap();
+    let n_members = family.members().len();
+    let passer = family.start(Passer { senders, receivers });
+    passer.expect("passed");
+    let receiver = passed.get().unwrap();
+    drop(passed);
+    passer.kill();
+    family.wait_members(n_members);
+    assert!(matches!(receiver.get_nowait(), Err(GetError::Empty)), "its sender may still arrive");
+    receiver
+}
+
+#[track_caller]
+fn assert_is_told(receiver: &Receiver<Item>) {
+    let end = receiver.get_timeout(DEADLINE);
+    assert!(matches!(end, Err(GetError::PeerDied | GetError::Disconnected)), "{end:?}");
+}
+
+#[test]
+fn a_receiver_is_told_although_who_dropped_the_last_sender_has_left() {
+    with_family(|family| {
+        let second = second(family);
+        let (senders, carrier) = channel_in(&second, 4).unwrap();
+        let receiver = receiver_of_the_dead(family, senders);
+        // With the sender in it, of which nobody else knows; and gone before its service thread looks again.
+        drop(carrier);
+        drop(second);
+        assert_is_told(&receiver);
+    });
+}
+
+#[test]
+fn a_receiver_is_told_although_who_dropped_the_last_sender_is_stopped() {
+    with_family(|family| {
+        let (senders, carrier) = channel_in(family.heap(), 4).unwrap();
+        let receiver = receiver_of_the_dead(family, senders);
+        let dropper = family.start(Dropper { carrier });
+        // This process knows no more of it.
+        family.heap().settle();
+        dropper.say("go");
+        dropper.expect("gone");
+        assert_is_told(&receiver);
+        let bit = dropper.member().bit();
+        let held =
+            Audit::of(family.heap().domain()).live().iter().filter(|block| block.holders & bit != 0).count();
+        assert_eq!(held, 0, "it holds nothing that it would be in the way with");
+        dropper.go_on();
+        Child::finish(dropper);
+    });
+}
+
+#[test]
+fn what_a_message_of_the_dead_named_is_free_although_who_dropped_it_has_left() {
+    with_family(|family| {
+        let second = second(family);
+        let (to, from) = channel_in::<Item>(&second, 4).unwrap();
+        let puppet = family.start(Puppet { to: Some(to), ..Puppet::default() });
+        assert_eq!(puppet.ask("put 1 0 1000000"), "put");
+        puppet.kill();
+        family.wait_members(2);
+        drop(from);
+        drop(second);
+        family.wait_members(1);
+        until("the item is free", || Audit::of(family.heap().domain()).live().is_empty());
+        // Nobody has what the dead one and the one who has left had populated.
+        until("it is given back", || {
+            let _ = family.heap().trim();
+            family.heap().domain().populated_bytes() < 1_000_000
+        });
+    });
+}
