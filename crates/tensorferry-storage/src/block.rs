@@ -41,10 +41,6 @@ impl Block {
         BlockId(self.header_offset_bytes() as u64)
     }
 
-    pub(crate) fn generation(&self) -> u32 {
-        self.counted.cell().generation()
-    }
-
     /// Where the data begins, as an offset of the data area.
     pub(crate) fn data_offset_bytes(&self) -> usize {
         self.counted.cell().data_offset_bytes()

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! A handle points to its cell and keeps the heap, which the cell lies in, without counting either. What keeps both is the
+//! A handle is a pointer to its cell, and the cell has one to the heap, which it lies in; neither counts. What keeps both is the
 //! cell's own count: *while it is above zero, one reference to the heap belongs to the cell*. The handle that was counted
 //! when there was none brought that reference, and the handle after which there is none takes it along. Every other handle
 //! is covered by it: the count cannot come to zero before that handle itself is gone.
@@ -24,75 +24,80 @@ use crate::place::Place;
 /// A handle. Cloning and dropping count privately; only the first and the last handle of a process touch the block's
 /// holder word.
 pub(crate) struct Counted {
-    /// INVARIANT: as the top of the file says, this heap is kept as long as `self` is counted.
-    heap: ManuallyDrop<Heap>,
-    /// INVARIANT: of `heap`; `self` is counted there.
+    /// INVARIANT: `self` is counted there; as the top of the file says, their heap is kept as long as it is.
     words: NonNull<Words>,
 }
 
 const _: () = {
     const fn is_for_all_threads<T: Send + Sync>() {}
-    is_for_all_threads::<Heap>();
     is_for_all_threads::<Words>();
 };
 
-// SAFETY: a heap may be used by any thread, and so may the words of a cell (asserted above).
+// SAFETY: the words of a cell may be used by any thread (asserted above).
 unsafe impl Send for Counted {}
 // SAFETY: as above.
 unsafe impl Sync for Counted {}
 
-impl Counted {
-    /// So many handles more on the block at this place. `first` is as in [`Cell::acquire`].
-    pub(crate) fn at<E, const N: usize>(
-        heap: &Heap,
-        place: Place,
-        first: impl FnOnce() -> Result<Use, E>,
-    ) -> Result<[Self; N], E> {
-        Self::acquire(heap, heap.inner().counts.cell(place), first)
+/// Two handles on one block that were counted at once, which costs as much as one.
+pub(crate) struct Two {
+    /// INVARIANT: as [`Counted::words`], counted twice.
+    words: NonNull<Words>,
+}
+
+impl Two {
+    /// As [`Counted::on`].
+    #[inline]
+    pub(crate) fn on<E>(cell: Cell<'_>, first: impl FnOnce() -> Result<Use, E>) -> Result<Self, E> {
+        count(cell, 2, first)?;
+        Ok(Self { words: NonNull::from(cell.words()) })
     }
 
-    /// As [`Counted::at`], for a block that nobody holds; `None` if this process does. Only a member that writes what it must
+    #[inline]
+    pub(crate) fn split(self) -> (Counted, Counted) {
+        let words = ManuallyDrop::new(self).words;
+        (Counted { words }, Counted { words })
+    }
+}
+
+impl Drop for Two {
+    fn drop(&mut self) {
+        drop([Counted { words: self.words }, Counted { words: self.words }]);
+    }
+}
+
+/// Counts so many handles more, and has the cell keep its heap if they are the first.
+#[inline]
+fn count<E>(cell: Cell<'_>, n_handles: u32, first: impl FnOnce() -> Result<Use, E>) -> Result<(), E> {
+    if cell.acquire(n_handles, first)? == Handle::Only && !cell.heap().lasts_forever() {
+        // The reference that is the cell's from now on. Whoever else is counted meanwhile relies on it only once these
+        // handles are gone, and the caller has one until then.
+        let _of_the_cell = ManuallyDrop::new(cell.heap().clone());
+    }
+    Ok(())
+}
+
+impl Counted {
+    /// One more handle on the block of this cell. `first` is as in [`Cell::acquire`].
+    #[inline]
+    pub(crate) fn on<E>(cell: Cell<'_>, first: impl FnOnce() -> Result<Use, E>) -> Result<Self, E> {
+        count(cell, 1, first)?;
+        Ok(Self { words: NonNull::from(cell.words()) })
+    }
+
+    /// As [`Counted::on`], for a block that nobody holds; `None` if this process does. Only a member that writes what it must
     /// not has one allocated that is held.
-    pub(crate) fn alone(heap: &Heap, place: Place, first: impl FnOnce() -> Use) -> Option<Self> {
+    pub(crate) fn alone(cell: Cell<'_>, first: impl FnOnce() -> Use) -> Option<Self> {
         let mut is_first = false;
-        let counted = Self::at(heap, place, || {
+        let counted = Self::on(cell, || {
             is_first = true;
             Ok::<_, std::convert::Infallible>(first())
         });
-        let Ok([counted]) = counted;
+        let Ok(counted) = counted;
         is_first.then_some(counted)
     }
 
-    /// The same for a block whose place this process knows already; `None` for others.
-    pub(crate) fn known<E, const N: usize>(
-        heap: &Heap,
-        header_offset_bytes: usize,
-        first: impl FnOnce(Place) -> Result<Use, E>,
-    ) -> Option<Result<[Self; N], E>> {
-        let cell = heap.inner().counts.known(header_offset_bytes)?;
-        let place = cell.place()?;
-        Some(Self::acquire(heap, cell, || first(place)))
-    }
-
-    /// `cell` is one of `heap`'s.
-    fn acquire<E, const N: usize>(
-        heap: &Heap,
-        cell: Cell<'_>,
-        first: impl FnOnce() -> Result<Use, E>,
-    ) -> Result<[Self; N], E> {
-        const { assert!(0 < N && N < 10) };
-        #[expect(clippy::cast_possible_truncation, reason = "less than ten")]
-        let n_handles = N as u32;
-        if cell.acquire(n_handles, first)? == Handle::Only && !heap.lasts_forever() {
-            // The reference that is the cell's from now on. Whoever else is counted meanwhile relies on it only once these
-            // handles are gone, and the caller has one until then.
-            let _of_the_cell = ManuallyDrop::new(heap.clone());
-        }
-        Ok(std::array::from_fn(|_| Self { heap: uncounted(heap), words: NonNull::from(cell.words()) }))
-    }
-
     pub(crate) fn heap(&self) -> &Heap {
-        &self.heap
+        self.cell().heap()
     }
 
     pub(crate) fn cell(&self) -> Cell<'_> {
@@ -103,7 +108,30 @@ impl Counted {
     }
 }
 
-/// A second pointer to the heap, which counts nothing.
+/// The heap that a cell lies in, which is there as long as the cell is.
+#[derive(Debug)]
+pub(crate) struct Home(ManuallyDrop<Heap>);
+
+impl Home {
+    /// # Safety
+    /// It is kept by what the heap itself keeps, and goes with it.
+    unsafe fn of(heap: &Heap) -> Self {
+        Self(uncounted(heap))
+    }
+
+    #[inline]
+    pub(crate) fn heap(&self) -> &Heap {
+        &self.0
+    }
+}
+
+/// The cell of the block at this place; `None` for a place outside of the domain.
+pub(crate) fn cell_at(heap: &Heap, place: Place) -> Option<Cell<'_>> {
+    // SAFETY: it is put into the table of this very heap, which nothing is taken out of.
+    heap.inner().counts.cell(place, || unsafe { Home::of(heap) })
+}
+
+/// A second pointer to the heap, which counts nothing. Whoever has it may use it as long as the heap is there.
 fn uncounted(heap: &Heap) -> ManuallyDrop<Heap> {
     let pointer = std::ptr::from_ref(heap).cast::<ManuallyDrop<Heap>>();
     // SAFETY: the pointer comes from a reference, and `ManuallyDrop<Heap>` has the layout of `Heap`, which may lie in two
@@ -114,7 +142,7 @@ fn uncounted(heap: &Heap) -> ManuallyDrop<Heap> {
 impl Clone for Counted {
     fn clone(&self) -> Self {
         self.cell().clone_handle();
-        Self { heap: uncounted(&self.heap), words: self.words }
+        Self { words: self.words }
     }
 }
 
@@ -125,15 +153,16 @@ impl Drop for Counted {
             return;
         }
         // Nobody is waited for there: somebody may have been counting at the moment of the fork.
-        if !self.heap.is_home() {
+        if !self.heap().is_home() {
             return;
         }
+        let mut heap = uncounted(self.heap());
         let cell = self.cell();
-        let released = cell.release(|| cell.place().into_iter().for_each(|place| self.heap.let_go(place)));
-        if released == Handle::Only && !self.heap.lasts_forever() {
-            // SAFETY: nothing of `self` is used after this. The reference is the cell's, whose count has come to zero by us: the
-            // handle that was counted when there was none brought it, because the heap did not last forever then either.
-            unsafe { ManuallyDrop::drop(&mut self.heap) };
+        let released = cell.release(|| cell.place().into_iter().for_each(|place| heap.let_go(place)));
+        if released == Handle::Only && !heap.lasts_forever() {
+            // SAFETY: nothing of `self` or `heap` is used after this. The reference is the cell's, whose count has come to zero by
+            // us: the handle that was counted when there was none brought it, because the heap did not last forever then either.
+            unsafe { ManuallyDrop::drop(&mut heap) };
         }
     }
 }

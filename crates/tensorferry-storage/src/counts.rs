@@ -16,6 +16,8 @@ use once_cell::race::OnceBox;
 use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::class::{Class, LINE_BYTES};
+use crate::counted::Home;
+use crate::heap::Heap;
 use crate::place::{Address, Place};
 
 const BUSY: u32 = 1 << 31;
@@ -25,8 +27,9 @@ const COUNT_AT_MOST: u32 = COUNT / 2;
 const CELLS_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES;
 
 /// What this process knows about one block.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Words {
+    home: Home,
     count: AtomicU32,
     /// See [`Use`].
     generation: AtomicU32,
@@ -37,6 +40,21 @@ pub(crate) struct Words {
     span: AtomicU64,
     /// See [`Use`].
     len_bytes: AtomicUsize,
+}
+
+impl Words {
+    fn new(home: Home) -> Self {
+        Self {
+            home,
+            count: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            tenure: AtomicU64::new(0),
+            header_offset_bytes: AtomicUsize::new(0),
+            data_offset_bytes: AtomicUsize::new(0),
+            span: AtomicU64::new(0),
+            len_bytes: AtomicUsize::new(0),
+        }
+    }
 }
 
 /// What a block is from its allocation until nobody holds it. It has no meaning in a cell that counts no handle. It is here
@@ -62,8 +80,6 @@ const TABLES_PER_FOLDER: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Counts {
     folders: Box<[OnceBox<Folder>]>,
-    /// Where an offset outside of the domain would lead; no caller has one.
-    nowhere: Words,
 }
 
 /// The cell of one block.
@@ -88,26 +104,23 @@ impl Counts {
             folders: (0..n_pages.div_ceil(PAGES_PER_TABLE * TABLES_PER_FOLDER))
                 .map(|_| OnceBox::new())
                 .collect(),
-            nowhere: Words::default(),
         }
     }
 
-    /// The cell of the block at this place.
-    pub(crate) fn cell(&self, place: Place) -> Cell<'_> {
+    /// The cell of the block at this place. `None` for an offset outside of the domain, which no caller has. `home` is called for
+    /// each cell that is made.
+    pub(crate) fn cell(&self, place: Place, home: impl Fn() -> Home) -> Option<Cell<'_>> {
         let at = Index::of(place.header_offset_bytes);
-        let words = self
+        let folder = self
             .folders
-            .get(at.folder)
-            .map(|folder| folder.get_or_init(|| Box::new([const { OnceBox::new() }; TABLES_PER_FOLDER])))
-            .and_then(|tables| tables.get(at.table))
-            .map(|table| table.get_or_init(|| Box::new([const { OnceBox::new() }; PAGES_PER_TABLE])))
-            .and_then(|pages| pages.get(at.page))
-            .map(|page| page.get_or_init(|| Box::new(std::array::from_fn(|_| Words::default()))))
-            .and_then(|cells| cells.get(at.line))
-            .unwrap_or(&self.nowhere);
-        let cell = Cell { words };
+            .get(at.folder)?
+            .get_or_init(|| Box::new([const { OnceBox::new() }; TABLES_PER_FOLDER]));
+        let table =
+            folder.get(at.table)?.get_or_init(|| Box::new([const { OnceBox::new() }; PAGES_PER_TABLE]));
+        let page = table.get(at.page)?.get_or_init(|| Box::new(std::array::from_fn(|_| Words::new(home()))));
+        let cell = Cell { words: page.get(at.line)? };
         cell.learn(place);
-        cell
+        Some(cell)
     }
 
     /// The cell of the block whose header is at this offset of the data area, if its place was found before. Asking makes no
@@ -185,6 +198,12 @@ impl<'a> Cell<'a> {
 
     pub(crate) fn words(self) -> &'a Words {
         self.words
+    }
+
+    /// The heap that the cell lies in.
+    #[inline]
+    pub(crate) fn heap(self) -> &'a Heap {
+        self.words.home.heap()
     }
 
     /// Whoever else writes this writes the same, as far as all members are honest; others can only have it lead elsewhere
@@ -354,8 +373,12 @@ fn abort_beyond_reason(count: u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::atomic::AtomicI64;
+
+    use tensorferry_domain::Domain;
+
+    use super::*;
+    use crate::counted::cell_at;
 
     fn ok() -> Result<Use, ()> {
         Ok(Use { len_bytes: 50, generation: 7 })
@@ -370,28 +393,33 @@ mod tests {
         }
     }
 
-    fn cell_at(counts: &Counts, header_offset_bytes: usize) -> Cell<'_> {
-        counts.cell(place(header_offset_bytes))
+    fn heap() -> Heap {
+        Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
+    }
+
+    fn cell_of(heap: &Heap, header_offset_bytes: usize) -> Cell<'_> {
+        cell_at(heap, place(header_offset_bytes)).unwrap()
     }
 
     #[test]
     fn a_cell_knows_its_place_and_what_was_never_held_has_none() {
-        let counts = Counts::new(2, 4 << 20);
-        assert!(counts.known(64).is_none());
-        let made = cell_at(&counts, 64);
-        let known = counts.known(64).unwrap();
+        let heap = heap();
+        assert!(heap.inner().counts.known(64).is_none());
+        let made = cell_of(&heap, 64);
+        let known = heap.inner().counts.known(64).unwrap();
         assert!(std::ptr::eq(known.words, made.words));
         assert_eq!(known.place(), Some(place(64)));
-        assert!(counts.known(128).is_none(), "on the same page");
-        assert!(counts.known(usize::MAX).is_none());
+        assert!(heap.inner().counts.known(128).is_none(), "on the same page");
+        assert!(heap.inner().counts.known(usize::MAX).is_none());
+        assert!(cell_at(&heap, place(1 << 40)).is_none(), "beyond the domain");
         made.acquire(1, ok).unwrap();
         assert_eq!((known.len_bytes(), known.generation()), (50, 7));
     }
 
     #[test]
     fn only_the_first_and_the_last_handle_are_told() {
-        let counts = Counts::new(2, 4 << 20);
-        let cell = cell_at(&counts, (4 << 20) + 128);
+        let heap = heap();
+        let cell = cell_of(&heap, (4 << 20) + 128);
         let (mut firsts, mut lasts) = (0, 0);
         for _ in 0..3 {
             cell.acquire(1, || {
@@ -407,17 +435,17 @@ mod tests {
         assert_eq!((firsts, lasts), (1, 1));
         assert_eq!(cell.acquire(1, || Err(7)), Err(7));
         assert_eq!(
-            cell_at(&counts, (4 << 20) + 128).words.count.load(Ordering::Relaxed),
+            cell_of(&heap, (4 << 20) + 128).words.count.load(Ordering::Relaxed),
             0,
             "a refusal counts nothing"
         );
-        assert!(!std::ptr::eq(cell_at(&counts, 128).words, cell.words));
+        assert!(!std::ptr::eq(cell_of(&heap, 128).words, cell.words));
     }
 
     #[test]
     fn a_tenure_ends_once() {
-        let counts = Counts::new(1, 4 << 20);
-        let cell = cell_at(&counts, 64);
+        let heap = heap();
+        let cell = cell_of(&heap, 64);
         cell.acquire(1, ok).unwrap();
         let tenure = cell.tenure();
         assert!(cell.change_tenure(tenure, tenure + 1));
@@ -430,8 +458,8 @@ mod tests {
 
     #[test]
     fn a_clone_that_is_made_while_somebody_asks_is_counted() {
-        let counts = Counts::new(1, 4 << 20);
-        let cell = cell_at(&counts, 64);
+        let heap = heap();
+        let cell = cell_of(&heap, 64);
         cell.acquire(1, ok).unwrap();
         let was_sole = cell.is_single_and(|| {
             cell.clone_handle();
@@ -446,8 +474,8 @@ mod tests {
 
     #[test]
     fn a_tenure_does_not_come_around() {
-        let counts = Counts::new(1, 4 << 20);
-        let cell = cell_at(&counts, 64);
+        let heap = heap();
+        let cell = cell_of(&heap, 64);
         let kept = cell.tenure();
         assert!(cell.change_tenure(kept, kept + u64::from(u32::MAX)));
         assert!(cell.change_tenure(kept + u64::from(u32::MAX), kept + (1 << 32)));
@@ -456,8 +484,8 @@ mod tests {
 
     #[test]
     fn first_and_last_alternate_under_contention() {
-        let counts = Counts::new(1, 4 << 20);
-        let (cell, held) = (cell_at(&counts, 64), AtomicI64::new(0));
+        let heap = heap();
+        let (cell, held) = (cell_of(&heap, 64), AtomicI64::new(0));
         std::thread::scope(|s| {
             for _ in 0..3 {
                 s.spawn(|| {

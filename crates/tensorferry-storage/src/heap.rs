@@ -18,8 +18,8 @@ use crate::arena::Arena;
 use crate::attachments::Attachments;
 use crate::block::Block;
 use crate::class::Class;
-use crate::counted::Counted;
-use crate::counts::{Counts, Use};
+use crate::counted::{Counted, Two, cell_at};
+use crate::counts::{Cell, Counts, Use};
 use crate::header::Header;
 use crate::pins::Pins;
 use crate::place::{NotFound, Place, Places};
@@ -304,53 +304,59 @@ impl Heap {
             address_space_bytes: self.0.memory.layout().data_len_bytes,
         })?;
         let place = self.0.take_place(class, len_bytes)?;
-        let unreachable =
-            StorageError::BadReference { reference: 0, what: "the header of a fresh block is closed" };
-        let header = self.header(place.header_offset_bytes).ok_or(unreachable)?;
-        let counted = Counted::alone(self, place, || {
+        let reference = place.header_offset_bytes as u64;
+        let bad = |what| StorageError::BadReference { reference, what };
+        let unreachable = "the header of a fresh block is closed";
+        let header = self.header(place.header_offset_bytes).ok_or_else(|| bad(unreachable))?;
+        let cell = cell_at(self, place).ok_or_else(|| bad(unreachable))?;
+        let counted = Counted::alone(cell, || {
             let generation = header.prepare(len_bytes);
             // From here on the block is held; a sweep after our death finds this bit. Nobody else knows the block before it is
             // named to them: by a message, which is put by a sequentially consistent change, or by way of the kernel.
             header.holders().store(self.me().bit(), Ordering::Release);
             Use { len_bytes, generation }
         });
-        let what = "a block that this process holds was marked as free";
-        let reference = place.header_offset_bytes as u64;
-        counted.map(Block::new).ok_or(StorageError::BadReference { reference, what })
+        counted.map(Block::new).ok_or_else(|| bad("a block that this process holds was marked as free"))
     }
 
     /// Holds the block that a message names. The message itself, or whoever sent it, holds it until then.
     pub(crate) fn hold(&self, reference: Reference) -> Result<Block, Box<StorageError>> {
-        let [block] = self.hold_times(reference)?;
+        let cell = self.cell_of(reference)?;
+        let block = Block::new(Counted::on(cell, || self.begin_to_hold(cell, reference))?);
+        check_generation(cell, reference)?;
         Ok(block)
     }
 
-    /// As [`Heap::hold`], so many handles at once, which cost as much as one.
-    pub(crate) fn hold_times<const N: usize>(
-        &self,
-        reference: Reference,
-    ) -> Result<[Block; N], Box<StorageError>> {
+    /// As [`Heap::hold`], two handles at once, which cost as much as one.
+    #[inline]
+    pub(crate) fn hold_twice(&self, reference: Reference) -> Result<(Block, Block), Box<StorageError>> {
+        let cell = self.cell_of(reference)?;
+        let two = Two::on(cell, || self.begin_to_hold(cell, reference))?;
+        check_generation(cell, reference)?;
+        let (one, other) = two.split();
+        Ok((Block::new(one), Block::new(other)))
+    }
+
+    /// The cell of the block that a message names.
+    #[inline]
+    fn cell_of(&self, reference: Reference) -> Result<Cell<'_>, Box<StorageError>> {
         self.check_home()?;
-        let bad = |what| Box::new(StorageError::BadReference { reference: reference.pack(), what });
         let at = reference.header_offset_bytes;
-        let known = Counted::known(self, at, |place| self.begin_to_hold(place, bad));
-        let counted = known.unwrap_or_else(|| {
-            let place = self.0.places().find(at).map_err(|error| error.told(|what| *bad(what)))?;
-            Counted::at(self, place, || self.begin_to_hold(place, bad))
-        })?;
-        let blocks = counted.map(Block::new);
-        if blocks.iter().any(|block| block.generation() & GENERATION_MASK != reference.generation) {
-            return Err(bad("the block was reused since"));
-        }
-        Ok(blocks)
+        self.0.counts.known(at).map_or_else(|| self.find_cell(reference), Ok)
+    }
+
+    #[cold]
+    fn find_cell(&self, reference: Reference) -> Result<Cell<'_>, Box<StorageError>> {
+        let bad = |what| bad_reference(reference, what);
+        let place = self.0.places().find(reference.header_offset_bytes);
+        let place = place.map_err(|error| error.told(|what| *bad(what)))?;
+        cell_at(self, place).ok_or_else(|| bad("it lies beyond the domain"))
     }
 
     /// Sets this member's bit and opens the data.
-    fn begin_to_hold(
-        &self,
-        place: Place,
-        bad: impl Fn(&'static str) -> Box<StorageError>,
-    ) -> Result<Use, Box<StorageError>> {
+    fn begin_to_hold(&self, cell: Cell<'_>, reference: Reference) -> Result<Use, Box<StorageError>> {
+        let bad = |what| bad_reference(reference, what);
+        let place = cell.place().ok_or_else(|| bad("nobody knows its place"))?;
         let header = self.header(place.header_offset_bytes).ok_or_else(|| bad("its header is closed"))?;
         // Most messages come from whoever allocated what they name, and has it alone.
         let likely = match self.0.memory.extent_owner(place.address.extent()) {
@@ -373,14 +379,26 @@ impl Heap {
 
     /// One more handle on a block that this process holds, by its header's place; `None` when it does not hold it.
     pub(crate) fn another_handle(&self, header_offset_bytes: usize) -> Option<Block> {
-        let [counted] = Counted::known(self, header_offset_bytes, |_| Err(()))?.ok()?;
-        Some(Block::new(counted))
+        let cell = self.0.counts.known(header_offset_bytes)?;
+        Counted::on(cell, || Err(())).ok().map(Block::new)
     }
 
     /// The last handle of this process is gone.
     pub(crate) fn let_go(&self, place: Place) {
         self.0.let_go(place);
     }
+}
+
+#[cold]
+fn bad_reference(reference: Reference, what: &'static str) -> Box<StorageError> {
+    Box::new(StorageError::BadReference { reference: reference.pack(), what })
+}
+
+/// Whether a block that is held now is the one that a message names.
+#[inline]
+fn check_generation(cell: Cell<'_>, reference: Reference) -> Result<(), Box<StorageError>> {
+    let is_same = cell.generation() & GENERATION_MASK == reference.generation;
+    if is_same { Ok(()) } else { Err(bad_reference(reference, "the block was reused since")) }
 }
 
 impl Inner {

@@ -239,8 +239,11 @@ pub(crate) fn accept(
     let reference = Reference::unpack(word).ok_or_else(|| bad("it grants nothing that is known"))?;
     handles.push(match reference.grant {
         Grant::Frozen => {
-            let [block, first] = heap.hold_times(reference)?.map(FrozenBlock::new);
-            IncomingHandle::Frozen(OfferedBlock { block, first })
+            let (block, first) = heap.hold_twice(reference)?;
+            IncomingHandle::Frozen(OfferedBlock {
+                block: FrozenBlock::new(block),
+                first: FrozenBlock::new(first),
+            })
         }
         Grant::Shared => IncomingHandle::Shared(SharedBlock::new(heap.hold(reference)?)),
         Grant::Exclusive => IncomingHandle::Exclusive(Some(ExclusiveBlock::new(heap.hold(reference)?))),
