@@ -208,7 +208,8 @@ fn a_context_takes_memory_until_its_process_is_killed() {
     where_possible(|| {
         let machine = Machine::new("context_mib=300");
         let (a, b) = (machine.raw_process(""), machine.raw_process(""));
-        // Its context is there when it has answered.
+        // The context of each is there when it has answered.
+        ask(&a, "version");
         machine.assert_used(&b, 600);
         b.kill();
         machine.assert_used(&a, 300);
