@@ -15,6 +15,8 @@ use tensorferry_os::futex;
 
 use crate::{Caretaker, Domain, DomainError};
 
+#[cfg(test)]
+pub(crate) use deaths::LEFT_TO_OTHERS;
 pub(crate) use deaths::{MAX_CLAIMS, Whom, is_proven_dead};
 use deaths::{Watch, sweep_the_dead};
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::service::LEFT_TO_OTHERS;
 use crate::{Caretaker, Memory};
 
 /// Who was swept, one entry for each sweep.
@@ -158,12 +159,13 @@ fn a_death_far_away_is_seen_also_where_those_who_should_watch_do_not_look() {
     assert_eq!(notes.0.lock().unwrap().concat(), [Member { slot: 4, epoch: 1 }]);
 }
 
-/// Reaches nothing.
-struct Helpless(std::sync::atomic::AtomicU32);
+/// Reaches nothing; when it was to.
+#[derive(Default)]
+struct Helpless(Mutex<Vec<Instant>>);
 
 impl Caretaker for Helpless {
     fn sweep(&self, _dead: &[Member]) -> bool {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        self.0.lock().unwrap().push(Instant::now());
         false
     }
 
@@ -181,13 +183,13 @@ fn what_cannot_be_swept_from_here_is_left_to_others() {
     let first = Domain::builder().create().unwrap();
     let admission = first.admit(&PidFd::of_self().unwrap()).unwrap();
     let second = Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap();
-    let helpless = Arc::new(Helpless(std::sync::atomic::AtomicU32::new(0)));
+    let helpless = Arc::new(Helpless::default());
     let caretaker: Arc<dyn Caretaker> = Arc::<Helpless>::clone(&helpless);
     let memory = Memory::over(Arc::clone(&second));
-    memory.start_service(Arc::downgrade(&caretaker)).unwrap();
     nobody_in(&first, 2, second.me(), Phase::Live);
+    memory.start_service(Arc::downgrade(&caretaker)).unwrap();
     second.look_around();
-    assert!(helpless.0.load(Ordering::SeqCst) > 0);
+    assert!(!helpless.0.lock().unwrap().is_empty());
     let _served @ (_, notes, _) = &served(&first);
     let deadline = Instant::now() + Duration::from_secs(60);
     // The helpless one may be at it once more just now.
@@ -196,6 +198,29 @@ fn what_cannot_be_swept_from_here_is_left_to_others() {
         first.look_around();
     }
     assert_eq!(notes.0.lock().unwrap().concat(), [Member { slot: 2, epoch: 1 }]);
+    drop((memory, caretaker));
+}
+
+#[test]
+fn what_could_not_be_swept_is_tried_again_when_others_have_had_the_time() {
+    let first = Domain::builder().create().unwrap();
+    let helpless = Arc::new(Helpless::default());
+    let caretaker: Arc<dyn Caretaker> = Arc::<Helpless>::clone(&helpless);
+    let memory = Memory::over(Arc::clone(&first));
+    nobody_in(&first, 1, first.me(), Phase::Live);
+    memory.start_service(Arc::downgrade(&caretaker)).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let tries = loop {
+        let tries = helpless.0.lock().unwrap().clone();
+        if tries.len() > 1 {
+            break tries;
+        }
+        assert!(Instant::now() < deadline, "it is not tried again");
+        // As whatever there is to do wakes it.
+        first.poke();
+        std::thread::yield_now();
+    };
+    assert!(tries[1] - tries[0] >= LEFT_TO_OTHERS, "{:?}", tries[1] - tries[0]);
     drop((memory, caretaker));
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum Whom {
 }
 
 /// How long a dead member is left to others after something of it could not be reached from here.
-const LEFT_TO_OTHERS: Duration = Duration::from_secs(2);
+pub(crate) const LEFT_TO_OTHERS: Duration = Duration::from_secs(2);
 
 /// What a service knows from one turn to the next.
 #[derive(Default)]
