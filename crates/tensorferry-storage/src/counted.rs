@@ -102,8 +102,8 @@ impl Counted {
 
     pub(crate) fn cell(&self) -> Cell<'_> {
         // SAFETY: the words lie in the heap's table of cells, of which nothing is taken away before the heap ends, and the
-        // heap lives as long as `self` is counted, which the lifetime of the borrow does not exceed. They are atomics, so
-        // nobody has them exclusively.
+        // heap lives as long as `self` is counted, which the lifetime of the borrow does not exceed. They are atomics
+        // and a pointer that does not change, so nobody has them exclusively.
         Cell::new(unsafe { self.words.as_ref() })
     }
 }
