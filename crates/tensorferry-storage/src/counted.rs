@@ -175,6 +175,7 @@ mod tests {
     use tensorferry_domain::Domain;
 
     use super::*;
+    use crate::reference::{GENERATION_MASK, Grant, Reference};
 
     fn heap() -> Heap {
         Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
@@ -210,6 +211,23 @@ mod tests {
         assert!(domain.upgrade().is_some());
         drop(second);
         assert!(ends(&domain));
+    }
+
+    #[test]
+    fn two_handles_that_were_counted_at_once_are_given_back_as_two() {
+        let heap = heap();
+        let block = heap.allocate_block(100).unwrap();
+        let named = Reference::unpack(block.reference(Grant::Frozen)).unwrap();
+        let (one, other) = heap.hold_twice(named).unwrap();
+        drop(one);
+        assert!(!block.is_sole());
+        drop(other);
+        assert!(block.is_sole());
+        // Nor is anything left of what names another use of the block.
+        let stale = Reference { generation: (named.generation + 1) & GENERATION_MASK, ..named };
+        assert!(heap.hold_twice(stale).is_err());
+        assert!(heap.hold(stale).is_err());
+        assert!(block.is_sole());
     }
 
     #[test]
