@@ -234,6 +234,12 @@ impl Child {
     #[track_caller]
     pub fn stop(&self) {
         self.signal(nix::sys::signal::Signal::SIGSTOP);
+        self.wait_stopped();
+    }
+
+    /// Waits until it is stopped, by itself or by somebody else. To let it [go on](Child::go_on) before that would come too soon.
+    #[track_caller]
+    pub fn wait_stopped(&self) {
         let path = format!("/proc/{}/stat", self.pid());
         until("the child stops", || {
             let stat = std::fs::read_to_string(&path).unwrap();

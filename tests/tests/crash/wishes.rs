@@ -59,6 +59,7 @@ fn a_receiver_is_told_although_who_dropped_the_last_sender_is_stopped() {
         family.heap().settle();
         dropper.say("go");
         dropper.expect("gone");
+        dropper.wait_stopped();
         assert_is_told(&receiver);
         let bit = dropper.member().bit();
         let held =
