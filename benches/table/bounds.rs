@@ -31,9 +31,9 @@ enum Limit {
     AtLeast(f64),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Bound {
-    what: &'static str,
+    what: String,
     quantity: Quantity,
     limit: Limit,
 }
@@ -43,12 +43,16 @@ const TRIES: usize = 3;
 /// System calls for each message, both sides together.
 const MAX_CALLS: f64 = 1e-4;
 
-fn at_most(what: &'static str, above: Cell, below: Cell, limit: f64) -> Bound {
-    Bound { what, quantity: Quantity::Ratio(above, below), limit: Limit::AtMost(limit) }
+fn at_most(what: impl Into<String>, above: Cell, below: Cell, limit: f64) -> Bound {
+    Bound { what: what.into(), quantity: Quantity::Ratio(above, below), limit: Limit::AtMost(limit) }
 }
 
-fn at_least(what: &'static str, above: Cell, below: Cell, limit: f64) -> Bound {
-    Bound { what, quantity: Quantity::Ratio(above, below), limit: Limit::AtLeast(limit) }
+fn at_least(what: impl Into<String>, above: Cell, below: Cell, limit: f64) -> Bound {
+    Bound { what: what.into(), quantity: Quantity::Ratio(above, below), limit: Limit::AtLeast(limit) }
+}
+
+fn against(what: &str, column: Column) -> String {
+    format!("{what}, against {}", column.title())
 }
 
 const fn us(row: &'static str, column: Column) -> Cell {
@@ -84,7 +88,7 @@ fn of_latency() -> Vec<Bound> {
     for row in ["asleep-4", "asleep-4-pinned"] {
         bounds.push(at_most("asleep, against a bare futex", us(row, Ferry), us(row, Floor), 1.2));
         for column in [IpcChannel, Iceoryx2] {
-            bounds.push(at_most("asleep, against peers", us(row, Ferry), us(row, column), 1.0));
+            bounds.push(at_most(against("asleep", column), us(row, Ferry), us(row, column), 1.0));
         }
     }
     bounds
@@ -96,7 +100,7 @@ fn of_fresh() -> Vec<Bound> {
     for row in ["fresh-1m", "fresh-16m"] {
         for column in [Floor, Iceoryx2] {
             bounds.push(at_least(
-                "fresh, against limit and iceoryx2",
+                against("fresh, written and summed", column),
                 rate(row, Ferry),
                 rate(row, column),
                 0.9,
@@ -104,7 +108,7 @@ fn of_fresh() -> Vec<Bound> {
         }
         let faults = (row, Ferry, "faults_per_message");
         bounds.push(Bound {
-            what: "page faults for each message",
+            what: "page faults for each message".to_owned(),
             quantity: Quantity::Figure(faults),
             limit: Limit::AtMost(0.001),
         });
@@ -117,7 +121,7 @@ fn of_fresh() -> Vec<Bound> {
     ]);
     for column in [Payload, Socket, IpcChannel] {
         bounds.push(at_least(
-            "fresh 4 KiB, against copying",
+            against("fresh 4 KiB", column),
             rate("fresh-4k", Ferry),
             rate("fresh-4k", column),
             3.0,
@@ -141,17 +145,17 @@ fn of_the_rest() -> Vec<Bound> {
         ),
         at_most("30 idle members", us("members-32", Ferry), us("members-2", Ferry), 1.2),
         Bound {
-            what: "the lesser consumer's share",
+            what: "the lesser consumer's share".to_owned(),
             quantity: Quantity::Figure(("pairs-2", Ferry, "least_share")),
             limit: Limit::AtLeast(0.25),
         },
         Bound {
-            what: "bytes of a live tensor",
+            what: "bytes of a live tensor".to_owned(),
             quantity: Quantity::Memory("live-1m"),
             limit: Limit::AtMost(512.0),
         },
         Bound {
-            what: "descriptors more than before",
+            what: "descriptors more than before".to_owned(),
             quantity: Quantity::Most(("live-1m", Ferry, "descriptors")),
             limit: Limit::AtMost(0.0),
         },
