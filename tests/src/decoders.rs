@@ -23,8 +23,10 @@ use tensorferry::{SharingStrategy, func};
 use tensorferry_cuda_ipc::{CudaTensor, IpcEvent};
 use tensorferry_os::{memfd, socket};
 use tensorferry_reduce::decode;
-use tensorferry_sharing::Keeper;
-use tensorferry_storage::{Company, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Patience, Ring};
+use tensorferry_sharing::FdStore;
+use tensorferry_storage::{
+    Consumers, Deadline, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Ring,
+};
 
 use crate::tasks::round_of_gauntlet;
 use crate::{Choices, Item, Scribbler, until};
@@ -49,10 +51,10 @@ pub const ALL: &[Decoder] = &[
     Decoder { name: "request", reads: "what a fork server is to start", run: request, seeds: seeds::request },
     Decoder { name: "word", reads: "what a fork server tells of a child", run: word, seeds: seeds::word },
     Decoder {
-        name: "keeper",
-        reads: "questions to the keeper of descriptors",
-        run: keeper,
-        seeds: seeds::keeper,
+        name: "fd_store",
+        reads: "questions to the descriptor store",
+        run: fd_store,
+        seeds: seeds::fd_store,
     },
     Decoder { name: "order", reads: "which function a child is to call", run: order, seeds: seeds::order },
     Decoder { name: "errors", reads: "errors of other processes", run: errors, seeds: seeds::errors },
@@ -95,22 +97,22 @@ fn word(bytes: &[u8]) -> bool {
     tensorferry_process::read_word(bytes).is_ok()
 }
 
-/// Questions of 16 bytes, each behind a byte that says whether a descriptor comes along; a keeper that has one of its own goes
+/// Questions of 16 bytes, each behind a byte that says whether a descriptor comes along; a descriptor store that has one of its own goes
 /// on having it.
-fn keeper(bytes: &[u8]) -> bool {
+fn fd_store(bytes: &[u8]) -> bool {
     const OWN: u64 = 0x6f77_6e00;
-    let keeper = Keeper::new().unwrap();
-    keeper.lodge(OWN, memfd::create_sealed("tensorferry-kept", 4096).unwrap());
+    let fd_store = FdStore::new().unwrap();
+    fd_store.store(OWN, memfd::create_sealed("tensorferry-kept", 4096).unwrap());
     let (ours, _theirs) = socket::pair().unwrap();
     for question in bytes.chunks(17) {
         let [with_fd, question @ ..] = question else { continue };
         // No descriptor goes with nothing.
         let fds = (with_fd % 2 == 1 && !question.is_empty()).then_some(ours.as_fd());
-        let _ = socket::try_send(keeper.door(), question, fds.as_slice()).unwrap();
-        keeper.serve();
+        let _ = socket::try_send(fd_store.members_end(), question, fds.as_slice()).unwrap();
+        fd_store.serve();
     }
-    assert!(keeper.fetch(OWN).is_ok());
-    keeper.n_kept() > 1
+    assert!(fd_store.fetch(OWN).is_ok());
+    fd_store.n_kept() > 1
 }
 
 /// The function that the seed of `order` names.
@@ -224,13 +226,13 @@ fn payload(bytes: &[u8]) -> bool {
             let ring = Ring::create(&heap, 2, 0).unwrap();
             (heap, ring)
         });
-        ring.put(bytes, one_of_each(heap, ring), Patience::None).unwrap();
-        let mut message = ring.take(Company::Many, Patience::None).unwrap();
+        ring.put(bytes, one_of_each(heap, ring), Deadline::Now).unwrap();
+        let mut message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
         let is_read = READ_AS[usize::from(which) % READ_AS.len()](&mut message);
         drop(message);
         // Whatever came of it. The service thread may be letting go of a message at this moment.
         until("the ring alone is left", || {
-            heap.settle();
+            heap.collect();
             heap.stats().own.live_blocks == 1
         });
         is_read

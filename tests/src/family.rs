@@ -136,7 +136,7 @@ impl Family {
     pub fn wait_blocks(&self, n_blocks: usize) {
         let mut audit = None;
         let settled = || {
-            self.heap.settle();
+            self.heap.collect();
             let now = Audit::of(self.heap.domain());
             let done = now.live().len() == n_blocks;
             audit = Some(now);
@@ -165,7 +165,7 @@ impl Family {
     #[track_caller]
     pub fn wait_own_blocks(&self, n_blocks: u64) {
         until("the owner learns what came back", || {
-            self.heap.settle();
+            self.heap.collect();
             self.heap.stats().own.live_blocks == n_blocks
         });
     }

@@ -146,7 +146,7 @@ functions! {
     memory_release = "cuMemRelease"(handle: u64);
     memory_export = "cuMemExportToShareableHandle"(fd: &mut i32, handle: u64, kind: u32, flags: u64);
     memory_import = "cuMemImportFromShareableHandle"(handle: &mut u64, fd: usize, kind: u32);
-    reserve = "cuMemAddressReserve"(address: &mut u64, len_bytes: usize, align: usize, wish: u64, flags: u64);
+    reserve = "cuMemAddressReserve"(address: &mut u64, len_bytes: usize, align: usize, request: u64, flags: u64);
     address_free = "cuMemAddressFree"(address: u64, len_bytes: usize);
     map = "cuMemMap"(address: u64, len_bytes: usize, offset_bytes: usize, handle: u64, flags: u64);
     unmap = "cuMemUnmap"(address: u64, len_bytes: usize);

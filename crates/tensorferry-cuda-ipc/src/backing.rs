@@ -8,9 +8,9 @@ use tensorferry_storage::Heap;
 use crate::allocation::Allocation;
 use crate::context::PrimaryContext;
 use crate::error::CudaError;
-use crate::lodged_pool::LodgedPool;
 use crate::memory::DeviceMemory;
 use crate::raw::{self, IPC_HANDLE_LEN_BYTES, IpcHandle};
+use crate::stored_pool::StoredPool;
 use crate::strategy::CudaStrategy;
 use crate::tensor_error::{CudaTensorError, Result};
 
@@ -26,7 +26,7 @@ pub(crate) enum Backing {
     /// By `cuMemAlloc`.
     Allocated(Allocation),
     /// From a pool of ours.
-    Pooled(Allocation, Arc<LodgedPool>),
+    Pooled(Allocation, Arc<StoredPool>),
     /// Another library's.
     Lent(Lent),
 }
@@ -38,7 +38,7 @@ pub(crate) struct Lent {
     pub(crate) len_bytes: usize,
     handle: IpcHandle,
     /// Absent for memory that is shared by a legacy handle.
-    pool: Option<Arc<LodgedPool>>,
+    pool: Option<Arc<StoredPool>>,
     /// Once the other library has given it away.
     given: OnceLock<Allocation>,
 }
@@ -62,7 +62,7 @@ impl Backing {
             CudaStrategy::Pool => {
                 let allocation = Allocation::create_in_pool(context, len_bytes)?;
                 let pool = allocation.pool().map(|pool| pool.handle()).ok_or(CudaError::Released)?;
-                let pool = LodgedPool::of(heap, context.device().driver(), pool)?;
+                let pool = StoredPool::of(heap, context.device().driver(), pool)?;
                 Self::Pooled(allocation, pool)
             }
         })
@@ -90,7 +90,7 @@ impl Backing {
     }
 
     /// The pool that it is from.
-    pub(crate) fn pool(&self) -> Option<&Arc<LodgedPool>> {
+    pub(crate) fn pool(&self) -> Option<&Arc<StoredPool>> {
         match self {
             Self::Created(_) | Self::Allocated(_) => None,
             Self::Pooled(_, pool) => Some(pool),
@@ -174,7 +174,7 @@ impl Lent {
         let pool = usize::try_from(pool).unwrap_or(0);
         if is_wanted(CudaStrategy::Pool) && types & u64::from(raw::POSIX_FILE_DESCRIPTOR) != 0 && pool != 0 {
             let handle = driver.pointer_export(base)?;
-            return Ok(lent(handle, Some(LodgedPool::of(heap, driver, pool)?)));
+            return Ok(lent(handle, Some(StoredPool::of(heap, driver, pool)?)));
         }
         Err(CudaTensorError::NotShareable {
             why: match (is_capable, types) {

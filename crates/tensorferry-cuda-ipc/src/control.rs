@@ -224,7 +224,7 @@ impl SlabControl {
         self.0.handle_at(slab::HANDLE)
     }
 
-    /// What the keeper calls the pool that it is from.
+    /// What the descriptor store calls the pool that it is from.
     pub(crate) fn pool_name(&self) -> u64 {
         self.0.load(slab::POOL)
     }
@@ -249,7 +249,7 @@ impl SlabControl {
     }
 }
 
-/// A pool that slabs are from: the keeper has its descriptor under the name of this block.
+/// A pool that slabs are from: the descriptor store has its descriptor under the name of this block.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolControl(pub(crate) Control);
 

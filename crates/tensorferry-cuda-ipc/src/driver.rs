@@ -16,7 +16,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use crate::beat::BEAT;
 use crate::capture::Relaxed;
 use crate::device::{Device, Uuid};
 use crate::error::{CudaError, Result};
@@ -26,6 +25,7 @@ use crate::raw::{
 };
 use crate::registry;
 use crate::table::{Core, Ipc, Pools, Table, Vmm};
+use crate::tick::TICK;
 
 const SUCCESS: u32 = 0;
 /// Where a copy that names no stream is done.
@@ -426,7 +426,7 @@ impl Driver {
     fn wait_for_borrow(&self, stream: usize) -> Result<()> {
         loop {
             match self.stream_synchronize(stream) {
-                Err(error) if error.is_about_capture() => std::thread::park_timeout(BEAT),
+                Err(error) if error.is_about_capture() => std::thread::park_timeout(TICK),
                 answer => return answer,
             }
         }

@@ -77,7 +77,7 @@
 //!   `stream.synchronize()` before `put` excludes it.
 //! - **Who made the domain**, usually the process that called `start_processes`, has to live until each receiver has used
 //!   something of the tensor's slab once, on each device: it hands over the descriptor. Else the receiver gets
-//!   [`CudaTensorError::Keeper`] (`Gone`). A slab that was dropped since ([`CacheLimits::idle_slabs`]) is asked for again.
+//!   [`CudaTensorError::FdStore`] (`Gone`). A slab that was dropped since ([`CacheLimits::idle_slabs`]) is asked for again.
 //! - **Both can write it afterwards.** Before the sender overwrites what it has sent, it gets the tensor back from the
 //!   receiver, or an [`IpcEvent`], and brings it on its stream: `back.get()?.on(&stream)?`. The example `cuda_columns` does that.
 //! - **A message orders what it carries.** The tensor that comes out of it waits for the sender. Another handle on the same memory
@@ -100,15 +100,15 @@
 //!
 //! - **Memory** is made in *slabs*, by `cuMemCreate`. Small tensors share one; a slab crosses into another process once, as a
 //!   descriptor, and whatever lies in it is an offset from then on. A receiver can reach the neighbours of a tensor in its slab, too:
-//!   handles are for processes that trust each other. The descriptor is *lodged* in the process that made the domain, its
-//!   *keeper*, before the first message names the slab, so a maker may end at any time.
+//!   handles are for processes that trust each other. The descriptor is *stored* in the process that made the domain, its
+//!   *descriptor store*, before the first message names the slab, so a maker may end at any time.
 //! - **Other strategies** ([`CudaStrategy`]) serve devices without that, and memory that another library allocated: *legacy*, handles
 //!   of `cuIpcGetMemHandle`, and pools that can be exported. Such memory goes with the process that made it. *Lent* is memory of
 //!   another library that is shared as it is, without a copy.
 //! - **Who holds what** is said by holder bits in the domain, as for memory of the host: each slab and each storage has a
-//!   block there. Memory that a killed process held comes back. Where it also *used* it the slab is *spoilt*: a device may still be at
+//!   block there. Memory that a killed process held comes back. Where it also *used* it the slab is *poisoned*: a device may still be at
 //!   it, so no tensor is made in that slab any more, and it goes back to the driver once the rest of it is free
-//!   ([`DeviceStats::slabs_spoilt`]). A slab that is given up is *dying* until no device is at it, and no other process has it
+//!   ([`DeviceStats::slabs_poisoned`]). A slab that is given up is *dying* until no device is at it, and no other process has it
 //!   open where that matters.
 //! - **Order.** Sending makes a *point* on the stream, which is an event that is recorded there, and receiving waits for it, whether
 //!   the memory is mapped already or not. A process that lets go of a tensor keeps its holder bit until its own streams are done
@@ -167,10 +167,8 @@ mod allocation;
     expect(dead_code, reason = "cudarc is the one library whose memory is shared")
 )]
 mod backing;
-mod beat;
 mod control;
 mod exportable_pool;
-mod lodged_pool;
 mod opened;
 mod pinning;
 mod pool;
@@ -186,7 +184,9 @@ mod registry;
 mod slab;
 mod stats;
 mod storage;
+mod stored_pool;
 mod strategy;
+mod tick;
 mod timeline;
 
 mod ipc_event;

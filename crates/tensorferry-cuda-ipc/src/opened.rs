@@ -77,7 +77,7 @@ impl Place {
 
 impl Opened {
     /// Opens what the slab names in the context of its device, and refuses less memory than `len_bytes`, which the slab says
-    /// that it has. Blocks for the keeper where a pool is opened the first time.
+    /// that it has. Blocks for the descriptor store where a pool is opened the first time.
     pub(crate) fn open(
         heap: &Heap,
         slab: &SlabControl,
@@ -207,8 +207,8 @@ impl ImportedPool {
         if let Some(pool) = find() {
             return Ok(pool);
         }
-        // Not under the lock: the keeper may have to be waited for.
-        let fd = heap.domain().fetch(slab.pool_name())?;
+        // Not under the lock: the descriptor store may have to be waited for.
+        let fd = heap.domain().fetch_fd(slab.pool_name())?;
         let stream = Stream::create(context)?;
         let mut pools = lock(&POOLS);
         let pools = pools.get_or_insert_default();

@@ -163,7 +163,7 @@ impl Pool {
         owned.join(at);
     }
 
-    /// Gives up slabs without a used part: those that are spoilt, and others until at most `keep_bytes` are free.
+    /// Gives up slabs without a used part: those that are poisoned, and others until at most `keep_bytes` are free.
     pub(crate) fn trim(&mut self, keep_bytes: usize) -> Vec<Dying> {
         let mut free_bytes: usize =
             self.slabs.iter().filter(|owned| owned.is_free()).map(Owned::len_bytes).sum();

@@ -13,7 +13,6 @@ use tensorferry_storage::Heap;
 
 use self::tables::{Garbage, Key, PoolKey, Tables};
 use crate::backing::{Lent, PIECE_BYTES};
-use crate::beat::{BEAT, SLOW_BEAT, next_beat};
 use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::control::{Control, SlabControl, StorageControl, TimelineControl};
@@ -30,6 +29,7 @@ use crate::storage::{Hold, Storage};
 use crate::strategy::{CudaStrategy, get_cuda_strategy};
 use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
+use crate::tick::{SLOW_TICK, TICK, next_tick};
 use crate::timeline::Timeline;
 
 /// How long a process that ends waits for its device to do what others were told about.
@@ -341,11 +341,11 @@ impl Registry {
     }
 
     fn look_after(&self) {
-        let mut beat = Some(BEAT);
+        let mut tick = Some(TICK);
         loop {
             let mut tables = self.tables();
             while !tables.is_stirred {
-                let Some(pause) = beat else {
+                let Some(pause) = tick else {
                     tables = self.stirred.wait(tables).unwrap_or_else(PoisonError::into_inner);
                     continue;
                 };
@@ -359,27 +359,27 @@ impl Registry {
             let is_stirred = std::mem::take(&mut tables.is_stirred);
             drop(tables);
             let wanted = self.housekeep();
-            if wanted == Some(BEAT) {
+            if wanted == Some(TICK) {
                 // What stirs meanwhile is seen after the pause: a busy process is not looked at for each message.
-                let pause = Instant::now() + BEAT;
+                let pause = Instant::now() + TICK;
                 while let Some(left) = pause.checked_duration_since(Instant::now()).filter(|l| !l.is_zero()) {
                     std::thread::park_timeout(left);
                 }
             }
-            beat = wanted.map(|wanted| next_beat(wanted, beat, is_stirred));
+            tick = wanted.map(|wanted| next_tick(wanted, tick, is_stirred));
         }
     }
 
     /// Lets go of what is not needed any more. Returns when to look again, if nothing stirs before.
     fn housekeep(&self) -> Option<Duration> {
         let (mut garbage, mut tables) = self.clean_up();
-        let beat = tables.housekeep(&mut garbage);
+        let tick = tables.housekeep(&mut garbage);
         self.looked.notify_all();
         if self.throw_away(tables, garbage) {
-            return Some(BEAT);
+            return Some(TICK);
         }
         // Their owners may go.
-        beat.or_else(|| (opened::count_unclosed() > 0).then_some(SLOW_BEAT))
+        tick.or_else(|| (opened::count_unclosed() > 0).then_some(SLOW_TICK))
     }
 
     /// Drops what is not needed any more, without the lock, when no device is at it. Whoever waits for memory meanwhile knows
@@ -390,7 +390,7 @@ impl Registry {
         garbage.dying.iter().for_each(Dying::synchronize);
         // Of these the driver did not say that they are done.
         let busy: Vec<Dying> = garbage.dying.extract_if(.., |dying| dying.is_busy()).collect();
-        let has_travelled = garbage.dying.iter().any(|dying| dying.slab().is_lodged());
+        let has_travelled = garbage.dying.iter().any(|dying| dying.slab().is_stored());
         drop(garbage);
         let is_refused = refused::offer_again();
         let mut tables = self.tables();
@@ -419,7 +419,7 @@ impl Registry {
     }
 
     pub(crate) fn collect(&'static self) {
-        if self.housekeep() == Some(BEAT) {
+        if self.housekeep() == Some(TICK) {
             self.stir();
         }
     }
@@ -441,7 +441,7 @@ impl Registry {
             tensors: tables.storages.values().filter(|storage| storage.uses().is_held()).count(),
             tensors_leaving: tables.leaving.len(),
             timelines: tables.timelines.len(),
-            slabs_spoilt: tables.n_spoilt,
+            slabs_poisoned: tables.n_spoilt,
             slabs_lent: tables.storages.values().filter(|storage| storage.slab().is_lent()).count(),
             slabs_dying: tables.dying.len(),
             slabs_leaked: tables.leaked.len(),

@@ -35,8 +35,8 @@ pub(crate) struct Slab {
     strategy: CudaStrategy,
     /// For the copies of what was staged.
     pinning: Pinning,
-    /// Whether the keeper has its descriptor.
-    is_lodged: AtomicBool,
+    /// Whether the descriptor store has its descriptor.
+    is_stored: AtomicBool,
     /// Whether there is a view, for those who may not wait until one is made.
     is_mapped: AtomicBool,
 }
@@ -91,7 +91,7 @@ impl Slab {
             control,
             strategy,
             pinning: Pinning::default(),
-            is_lodged: AtomicBool::new(false),
+            is_stored: AtomicBool::new(false),
             is_mapped: AtomicBool::new(false),
         }
     }
@@ -133,8 +133,8 @@ impl Slab {
     }
 
     /// Whether other processes may have got at it by its descriptor.
-    pub(crate) fn is_lodged(&self) -> bool {
-        self.is_lodged.load(Ordering::Acquire)
+    pub(crate) fn is_stored(&self) -> bool {
+        self.is_stored.load(Ordering::Acquire)
     }
 
     /// Whether it must not be freed yet, because other processes may have it open. Each has closed it when it lets go of the
@@ -144,21 +144,21 @@ impl Slab {
     }
 
     /// Sees to it that other processes can get at the memory.
-    pub(crate) fn lodge(&self) -> Result<()> {
+    pub(crate) fn store(&self) -> Result<()> {
         match &self.backing {
-            Some(Backing::Created(memory)) => self.lodge_once(memory),
-            Some(backing) => backing.pool().map_or(Ok(()), |pool| pool.lodge()),
-            // Whoever made it has lodged it before it came here.
+            Some(Backing::Created(memory)) => self.store_once(memory),
+            Some(backing) => backing.pool().map_or(Ok(()), |pool| pool.store()),
+            // Whoever made it has stored it before it came here.
             None => Ok(()),
         }
     }
 
-    fn lodge_once(&self, memory: &DeviceMemory) -> Result<()> {
-        // The keeper may have to be waited for. Where two threads come here at once, both lodge it, which is as good.
-        if !self.is_lodged() {
+    fn store_once(&self, memory: &DeviceMemory) -> Result<()> {
+        // The descriptor store may have to be waited for. Where two threads come here at once, both store it, which is as good.
+        if !self.is_stored() {
             let fd = memory.export()?;
-            self.heap()?.domain().lodge(self.control.name(), fd)?;
-            self.is_lodged.store(true, Ordering::Release);
+            self.heap()?.domain().store_fd(self.control.name(), fd)?;
+            self.is_stored.store(true, Ordering::Release);
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Slab {
     /// [`CudaTensorError::MemoryGone`], each time, where the memory went with its maker.
     ///
     /// # Blocking
-    /// For the keeper, and for the copy of what was staged.
+    /// For the descriptor store, and for the copy of what was staged.
     pub(crate) fn address_on(&self, stream: &Stream) -> Result<u64> {
         if self.strategy == CudaStrategy::Staged {
             if let Some(address) = address_in(&self.views(), stream.context()) {
@@ -224,9 +224,9 @@ impl Slab {
             return self.add_view(context, view);
         }
         let device = context.device().driver().device_by_uuid(self.uuid())?;
-        // The keeper may have to be waited for. Where two threads come here at once, both ask and one of them maps.
+        // The descriptor store may have to be waited for. Where two threads come here at once, both ask and one of them maps.
         if self.strategy == CudaStrategy::Vmm {
-            let fd = self.heap()?.domain().fetch(self.control.name())?;
+            let fd = self.heap()?.domain().fetch_fd(self.control.name())?;
             // A mapping keeps the memory: neither the descriptor nor the handle is needed afterwards.
             return self.add_view(context, |slab| {
                 map(&DeviceMemory::import(&device, fd, slab.len_bytes)?, context).map(View::Mapped)

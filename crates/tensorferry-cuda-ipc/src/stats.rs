@@ -28,7 +28,7 @@ pub struct DeviceStats {
     pub timelines: usize,
     /// How often a part of a slab came back of which it cannot be known who is at it still: somebody died while using it, or
     /// lost the context. Such a slab is used for nothing any more and given up when the rest of it is free.
-    pub slabs_spoilt: u64,
+    pub slabs_poisoned: u64,
     /// Storages in memory of another library of this process, shared as it is; those that are being let go of, too.
     pub slabs_lent: usize,
     /// Slabs that are given up and not freed yet: a device is at them, or another process has them open.
@@ -90,14 +90,14 @@ impl fmt::Display for DeviceUsage {
 pub struct CacheLimits {
     pub(crate) free_bytes: usize,
     pub(crate) idle_slabs: usize,
-    pub(crate) patience: Duration,
+    pub(crate) full_device_timeout: Duration,
 }
 
 impl CacheLimits {
     /// 1 GiB, 64 slabs and 2 s.
     #[must_use]
     pub const fn new() -> Self {
-        Self { free_bytes: 1 << 30, idle_slabs: 64, patience: Duration::from_secs(2) }
+        Self { free_bytes: 1 << 30, idle_slabs: 64, full_device_timeout: Duration::from_secs(2) }
     }
 
     /// For each device, domain and strategy: free slabs of this process, in bytes. 1 GiB by default.
@@ -116,8 +116,8 @@ impl CacheLimits {
     /// How long a tensor that is made on a full device waits for memory that this process has let go of, and others or
     /// devices have not. 2 s by default.
     #[must_use]
-    pub const fn patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub const fn full_device_timeout(self, full_device_timeout: Duration) -> Self {
+        Self { full_device_timeout, ..self }
     }
 }
 

@@ -66,7 +66,7 @@ impl<T: Element> CudaTensor<T> {
     ///
     /// # Blocking
     /// Only when the device is full and memory that this process has let go of is on its way back, for
-    /// [`CacheLimits::patience`](crate::CacheLimits::patience) at most.
+    /// [`CacheLimits::full_device_timeout`](crate::CacheLimits::full_device_timeout) at most.
     pub fn zeros(stream: &Stream, shape: impl Into<Shape>) -> Result<Self> {
         Self::zeros_in(Heap::current()?, stream, shape)
     }
@@ -248,7 +248,7 @@ impl<T: Element> CudaTensor<T> {
     /// # Errors
     /// [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaError::NoPeerAccess`](crate::CudaError::NoPeerAccess)
     /// and [`CudaError::DeviceNotVisible`](crate::CudaError::DeviceNotVisible) for memory of a device that this stream's
-    /// device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::MemoryGone`]; [`CudaTensorError::Keeper`];
+    /// device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::MemoryGone`]; [`CudaTensorError::FdStore`];
     /// [`CudaTensorError::DeviceFull`] for the copy of a tensor that was staged.
     ///
     /// # Blocking

@@ -1,6 +1,6 @@
 //! Why a device tensor could not be made, used, sent or received.
 
-use tensorferry_domain::KeeperError;
+use tensorferry_domain::FdStoreError;
 use tensorferry_reduce::TransitError;
 use tensorferry_storage::StorageError;
 use tensorferry_tensor::{DType, LayoutError, TensorError};
@@ -16,7 +16,7 @@ pub enum CudaTensorError {
     #[error(transparent)]
     Cuda(#[from] CudaError),
     /// The device has no room. What this process kept for later was given back first, and what was on its way back did not
-    /// come in time ([`CacheLimits::patience`](crate::CacheLimits::patience)). What other processes keep for later is theirs to
+    /// come in time ([`CacheLimits::full_device_timeout`](crate::CacheLimits::full_device_timeout)). What other processes keep for later is theirs to
     /// give: [`empty_cache`](crate::empty_cache) there, or smaller [`CacheLimits`](crate::CacheLimits). What tensors of the strategy
     /// [`Pool`](crate::CudaStrategy::Pool) once had is given back by no process before it ends, other than to that strategy.
     #[error("no room for {len_bytes} bytes: {error}; {usage}")]
@@ -40,10 +40,10 @@ pub enum CudaTensorError {
     /// A handle could not be put into a message, or taken out of one.
     #[error(transparent)]
     Transit(#[from] TransitError),
-    /// The descriptor of the memory could not be lodged with the process that made the domain, or fetched from it
-    /// ([`KeeperError::Gone`]: that process has ended).
+    /// The descriptor of the memory could not be stored with the process that made the domain, or fetched from it
+    /// ([`FdStoreError::Gone`]: that process has ended).
     #[error(transparent)]
-    Keeper(#[from] KeeperError),
+    FdStore(#[from] FdStoreError),
     /// The elements have another type than was asked for.
     #[error("the tensor holds {found}, not {expected}")]
     DTypeMismatch {

@@ -47,7 +47,7 @@ fn give(memory: &Memory) -> Result<WireMemory> {
     // First, because it fails outside of a message, before anything is asked of the driver.
     let storage_index = reduce::give_shared(storage.control().0.block())?;
     let slab_index = reduce::give_shared(slab.control().0.block())?;
-    slab.lodge()?;
+    slab.store()?;
     let point = point_of(memory)?;
     let point = point.map(|(timeline, number)| {
         Ok::<_, CudaTensorError>((reduce::give_shared(timeline.control().0.block())?, number))

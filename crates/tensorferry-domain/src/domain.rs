@@ -1,28 +1,28 @@
 //! The domain as one member sees it.
 
+mod fd_store;
 mod joining;
-mod lodging;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tensorferry_os::home::HomeMark;
+use tensorferry_os::fork_detector::ForkDetector;
 use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
 use tensorferry_os::pidfd::{Identity, PidFd};
 use tensorferry_os::presence::Presence;
 use tensorferry_sharing::{Backing, SharingStrategy};
 
-pub use lodging::DomainFds;
-use lodging::Lodging;
+pub use fd_store::DomainFds;
+use fd_store::FdStoreAccess;
 
 use crate::layout::{
     EXTENT_ENTRY_LEN_BYTES, EXTENT_TABLE_OFFSET_BYTES, MAX_MEMBERS, PROCESS_TABLE_OFFSET_BYTES,
     SLOT_LEN_BYTES, extent, header, slot,
 };
 use crate::member::{Slot, State};
-use crate::service::{self, Service, Whom};
+use crate::service::{self, Scope, Service};
 use crate::{Admission, DomainBuilder, DomainError, Layout, Member, MemberInfo, Phase};
 
 /// One member's mapping of a domain.
@@ -39,11 +39,11 @@ pub struct Domain {
     /// Slot and epoch. Another member than before in a process that was forked and has joined by itself.
     me: AtomicU64,
     /// In the process that is this member, and in no process forked from it.
-    home: HomeMark,
+    home: ForkDetector,
     pub(crate) service: OnceLock<Service>,
-    lodging: Lodging,
+    fd_store: FdStoreAccess,
     /// In a process that was forked from the one that made the domain.
-    lodging_of_a_fork: OnceLock<Lodging>,
+    fd_store_of_a_fork: OnceLock<FdStoreAccess>,
     /// Goes with the domain, after the slot was left.
     presence: Presence,
 }
@@ -59,15 +59,15 @@ impl Domain {
     /// has only a copy of the memory. Such a process is refused everything that a member may do.
     #[must_use]
     #[inline]
-    pub fn is_home(&self) -> bool {
-        self.home.is_here()
+    pub fn is_owning_process(&self) -> bool {
+        self.home.is_owner()
     }
 
     /// # Errors
     /// [`DomainError::Forked`] unless this process is this member.
     #[inline]
-    pub fn check_home(&self) -> Result<(), DomainError> {
-        if self.is_home() { Ok(()) } else { Err(DomainError::Forked) }
+    pub fn check_owning_process(&self) -> Result<(), DomainError> {
+        if self.is_owning_process() { Ok(()) } else { Err(DomainError::Forked) }
     }
 
     /// Claims a slot for the process behind `child` and says what that process needs to join.
@@ -80,15 +80,15 @@ impl Domain {
     /// cannot be told from others.
     ///
     /// # Blocking
-    /// When every slot is taken, for as long as [`Domain::look_at_all`] takes, which makes room.
+    /// When every slot is taken, for as long as [`Domain::sweep_all_dead`] takes, which makes room.
     pub fn admit(&self, child: &PidFd) -> Result<Admission, DomainError> {
-        self.check_home()?;
+        self.check_owning_process()?;
         let identity = child.identity()?;
         if !identity.is_known() {
             return Err(DomainError::UnknownProcess { pid: child.pid() });
         }
         let invited = self.invite(identity).or_else(|| {
-            self.look_at_all();
+            self.sweep_all_dead();
             self.invite(identity)
         });
         invited.ok_or(DomainError::ProcessTableFull { slots: MAX_MEMBERS })
@@ -109,7 +109,7 @@ impl Domain {
                 entry.set_identity(identity);
                 entry.change(admitting, State { phase: Phase::Invited, ..admitting });
                 // So that the newcomer is watched.
-                self.poke_soon();
+                self.wake_service_soon();
                 return Some(Admission {
                     domain_id: self.id,
                     member: Member { slot, epoch: admitting.epoch },
@@ -196,19 +196,19 @@ impl Domain {
         Ok(memfd::allocated_bytes(&self.backing)?)
     }
 
-    /// Makes the service thread look around now.
-    pub fn poke(&self) {
-        if let Some(service) = self.service.get().filter(|_| self.is_home()) {
-            service.poke();
+    /// Wakes the service thread: it sweeps the dead and has its handler's turn now.
+    pub fn wake_service(&self) {
+        if let Some(service) = self.service.get().filter(|_| self.is_owning_process()) {
+            service.wake();
         }
     }
 
-    /// Makes the service thread look around within 10 ms, once for all requests until then: for what is not urgent, while
+    /// Wakes the service thread within 10 ms, once for all requests until then: for what is not urgent, while
     /// somebody has a better use for the processor that the thread would wake on. Within half a second where the process may not
     /// wait for descriptors (`RLIMIT_NOFILE` of 0).
-    pub fn poke_soon(&self) {
-        if let Some(service) = self.service.get().filter(|_| self.is_home()) {
-            service.poke_soon();
+    pub fn wake_service_soon(&self) {
+        if let Some(service) = self.service.get().filter(|_| self.is_owning_process()) {
+            service.wake_soon();
         }
     }
 
@@ -218,30 +218,30 @@ impl Domain {
     ///
     /// # Blocking
     /// While the service thread or another thread sweeps.
-    pub fn look_around(&self) {
-        self.look(Whom::Watched);
+    pub fn sweep_dead(&self) {
+        self.sweep(Scope::Watched);
     }
 
-    /// As [`Domain::look_around`], for whoever needs the slots of the dead: at all members, and not only at those that this one
-    /// has admitted and at its neighbours. Whom another member is sweeping at the moment has a slot until that is done.
+    /// As [`Domain::sweep_dead`], of all members, and not only of those that this one has admitted and of its neighbours:
+    /// for who needs their slots. A slot that another member is sweeping is free once that is done.
     ///
     /// # Blocking
-    /// As [`Domain::look_around`].
-    pub fn look_at_all(&self) {
-        self.look(Whom::All);
+    /// As [`Domain::sweep_dead`].
+    pub fn sweep_all_dead(&self) {
+        self.sweep(Scope::All);
     }
 
-    fn look(&self, at: Whom) {
-        if let Some(service) = self.service.get().filter(|_| self.is_home()) {
-            service.look_around(self, at);
+    fn sweep(&self, scope: Scope) {
+        if let Some(service) = self.service.get().filter(|_| self.is_owning_process()) {
+            service.sweep_dead(self, scope);
         }
     }
 
     /// Has the service thread do `work` in its next turn, and again in each one until it returns true: for what the caller need not
-    /// wait for. A turn comes twice a second at least; who wants it earlier pokes. It is forgotten in a process that is forked
+    /// wait for. A turn comes twice a second at least; [`Domain::wake_service`] has it earlier. It is forgotten in a process that is forked
     /// from this one, and when the domain is left. False where there is no service thread; `work` is dropped then.
     pub fn defer(&self, work: impl FnMut() -> bool + Send + 'static) -> bool {
-        let service = self.service.get().filter(|_| self.is_home());
+        let service = self.service.get().filter(|_| self.is_owning_process());
         service.map(|service| service.defer(Box::new(work))).is_some()
     }
 
@@ -296,7 +296,7 @@ fn slot_in(tables: &Tables, index: u8) -> Option<Slot<'_>> {
 }
 
 impl AsFd for Domain {
-    /// The domain's file: [`Domain::fds`] without the way to the keeper.
+    /// The domain's file: [`Domain::fds`] without the way to the descriptor store.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.backing.as_fd()
     }
@@ -306,7 +306,7 @@ impl Drop for Domain {
     fn drop(&mut self) {
         let me = self.me();
         // In a forked process it is the parent that is a member, and stays one.
-        let Some(entry) = self.slot(me.slot).filter(|_| self.is_home()) else { return };
+        let Some(entry) = self.slot(me.slot).filter(|_| self.is_owning_process()) else { return };
         let state = entry.state();
         // Where it was declared dead, the slot is the sweeper's, and so is what it had stamped.
         if state.epoch != me.epoch || state.phase != Phase::Live {

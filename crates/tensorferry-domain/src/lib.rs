@@ -13,7 +13,7 @@
 //! This crate knows three things and no more:
 //!
 //! - who is a member ([`Member`], [`Domain::admit`], [`Domain::join`]) and who has died: a death is acted on
-//!   only with *proof* (a pidfd), never after a time-out, and by one stamped sweeper at a time ([`Caretaker`]);
+//!   only with *proof* (a pidfd), never after a time-out, and by one stamped sweeper at a time ([`ServiceHandler`]);
 //! - who may allocate where ([`Memory::claim_extents`]): the data area is cut into extents, each owned by one member or
 //!   by nobody;
 //! - how to wait for another process ([`WaitWord`]): spin as long as it pays, then sleep on a futex.
@@ -32,15 +32,15 @@ mod admission;
 #[doc(hidden)]
 pub mod atomic;
 mod builder;
-mod caretaker;
 mod claims;
 mod domain;
 mod error;
 mod extent;
+mod handler;
 mod layout;
+mod long_spin;
 mod member;
 mod memory;
-mod overtime;
 mod plant;
 mod scans;
 mod service;
@@ -51,10 +51,10 @@ mod wire_tests;
 
 pub use admission::Admission;
 pub use builder::DomainBuilder;
-pub use caretaker::Caretaker;
 pub use domain::{Domain, DomainFds};
 pub use error::DomainError;
 pub use extent::{ExtentOwner, ExtentRun};
+pub use handler::ServiceHandler;
 pub use layout::{Layout, MAX_MEMBERS};
 pub use member::{Member, MemberInfo, Phase};
 pub use memory::Memory;
@@ -64,5 +64,5 @@ pub use service::Parked;
 pub use spin::Spin;
 pub use tensorferry_os::Error as OsError;
 pub use tensorferry_os::pidfd::{Identity, PidFd};
-pub use tensorferry_sharing::KeeperError;
+pub use tensorferry_sharing::FdStoreError;
 pub use wait::{WaitOutcome, WaitWord};

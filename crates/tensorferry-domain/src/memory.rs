@@ -24,7 +24,7 @@ use tensorferry_sharing::Backing;
 
 use crate::layout::{extent, header, slot};
 use crate::service::Service;
-use crate::{Admission, Caretaker, Domain, DomainError, ExtentOwner, Layout};
+use crate::{Admission, Domain, DomainError, ExtentOwner, Layout, ServiceHandler};
 
 /// Maps the first `len_bytes` of the file: what the layout calls tables.
 pub(crate) fn map_tables(backing: &Backing, len_bytes: usize) -> Result<Tables, DomainError> {
@@ -55,7 +55,7 @@ impl Memory {
     ///
     /// # Safety
     /// - There is one `Memory` at a time for a `Domain`.
-    /// - What the caller reads, writes and claims through it, and what it does when its [`Caretaker`] is called, is
+    /// - What the caller reads, writes and claims through it, and what it does when its [`ServiceHandler`] is called, is
     ///   what docs/WIRE.md says about blocks, spans, rings and returns. The other members of the domain rely on it: they
     ///   lend slices of their blocks.
     #[must_use]
@@ -86,13 +86,13 @@ impl Memory {
         Ok(memfd::punch_hole(&self.domain.backing, offset as u64, len_bytes as u64)?)
     }
 
-    /// Starts the service thread, which watches the other members and calls `caretaker`. Later calls do nothing.
+    /// Starts the service thread, which watches the other members and calls `handler`. Later calls do nothing.
     ///
     /// # Errors
     /// The kernel's error when the thread or its eventfd cannot be made.
-    pub fn start_service(&self, caretaker: Weak<dyn Caretaker>) -> Result<(), DomainError> {
+    pub fn start_service(&self, handler: Weak<dyn ServiceHandler>) -> Result<(), DomainError> {
         if self.domain.service.get().is_none() {
-            let service = Service::start(Arc::downgrade(&self.domain), caretaker)?;
+            let service = Service::start(Arc::downgrade(&self.domain), handler)?;
             // Of two threads that come here at once one service stays, the other stops on drop.
             let _ = self.domain.service.set(service);
         }
@@ -100,21 +100,21 @@ impl Memory {
     }
 
     /// In a process that was forked from this member: becomes the member that `admission` names, over the same mapping.
-    /// [`Domain::me`] is another one from then on. `door` is as in [`DomainFds`](crate::DomainFds). The parent stands still
+    /// [`Domain::me`] is another one from then on. `fd_store` is as in [`DomainFds`](crate::DomainFds). The parent stands still
     /// meanwhile, and holds everything that this process has a copy of.
     ///
-    /// This process is not [at home](Domain::is_home) yet: that is said by [`Memory::settle`], once it holds by itself what
+    /// This process is not [at home](Domain::is_owning_process) yet: that is said by [`Memory::finish_rejoin`], once it holds by itself what
     /// it has.
     ///
     /// # Errors
     /// [`DomainError::NotAdmitted`], also where this process is at home; or the kernel's error.
-    pub fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), DomainError> {
-        self.domain.rejoin(admission, door)
+    pub fn rejoin(&self, admission: Admission, fd_store: Option<OwnedFd>) -> Result<(), DomainError> {
+        self.domain.rejoin(admission, fd_store)
     }
 
     /// Says that this process, which has [rejoined](Memory::rejoin), is this member.
-    pub fn settle(&self) {
-        self.domain.settle();
+    pub fn finish_rejoin(&self) {
+        self.domain.finish_rejoin();
     }
 
     /// In a process that was forked and has [rejoined](Memory::rejoin): starts the service thread, which stayed with the
@@ -126,11 +126,11 @@ impl Memory {
         self.domain.service.get().map_or(Ok(()), |service| service.restart(Arc::downgrade(&self.domain)))
     }
 
-    /// Says that there is something new for the caretaker's beat, which comes soon from now on.
+    /// Says that there is something new for the handler's tick, which comes soon from now on.
     #[inline]
-    pub fn poke_if_resting(&self) {
+    pub fn wake_service_if_idle(&self) {
         if let Some(service) = self.domain.service.get() {
-            service.poke_if_resting();
+            service.wake_if_idle();
         }
     }
 
@@ -201,7 +201,7 @@ impl Deref for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if !self.domain.is_home() {
+        if !self.domain.is_owning_process() {
             return;
         }
         self.leave_scans();

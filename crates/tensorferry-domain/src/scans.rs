@@ -37,7 +37,7 @@ impl Memory {
         let me = self.me().slot;
         self.slots().filter(move |(index, _)| *index != me).filter_map(|(index, entry)| {
             let state = entry.state();
-            let wanted = wish_in(entry).filter(|_| state.phase == Phase::Live)?;
+            let wanted = pending_request(entry).filter(|_| state.phase == Phase::Live)?;
             Some((Member { slot: index, epoch: state.epoch }, wanted))
         })
     }
@@ -58,14 +58,14 @@ impl Memory {
 
     /// Before this member leaves: passes on what it has not done.
     pub fn leave_scans(&self) {
-        if self.slot(self.me().slot).and_then(wish_in).is_some() {
+        if self.slot(self.me().slot).and_then(pending_request).is_some() {
             self.header()[header::SCANS_LEFT].fetch_add(1, Ordering::SeqCst);
         }
     }
 }
 
 /// How often a scan was wanted, where the last time it was not made yet.
-fn wish_in(entry: Slot<'_>) -> Option<u64> {
+fn pending_request(entry: Slot<'_>) -> Option<u64> {
     let done = entry.words[slot::SCANS_DONE].load(Ordering::SeqCst);
     let wanted = entry.words[slot::SCANS_WANTED].load(Ordering::SeqCst);
     (wanted > done).then_some(wanted)

@@ -13,18 +13,18 @@ use tensorferry_os::event::{EventFd, Timer, poll_readable};
 use tensorferry_os::fork::thread_id;
 use tensorferry_os::futex;
 
-use crate::{Caretaker, Domain, DomainError};
+use crate::{Domain, DomainError, ServiceHandler};
 
 #[cfg(test)]
 pub(crate) use deaths::LEFT_TO_OTHERS;
-pub(crate) use deaths::{MAX_CLAIMS, Whom, is_proven_dead};
+pub(crate) use deaths::{MAX_CLAIMS, Scope, is_proven_dead};
 use deaths::{Watch, sweep_the_dead};
 
-/// How long a silent neighbourhood is trusted before the thread looks at the table again. Decides how late a
-/// newcomer far away is watched, never whether somebody is dead.
-const LOOK_AROUND: Duration = Duration::from_millis(500);
+/// The longest that the thread sleeps before it looks at the table again. Decides how late a newcomer far away is
+/// watched, never whether somebody is dead.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
-/// How long what is not urgent waits for company.
+/// How long what is not urgent waits, so that one turn does all of it.
 const SOON: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -36,16 +36,17 @@ pub(crate) struct Service {
 type Work = Box<dyn FnMut() -> bool + Send>;
 
 struct Shared {
-    bell: EventFd,
-    /// Wakes the thread as the bell does, but later.
-    alarm: Timer,
-    /// From before the alarm is set until after it has been cleared.
-    is_alarm_set: AtomicBool,
+    /// Wakes the thread at once.
+    wakeup: EventFd,
+    /// Wakes the thread later.
+    timer: Timer,
+    /// From before the timer is set until after it has been cleared.
+    is_timer_set: AtomicBool,
     deferred: Mutex<Vec<Work>>,
     stop: AtomicBool,
     /// The thread sleeps for long, because there was nothing to look after.
-    rests: AtomicBool,
-    caretaker: Weak<dyn Caretaker>,
+    is_idle: AtomicBool,
+    handler: Weak<dyn ServiceHandler>,
     /// Whether the thread is to stand still, and whether it does; see [`Parked`].
     park: AtomicU32,
     tid: AtomicU32,
@@ -56,18 +57,21 @@ struct Shared {
 }
 
 impl Service {
-    pub(crate) fn start(domain: Weak<Domain>, caretaker: Weak<dyn Caretaker>) -> Result<Self, DomainError> {
+    pub(crate) fn start(
+        domain: Weak<Domain>,
+        handler: Weak<dyn ServiceHandler>,
+    ) -> Result<Self, DomainError> {
         let shared = Arc::new(Shared {
-            bell: EventFd::new()?,
-            alarm: Timer::new()?,
-            is_alarm_set: AtomicBool::new(false),
+            wakeup: EventFd::new()?,
+            timer: Timer::new()?,
+            is_timer_set: AtomicBool::new(false),
             deferred: Mutex::default(),
             stop: AtomicBool::new(false),
-            rests: AtomicBool::new(false),
+            is_idle: AtomicBool::new(false),
             park: AtomicU32::new(park::RUNS),
             tid: AtomicU32::new(0),
             domain: Weak::clone(&domain),
-            caretaker,
+            handler,
             sweeping: Mutex::new(()),
         });
         Self::start_thread(&shared, domain)?;
@@ -88,32 +92,32 @@ impl Service {
 
     /// In a forked process: the thread has stayed with the parent, at a place where it held nothing.
     pub(crate) fn restart(&self, domain: Weak<Domain>) -> Result<(), DomainError> {
-        self.shared.bell.renew()?;
-        self.shared.alarm.renew()?;
-        self.shared.is_alarm_set.store(false, Ordering::SeqCst);
+        self.shared.wakeup.renew()?;
+        self.shared.timer.renew()?;
+        self.shared.is_timer_set.store(false, Ordering::SeqCst);
         // It was for the parent.
         self.shared.deferred().clear();
-        self.shared.rests.store(false, Ordering::SeqCst);
+        self.shared.is_idle.store(false, Ordering::SeqCst);
         self.shared.tid.store(0, Ordering::SeqCst);
         self.shared.park.store(park::RUNS, Ordering::SeqCst);
         Self::start_thread(&self.shared, domain)
     }
 
-    pub(crate) fn poke(&self) {
-        self.shared.bell.ring();
+    pub(crate) fn wake(&self) {
+        self.shared.wakeup.signal();
     }
 
-    /// As [`Domain::poke_soon`].
-    pub(crate) fn poke_soon(&self) {
-        if !self.shared.is_alarm_set.swap(true, Ordering::SeqCst) {
-            self.shared.alarm.set(SOON);
+    /// As [`Domain::wake_service_soon`].
+    pub(crate) fn wake_soon(&self) {
+        if !self.shared.is_timer_set.swap(true, Ordering::SeqCst) {
+            self.shared.timer.set(SOON);
         }
     }
 
-    /// As [`Service::poke`], but only if the thread would sleep for long: it looks again soon anyway otherwise.
-    pub(crate) fn poke_if_resting(&self) {
-        if self.shared.rests.load(Ordering::SeqCst) && self.shared.rests.swap(false, Ordering::SeqCst) {
-            self.shared.bell.ring();
+    /// As [`Service::wake`], but only if the thread would sleep for long: it looks again soon anyway otherwise.
+    pub(crate) fn wake_if_idle(&self) {
+        if self.shared.is_idle.load(Ordering::SeqCst) && self.shared.is_idle.swap(false, Ordering::SeqCst) {
+            self.shared.wakeup.signal();
         }
     }
 
@@ -122,10 +126,10 @@ impl Service {
         self.shared.deferred().push(work);
     }
 
-    /// Does on the calling thread what the service thread does when it is poked.
-    pub(crate) fn look_around(&self, domain: &Domain, at: Whom) {
-        if let Some(caretaker) = self.shared.caretaker.upgrade() {
-            self.shared.sweep_the_dead(domain, caretaker.as_ref(), at, &mut Watch::default());
+    /// Does on the calling thread what the service thread does when it is woken.
+    pub(crate) fn sweep_dead(&self, domain: &Domain, scope: Scope) {
+        if let Some(handler) = self.shared.handler.upgrade() {
+            self.shared.sweep_the_dead(domain, handler.as_ref(), scope, &mut Watch::default());
         }
     }
 }
@@ -137,7 +141,7 @@ mod park {
     /// Somebody waits for it to stand still.
     pub(super) const ASKED: u32 = 1;
     /// It does, until it is told to go on.
-    pub(super) const STANDS: u32 = 2;
+    pub(super) const PARKED: u32 = 2;
     /// It has ended or is about to, and does nothing more.
     pub(super) const GONE: u32 = 3;
 }
@@ -163,12 +167,12 @@ impl Parked {
     /// For as long as they are at work, which is a sweep after a death at the longest.
     #[must_use]
     pub fn all() -> Self {
-        let mine = |shared: &Arc<Shared>| shared.is_home();
+        let mine = |shared: &Arc<Shared>| shared.is_owning_process();
         let mut services: Vec<_> = services().iter().filter_map(Weak::upgrade).filter(mine).collect();
         // One that somebody else has asked already is not ours to let go on.
         services.retain(|shared| shared.ask(park::RUNS, park::ASKED) || shared.is_gone());
         for shared in &services {
-            shared.bell.ring();
+            shared.wakeup.signal();
             while shared.park.load(Ordering::SeqCst) == park::ASKED {
                 let _ = futex::wait(&shared.park, park::ASKED, None);
             }
@@ -187,7 +191,7 @@ impl Parked {
 impl Drop for Parked {
     fn drop(&mut self) {
         for shared in &self.services {
-            if shared.ask(park::STANDS, park::RUNS) {
+            if shared.ask(park::PARKED, park::RUNS) {
                 let _ = futex::wake_all(&shared.park);
             }
         }
@@ -205,18 +209,18 @@ impl Drop for Gone<'_> {
 }
 
 impl Shared {
-    fn is_home(&self) -> bool {
-        self.domain.upgrade().is_none_or(|domain| domain.is_home())
+    fn is_owning_process(&self) -> bool {
+        self.domain.upgrade().is_none_or(|domain| domain.is_owning_process())
     }
 
     fn deferred(&self) -> MutexGuard<'_, Vec<Work>> {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before a turn, so that what is new from here on either is seen in that turn or sets the alarm again.
-    fn clear_alarm(&self) {
-        if self.is_alarm_set.load(Ordering::SeqCst) && self.alarm.clear() {
-            self.is_alarm_set.store(false, Ordering::SeqCst);
+    /// Before a turn, so that what is new from here on either is seen in that turn or sets the timer again.
+    fn clear_timer(&self) {
+        if self.is_timer_set.load(Ordering::SeqCst) && self.timer.clear() {
+            self.is_timer_set.store(false, Ordering::SeqCst);
         }
     }
 
@@ -237,10 +241,10 @@ impl Shared {
 
     /// On the service thread, where it holds nothing.
     fn stand_still_if_asked(&self) {
-        if self.ask(park::ASKED, park::STANDS) {
+        if self.ask(park::ASKED, park::PARKED) {
             let _ = futex::wake_all(&self.park);
-            while self.park.load(Ordering::SeqCst) == park::STANDS {
-                let _ = futex::wait(&self.park, park::STANDS, None);
+            while self.park.load(Ordering::SeqCst) == park::PARKED {
+                let _ = futex::wait(&self.park, park::PARKED, None);
             }
         }
     }
@@ -249,7 +253,7 @@ impl Shared {
 impl Drop for Service {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        self.shared.bell.ring();
+        self.shared.wakeup.signal();
     }
 }
 
@@ -260,49 +264,49 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
     shared.tid.store(thread_id(), Ordering::SeqCst);
     while !shared.stop.load(Ordering::Acquire) {
         shared.stand_still_if_asked();
-        let keeper;
-        let beat = {
-            let (Some(domain), Some(caretaker)) = (domain.upgrade(), shared.caretaker.upgrade()) else {
+        let fd_store;
+        let tick = {
+            let (Some(domain), Some(handler)) = (domain.upgrade(), shared.handler.upgrade()) else {
                 return;
             };
             if !domain.is_live(domain.me()) {
                 // Declared dead: the slot, and with it what is to be looked after, is somebody else's.
                 return;
             }
-            keeper = domain.keeper().cloned();
-            if let Some(keeper) = &keeper {
+            fd_store = domain.fd_store().cloned();
+            if let Some(fd_store) = &fd_store {
                 // What was asked before somebody let go of a block, or died, comes first.
-                keeper.serve();
+                fd_store.serve();
             }
-            if shared.sweep_the_dead(&domain, caretaker.as_ref(), Whom::Watched, &mut watch) {
+            if shared.sweep_the_dead(&domain, handler.as_ref(), Scope::Watched, &mut watch) {
                 // Meanwhile others may have died; the rest of a turn comes first.
-                shared.bell.ring();
+                shared.wakeup.signal();
             }
-            if let Some(keeper) = &keeper {
-                keeper.keep_only(|name| caretaker.is_held(name));
+            if let Some(fd_store) = &fd_store {
+                fd_store.keep_only(|name| handler.is_held(name));
             }
             // Said before looking, so that whoever has something new either is seen or sees it.
-            shared.rests.store(true, Ordering::SeqCst);
-            let beat = caretaker.beat();
-            if beat.is_some() {
-                shared.rests.store(false, Ordering::SeqCst);
+            shared.is_idle.store(true, Ordering::SeqCst);
+            let tick = handler.tick();
+            if tick.is_some() {
+                shared.is_idle.store(false, Ordering::SeqCst);
             }
-            beat
+            tick
         };
         shared.do_deferred();
         // Nothing of the domain is borrowed while the thread sleeps, so that the domain can be left.
-        let door = keeper.as_ref().map(|keeper| keeper.as_fd());
-        let bells = [shared.bell.as_fd(), shared.alarm.as_fd()].into_iter().chain(door);
-        let fds: Vec<_> = bells.chain(watch.fds()).collect();
-        let timeout = beat.unwrap_or(LOOK_AROUND).min(LOOK_AROUND);
+        let asked = fd_store.as_ref().map(|fd_store| fd_store.as_fd());
+        let wakeups = [shared.wakeup.as_fd(), shared.timer.as_fd()].into_iter().chain(asked);
+        let fds: Vec<_> = wakeups.chain(watch.fds()).collect();
+        let timeout = tick.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
         if poll_readable(&fds, Some(timeout)).is_err() {
             // A process that may have no descriptors may not wait for any (EINVAL, poll(2)), and none has those that it has
             // closed: what happens is seen later then.
             let _ = futex::wait(&shared.park, park::RUNS, Some(timeout));
             continue;
         }
-        shared.bell.clear();
-        shared.clear_alarm();
+        shared.wakeup.clear();
+        shared.clear_timer();
     }
 }
 
@@ -311,8 +315,8 @@ impl Shared {
     fn sweep_the_dead(
         &self,
         domain: &Domain,
-        caretaker: &dyn Caretaker,
-        at: Whom,
+        handler: &dyn ServiceHandler,
+        scope: Scope,
         watch: &mut Watch,
     ) -> bool {
         let _one_at_a_time = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
@@ -320,7 +324,7 @@ impl Shared {
             // Declared dead: what is stamped with this slot is somebody else's to sweep.
             return false;
         }
-        sweep_the_dead(domain, caretaker, at, watch)
+        sweep_the_dead(domain, handler, scope, watch)
     }
 }
 
@@ -335,13 +339,13 @@ mod tests {
     use super::*;
     use crate::Member;
 
-    /// A caretaker that is inside of its beat for a while, as one that holds the lock of an allocator.
+    /// A handler that is inside of its tick for a while, as one that holds the lock of an allocator.
     struct Busy {
         is_inside: AtomicBool,
         n_beats: AtomicU32,
     }
 
-    impl Caretaker for Busy {
+    impl ServiceHandler for Busy {
         fn sweep(&self, _dead: &[Member]) -> bool {
             true
         }
@@ -350,7 +354,7 @@ mod tests {
             false
         }
 
-        fn beat(&self) -> Option<Duration> {
+        fn tick(&self) -> Option<Duration> {
             self.is_inside.store(true, Ordering::SeqCst);
             (0..100).for_each(|_| std::thread::yield_now());
             self.n_beats.fetch_add(1, Ordering::SeqCst);
@@ -365,8 +369,8 @@ mod tests {
     fn busy_service() -> (Arc<Domain>, Arc<Busy>, Service) {
         let domain = Domain::builder().address_space_bytes(16 << 20).create().unwrap();
         let busy = Arc::new(Busy { is_inside: AtomicBool::new(false), n_beats: AtomicU32::new(0) });
-        let caretaker: Weak<Busy> = Arc::downgrade(&busy);
-        let service = Service::start(Arc::downgrade(&domain), caretaker).unwrap();
+        let handler: Weak<Busy> = Arc::downgrade(&busy);
+        let service = Service::start(Arc::downgrade(&domain), handler).unwrap();
         (domain, busy, service)
     }
 
@@ -374,23 +378,23 @@ mod tests {
     fn what_is_not_urgent_wakes_the_thread_once_and_again_after_its_turn() {
         let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let (_domain, _busy, service) = busy_service();
-        // Nobody clears the alarm but this test.
+        // Nobody clears the timer but this test.
         let parked = Parked::all();
-        service.shared.bell.clear();
-        let wakes = |timeout| poll_readable(&[service.shared.alarm.as_fd()], timeout).unwrap() == [true];
+        service.shared.wakeup.clear();
+        let wakes = |timeout| poll_readable(&[service.shared.timer.as_fd()], timeout).unwrap() == [true];
         for _ in 0..2 {
-            service.poke_soon();
-            service.poke_soon();
+            service.wake_soon();
+            service.wake_soon();
             assert!(wakes(Some(Duration::from_secs(60))));
-            service.shared.clear_alarm();
+            service.shared.clear_timer();
             assert!(!wakes(Some(Duration::ZERO)), "once for both");
-            service.shared.clear_alarm();
+            service.shared.clear_timer();
         }
         // A turn that has another reason leaves it set.
-        service.poke_soon();
-        service.shared.alarm.set(Duration::from_secs(3600));
-        service.shared.clear_alarm();
-        assert!(service.shared.is_alarm_set.load(Ordering::SeqCst));
+        service.wake_soon();
+        service.shared.timer.set(Duration::from_secs(3600));
+        service.shared.clear_timer();
+        assert!(service.shared.is_timer_set.load(Ordering::SeqCst));
         drop(parked);
     }
 

@@ -11,7 +11,7 @@
 //! than a small budget, and no spin is ever rewarded again. So of the spins in vain that follow each other one in a few has the
 //! whole budget, whatever the last ones came to. Where system calls are slow (under a tracer), that is too short as well; so, ever
 //! more seldom, one is long (docs/bench/NOTES.md). Of several threads that wait, one has it. Apart from both, spins may be longer
-//! while that pays (`overtime.rs`).
+//! while that pays (`long_spin.rs`).
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use tensorferry_os::limits;
 
-use crate::overtime::{OVERTIME, Overtime, USUAL, was_stopped};
+use crate::long_spin::{LONG, LongSpin, USUAL, was_stopped};
 
 const MAX_NS: u32 = USUAL.subsec_nanos();
 const MIN_NS: u32 = 2_000;
@@ -45,7 +45,7 @@ pub struct Spin {
     budget_ns: AtomicU32,
     /// How many in succession found nothing; what a long one finds does not end the succession.
     n_in_vain: AtomicU32,
-    overtime: Overtime,
+    long_spin: LongSpin,
 }
 
 impl Default for Spin {
@@ -54,7 +54,7 @@ impl Default for Spin {
             fixed_ns: AtomicU64::new(ADAPTIVE),
             budget_ns: AtomicU32::new(MAX_NS),
             n_in_vain: AtomicU32::new(0),
-            overtime: Overtime::default(),
+            long_spin: LongSpin::default(),
         }
     }
 }
@@ -75,26 +75,26 @@ impl Spin {
         look: impl FnMut() -> Option<R>,
     ) -> Option<R> {
         let (kind, budget) = self.plan(start, deadline)?;
-        let (found, last_clock) = look_for(start, budget, deadline, kind == Kind::Overtime, look);
+        let (found, last_clock) = look_for(start, budget, deadline, kind == Kind::LongSpin, look);
         match kind {
             Kind::Fixed => {}
             Kind::Learnt => self.learn(budget, found.is_some(), false),
             Kind::Probe => self.learn(budget, found.is_some(), true),
-            Kind::Overtime => self.overtime.learn(start, last_clock, found.is_some()),
+            Kind::LongSpin => self.long_spin.learn(start, last_clock, found.is_some()),
         }
         found
     }
 
     /// A wait that began with a spin in vain has ended asleep, so long after it began.
     pub(crate) fn note_sleep(&self, waited: Duration) {
-        self.overtime.note_wait(waited);
+        self.long_spin.note_wait(waited);
     }
 
     /// Nothing has come until the deadline, so long after the wait began. A short time-out says nothing about how long it would
     /// have been.
     pub(crate) fn note_time_out(&self, waited: Duration) {
-        if waited > OVERTIME {
-            self.overtime.note_wait(waited);
+        if waited > LONG {
+            self.long_spin.note_wait(waited);
         }
     }
 
@@ -114,9 +114,9 @@ impl Spin {
             return Some((Kind::Fixed, Duration::from_nanos(fixed_ns)));
         }
         // One that its deadline ends would not show whether it pays.
-        let has_time = deadline.is_none_or(|deadline| deadline.saturating_duration_since(start) >= OVERTIME);
-        if has_time && self.overtime.is_granted(start) {
-            return Some((Kind::Overtime, OVERTIME));
+        let has_time = deadline.is_none_or(|deadline| deadline.saturating_duration_since(start) >= LONG);
+        if has_time && self.long_spin.is_granted(start) {
+            return Some((Kind::LongSpin, LONG));
         }
         let (kind, budget_ns) = match self.take_probe() {
             Some(probe_ns) => (Kind::Probe, probe_ns),
@@ -159,7 +159,7 @@ enum Kind {
     Fixed,
     Learnt,
     Probe,
-    Overtime,
+    LongSpin,
 }
 
 /// Returns when the clock was looked at last, too. With `unless_stopped` it also ends when that says that this thread was stopped.
@@ -220,7 +220,7 @@ mod tests {
         /// As it is after a few long waits, with this budget.
         fn with(budget_ns: u32, n_in_vain: u32) -> Self {
             let spin = Self::default();
-            (0..4).for_each(|_| spin.note_sleep(2 * OVERTIME));
+            (0..4).for_each(|_| spin.note_sleep(2 * LONG));
             spin.budget_ns.store(budget_ns, Ordering::Relaxed);
             spin.n_in_vain.store(n_in_vain, Ordering::Relaxed);
             spin
@@ -275,12 +275,12 @@ mod tests {
     fn spins_last_longer_until_a_few_waits_were_long_or_too_many_spins_in_vain() {
         let spin = Spin::default();
         if spinning_pays() {
-            assert_eq!(spin.budget(), Some(OVERTIME));
-            (0..4).for_each(|_| spin.note_sleep(2 * OVERTIME));
+            assert_eq!(spin.budget(), Some(LONG));
+            (0..4).for_each(|_| spin.note_sleep(2 * LONG));
             assert_eq!(spin.budget(), Some(USUAL));
-            (0..4).for_each(|_| spin.note_sleep(OVERTIME));
+            (0..4).for_each(|_| spin.note_sleep(LONG));
             let mut n_in_vain = 0;
-            while spin.budget() == Some(OVERTIME) && n_in_vain < 40 {
+            while spin.budget() == Some(LONG) && n_in_vain < 40 {
                 assert_eq!(spin.until(Instant::now(), None, nothing), None);
                 n_in_vain += 1;
             }
@@ -322,7 +322,7 @@ mod tests {
         let spin = Spin::default();
         for _ in 0..100 {
             let start = Instant::now();
-            assert_eq!(spin.until(start, Some(start + OVERTIME / 2), nothing), None);
+            assert_eq!(spin.until(start, Some(start + LONG / 2), nothing), None);
         }
         if spinning_pays() {
             assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MIN_NS);

@@ -138,7 +138,7 @@ fn timed_out(spin: &Spin, start: Instant) -> WaitOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overtime::OVERTIME;
+    use crate::long_spin::LONG;
     use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
@@ -175,12 +175,12 @@ mod tests {
         if spin.budget().is_none() {
             return;
         }
-        assert_eq!(spin.budget(), Some(OVERTIME));
+        assert_eq!(spin.budget(), Some(LONG));
         for _ in 0..4 {
             let start = Instant::now();
             std::thread::scope(|s| {
                 s.spawn(|| {
-                    let is_late = || start.elapsed() > 4 * OVERTIME;
+                    let is_late = || start.elapsed() > 4 * LONG;
                     while word.load(Ordering::SeqCst) & SLEEPERS == 0 || !is_late() {
                         std::thread::yield_now();
                     }
@@ -193,7 +193,7 @@ mod tests {
             // Nobody is asleep, so the flag that the waker has left is cleared.
             wait.wake();
         }
-        assert!(spin.budget() < Some(OVERTIME), "{:?}", spin.budget());
+        assert!(spin.budget() < Some(LONG), "{:?}", spin.budget());
     }
 
     #[test]
@@ -201,11 +201,11 @@ mod tests {
         let word = AtomicU32::new(0);
         let spin = Spin::default();
         for _ in 0..4 {
-            let deadline = Instant::now() + 4 * OVERTIME;
+            let deadline = Instant::now() + 4 * LONG;
             let outcome = WaitWord::new(&word).wait_until(&spin, Some(deadline), || None::<()>);
             assert_eq!(outcome, Err(WaitOutcome::TimedOut));
         }
-        assert!(spin.budget() < Some(OVERTIME), "{:?}", spin.budget());
+        assert!(spin.budget() < Some(LONG), "{:?}", spin.budget());
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl EventFd {
     }
 
     /// Makes it readable. A counter that is full is readable already, so no failure is possible that matters.
-    pub fn ring(&self) {
+    pub fn signal(&self) {
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_ring_is_seen_until_cleared() {
         let (a, b) = (EventFd::new().unwrap(), EventFd::new().unwrap());
-        b.ring();
+        b.signal();
         let fds = [a.as_fd(), b.as_fd()];
         assert_eq!(poll_readable(&fds, None).unwrap(), [false, true]);
         b.clear();
@@ -160,8 +160,8 @@ mod tests {
     fn what_cannot_be_polled_is_an_error_and_no_event() {
         // To poll(2) a descriptor that only stands for a path is none at all, as one that was closed.
         let path = crate::child::open_dir(std::path::Path::new(".")).unwrap();
-        let bell = EventFd::new().unwrap();
-        let error = poll_readable(&[bell.as_fd(), path.as_fd()], None).unwrap_err();
+        let event = EventFd::new().unwrap();
+        let error = poll_readable(&[event.as_fd(), path.as_fd()], None).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::BADF.raw_os_error()), "{error}");
     }
 }

@@ -174,7 +174,7 @@ impl Child {
     ///
     /// # Blocking
     /// For a dead child of a fork server until the server has collected it, at most two seconds; then how it ended is
-    /// [`Ended::Untold`].
+    /// [`Ended::StatusUnavailable`].
     ///
     /// # Errors
     /// The kernel's error of poll(2), recvmsg(2) or waitid(2).

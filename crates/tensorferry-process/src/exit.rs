@@ -48,7 +48,7 @@ impl Exit {
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.stage == Stage::Finished
-            && matches!(self.ended, Ended::Exited { code: 0 } | Ended::Lost | Ended::Untold)
+            && matches!(self.ended, Ended::Exited { code: 0 } | Ended::Lost | Ended::StatusUnavailable)
     }
 
     /// The exit code, or minus the number of the signal; `None` when it is lost.
@@ -57,7 +57,7 @@ impl Exit {
         match self.ended {
             Ended::Exited { code } => Some(code),
             Ended::Signaled { signal, .. } => Some(-signal),
-            Ended::Lost | Ended::Untold => None,
+            Ended::Lost | Ended::StatusUnavailable => None,
         }
     }
 
@@ -96,7 +96,7 @@ impl fmt::Display for Exit {
             Ended::Lost => {
                 write!(f, "ended, and how is lost because SIGCHLD is ignored or another wait took it")?
             }
-            Ended::Untold => {
+            Ended::StatusUnavailable => {
                 write!(f, "ended, and how is unknown because its fork server was killed or stopped")?
             }
         }

@@ -46,9 +46,9 @@ impl Guard {
             return;
         }
         // Nobody wakes it.
-        let bell = AtomicU32::new(0);
+        let event = AtomicU32::new(0);
         while !self.is_orphaned() {
-            let _ = futex::wait(&bell, 0, Some(ASKS_EVERY));
+            let _ = futex::wait(&event, 0, Some(ASKS_EVERY));
         }
     }
 

@@ -33,12 +33,12 @@ impl Relay {
         if !pidfd.is_dead()? {
             return Ok(None);
         }
-        let Some(socket) = self.socket.take() else { return Ok(Some(Ended::Untold)) };
+        let Some(socket) = self.socket.take() else { return Ok(Some(Ended::StatusUnavailable)) };
         socket::wait_ready(&[(socket.as_fd(), Interest::Readable)], Some(PATIENCE))?;
         Ok(Some(match wire::hear(&socket) {
             Ok(Some(Word::Ended(status))) => status.into(),
             // Nothing, the end of the stream, or what cannot be understood.
-            Ok(None | Some(Word::Started { .. } | Word::Refused { .. })) | Err(_) => Ended::Untold,
+            Ok(None | Some(Word::Started { .. } | Word::Refused { .. })) | Err(_) => Ended::StatusUnavailable,
         }))
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tensorferry_storage::{Heap, Patience, Role, StorageError};
+use tensorferry_storage::{Deadline, Heap, Role, StorageError};
 
 use crate::PutError;
 use crate::typed::{Typed, within};
@@ -57,7 +57,7 @@ impl<T: Serialize + DeserializeOwned> Sender<T> {
     /// # Errors
     /// [`PutError`] with the value: closed, every receiver gone or dead, or the value cannot be sent.
     pub fn put(&self, value: T) -> Result<(), PutError<T>> {
-        self.typed.put(value, Patience::Forever)
+        self.typed.put(value, Deadline::Never)
     }
 
     /// As [`Sender::put`], waiting for at most `timeout`.
@@ -73,7 +73,7 @@ impl<T: Serialize + DeserializeOwned> Sender<T> {
     /// # Errors
     /// As [`Sender::put`], or the channel is full.
     pub fn put_nowait(&self, value: T) -> Result<(), PutError<T>> {
-        self.typed.put(value, Patience::None)
+        self.typed.put(value, Deadline::Now)
     }
 }
 

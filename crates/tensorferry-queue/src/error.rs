@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tensorferry_reduce::{DecodeError, EncodeError};
-use tensorferry_storage::{PutFailure, StorageError, TakeFailure};
+use tensorferry_storage::{RingPutError, RingTakeError, StorageError};
 
 /// Why an end of a queue could not be taken over from a message. Whoever gets has its words.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ pub enum PutErrorKind {
     #[error(transparent)]
     Encode(#[from] EncodeError),
     /// The value has something exclusive in it, and a message of a queue with leases may be delivered again.
-    #[error("{}", PutFailure::NotRepeatable)]
+    #[error("{}", RingPutError::NotRepeatable)]
     NotRepeatable,
     /// The message could not be placed: too many handles, or this process was declared dead.
     #[error("the message could not be placed: {0}")]
@@ -152,28 +152,28 @@ impl GetError {
 }
 
 impl PutErrorKind {
-    pub(crate) fn of(failure: PutFailure) -> Self {
+    pub(crate) fn of(failure: RingPutError) -> Self {
         match failure {
-            PutFailure::Full => Self::Full,
-            PutFailure::Closed => Self::Closed,
-            PutFailure::NoReceivers => Self::Disconnected,
-            PutFailure::PeerDied => Self::PeerDied,
-            PutFailure::NotRepeatable => Self::NotRepeatable,
-            PutFailure::Storage(error) => Self::Encode(EncodeError::Storage(*error)),
+            RingPutError::Full => Self::Full,
+            RingPutError::Closed => Self::Closed,
+            RingPutError::NoReceivers => Self::Disconnected,
+            RingPutError::PeerDied => Self::PeerDied,
+            RingPutError::NotRepeatable => Self::NotRepeatable,
+            RingPutError::Storage(error) => Self::Encode(EncodeError::Storage(*error)),
             other => Self::Refused(other.to_string()),
         }
     }
 }
 
 impl GetError {
-    pub(crate) fn of(failure: TakeFailure) -> Self {
+    pub(crate) fn of(failure: RingTakeError) -> Self {
         match failure {
-            TakeFailure::Empty => Self::Empty,
-            TakeFailure::NoSenders => Self::Disconnected,
-            TakeFailure::PeerDied => Self::PeerDied,
-            TakeFailure::NoLeases => Self::NoLeases,
-            TakeFailure::AllLeased(max_leases) => Self::AllLeased(max_leases),
-            TakeFailure::Storage(error) => Self::Decode(DecodeError::Storage(*error)),
+            RingTakeError::Empty => Self::Empty,
+            RingTakeError::NoSenders => Self::Disconnected,
+            RingTakeError::PeerDied => Self::PeerDied,
+            RingTakeError::NoLeases => Self::NoLeases,
+            RingTakeError::AllLeased(max_leases) => Self::AllLeased(max_leases),
+            RingTakeError::Storage(error) => Self::Decode(DecodeError::Storage(*error)),
             _ => Self::Closed,
         }
     }

@@ -10,7 +10,7 @@ macro_rules! getting {
             /// [`GetError`](crate::GetError): closed, or everybody else who could put is gone, and drained; or a message
             /// that cannot be decoded.
             pub fn get(&self) -> Result<T, crate::GetError> {
-                self.typed.get(tensorferry_storage::Company::Many, tensorferry_storage::Patience::Forever)
+                self.typed.get(tensorferry_storage::Consumers::Multi, tensorferry_storage::Deadline::Never)
             }
 
             /// As [`get`](Self::get), waiting for at most `timeout`.
@@ -18,7 +18,7 @@ macro_rules! getting {
             /// # Errors
             /// As [`get`](Self::get), or [`GetError::Empty`](crate::GetError::Empty).
             pub fn get_timeout(&self, timeout: std::time::Duration) -> Result<T, crate::GetError> {
-                self.typed.get(tensorferry_storage::Company::Many, crate::typed::within(timeout))
+                self.typed.get(tensorferry_storage::Consumers::Multi, crate::typed::within(timeout))
             }
 
             /// As [`get`](Self::get), without waiting.
@@ -26,7 +26,7 @@ macro_rules! getting {
             /// # Errors
             /// As [`get`](Self::get), or [`GetError::Empty`](crate::GetError::Empty).
             pub fn get_nowait(&self) -> Result<T, crate::GetError> {
-                self.typed.get(tensorferry_storage::Company::Many, tensorferry_storage::Patience::None)
+                self.typed.get(tensorferry_storage::Consumers::Multi, tensorferry_storage::Deadline::Now)
             }
 
             /// Leases a value: gets it so that it comes back if this process dies before
@@ -37,7 +37,7 @@ macro_rules! getting {
             /// As [`get`](Self::get); [`GetError::NoLeases`](crate::GetError::NoLeases) when the queue was made without,
             /// [`GetError::AllLeased`](crate::GetError::AllLeased) when this process has every lease already.
             pub fn get_leased(&self) -> Result<crate::Lease<T>, crate::GetError> {
-                self.typed.get_leased(tensorferry_storage::Patience::Forever)
+                self.typed.get_leased(tensorferry_storage::Deadline::Never)
             }
 
             /// As [`get_leased`](Self::get_leased), waiting for at most `timeout`.
@@ -56,7 +56,7 @@ macro_rules! getting {
             /// # Errors
             /// As [`get_leased`](Self::get_leased), or [`GetError::Empty`](crate::GetError::Empty).
             pub fn get_leased_nowait(&self) -> Result<crate::Lease<T>, crate::GetError> {
-                self.typed.get_leased(tensorferry_storage::Patience::None)
+                self.typed.get_leased(tensorferry_storage::Deadline::Now)
             }
 
             /// Gets values until nothing more can come. What ended it is in [`Iter::end`](crate::Iter::end).

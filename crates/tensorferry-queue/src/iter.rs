@@ -5,7 +5,7 @@ use std::iter::FusedIterator;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_storage::{Company, Patience};
+use tensorferry_storage::{Consumers, Deadline};
 
 use crate::typed::Typed;
 use crate::{GetError, SoleReceiver};
@@ -60,7 +60,7 @@ impl<T: Serialize + DeserializeOwned> Iterator for Iter<'_, T> {
             return None;
         }
         let got = match &mut self.from {
-            Source::Many(typed) => typed.get(Company::Many, Patience::Forever),
+            Source::Many(typed) => typed.get(Consumers::Multi, Deadline::Never),
             Source::Sole(receiver) => receiver.get(),
         };
         match got {

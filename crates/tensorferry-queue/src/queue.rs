@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tensorferry_storage::{Heap, Patience, Role, StorageError};
+use tensorferry_storage::{Deadline, Heap, Role, StorageError};
 
 use crate::typed::{Typed, within};
 use crate::{PutError, Receiver, Sender};
@@ -82,7 +82,7 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
     /// # Errors
     /// [`PutError`] with the value: the queue is closed, the only other processes died, or the value cannot be sent.
     pub fn put(&self, value: T) -> Result<(), PutError<T>> {
-        self.typed.put(value, Patience::Forever)
+        self.typed.put(value, Deadline::Never)
     }
 
     /// As [`Queue::put`], waiting for at most `timeout`.
@@ -98,7 +98,7 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
     /// # Errors
     /// As [`Queue::put`], or the queue is full.
     pub fn put_nowait(&self, value: T) -> Result<(), PutError<T>> {
-        self.typed.put(value, Patience::None)
+        self.typed.put(value, Deadline::Now)
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_domain::Member;
-use tensorferry_storage::{Company, Heap, Patience, Role, StorageError};
+use tensorferry_storage::{Consumers, Deadline, Heap, Role, StorageError};
 
 use crate::typed::{Typed, within};
 use crate::{GetError, Iter, PutError, PutErrorKind, Receiver, Sender};
@@ -97,7 +97,7 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
     /// [`PutError`] with the value: closed, the receivers gone or dead, this end moved away, or the value cannot be
     /// sent.
     pub fn put(&mut self, value: T) -> Result<(), PutError<T>> {
-        self.put_with(value, Patience::Forever)
+        self.put_with(value, Deadline::Never)
     }
 
     /// As [`SoleSender::put`], waiting for at most `timeout`.
@@ -113,14 +113,14 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
     /// # Errors
     /// As [`SoleSender::put`], or the channel is full.
     pub fn put_nowait(&mut self, value: T) -> Result<(), PutError<T>> {
-        self.put_with(value, Patience::None)
+        self.put_with(value, Deadline::Now)
     }
 
-    fn put_with(&mut self, value: T, patience: Patience) -> Result<(), PutError<T>> {
+    fn put_with(&mut self, value: T, deadline: Deadline) -> Result<(), PutError<T>> {
         if self.is_moved() {
             return Err(PutError { value, kind: PutErrorKind::Moved });
         }
-        self.typed.put(value, patience)
+        self.typed.put(value, deadline)
     }
 }
 
@@ -130,7 +130,7 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
     /// # Errors
     /// [`GetError`]: closed or the senders gone, and drained; the last sender dead; this end moved away.
     pub fn get(&mut self) -> Result<T, GetError> {
-        self.get_with(Patience::Forever)
+        self.get_with(Deadline::Never)
     }
 
     /// As [`SoleReceiver::get`], waiting for at most `timeout`.
@@ -146,7 +146,7 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
     /// # Errors
     /// As [`SoleReceiver::get`], or [`GetError::Empty`].
     pub fn get_nowait(&mut self) -> Result<T, GetError> {
-        self.get_with(Patience::None)
+        self.get_with(Deadline::Now)
     }
 
     /// Gets values until nothing more can come. What ended it is in [`Iter::end`].
@@ -155,11 +155,11 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
         Iter::sole(self)
     }
 
-    fn get_with(&mut self, patience: Patience) -> Result<T, GetError> {
+    fn get_with(&mut self, deadline: Deadline) -> Result<T, GetError> {
         if self.is_moved() {
             return Err(GetError::Moved);
         }
-        self.typed.get(Company::Sole, patience)
+        self.typed.get(Consumers::Single, deadline)
     }
 }
 

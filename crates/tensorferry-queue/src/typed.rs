@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_reduce::{decode, with_encoded};
-use tensorferry_storage::{Attachment, Company, Heap, IncomingMessage, Patience, Ring, Role, StorageError};
+use tensorferry_storage::{Attachment, Consumers, Deadline, Heap, IncomingMessage, Ring, Role, StorageError};
 
 use crate::error::OpenError;
 use crate::{GetError, Lease, PutError, PutErrorKind};
@@ -57,10 +57,10 @@ impl<T> Typed<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> Typed<T> {
-    pub(crate) fn put(&self, value: T, patience: Patience) -> Result<(), PutError<T>> {
+    pub(crate) fn put(&self, value: T, deadline: Deadline) -> Result<(), PutError<T>> {
         self.ring.expect_put();
         let sent = with_encoded(self.ring.heap(), &value, |payload, handles| {
-            self.ring.put_from(payload, handles, patience).map_err(PutErrorKind::of)
+            self.ring.put_from(payload, handles, deadline).map_err(PutErrorKind::of)
         });
         match sent {
             Ok(()) => Ok(()),
@@ -68,14 +68,14 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
         }
     }
 
-    pub(crate) fn get(&self, company: Company, patience: Patience) -> Result<T, GetError> {
+    pub(crate) fn get(&self, consumers: Consumers, deadline: Deadline) -> Result<T, GetError> {
         let mut message = IncomingMessage::default();
-        self.ring.take_into(&mut message, company, patience).map_err(GetError::of)?;
+        self.ring.take_into(&mut message, consumers, deadline).map_err(GetError::of)?;
         Ok(decode(&mut message)?)
     }
 
-    pub(crate) fn get_leased(&self, patience: Patience) -> Result<Lease<T>, GetError> {
-        let (mut message, raw) = self.ring.take_leased(patience).map_err(GetError::of)?;
+    pub(crate) fn get_leased(&self, deadline: Deadline) -> Result<Lease<T>, GetError> {
+        let (mut message, raw) = self.ring.take_leased(deadline).map_err(GetError::of)?;
         match decode(&mut message) {
             Ok(value) => Ok(Lease::new(value, raw)),
             Err(error) => {
@@ -93,9 +93,9 @@ impl<T> Clone for Typed<T> {
     }
 }
 
-/// Patience for at most `timeout`.
-pub(crate) fn within(timeout: Duration) -> Patience {
-    Instant::now().checked_add(timeout).map_or(Patience::Forever, Patience::Until)
+/// Deadline for at most `timeout`.
+pub(crate) fn within(timeout: Duration) -> Deadline {
+    Instant::now().checked_add(timeout).map_or(Deadline::Never, Deadline::At)
 }
 
 /// Tells the type of one queue from that of another among processes of one program.

@@ -126,7 +126,7 @@ pub fn refuse_as(refusal: TransitError) {
 pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
     outbound(|out| {
         // What is asked of the block is asked before there is a handle: what was just written would be waited for.
-        if is_at_home(block.heap().ok_or(TransitError::Moved)?) {
+        if is_in_message_domain(block.heap().ok_or(TransitError::Moved)?) {
             return out.add(block.id(), || OutgoingHandle::frozen(block)).ok_or(TransitError::Moved);
         }
         let copy = copy_home(block)?;
@@ -150,7 +150,7 @@ fn copy_home(block: &FrozenBlock) -> Result<FrozenBlock, TransitError> {
 /// [`TransitError::NotInTransit`] outside of a message, [`TransitError::ForeignDomain`].
 pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
     outbound(|out| {
-        if !is_at_home(block.heap().ok_or(TransitError::Moved)?) {
+        if !is_in_message_domain(block.heap().ok_or(TransitError::Moved)?) {
             return Err(TransitError::ForeignDomain);
         }
         out.add(block.id(), || OutgoingHandle::shared(block)).ok_or(TransitError::Moved)
@@ -166,7 +166,7 @@ pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
 pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::exclusive(block).ok_or(TransitError::Moved)?;
-        if !handle.heap().is_some_and(is_at_home) {
+        if !handle.heap().is_some_and(is_in_message_domain) {
             handle.take_back();
             return Err(TransitError::ForeignDomain);
         }
@@ -181,7 +181,7 @@ pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> {
 pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::ring(attachment);
-        if !handle.heap().is_some_and(is_at_home) {
+        if !handle.heap().is_some_and(is_in_message_domain) {
             return Err(TransitError::ForeignDomain);
         }
         Ok(out.push(handle))
@@ -196,7 +196,7 @@ pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
 pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::sole_ring(attachment, moved).ok_or(TransitError::MovedEnd)?;
-        if !handle.heap().is_some_and(is_at_home) {
+        if !handle.heap().is_some_and(is_in_message_domain) {
             handle.take_back();
             return Err(TransitError::ForeignDomain);
         }
@@ -259,7 +259,7 @@ pub fn take_ring(index: u32) -> Result<Attachment, TransitError> {
 
 /// Whether a block lies in the domain of the message that is being built.
 #[inline]
-fn is_at_home(heap: &Heap) -> bool {
+fn is_in_message_domain(heap: &Heap) -> bool {
     HEAP.with(|home| heap.is_same_domain(home))
 }
 
@@ -283,7 +283,7 @@ impl Outbound {
     fn find(&self, earliest: usize, id: u64, handle: &OutgoingHandle) -> Option<u32> {
         let serves = |at: &usize| {
             self.ids.get(*at) == Some(&id)
-                && self.handles.get(*at).is_some_and(|other| other.is_same_as(handle))
+                && self.handles.get(*at).is_some_and(|other| other.is_equivalent_to(handle))
         };
         (earliest..self.ids.len()).find(serves).and_then(|at| u32::try_from(at).ok())
     }

@@ -4,7 +4,7 @@
 
 use tensorferry_domain::Domain;
 use tensorferry_reduce::{DecodeError, decode, with_encoded};
-use tensorferry_storage::{Company, Heap, Patience, Ring};
+use tensorferry_storage::{Consumers, Deadline, Heap, Ring};
 
 fn ring() -> Ring {
     let heap = Heap::create(Domain::builder().limit_bytes(64 << 20)).unwrap();
@@ -12,8 +12,8 @@ fn ring() -> Ring {
 }
 
 fn decoded<T: serde::de::DeserializeOwned>(ring: &Ring, payload: &[u8]) -> Result<T, DecodeError> {
-    ring.put(payload, <_>::default(), Patience::None).unwrap();
-    decode(&mut ring.take(Company::Many, Patience::None).unwrap())
+    ring.put(payload, <_>::default(), Deadline::Now).unwrap();
+    decode(&mut ring.take(Consumers::Multi, Deadline::Now).unwrap())
 }
 
 #[test]
@@ -35,11 +35,11 @@ fn long_bytes_and_long_strings_arrive_whole() {
     for len_bytes in [0, 1, 231, 232, 233, 70_000, 1 << 20] {
         let sent = (serde_bytes::ByteBuf::from(vec![3; len_bytes]), "x".repeat(len_bytes));
         with_encoded::<_, _, NotSent>(ring.heap(), &sent, |payload, handles| {
-            ring.put_from(payload, handles, Patience::None)?;
+            ring.put_from(payload, handles, Deadline::Now)?;
             Ok(())
         })
         .unwrap();
-        let mut message = ring.take(Company::Many, Patience::None).unwrap();
+        let mut message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
         assert_eq!(decode::<(serde_bytes::ByteBuf, String)>(&mut message).unwrap(), sent);
     }
 }
@@ -49,5 +49,5 @@ enum NotSent {
     #[error(transparent)]
     Encode(#[from] tensorferry_reduce::EncodeError),
     #[error(transparent)]
-    Put(#[from] tensorferry_storage::PutFailure),
+    Put(#[from] tensorferry_storage::RingPutError),
 }

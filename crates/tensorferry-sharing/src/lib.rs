@@ -6,8 +6,8 @@
 //! - [`SharingStrategy::FileDescriptor`]: a sealed memfd. Children inherit its descriptor when they are started. It
 //!   has no name, so nothing can be left behind, and its size does not depend on the mount of `/dev/shm`.
 //!
-//! Memory that is no part of a domain's file travels as a descriptor. [`Keeper`] keeps such descriptors, so that they
-//! outlive who made them; [`Door`] is a member's way to it.
+//! Memory that is no part of a domain's file travels as a descriptor. [`FdStore`] keeps such descriptors, so that they
+//! outlive who made them; [`FdStoreClient`] is a member's way to it.
 //!
 //! The set is probed, not assumed ([`get_all_sharing_strategies`]): where memfd_create(2) is refused, the set
 //! is empty and every attempt to make a domain says so.
@@ -24,11 +24,11 @@
 #![forbid(unsafe_code)]
 
 mod backing;
-mod keeper;
+mod fd_store;
 mod strategy;
 
 pub use backing::Backing;
-pub use keeper::{Door, Keeper, KeeperError};
+pub use fd_store::{FdStore, FdStoreClient, FdStoreError};
 pub use strategy::{
     SharingStrategy, SharingStrategyError, get_all_sharing_strategies, get_sharing_strategy,
     set_sharing_strategy,

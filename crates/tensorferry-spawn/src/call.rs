@@ -115,7 +115,7 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     let fds = fds.ok_or_else(|| Failure::Refused(String::from("the descriptor of the domain is missing")))?;
     let joined = match Heap::inherited() {
         // This process was forked from a member and has everything that it holds.
-        Some(heap) => heap.rejoin(order.admission, fds.door).map(|()| {
+        Some(heap) => heap.rejoin(order.admission, fds.fd_store).map(|()| {
             // From here on the parent may let go of what it holds.
             inherited.taken();
             heap
@@ -127,7 +127,7 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     let guard = inherited.guard();
     heap.domain().defer(move || guard.start().is_ok());
     // The service thread has just been started, and seldom sleeps yet.
-    heap.domain().poke();
+    heap.domain().wake_service();
     if let Ok(strategy) = order.strategy.parse::<SharingStrategy>()
         && strategy != get_sharing_strategy()
     {

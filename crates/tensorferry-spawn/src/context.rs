@@ -73,7 +73,7 @@ pub struct ProcessContext<T> {
     grace_period: Option<Duration>,
     on_drop: OnDrop,
     stop: Option<Stop>,
-    /// Whom we have sent a signal.
+    /// Scope we have sent a signal.
     stopped: Vec<Stopped>,
     /// As of 10 ms after the start at the latest, to tell whether the out-of-memory killer came by. Read by the service thread,
     /// because the kernel takes some time to count; not there where a process ends sooner than that.
@@ -106,7 +106,7 @@ impl<T> ProcessContext<T> {
             out_of_memory_kills().into_iter().for_each(|kills| _ = as_of_now.set(kills));
             true
         });
-        heap.domain().poke_soon();
+        heap.domain().wake_service_soon();
         Self {
             children,
             tee,
@@ -254,8 +254,8 @@ impl<T> ProcessContext<T> {
         }
         if self.verdict.is_none() {
             // Whoever puts to them or gets from them from here on is told that they are gone.
-            self.heap.domain().look_around();
-            self.heap.settle();
+            self.heap.domain().sweep_dead();
+            self.heap.collect();
             let kept = self.tee.take().map_or(Ok(()), TeeThread::finish);
             self.verdict = Some(match (self.errors(), kept) {
                 (Some(errors), _) => Verdict::Failed(errors),

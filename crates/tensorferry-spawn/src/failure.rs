@@ -29,7 +29,7 @@ pub enum Cause {
     /// It ended, and something else in this process has collected its exit status.
     Lost,
     /// It ended, and its fork server, which would have known how, was killed.
-    Untold,
+    StatusUnavailable,
 }
 
 /// The failure of one process. [`ProcessRaisedError`](crate::ProcessRaisedError) and
@@ -73,7 +73,7 @@ impl ProcessError {
             (None, Ended::Exited { code }) => Cause::Exited { code },
             (None, Ended::Signaled { signal, core_dumped }) => Cause::Signaled { signal, core_dumped },
             (None, Ended::Lost) => Cause::Lost,
-            (None, Ended::Untold) => Cause::Untold,
+            (None, Ended::StatusUnavailable) => Cause::StatusUnavailable,
         };
         let at = exit.report.as_ref().map_or(exit.alive_at, |report| report.raised_at);
         let out_of_memory_kills = match cause {

@@ -46,7 +46,7 @@ where
     let mut taken = heap.domain().members().len();
     if taken.saturating_add(nprocs) > MAX_MEMBERS {
         // Some of them may be dead.
-        heap.domain().look_at_all();
+        heap.domain().sweep_all_dead();
         taken = heap.domain().members().len();
     }
     if taken.saturating_add(nprocs) > MAX_MEMBERS {
@@ -84,7 +84,7 @@ where
                 // Collects those that run already, and takes back what they had as members of the domain.
                 children.iter().for_each(|child: &Child| drop(child.kill()));
                 drop(children);
-                heap.domain().look_around();
+                heap.domain().sweep_dead();
                 return Err(StartErrorKind::Process { rank, error });
             }
         }

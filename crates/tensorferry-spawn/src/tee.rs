@@ -197,7 +197,7 @@ impl TeeThread {
 
     fn end(&mut self) -> Result<(), OutputError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.ended.ring();
+        self.ended.signal();
         // It does not panic; were it to, the processes' files would be short.
         thread.join().unwrap_or_else(|_| Err(OutputError::tee(io::Error::other("its thread panicked"))))
     }

@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use tensorferry_domain::Domain;
-use tensorferry_storage::{Company, Heap, IncomingHandle, OutgoingHandle, Patience, Ring};
+use tensorferry_storage::{Consumers, Deadline, Heap, IncomingHandle, OutgoingHandle, Ring};
 
 const LEN_BYTES: usize = 1 << 20;
 
@@ -20,9 +20,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let frozen = block.freeze();
         // The message is a handle of 8 bytes beside a payload; the megabyte stays where it is.
         let handles = OutgoingHandle::frozen(&frozen).into_iter().collect();
-        ring.put(&[round], handles, Patience::None)?;
+        ring.put(&[round], handles, Deadline::Now)?;
 
-        let message = ring.take(Company::Many, Patience::None)?;
+        let message = ring.take(Consumers::Multi, Deadline::Now)?;
         let [IncomingHandle::Frozen(received)] = &message.handles[..] else { return Err("no block".into()) };
         if received.id() != frozen.id() || received.bytes()[LEN_BYTES - 1] != message.payload[0] {
             return Err("another block arrived".into());
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
 
-    heap.settle();
+    heap.collect();
     let own = heap.stats().own;
     println!("live: {} bytes, kept for the next: {} bytes", own.live_bytes, own.cached_bytes());
     println!("given back to the system: {} bytes", heap.trim());

@@ -8,7 +8,7 @@
 //!
 //! - An [`ExclusiveBlock`] is made only for a fresh block that no other process or handle knows, for a block whose
 //!   one and only handle in the whole domain was consumed, or from a message that granted it, and a message
-//!   grants it once. Its bytes are lent through `&mut self` alone. Sending it ends its *tenure* while it is
+//!   grants it once. Its bytes are lent through `&mut self` alone. Sending it ends its *ownership_epoch* while it is
 //!   borrowed for serialisation, so a handle that is still reachable afterwards, through an `Arc` for example,
 //!   lends an empty slice.
 //! - A [`FrozenBlock`] is made only from an exclusive one that was consumed, or from a message that granted it
@@ -42,7 +42,7 @@ pub(crate) fn memory_of(domain: Arc<Domain>) -> Memory {
 #[derive(Debug)]
 pub struct ExclusiveBlock {
     block: Option<Block>,
-    tenure: u64,
+    ownership_epoch: u64,
 }
 
 /// Bytes that nobody writes any more. A clone costs one private counter.
@@ -61,23 +61,23 @@ impl ExclusiveBlock {
     /// No bytes at all.
     #[must_use]
     pub fn empty() -> Self {
-        Self { block: None, tenure: 0 }
+        Self { block: None, ownership_epoch: 0 }
     }
 
     /// For a block that no other process and no other handle of this one can reach, or that a message granted.
     pub(crate) fn new(block: Block) -> Self {
-        let tenure = block.tenure();
-        Self { block: Some(block), tenure }
+        let ownership_epoch = block.ownership_epoch();
+        Self { block: Some(block), ownership_epoch }
     }
 
-    /// The block, unless its tenure has ended.
+    /// The block, unless its ownership_epoch has ended.
     fn held(&self) -> Option<&Block> {
-        self.block.as_ref().filter(|block| block.tenure() == self.tenure)
+        self.block.as_ref().filter(|block| block.ownership_epoch() == self.ownership_epoch)
     }
 
     fn into_held(self) -> Option<Block> {
-        let tenure = self.tenure;
-        self.block.filter(|block| block.tenure() == tenure)
+        let ownership_epoch = self.ownership_epoch;
+        self.block.filter(|block| block.ownership_epoch() == ownership_epoch)
     }
 
     /// The length in bytes; 0 once the block was sent away.
@@ -110,7 +110,7 @@ impl ExclusiveBlock {
         // by nobody else while the slice lives:
         // - the range was just checked to be mapped and open, and stays so while the block lives; u8 needs no
         //   alignment and no initialisation beyond the zeroes that the kernel provides;
-        // - nobody else has a right to the bytes: the tenure is still ours (just checked), it can only end by
+        // - nobody else has a right to the bytes: the ownership_epoch is still ours (just checked), it can only end by
         //   `claim`, which borrows `self`, and the slice keeps `self` mutably borrowed.
         unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), len_bytes) }
     }
@@ -127,11 +127,11 @@ impl ExclusiveBlock {
         SharedBlock { block: self.into_held() }
     }
 
-    /// Ends the tenure, so that the block can be granted to somebody else. `None` when it has ended already.
+    /// Ends the ownership_epoch, so that the block can be granted to somebody else. `None` when it has ended already.
     pub(crate) fn claim(&self) -> Option<Claim> {
         let block = self.block.as_ref()?;
-        let claimed = block.change_tenure(self.tenure, after(self.tenure));
-        claimed.then(|| Claim { block: block.clone(), tenure: self.tenure })
+        let claimed = block.change_ownership_epoch(self.ownership_epoch, after(self.ownership_epoch));
+        claimed.then(|| Claim { block: block.clone(), ownership_epoch: self.ownership_epoch })
     }
 }
 
@@ -140,18 +140,18 @@ impl ExclusiveBlock {
 pub(crate) struct Claim {
     pub(crate) block: Block,
     /// The one that ended.
-    tenure: u64,
+    ownership_epoch: u64,
 }
 
-/// The tenure after this one.
-const fn after(tenure: u64) -> u64 {
-    tenure.wrapping_add(1)
+/// The ownership_epoch after this one.
+const fn after(ownership_epoch: u64) -> u64 {
+    ownership_epoch.wrapping_add(1)
 }
 
 impl Claim {
     /// Gives the right back to the handle that it came from, because the message was not sent.
     pub(crate) fn give_back(self) {
-        self.block.change_tenure(after(self.tenure), self.tenure);
+        self.block.change_ownership_epoch(after(self.ownership_epoch), self.ownership_epoch);
     }
 }
 
@@ -202,7 +202,7 @@ impl FrozenBlock {
 
     /// Whether both are one block of one domain. Empty blocks are the same as none.
     #[must_use]
-    pub fn is_same_as(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         self.block
             .as_ref()
             .zip(other.block.as_ref())
@@ -257,7 +257,7 @@ impl SharedBlock {
         self.block.as_ref().map(Block::heap)
     }
 
-    /// The name under which a descriptor is lodged that belongs to the block ([`Domain::lodge`]). No other block of the
+    /// The name under which a descriptor is stored that belongs to the block ([`Domain::store_fd`]). No other block of the
     /// domain has this name, or had it recently.
     #[must_use]
     pub fn name(&self) -> u64 {

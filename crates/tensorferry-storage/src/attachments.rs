@@ -19,7 +19,7 @@ use crate::ring_layout::RingWords;
 /// How often this process is attached to each ring in each role.
 #[derive(Debug, Default)]
 pub(crate) struct Attachments {
-    counts: Mutex<HashMap<usize, RoleCounts>>,
+    cells: Mutex<HashMap<usize, RoleCounts>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +51,7 @@ impl Attachment {
             let mut counts = heap.inner().attachments.lock();
             let counts = counts.entry(block.header_offset_bytes()).or_default();
             let bit = heap.me().bit();
-            if heap.is_home()
+            if heap.is_owning_process()
                 && let Some(ring) = RingWords::of(&block)
             {
                 if role.sends && counts.sends == 0 {
@@ -107,13 +107,13 @@ impl Clone for Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         let heap = self.block.heap();
-        if !heap.is_home() {
+        if !heap.is_owning_process() {
             return;
         }
         let at = self.block.header_offset_bytes();
         let inner = heap.inner();
         // After a death the roles may be marked, whatever is seen now.
-        let announced = (inner.memory.suspicions() > 0).then(|| inner.wishes.announce(&inner.memory));
+        let announced = (inner.memory.suspicions() > 0).then(|| inner.scan_requests.announce(&inner.memory));
         let mut all = inner.attachments.lock();
         let Some(counts) = all.get_mut(&at) else { return };
         counts.sends -= usize::from(self.role.sends);
@@ -172,6 +172,6 @@ impl Attachments {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<usize, RoleCounts>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::BlockId;
-use crate::counted::Counted;
+use crate::handle::BlockHandle;
 use crate::header::{Header, SUSPECT};
 use crate::heap::Heap;
 use crate::reference::{Grant, Reference};
@@ -15,12 +15,12 @@ use crate::reference::{Grant, Reference};
 pub(crate) struct Block {
     /// INVARIANT: while this handle lives, this member's bit is set in the block's holder word, so the block is
     /// not reused; and its data range is open.
-    counted: Counted,
+    counted: BlockHandle,
 }
 
 impl Block {
     /// Wraps a handle. Its range is open.
-    pub(crate) fn new(counted: Counted) -> Self {
+    pub(crate) fn new(counted: BlockHandle) -> Self {
         Self { counted }
     }
 
@@ -56,7 +56,7 @@ impl Block {
     /// `None` in a process that was forked from the holder by others than us: nobody holds the block for it.
     pub(crate) fn range(&self) -> Option<(NonNull<u8>, usize)> {
         let (heap, cell) = (self.heap(), self.counted.cell());
-        if !heap.is_home() {
+        if !heap.is_owning_process() {
             return None;
         }
         Some((heap.data().bytes(cell.data_offset_bytes(), cell.len_bytes())?, cell.len_bytes()))
@@ -64,12 +64,12 @@ impl Block {
 
     /// The data as words, the last one perhaps reaching over the end into the block's own padding.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        if self.heap().is_home() { self.words_at_home() } else { &[] }
+        if self.heap().is_owning_process() { self.words_of_owner() } else { &[] }
     }
 
     /// As [`Block::words`], for who has asked whether this is the process that holds the block.
     #[inline]
-    pub(crate) fn words_at_home(&self) -> &[AtomicU64] {
+    pub(crate) fn words_of_owner(&self) -> &[AtomicU64] {
         let cell = self.counted.cell();
         let n_words = cell.len_bytes().div_ceil(8);
         self.heap().data().words(cell.data_offset_bytes(), n_words).unwrap_or(&[])
@@ -84,7 +84,7 @@ impl Block {
 
     /// Whether nobody else can reach the block: no other member, no message in flight, no other handle here.
     pub(crate) fn is_sole(&self) -> bool {
-        if !self.heap().is_home() {
+        if !self.heap().is_owning_process() {
             return false;
         }
         let me = self.heap().me().bit();
@@ -113,12 +113,12 @@ impl Block {
         }
     }
 
-    pub(crate) fn tenure(&self) -> u64 {
-        self.counted.cell().tenure()
+    pub(crate) fn ownership_epoch(&self) -> u64 {
+        self.counted.cell().ownership_epoch()
     }
 
-    pub(crate) fn change_tenure(&self, from: u64, to: u64) -> bool {
-        self.counted.cell().change_tenure(from, to)
+    pub(crate) fn change_ownership_epoch(&self, from: u64, to: u64) -> bool {
+        self.counted.cell().change_ownership_epoch(from, to)
     }
 }
 

@@ -9,7 +9,7 @@ use tensorferry_os::mapping::{LARGE_PAGE_BYTES, PAGE_BYTES};
 
 /// One header, one cache line: 64 bytes.
 pub(crate) const LINE_BYTES: usize = 64;
-/// Words of 8 bytes in a line.
+/// CellWords of 8 bytes in a line.
 pub(crate) const LINE_WORDS: usize = 8;
 /// Blocks in a slab: the lines of a page of headers, less the slab's own.
 pub(crate) const SLAB_BLOCKS: usize = PAGE_BYTES / LINE_BYTES - 1;

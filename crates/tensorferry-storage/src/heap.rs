@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tensorferry_domain::{
-    Admission, Caretaker, Domain, DomainBuilder, DomainFds, ExtentOwner, Member, Memory,
+    Admission, Domain, DomainBuilder, DomainFds, ExtentOwner, Member, Memory, ServiceHandler,
 };
 use tensorferry_os::mapping::Reservation;
 
@@ -17,15 +17,15 @@ use crate::access::{self, ExclusiveBlock};
 use crate::arena::Arena;
 use crate::attachments::Attachments;
 use crate::block::Block;
+use crate::cell_table::{Allocation, Cell, CellTable};
 use crate::class::Class;
-use crate::counted::{Counted, Two, cell_at};
-use crate::counts::{Cell, Counts, Use};
+use crate::handle::{BlockHandle, HandlePair, cell_at};
 use crate::header::Header;
 use crate::pins::Pins;
 use crate::place::{NotFound, Place, Places};
 use crate::posted::Posted;
 use crate::reference::{GENERATION_MASK, Reference};
-use crate::wishes::Wishes;
+use crate::scan_requests::ScanRequests;
 use crate::{HeapStats, HeapUsage, StorageError};
 
 /// The memory of one domain, as one process sees it. Cheap to clone.
@@ -33,17 +33,17 @@ use crate::{HeapStats, HeapUsage, StorageError};
 pub struct Heap(Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) counts: Counts,
+    pub(crate) cells: CellTable,
     arena: Mutex<Arena>,
     pub(crate) pins: Pins,
     pub(crate) attachments: Attachments,
     pub(crate) posted: Posted,
-    pub(crate) wishes: Wishes,
+    pub(crate) scan_requests: ScanRequests,
     /// Held while suspects are resolved: whoever comes second finds them resolved, and not just taken on by somebody.
     pub(crate) resolving: Mutex<()>,
     /// Held by whoever looks after pins and returns as a whole: what the service thread has in its hands then (a sweep apart) has
-    /// come back, or has not been looked at, when [`Heap::settle`] has returned.
-    pub(crate) settling: Mutex<()>,
+    /// come back, or has not been looked at, when [`Heap::collect`] has returned.
+    pub(crate) collecting: Mutex<()>,
     this: Weak<Inner>,
     /// The heap of [`Heap::current`], which lasts as long as the process: nothing needs to keep it.
     is_current: AtomicBool,
@@ -117,24 +117,24 @@ impl Heap {
     /// The current heap of the process that this one was forked from, as long as this one has not joined by itself.
     #[must_use]
     pub fn inherited() -> Option<Self> {
-        CURRENT.get().filter(|heap| !heap.0.memory.is_home()).cloned()
+        CURRENT.get().filter(|heap| !heap.0.memory.is_owning_process()).cloned()
     }
 
     /// In a process that was forked from a member: becomes a member in its own right, and holds in its own name every block that
     /// the parent held at the fork, once for each handle that was copied here. What only copies on the parent's stack name, which
     /// nobody here can reach, is held until this process ends. All handles are this process's own from then on, except for what can be in one process only: an inherited [`ExclusiveBlock`] lends no bytes, a lease is lost.
     ///
-    /// The parent stands still until this has returned, and holds those blocks all the while. `door` is as in
+    /// The parent stands still until this has returned, and holds those blocks all the while. `fd_store` is as in
     /// [`DomainFds`].
     ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain refuses; this process can then do nothing but end.
-    pub fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), StorageError> {
+    pub fn rejoin(&self, admission: Admission, fd_store: Option<OwnedFd>) -> Result<(), StorageError> {
         let inner = &*self.0;
-        inner.memory.rejoin(admission, door)?;
+        inner.memory.rejoin(admission, fd_store)?;
         let bit = self.me().bit();
         let mut closed = None;
-        inner.counts.each_held(|at| match inner.places().header(at) {
+        inner.cells.each_held(|at| match inner.places().header(at) {
             // The parent holds it and stands still, so it is not reused meanwhile.
             Some(header) => drop(header.holders().fetch_or(bit, Ordering::SeqCst)),
             None => closed = Some(at as u64),
@@ -145,12 +145,12 @@ impl Heap {
                 what: "the header of a held block is closed",
             });
         }
-        // Two processes would write the same bytes otherwise.
-        inner.counts.end_all_tenures();
+        // HandlePair processes would write the same bytes otherwise.
+        inner.cells.revoke_all_exclusive();
         // The extents, and what waits to be opened by others, are the parent's.
         *inner.arena() = Arena::new();
         let pinned = (inner.pins.take_all(), inner.posted.take_all());
-        inner.memory.settle();
+        inner.memory.finish_rejoin();
         inner.attachments.attach_all(self)?;
         drop(pinned);
         Ok(inner.memory.restart_service()?)
@@ -162,18 +162,18 @@ impl Heap {
         let inner = Arc::new_cyclic(|this| Inner {
             this: this.clone(),
             is_current: AtomicBool::new(false),
-            wishes: Wishes::default(),
+            scan_requests: ScanRequests::default(),
             resolving: Mutex::default(),
-            settling: Mutex::default(),
-            counts: Counts::new(layout.n_extents, layout.extent_len_bytes),
+            collecting: Mutex::default(),
+            cells: CellTable::new(layout.n_extents, layout.extent_len_bytes),
             arena: Mutex::new(Arena::new()),
             pins: Pins::default(),
             attachments: Attachments::default(),
             posted: Posted::default(),
             memory,
         });
-        let caretaker: Weak<Inner> = Arc::downgrade(&inner);
-        inner.memory.start_service(caretaker)?;
+        let handler: Weak<Inner> = Arc::downgrade(&inner);
+        inner.memory.start_service(handler)?;
         Ok(Self(inner))
     }
 
@@ -210,7 +210,7 @@ impl Heap {
     /// nobody uses. Returns how many bytes came together. The next allocations pay for fresh pages again.
     #[must_use = "the number says whether trimming helped"]
     pub fn trim(&self) -> u64 {
-        if !self.0.memory.is_home() {
+        if !self.0.memory.is_owning_process() {
             return 0;
         }
         self.0.retire_pins();
@@ -236,11 +236,11 @@ impl Heap {
     }
 
     /// Looks after messages that were taken and memory that came back, now instead of when memory runs short.
-    pub fn settle(&self) {
-        if !self.0.memory.is_home() {
+    pub fn collect(&self) {
+        if !self.0.memory.is_owning_process() {
             return;
         }
-        let _one_at_a_time = self.0.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.0.collecting.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.posted.retire(&self.0.memory);
         self.0.retire_pins();
         crate::sweep::resolve_known_suspects(&self.0);
@@ -272,14 +272,14 @@ impl Heap {
     }
 
     /// Whether this process may act as the member that this heap belongs to.
-    pub(crate) fn is_home(&self) -> bool {
-        self.0.memory.is_home()
+    pub(crate) fn is_owning_process(&self) -> bool {
+        self.0.memory.is_owning_process()
     }
 
     /// # Errors
-    /// [`StorageError::Domain`] where [`Heap::is_home`] is false.
-    pub(crate) fn check_home(&self) -> Result<(), StorageError> {
-        Ok(self.0.memory.check_home()?)
+    /// [`StorageError::Domain`] where [`Heap::is_owning_process`] is false.
+    pub(crate) fn check_owning_process(&self) -> Result<(), StorageError> {
+        Ok(self.0.memory.check_owning_process()?)
     }
 
     pub(crate) fn me(&self) -> Member {
@@ -296,7 +296,7 @@ impl Heap {
 
     /// A block with one handle, this one.
     pub(crate) fn allocate_block(&self, len_bytes: usize) -> Result<Block, StorageError> {
-        self.0.memory.check_home()?;
+        self.0.memory.check_owning_process()?;
         let class = Class::holding(len_bytes)
             .filter(|class| class.size_bytes() <= self.0.memory.layout().data_len_bytes);
         let class = class.ok_or(StorageError::TooLarge {
@@ -309,12 +309,12 @@ impl Heap {
         let unreachable = "the header of a fresh block is closed";
         let header = self.header(place.header_offset_bytes).ok_or_else(|| bad(unreachable))?;
         let cell = cell_at(self, place).ok_or_else(|| bad(unreachable))?;
-        let counted = Counted::alone(cell, || {
+        let counted = BlockHandle::alone(cell, || {
             let generation = header.prepare(len_bytes);
             // From here on the block is held; a sweep after our death finds this bit. Nobody else knows the block before it is
             // named to them: by a message, which is put by a sequentially consistent change, or by way of the kernel.
             header.holders().store(self.me().bit(), Ordering::Release);
-            Use { len_bytes, generation }
+            Allocation { len_bytes, generation }
         });
         counted.map(Block::new).ok_or_else(|| bad("a block that this process holds was marked as free"))
     }
@@ -322,7 +322,7 @@ impl Heap {
     /// Holds the block that a message names. The message itself, or whoever sent it, holds it until then.
     pub(crate) fn hold(&self, reference: Reference) -> Result<Block, Box<StorageError>> {
         let cell = self.cell_of(reference)?;
-        let block = Block::new(Counted::on(cell, || self.begin_to_hold(cell, reference))?);
+        let block = Block::new(BlockHandle::on(cell, || self.begin_to_hold(cell, reference))?);
         check_generation(cell, reference)?;
         Ok(block)
     }
@@ -331,7 +331,7 @@ impl Heap {
     #[inline]
     pub(crate) fn hold_twice(&self, reference: Reference) -> Result<(Block, Block), Box<StorageError>> {
         let cell = self.cell_of(reference)?;
-        let two = Two::on(cell, || self.begin_to_hold(cell, reference))?;
+        let two = HandlePair::on(cell, || self.begin_to_hold(cell, reference))?;
         check_generation(cell, reference)?;
         let (one, other) = two.split();
         Ok((Block::new(one), Block::new(other)))
@@ -340,9 +340,9 @@ impl Heap {
     /// The cell of the block that a message names.
     #[inline]
     fn cell_of(&self, reference: Reference) -> Result<Cell<'_>, Box<StorageError>> {
-        self.check_home()?;
+        self.check_owning_process()?;
         let at = reference.header_offset_bytes;
-        self.0.counts.known(at).map_or_else(|| self.find_cell(reference), Ok)
+        self.0.cells.known(at).map_or_else(|| self.find_cell(reference), Ok)
     }
 
     #[cold]
@@ -354,7 +354,7 @@ impl Heap {
     }
 
     /// Sets this member's bit and opens the data.
-    fn begin_to_hold(&self, cell: Cell<'_>, reference: Reference) -> Result<Use, Box<StorageError>> {
+    fn begin_to_hold(&self, cell: Cell<'_>, reference: Reference) -> Result<Allocation, Box<StorageError>> {
         let bad = |what| bad_reference(reference, what);
         let place = cell.place().ok_or_else(|| bad("nobody knows its place"))?;
         let header = self.header(place.header_offset_bytes).ok_or_else(|| bad("its header is closed"))?;
@@ -374,13 +374,13 @@ impl Heap {
         };
         opened
             .inspect_err(|_| self.let_go(place))
-            .map(|()| Use { len_bytes, generation: header.generation() })
+            .map(|()| Allocation { len_bytes, generation: header.generation() })
     }
 
     /// One more handle on a block that this process holds, by its header's place; `None` when it does not hold it.
     pub(crate) fn another_handle(&self, header_offset_bytes: usize) -> Option<Block> {
-        let cell = self.0.counts.known(header_offset_bytes)?;
-        Counted::on(cell, || Err(())).ok().map(Block::new)
+        let cell = self.0.cells.known(header_offset_bytes)?;
+        BlockHandle::on(cell, || Err(())).ok().map(Block::new)
     }
 
     /// The last handle of this process is gone.
@@ -422,11 +422,11 @@ impl Inner {
 
     /// Has the service thread scan for what the dead are still suspected to have sent.
     pub(crate) fn ask_for_scan(&self) {
-        if !self.memory.is_home() {
+        if !self.memory.is_owning_process() {
             return;
         }
-        self.wishes.set_due();
-        self.memory.poke();
+        self.scan_requests.set_due();
+        self.memory.wake_service();
     }
 
     /// Lets go of the blocks of messages that were taken.
@@ -438,7 +438,7 @@ impl Inner {
 impl Drop for Inner {
     /// What is free here is no use to whoever comes next; what may be freed by a scan somebody else has to look for.
     fn drop(&mut self) {
-        if self.memory.is_home() {
+        if self.memory.is_owning_process() {
             let mut arena = self.arena.lock().unwrap_or_else(PoisonError::into_inner);
             if arena.has_suspects() {
                 self.memory.want_scan();
@@ -448,7 +448,7 @@ impl Drop for Inner {
     }
 }
 
-impl Caretaker for Inner {
+impl ServiceHandler for Inner {
     fn sweep(&self, dead: &[Member]) -> bool {
         crate::sweep::sweep(self, dead)
     }
@@ -467,7 +467,7 @@ impl Caretaker for Inner {
         is_held && header.generation() & GENERATION_MASK == reference.generation
     }
 
-    fn beat(&self) -> Option<std::time::Duration> {
-        crate::sweep::beat(self)
+    fn tick(&self) -> Option<std::time::Duration> {
+        crate::sweep::tick(self)
     }
 }

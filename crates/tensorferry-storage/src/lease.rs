@@ -24,7 +24,7 @@ use crate::block::Block;
 use crate::message::{IncomingHandle, IncomingMessage, Outgoing, OutgoingHandle, OutgoingHandles};
 use crate::pins::PinnedAt;
 use crate::record::{Record, RecordState, RecordTag};
-use crate::ring::{Company, MAX_STEPS, Patience, Ring, TakeFailure};
+use crate::ring::{Consumers, Deadline, MAX_STEPS, Ring, RingTakeError};
 use crate::ring_layout::{RingWords, Slot, SlotState};
 
 /// A message that this process has until it acknowledges it. Dropping it gives the message back, to be delivered again.
@@ -97,21 +97,21 @@ impl Kept {
 }
 
 impl Ring {
-    /// Leases a message: one that was given back or whose taker died, or else the next one. Waits as long as `patience`
+    /// Leases a message: one that was given back or whose taker died, or else the next one. Waits as long as `deadline`
     /// allows, also while every lease is out and not all of them are this process's.
     ///
     /// # Errors
-    /// [`TakeFailure`]; [`TakeFailure::NoLeases`] and [`TakeFailure::AllLeased`] at once, whatever `patience` is.
+    /// [`RingTakeError`]; [`RingTakeError::NoLeases`] and [`RingTakeError::AllLeased`] at once, whatever `deadline` is.
     pub fn take_leased(
         self: &Arc<Self>,
-        patience: Patience,
-    ) -> Result<(IncomingMessage, Lease), TakeFailure> {
-        self.heap().check_home()?;
-        let Some(ring) = self.words() else { return Err(TakeFailure::Closed) };
+        deadline: Deadline,
+    ) -> Result<(IncomingMessage, Lease), RingTakeError> {
+        self.heap().check_owning_process()?;
+        let Some(ring) = self.words() else { return Err(RingTakeError::Closed) };
         if self.max_leases() == 0 {
-            return Err(TakeFailure::NoLeases);
+            return Err(RingTakeError::NoLeases);
         }
-        self.wait_for_message(&ring, patience, || {
+        self.wait_for_message(&ring, deadline, || {
             let mut message = IncomingMessage::default();
             let found =
                 self.lease_returned(&ring, &mut message).or_else(|| self.lease_next(&ring, &mut message));
@@ -124,7 +124,7 @@ impl Ring {
         &self,
         ring: &RingWords<'_>,
         message: &mut IncomingMessage,
-    ) -> Option<Result<(), TakeFailure>> {
+    ) -> Option<Result<(), RingTakeError>> {
         let (index, taking) = self.claim_returned(ring)?;
         let record = ring.record(index);
         let read = self.read(record.lengths(), record.room(), message);
@@ -132,7 +132,7 @@ impl Ring {
             && matches!(**error, StorageError::Domain(_))
         {
             put_back(ring, record, taking);
-            return Some(read.map(drop).map_err(TakeFailure::from));
+            return Some(read.map(drop).map_err(RingTakeError::from));
         }
         // What a plain take takes dies with its taker from here on. Where this process was declared dead, it is somebody
         // else's.
@@ -141,14 +141,14 @@ impl Ring {
             return None;
         }
         ring.not_empty().wake();
-        Some(read.map(drop).map_err(TakeFailure::from))
+        Some(read.map(drop).map_err(RingTakeError::from))
     }
 
     fn lease_returned(
         &self,
         ring: &RingWords<'_>,
         message: &mut IncomingMessage,
-    ) -> Option<Result<Kept, TakeFailure>> {
+    ) -> Option<Result<Kept, RingTakeError>> {
         let (index, taking) = self.claim_returned(ring)?;
         let record = ring.record(index);
         let spilled = match self.read(record.lengths(), record.room(), message) {
@@ -172,7 +172,7 @@ impl Ring {
         &self,
         ring: &RingWords<'_>,
         message: &mut IncomingMessage,
-    ) -> Option<Result<Kept, TakeFailure>> {
+    ) -> Option<Result<Kept, RingTakeError>> {
         let mut all_mine = true;
         let mut any_free = false;
         for record in ring.records() {
@@ -181,11 +181,11 @@ impl Ring {
             all_mine &= state.tag != RecordTag::Free && state.owner == self.me();
         }
         if all_mine {
-            return Some(Err(TakeFailure::AllLeased(self.max_leases())));
+            return Some(Err(RingTakeError::AllLeased(self.max_leases())));
         }
         any_free.then_some(())?;
         let mut kept = Some(Kept::default());
-        let taken = self.try_take(ring, Company::Many, message, &mut kept)?;
+        let taken = self.try_take(ring, Consumers::Multi, message, &mut kept)?;
         kept.map(|kept| taken.map(|()| kept))
     }
 
@@ -218,8 +218,8 @@ impl Ring {
         ring: &RingWords<'_>,
         message: IncomingMessage,
         kept: Kept,
-    ) -> Result<(IncomingMessage, Lease), TakeFailure> {
-        let Some(state) = kept.state else { return Err(TakeFailure::Closed) };
+    ) -> Result<(IncomingMessage, Lease), RingTakeError> {
+        let Some(state) = kept.state else { return Err(RingTakeError::Closed) };
         let mut handles = OutgoingHandles::new();
         handles.extend(kept.spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
         for handle in &message.handles {

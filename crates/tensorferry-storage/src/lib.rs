@@ -15,7 +15,7 @@
 //!
 //! ```
 //! use tensorferry_domain::Domain;
-//! use tensorferry_storage::{Company, Heap, IncomingHandle, OutgoingHandle, Patience, Ring};
+//! use tensorferry_storage::{Consumers, Heap, IncomingHandle, OutgoingHandle, Deadline, Ring};
 //!
 //! let heap = Heap::create(Domain::builder().limit_bytes(64 << 20))?;
 //! let ring = Ring::create(&heap, 4, 0)?;
@@ -23,9 +23,9 @@
 //! let mut block = heap.allocate(1 << 20)?;
 //! block.bytes_mut().fill(7);
 //! let handles = OutgoingHandle::frozen(&block.freeze()).into_iter().collect();
-//! ring.put(b"a megabyte of sevens", handles, Patience::None)?;
+//! ring.put(b"a megabyte of sevens", handles, Deadline::Now)?;
 //!
-//! let message = ring.take(Company::Many, Patience::None)?;
+//! let message = ring.take(Consumers::Multi, Deadline::Now)?;
 //! assert_eq!(&message.payload[..], b"a megabyte of sevens");
 //! let IncomingHandle::Frozen(block) = &message.handles[0] else { unreachable!() };
 //! assert!(block.bytes().iter().all(|&byte| byte == 7));
@@ -36,11 +36,11 @@ mod access;
 mod arena;
 mod attachments;
 mod block;
+mod cell_table;
 mod class;
-mod counted;
-mod counts;
 mod error;
 mod free_list;
+mod handle;
 mod header;
 mod heap;
 mod lease;
@@ -54,6 +54,7 @@ mod record;
 mod reference;
 mod ring;
 mod ring_layout;
+mod scan_requests;
 mod scratch;
 mod sweep;
 mod sweep_ring;
@@ -62,7 +63,6 @@ mod usage;
 mod waking_tests;
 #[cfg(test)]
 mod wire_tests;
-mod wishes;
 
 use tensorferry_domain::atomic;
 
@@ -77,7 +77,7 @@ pub use message::{
 pub use parcel::Parcel;
 pub use payload::Payload;
 pub use reference::{BlockId, Role};
-pub use ring::{Company, Patience, PutFailure, Ring, TakeFailure};
+pub use ring::{Consumers, Deadline, Ring, RingPutError, RingTakeError};
 pub use scratch::Scratch;
 #[doc(hidden)]
 pub use tensorferry_os::debug_as_display;

@@ -96,7 +96,7 @@ impl OutgoingHandle {
 
     /// Whether both grant the same on the same block, so that one entry serves for both.
     #[must_use]
-    pub fn is_same_as(&self, other: &Self) -> bool {
+    pub fn is_equivalent_to(&self, other: &Self) -> bool {
         // Nearly all differ in their block already, which is known without a look at shared memory.
         self.id() == other.id()
             && self.reference() == other.reference()
@@ -311,17 +311,17 @@ pub(crate) fn unspill(
 }
 
 /// Copies `payload_len_bytes` bytes out of shared words.
-pub(crate) fn fill_payload(message: &mut IncomingMessage, words: Words<'_>, payload_len_bytes: usize) {
+pub(crate) fn fill_payload(message: &mut IncomingMessage, words: CellWords<'_>, payload_len_bytes: usize) {
     for (bytes, word) in message.payload.room(payload_len_bytes).iter_mut().zip(words) {
         *bytes = word.load(Ordering::Relaxed).to_le_bytes();
     }
 }
 
-type Words<'a> = &'a [AtomicU64];
+type CellWords<'a> = &'a [AtomicU64];
 
 /// The parts of a spilled message: references, the payload's length in bytes, the payload's words. `None` when
 /// the numbers do not fit the block.
-fn table_of(block: &Block) -> Option<(Words<'_>, usize, Words<'_>)> {
+fn table_of(block: &Block) -> Option<(CellWords<'_>, usize, CellWords<'_>)> {
     let words = block.words();
     let number = |index: usize| usize::try_from(words.get(index)?.load(Ordering::Relaxed)).ok();
     let (n_handles, payload_len) = (number(table::N_REFERENCES)?, number(table::PAYLOAD_LEN_BYTES)?);
@@ -351,7 +351,7 @@ pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
 }
 
 /// Whether every handle is of this domain.
-pub(crate) fn are_at_home(heap: &Heap, handles: &[OutgoingHandle]) -> bool {
+pub(crate) fn all_in_domain(heap: &Heap, handles: &[OutgoingHandle]) -> bool {
     handles.iter().all(|handle| handle.heap().is_some_and(|theirs| theirs.is_same_domain(heap)))
 }
 

@@ -9,7 +9,7 @@ use crate::block::Block;
 use crate::header::Kind;
 use crate::heap::Heap;
 use crate::message::{
-    IncomingMessage, OutgoingHandle, OutgoingHandles, are_at_home, spill, take_back, unspill,
+    IncomingMessage, OutgoingHandle, OutgoingHandles, all_in_domain, spill, take_back, unspill,
 };
 use crate::reference::{Grant, Reference};
 
@@ -36,7 +36,7 @@ impl Parcel {
     /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::ForeignDomain`]; the handles are given
     /// back to where they came from.
     pub fn pack(heap: &Heap, payload: &[u8], handles: OutgoingHandles) -> Result<Self, StorageError> {
-        if !are_at_home(heap, &handles) {
+        if !all_in_domain(heap, &handles) {
             take_back(handles);
             return Err(StorageError::ForeignDomain);
         }
@@ -63,7 +63,7 @@ impl Parcel {
 
     /// Gives what was given away exclusively back to where it came from, unless the parcel was opened.
     pub fn take_back(mut self) {
-        if self.block.heap().is_home() && use_up(&self.block, TAKEN_BACK) {
+        if self.block.heap().is_owning_process() && use_up(&self.block, TAKEN_BACK) {
             std::mem::take(&mut self.handles).into_iter().for_each(OutgoingHandle::take_back);
         }
     }
@@ -98,7 +98,7 @@ impl Parcel {
     pub fn post(self, to: Member) {
         let heap = self.block.heap().clone();
         heap.inner().posted.add(self, Some(to));
-        heap.domain().poke_soon();
+        heap.domain().wake_service_soon();
     }
 
     /// In a process that was forked, where dropping the parcel must not take it back from whom the parent has sent it to.
@@ -123,7 +123,7 @@ impl Drop for Parcel {
     /// Somebody who is opening it right now holds only part of what it names. If that were let go of, the packer could
     /// become the only one who is known to hold a block, and write it, while the other side takes it to read.
     fn drop(&mut self) {
-        if !self.block.heap().is_home()
+        if !self.block.heap().is_owning_process()
             || self.handles.is_empty()
             || use_up(&self.block, TAKEN_BACK)
             || self.is_done()
@@ -133,7 +133,7 @@ impl Drop for Parcel {
         let kept = Self { block: self.block.clone(), handles: std::mem::take(&mut self.handles) };
         let heap = kept.block.heap().clone();
         heap.inner().posted.add(kept, None);
-        heap.domain().poke_soon();
+        heap.domain().wake_service_soon();
     }
 }
 

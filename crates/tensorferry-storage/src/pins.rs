@@ -159,14 +159,14 @@ impl PinList {
         } else {
             drop(queued);
         }
-        self.ring.heap().inner().memory.poke_if_resting();
+        self.ring.heap().inner().memory.wake_service_if_idle();
     }
 
     /// Lets go of every pin whose slot has moved on, in whatever order they did.
     pub(crate) fn retire_all(&self) {
         let mut retired = Vec::new();
-        let is_home = self.ring.heap().is_home();
-        let ring = if is_home { RingWords::with_shape(&self.ring, self.shape) } else { None };
+        let is_owning_process = self.ring.heap().is_owning_process();
+        let ring = if is_owning_process { RingWords::with_shape(&self.ring, self.shape) } else { None };
         {
             let pins = &mut self.lock().pins;
             for _ in 0..pins.len() {
@@ -196,7 +196,7 @@ fn let_go(retired: Retired) {
 type Retired = SmallVec<[Pin; LOOK_AFTER_HANDLES]>;
 
 impl Queued {
-    /// Counts what is about to be pinned. Returns whether it is time to look at the old ones.
+    /// CellTable what is about to be pinned. Returns whether it is time to look at the old ones.
     #[inline]
     fn count(&mut self, handles: &[OutgoingHandle]) -> bool {
         self.handles_since_look += handles.len();

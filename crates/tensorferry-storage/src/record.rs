@@ -3,7 +3,7 @@
 use crate::atomic::{AtomicU64, Ordering};
 use crate::ring_layout::{SLOT_ROOM_WORDS, Slot, SlotLengths};
 
-/// Words of one record: five lines.
+/// CellWords of one record: five lines.
 pub(crate) const RECORD_WORDS: usize = 40;
 /// At most this many records in a ring, so that a ring that claims more is known for garbage.
 pub(crate) const MAX_RECORDS: usize = 1 << 16;
@@ -22,7 +22,7 @@ pub(crate) mod word {
 pub(crate) enum RecordTag {
     /// Nobody's.
     Free,
-    /// The owner copies a message from a slot that it has claimed. Counts for nothing yet.
+    /// The owner copies a message from a slot that it has claimed. CellTable for nothing yet.
     Filling,
     /// The owner has the message, until it acknowledges it or gives it back.
     Leased,

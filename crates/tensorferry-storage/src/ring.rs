@@ -39,41 +39,41 @@ use crate::reference::Role;
 use crate::ring_layout::{MAX_SLOTS, RingShape, RingWords, Slot, Tag};
 
 use next_slot::NextSlot;
-pub use put::PutFailure;
-pub use take::TakeFailure;
+pub use put::RingPutError;
+pub use take::RingTakeError;
 
 /// How often one look starts over before it reports that it found nothing. The living cannot make anybody start over
 /// this often; words that somebody scribbled over could, for ever.
 pub(crate) const MAX_STEPS: usize = 1 << 21;
 
-/// Whether a receiver has its ring to itself. A sole one saves its claim; the slots look the same.
+/// How many threads and processes may take from a ring at the same time. A single one saves its claim; the slots look the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Company {
+pub enum Consumers {
     /// Others may be doing the same at the same time.
-    Many,
+    Multi,
     /// No other thread or process takes at the same time. Where that is not so, the message still goes to one of them
     /// alone, because freeing the slot decides; the others have looked in vain.
-    Sole,
+    Single,
 }
 
 /// Until when a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// Not at all.
-    None,
+pub enum Deadline {
+    /// It does not wait at all.
+    Now,
     /// Until this moment.
-    Until(Instant),
-    /// For ever.
-    Forever,
+    At(Instant),
+    /// It waits for as long as it takes.
+    Never,
 }
 
-impl Patience {
+impl Deadline {
     /// Looks until there is something, for as long as this allows.
     fn wait<R>(self, word: WaitWord<'_>, spin: &Spin, mut look: impl FnMut() -> Option<R>) -> Option<R> {
         match self {
-            Self::None => look(),
-            Self::Until(deadline) => word.wait_until(spin, Some(deadline), look).ok(),
-            Self::Forever => word.wait_until(spin, None, look).ok(),
+            Self::Now => look(),
+            Self::At(deadline) => word.wait_until(spin, Some(deadline), look).ok(),
+            Self::Never => word.wait_until(spin, None, look).ok(),
         }
     }
 }
@@ -276,11 +276,11 @@ impl Ring {
 
     /// `None` in a process that was forked from an end's by others than us.
     pub(crate) fn words(&self) -> Option<RingWords<'_>> {
-        if self.heap().is_home() { self.words_at_home() } else { None }
+        if self.heap().is_owning_process() { self.words_of_owner() } else { None }
     }
 
     #[inline(always)]
-    fn words_at_home(&self) -> Option<RingWords<'_>> {
+    fn words_of_owner(&self) -> Option<RingWords<'_>> {
         RingWords::with_shape(self.attachment.block(), self.shape)
     }
 
@@ -296,7 +296,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if let Some(list) = self.pins.take().filter(|_| self.heap().is_home()) {
+        if let Some(list) = self.pins.take().filter(|_| self.heap().is_owning_process()) {
             self.heap().inner().pins.close(list);
         }
     }

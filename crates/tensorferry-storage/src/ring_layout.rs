@@ -6,9 +6,9 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::block::Block;
 use crate::record::{MAX_RECORDS, RECORD_WORDS, Record};
 
-/// Words of one slot: 256 bytes.
+/// CellWords of one slot: 256 bytes.
 pub(crate) const SLOT_WORDS: usize = 32;
-/// Words of a slot that references and payload share.
+/// CellWords of a slot that references and payload share.
 pub(crate) const SLOT_ROOM_WORDS: usize = SLOT_WORDS - slot::ROOM;
 /// At most this many slots, so that a ring that claims more is known for garbage.
 pub(crate) const MAX_SLOTS: usize = 1 << 20;
@@ -162,7 +162,7 @@ impl<'a> RingWords<'a> {
     /// The ring in a block that was looked at before and found to have this shape. For the process that holds it.
     #[inline(always)]
     pub(crate) fn with_shape(block: &'a Block, shape: RingShape) -> Option<Self> {
-        let words = block.words_at_home();
+        let words = block.words_of_owner();
         (words.len() >= shape.n_words()).then_some(())?;
         let offset_bytes = block.data_offset_bytes() + word::NOT_EMPTY * 8;
         let lines = block.heap().data().words32(offset_bytes, (word::NOT_FULL - word::NOT_EMPTY) * 2 + 1)?;
@@ -238,7 +238,7 @@ impl<'a> RingWords<'a> {
         &self.words[word::HEAD]
     }
 
-    /// Counts what was given back to records.
+    /// CellTable what was given back to records.
     pub(crate) fn returns(&self) -> &'a AtomicU64 {
         &self.words[word::RETURNS]
     }
@@ -365,7 +365,7 @@ impl<'a> Slot<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Company, Heap, OutgoingHandles, Patience, Ring, TakeFailure};
+    use crate::{Consumers, Deadline, Heap, OutgoingHandles, Ring, RingTakeError};
     use proptest::prelude::*;
 
     /// At a million messages a second, a ring of one slot gets there in twelve days.
@@ -379,8 +379,8 @@ mod tests {
         words.head().store(lap, Ordering::SeqCst);
         words.tail().store(lap, Ordering::SeqCst);
         for number in 0..4_u8 {
-            ring.put(&[number], OutgoingHandles::new(), Patience::None).unwrap();
-            assert_eq!(ring.take(Company::Many, Patience::None).unwrap().payload[..], [number]);
+            ring.put(&[number], OutgoingHandles::new(), Deadline::Now).unwrap();
+            assert_eq!(ring.take(Consumers::Multi, Deadline::Now).unwrap().payload[..], [number]);
         }
         assert_eq!(words.slot(0).state(), SlotState::free(lap + 4));
     }
@@ -393,10 +393,10 @@ mod tests {
         for slot in words.slots() {
             slot.state_word().store(SlotState::free(1 << 40).pack(), Ordering::SeqCst);
         }
-        for company in [Company::Many, Company::Sole] {
-            assert!(matches!(ring.take(company, Patience::None), Err(TakeFailure::Empty)));
+        for consumers in [Consumers::Multi, Consumers::Single] {
+            assert!(matches!(ring.take(consumers, Deadline::Now), Err(RingTakeError::Empty)));
         }
-        assert!(matches!(ring.take_leased(Patience::None), Err(TakeFailure::Empty)));
+        assert!(matches!(ring.take_leased(Deadline::Now), Err(RingTakeError::Empty)));
         let moved = words.head().load(Ordering::SeqCst);
         assert!(moved <= 1 << 20, "{moved} positions");
     }

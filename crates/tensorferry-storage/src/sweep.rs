@@ -41,7 +41,7 @@ pub(crate) fn is_scanning() -> bool {
 }
 
 /// How often a process looks after its pins and suspects while it has any, and as long as it sends.
-const BEAT: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_millis(100);
 
 /// How often a scan is begun again because somebody else died meanwhile.
 const MAX_SCANS: usize = 16;
@@ -82,14 +82,14 @@ pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
 }
 
 /// Looks after pins and suspects; returns when to look again.
-pub(crate) fn beat(inner: &Inner) -> Option<Duration> {
-    let _one_at_a_time = inner.settling.lock().unwrap_or_else(PoisonError::into_inner);
-    look_after(inner).then_some(BEAT)
+pub(crate) fn tick(inner: &Inner) -> Option<Duration> {
+    let _one_at_a_time = inner.collecting.lock().unwrap_or_else(PoisonError::into_inner);
+    look_after(inner).then_some(TICK)
 }
 
 /// Returns whether to look again.
 fn look_after(inner: &Inner) -> bool {
-    // Who sends soon again is not to wake the service thread for each message: it rests after a beat without any.
+    // Who sends soon again is not to wake the service thread for each message: it rests after a tick without any.
     let is_used = inner.pins.take_use();
     if inner.pins.any() {
         inner.retire_pins();
@@ -101,17 +101,17 @@ fn look_after(inner: &Inner) -> bool {
         arena.collect(inner.places());
         inner.publish(&arena);
     }
-    is_used || waits_for_opening || inner.pins.any() || arena.has_suspects() || inner.wishes.is_due()
+    is_used || waits_for_opening || inner.pins.any() || arena.has_suspects() || inner.scan_requests.is_due()
 }
 
 /// Scans only when this process knows of a suspect, or of a process that does and cannot scan.
 pub(crate) fn resolve_known_suspects(inner: &Inner) {
     let _one_at_a_time = inner.resolving.lock().unwrap_or_else(PoisonError::into_inner);
-    let of_others = inner.wishes.of_others(&inner.memory);
-    let known = inner.wishes.is_due() || inner.arena().has_suspects() || !of_others.is_empty();
+    let of_others = inner.scan_requests.of_others(&inner.memory);
+    let known = inner.scan_requests.is_due() || inner.arena().has_suspects() || !of_others.is_empty();
     if known && let Some(heap) = inner.heap() {
         if resolve_suspects(inner, &heap) {
-            inner.wishes.note_scanned(&inner.memory, &of_others);
+            inner.scan_requests.note_scanned(&inner.memory, &of_others);
         }
         let mut arena = inner.arena();
         arena.look_at_all_pending(inner.places());
@@ -120,10 +120,10 @@ pub(crate) fn resolve_known_suspects(inner: &Inner) {
 }
 
 /// Ends suspicions that a scan finds to be groundless. When deaths keep coming meanwhile, or something cannot be looked
-/// at, the rest is left to the next beat. Returns whether there is no rest.
+/// at, the rest is left to the next tick. Returns whether there is no rest.
 fn resolve_suspects(inner: &Inner, heap: &Heap) -> bool {
-    let announced = inner.wishes.announce(&inner.memory);
-    inner.wishes.take_due();
+    let announced = inner.scan_requests.announce(&inner.memory);
+    inner.scan_requests.take_due();
     SCANNING.set(true);
     let mut finished = false;
     for _ in 0..MAX_SCANS {
@@ -137,7 +137,7 @@ fn resolve_suspects(inner: &Inner, heap: &Heap) -> bool {
     }
     SCANNING.set(false);
     if !finished {
-        inner.wishes.set_due();
+        inner.scan_requests.set_due();
     }
     drop(announced);
     finished
@@ -252,7 +252,7 @@ impl Named {
                 // Whoever held it may have let go while it was held here too, and was not the last to do so: then nobody has
                 // asked for the scan that does not find it any more.
                 if header.holders().load(Ordering::SeqCst) & !SUSPECT == 0 {
-                    heap.inner().wishes.set_due();
+                    heap.inner().scan_requests.set_due();
                 }
             }
         }
@@ -361,7 +361,7 @@ mod tests {
     use tensorferry_domain::Domain;
 
     use super::*;
-    use crate::{Company, OutgoingHandle, OutgoingHandles, Patience, Ring};
+    use crate::{Consumers, Deadline, OutgoingHandle, OutgoingHandles, Ring};
 
     #[test]
     fn the_service_thread_rests_after_a_beat_in_which_nothing_was_sent() {
@@ -369,11 +369,11 @@ mod tests {
         let ring = Ring::create(&heap, 1, 0).unwrap();
         let block = heap.allocate(64).unwrap().freeze();
         // The thread itself waits meanwhile.
-        let _one_at_a_time = heap.inner().settling.lock().unwrap();
+        let _one_at_a_time = heap.inner().collecting.lock().unwrap();
         for _ in 0..3 {
             let handles = OutgoingHandles::from_iter(OutgoingHandle::frozen(&block));
-            ring.put(b"", handles, Patience::None).unwrap();
-            ring.take(Company::Many, Patience::None).unwrap();
+            ring.put(b"", handles, Deadline::Now).unwrap();
+            ring.take(Consumers::Multi, Deadline::Now).unwrap();
             assert!(look_after(heap.inner()), "more may be sent soon");
             assert!(!heap.inner().pins.any(), "although nothing is pinned");
         }

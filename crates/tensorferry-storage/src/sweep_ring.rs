@@ -53,7 +53,7 @@ pub(crate) fn sweep_ring(block: &Block, dead: Member) {
         (ring.receivers(), ring.receiver_deaths(), ring.receivers_gone()),
     ] {
         if members.load(Ordering::SeqCst) & bit != 0 {
-            // Counted before the role ends, so that whoever sees it ended knows why. Counting twice does no harm.
+            // BlockHandle before the role ends, so that whoever sees it ended knows why. Counting twice does no harm.
             deaths.fetch_add(1, Ordering::SeqCst);
             gone.fetch_add(1, Ordering::SeqCst);
             suspect(members, dead);
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
     use crate::record::RecordState;
-    use crate::{Company, Heap, OutgoingHandles, Patience, Ring};
+    use crate::{Consumers, Deadline, Heap, OutgoingHandles, Ring};
     use tensorferry_domain::Domain;
 
     /// Whoever takes over from it finds nothing of the dead one in the ring any more.
@@ -106,18 +106,18 @@ mod tests {
         let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
         let ring = Arc::new(Ring::create_with_leases(&heap, 4, 2, 0).unwrap());
         let words = RingWords::of(ring.attachment().block()).unwrap();
-        ring.put(b"x", OutgoingHandles::new(), Patience::None).unwrap();
-        let _lost = ManuallyDrop::new(ring.take_leased(Patience::None).unwrap());
+        ring.put(b"x", OutgoingHandles::new(), Deadline::Now).unwrap();
+        let _lost = ManuallyDrop::new(ring.take_leased(Deadline::Now).unwrap());
         let victim = Member { slot: 9, epoch: 1 };
         let state = words.record(0).state();
         assert!(words.record(0).change(state, RecordState { owner: victim.slot, ..state }));
         words.receivers().fetch_or(victim.bit(), Ordering::SeqCst);
         // From here on this receiver looks through the records only when something was counted.
-        assert!(ring.take(Company::Many, Patience::None).is_err());
+        assert!(ring.take(Consumers::Multi, Deadline::Now).is_err());
         let leased = words.record(0).state();
         assert!(words.record(0).change(leased, leased.waiting()));
         suspect(words.receivers(), victim);
         sweep_ring(ring.attachment().block(), victim);
-        assert_eq!(ring.take(Company::Many, Patience::None).unwrap().payload[..], *b"x");
+        assert_eq!(ring.take(Consumers::Multi, Deadline::Now).unwrap().payload[..], *b"x");
     }
 }

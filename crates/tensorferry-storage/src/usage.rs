@@ -2,7 +2,7 @@
 
 use tensorferry_domain::MemberInfo;
 
-/// What this process's side of a heap holds. Counts are of blocks in extents that this process owns, whoever
+/// What this process's side of a heap holds. CellTable are of blocks in extents that this process owns, whoever
 /// holds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -13,7 +13,7 @@ use crate::attachments::Attachment;
 use crate::record::RecordTag;
 use crate::reference::{Grant, Reference, Role};
 use crate::ring_layout::{RingWords, SlotLengths, SlotState, Tag};
-use crate::{Company, Heap, OutgoingHandles, Patience, Ring, TakeFailure};
+use crate::{Consumers, Deadline, Heap, OutgoingHandles, Ring, RingTakeError};
 
 fn heap() -> Heap {
     Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
@@ -42,13 +42,13 @@ fn ends_with_a_lease() -> [Arc<Ring>; 2] {
 
 /// Runs `take` on a thread, `then` once that sleeps, and returns what it took. Who is not woken sleeps until a deadline that
 /// nobody mistakes for a wake-up.
-fn asleep_until<T: Send>(take: impl FnOnce(Patience) -> T + Send, then: impl FnOnce()) -> (T, bool) {
+fn asleep_until<T: Send>(take: impl FnOnce(Deadline) -> T + Send, then: impl FnOnce()) -> (T, bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     std::thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
         let sleeper = scope.spawn(move || {
             tell.send(thread_id()).unwrap();
-            let taken = take(Patience::Until(deadline));
+            let taken = take(Deadline::At(deadline));
             (taken, Instant::now() < deadline)
         });
         let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
@@ -73,7 +73,7 @@ fn who_could_still_send_is_told_that_the_others_are_gone_when_their_last_message
         let ring = Ring::create(&a, 4, 0).unwrap();
         let receiver = end(&b, &ring, Role { sends: false, receives: true });
         let sender = end(&c, &ring, Role { sends: true, receives: false });
-        sender.put(b"x", OutgoingHandles::new(), Patience::None).unwrap();
+        sender.put(b"x", OutgoingHandles::new(), Deadline::Now).unwrap();
         let words = RingWords::of(ring.attachment().block()).unwrap();
         let claimed = SlotState { lap: 0, owner: b.me().slot, tag: Tag::Claimed };
         assert!(words.slot(0).change(SlotState::ready(0), claimed));
@@ -84,13 +84,13 @@ fn who_could_still_send_is_told_that_the_others_are_gone_when_their_last_message
         }
         drop(sender);
         let (taken, was_woken) = asleep_until(
-            |patience| ring.take(Company::Many, patience).map(drop),
+            |deadline| ring.take(Consumers::Multi, deadline).map(drop),
             || {
                 assert!(words.slot(0).change(claimed, SlotState::ready(0)));
-                assert_eq!(receiver.take(Company::Many, Patience::None).unwrap().payload[..], *b"x");
+                assert_eq!(receiver.take(Consumers::Multi, Deadline::Now).unwrap().payload[..], *b"x");
             },
         );
-        assert!(was_woken && matches!(taken, Err(TakeFailure::NoSenders)), "{taken:?}");
+        assert!(was_woken && matches!(taken, Err(RingTakeError::NoSenders)), "{taken:?}");
     }
 }
 
@@ -99,7 +99,7 @@ fn who_waits_for_a_record_is_woken_when_a_bad_message_frees_one() {
     let [ring, other] = ends_with_a_lease();
     let words = RingWords::of(ring.attachment().block()).unwrap();
     for payload in [b"bad ", b"good"] {
-        ring.put(payload, OutgoingHandles::new(), Patience::None).unwrap();
+        ring.put(payload, OutgoingHandles::new(), Deadline::Now).unwrap();
     }
     words.slot(0).set_lengths(SlotLengths { payload_len_bytes: 0, n_references: 1 });
     // The other one has the only record, as between two steps of a lease.
@@ -107,10 +107,10 @@ fn who_waits_for_a_record_is_woken_when_a_bad_message_frees_one() {
     let filling = free.owned(other.me(), RecordTag::Filling);
     assert!(words.record(0).change(free, filling));
     let (taken, was_woken) = asleep_until(
-        |patience| ring.take_leased(patience).map(|(message, lease)| (message.payload.to_vec(), lease.ack())),
+        |deadline| ring.take_leased(deadline).map(|(message, lease)| (message.payload.to_vec(), lease.ack())),
         || {
             assert!(words.record(0).change(filling, free));
-            assert!(matches!(other.take_leased(Patience::None), Err(TakeFailure::Storage(_))));
+            assert!(matches!(other.take_leased(Deadline::Now), Err(RingTakeError::Storage(_))));
         },
     );
     assert!(was_woken, "{taken:?}");
@@ -122,18 +122,18 @@ fn who_waits_for_a_record_is_woken_when_a_bad_message_frees_one() {
 fn who_waits_for_a_record_is_woken_when_a_bad_message_that_came_back_frees_one() {
     let [ring, other] = ends_with_a_lease();
     let words = RingWords::of(ring.attachment().block()).unwrap();
-    ring.put(b"bad", OutgoingHandles::new(), Patience::None).unwrap();
-    let _lost = ManuallyDrop::new(other.take_leased(Patience::None).unwrap());
-    ring.put(b"good", OutgoingHandles::new(), Patience::None).unwrap();
+    ring.put(b"bad", OutgoingHandles::new(), Deadline::Now).unwrap();
+    let _lost = ManuallyDrop::new(other.take_leased(Deadline::Now).unwrap());
+    ring.put(b"good", OutgoingHandles::new(), Deadline::Now).unwrap();
     let leased = words.record(0).state();
     words.record(0).set_lengths(SlotLengths { payload_len_bytes: 0, n_references: 1 });
     let (taken, was_woken) = asleep_until(
-        |patience| ring.take_leased(patience).map(|(message, lease)| (message.payload.to_vec(), lease.ack())),
+        |deadline| ring.take_leased(deadline).map(|(message, lease)| (message.payload.to_vec(), lease.ack())),
         || {
             // Given back, and nobody was woken for that: the other one gets it first.
             assert!(words.record(0).change(leased, leased.waiting()));
             words.returns().fetch_add(1, Ordering::SeqCst);
-            assert!(matches!(other.take_leased(Patience::None), Err(TakeFailure::Storage(_))));
+            assert!(matches!(other.take_leased(Deadline::Now), Err(RingTakeError::Storage(_))));
         },
     );
     assert!(was_woken, "{taken:?}");

@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // memory in another process. Threads stand in for processes here.
     let next = RawValue::new(1_u64)?;
     let primes = RawValue::new(0_u32)?;
-    let looked_at = RawArray::filled(0_u64, WORKERS)?;
+    let looked_at = RawArray::full(WORKERS, 0_u64)?;
     let largest = RawValue::new(0_u64)?;
 
     thread::scope(|scope| {

@@ -44,15 +44,15 @@ impl<T: Scalar> RawArray<T> {
     ///
     /// # Errors
     /// As [`RawArray::new`].
-    pub fn filled(value: T, len: usize) -> Result<Self, StorageError> {
-        Self::filled_in(Heap::current()?, value, len)
+    pub fn full(len: usize, value: T) -> Result<Self, StorageError> {
+        Self::full_in(Heap::current()?, len, value)
     }
 
-    /// As [`RawArray::filled`], in the domain of `heap`.
+    /// As [`RawArray::full`], in the domain of `heap`.
     ///
     /// # Errors
     /// As [`RawArray::new`].
-    pub fn filled_in(heap: &Heap, value: T, len: usize) -> Result<Self, StorageError> {
+    pub fn full_in(heap: &Heap, len: usize, value: T) -> Result<Self, StorageError> {
         let block = allocate(heap, len, std::iter::repeat_n(value, len))?;
         Ok(Self { block, holds: PhantomData })
     }
@@ -113,7 +113,7 @@ impl<T: Scalar> RawArray<T> {
 
     /// Whether both are handles on the same memory. Empty arrays have none and are the same.
     #[must_use]
-    pub fn is_same_as(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         (self.is_empty() && other.is_empty()) || std::ptr::eq(self.block.words(), other.block.words())
     }
 }

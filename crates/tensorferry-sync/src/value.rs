@@ -77,7 +77,7 @@ impl<T: Scalar> RawValue<T> {
 
     /// Whether both are handles on the same memory.
     #[must_use]
-    pub fn is_same_as(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         std::ptr::eq(self.block.words(), other.block.words())
     }
 

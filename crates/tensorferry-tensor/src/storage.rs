@@ -81,7 +81,7 @@ impl FrozenStorage {
         }
         match (self, other) {
             (Self::Private(one), Self::Private(two)) => Arc::ptr_eq(one, two),
-            _ => self.block().zip(other.block()).is_some_and(|(one, two)| one.is_same_as(two)),
+            _ => self.block().zip(other.block()).is_some_and(|(one, two)| one.ptr_eq(two)),
         }
     }
 

@@ -63,10 +63,10 @@ impl Block {
 
     /// Those of the ring: nobody asks for others.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        self.words_at_home()
+        self.words_of_owner()
     }
 
-    pub(crate) fn words_at_home(&self) -> &[AtomicU64] {
+    pub(crate) fn words_of_owner(&self) -> &[AtomicU64] {
         self.heap.world().ring()
     }
 }

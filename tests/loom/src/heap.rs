@@ -163,7 +163,7 @@ pub(crate) struct Inner {
 pub(crate) struct Service;
 
 impl Service {
-    pub(crate) fn poke_if_resting(&self) {}
+    pub(crate) fn wake_service_if_idle(&self) {}
 }
 
 impl Heap {
@@ -180,11 +180,11 @@ impl Heap {
     }
 
     /// Nobody forks here.
-    pub(crate) fn is_home(&self) -> bool {
+    pub(crate) fn is_owning_process(&self) -> bool {
         true
     }
 
-    pub(crate) fn check_home(&self) -> Result<(), StorageError> {
+    pub(crate) fn check_owning_process(&self) -> Result<(), StorageError> {
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::explore::{explore, explore_kills};
 use crate::heap::{Heap, World};
 use crate::message::{IncomingHandle, Outgoing, OutgoingHandle};
 use crate::passing::end;
-use crate::ring::{Company, Patience, Ring};
+use crate::ring::{Consumers, Deadline, Ring};
 use crate::sweep_ring::sweep_ring;
 use crate::{Outcome, Weakened};
 
@@ -28,11 +28,11 @@ fn send(heap: &Heap, ring: &Ring) {
     let block = heap.allocate_block(8).expect("it is free");
     heap.write_bytes(BLOCK);
     let handle = OutgoingHandle(Outgoing::Frozen(block));
-    ring.put(&[1], [handle].into_iter().collect(), Patience::None).expect("there is room");
+    ring.put(&[1], [handle].into_iter().collect(), Deadline::Now).expect("there is room");
 }
 
-fn take_and_read(heap: &Heap, ring: &Ring, patience: Patience) -> bool {
-    ring.take(Company::Many, patience).is_ok_and(|message| {
+fn take_and_read(heap: &Heap, ring: &Ring, deadline: Deadline) -> bool {
+    ring.take(Consumers::Multi, deadline).is_ok_and(|message| {
         let Some(IncomingHandle::Frozen(block)) = message.handles.first() else { panic!("it names a block") };
         heap.read_bytes(block.place().index);
         true
@@ -58,7 +58,7 @@ pub fn reuse(weakened: Weakened) -> Outcome {
         let theirs = Arc::clone(&world);
         let receiver = thread::spawn(move || {
             let heap = Heap::of(&theirs, 1);
-            take_and_read(&heap, &end(&heap), Patience::Forever)
+            take_and_read(&heap, &end(&heap), Deadline::Never)
         });
         send(&owner, &ring);
         let early = look_and_reuse(&owner);
@@ -78,15 +78,15 @@ pub fn passed(weakened: Weakened) -> Outcome {
         let receiver = thread::spawn(move || {
             let heap = Heap::of(&theirs, 1);
             let ring = end(&heap);
-            let taken = ring.take(Company::Many, Patience::Forever);
-            drop(ring.take(Company::Many, Patience::None));
+            let taken = ring.take(Consumers::Multi, Deadline::Never);
+            drop(ring.take(Consumers::Multi, Deadline::Now));
             heap.read_bytes(BLOCK);
             taken.is_ok()
         });
         send(&owner, &ring);
         // What it names is held by nobody, who takes it finds that.
         let second = OutgoingHandle(Outgoing::Frozen(Block::of_ring(&owner)));
-        ring.put(&[2], [second].into_iter().collect(), Patience::None).expect("there is room");
+        ring.put(&[2], [second].into_iter().collect(), Deadline::Now).expect("there is room");
         let is_free = owner.collect(BLOCK);
         if is_free {
             owner.write_bytes(BLOCK);
@@ -105,7 +105,7 @@ pub fn a_holder_dies(weakened: Weakened) -> Outcome {
         let victims = Arc::clone(&world);
         let victim = thread::spawn(move || {
             let heap = Heap::of(&victims, 1);
-            until_killed(position, || take_and_read(&heap, &end(&heap), Patience::Forever))
+            until_killed(position, || take_and_read(&heap, &end(&heap), Deadline::Never))
         });
         send(&owner, &ring);
         let early = look_and_reuse(&owner);
@@ -113,7 +113,7 @@ pub fn a_holder_dies(weakened: Weakened) -> Outcome {
         let (sweeper, dead) = (Heap::of(&world, 2), Heap::of(&world, 1).me());
         sweep_ring(&Block::of_ring(&sweeper), dead);
         sweeper.sweep_block(BLOCK, dead);
-        let again = take_and_read(&owner, &ring, Patience::None);
+        let again = take_and_read(&owner, &ring, Deadline::Now);
         assert!(was_taken != Some(true) || !again, "taken twice");
         assert!(!(early && again), "a block that a message named was written");
         // No message names the block any more: a scan would find that, and clear the mark.

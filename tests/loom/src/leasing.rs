@@ -18,7 +18,7 @@ use crate::heap::{Heap, World};
 use crate::lease::Lease;
 use crate::message::IncomingMessage;
 use crate::passing::{end, number_in, put};
-use crate::ring::{Patience, Ring, TakeFailure};
+use crate::ring::{Deadline, Ring, RingTakeError};
 use crate::sweep_ring::sweep_ring;
 use crate::{Outcome, Weakened};
 
@@ -30,7 +30,7 @@ fn end_of(world: &Arc<World>, slot: u8) -> Arc<Ring> {
 fn with_a_message() -> (Arc<World>, Arc<Ring>) {
     let world = World::create_with_leases(1, 1, 1, 6);
     let ring = end_of(&world, 0);
-    put(&ring, 1, Patience::None).expect("there is room");
+    put(&ring, 1, Deadline::Now).expect("there is room");
     (world, ring)
 }
 
@@ -43,12 +43,12 @@ fn check((message, lease): (IncomingMessage, Lease)) -> Lease {
 fn all_until_the_end(ring: &Arc<Ring>) -> Vec<u16> {
     let mut deliveries = Vec::new();
     loop {
-        match ring.take_leased(Patience::Forever).map(check) {
+        match ring.take_leased(Deadline::Never).map(check) {
             Ok(lease) => {
                 deliveries.push(lease.deliveries());
                 lease.ack().expect("nobody declared us dead");
             }
-            Err(TakeFailure::Closed | TakeFailure::PeerDied) => return deliveries,
+            Err(RingTakeError::Closed | RingTakeError::PeerDied) => return deliveries,
             Err(failure) => panic!("{failure}"),
         }
     }
@@ -60,9 +60,9 @@ pub fn given_back(weakened: Weakened) -> Outcome {
         let (world, ring) = with_a_message();
         let (first, second) = (Arc::clone(&world), Arc::clone(&world));
         // Drops it, which gives it back.
-        let first = thread::spawn(move || end_of(&first, 1).take_leased(Patience::None).map(check).is_ok());
+        let first = thread::spawn(move || end_of(&first, 1).take_leased(Deadline::Now).map(check).is_ok());
         let second = thread::spawn(move || {
-            let lease = check(end_of(&second, 2).take_leased(Patience::Forever).expect("it comes back"));
+            let lease = check(end_of(&second, 2).take_leased(Deadline::Never).expect("it comes back"));
             let deliveries = lease.deliveries();
             lease.ack().expect("nobody declared us dead");
             deliveries
@@ -81,7 +81,7 @@ pub fn a_lessee_dies(weakened: Weakened) -> Outcome {
         let (victims, others) = (Arc::clone(&world), Arc::clone(&world));
         let victim = thread::spawn(move || {
             until_killed(position, || {
-                let leased = end_of(&victims, 1).take_leased(Patience::None).map(check);
+                let leased = end_of(&victims, 1).take_leased(Deadline::Now).map(check);
                 leased.is_ok_and(|lease| lease.ack().is_ok())
             })
         });

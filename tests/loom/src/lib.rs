@@ -67,5 +67,5 @@ pub use error::StorageError;
 pub use explore::{Outcome, Weakened};
 pub use os::{Error, mapping};
 pub use plain::Spin;
-pub use ring::Company;
+pub use ring::Consumers;
 pub use wait::{WaitOutcome, WaitWord};

@@ -96,7 +96,7 @@ pub(crate) fn accept(
     Ok(None)
 }
 
-pub(crate) fn are_at_home(_heap: &Heap, _handles: &[OutgoingHandle]) -> bool {
+pub(crate) fn all_in_domain(_heap: &Heap, _handles: &[OutgoingHandle]) -> bool {
     true
 }
 

@@ -19,7 +19,7 @@ use crate::header::SUSPECT;
 use crate::heap::{Heap, World};
 use crate::message::{IncomingMessage, OutgoingHandles};
 use crate::reference::Role;
-use crate::ring::{Company, Patience, PutFailure, Ring, TakeFailure};
+use crate::ring::{Consumers, Deadline, Ring, RingPutError, RingTakeError};
 use crate::ring_layout::RingWords;
 use crate::sweep_ring::{sweep_ring, wake_all};
 use crate::{Outcome, Weakened};
@@ -34,12 +34,12 @@ fn end_of(world: &Arc<World>, slot: u8) -> Ring {
     end(&Heap::of(world, slot))
 }
 
-pub(crate) fn put(ring: &Ring, number: u8, patience: Patience) -> Result<(), PutFailure> {
-    ring.put(&[number; 8], OutgoingHandles::new(), patience)
+pub(crate) fn put(ring: &Ring, number: u8, deadline: Deadline) -> Result<(), RingPutError> {
+    ring.put(&[number; 8], OutgoingHandles::new(), deadline)
 }
 
-fn take(ring: &Ring, company: Company, patience: Patience) -> Result<u8, TakeFailure> {
-    ring.take(company, patience).map(|message| number_in(&message))
+fn take(ring: &Ring, consumers: Consumers, deadline: Deadline) -> Result<u8, RingTakeError> {
+    ring.take(consumers, deadline).map(|message| number_in(&message))
 }
 
 /// The number of a message that came whole.
@@ -51,19 +51,19 @@ pub(crate) fn number_in(message: &IncomingMessage) -> u8 {
 }
 
 /// Two messages through a ring of one slot.
-pub fn one_after_the_other(weakened: Weakened, company: Company) -> Outcome {
+pub fn one_after_the_other(weakened: Weakened, consumers: Consumers) -> Outcome {
     explore(4, weakened, move || {
         let world = World::create(1, 1, 2);
         let theirs = Arc::clone(&world);
         let sender = thread::spawn(move || {
             let ring = end_of(&theirs, 0);
             for number in [1, 2] {
-                put(&ring, number, Patience::Forever).expect("there is a receiver");
+                put(&ring, number, Deadline::Never).expect("there is a receiver");
             }
         });
         let ring = end_of(&world, 1);
         for number in [1, 2] {
-            assert_eq!(take(&ring, company, Patience::Forever).expect("there is a sender"), number);
+            assert_eq!(take(&ring, consumers, Deadline::Never).expect("there is a sender"), number);
         }
         sender.join().expect("the sender did not fail");
     })
@@ -75,11 +75,11 @@ pub fn two_receivers(weakened: Weakened) -> Outcome {
         let world = World::create(2, 1, 6);
         let ring = end_of(&world, 0);
         for number in [1, 2] {
-            put(&ring, number, Patience::None).expect("there is room");
+            put(&ring, number, Deadline::Now).expect("there is room");
         }
         let theirs = Arc::clone(&world);
-        let other = thread::spawn(move || take(&end_of(&theirs, 1), Company::Many, Patience::Forever));
-        let mine = take(&end_of(&world, 2), Company::Many, Patience::Forever).expect("one for each");
+        let other = thread::spawn(move || take(&end_of(&theirs, 1), Consumers::Multi, Deadline::Never));
+        let mine = take(&end_of(&world, 2), Consumers::Multi, Deadline::Never).expect("one for each");
         let others = other.join().expect("no failure").expect("one for each");
         assert_eq!(mine + others, 3, "{mine} and {others}");
     })
@@ -91,10 +91,10 @@ pub fn two_senders(weakened: Weakened) -> Outcome {
         let world = World::create(1, 3, 4);
         let senders = [0, 1].map(|slot| {
             let world = Arc::clone(&world);
-            thread::spawn(move || put(&end_of(&world, slot), slot + 1, Patience::Forever))
+            thread::spawn(move || put(&end_of(&world, slot), slot + 1, Deadline::Never))
         });
         let ring = end_of(&world, 2);
-        let taken = [(); 2].map(|()| take(&ring, Company::Many, Patience::Forever).expect("two were put"));
+        let taken = [(); 2].map(|()| take(&ring, Consumers::Multi, Deadline::Never).expect("two were put"));
         assert_eq!(taken.iter().sum::<u8>(), 3, "{taken:?}");
         for sender in senders {
             sender.join().expect("no failure").expect("both were put");
@@ -107,7 +107,7 @@ pub fn closing(weakened: Weakened) -> Outcome {
     explore(2, weakened, || {
         let world = World::create(1, 1, 2);
         let (senders, receivers) = (Arc::clone(&world), Arc::clone(&world));
-        let sender = thread::spawn(move || put(&end_of(&senders, 0), 1, Patience::None).is_ok());
+        let sender = thread::spawn(move || put(&end_of(&senders, 0), 1, Deadline::Now).is_ok());
         let receiver = thread::spawn(move || all_until_the_end(&end_of(&receivers, 1)));
         end_of(&world, 2).close();
         let was_put = sender.join().expect("no failure");
@@ -127,9 +127,9 @@ fn end_roles(heap: &Heap) {
 fn all_until_the_end(ring: &Ring) -> Vec<u8> {
     let mut taken = Vec::new();
     loop {
-        match take(ring, Company::Many, Patience::Forever) {
+        match take(ring, Consumers::Multi, Deadline::Never) {
             Ok(number) => taken.push(number),
-            Err(TakeFailure::Closed | TakeFailure::PeerDied) => return taken,
+            Err(RingTakeError::Closed | RingTakeError::PeerDied) => return taken,
             Err(failure) => panic!("{failure}"),
         }
     }
@@ -142,7 +142,7 @@ pub fn a_sender_dies(weakened: Weakened) -> Outcome {
         let world = World::create(1, 1, 2);
         let (victims, receivers) = (Arc::clone(&world), Arc::clone(&world));
         let victim = thread::spawn(move || {
-            until_killed(position, || put(&end_of(&victims, 0), 1, Patience::None).is_ok())
+            until_killed(position, || put(&end_of(&victims, 0), 1, Deadline::Now).is_ok())
         });
         let receiver = thread::spawn(move || all_until_the_end(&end_of(&receivers, 1)));
         let was_put = victim.join().expect("no failure");
@@ -155,8 +155,8 @@ pub fn a_sender_dies(weakened: Weakened) -> Outcome {
             None => assert!(taken.len() <= 1, "{taken:?}"),
         }
         let ring = end(&heap);
-        put(&ring, 2, Patience::None).expect("the slot is free");
-        assert_eq!(take(&end_of(&world, 1), Company::Many, Patience::None).expect("it was put"), 2);
+        put(&ring, 2, Deadline::Now).expect("the slot is free");
+        assert_eq!(take(&end_of(&world, 1), Consumers::Multi, Deadline::Now).expect("it was put"), 2);
         was_put.is_none()
     })
 }
@@ -166,10 +166,10 @@ pub fn a_receiver_dies(weakened: Weakened) -> Outcome {
     explore_kills(1, weakened, |position| {
         let world = World::create(1, 1, 6);
         let ring = end_of(&world, 0);
-        put(&ring, 1, Patience::None).expect("there is room");
+        put(&ring, 1, Deadline::Now).expect("there is room");
         let (victims, others) = (Arc::clone(&world), Arc::clone(&world));
         let victim = thread::spawn(move || {
-            until_killed(position, || take(&end_of(&victims, 1), Company::Many, Patience::None).is_ok())
+            until_killed(position, || take(&end_of(&victims, 1), Consumers::Multi, Deadline::Now).is_ok())
         });
         let other = thread::spawn(move || all_until_the_end(&end_of(&others, 2)));
         let was_taken = victim.join().expect("no failure");

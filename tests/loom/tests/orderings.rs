@@ -3,7 +3,7 @@
 #![expect(clippy::print_stdout, reason = "says how much was tried")]
 
 use tensorferry_loom::atomic::{Access, What};
-use tensorferry_loom::{Company, Outcome, Weakened, holding, leasing, passing, waiting};
+use tensorferry_loom::{Consumers, Outcome, Weakened, holding, leasing, passing, waiting};
 
 #[track_caller]
 fn holds(outcome: Outcome) {
@@ -78,8 +78,8 @@ fn a_killed_waker_or_sleeper_costs_nobody_a_wake_up() {
 
 #[test]
 fn a_message_comes_whole_and_in_order() {
-    for company in [Company::Many, Company::Sole] {
-        holds(passing::one_after_the_other(Weakened::Nothing, company));
+    for consumers in [Consumers::Multi, Consumers::Single] {
+        holds(passing::one_after_the_other(Weakened::Nothing, consumers));
     }
     holds(passing::two_receivers(Weakened::Nothing));
     holds(passing::two_senders(Weakened::Nothing));
@@ -87,14 +87,14 @@ fn a_message_comes_whole_and_in_order() {
 
 #[test]
 fn who_sleeps_for_a_message_or_a_slot_is_woken() {
-    let many = |weakened| passing::one_after_the_other(weakened, Company::Many);
+    let many = |weakened| passing::one_after_the_other(weakened, Consumers::Multi);
     needs(many, NO_ORDER_AFTER_CHANGE, ASLEEP_FOR_EVER);
 }
 
 #[test]
 fn commit_look_and_free_have_to_be_ordered() {
-    let many = |weakened| passing::one_after_the_other(weakened, Company::Many);
-    let sole = |weakened| passing::one_after_the_other(weakened, Company::Sole);
+    let many = |weakened| passing::one_after_the_other(weakened, Consumers::Multi);
+    let sole = |weakened| passing::one_after_the_other(weakened, Consumers::Single);
     needs(many, RELAXED_COMMIT, RACE);
     needs(many, RELAXED_FREE, RACE);
     needs(many, RELAXED_LOOK_AND_CLAIM, RACE);

@@ -74,7 +74,7 @@ pub(super) fn word() -> Vec<Vec<u8>> {
     vec![started, refused, ended]
 }
 
-pub(super) fn keeper() -> Vec<Vec<u8>> {
+pub(super) fn fd_store() -> Vec<Vec<u8>> {
     let question = |with_fd: u8, kind: u64, name: u64| {
         [&[with_fd], &kind.to_le_bytes()[..], &name.to_le_bytes()].concat()
     };

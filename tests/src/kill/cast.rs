@@ -138,7 +138,7 @@ impl<'a> Cast<'a> {
         let taken = self.drain();
         assert!(taken.contains(&(PEER, 1)), "{taken:?}");
         let _ = self.peer.ask("live");
-        self.family.heap().settle();
+        self.family.heap().collect();
         taken.len()
     }
 
@@ -284,11 +284,11 @@ fn expected_exclusive(operation: Operation, done: bool) -> Vec<((u32, u64), Pres
 fn check_came(came: &[(u32, u64)], expected: &[((u32, u64), Presence)]) {
     let mut rest = came.iter().peekable();
     for (message, presence) in expected {
-        let is_here = rest.next_if_eq(&message).is_some();
+        let is_owner = rest.next_if_eq(&message).is_some();
         let is_right = match presence {
-            Presence::Must => is_here,
+            Presence::Must => is_owner,
             Presence::May => true,
-            Presence::MustNot => !is_here,
+            Presence::MustNot => !is_owner,
         };
         assert!(is_right, "{came:?} came, expected {expected:?}");
     }

@@ -109,7 +109,7 @@ impl Task for Refiller {
             }
             match verb {
                 "spent" => {
-                    context.heap.settle();
+                    context.heap.collect();
                     context.say(serde_json::to_string(&Spent::by(&context.heap)).unwrap());
                 }
                 _ => context.say("done"),
@@ -141,7 +141,7 @@ impl Task for Streamer {
             }
             match verb {
                 "spent" => {
-                    context.heap.settle();
+                    context.heap.collect();
                     context.say(serde_json::to_string(&Spent::by(&context.heap)).unwrap());
                 }
                 _ => context.say("done"),

@@ -325,8 +325,8 @@ impl State {
                 set_cache_limits(CacheLimits::new().free_bytes(free_bytes).idle_slabs(idle_slabs));
             }
             ["patience", seconds] => {
-                let patience = Duration::from_secs(seconds.parse()?);
-                set_cache_limits(CacheLimits::new().patience(patience));
+                let timeout = Duration::from_secs(seconds.parse()?);
+                set_cache_limits(CacheLimits::new().full_device_timeout(timeout));
             }
             ["produce", queue, stream, n] => {
                 let (queue, stream) = (self.queue(queue)?, self.stream(stream)?);

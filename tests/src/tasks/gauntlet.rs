@@ -122,7 +122,7 @@ pub(crate) fn round(target: Option<Target>, choices: &mut impl Choices, patience
         if let Some(value) = Value::new(&heap, 100, 300) {
             let _ = queue.put_nowait(value);
         }
-        heap.domain().poke();
+        heap.domain().wake_service();
     }
     let _ = queue.get_timeout(patience).map(Value::touch);
     if let Some(value) = Value::new(&heap, 5_000, 0) {
@@ -130,10 +130,10 @@ pub(crate) fn round(target: Option<Target>, choices: &mut impl Choices, patience
     }
     let _ = (queue.len(), queue.is_full(), queue.is_closed(), heap.stats());
     queue.close();
-    heap.settle();
+    heap.collect();
     let _ = heap.trim();
     drop(queue);
-    heap.settle();
+    heap.collect();
     let _ = heap.allocate(100_000).map(|mut block| block.bytes_mut().fill(1));
 }
 

@@ -273,7 +273,7 @@ fn step<E: Error>(name: &'static str) -> impl Fn(E) -> String {
 
 fn wait_blocks(heap: &Heap, n_blocks: u64) {
     until("memory comes back", || {
-        heap.settle();
+        heap.collect();
         heap.stats().own.live_blocks == n_blocks
     });
 }

@@ -100,7 +100,7 @@ impl Task for Puppet {
                     "closed".to_owned()
                 }
                 ("live", _) => {
-                    context.heap.settle();
+                    context.heap.collect();
                     context.heap.stats().own.live_blocks.to_string()
                 }
                 ("members", _) => context.heap.domain().members().len().to_string(),
@@ -109,7 +109,7 @@ impl Task for Puppet {
                     members.iter().any(|known| u64::from(known.member.slot) == numbers[0]).to_string()
                 }
                 ("held", _) => {
-                    context.heap.settle();
+                    context.heap.collect();
                     Audit::of(context.heap.domain()).live().len().to_string()
                 }
                 ("sum", _) => held.iter().map(Item::sum).fold(0, u64::wrapping_add).to_string(),

@@ -114,7 +114,7 @@ impl RootTask for Victim {
         }
         queue.close();
         drop((queue, leased, held));
-        heap.settle();
+        heap.collect();
         let _ = heap.trim();
         link.say("done");
     }
@@ -177,8 +177,8 @@ fn turn(heap: &Heap, queue: &Queue<Parcelled>, leased: &Queue<Repeatable>, numbe
     }
     let _ = (queue.len(), leased.len(), queue.is_closed(), heap.stats());
     if number.is_multiple_of(7) {
-        heap.settle();
-        heap.domain().poke();
+        heap.collect();
+        heap.domain().wake_service();
         let _ = heap.trim();
     }
     let _ = heap.allocate(1 << (number % 20)).map(|mut block| block.bytes_mut().fill(1));

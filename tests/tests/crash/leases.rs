@@ -104,7 +104,7 @@ fn what_was_given_back_outlives_who_gave_it_back() {
         assert_eq!(victim.ask("give_back"), "gave back");
         [maker, victim].into_iter().for_each(Child::kill);
         family.wait_alone();
-        family.heap().settle();
+        family.heap().collect();
         queue.get_leased().unwrap().check();
         let lease = queue.get_leased().unwrap();
         assert_eq!((lease.sequence, lease.deliveries()), (7, 3));

@@ -10,10 +10,10 @@ mod memory;
 mod namespaces;
 mod random;
 mod root;
+mod scan_requests;
 mod steps;
 mod stopped;
 mod sweeps;
-mod wishes;
 
 use tensorferry::Queue;
 use tensorferry_tests::tasks::Puppet;

@@ -17,7 +17,7 @@ fn assert_leaving(process: &Process, n: usize) {
 #[track_caller]
 fn wait_until_all_have_left(process: &Process) {
     until("the part comes back", || ask(process, "stats").contains("tensors_leaving: 0,"));
-    assert!(ask(process, "stats").contains("slabs_spoilt: 0,"));
+    assert!(ask(process, "stats").contains("slabs_poisoned: 0,"));
     assert!(!process.stderr().contains("rule broken"), "{}", process.stderr());
 }
 

@@ -81,7 +81,7 @@ fn what_a_killed_consumer_held_comes_back() {
         told(&b, &["get 0 y"]);
         b.kill();
         stage.wait_unused(&a);
-        assert!(ask(&a, "stats").contains("slabs_spoilt: 0"), "it was not used");
+        assert!(ask(&a, "stats").contains("slabs_poisoned: 0"), "it was not used");
         a.finish();
     });
 }
@@ -95,7 +95,7 @@ fn what_a_killed_consumer_used_is_given_up_and_not_used_again() {
         b.kill();
         until("the owner learns of it", || {
             told(&a, &["collect"]);
-            ask(&a, "stats").contains("slabs_spoilt: 1")
+            ask(&a, "stats").contains("slabs_poisoned: 1")
         });
         // What else lies in the slab stays, and something new lies elsewhere.
         assert_eq!(ask(&a, "read other s"), "2 11 65");
@@ -140,7 +140,7 @@ fn a_message_that_nobody_reads_gives_its_memory_back_with_its_queue() {
         told(&witness, &["load 0"]);
         family.wait_members(2);
         // The message has it.
-        until("the keeper has taken it out of its door", || ask(&witness, "used") == "2");
+        until("the descriptor store has taken it out of its door", || ask(&witness, "used") == "2");
         drop(stage);
         until("the memory of the device comes back", || ask(&witness, "used") == "0");
         witness.finish();

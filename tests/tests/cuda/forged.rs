@@ -102,12 +102,12 @@ impl Words {
         self
     }
 
-    /// What a receiver says that reads a tensor in such a slab, for which this descriptor was lodged.
+    /// What a receiver says that reads a tensor in such a slab, for which this descriptor was stored.
     fn is_answered(self, stage: &Stage<'_>, fd: Option<OwnedFd>) -> String {
         let heap = stage.family.heap();
         let slab = block(heap, &self.0);
         if let Some(fd) = fd {
-            heap.domain().lodge(slab.name(), fd).unwrap();
+            heap.domain().store_fd(slab.name(), fd).unwrap();
         }
         let storage = block(heap, &[magic(*b"DEVS", 1), slab.name(), 512, 4096, 0]);
         let task = ForgedMember { queues: Vec::new(), tensors: vec![Forged { slab, storage }] };
@@ -149,7 +149,7 @@ fn forged_slabs_are_errors_when_they_are_used() {
         let answer = honest.with(2, 7).is_answered(stage, None);
         assert!(answer.contains("this process does not see device GPU-"), "{answer}");
         let answer = honest.is_answered(stage, None);
-        assert!(answer.contains("no descriptor by the name"), "never lodged: {answer}");
+        assert!(answer.contains("no descriptor by the name"), "never stored: {answer}");
         let (legacy, pool) = (honest.with(6, 1), honest.with(6, 2));
         let answer = legacy.with(9, 7).is_answered(stage, None);
         assert!(answer.contains("cuIpcOpenMemHandle_v2 failed"), "a handle of nobody: {answer}");
@@ -157,9 +157,9 @@ fn forged_slabs_are_errors_when_they_are_used() {
         assert!(answer.contains("has ended, and its memory with it"), "of nobody: {answer}");
         let answer = pool.with(7, 12345).is_answered(stage, None);
         assert!(answer.contains("no descriptor by the name"), "no such pool: {answer}");
-        // The name of a pool is that of a block; here the slab's own, under which something else was lodged.
+        // The name of a pool is that of a block; here the slab's own, under which something else was stored.
         let slab = block(stage.family.heap(), &[0]);
-        stage.family.heap().domain().lodge(slab.name(), pipe().unwrap()).unwrap();
+        stage.family.heap().domain().store_fd(slab.name(), pipe().unwrap()).unwrap();
         let answer = pool.with(7, slab.name()).is_answered(stage, None);
         assert!(answer.contains("cuMemPoolImportFromShareableHandle failed"), "no pool: {answer}");
         maker.finish();
@@ -187,7 +187,7 @@ fn memory_that_is_shorter_than_its_slab_says_is_not_used() {
         if is_run_with(CudaStrategy::Pool) {
             let (heap, data) = (stage.family.heap(), ask(&maker, "pool"));
             let pool = block(heap, &[0]);
-            heap.domain().lodge(pool.name(), maker.take_fd()).unwrap();
+            heap.domain().store_fd(pool.name(), maker.take_fd()).unwrap();
             check(honest.with(6, 2).with(7, pool.name()).with_handle(&data));
         }
         let answer = honest.with(6, 3).is_answered(stage, None);

@@ -20,7 +20,7 @@ tensorferry_process::entry! {
 }
 
 tensorferry_process::entry! {
-    static FORKS_A_KEEPER = "test.cuda-forks-keeper" => forks_a_keeper;
+    static FORKS_THE_FD_STORE = "test.cuda-forks-fd-store" => forks_the_fd_store;
 }
 
 tensorferry_process::entry! {
@@ -57,13 +57,13 @@ fn forks(_inherited: &mut Inherited) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has the keeper keep one end of a pipe, and waits at the other one until nobody has it.
+/// Has the descriptor store keep one end of a pipe, and waits at the other one until nobody has it.
 #[func]
-fn lodge(_rank: usize, told: Queue<u32>, lets_go: Queue<u32>) -> Result<(), Box<dyn Error + Send + Sync>> {
+fn store(_rank: usize, told: Queue<u32>, lets_go: Queue<u32>) -> Result<(), Box<dyn Error + Send + Sync>> {
     let heap = Heap::current()?;
     let block = heap.allocate_zeroed(64)?.share();
     let (mut reader, writer) = std::io::pipe()?;
-    heap.domain().lodge(block.name(), writer.into())?;
+    heap.domain().store_fd(block.name(), writer.into())?;
     told.put(1)?;
     lets_go.get()?;
     drop(block);
@@ -77,21 +77,21 @@ fn wait_for(_rank: usize, end: Queue<u32>) -> Result<(), tensorferry::GetError> 
     end.get().map(|_| ())
 }
 
-fn forks_a_keeper(_inherited: &mut Inherited) -> Result<(), Failure> {
+fn forks_the_fd_store(_inherited: &mut Inherited) -> Result<(), Failure> {
     // SAFETY: as in `forks`.
     unsafe { tensorferry::spawn::allow_fork() };
     let queue = || Queue::<u32>::new(1);
     let (told, lets_go, end) = (queue()?, queue()?, queue()?);
-    let mut lodger =
-        get_context(StartMethod::Spawn).process(lodge, (told.clone(), lets_go.clone())).start()?;
+    let mut storer =
+        get_context(StartMethod::Spawn).process(store, (told.clone(), lets_go.clone())).start()?;
     assert_eq!(told.get()?, 1);
     let n_kept = || Heap::current().unwrap().domain().n_fds_kept();
-    until("the keeper has it", || n_kept() == 1);
+    until("the descriptor store has it", || n_kept() == 1);
     let mut forked = get_context(StartMethod::Fork).process(wait_for, (end.clone(),)).start()?;
     lets_go.put(1)?;
     assert_eq!(told.get()?, 2, "the forked process keeps nothing");
     end.put(1)?;
-    lodger.join()?;
+    storer.join()?;
     forked.join()?;
     Ok(())
 }
@@ -150,8 +150,8 @@ fn a_process_forks_before_it_has_initialised_the_driver_and_is_refused_afterward
 }
 
 #[test]
-fn a_process_that_was_forked_from_the_keeper_keeps_no_descriptors() {
-    run_alone(&FORKS_A_KEEPER);
+fn a_process_that_was_forked_from_the_fd_store_keeps_no_descriptors() {
+    run_alone(&FORKS_THE_FD_STORE);
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn memory_whose_last_use_cannot_be_marked_at_once_is_kept_until_it_can() {
             told(&a, &["control fail=cuEventCreate:2", "drop x", "collect"]);
             assert_unharmed(&a);
             stage.wait_unused(&a);
-            assert!(ask(&a, "stats").contains("slabs_spoilt: 0,"));
+            assert!(ask(&a, "stats").contains("slabs_poisoned: 0,"));
             a.finish();
         });
     }
@@ -137,7 +137,7 @@ fn what_a_broken_context_may_be_at_is_neither_freed_nor_closed() {
             assert!(ask(&b, "stats").contains("slabs_leaked: 1"));
             until("the owner learns of it", || {
                 told(&a, &["collect"]);
-                ask(&a, "stats").contains("slabs_spoilt: 2")
+                ask(&a, "stats").contains("slabs_poisoned: 2")
             });
             assert_unharmed(&b);
             told(&b, &["drop z"]);

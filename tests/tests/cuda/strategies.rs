@@ -165,7 +165,7 @@ fn what_dead_consumers_had_open_is_freed() {
         stage.wait_unused(&a);
         until("what was used by the one that died is given up", || {
             told(&a, &["collect"]);
-            ask(&a, "stats").contains("slabs_spoilt: 1")
+            ask(&a, "stats").contains("slabs_poisoned: 1")
         });
         nobody_broke_a_rule(&[&a]);
         a.finish();

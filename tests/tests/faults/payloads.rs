@@ -9,7 +9,9 @@ use tensorferry::domain::Domain;
 use tensorferry::queue::{GetError, Queue, Receiver, Sender, SoleReceiver};
 use tensorferry::tensor::{AnyTensor, SharedTensor, Tensor, TensorMut};
 use tensorferry_reduce::decode;
-use tensorferry_storage::{Company, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Patience, Ring};
+use tensorferry_storage::{
+    Consumers, Deadline, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Ring,
+};
 use tensorferry_tests::{Audit, Item, Scribbler, until};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,8 +39,8 @@ fn message(heap: &Heap, ring: &Ring, payload: &[u8], len_bytes: usize) -> Option
     .into_iter()
     .flatten()
     .collect();
-    ring.put(payload, handles, Patience::None).unwrap();
-    ring.take(Company::Many, Patience::None).ok()
+    ring.put(payload, handles, Deadline::Now).unwrap();
+    ring.take(Consumers::Multi, Deadline::Now).ok()
 }
 
 fn heap() -> Heap {
@@ -76,7 +78,7 @@ proptest! {
         try_as::<(String, BTreeMap<u8, Vec<i64>>, Option<char>)>(&heap, &ring, &payload);
         // Whatever came of it. The service thread may be letting go of a message at this moment.
         until("the ring alone is left", || {
-            heap.settle();
+            heap.collect();
             heap.stats().own.live_blocks == 1
         });
     }

@@ -373,7 +373,7 @@ fn busy(_inherited: &mut Inherited) -> Result<(), Failure> {
         for element in 0..50 {
             tensors.put(full(element))?;
         }
-        Heap::current()?.domain().poke();
+        Heap::current()?.domain().wake_service();
         assert_eq!(get_context(StartMethod::Fork).spawn(allocate, (), 2)?, [50, 51], "fork {n}");
     }
     tensors.close();
@@ -397,9 +397,9 @@ fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queu
     assert!(text.contains("forked"), "{text}");
     assert!(get_context(StartMethod::Spawn).spawn(pid, (), 1).unwrap_err().to_string().contains("forked"));
     assert!(heap.domain().admit(&PidFd::of_self().unwrap()).is_err());
-    assert!(!heap.domain().is_home());
-    heap.settle();
-    heap.domain().look_around();
+    assert!(!heap.domain().is_owning_process());
+    heap.collect();
+    heap.domain().sweep_dead();
     assert_eq!(heap.trim(), 0);
     // There is none of the memory here.
     let view = tensor.reshape([10, 100]).unwrap().transpose(0, 1).unwrap();
@@ -471,7 +471,7 @@ fn killed(_inherited: &mut Inherited) -> Result<(), Failure> {
     let start = std::time::Instant::now();
     while domain.members().len() > 1 {
         assert!(start.elapsed() < DEADLINE, "{:?}", domain.members());
-        domain.look_around();
+        domain.sweep_dead();
     }
     Ok(())
 }

@@ -204,7 +204,7 @@ fn server_killed(_inherited: &mut Inherited) -> Result<(), Failure> {
     assert!(server.wait_dead(Some(DEADLINE))?);
     process.kill()?;
     let SpawnError::Failed(errors) = process.join().unwrap_err() else { panic!("it failed") };
-    assert_eq!(errors.root_cause().cause, Cause::Untold);
+    assert_eq!(errors.root_cause().cause, Cause::StatusUnavailable);
     assert!(errors.to_string().contains("its fork server was killed"), "{errors}");
     assert_eq!(process.exit_code()?, None);
     Ok(())
@@ -243,7 +243,7 @@ fn dies_untold(_inherited: &mut Inherited) -> Result<(), Failure> {
     process.kill()?;
     guest.wait_gone();
     let SpawnError::Failed(errors) = process.join().unwrap_err() else { panic!("it failed") };
-    assert_eq!(errors.root_cause().cause, Cause::Untold);
+    assert_eq!(errors.root_cause().cause, Cause::StatusUnavailable);
     // One that has told that it finished has succeeded, whatever its exit code would have been.
     well.join()?;
     server.send_signal(SIGCONT)?;

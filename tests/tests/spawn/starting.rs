@@ -50,7 +50,7 @@ fn cramped(inherited: &mut Inherited) -> Result<(), Failure> {
         setrlimit(Resource::RLIMIT_NOFILE, limit, hard)?;
         let refused = method.start_processes(take_tensor, (tensor,), 1).err();
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
-        heap.domain().look_around();
+        heap.domain().sweep_dead();
         setrlimit(Resource::RLIMIT_NOFILE, limit, hard)?;
         let started = method.start_processes(stay, (end.clone(),), 3);
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use super::Registry;
 use super::tables::Tables;
-use crate::beat::BEAT;
 use crate::context::PrimaryContext;
 use crate::device::Uuid;
 use crate::pool::{Dying, Pool};
 use crate::refused;
 use crate::stats::DeviceUsage;
 use crate::tensor_error::{CudaTensorError, Result};
+use crate::tick::TICK;
 
 fn is_full(error: &CudaTensorError) -> bool {
     matches!(error, CudaTensorError::Cuda(error) if error.is_out_of_memory())
@@ -24,7 +24,7 @@ impl Registry {
     /// [`CudaTensorError::DeviceFull`]; what `make` says.
     ///
     /// # Blocking
-    /// For [`CacheLimits::patience`](crate::CacheLimits::patience).
+    /// For [`CacheLimits::full_device_timeout`](crate::CacheLimits::full_device_timeout).
     pub(crate) fn make_room_for<T>(
         &'static self,
         context: &PrimaryContext,
@@ -43,11 +43,11 @@ impl Registry {
                 answer => return answer,
             };
             let tables = self.tables();
-            if !is_coming || begin.elapsed() >= tables.limits.patience {
+            if !is_coming || begin.elapsed() >= tables.limits.full_device_timeout {
                 let usage = Box::new(tables.usage(context, uuid));
                 return Err(CudaTensorError::DeviceFull { len_bytes, usage, error });
             }
-            drop(self.looked.wait_timeout(tables, BEAT));
+            drop(self.looked.wait_timeout(tables, TICK));
         }
     }
 
@@ -68,8 +68,8 @@ impl Registry {
 impl Tables {
     fn is_coming(&self, uuid: Uuid) -> bool {
         let mut leaving = self.leaving.iter().filter_map(|key| self.storages.get(key));
-        // Others close what they had mapped of a slab that is given up, and then the keeper its descriptor.
-        self.gave_up_at.is_some_and(|at| at.elapsed() < self.limits.patience)
+        // Others close what they had mapped of a slab that is given up, and then the descriptor store its descriptor.
+        self.gave_up_at.is_some_and(|at| at.elapsed() < self.limits.full_device_timeout)
             || self.n_freeing > 0
             || refused::is_any()
             || self.dying.iter().map(Dying::slab).any(|slab| slab.uuid() == uuid && !self.is_leaked(slab))

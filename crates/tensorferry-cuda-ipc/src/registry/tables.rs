@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use tensorferry_storage::BlockId;
 
-use crate::beat::{BEAT, SLOW_BEAT};
 use crate::capture::Relaxed;
 use crate::ipc_event::SharedEvent;
 use crate::pool::{Dying, Pool};
@@ -14,6 +13,7 @@ use crate::slab::Slab;
 use crate::stats::CacheLimits;
 use crate::storage::Storage;
 use crate::strategy::CudaStrategy;
+use crate::tick::{SLOW_TICK, TICK};
 use crate::timeline::Timeline;
 
 /// A block of a domain.
@@ -202,8 +202,8 @@ impl Tables {
         garbage.dying = done;
         self.drop_unused(self.limits.idle_slabs, garbage);
         if self.is_unfinished || !self.leaving.is_empty() || !self.dying.is_empty() {
-            return Some(BEAT);
+            return Some(TICK);
         }
-        (!self.slabs.is_empty() || !self.timelines.is_empty() || !self.events.is_empty()).then_some(SLOW_BEAT)
+        (!self.slabs.is_empty() || !self.timelines.is_empty() || !self.events.is_empty()).then_some(SLOW_TICK)
     }
 }

@@ -4,14 +4,14 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use tensorferry_os::home::HomeMark;
+use tensorferry_os::fork_detector::ForkDetector;
 use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::presence::Presence;
-use tensorferry_sharing::{Backing, Door};
+use tensorferry_sharing::{Backing, FdStoreClient};
 
-use super::lodging::Lodging;
+use super::fd_store::FdStoreAccess;
 use super::{Domain, DomainFds, pack, refused, slot_in};
 use crate::layout::{MAGIC, VERSION, header, presence_offset};
 use crate::member::{Slot, State};
@@ -21,13 +21,13 @@ use crate::{Admission, DomainError, Layout, Member, Phase};
 
 impl Domain {
     /// Maps the domain behind `fds` and becomes the member that `admission` names. An admission can be used once. The
-    /// domain's file alone is enough ([`DomainFds::door`] says for what).
+    /// domain's file alone is enough ([`DomainFds::fd_store`] says for what).
     ///
     /// # Errors
     /// [`DomainError::NotADomain`], [`DomainError::WrongVersion`], [`DomainError::NotAdmitted`], or the
     /// kernel's error; in each case nothing was changed.
     pub fn join(fds: impl Into<DomainFds>, admission: Admission) -> Result<Arc<Self>, DomainError> {
-        let DomainFds { file, door } = fds.into();
+        let DomainFds { file, fd_store } = fds.into();
         let not = |what: String| DomainError::NotADomain { what };
         let backing = Backing::from_fd(file).map_err(|e| not(e.to_string()))?;
         if backing.len_bytes() < Layout::smallest().file_len_bytes() as u64 {
@@ -56,8 +56,8 @@ impl Domain {
         let presence = Presence::announce(&backing, presence_offset(admission.member))?;
         // The last step that can fail. Before it nothing was changed but that byte, which goes with `presence`.
         go_live(slot, admission)?;
-        let lodging = Lodging::Behind(door.map(Door::new));
-        Ok(Arc::new(Self::over(backing, mapping, presence, layout, id, admission.member, lodging)))
+        let fd_store = FdStoreAccess::Remote(fd_store.map(FdStoreClient::new));
+        Ok(Arc::new(Self::over(backing, mapping, presence, layout, id, admission.member, fd_store)))
     }
 
     /// Writes a fresh layout into an empty file and becomes its first member.
@@ -73,7 +73,8 @@ impl Domain {
         let me = Member { slot: 0, epoch: 1 };
         let presence = Presence::announce(&backing, presence_offset(me))?;
         let mapping = Mapping::new(&backing, &layout)?;
-        let domain = Self::over(backing, mapping, presence, layout, id, me, Lodging::Own(OnceLock::new()));
+        let domain =
+            Self::over(backing, mapping, presence, layout, id, me, FdStoreAccess::Own(OnceLock::new()));
         let words = domain.header();
         for (index, value) in [
             (header::FILE_LEN_BYTES, layout.file_len_bytes() as u64),
@@ -102,7 +103,7 @@ impl Domain {
         layout: Layout,
         id: u64,
         me: Member,
-        lodging: Lodging,
+        fd_store: FdStoreAccess,
     ) -> Self {
         Self {
             backing,
@@ -113,23 +114,23 @@ impl Domain {
             me: AtomicU64::new(pack(me)),
             home,
             service: OnceLock::new(),
-            lodging,
-            lodging_of_a_fork: OnceLock::new(),
+            fd_store,
+            fd_store_of_a_fork: OnceLock::new(),
             presence,
         }
     }
 
     /// In a process that was forked from this member: becomes the member that `admission` names, over the same mapping.
-    /// [`Domain::me`] is another one from then on. `door` is as in [`DomainFds`]. The parent stands still meanwhile, and holds
+    /// [`Domain::me`] is another one from then on. `fd_store` is as in [`DomainFds`]. The parent stands still meanwhile, and holds
     /// everything that this process has a copy of.
     ///
-    /// This process is not [at home](Domain::is_home) yet: that is said by [`Domain::settle`], once it holds by itself what
+    /// This process is not [at home](Domain::is_owning_process) yet: that is said by [`Domain::finish_rejoin`], once it holds by itself what
     /// it has.
     ///
     /// # Errors
     /// [`DomainError::NotAdmitted`], or the kernel's error.
-    pub(crate) fn rejoin(&self, admission: Admission, door: Option<OwnedFd>) -> Result<(), DomainError> {
-        if self.is_home() {
+    pub(crate) fn rejoin(&self, admission: Admission, fd_store: Option<OwnedFd>) -> Result<(), DomainError> {
+        if self.is_owning_process() {
             return Err(refused(admission, "this process is a member already, and was not forked from one"));
         }
         if admission.domain_id != self.id {
@@ -146,17 +147,17 @@ impl Domain {
         self.presence.renew(&self.backing, presence_offset(admission.member))?;
         go_live(slot, admission)?;
         self.me.store(pack(admission.member), Ordering::SeqCst);
-        if let Lodging::Own(keeper) = self.lodging() {
-            // The keeper is the parent's. A door that stays open hides nothing but the parent's end.
-            let _ = keeper.get().map(|keeper| keeper.leave_to_parent());
-            let _ = self.lodging_of_a_fork.set(Lodging::Behind(door.map(Door::new)));
+        if let FdStoreAccess::Own(store) = self.fd_store_access() {
+            // The descriptor store is the parent's. A socket that stays open hides nothing but the parent's end.
+            let _ = store.get().map(|store| store.leave_to_parent());
+            let _ = self.fd_store_of_a_fork.set(FdStoreAccess::Remote(fd_store.map(FdStoreClient::new)));
         }
         Ok(())
     }
 
     /// Says that this process, which has [rejoined](Domain::rejoin), is this member.
-    pub(crate) fn settle(&self) {
-        self.home.settle();
+    pub(crate) fn finish_rejoin(&self) {
+        self.home.adopt();
     }
 }
 
@@ -182,14 +183,14 @@ fn go_live(slot: Slot<'_>, admission: Admission) -> Result<(), DomainError> {
 struct Mapping {
     tables: Tables,
     data: Reservation,
-    home: HomeMark,
+    home: ForkDetector,
 }
 
 impl Mapping {
     fn new(backing: &Backing, layout: &Layout) -> Result<Self, DomainError> {
         let tables = memory::map_tables(backing, layout.data_offset_bytes)?;
         let data = memory::map_data(backing, layout)?;
-        Ok(Self { tables, data, home: HomeMark::new()? })
+        Ok(Self { tables, data, home: ForkDetector::new()? })
     }
 }
 

@@ -1,23 +1,23 @@
-//! Tests of rooms in the process table, with a caretaker that takes notes.
+//! Tests of rooms in the process table, with a handler that takes notes.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
 use crate::service::LEFT_TO_OTHERS;
-use crate::{Caretaker, Memory};
+use crate::{Memory, ServiceHandler};
 
 /// Who was swept, one entry for each sweep.
 #[derive(Default)]
 struct Notes(Mutex<Vec<Vec<Member>>>);
 
-impl Caretaker for Notes {
+impl ServiceHandler for Notes {
     fn sweep(&self, dead: &[Member]) -> bool {
         self.0.lock().unwrap().push(dead.to_vec());
         true
     }
 
-    fn beat(&self) -> Option<Duration> {
+    fn tick(&self) -> Option<Duration> {
         None
     }
 
@@ -42,24 +42,24 @@ fn what_a_leaver_could_not_finish_sweeping_is_swept_by_another() {
     nobody_in(&first, 2, second.me(), Phase::Dead);
 
     let memory = Memory::over(Arc::clone(&first));
-    let notes: Arc<dyn Caretaker> = Arc::new(Notes::default());
+    let notes: Arc<dyn ServiceHandler> = Arc::new(Notes::default());
     memory.start_service(Arc::downgrade(&notes)).unwrap();
-    first.look_around();
+    first.sweep_dead();
     assert_eq!(first.sweeps(), 0, "it is being swept by a living member");
     drop(second);
-    first.look_around();
+    first.sweep_dead();
     assert_eq!(first.sweeps(), 1);
     assert_eq!(first.members().len(), 1);
     drop((memory, notes));
 }
 
 /// With a service that notes down who was swept.
-fn served(domain: &Arc<Domain>) -> (Memory, Arc<Notes>, Arc<dyn Caretaker>) {
+fn served(domain: &Arc<Domain>) -> (Memory, Arc<Notes>, Arc<dyn ServiceHandler>) {
     let notes = Arc::new(Notes::default());
-    let caretaker: Arc<dyn Caretaker> = Arc::<Notes>::clone(&notes);
+    let handler: Arc<dyn ServiceHandler> = Arc::<Notes>::clone(&notes);
     let memory = Memory::over(Arc::clone(domain));
-    memory.start_service(Arc::downgrade(&caretaker)).unwrap();
-    (memory, notes, caretaker)
+    memory.start_service(Arc::downgrade(&handler)).unwrap();
+    (memory, notes, handler)
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn what_is_put_off_is_done_by_the_service_thread_until_it_is_done() {
         n_left == 0
     }));
     for _ in 0..3 {
-        domain.poke();
+        domain.wake_service();
         let thread = told.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(thread.as_deref(), Some("tensorferry"));
     }
@@ -90,12 +90,12 @@ fn what_is_put_off_is_done_by_the_service_thread_until_it_is_done() {
 fn what_is_not_urgent_does_not_wait_until_the_service_thread_looks_around_by_itself() {
     let domain = Domain::builder().create().unwrap();
     let _served = served(&domain);
-    // It looks around twice a second, which would be too seldom.
+    // It has a turn twice a second, which would be too seldom.
     let deadline = Instant::now() + Duration::from_secs(60);
     for _ in 0..130 {
         let (tell, told) = std::sync::mpsc::channel();
         assert!(domain.defer(move || tell.send(()).is_ok()));
-        domain.poke_soon();
+        domain.wake_service_soon();
         told.recv_timeout(deadline.saturating_duration_since(Instant::now())).unwrap();
     }
 }
@@ -139,7 +139,7 @@ fn who_needs_room_looks_at_those_too_whom_others_have_admitted() {
     // Such as have no lock yet, which can be asked for from anywhere.
     (4..end()).for_each(|slot| nobody_in(&first, slot, Member { slot: 3, epoch: 1 }, Phase::Invited));
     let _served @ (_, notes, _) = &served(&first);
-    first.look_around();
+    first.sweep_dead();
     assert!(notes.0.lock().unwrap().is_empty(), "the one who has admitted them looks after them");
     first.admit(&myself).unwrap();
     assert_eq!(notes.0.lock().unwrap().concat().len(), usize::from(end()) - 4);
@@ -155,7 +155,7 @@ fn a_death_far_away_is_seen_also_where_those_who_should_watch_do_not_look() {
         .map(|admission| Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap());
     nobody_in(&first, 4, Member { slot: 3, epoch: 1 }, Phase::Live);
     let _served @ (_, notes, _) = &served(&first);
-    first.look_around();
+    first.sweep_dead();
     assert_eq!(notes.0.lock().unwrap().concat(), [Member { slot: 4, epoch: 1 }]);
 }
 
@@ -163,13 +163,13 @@ fn a_death_far_away_is_seen_also_where_those_who_should_watch_do_not_look() {
 #[derive(Default)]
 struct Helpless(Mutex<Vec<Instant>>);
 
-impl Caretaker for Helpless {
+impl ServiceHandler for Helpless {
     fn sweep(&self, _dead: &[Member]) -> bool {
         self.0.lock().unwrap().push(Instant::now());
         false
     }
 
-    fn beat(&self) -> Option<Duration> {
+    fn tick(&self) -> Option<Duration> {
         None
     }
 
@@ -184,31 +184,31 @@ fn what_cannot_be_swept_from_here_is_left_to_others() {
     let admission = first.admit(&PidFd::of_self().unwrap()).unwrap();
     let second = Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap();
     let helpless = Arc::new(Helpless::default());
-    let caretaker: Arc<dyn Caretaker> = Arc::<Helpless>::clone(&helpless);
+    let handler: Arc<dyn ServiceHandler> = Arc::<Helpless>::clone(&helpless);
     let memory = Memory::over(Arc::clone(&second));
     nobody_in(&first, 2, second.me(), Phase::Live);
-    memory.start_service(Arc::downgrade(&caretaker)).unwrap();
-    second.look_around();
+    memory.start_service(Arc::downgrade(&handler)).unwrap();
+    second.sweep_dead();
     assert!(!helpless.0.lock().unwrap().is_empty());
     let _served @ (_, notes, _) = &served(&first);
     let deadline = Instant::now() + Duration::from_secs(60);
     // The helpless one may be at it once more just now.
     while first.sweeps() == 0 {
         assert!(Instant::now() < deadline, "nobody else sweeps it");
-        first.look_around();
+        first.sweep_dead();
     }
     assert_eq!(notes.0.lock().unwrap().concat(), [Member { slot: 2, epoch: 1 }]);
-    drop((memory, caretaker));
+    drop((memory, handler));
 }
 
 #[test]
 fn what_could_not_be_swept_is_tried_again_when_others_have_had_the_time() {
     let first = Domain::builder().create().unwrap();
     let helpless = Arc::new(Helpless::default());
-    let caretaker: Arc<dyn Caretaker> = Arc::<Helpless>::clone(&helpless);
+    let handler: Arc<dyn ServiceHandler> = Arc::<Helpless>::clone(&helpless);
     let memory = Memory::over(Arc::clone(&first));
     nobody_in(&first, 1, first.me(), Phase::Live);
-    memory.start_service(Arc::downgrade(&caretaker)).unwrap();
+    memory.start_service(Arc::downgrade(&handler)).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     let tries = loop {
         let tries = helpless.0.lock().unwrap().clone();
@@ -217,11 +217,11 @@ fn what_could_not_be_swept_is_tried_again_when_others_have_had_the_time() {
         }
         assert!(Instant::now() < deadline, "it is not tried again");
         // As whatever there is to do wakes it.
-        first.poke();
+        first.wake_service();
         std::thread::yield_now();
     };
     assert!(tries[1] - tries[0] >= LEFT_TO_OTHERS, "{:?}", tries[1] - tries[0]);
-    drop((memory, caretaker));
+    drop((memory, handler));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_newcomer_of_another_namespace_that_never_joined_goes_with_its_admitter() {
     let identity = other.identity();
     other.set_identity(Identity { namespace: identity.namespace + 1, ..identity });
     let _served @ (_, notes, _) = &served(&first);
-    first.look_around();
+    first.sweep_dead();
     assert_eq!(first.members().len(), 1);
     let mut swept = notes.0.lock().unwrap().concat();
     swept.sort_by_key(|member| member.slot);
@@ -264,7 +264,7 @@ fn who_joins_while_its_admitter_is_swept_is_not_refused() {
             });
             barrier.wait();
             let _served = served(&first);
-            first.look_around();
+            first.sweep_dead();
             assert!(joining.join().unwrap().is_ok());
         });
     }
@@ -304,7 +304,7 @@ fn a_state_that_nobody_can_have_written_is_nobodys() {
     let dead = State { epoch: 1, author: first.me().slot, phase: Phase::Dead };
     let word = &first.slot(1).unwrap().words[crate::layout::slot::STATE];
     word.store(dead.pack() | 1 << 20, Ordering::SeqCst);
-    first.look_around();
+    first.sweep_dead();
     assert!(notes.0.lock().unwrap().is_empty());
     assert_eq!(first.members().len(), 1);
     // Who looks for a free slot passes it by.
@@ -314,18 +314,18 @@ fn a_state_that_nobody_can_have_written_is_nobodys() {
 #[test]
 fn who_has_been_declared_dead_sweeps_nobody() {
     let domain = Domain::builder().create().unwrap();
-    let (_memory, notes, _caretaker) = served(&domain);
+    let (_memory, notes, _handler) = served(&domain);
     let own = domain.slot(domain.me().slot).unwrap();
     let (live, gone) = (own.state(), State { phase: Phase::Free, ..own.state() });
     assert!(own.change(live, gone));
     // After this the service thread too has seen it, or is done.
-    domain.look_around();
+    domain.sweep_dead();
     // Stamped with the slot that was this member's.
     nobody_in(&domain, 2, domain.me(), Phase::Dead);
-    domain.look_around();
-    domain.look_at_all();
+    domain.sweep_dead();
+    domain.sweep_all_dead();
     assert!(notes.0.lock().unwrap().is_empty() && domain.sweeps() == 0);
     assert!(own.change(gone, live));
-    domain.look_around();
+    domain.sweep_dead();
     assert_eq!(domain.sweeps(), 1);
 }

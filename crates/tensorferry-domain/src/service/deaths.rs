@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use tensorferry_os::pidfd::{PidFd, pid_namespace};
 use tensorferry_os::presence::Presence;
 
-use super::LOOK_AROUND;
+use super::LONGEST_SLEEP;
 use crate::layout::presence_offset;
 use crate::member::State;
-use crate::{Caretaker, Domain, Member, Phase, planted};
+use crate::{Domain, Member, Phase, ServiceHandler, planted};
 
 /// How often a slot is changed that others change at the same time; nobody does that so often.
 pub(crate) const MAX_CLAIMS: usize = 8;
@@ -24,9 +24,9 @@ pub(crate) const MAX_CLAIMS: usize = 8;
 /// How many of the members that follow in the table are watched, whoever admitted them.
 const N_NEIGHBOURS: usize = 2;
 
-/// Who is looked at.
+/// Which members are asked whether they still live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
+pub(crate) enum Scope {
     /// Those that this member admitted, and its neighbours.
     Watched,
     /// All members.
@@ -62,14 +62,14 @@ struct Watched {
 /// Looks at members and sweeps once those that are proven dead. Returns whether a slot is free for it.
 pub(super) fn sweep_the_dead(
     domain: &Domain,
-    caretaker: &dyn Caretaker,
-    at: Whom,
+    handler: &dyn ServiceHandler,
+    scope: Scope,
     watch: &mut Watch,
 ) -> bool {
     watch.left.retain(|(_, since)| since.elapsed() < LEFT_TO_OTHERS);
     let mut dead = Vec::new();
     loop {
-        for member in find_dead(domain, at, watch) {
+        for member in find_dead(domain, scope, watch) {
             if !watch.left.iter().any(|(left, _)| *left == member) {
                 claim(domain, member);
             }
@@ -84,7 +84,7 @@ pub(super) fn sweep_the_dead(
     if dead.is_empty() {
         return false;
     }
-    let is_swept = sweep(domain, caretaker, &dead);
+    let is_swept = sweep(domain, handler, &dead);
     if is_swept.is_none() {
         watch.left.extend(dead.iter().map(|member| (*member, Instant::now())));
     }
@@ -92,9 +92,9 @@ pub(super) fn sweep_the_dead(
 }
 
 /// Brings the list of watched members up to date and returns those that are proven dead.
-fn find_dead(domain: &Domain, at: Whom, watch: &mut Watch) -> Vec<Member> {
+fn find_dead(domain: &Domain, scope: Scope, watch: &mut Watch) -> Vec<Member> {
     let watched = &mut watch.watched;
-    let wanted = worth_watching(domain, at);
+    let wanted = worth_watching(domain, scope);
     watched.retain(|w| wanted.contains(&w.member));
     let mut dead = Vec::new();
     for &member in &wanted {
@@ -110,7 +110,7 @@ fn find_dead(domain: &Domain, at: Whom, watch: &mut Watch) -> Vec<Member> {
     dead.extend(watched.iter().filter(is_dead).map(|w| w.member));
     watched.retain(|w| !dead.contains(&w.member));
     // Not in every turn: a busy process has many, and each lock is a system call.
-    if watch.looked_far.is_none_or(|at| at.elapsed() >= LOOK_AROUND) {
+    if watch.looked_far.is_none_or(|at| at.elapsed() >= LONGEST_SLEEP) {
         watch.looked_far = Some(Instant::now());
         let others = domain.slots().filter(|(index, _)| *index != domain.me().slot);
         let others = others.map(|(slot, entry)| Member { slot, epoch: entry.state().epoch });
@@ -119,7 +119,7 @@ fn find_dead(domain: &Domain, at: Whom, watch: &mut Watch) -> Vec<Member> {
     dead
 }
 
-fn worth_watching(domain: &Domain, at: Whom) -> Vec<Member> {
+fn worth_watching(domain: &Domain, scope: Scope) -> Vec<Member> {
     let me = domain.me();
     let mut wanted = Vec::new();
     let mut neighbours = 0;
@@ -132,7 +132,7 @@ fn worth_watching(domain: &Domain, at: Whom) -> Vec<Member> {
         let mine = state.author == me.slot;
         match state.phase {
             Phase::Live | Phase::Invited => {
-                if mine || neighbours < N_NEIGHBOURS || at == Whom::All {
+                if mine || neighbours < N_NEIGHBOURS || scope == Scope::All {
                     wanted.push(member);
                 }
                 neighbours += 1;
@@ -275,8 +275,8 @@ fn settle_invited(domain: &Domain, dead: Member) {
 /// every block there is, so that one of them for each of many that die at a time would fall ever further behind. Returns
 /// whether a slot is free for it; `None` when something could not be reached from here. Others may reach it, so the stamps are taken
 /// back then, for anybody to prove the deaths once more.
-fn sweep(domain: &Domain, caretaker: &dyn Caretaker, dead: &[Member]) -> Option<bool> {
-    if !caretaker.sweep(dead) {
+fn sweep(domain: &Domain, handler: &dyn ServiceHandler, dead: &[Member]) -> Option<bool> {
+    if !handler.sweep(dead) {
         for member in dead {
             if let Some(slot) = domain.slot(member.slot) {
                 let state = slot.state();

@@ -29,7 +29,7 @@ pub enum Ended {
     /// waited for every child.
     Lost,
     /// It ended, and the process that was to report how has ended without doing so.
-    Untold,
+    StatusUnavailable,
 }
 
 /// Kills and collects a child of which there is nothing but the number, because a descriptor for it was not to be had. Only

@@ -98,7 +98,7 @@ impl From<Ended> for Status {
         match ended {
             Ended::Exited { code } => Self::Exited { code },
             Ended::Signaled { signal, core_dumped } => Self::Signaled { signal, core_dumped },
-            Ended::Lost | Ended::Untold => Self::Lost,
+            Ended::Lost | Ended::StatusUnavailable => Self::Lost,
         }
     }
 }

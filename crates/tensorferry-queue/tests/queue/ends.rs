@@ -51,7 +51,7 @@ fn a_sender_on_its_way_keeps_the_channel_open() {
     let sender = carrier.get().unwrap();
     sender.put(5).unwrap();
     drop(sender);
-    heap.settle();
+    heap.collect();
     assert_eq!(receiver.get().unwrap(), 5);
     assert!(matches!(receiver.get(), Err(GetError::Disconnected)));
 }

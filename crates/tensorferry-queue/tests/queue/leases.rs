@@ -126,13 +126,13 @@ fn memory_is_held_until_the_end_and_nothing_exclusive_is_leased() {
     let is_whole = |bytes: &Bytes| matches!(bytes, Bytes::Frozen(block) if block.len_bytes() == 100 && block.bytes() == [7; 100]);
     for deliveries in 1..4 {
         // Nobody but the record's last owner holds it between two deliveries.
-        heap.settle();
+        heap.collect();
         let lease = queue.get_leased().unwrap();
         assert!(is_whole(&lease) && lease.deliveries() == deliveries);
     }
-    heap.settle();
+    heap.collect();
     assert!(is_whole(&queue.get().unwrap()));
-    heap.settle();
+    heap.collect();
     assert_eq!(heap.stats().own.live_blocks, 1, "the queue alone");
     assert_eq!(heap.stats().messages_pinned, 0);
 }

@@ -24,7 +24,7 @@ impl Inner {
         let may_want_scan =
             names_others || suspicions && header.holders().load(Ordering::SeqCst) & SUSPECT != 0;
         // A scan has announced itself.
-        let announced = (may_want_scan && !is_scanning()).then(|| self.wishes.announce(&self.memory));
+        let announced = (may_want_scan && !is_scanning()).then(|| self.scan_requests.announce(&self.memory));
         if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
             let mut arena = self.arena();
             if arena.owns(extent) {
@@ -59,9 +59,9 @@ impl Inner {
     /// for another one only when it was the very last, because the real last holder has gone meanwhile and was not.
     fn scan_after(&self, others: u64, names_others: bool) {
         if (others == 0 || !is_scanning()) && (names_others || others == SUSPECT) {
-            self.wishes.set_due();
+            self.scan_requests.set_due();
             if others == SUSPECT {
-                self.memory.poke();
+                self.memory.wake_service();
             }
         }
     }

@@ -2,13 +2,13 @@
 
 use tensorferry_domain::planted;
 
-use super::{MAX_STEPS, Patience, Ring};
+use super::{Deadline, MAX_STEPS, Ring};
 use crate::StorageError;
 use crate::atomic::{Ordering, change_before_load};
 use crate::block::Block;
 use crate::header::Kind;
 use crate::message::{
-    MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, are_at_home, payload_words, spill, take_back,
+    MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, all_in_domain, payload_words, spill, take_back,
 };
 use crate::pins::PinnedAt;
 use crate::ring_layout::{RingWords, SLOT_ROOM_WORDS, Slot, SlotLengths, SlotState, Tag};
@@ -16,7 +16,7 @@ use crate::ring_layout::{RingWords, SLOT_ROOM_WORDS, Slot, SlotLengths, SlotStat
 /// Why a message was not put. Nothing was sent, and what it would have given away is back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PutFailure {
+pub enum RingPutError {
     /// Every slot is taken, and the time was up.
     #[error("the queue is full")]
     Full,
@@ -46,7 +46,7 @@ pub enum PutFailure {
     Storage(#[from] Box<StorageError>),
 }
 
-impl From<StorageError> for PutFailure {
+impl From<StorageError> for RingPutError {
     #[cold]
     fn from(error: StorageError) -> Self {
         Self::Storage(Box::new(error))
@@ -54,18 +54,18 @@ impl From<StorageError> for PutFailure {
 }
 
 impl Ring {
-    /// Puts a message. Waits for a free slot as long as `patience` allows: spinning first, then asleep.
+    /// Puts a message. Waits for a free slot as long as `deadline` allows: spinning first, then asleep.
     ///
     /// # Errors
-    /// [`PutFailure`]; what `handles` would have given away is back with its owner then.
+    /// [`RingPutError`]; what `handles` would have given away is back with its owner then.
     pub fn put(
         &self,
         payload: &[u8],
         handles: OutgoingHandles,
-        patience: Patience,
-    ) -> Result<(), PutFailure> {
+        deadline: Deadline,
+    ) -> Result<(), RingPutError> {
         let mut handles = handles;
-        let sent = self.put_from(payload, &mut handles, patience);
+        let sent = self.put_from(payload, &mut handles, deadline);
         if sent.is_err() {
             take_back(handles);
         }
@@ -81,16 +81,16 @@ impl Ring {
     /// As [`Ring::put`], and takes the handles only if the message is sent.
     ///
     /// # Errors
-    /// [`PutFailure`]; `handles` are as they were then.
+    /// [`RingPutError`]; `handles` are as they were then.
     pub fn put_from(
         &self,
         payload: &[u8],
         handles: &mut OutgoingHandles,
-        patience: Patience,
-    ) -> Result<(), PutFailure> {
-        self.heap().check_home()?;
-        let Some(ring) = self.words_at_home() else { return Err(PutFailure::Closed) };
-        let (position, spilled) = self.put_borrowed(&ring, payload, handles, patience)?;
+        deadline: Deadline,
+    ) -> Result<(), RingPutError> {
+        self.heap().check_owning_process()?;
+        let Some(ring) = self.words_of_owner() else { return Err(RingPutError::Closed) };
+        let (position, spilled) = self.put_borrowed(&ring, payload, handles, deadline)?;
         if let Some(block) = spilled {
             handles.push(OutgoingHandle(Outgoing::Spill(block)));
         }
@@ -108,23 +108,23 @@ impl Ring {
         ring: &RingWords<'_>,
         payload: &[u8],
         handles: &[OutgoingHandle],
-        patience: Patience,
-    ) -> Result<(u64, Option<Block>), PutFailure> {
-        if !are_at_home(self.heap(), handles) {
+        deadline: Deadline,
+    ) -> Result<(u64, Option<Block>), RingPutError> {
+        if !all_in_domain(self.heap(), handles) {
             return Err(StorageError::ForeignDomain.into());
         }
         if self.shape.n_records > 0 && handles.iter().any(OutgoingHandle::is_exclusive) {
-            return Err(PutFailure::NotRepeatable);
+            return Err(RingPutError::NotRepeatable);
         }
         if handles.len() > MAX_HANDLES {
-            return Err(PutFailure::TooManyHandles(handles.len()));
+            return Err(RingPutError::TooManyHandles(handles.len()));
         }
         if handles.len() + payload.len().div_ceil(8) <= SLOT_ROOM_WORDS {
-            return Ok((self.place(ring, payload, handles, patience)?, None));
+            return Ok((self.place(ring, payload, handles, deadline)?, None));
         }
         let block = spill(self.heap(), Kind::Message, payload, handles)?;
         let spilled = OutgoingHandle(Outgoing::Spill(block.clone()));
-        let position = self.place(ring, &[], std::slice::from_ref(&spilled), patience)?;
+        let position = self.place(ring, &[], std::slice::from_ref(&spilled), deadline)?;
         Ok((position, Some(block)))
     }
 
@@ -134,14 +134,14 @@ impl Ring {
         ring: &RingWords<'_>,
         payload: &[u8],
         handles: &[OutgoingHandle],
-        patience: Patience,
-    ) -> Result<u64, PutFailure> {
+        deadline: Deadline,
+    ) -> Result<u64, RingPutError> {
         let mut n_looks = 0_u32;
         let look = || {
             let is_first = n_looks == 0;
             n_looks = n_looks.saturating_add(1);
             if ring.closed().load(Ordering::Relaxed) != 0 {
-                return Some(Err(PutFailure::Closed));
+                return Some(Err(RingPutError::Closed));
             }
             // Also when there is room: a message that nobody will ever take is no message sent.
             if ring.receivers().load(Ordering::SeqCst) == 0
@@ -154,7 +154,7 @@ impl Ring {
                 None => self.no_more_receivers(ring).map(Err),
             }
         };
-        let placed = patience.wait(ring.not_full(), &self.put_spin, look).unwrap_or(Err(PutFailure::Full));
+        let placed = deadline.wait(ring.not_full(), &self.put_spin, look).unwrap_or(Err(RingPutError::Full));
         match &placed {
             Ok(position) if n_looks == 1 => {
                 let word = |position| self.slot_of(ring, position).0.state_word();
@@ -173,7 +173,7 @@ impl Ring {
         payload: &[u8],
         handles: &[OutgoingHandle],
         mut unseen: bool,
-    ) -> Option<Result<u64, PutFailure>> {
+    ) -> Option<Result<u64, RingPutError>> {
         let owner = if planted("put-claims-unnamed") { u8::MAX } else { self.me() };
         for _ in 0..MAX_STEPS {
             let position = ring.tail().load(Ordering::Acquire);
@@ -202,7 +202,7 @@ impl Ring {
             // After the commit, for which receivers wait.
             let _ = ring.tail().compare_exchange(position, moved, Ordering::AcqRel, Ordering::Relaxed);
             if !committed {
-                return Some(Err(PutFailure::Fenced));
+                return Some(Err(RingPutError::Fenced));
             }
             // A receiver that saw the ring closed and empty does not look again: take the message back then.
             change_before_load();
@@ -211,7 +211,7 @@ impl Ring {
             {
                 // A receiver that saw it meanwhile may have gone to sleep until it is taken.
                 ring.not_empty().wake();
-                return Some(Err(PutFailure::Closed));
+                return Some(Err(RingPutError::Closed));
             }
             return Some(Ok(position));
         }
@@ -219,7 +219,7 @@ impl Ring {
     }
 
     /// When the ring is full or has no receiver: whether nobody will ever take.
-    fn no_more_receivers(&self, ring: &RingWords<'_>) -> Option<PutFailure> {
+    fn no_more_receivers(&self, ring: &RingWords<'_>) -> Option<RingPutError> {
         let receivers = ring.receivers().load(Ordering::SeqCst);
         let me = self.heap().me().bit();
         if receivers & !me != 0 {
@@ -235,7 +235,7 @@ impl Ring {
             self.receivers_gone_reported.store(gone, Ordering::SeqCst);
         }
         let died = ring.receiver_deaths().load(Ordering::SeqCst) > 0;
-        Some(if died { PutFailure::PeerDied } else { PutFailure::NoReceivers })
+        Some(if died { RingPutError::PeerDied } else { RingPutError::NoReceivers })
     }
 }
 

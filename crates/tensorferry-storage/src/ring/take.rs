@@ -5,7 +5,7 @@ use std::cmp::Ordering::{Equal, Greater, Less};
 use smallvec::SmallVec;
 use tensorferry_domain::planted;
 
-use super::{Company, MAX_STEPS, Patience, Ring};
+use super::{Consumers, Deadline, MAX_STEPS, Ring};
 use crate::StorageError;
 use crate::atomic::{AtomicU64, Ordering, fence, prefetch_to_write};
 use crate::block::Block;
@@ -17,7 +17,7 @@ use crate::ring_layout::{RingWords, Slot, SlotLengths, SlotState, Tag};
 /// Why no message was taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TakeFailure {
+pub enum RingTakeError {
     /// No message came in time.
     #[error("the queue is empty")]
     Empty,
@@ -42,7 +42,7 @@ pub enum TakeFailure {
     Storage(#[from] Box<StorageError>),
 }
 
-impl From<StorageError> for TakeFailure {
+impl From<StorageError> for RingTakeError {
     #[cold]
     fn from(error: StorageError) -> Self {
         Self::Storage(Box::new(error))
@@ -89,13 +89,13 @@ fn move_head_past(ring: &RingWords<'_>, taken: u64) -> u64 {
 }
 
 impl Ring {
-    /// Takes a message. Waits for one as long as `patience` allows: spinning first, then asleep.
+    /// Takes a message. Waits for one as long as `deadline` allows: spinning first, then asleep.
     ///
     /// # Errors
-    /// [`TakeFailure`].
-    pub fn take(&self, company: Company, patience: Patience) -> Result<IncomingMessage, TakeFailure> {
+    /// [`RingTakeError`].
+    pub fn take(&self, consumers: Consumers, deadline: Deadline) -> Result<IncomingMessage, RingTakeError> {
         let mut message = IncomingMessage::default();
-        self.take_into(&mut message, company, patience)?;
+        self.take_into(&mut message, consumers, deadline)?;
         Ok(message)
     }
 
@@ -106,27 +106,27 @@ impl Ring {
     pub fn take_into(
         &self,
         message: &mut IncomingMessage,
-        company: Company,
-        patience: Patience,
-    ) -> Result<(), TakeFailure> {
-        self.heap().check_home()?;
-        let Some(ring) = self.words_at_home() else { return Err(TakeFailure::Closed) };
+        consumers: Consumers,
+        deadline: Deadline,
+    ) -> Result<(), RingTakeError> {
+        self.heap().check_owning_process()?;
+        let Some(ring) = self.words_of_owner() else { return Err(RingTakeError::Closed) };
         let has_leases = self.max_leases() > 0;
-        self.wait_for_message(&ring, patience, || {
+        self.wait_for_message(&ring, deadline, || {
             let returned = if has_leases { self.take_returned(&ring, message) } else { None };
-            returned.or_else(|| self.try_take(&ring, company, message, &mut None))
+            returned.or_else(|| self.try_take(&ring, consumers, message, &mut None))
         })
     }
 
-    /// Looks until there is something, or nothing can come any more, or `patience` ends.
+    /// Looks until there is something, or nothing can come any more, or `deadline` ends.
     pub(crate) fn wait_for_message<R>(
         &self,
         ring: &RingWords<'_>,
-        patience: Patience,
-        mut take: impl FnMut() -> Option<Result<R, TakeFailure>>,
-    ) -> Result<R, TakeFailure> {
+        deadline: Deadline,
+        mut take: impl FnMut() -> Option<Result<R, RingTakeError>>,
+    ) -> Result<R, RingTakeError> {
         let look = || take().or_else(|| self.no_more_messages(ring).map(Err));
-        patience.wait(ring.not_empty(), &self.take_spin, look).unwrap_or(Err(TakeFailure::Empty))
+        deadline.wait(ring.not_empty(), &self.take_spin, look).unwrap_or(Err(RingTakeError::Empty))
     }
 
     /// `None` when there is no message. With a `lease` that asks for it, the message stays in a record, of which the lease
@@ -134,10 +134,10 @@ impl Ring {
     pub(crate) fn try_take(
         &self,
         ring: &RingWords<'_>,
-        company: Company,
+        consumers: Consumers,
         message: &mut IncomingMessage,
         lease: &mut Option<Kept>,
-    ) -> Option<Result<(), TakeFailure>> {
+    ) -> Option<Result<(), RingTakeError>> {
         let mut n_passed = 0;
         for _ in 0..MAX_STEPS {
             let found = match self.find(ring, &mut n_passed) {
@@ -145,7 +145,7 @@ impl Ring {
                 Look::Again => continue,
                 Look::Nothing => return None,
             };
-            let Some(held) = self.claim(&found, company) else { continue };
+            let Some(held) = self.claim(&found, consumers) else { continue };
             if let Some(kept) = lease
                 && !kept.claim_record(ring, self.me())
             {
@@ -218,7 +218,7 @@ impl Ring {
         held: SlotState,
         message: &mut IncomingMessage,
         lease: &mut Option<Kept>,
-    ) -> Option<Result<(), TakeFailure>> {
+    ) -> Option<Result<(), RingTakeError>> {
         let &Found { position, ref slot, lap } = found;
         let freed = SlotState::free(lap.wrapping_add(1));
         let early = planted("get-holds-late") && slot.change(held, freed);
@@ -256,19 +256,19 @@ impl Ring {
         // The next look moves the head, which nobody waits for.
         ring.not_full().wake_after_change();
         self.wake_the_last(ring, position);
-        Some(taken.map_err(TakeFailure::from))
+        Some(taken.map_err(RingTakeError::from))
     }
 
     /// Takes the message of a slot for this receiver. Returns what the slot says until it is freed; `None` when somebody else was
     /// faster.
-    fn claim(&self, found: &Found<'_>, company: Company) -> Option<SlotState> {
+    fn claim(&self, found: &Found<'_>, consumers: Consumers) -> Option<SlotState> {
         let ready = SlotState::ready(found.lap);
-        match company {
-            Company::Many => {
+        match consumers {
+            Consumers::Multi => {
                 let claimed = SlotState { lap: found.lap, owner: self.me(), tag: Tag::Claimed };
                 found.slot.change(ready, claimed).then_some(claimed)
             }
-            Company::Sole => {
+            Consumers::Single => {
                 // Its line was only looked at so far, and is written once the message was read.
                 prefetch_to_write(found.slot.state_word());
                 Some(ready)
@@ -310,7 +310,7 @@ impl Ring {
     }
 
     /// After a look that found nothing: whether nothing can come any more.
-    fn no_more_messages(&self, ring: &RingWords<'_>) -> Option<TakeFailure> {
+    fn no_more_messages(&self, ring: &RingWords<'_>) -> Option<RingTakeError> {
         let closed = ring.closed().load(Ordering::SeqCst) != 0;
         let senders = ring.senders().load(Ordering::SeqCst);
         let me = self.heap().me().bit();
@@ -337,9 +337,9 @@ impl Ring {
             self.senders_gone_reported.store(gone, Ordering::SeqCst);
         }
         Some(match (closed, died) {
-            (true, _) => TakeFailure::Closed,
-            (false, true) => TakeFailure::PeerDied,
-            (false, false) => TakeFailure::NoSenders,
+            (true, _) => RingTakeError::Closed,
+            (false, true) => RingTakeError::PeerDied,
+            (false, false) => RingTakeError::NoSenders,
         })
     }
 

@@ -1,4 +1,4 @@
-//! Two members of one domain, each with a mapping of its own, in one process.
+//! HandlePair members of one domain, each with a mapping of its own, in one process.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tensorferry_domain::Domain;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_storage::{
-    BlockId, Company, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Parcel, Patience,
-    PutFailure, Ring, StorageError,
+    BlockId, Consumers, Deadline, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Parcel,
+    Ring, RingPutError, StorageError,
 };
 
 use crate::heap;
@@ -39,7 +39,7 @@ fn what_a_leaver_had_free_is_the_systems_and_what_was_held_comes_back_by_trimmin
     let Some(IncomingHandle::Frozen(held_here)) = message.handles.first_mut() else { panic!("no block") };
     let held_here = held_here.take();
     drop((held, message, parcel));
-    second.settle();
+    second.collect();
     drop(second);
     wait_until_alone(&first);
     let populated = first.domain().populated_bytes();
@@ -65,11 +65,11 @@ fn seen_by(to: &Heap, ring: &Ring) -> Ring {
 
 fn send(ring: &Ring, block: &FrozenBlock) {
     let handles = OutgoingHandle::frozen(block).into_iter().collect();
-    ring.put(b"", handles, Patience::None).unwrap();
+    ring.put(b"", handles, Deadline::Now).unwrap();
 }
 
 fn receive(ring: &Ring) -> FrozenBlock {
-    let message = ring.take(Company::Many, Patience::None).unwrap();
+    let message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
     let Some(IncomingHandle::Frozen(mut block)) = message.handles.into_iter().next() else {
         panic!("no block")
     };
@@ -86,7 +86,7 @@ fn stream(a: &Heap, b: &Heap, len_bytes: usize, n_blocks: usize) -> Vec<BlockId>
         ids.push(block.id());
         send(&here, &block);
         drop((receive(&there), block));
-        a.settle();
+        a.collect();
     }
     ids
 }
@@ -124,9 +124,9 @@ fn of_long_blocks_the_last_that_came_back_is_used_first() {
         blocks.iter().for_each(|block| send(&here, block));
         let [first, second] = [(); 2].map(|()| receive(&there));
         drop(blocks);
-        a.settle();
+        a.collect();
         drop(first);
-        a.settle();
+        a.collect();
         let id = second.id();
         // Nobody looks after it before the next allocation does.
         drop(second);
@@ -180,10 +180,10 @@ fn a_block_is_the_same_for_both_and_comes_back_to_its_owner() {
         assert_ne!(received.bytes().as_ptr(), block.bytes().as_ptr(), "two mappings");
         assert_eq!(received.bytes(), block.bytes());
         drop(block);
-        a.settle();
+        a.collect();
         assert_eq!(a.stats().own.live_blocks, 2, "the ring and the block that b holds");
         drop(received);
-        a.settle();
+        a.collect();
         assert_eq!(a.stats().own.live_blocks, 1);
     }
 }
@@ -211,7 +211,7 @@ fn what_came_back_while_its_owner_and_another_had_it_comes_back_in_the_end() {
             assert_eq!(a.stats().own.live_blocks, before + 1, "{order:?}: {who} has it still");
             had[who] = None;
             // Everything that is known is acted on before the next one lets go.
-            a.settle();
+            a.collect();
         }
         assert_eq!(a.stats().own.live_blocks, before, "{order:?}");
     }
@@ -230,7 +230,7 @@ fn what_a_member_leaves_behind_stays_whole_and_is_used_again() {
     send(&here, &kept);
     let received = receive(&there);
     drop((kept, blocks, here));
-    b.settle();
+    b.collect();
     assert_eq!(a.domain().members().len(), 2);
     drop(b);
     wait_until_alone(&a);
@@ -246,7 +246,7 @@ fn what_a_member_leaves_behind_stays_whole_and_is_used_again() {
     }
     assert_eq!(received.bytes(), [7; 20_000]);
     drop((received, there, fresh));
-    a.settle();
+    a.collect();
     assert_eq!(a.stats().own.live_blocks, 0);
 }
 
@@ -295,8 +295,8 @@ fn handles_of_another_domain_are_refused_and_come_back() {
     let mut foreign = b.allocate_zeroed(100).unwrap();
     let give = || OutgoingHandle::exclusive(&foreign).into_iter().collect();
     assert!(matches!(
-        ring.put(b"", give(), Patience::None),
-        Err(PutFailure::Storage(error)) if matches!(*error, StorageError::ForeignDomain)
+        ring.put(b"", give(), Deadline::Now),
+        Err(RingPutError::Storage(error)) if matches!(*error, StorageError::ForeignDomain)
     ));
     assert!(matches!(Parcel::pack(&a, b"", give()), Err(StorageError::ForeignDomain)));
     assert_eq!(foreign.bytes_mut().len(), 100, "it was not sent");

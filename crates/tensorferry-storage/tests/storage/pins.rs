@@ -1,14 +1,14 @@
 //! What a sender keeps until its messages are taken.
 
 use smallvec::smallvec;
-use tensorferry_storage::{Company, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Patience, Ring};
+use tensorferry_storage::{Consumers, Deadline, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Ring};
 
 use crate::heap;
 
 fn to_and_fro(ring: &Ring, block: &FrozenBlock) {
     let handles = smallvec![OutgoingHandle::frozen(block).unwrap()];
-    ring.put(b"", handles, Patience::None).unwrap();
-    ring.take(Company::Many, Patience::None).unwrap();
+    ring.put(b"", handles, Deadline::Now).unwrap();
+    ring.take(Consumers::Multi, Deadline::Now).unwrap();
 }
 
 fn block(heap: &Heap, len_bytes: usize) -> FrozenBlock {
@@ -40,8 +40,8 @@ fn a_stream_keeps_the_fewer_messages_the_more_handles_each_has() {
         let mut most = 0;
         for _ in 0..40 {
             let handles = blocks.iter().map(|block| OutgoingHandle::frozen(block).unwrap()).collect();
-            ring.put(b"", handles, Patience::None).unwrap();
-            ring.take(Company::Many, Patience::None).unwrap();
+            ring.put(b"", handles, Deadline::Now).unwrap();
+            ring.take(Consumers::Multi, Deadline::Now).unwrap();
             most = most.max(heap.stats().messages_pinned);
         }
         assert!(most <= at_most, "{most} messages of {n_handles} handles");
@@ -56,12 +56,12 @@ fn a_received_block_can_be_had_several_times_and_is_gone_after_the_last() {
     let ring = Ring::create(&heap, 4, 0).unwrap();
     for n_taken in 0..4 {
         let handles = smallvec![OutgoingHandle::frozen(&block(&heap, 64)).unwrap()];
-        ring.put(b"", handles, Patience::None).unwrap();
-        let mut message = ring.take(Company::Many, Patience::None).unwrap();
-        heap.settle();
+        ring.put(b"", handles, Deadline::Now).unwrap();
+        let mut message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
+        heap.collect();
         let IncomingHandle::Frozen(offered) = &mut message.handles[0] else { panic!("{message:?}") };
         let taken: Vec<_> = (0..n_taken).map(|_| offered.take()).collect();
-        assert!(taken.iter().all(|block| block.is_same_as(offered)));
+        assert!(taken.iter().all(|block| block.ptr_eq(offered)));
         drop(message);
         assert_eq!(heap.stats().own.live_blocks, 1 + u64::from(n_taken > 0), "the ring, and what was taken");
         drop(taken);

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tensorferry_storage::{
-    Company, Heap, IncomingHandle, OutgoingHandle, OutgoingHandles, Patience, PutFailure, Ring, Role,
-    TakeFailure,
+    Consumers, Deadline, Heap, IncomingHandle, OutgoingHandle, OutgoingHandles, Ring, RingPutError,
+    RingTakeError, Role,
 };
 
 use crate::heap;
@@ -13,12 +13,12 @@ fn none() -> OutgoingHandles {
     OutgoingHandles::new()
 }
 
-fn put(ring: &Ring, payload: &[u8]) -> Result<(), PutFailure> {
-    ring.put(payload, none(), Patience::None)
+fn put(ring: &Ring, payload: &[u8]) -> Result<(), RingPutError> {
+    ring.put(payload, none(), Deadline::Now)
 }
 
-fn take(ring: &Ring) -> Result<Vec<u8>, TakeFailure> {
-    ring.take(Company::Many, Patience::None).map(|message| message.payload.to_vec())
+fn take(ring: &Ring) -> Result<Vec<u8>, RingTakeError> {
+    ring.take(Consumers::Multi, Deadline::Now).map(|message| message.payload.to_vec())
 }
 
 #[test]
@@ -48,12 +48,12 @@ fn messages_come_in_order_and_the_ring_is_bounded() {
             for index in 0..n_slots {
                 put(&ring, &[lap, u8::try_from(index).unwrap()]).unwrap();
             }
-            assert!(matches!(put(&ring, b"more"), Err(PutFailure::Full)));
+            assert!(matches!(put(&ring, b"more"), Err(RingPutError::Full)));
             assert_eq!(ring.len(), n_slots);
             for index in 0..n_slots {
                 assert_eq!(take(&ring).unwrap(), [lap, u8::try_from(index).unwrap()]);
             }
-            assert!(matches!(take(&ring), Err(TakeFailure::Empty)));
+            assert!(matches!(take(&ring), Err(RingTakeError::Empty)));
         }
     }
 }
@@ -80,16 +80,16 @@ fn a_thousand_handles_travel_in_one_message() {
         })
         .collect();
     let handles = blocks.iter().filter_map(OutgoingHandle::frozen).collect();
-    ring.put(b"", handles, Patience::None).unwrap();
+    ring.put(b"", handles, Deadline::Now).unwrap();
     drop(blocks);
-    let message = ring.take(Company::Many, Patience::None).unwrap();
+    let message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
     assert_eq!(message.handles.len(), 1000);
     for (i, handle) in message.handles.iter().enumerate() {
         let IncomingHandle::Frozen(block) = handle else { panic!("{handle:?}") };
         assert_eq!(block.bytes()[..4], u32::try_from(i).unwrap().to_le_bytes());
     }
     drop(message);
-    heap.settle();
+    heap.collect();
     assert_eq!(heap.stats().own.live_blocks, 1, "the ring alone is left");
 }
 
@@ -98,9 +98,9 @@ fn closing_refuses_puts_and_lets_the_rest_be_taken() {
     let ring = Ring::create(&heap(), 4, 0).unwrap();
     put(&ring, b"last").unwrap();
     ring.close();
-    assert!(matches!(put(&ring, b"late"), Err(PutFailure::Closed)));
+    assert!(matches!(put(&ring, b"late"), Err(RingPutError::Closed)));
     assert_eq!(take(&ring).unwrap(), b"last");
-    assert!(matches!(take(&ring), Err(TakeFailure::Closed)));
+    assert!(matches!(take(&ring), Err(RingTakeError::Closed)));
 }
 
 #[test]
@@ -112,14 +112,14 @@ fn the_last_sender_leaving_is_noticed_by_who_waits() {
     drop(both);
     std::thread::scope(|s| {
         let waiting = s.spawn(|| {
-            let first = receiver.take(Company::Many, Patience::Forever);
-            (first, receiver.take(Company::Many, Patience::Forever))
+            let first = receiver.take(Consumers::Multi, Deadline::Never);
+            (first, receiver.take(Consumers::Multi, Deadline::Never))
         });
         put(&sender, b"one").unwrap();
         drop(sender);
         let (first, second) = waiting.join().unwrap();
         assert_eq!(&first.unwrap().payload[..], b"one");
-        assert!(matches!(second, Err(TakeFailure::NoSenders)));
+        assert!(matches!(second, Err(RingTakeError::NoSenders)));
     });
 }
 
@@ -130,12 +130,12 @@ fn a_put_into_a_ring_without_receivers_is_refused_also_while_it_waits() {
     let sender = both.with_role(Role { sends: true, receives: false }).unwrap();
     put(&sender, b"the only slot").unwrap();
     std::thread::scope(|s| {
-        let waiting = s.spawn(|| sender.put(b"", none(), Patience::Forever));
+        let waiting = s.spawn(|| sender.put(b"", none(), Deadline::Never));
         drop(both);
         let refused = waiting.join().unwrap();
-        assert!(matches!(refused, Err(PutFailure::NoReceivers)), "{refused:?}");
+        assert!(matches!(refused, Err(RingPutError::NoReceivers)), "{refused:?}");
     });
-    assert!(matches!(put(&sender, b"at once"), Err(PutFailure::NoReceivers)));
+    assert!(matches!(put(&sender, b"at once"), Err(RingPutError::NoReceivers)));
 }
 
 #[test]
@@ -145,25 +145,25 @@ fn messages_that_nobody_can_take_give_their_memory_back() {
     let sender = ring.with_role(Role { sends: true, receives: false }).unwrap();
     let block = heap.allocate(1 << 20).unwrap().freeze();
     let handles = OutgoingHandle::frozen(&block).into_iter().collect();
-    sender.put(b"", handles, Patience::None).unwrap();
+    sender.put(b"", handles, Deadline::Now).unwrap();
     drop((block, ring));
-    heap.settle();
+    heap.collect();
     assert_eq!(heap.stats().own.live_blocks, 1, "the ring alone is left");
     drop(sender);
-    heap.settle();
+    heap.collect();
     assert_eq!(heap.stats().own.live_blocks, 0);
 }
 
 #[test]
 fn a_time_out_waits_at_least_that_long() {
     let ring = Ring::create(&heap(), 1, 0).unwrap();
-    let (start, patience) = (Instant::now(), Duration::from_millis(20));
-    let outcome = ring.take(Company::Many, Patience::Until(start + patience));
-    assert!(matches!(outcome, Err(TakeFailure::Empty)));
-    assert!(start.elapsed() >= patience);
+    let (start, deadline) = (Instant::now(), Duration::from_millis(20));
+    let outcome = ring.take(Consumers::Multi, Deadline::At(start + deadline));
+    assert!(matches!(outcome, Err(RingTakeError::Empty)));
+    assert!(start.elapsed() >= deadline);
 }
 
-fn exchange(heap: &Heap, n_slots: usize, senders: u8, (receivers, take_as): (u8, Company)) {
+fn exchange(heap: &Heap, n_slots: usize, senders: u8, (receivers, take_as): (u8, Consumers)) {
     const N: u32 = 20_000;
     let ring = Ring::create(heap, n_slots, 0).unwrap();
     let mut taken = std::thread::scope(|s| {
@@ -171,7 +171,7 @@ fn exchange(heap: &Heap, n_slots: usize, senders: u8, (receivers, take_as): (u8,
             .map(|_| {
                 s.spawn(|| {
                     let mut taken = Vec::new();
-                    while let Ok(message) = ring.take(take_as, Patience::Forever) {
+                    while let Ok(message) = ring.take(take_as, Deadline::Never) {
                         let number = u32::from_le_bytes(message.payload[1..5].try_into().unwrap());
                         taken.push((message.payload[0], number));
                     }
@@ -186,7 +186,7 @@ fn exchange(heap: &Heap, n_slots: usize, senders: u8, (receivers, take_as): (u8,
                     for number in 0..N {
                         let mut payload = vec![sender];
                         payload.extend(number.to_le_bytes());
-                        ring.put(&payload, none(), Patience::Forever).unwrap();
+                        ring.put(&payload, none(), Deadline::Never).unwrap();
                     }
                 })
             })
@@ -212,10 +212,10 @@ fn exchange(heap: &Heap, n_slots: usize, senders: u8, (receivers, take_as): (u8,
 fn every_message_is_taken_exactly_once() {
     let heap = heap();
     for n_slots in [1, 2, 7, 64] {
-        exchange(&heap, n_slots, 2, (2, Company::Many));
+        exchange(&heap, n_slots, 2, (2, Consumers::Multi));
     }
-    exchange(&heap, 8, 1, (1, Company::Sole));
-    exchange(&heap, 8, 2, (1, Company::Sole));
-    // Two who both believe that they are alone still get each message once.
-    exchange(&heap, 8, 2, (2, Company::Sole));
+    exchange(&heap, 8, 1, (1, Consumers::Single));
+    exchange(&heap, 8, 2, (1, Consumers::Single));
+    // HandlePair who both believe that they are alone still get each message once.
+    exchange(&heap, 8, 2, (2, Consumers::Single));
 }

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tensorferry_storage::{Company, IncomingHandle, OutgoingHandle, Parcel, Patience, Ring, SharedBlock};
+use tensorferry_storage::{Consumers, Deadline, IncomingHandle, OutgoingHandle, Parcel, Ring, SharedBlock};
 
 use crate::heap;
 
@@ -27,10 +27,10 @@ fn a_message_on_its_way_keeps_a_block_from_thawing() {
     let ring = Ring::create(&heap, 2, 0).unwrap();
     let frozen = heap.allocate_zeroed(100).unwrap().freeze();
     let handles = OutgoingHandle::frozen(&frozen).into_iter().collect();
-    ring.put(b"", handles, Patience::None).unwrap();
+    ring.put(b"", handles, Deadline::Now).unwrap();
     let frozen = frozen.try_into_exclusive().expect_err("it is in the ring");
-    drop(ring.take(Company::Many, Patience::None).unwrap());
-    heap.settle();
+    drop(ring.take(Consumers::Multi, Deadline::Now).unwrap());
+    heap.collect();
     assert!(frozen.try_into_exclusive().is_ok());
 }
 
@@ -41,11 +41,11 @@ fn a_block_that_was_given_away_is_empty_here_and_whole_there() {
     let mut block = heap.allocate(100).unwrap();
     block.bytes_mut().fill(9);
     let handles = OutgoingHandle::exclusive(&block).into_iter().collect();
-    ring.put(b"", handles, Patience::None).unwrap();
+    ring.put(b"", handles, Deadline::Now).unwrap();
     assert!(block.is_moved());
     assert_eq!((block.len_bytes(), block.bytes_mut().len()), (0, 0));
     assert!(OutgoingHandle::exclusive(&block).is_none(), "it can be given once");
-    let mut message = ring.take(Company::Many, Patience::None).unwrap();
+    let mut message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
     let IncomingHandle::Exclusive(there) = &mut message.handles[0] else { panic!("{message:?}") };
     assert_eq!(there.take().unwrap().bytes(), [9; 100]);
 }
@@ -54,10 +54,10 @@ fn a_block_that_was_given_away_is_empty_here_and_whole_there() {
 fn a_block_comes_back_when_the_message_is_not_sent() {
     let heap = heap();
     let ring = Ring::create(&heap, 1, 0).unwrap();
-    ring.put(b"", [].into_iter().collect(), Patience::None).unwrap();
+    ring.put(b"", [].into_iter().collect(), Deadline::Now).unwrap();
     let mut block = heap.allocate_zeroed(100).unwrap();
     let handles = OutgoingHandle::exclusive(&block).into_iter().collect();
-    assert!(ring.put(b"", handles, Patience::None).is_err());
+    assert!(ring.put(b"", handles, Deadline::Now).is_err());
     assert!(!block.is_moved());
     assert_eq!(block.bytes_mut().len(), 100);
 }
@@ -126,7 +126,7 @@ fn a_parcel_that_is_dropped_while_it_is_opened_keeps_what_it_names() {
     let deadline = Instant::now() + Duration::from_secs(60);
     while heap.stats().own.live_blocks > 0 {
         assert!(Instant::now() < deadline, "{:?}", heap.stats());
-        heap.settle();
+        heap.collect();
         std::thread::yield_now();
     }
 }

@@ -19,7 +19,7 @@ fn elements_are_read_and_replaced_one_by_one_and_together() {
     assert_eq!(format!("{array:?}"), "RawArray[-1, 21, -128]");
     array.fill(4);
     assert_eq!(array.to_vec(), [4, 4, 4]);
-    assert_eq!(RawArray::filled_in(&heap, true, 2).unwrap().to_vec(), [true, true]);
+    assert_eq!(RawArray::full_in(&heap, 2, true).unwrap().to_vec(), [true, true]);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_clone_and_what_was_sent_are_the_same_memory() {
     let (first, rest): (RawArray<f32>, Vec<Option<RawArray<f32>>>) =
         sent(&heap, &(&array, vec![Some(array.clone()), None])).unwrap();
     let second = rest[0].as_ref().unwrap();
-    assert!(first.is_same_as(&array) && second.is_same_as(&array));
+    assert!(first.ptr_eq(&array) && second.ptr_eq(&array));
     first.set(4, 2.5).unwrap();
     assert_eq!((array.get(4), second.get(4), array.clone().get(4)), (Some(2.5), Some(2.5), Some(2.5)));
 }
@@ -51,7 +51,7 @@ fn an_empty_array_takes_no_memory_and_travels() {
     let heap = heap();
     let array = RawArray::<u16>::new_in(&heap, &[]).unwrap();
     let received: RawArray<u16> = sent(&heap, &array).unwrap();
-    assert!(received.is_empty() && received.is_same_as(&array));
+    assert!(received.is_empty() && received.ptr_eq(&array));
     assert_eq!((received.get(0), received.to_vec()), (None, vec![]));
     received.fill(1);
     assert_eq!(heap.stats().own.live_blocks, 0);
@@ -61,7 +61,7 @@ fn an_empty_array_takes_no_memory_and_travels() {
 fn too_much_is_an_error_and_not_an_abort() {
     let heap = heap();
     for len in [4 << 20, usize::MAX / 8, usize::MAX] {
-        let error = RawArray::filled_in(&heap, 1_u8, len).unwrap_err();
+        let error = RawArray::full_in(&heap, len, 1_u8).unwrap_err();
         assert!(matches!(error, StorageError::TooLarge { .. } | StorageError::Domain(_)), "{len}: {error}");
     }
     assert_eq!(heap.stats().own.live_blocks, 0);
@@ -70,7 +70,7 @@ fn too_much_is_an_error_and_not_an_abort() {
 #[test]
 fn no_addition_to_neighbours_is_lost() {
     const N: u16 = 5_000;
-    let array = RawArray::filled_in(&heap(), 0_u16, 3).unwrap();
+    let array = RawArray::full_in(&heap(), 3, 0_u16).unwrap();
     std::thread::scope(|scope| {
         for turn in 0..3 {
             let array = array.clone();

@@ -29,8 +29,8 @@ fn a_clone_and_what_was_sent_are_the_same_memory() {
     let value = RawValue::new_in(&heap, 1.5_f64).unwrap();
     let clone = value.clone();
     let received: RawValue<f64> = sent(&heap, &value).unwrap();
-    assert!(value.is_same_as(&clone) && value.is_same_as(&received));
-    assert!(!value.is_same_as(&RawValue::new_in(&heap, 1.5).unwrap()));
+    assert!(value.ptr_eq(&clone) && value.ptr_eq(&received));
+    assert!(!value.ptr_eq(&RawValue::new_in(&heap, 1.5).unwrap()));
     received.set(2.5);
     drop(received);
     assert_eq!((value.get(), clone.get()), (2.5, 2.5));

@@ -6,7 +6,7 @@
 //! instructions; otherwise the drop of the last handle could clear the bit under a handle that just arrived. Only a clone
 //! does not wait: the handle that it is made of is counted, so neither the first comes nor the last goes meanwhile.
 //!
-//! The *tenure* counts how often the exclusive right to the block left this process through a message, so that
+//! The *ownership_epoch* counts how often the exclusive right to the block left this process through a message, so that
 //! an alias of the sent handle can see that it has lost its bytes. It has 64 bits and so never comes around: an alias
 //! that was kept for as many sends would have its bytes back beside their new owner.
 
@@ -16,7 +16,7 @@ use once_cell::race::OnceBox;
 use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::class::{Class, LINE_BYTES};
-use crate::counted::Home;
+use crate::handle::CellHeap;
 use crate::heap::Heap;
 use crate::place::{Address, Place};
 
@@ -28,27 +28,27 @@ const CELLS_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES;
 
 /// What this process knows about one block.
 #[derive(Debug)]
-pub(crate) struct Words {
-    home: Home,
+pub(crate) struct CellWords {
+    home: CellHeap,
     count: AtomicU32,
-    /// See [`Use`].
+    /// See [`Allocation`].
     generation: AtomicU32,
-    tenure: AtomicU64,
+    ownership_epoch: AtomicU64,
     header_offset_bytes: AtomicUsize,
     data_offset_bytes: AtomicUsize,
     /// `extent:32 | line:16 | index:8 | class and 1:8`; 0 as long as the place is not known.
     span: AtomicU64,
-    /// See [`Use`].
+    /// See [`Allocation`].
     len_bytes: AtomicUsize,
 }
 
-impl Words {
-    fn new(home: Home) -> Self {
+impl CellWords {
+    fn new(home: CellHeap) -> Self {
         Self {
             home,
             count: AtomicU32::new(0),
             generation: AtomicU32::new(0),
-            tenure: AtomicU64::new(0),
+            ownership_epoch: AtomicU64::new(0),
             header_offset_bytes: AtomicUsize::new(0),
             data_offset_bytes: AtomicUsize::new(0),
             span: AtomicU64::new(0),
@@ -60,13 +60,13 @@ impl Words {
 /// What a block is from its allocation until nobody holds it. It has no meaning in a cell that counts no handle. It is here
 /// too so that whoever sends a block again and again does not look at its header, which the receivers write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Use {
+pub(crate) struct Allocation {
     pub(crate) len_bytes: usize,
     pub(crate) generation: u32,
 }
 
 /// The cells of one page of headers.
-type Page = [Words; CELLS_PER_PAGE];
+type Page = [CellWords; CELLS_PER_PAGE];
 /// Pages that follow each other, each made when it is first needed. As in page tables of processors, each of these is as long
 /// as a page of memory itself, so that a process touches few of them.
 type Pages = [OnceBox<Page>; PAGES_PER_TABLE];
@@ -78,26 +78,26 @@ const TABLES_PER_FOLDER: usize = 512;
 
 /// The cells of all blocks of one domain that this process has ever held.
 #[derive(Debug)]
-pub(crate) struct Counts {
+pub(crate) struct CellTable {
     folders: Box<[OnceBox<Folder>]>,
 }
 
 /// The cell of one block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell<'a> {
-    words: &'a Words,
+    words: &'a CellWords,
 }
 
-/// Which handle of this process one is.
+/// What counting a handle, or giving it back, did to the number of them in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handle {
-    /// There was none when it came, or there is none now that it has gone.
-    Only,
+pub(crate) enum Transition {
+    /// There was none before, or there is none now.
+    FirstOrLast,
     /// There are others.
-    OneOfSome,
+    Other,
 }
 
-impl Counts {
+impl CellTable {
     pub(crate) fn new(n_extents: usize, extent_len_bytes: usize) -> Self {
         let n_pages = n_extents * (extent_len_bytes / PAGE_BYTES);
         Self {
@@ -109,7 +109,7 @@ impl Counts {
 
     /// The cell of the block at this place. `None` for an offset outside of the domain, which no caller has. `home` is called for
     /// each cell that is made.
-    pub(crate) fn cell(&self, place: Place, home: impl Fn() -> Home) -> Option<Cell<'_>> {
+    pub(crate) fn cell(&self, place: Place, home: impl Fn() -> CellHeap) -> Option<Cell<'_>> {
         let at = Index::of(place.header_offset_bytes);
         let folder = self
             .folders
@@ -117,7 +117,8 @@ impl Counts {
             .get_or_init(|| Box::new([const { OnceBox::new() }; TABLES_PER_FOLDER]));
         let table =
             folder.get(at.table)?.get_or_init(|| Box::new([const { OnceBox::new() }; PAGES_PER_TABLE]));
-        let page = table.get(at.page)?.get_or_init(|| Box::new(std::array::from_fn(|_| Words::new(home()))));
+        let page =
+            table.get(at.page)?.get_or_init(|| Box::new(std::array::from_fn(|_| CellWords::new(home()))));
         let cell = Cell { words: page.get(at.line)? };
         cell.learn(place);
         Some(cell)
@@ -142,13 +143,13 @@ impl Counts {
     }
 
     /// Ends the exclusive rights of all handles that exist.
-    pub(crate) fn end_all_tenures(&self) {
+    pub(crate) fn revoke_all_exclusive(&self) {
         self.each(|_, words| {
-            words.tenure.fetch_add(1, Ordering::SeqCst);
+            words.ownership_epoch.fetch_add(1, Ordering::SeqCst);
         });
     }
 
-    fn each(&self, mut visit: impl FnMut(usize, &Words)) {
+    fn each(&self, mut visit: impl FnMut(usize, &CellWords)) {
         for (folder, tables) in made(&self.folders) {
             for (table, pages) in made(tables) {
                 for (page, cells) in made(pages) {
@@ -192,11 +193,11 @@ fn made<T>(table: &[OnceBox<T>]) -> impl Iterator<Item = (usize, &T)> {
 
 impl<'a> Cell<'a> {
     /// The cell with these words.
-    pub(crate) fn new(words: &'a Words) -> Self {
+    pub(crate) fn new(words: &'a CellWords) -> Self {
         Self { words }
     }
 
-    pub(crate) fn words(self) -> &'a Words {
+    pub(crate) fn words(self) -> &'a CellWords {
         self.words
     }
 
@@ -249,40 +250,40 @@ impl<'a> Cell<'a> {
         self.words.generation.load(Ordering::Relaxed)
     }
 
-    /// Counts so many handles more. `first` runs when there was none, and says what the block is if it may be held; its
+    /// CellTable so many handles more. `first` runs when there was none, and says what the block is if it may be held; its
     /// error is passed on and nothing is counted.
     pub(crate) fn acquire<E>(
         &self,
         n_handles: u32,
-        first: impl FnOnce() -> Result<Use, E>,
-    ) -> Result<Handle, E> {
+        first: impl FnOnce() -> Result<Allocation, E>,
+    ) -> Result<Transition, E> {
         loop {
             let seen = self.settled();
             if seen & COUNT > 0 {
                 abort_beyond_reason(seen);
                 if self.replace(seen, seen + n_handles) {
-                    return Ok(Handle::OneOfSome);
+                    return Ok(Transition::Other);
                 }
             } else if self.replace(seen, seen | BUSY) {
                 let outcome = first();
                 let mut count = 0;
-                if let Ok(Use { len_bytes, generation }) = outcome {
+                if let Ok(Allocation { len_bytes, generation }) = outcome {
                     self.words.len_bytes.store(len_bytes, Ordering::Relaxed);
                     self.words.generation.store(generation, Ordering::Relaxed);
                     count = n_handles;
                 }
                 self.words.count.store(seen + count, Ordering::Release);
-                return outcome.map(|_| Handle::Only);
+                return outcome.map(|_| Transition::FirstOrLast);
             }
         }
     }
 
-    /// Counts one more handle beside one that exists.
+    /// CellTable one more handle beside one that exists.
     pub(crate) fn clone_handle(&self) {
         abort_beyond_reason(self.words.count.fetch_add(1, Ordering::Relaxed));
     }
 
-    /// Counts one handle less, if there are others: then no more is to be done. False when it is the only one, or somebody else
+    /// CellTable one handle less, if there are others: then no more is to be done. False when it is the only one, or somebody else
     /// is counting.
     #[inline]
     pub(crate) fn release_beside_others(&self) -> bool {
@@ -290,23 +291,23 @@ impl<'a> Cell<'a> {
         seen & BUSY == 0 && seen & COUNT > 1 && self.replace(seen, seen - 1)
     }
 
-    /// Counts one handle less. `last` runs when none is left.
-    pub(crate) fn release(&self, last: impl FnOnce()) -> Handle {
+    /// CellTable one handle less. `last` runs when none is left.
+    pub(crate) fn release(&self, last: impl FnOnce()) -> Transition {
         loop {
             let seen = self.settled();
             match seen & COUNT {
                 // A handle that was never counted: nothing to undo.
-                0 => return Handle::OneOfSome,
+                0 => return Transition::Other,
                 1 => {
                     if self.replace(seen, (seen - 1) | BUSY) {
                         last();
                         self.words.count.store(seen - 1, Ordering::Release);
-                        return Handle::Only;
+                        return Transition::FirstOrLast;
                     }
                 }
                 _ => {
                     if self.replace(seen, seen - 1) {
-                        return Handle::OneOfSome;
+                        return Transition::Other;
                     }
                 }
             }
@@ -332,14 +333,14 @@ impl<'a> Cell<'a> {
         holds
     }
 
-    /// Which tenure of the exclusive right this is.
-    pub(crate) fn tenure(&self) -> u64 {
-        self.words.tenure.load(Ordering::Acquire)
+    /// Which ownership_epoch of the exclusive right this is.
+    pub(crate) fn ownership_epoch(&self) -> u64 {
+        self.words.ownership_epoch.load(Ordering::Acquire)
     }
 
-    /// Ends tenure `from`, or takes an end back: moves it to `to` if it is still `from`.
-    pub(crate) fn change_tenure(&self, from: u64, to: u64) -> bool {
-        self.words.tenure.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    /// Ends ownership_epoch `from`, or takes an end back: moves it to `to` if it is still `from`.
+    pub(crate) fn change_ownership_epoch(&self, from: u64, to: u64) -> bool {
+        self.words.ownership_epoch.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The count once it is not busy.
@@ -378,10 +379,10 @@ mod tests {
     use tensorferry_domain::Domain;
 
     use super::*;
-    use crate::counted::cell_at;
+    use crate::handle::cell_at;
 
-    fn ok() -> Result<Use, ()> {
-        Ok(Use { len_bytes: 50, generation: 7 })
+    fn ok() -> Result<Allocation, ()> {
+        Ok(Allocation { len_bytes: 50, generation: 7 })
     }
 
     fn place(header_offset_bytes: usize) -> Place {
@@ -404,13 +405,13 @@ mod tests {
     #[test]
     fn a_cell_knows_its_place_and_what_was_never_held_has_none() {
         let heap = heap();
-        assert!(heap.inner().counts.known(64).is_none());
+        assert!(heap.inner().cells.known(64).is_none());
         let made = cell_of(&heap, 64);
-        let known = heap.inner().counts.known(64).unwrap();
+        let known = heap.inner().cells.known(64).unwrap();
         assert!(std::ptr::eq(known.words, made.words));
         assert_eq!(known.place(), Some(place(64)));
-        assert!(heap.inner().counts.known(128).is_none(), "on the same page");
-        assert!(heap.inner().counts.known(usize::MAX).is_none());
+        assert!(heap.inner().cells.known(128).is_none(), "on the same page");
+        assert!(heap.inner().cells.known(usize::MAX).is_none());
         assert!(cell_at(&heap, place(1 << 40)).is_none(), "beyond the domain");
         made.acquire(1, ok).unwrap();
         assert_eq!((known.len_bytes(), known.generation()), (50, 7));
@@ -447,9 +448,12 @@ mod tests {
         let heap = heap();
         let cell = cell_of(&heap, 64);
         cell.acquire(1, ok).unwrap();
-        let tenure = cell.tenure();
-        assert!(cell.change_tenure(tenure, tenure + 1));
-        assert!(!cell.change_tenure(tenure, tenure + 1), "somebody else was first");
+        let ownership_epoch = cell.ownership_epoch();
+        assert!(cell.change_ownership_epoch(ownership_epoch, ownership_epoch + 1));
+        assert!(
+            !cell.change_ownership_epoch(ownership_epoch, ownership_epoch + 1),
+            "somebody else was first"
+        );
         assert!(cell.is_single_and(|| true));
         assert!(!cell.is_single_and(|| false));
         cell.clone_handle();
@@ -467,8 +471,8 @@ mod tests {
         });
         assert!(was_sole);
         let mut n_lasts = 0;
-        assert_eq!(cell.release(|| n_lasts += 1), Handle::OneOfSome);
-        assert_eq!(cell.release(|| n_lasts += 1), Handle::Only);
+        assert_eq!(cell.release(|| n_lasts += 1), Transition::Other);
+        assert_eq!(cell.release(|| n_lasts += 1), Transition::FirstOrLast);
         assert_eq!(n_lasts, 1);
     }
 
@@ -476,10 +480,10 @@ mod tests {
     fn a_tenure_does_not_come_around() {
         let heap = heap();
         let cell = cell_of(&heap, 64);
-        let kept = cell.tenure();
-        assert!(cell.change_tenure(kept, kept + u64::from(u32::MAX)));
-        assert!(cell.change_tenure(kept + u64::from(u32::MAX), kept + (1 << 32)));
-        assert_ne!(cell.tenure(), kept);
+        let kept = cell.ownership_epoch();
+        assert!(cell.change_ownership_epoch(kept, kept + u64::from(u32::MAX)));
+        assert!(cell.change_ownership_epoch(kept + u64::from(u32::MAX), kept + (1 << 32)));
+        assert_ne!(cell.ownership_epoch(), kept);
     }
 
     #[test]

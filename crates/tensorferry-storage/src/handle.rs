@@ -17,58 +17,58 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use crate::counts::{Cell, Handle, Use, Words};
+use crate::cell_table::{Allocation, Cell, CellWords, Transition};
 use crate::heap::Heap;
 use crate::place::Place;
 
 /// A handle. Cloning and dropping count privately; only the first and the last handle of a process touch the block's
 /// holder word.
-pub(crate) struct Counted {
+pub(crate) struct BlockHandle {
     /// INVARIANT: `self` is counted there; as the top of the file says, their heap is kept as long as it is.
-    words: NonNull<Words>,
+    words: NonNull<CellWords>,
 }
 
 const _: () = {
     const fn is_for_all_threads<T: Send + Sync>() {}
-    is_for_all_threads::<Words>();
+    is_for_all_threads::<CellWords>();
 };
 
 // SAFETY: the words of a cell may be used by any thread (asserted above).
-unsafe impl Send for Counted {}
+unsafe impl Send for BlockHandle {}
 // SAFETY: as above.
-unsafe impl Sync for Counted {}
+unsafe impl Sync for BlockHandle {}
 
-/// Two handles on one block that were counted at once, which costs as much as one.
-pub(crate) struct Two {
-    /// INVARIANT: as [`Counted::words`], counted twice.
-    words: NonNull<Words>,
+/// HandlePair handles on one block that were counted at once, which costs as much as one.
+pub(crate) struct HandlePair {
+    /// INVARIANT: as [`BlockHandle::words`], counted twice.
+    words: NonNull<CellWords>,
 }
 
-impl Two {
-    /// As [`Counted::on`].
+impl HandlePair {
+    /// As [`BlockHandle::on`].
     #[inline]
-    pub(crate) fn on<E>(cell: Cell<'_>, first: impl FnOnce() -> Result<Use, E>) -> Result<Self, E> {
+    pub(crate) fn on<E>(cell: Cell<'_>, first: impl FnOnce() -> Result<Allocation, E>) -> Result<Self, E> {
         count(cell, 2, first)?;
         Ok(Self { words: NonNull::from(cell.words()) })
     }
 
     #[inline]
-    pub(crate) fn split(self) -> (Counted, Counted) {
+    pub(crate) fn split(self) -> (BlockHandle, BlockHandle) {
         let words = ManuallyDrop::new(self).words;
-        (Counted { words }, Counted { words })
+        (BlockHandle { words }, BlockHandle { words })
     }
 }
 
-impl Drop for Two {
+impl Drop for HandlePair {
     fn drop(&mut self) {
-        drop([Counted { words: self.words }, Counted { words: self.words }]);
+        drop([BlockHandle { words: self.words }, BlockHandle { words: self.words }]);
     }
 }
 
-/// Counts so many handles more, and has the cell keep its heap if they are the first.
+/// CellTable so many handles more, and has the cell keep its heap if they are the first.
 #[inline]
-fn count<E>(cell: Cell<'_>, n_handles: u32, first: impl FnOnce() -> Result<Use, E>) -> Result<(), E> {
-    if cell.acquire(n_handles, first)? == Handle::Only && !cell.heap().lasts_forever() {
+fn count<E>(cell: Cell<'_>, n_handles: u32, first: impl FnOnce() -> Result<Allocation, E>) -> Result<(), E> {
+    if cell.acquire(n_handles, first)? == Transition::FirstOrLast && !cell.heap().lasts_forever() {
         // The reference that is the cell's from now on. Whoever else is counted meanwhile relies on it only once these
         // handles are gone, and the caller has one until then.
         let _of_the_cell = ManuallyDrop::new(cell.heap().clone());
@@ -76,17 +76,17 @@ fn count<E>(cell: Cell<'_>, n_handles: u32, first: impl FnOnce() -> Result<Use, 
     Ok(())
 }
 
-impl Counted {
+impl BlockHandle {
     /// One more handle on the block of this cell. `first` is as in [`Cell::acquire`].
     #[inline]
-    pub(crate) fn on<E>(cell: Cell<'_>, first: impl FnOnce() -> Result<Use, E>) -> Result<Self, E> {
+    pub(crate) fn on<E>(cell: Cell<'_>, first: impl FnOnce() -> Result<Allocation, E>) -> Result<Self, E> {
         count(cell, 1, first)?;
         Ok(Self { words: NonNull::from(cell.words()) })
     }
 
-    /// As [`Counted::on`], for a block that nobody holds; `None` if this process does. Only a member that writes what it must
+    /// As [`BlockHandle::on`], for a block that nobody holds; `None` if this process does. Only a member that writes what it must
     /// not has one allocated that is held.
-    pub(crate) fn alone(cell: Cell<'_>, first: impl FnOnce() -> Use) -> Option<Self> {
+    pub(crate) fn alone(cell: Cell<'_>, first: impl FnOnce() -> Allocation) -> Option<Self> {
         let mut is_first = false;
         let counted = Self::on(cell, || {
             is_first = true;
@@ -110,9 +110,9 @@ impl Counted {
 
 /// The heap that a cell lies in, which is there as long as the cell is.
 #[derive(Debug)]
-pub(crate) struct Home(ManuallyDrop<Heap>);
+pub(crate) struct CellHeap(ManuallyDrop<Heap>);
 
-impl Home {
+impl CellHeap {
     /// # Safety
     /// It is kept by what the heap itself keeps, and goes with it.
     unsafe fn of(heap: &Heap) -> Self {
@@ -128,7 +128,7 @@ impl Home {
 /// The cell of the block at this place; `None` for a place outside of the domain.
 pub(crate) fn cell_at(heap: &Heap, place: Place) -> Option<Cell<'_>> {
     // SAFETY: it is put into the table of this very heap, which nothing is taken out of.
-    heap.inner().counts.cell(place, || unsafe { Home::of(heap) })
+    heap.inner().cells.cell(place, || unsafe { CellHeap::of(heap) })
 }
 
 /// A second pointer to the heap, which counts nothing. Whoever has it may use it as long as the heap is there.
@@ -139,27 +139,27 @@ fn uncounted(heap: &Heap) -> ManuallyDrop<Heap> {
     unsafe { pointer.read() }
 }
 
-impl Clone for Counted {
+impl Clone for BlockHandle {
     fn clone(&self) -> Self {
         self.cell().clone_handle();
         Self { words: self.words }
     }
 }
 
-impl Drop for Counted {
+impl Drop for BlockHandle {
     fn drop(&mut self) {
         // In a process that was forked by others this counts in a copy, for nobody.
         if self.cell().release_beside_others() {
             return;
         }
         // Nobody is waited for there: somebody may have been counting at the moment of the fork.
-        if !self.heap().is_home() {
+        if !self.heap().is_owning_process() {
             return;
         }
         let mut heap = uncounted(self.heap());
         let cell = self.cell();
         let released = cell.release(|| cell.place().into_iter().for_each(|place| heap.let_go(place)));
-        if released == Handle::Only && !heap.lasts_forever() {
+        if released == Transition::FirstOrLast && !heap.lasts_forever() {
             // SAFETY: nothing of `self` or `heap` is used after this. The reference is the cell's, whose count has come to zero by
             // us: the handle that was counted when there was none brought it, because the heap did not last forever then either.
             unsafe { ManuallyDrop::drop(&mut heap) };

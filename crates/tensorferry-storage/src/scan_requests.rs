@@ -1,8 +1,9 @@
-//! Wishes for a scan: this process's own, and those of others who stand still or have left.
+//! Requests for a scan: this process's own, and those of others who are stalled or have left.
 //!
-//! A block or a role may come back that only a scan can free of its suspicion (`sweep.rs`), and nobody but the process that
-//! lets go of it knows. It makes the scan itself, soon. So that a process that is stopped before that holds up nobody, it
-//! says so in shared memory before it lets go, and does not take it back before a scan has been finished that began later.
+//! A block or a role may come back that only a scan can free of its suspicion (`sweep.rs`), and only the process that lets
+//! go of it knows. That process scans soon. In case it is stopped before that, it posts a request in shared memory before
+//! it lets go, and takes the request back only when a scan that began later has been finished; others scan for a request
+//! that stands for too long.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use tensorferry_domain::{Member, Memory};
 
-/// How long another process wants the same scan before it counts as one that stands still.
-const STANDS_STILL: Duration = Duration::from_millis(500);
+/// How long another process wants the same scan before it counts as stalled.
+const STALL_AFTER: Duration = Duration::from_millis(500);
 /// How long until a scan is made once more for one that still does: it may have gone on for a moment in between.
-const STILL_STANDS: Duration = Duration::from_secs(8);
+const RESCAN_STALLED_AFTER: Duration = Duration::from_secs(8);
 
-/// The wishes that this process knows of.
+/// The requests that this process knows of.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct ScanRequests {
     /// This process has let go of something since its last scan began.
     is_due: AtomicBool,
-    /// How many threads are about to let go of something, or scan: until they are done, the wish stays.
+    /// How many threads are about to let go of something, or scan: until they are done, the request stays.
     n_busy: AtomicU32,
     others: Mutex<Vec<Standing>>,
 }
@@ -51,16 +52,16 @@ impl ForOthers {
 /// While this is there, other processes know that this one may want a scan.
 #[derive(Debug)]
 pub(crate) struct Announced<'a> {
-    wishes: &'a Wishes,
+    scan_requests: &'a ScanRequests,
     memory: &'a Memory,
 }
 
-impl Wishes {
+impl ScanRequests {
     /// Says in shared memory that a scan may be wanted, from before something is let go of or a scan begins.
     pub(crate) fn announce<'a>(&'a self, memory: &'a Memory) -> Announced<'a> {
         self.n_busy.fetch_add(1, Ordering::SeqCst);
         memory.want_scan();
-        Announced { wishes: self, memory }
+        Announced { scan_requests: self, memory }
     }
 
     /// This process is to scan, soon.
@@ -86,7 +87,7 @@ impl Wishes {
         let mut known = self.others();
         let wanting = memory.members_wanting_scans().map(|(member, wanted)| {
             let same = known.iter().find(|known| (known.member, known.wanted) == (member, wanted));
-            same.copied().unwrap_or(Standing { member, wanted, since: now, pause: STANDS_STILL })
+            same.copied().unwrap_or(Standing { member, wanted, since: now, pause: STALL_AFTER })
         });
         *known = wanting.collect();
         let due = known.iter().filter(|known| now.duration_since(known.since) >= known.pause);
@@ -94,12 +95,12 @@ impl Wishes {
         ForOthers { standing, left: memory.scans_left() }
     }
 
-    /// A scan was finished that had begun after [`Wishes::of_others`] answered this.
+    /// A scan was finished that had begun after [`ScanRequests::of_others`] answered this.
     pub(crate) fn note_scanned(&self, memory: &Memory, answered: &ForOthers) {
         let now = Instant::now();
         for known in &mut *self.others() {
             if answered.standing.contains(&(known.member, known.wanted)) {
-                (known.since, known.pause) = (now, STILL_STANDS);
+                (known.since, known.pause) = (now, RESCAN_STALLED_AFTER);
             }
         }
         if let Some(left) = answered.left {
@@ -113,12 +114,12 @@ impl Wishes {
 }
 
 impl Drop for Announced<'_> {
-    /// Takes the wish back if no scan is due, and no other thread is about to make one so.
+    /// Takes the request back if no scan is due, and no other thread is about to make one so.
     fn drop(&mut self) {
-        self.wishes.n_busy.fetch_sub(1, Ordering::SeqCst);
+        self.scan_requests.n_busy.fetch_sub(1, Ordering::SeqCst);
         // In this order: whoever announces from here on counts up.
         let wanted = self.memory.scans_wanted();
-        if self.wishes.n_busy.load(Ordering::SeqCst) == 0 && !self.wishes.is_due() {
+        if self.scan_requests.n_busy.load(Ordering::SeqCst) == 0 && !self.scan_requests.is_due() {
             self.memory.note_scanned(wanted);
         }
     }

@@ -1,4 +1,4 @@
-//! Pools as other processes know them: a block of the domain under whose name the keeper has the pool's descriptor.
+//! Pools as other processes know them: a block of the domain under whose name the descriptor store has the pool's descriptor.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,20 +12,20 @@ use crate::tensor_error::{CudaTensorError, Result};
 
 /// A pool of this process, our own or another library's, whose memory is shared in a domain.
 #[derive(Debug)]
-pub(crate) struct LodgedPool {
+pub(crate) struct StoredPool {
     driver: Driver,
     handle: usize,
     control: PoolControl,
-    /// Whether the keeper has its descriptor.
-    is_lodged: AtomicBool,
+    /// Whether the descriptor store has its descriptor.
+    is_stored: AtomicBool,
 }
 
-type Pools = HashMap<(u64, usize), Weak<LodgedPool>>;
+type Pools = HashMap<(u64, usize), Weak<StoredPool>>;
 
 /// By domain and handle.
 static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
 
-impl LodgedPool {
+impl StoredPool {
     /// The one for this pool, made the first time. The pool lives as long as there is memory from it.
     pub(crate) fn of(heap: &Heap, driver: &Driver, handle: usize) -> Result<Arc<Self>> {
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,8 +36,8 @@ impl LodgedPool {
             return Ok(pool);
         }
         let control = PoolControl::create(heap)?;
-        let is_lodged = AtomicBool::new(false);
-        let pool = Arc::new(Self { driver: driver.clone(), handle, control, is_lodged });
+        let is_stored = AtomicBool::new(false);
+        let pool = Arc::new(Self { driver: driver.clone(), handle, control, is_stored });
         pools.insert(key, Arc::downgrade(&pool));
         Ok(pool)
     }
@@ -46,20 +46,20 @@ impl LodgedPool {
         self.handle
     }
 
-    /// What the keeper calls it.
+    /// What the descriptor store calls it.
     pub(crate) fn name(&self) -> u64 {
         self.control.name()
     }
 
-    /// Sees to it that the keeper has its descriptor. Where two threads come here at once, both lodge it, which is as good.
-    pub(crate) fn lodge(&self) -> Result<()> {
-        if self.is_lodged.load(Ordering::Acquire) {
+    /// Sees to it that the descriptor store has its descriptor. Where two threads come here at once, both store it, which is as good.
+    pub(crate) fn store(&self) -> Result<()> {
+        if self.is_stored.load(Ordering::Acquire) {
             return Ok(());
         }
         let heap = self.control.0.heap();
         let heap = heap.ok_or(CudaTensorError::BadMessage { what: "a pool without a block" })?;
-        heap.domain().lodge(self.name(), self.driver.pool_export(self.handle)?)?;
-        self.is_lodged.store(true, Ordering::Release);
+        heap.domain().store_fd(self.name(), self.driver.pool_export(self.handle)?)?;
+        self.is_stored.store(true, Ordering::Release);
         Ok(())
     }
 }

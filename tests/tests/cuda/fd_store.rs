@@ -7,7 +7,7 @@ use super::tensors::is_run_with;
 use super::{ask, told};
 
 #[test]
-fn a_stopped_keeper_holds_up_only_who_needs_it() {
+fn a_stopped_fd_store_holds_up_only_who_needs_it() {
     if !is_run_with(CudaStrategy::Vmm) {
         return;
     }
@@ -40,7 +40,7 @@ fn a_stopped_keeper_holds_up_only_who_needs_it() {
 }
 
 #[test]
-fn a_keeper_without_descriptors_says_so_and_may_be_asked_again() {
+fn a_fd_store_without_descriptors_says_so_and_may_be_asked_again() {
     if !is_run_with(CudaStrategy::Vmm) {
         return;
     }
@@ -51,8 +51,8 @@ fn a_keeper_without_descriptors_says_so_and_may_be_asked_again() {
             let (a, b) = (machine.member_of(&host), machine.member_of(&host));
             told(&a, &["load 0", "make x s 10 1", "put 0 x", "make large s 1000000 1"]);
             told(&b, &["load 0", "get 0 y"]);
-            // What was lodged lies in its door until its service thread takes it.
-            until("the keeper has it", || ask(&host, "kept") == "1");
+            // What was stored lies in its door until its service thread takes it.
+            until("the descriptor store has it", || ask(&host, "kept") == "1");
             told(&host, &["fill"]);
             // It cannot take the socket for the answer.
             let answer = ask(&b, "read y s");
@@ -65,7 +65,7 @@ fn a_keeper_without_descriptors_says_so_and_may_be_asked_again() {
             assert_eq!(ask(&b, "read y s"), "1 10 55");
             let answer = ask(&b, "read large s");
             assert!(answer.contains("had no descriptor left to keep"), "{answer}");
-            // Its maker needs no keeper.
+            // Its maker needs no descriptor store.
             assert!(ask(&a, "read large s").starts_with("1 1000000 "));
             for member in [a, b] {
                 member.finish();

@@ -1,15 +1,16 @@
-//! Longer spins than usual, where they pay.
+//! Spins that are longer than usual, where they pay.
 //!
-//! Who waits for messages that come every 100 microseconds sleeps once for each with the usual budget, and is woken 3 to 50
-//! microseconds later; and where a virtual processor stands still for so long many times a second, who waits for it sleeps as
-//! often. So spins are longer as long as waits that are longer than a usual spin mostly end within that time (KVM has
-//! this rule before it halts a virtual processor, Documentation/virt/kvm/halt-polling.rst). That is expected at first, and
-//! unlearnt by the first few that do not.
+//! A message every 100 microseconds costs a sleep and a wake-up of 3 to 50 microseconds each with the usual budget of 50;
+//! so does a peer whose virtual processor stands still for that long, many times a second. As long as most waits that
+//! outlast a usual spin end within 250 microseconds, spins may last that long. This is the kernel's rule for halting a
+//! virtual processor (Documentation/virt/kvm/halt-polling.rst). It is expected to pay at first; the first few waits that
+//! are longer end it.
 //!
-//! Where others need the processors that is dear: who spins may keep the very process from them that it waits for, or use up the quota
-//! of both. It shows in two ways: a long spin ends in vain, or the clock jumps in the middle of it, because this thread was stopped.
-//! Some of that is to be borne, also where the processors are free. So there is a credit, from which a loss takes more than a gain gives back; when it is used up there are no long spins for a while, and for twice as
-//! long the next time unless the last rest was followed by a long good time. What it gains and costs is in docs/bench/NOTES.md.
+//! Where others need the processors, spinning is expensive: it may keep the very process from running that is waited for,
+//! or use up the CPU quota of both. That shows in two ways: a long spin ends in vain, or the clock jumps in the middle of
+//! it because this thread was descheduled. Either costs credit, and a long spin that pays earns some back. When the
+//! credit is used up, long spins pause, each pause twice as long as the last one, up to 1.6 seconds, unless a long good
+//! time lay between. docs/bench/NOTES.md has what this gains and costs.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,9 +18,9 @@ use std::time::{Duration, Instant};
 /// How long a usual spin lasts at most.
 pub(crate) const USUAL: Duration = Duration::from_micros(50);
 /// How long a spin may last then.
-pub(crate) const OVERTIME: Duration = Duration::from_micros(250);
+pub(crate) const LONG: Duration = Duration::from_micros(250);
 /// Waits that are longer than the spin that they begin with, or than a usual one, are counted up where they end within
-/// [`OVERTIME`], asleep or not, and down by [`LONG_TAKES`] where they do not. From so many on spins may last for so long.
+/// [`LONG`], asleep or not, and down by [`LONG_TAKES`] where they do not. From so many on spins may last for so long.
 const SHORT_WAITS: u32 = 4;
 /// No more are counted, so that those of long ago do not count for ever.
 const MOST_SHORT_WAITS: u32 = 2 * SHORT_WAITS;
@@ -27,52 +28,52 @@ const LONG_TAKES: u32 = 2;
 /// A clock that has jumped by so much says that somebody else had the processor: a look takes a fraction of a microsecond, and
 /// when a virtual processor stood still by itself it was mostly for less than 100 (docs/bench/NOTES.md).
 const STOPPED: Duration = Duration::from_micros(200);
-/// What a loss takes of the credit; one that was longer than usual and paid gives back one. So at least four of five have to pay.
+/// What a loss takes of the credit; a long spin that paid gives back one. So at least four of five have to pay.
 const LOSS: u32 = 4;
 /// So many losses are borne at first: with one, 64 MiB to and fro gained nothing (docs/bench/NOTES.md).
 const MOST_CREDIT: u32 = 32 * LOSS;
 /// For how long there is none when the credit is used up, at first and at most.
-const LEAST_REST_NS: u64 = 100_000_000;
-const MOST_REST_NS: u64 = 1_600_000_000;
-/// A rest is forgotten when the time after it was good for so many times as long. A quota ends each good time within its period.
+const LEAST_PAUSE_NS: u64 = 100_000_000;
+const MOST_PAUSE_NS: u64 = 1_600_000_000;
+/// A pause is forgotten when the time after it was good for so many times as long. A quota ends each good time within its period.
 const FORGOTTEN_AFTER: u64 = 8;
 
 /// Whether spins may last longer than usual; one per waiting side of a queue, private to the process.
 #[derive(Debug)]
-pub(crate) struct Overtime {
+pub(crate) struct LongSpin {
     /// What the times below count from.
     born: Instant,
     n_short_waits: AtomicU32,
     credit: AtomicU32,
-    /// How long the last rest was.
-    rest_ns: AtomicU64,
-    rests_until_ns: AtomicU64,
+    /// How long the last pause was.
+    pause_ns: AtomicU64,
+    paused_until_ns: AtomicU64,
 }
 
-impl Default for Overtime {
+impl Default for LongSpin {
     fn default() -> Self {
         Self {
             born: Instant::now(),
             n_short_waits: AtomicU32::new(MOST_SHORT_WAITS),
             credit: AtomicU32::new(MOST_CREDIT),
-            rest_ns: AtomicU64::new(0),
-            rests_until_ns: AtomicU64::new(0),
+            pause_ns: AtomicU64::new(0),
+            paused_until_ns: AtomicU64::new(0),
         }
     }
 }
 
-impl Overtime {
-    /// Whether a spin that begins now may last for [`OVERTIME`].
+impl LongSpin {
+    /// Whether a spin that begins now may last for [`LONG`].
     pub(crate) fn is_granted(&self, now: Instant) -> bool {
         self.n_short_waits.load(Ordering::Relaxed) >= SHORT_WAITS
-            && self.since_birth_ns(now) >= self.rests_until_ns.load(Ordering::Relaxed)
+            && self.since_birth_ns(now) >= self.paused_until_ns.load(Ordering::Relaxed)
     }
 
     /// A wait that was longer than its spin, or than a usual one, has ended, so long after it began.
     pub(crate) fn note_wait(&self, waited: Duration) {
         let n = self.n_short_waits.load(Ordering::Relaxed);
         let n_short_waits =
-            if waited <= OVERTIME { (n + 1).min(MOST_SHORT_WAITS) } else { n.saturating_sub(LONG_TAKES) };
+            if waited <= LONG { (n + 1).min(MOST_SHORT_WAITS) } else { n.saturating_sub(LONG_TAKES) };
         self.n_short_waits.store(n_short_waits, Ordering::Relaxed);
     }
 
@@ -91,7 +92,7 @@ impl Overtime {
                 self.note_gain();
                 self.note_wait(waited);
             }
-        } else if now.saturating_duration_since(start) >= OVERTIME {
+        } else if now.saturating_duration_since(start) >= LONG {
             self.note_loss(now, Duration::ZERO);
         }
     }
@@ -103,9 +104,9 @@ impl Overtime {
         }
     }
 
-    /// To be stopped is as dear as so much of spinning in vain.
+    /// Being stopped costs as much as spinning in vain for that time.
     fn note_loss(&self, now: Instant, stopped: Duration) {
-        let n_losses = (stopped.as_micros() / OVERTIME.as_micros()).max(1);
+        let n_losses = (stopped.as_micros() / LONG.as_micros()).max(1);
         let lost = u32::try_from(n_losses).unwrap_or(u32::MAX).saturating_mul(LOSS);
         let left = self.credit.load(Ordering::Relaxed).saturating_sub(lost);
         self.credit.store(left, Ordering::Relaxed);
@@ -113,13 +114,13 @@ impl Overtime {
             return;
         }
         let now_ns = self.since_birth_ns(now);
-        let last_ns = self.rest_ns.load(Ordering::Relaxed);
-        let good_for_ns = now_ns.saturating_sub(self.rests_until_ns.load(Ordering::Relaxed));
+        let last_ns = self.pause_ns.load(Ordering::Relaxed);
+        let good_for_ns = now_ns.saturating_sub(self.paused_until_ns.load(Ordering::Relaxed));
         let is_forgotten = good_for_ns > last_ns.saturating_mul(FORGOTTEN_AFTER);
-        let rest_ns =
-            if is_forgotten { LEAST_REST_NS } else { (last_ns * 2).clamp(LEAST_REST_NS, MOST_REST_NS) };
-        self.rests_until_ns.store(now_ns.saturating_add(rest_ns), Ordering::Relaxed);
-        self.rest_ns.store(rest_ns, Ordering::Relaxed);
+        let pause_ns =
+            if is_forgotten { LEAST_PAUSE_NS } else { (last_ns * 2).clamp(LEAST_PAUSE_NS, MOST_PAUSE_NS) };
+        self.paused_until_ns.store(now_ns.saturating_add(pause_ns), Ordering::Relaxed);
+        self.pause_ns.store(pause_ns, Ordering::Relaxed);
         self.credit.store(MOST_CREDIT, Ordering::Relaxed);
         self.n_short_waits.store(0, Ordering::Relaxed);
     }
@@ -138,64 +139,64 @@ pub(crate) fn was_stopped(before: Instant, now: Instant) -> bool {
 mod tests {
     use super::*;
 
-    const LONG: Duration = OVERTIME.saturating_add(Duration::from_nanos(1));
+    const TOO_LONG: Duration = LONG.saturating_add(Duration::from_nanos(1));
 
-    fn earn_again(overtime: &Overtime) {
-        (0..SHORT_WAITS).for_each(|_| overtime.note_wait(OVERTIME));
+    fn earn_again(long_spin: &LongSpin) {
+        (0..SHORT_WAITS).for_each(|_| long_spin.note_wait(LONG));
     }
 
     #[test]
     fn it_is_granted_at_first_and_ends_with_a_few_long_waits_until_there_are_short_ones_again() {
-        let overtime = Overtime::default();
-        let now = overtime.born;
+        let long_spin = LongSpin::default();
+        let now = long_spin.born;
         for _ in 0..=(MOST_SHORT_WAITS - SHORT_WAITS) / LONG_TAKES {
-            assert!(overtime.is_granted(now));
-            overtime.note_wait(LONG);
+            assert!(long_spin.is_granted(now));
+            long_spin.note_wait(TOO_LONG);
         }
-        assert!(!overtime.is_granted(now));
-        (0..100).for_each(|_| overtime.note_wait(LONG));
+        assert!(!long_spin.is_granted(now));
+        (0..100).for_each(|_| long_spin.note_wait(TOO_LONG));
         for _ in 0..SHORT_WAITS {
-            assert!(!overtime.is_granted(now));
-            overtime.note_wait(OVERTIME);
+            assert!(!long_spin.is_granted(now));
+            long_spin.note_wait(LONG);
         }
-        assert!(overtime.is_granted(now));
+        assert!(long_spin.is_granted(now));
         // However many short ones there were, a few long ones are enough.
-        (0..100).for_each(|_| overtime.note_wait(OVERTIME));
-        (0..3).for_each(|_| overtime.note_wait(LONG));
-        assert!(!overtime.is_granted(now));
+        (0..100).for_each(|_| long_spin.note_wait(LONG));
+        (0..3).for_each(|_| long_spin.note_wait(TOO_LONG));
+        assert!(!long_spin.is_granted(now));
     }
 
     #[test]
     fn what_a_usual_spin_would_have_found_says_nothing() {
-        let overtime = Overtime::default();
-        let start = overtime.born;
-        overtime.note_loss(start, Duration::ZERO);
-        let credit = || overtime.credit.load(Ordering::Relaxed);
+        let long_spin = LongSpin::default();
+        let start = long_spin.born;
+        long_spin.note_loss(start, Duration::ZERO);
+        let credit = || long_spin.credit.load(Ordering::Relaxed);
         let left = credit();
-        let after = |waited| overtime.learn_at(start + waited, start, start + waited, true);
+        let after = |waited| long_spin.learn_at(start + waited, start, start + waited, true);
         after(USUAL);
         assert_eq!(credit(), left);
         after(2 * USUAL);
         assert_eq!(credit(), left + 1);
         // Stopped between the last look at the clock and the end, so that nobody knows when it came.
-        overtime.learn_at(start + 2 * OVERTIME, start, start + USUAL, true);
+        long_spin.learn_at(start + 2 * LONG, start, start + USUAL, true);
         assert!(credit() < left);
     }
 
     #[test]
     fn losses_use_up_the_credit_and_each_rest_is_longer_until_it_is_forgotten() {
-        let overtime = Overtime::default();
-        let mut now = overtime.born;
+        let long_spin = LongSpin::default();
+        let mut now = long_spin.born;
         let rest_for = |now, rest_ms| {
-            earn_again(&overtime);
+            earn_again(&long_spin);
             for _ in 0..MOST_CREDIT / LOSS {
-                assert!(overtime.is_granted(now), "there is credit left");
-                overtime.note_loss(now, Duration::ZERO);
+                assert!(long_spin.is_granted(now), "there is credit left");
+                long_spin.note_loss(now, Duration::ZERO);
             }
-            earn_again(&overtime);
-            assert!(!overtime.is_granted(now + Duration::from_millis(rest_ms - 1)));
+            earn_again(&long_spin);
+            assert!(!long_spin.is_granted(now + Duration::from_millis(rest_ms - 1)));
             let later = now + Duration::from_millis(rest_ms);
-            assert!(overtime.is_granted(later), "after {rest_ms} ms");
+            assert!(long_spin.is_granted(later), "after {rest_ms} ms");
             later
         };
         for rest_ms in [100, 200, 400, 800, 1600, 1600] {
@@ -207,27 +208,27 @@ mod tests {
 
     #[test]
     fn to_be_stopped_is_as_dear_as_so_much_of_spinning() {
-        let overtime = Overtime::default();
-        let now = overtime.born;
-        overtime.note_loss(now, OVERTIME * (MOST_CREDIT / LOSS - 1));
-        assert!(overtime.is_granted(now));
-        overtime.note_loss(now, OVERTIME);
-        earn_again(&overtime);
-        assert!(!overtime.is_granted(now));
-        let overtime = Overtime::default();
-        overtime.note_loss(now, Duration::MAX);
-        earn_again(&overtime);
-        assert!(!overtime.is_granted(now), "a clock that jumps far is no overflow");
+        let long_spin = LongSpin::default();
+        let now = long_spin.born;
+        long_spin.note_loss(now, LONG * (MOST_CREDIT / LOSS - 1));
+        assert!(long_spin.is_granted(now));
+        long_spin.note_loss(now, LONG);
+        earn_again(&long_spin);
+        assert!(!long_spin.is_granted(now));
+        let long_spin = LongSpin::default();
+        long_spin.note_loss(now, Duration::MAX);
+        earn_again(&long_spin);
+        assert!(!long_spin.is_granted(now), "a clock that jumps far is no overflow");
     }
 
     #[test]
     fn where_four_of_five_pay_it_goes_on_for_ever() {
-        let overtime = Overtime::default();
-        let now = overtime.born;
+        let long_spin = LongSpin::default();
+        let now = long_spin.born;
         for _ in 0..1000 {
-            overtime.note_loss(now, Duration::ZERO);
-            (0..LOSS).for_each(|_| overtime.note_gain());
-            assert!(overtime.is_granted(now));
+            long_spin.note_loss(now, Duration::ZERO);
+            (0..LOSS).for_each(|_| long_spin.note_gain());
+            assert!(long_spin.is_granted(now));
         }
     }
 }

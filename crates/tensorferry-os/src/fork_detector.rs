@@ -1,4 +1,4 @@
-//! A mark that is in the process that made it and in no process that is forked from it.
+//! Tells the process that made something from those that are forked from it.
 //!
 //! The kernel fills the page of the mark with zeroes in a forked child (`MADV_WIPEONFORK`, madvise(2), Linux 4.14), whoever
 //! forked and by whatever call. So asking costs one load of a line that nobody writes, where getpid(2) would be a
@@ -16,20 +16,20 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use crate::mapping::PAGE_BYTES;
 use crate::{Error, Result};
 
-/// Whether this is the process that made it, or one that has settled since it was forked.
+/// Whether this is the process that made it, or one that has adopted it since it was forked.
 #[derive(Debug)]
-pub struct HomeMark {
+pub struct ForkDetector {
     /// INVARIANT: a private page of this process, aligned to a page, unmapped by Drop alone.
     page: NonNull<AtomicU32>,
 }
 
 // SAFETY: the page belongs to the process and not to a thread, and all access to it is atomic.
-unsafe impl Send for HomeMark {}
+unsafe impl Send for ForkDetector {}
 // SAFETY: as above.
-unsafe impl Sync for HomeMark {}
+unsafe impl Sync for ForkDetector {}
 
-impl HomeMark {
-    /// A mark of this process.
+impl ForkDetector {
+    /// A detector of which this process is the owner.
     ///
     /// # Errors
     /// ENOMEM from mmap(2); EINVAL from madvise(2) on a kernel before 4.14.
@@ -49,19 +49,19 @@ impl HomeMark {
         // SAFETY: the page is ours, whole and private; the advice changes what a child finds in its own copy of it.
         unsafe { rustix::mm::madvise(page, PAGE_BYTES, Advice::LinuxWipeOnFork) }
             .map_err(|e| Error::new("madvise(MADV_WIPEONFORK)", e))?;
-        mark.settle();
+        mark.adopt();
         Ok(mark)
     }
 
-    /// Whether this process has made the mark or settled.
+    /// Whether this process made or adopted it.
     #[must_use]
     #[inline]
-    pub fn is_here(&self) -> bool {
+    pub fn is_owner(&self) -> bool {
         self.word().load(Ordering::Relaxed) != 0
     }
 
-    /// Makes this process one that the mark is in.
-    pub fn settle(&self) {
+    /// Makes this process the owner of its own copy.
+    pub fn adopt(&self) {
         self.word().store(1, Ordering::Relaxed);
     }
 
@@ -72,7 +72,7 @@ impl HomeMark {
     }
 }
 
-impl Drop for HomeMark {
+impl Drop for ForkDetector {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours alone, and no borrow of it outlives `self`.
         let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE_BYTES) };
@@ -85,6 +85,6 @@ mod tests {
 
     #[test]
     fn the_maker_is_at_home() {
-        assert!(HomeMark::new().unwrap().is_here());
+        assert!(ForkDetector::new().unwrap().is_owner());
     }
 }

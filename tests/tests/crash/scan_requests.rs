@@ -56,7 +56,7 @@ fn a_receiver_is_told_although_who_dropped_the_last_sender_is_stopped() {
         let receiver = receiver_of_the_dead(family, senders);
         let dropper = family.start(Dropper { carrier });
         // This process knows no more of it.
-        family.heap().settle();
+        family.heap().collect();
         dropper.say("go");
         dropper.expect("gone");
         dropper.wait_stopped();
