@@ -78,6 +78,11 @@ pub use tensor::{AnyTensor, DType, SharedTensor, Tensor, TensorMut};
 #[doc = include_str!("../../docs/FROM_TORCH.md")]
 mod from_torch {}
 
+/// The page's programs, compiled with the docs.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/GUIDE.md")]
+mod guide {}
+
 /// The README's example, compiled with the docs.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

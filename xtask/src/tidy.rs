@@ -9,6 +9,7 @@ mod layout;
 mod readme;
 mod source;
 mod unsafe_files;
+mod width;
 mod words;
 
 use std::fmt;
@@ -68,6 +69,8 @@ fn check(workspace: &Workspace, files: &[TextFile]) -> Vec<Offence> {
     let mut offences = arrows::check(workspace, facts::ARROWS, facts::CONFINED);
     offences.extend(layout::examples(workspace, facts::WITHOUT_EXAMPLE));
     offences.extend(layout::manifests(workspace, files));
+    let pages = files.iter().filter(|file| file.path.ends_with(".md") || file.path.ends_with(".rs"));
+    offences.extend(pages.flat_map(width::check));
     let rust = || files.iter().filter(|file| file.path.ends_with(".rs"));
     for file in rust() {
         offences.extend(layout::head(file));

@@ -25,7 +25,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
 
 /// External crates that only these crates may depend on.
 pub(super) const CONFINED: &[(&str, &[&str])] = &[
-    // `os` is the only door to the kernel.
+    // Only `os` calls the kernel.
     ("libc", &["os"]),
     ("memmap2", &["os"]),
     ("nix", &["os"]),
