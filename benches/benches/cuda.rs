@@ -1,10 +1,12 @@
-//! Device tensors: from `put` in one process until another has them ready on its stream, or has read the first element.
+//! Device tensors: from `put` in one process until another has them ready on its stream, or has read the
+//! first element.
 //!
-//! One process puts, the other, started before the clock, answers with a number; so each figure is a round trip with a number
-//! on the way back. Beside it the same with tensors of the host, with a copy through host memory, and, when `--python PATH`
-//! names a Python that has PyTorch, through torch's queues on the same device. `--check` fails when a target is missed;
-//! without a device a target is not measured. With `--simulate`, or wherever the device is the software driver's, the figures
-//! say nothing, and no target is checked.
+//! One process puts, the other, started before the clock, answers with a number; so each figure is a round
+//! trip with a number on the way back. Beside it the same with tensors of the host, with a copy through host
+//! memory, and, when `--python PATH` names a Python that has PyTorch, through torch's queues on the same
+//! device. `--check` fails when a target is missed; without a device a target is not measured. With
+//! `--simulate`, or wherever the device is the software driver's, the figures say nothing, and no target is
+//! checked.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
@@ -315,7 +317,8 @@ impl Near {
         self.rounds("first open", size_bytes, round)
     }
 
-    /// The same by way of the host: as a handle of what lies there, and with copies from the device and to the device.
+    /// The same by way of the host: as a handle of what lies there, and with copies from the device and to
+    /// the device.
     fn host(&mut self, size_bytes: usize) -> Result<(), Error> {
         let n_elements = size_bytes / size_of::<u32>();
         let tensor = Tensor::from_vec(vec![7_u32; n_elements], [n_elements])?.share_memory()?;
@@ -393,8 +396,8 @@ impl Near {
     }
 }
 
-/// Makes a tensor, or holds one that it gets, until it is killed. Says its process number first, and that before it has a
-/// context.
+/// Makes a tensor, or holds one that it gets, until it is killed. Says its process number first, and that
+/// before it has a context.
 #[func]
 fn victim(
     _rank: usize,
@@ -423,7 +426,8 @@ fn victim(
     }
 }
 
-/// Kills the victim, lets go of the tensor itself, and waits until the device has its memory back: how long, in ms.
+/// Kills the victim, lets go of the tensor itself, and waits until the device has its memory back: how long,
+/// in ms.
 #[func]
 fn survivor(
     _rank: usize,
@@ -435,7 +439,8 @@ fn survivor(
     let stream = stream()?;
     let pid = Pid::from_raw(i32::try_from(told.get()?)?);
     let used = || stream.context().memory_info().map(|info| info.total_bytes - info.free_bytes);
-    // Without the victim's context: it may be as large as the tensor, and what comes back of it is not the tensor's.
+    // Without the victim's context: it may be as large as the tensor, and what comes back of it is not the
+    // tensor's.
     let alone = used()?;
     goes.put(())?;
     let tensor = if victim_makes {

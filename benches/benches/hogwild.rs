@@ -1,7 +1,7 @@
 //! The example `hogwild` against PyTorch's Hogwild, with the same network and the same batches, in turn.
 //!
-//! `--python PATH` names a Python that has PyTorch; without it only the example is measured. `--check` fails unless the
-//! example is at least twice as fast per process.
+//! `--python PATH` names a Python that has PyTorch; without it only the example is measured. `--check` fails
+//! unless the example is at least twice as fast per process.
 
 #[path = "../../facade/examples/hogwild/digits.rs"]
 mod digits;

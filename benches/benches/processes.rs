@@ -1,8 +1,8 @@
-//! Processes: from their start to their end, from a panic to the parent's error, and how long those take to stop that do not
-//! want to.
+//! Processes: from their start to their end, from a panic to the parent's error, and how long those take to
+//! stop that do not want to.
 //!
-//! Beside `std::process::Command` with this very program, which exits at once, and beside torch's spawn when `--python PATH`
-//! names a Python that has PyTorch. `--check` fails when stopping takes longer than it may.
+//! Beside `std::process::Command` with this very program, which exits at once, and beside torch's spawn when
+//! `--python PATH` names a Python that has PyTorch. `--check` fails when stopping takes longer than it may.
 //!
 //! # Safety
 //! No slice of shared memory is lent here.
@@ -85,7 +85,8 @@ fn main() -> anyhow::Result<ExitCode> {
     if std::env::args().nth(1).as_deref() == Some(EXIT) {
         return Ok(ExitCode::SUCCESS);
     }
-    // SAFETY: nothing here lends a slice of shared memory, names threads as parked, or starts members of a domain by itself.
+    // SAFETY: nothing here lends a slice of shared memory, names threads as parked, or starts members of a
+    // domain by itself.
     unsafe { tensorferry::spawn::allow_fork() };
     let options = Options::parse(lexopt::Parser::from_env())?;
     let starts = starts(options.rounds)?;
@@ -159,7 +160,8 @@ fn rounds(n: usize, mut measure: impl FnMut() -> anyhow::Result<f64>) -> anyhow:
     (0..n).map(|_| measure()).collect()
 }
 
-/// The medians of each way for each number of processes, in ms. All in turn, so that a disturbance hits all alike.
+/// The medians of each way for each number of processes, in ms. All in turn, so that a disturbance hits all
+/// alike.
 fn starts(n_rounds: usize) -> anyhow::Result<Vec<Vec<f64>>> {
     let mut all = vec![vec![Vec::new(); COUNTS.len()]; WAYS.len()];
     // The first round is a warm-up.
@@ -185,7 +187,8 @@ fn with_method(method: StartMethod, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the most processes by the fork server, which runs already; returns the time for each of them, in ms.
+/// Starts the most processes by the fork server, which runs already; returns the time for each of them, in
+/// ms.
 fn forkserver_start() -> anyhow::Result<f64> {
     let count = COUNTS[COUNTS.len() - 1];
     let begin = Instant::now();
@@ -212,7 +215,8 @@ fn fail(_rank: usize) {
     panic!("on purpose");
 }
 
-/// From the moment of a panic, as its report has it, until the parent has the error, in ms; with `RUST_BACKTRACE` as given.
+/// From the moment of a panic, as its report has it, until the parent has the error, in ms; with
+/// `RUST_BACKTRACE` as given.
 fn panic_to_error(backtrace: &str) -> anyhow::Result<f64> {
     let process = tensorferry::spawn::Process::new(fail, ()).env("RUST_BACKTRACE", backtrace);
     let errors = failed(process.stderr(Redirect::Null).start()?.into_value())?;

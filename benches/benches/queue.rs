@@ -1,8 +1,9 @@
-//! A queue that carries handles against the same queue with the bytes in its messages, and against a Unix socket.
+//! A queue that carries handles against the same queue with the bytes in its messages, and against a Unix
+//! socket.
 //!
-//! Each way does the same: the sender fills a buffer, the receiver, in another process, sums it up. The buffers are
-//! used again, as a program that is in a hurry would do it. The receiver is started before the clock, and the clock
-//! stops when the sum of all messages has come back.
+//! Each way does the same: the sender fills a buffer, the receiver, in another process, sums it up. The
+//! buffers are used again, as a program that is in a hurry would do it. The receiver is started before the
+//! clock, and the clock stops when the sum of all messages has come back.
 
 use std::io::{Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;

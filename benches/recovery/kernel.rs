@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! A mutex of the C library lies in a file that two processes map, which only raw calls can reach. Both map the same page
-//! for as long as they use it, one of them initialises it before the other knows of it, and nobody else has the file.
+//! A mutex of the C library lies in a file that two processes map, which only raw calls can reach. Both map
+//! the same page for as long as they use it, one of them initialises it before the other knows of it, and
+//! nobody else has the file.
 #![expect(unsafe_code, reason = "a mutex in shared memory is reached by pointer only")]
 
 use std::fs::File;
@@ -51,7 +52,8 @@ impl Shared {
         done(unsafe { libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED) })?;
         // SAFETY: as above.
         done(unsafe { libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST) })?;
-        // SAFETY: the mutex is in the mapping, which starts at a page and is long enough; nobody else knows of it yet.
+        // SAFETY: the mutex is in the mapping, which starts at a page and is long enough; nobody else knows
+        // of it yet.
         done(unsafe { libc::pthread_mutex_init(self.mutex(), attributes) })
     }
 

@@ -1,7 +1,9 @@
-//! How long the living notice nothing after a kill: from SIGKILL to the wake-up of whoever waits for the dead one, to its
-//! slot being free, and to its memory being back; beside what the kernel alone takes in the same run.
+//! How long the living notice nothing after a kill: from SIGKILL to the wake-up of whoever waits for the dead
+//! one, to its slot being free, and to its memory being back; beside what the kernel alone takes in the same
+//! run.
 //!
-//! `--rounds N` (200), `--mib N`: how much the killed process holds (1). In each round every row is measured once.
+//! `--rounds N` (200), `--mib N`: how much the killed process holds (1). In each round every row is measured
+//! once.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its table")]
 

@@ -118,7 +118,8 @@ impl Ask {
         (self.size_bytes / size_of::<f32>()).max(1)
     }
 
-    /// Puts this thread on the processor of its side, 0 or 1, if that is asked for. Threads that it starts inherit it.
+    /// Puts this thread on the processor of its side, 0 or 1, if that is asked for. Threads that it starts
+    /// inherit it.
     ///
     /// # Errors
     /// The kernel's error of sched_setaffinity(2).

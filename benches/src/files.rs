@@ -1,9 +1,11 @@
-//! What iceoryx2 keeps in files. The far side of a measurement is killed when it is over, so the near side removes them.
+//! What iceoryx2 keeps in files. The far side of a measurement is killed when it is over, so the near side
+//! removes them.
 
 use std::path::PathBuf;
 use std::{fs, io};
 
-/// How the names of shared memory begin in the measurement of this process, and the folder of everything else.
+/// How the names of shared memory begin in the measurement of this process, and the folder of everything
+/// else.
 #[must_use]
 pub fn files_of(pid: u32) -> (String, PathBuf) {
     let name = format!("tensorferry_bench_{pid}_");

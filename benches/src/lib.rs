@@ -1,5 +1,5 @@
-//! What the programs behind `cargo xtask bench table` have in common: what is asked, what is answered, and the rows
-//! themselves, written once for every way to another process.
+//! What the programs behind `cargo xtask bench table` have in common: what is asked, what is answered, and
+//! the rows themselves, written once for every way to another process.
 
 mod answer;
 mod ask;

@@ -1,7 +1,7 @@
 //! The rows that all ways have in common, written once.
 //!
-//! The measuring side is *near*, the other process *far*. The far side is up before the clock starts, and both have
-//! warmed up.
+//! The measuring side is *near*, the other process *far*. The far side is up before the clock starts, and
+//! both have warmed up.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ use crate::{Answer, Ask, Control, Row, Samples, median, minor_faults, now_ns};
 
 /// Where messages are sent from.
 pub trait Source {
-    /// Sends one. With a `value` a fresh tensor of it, otherwise the one that exists. `stamp` travels beside it.
+    /// Sends one. With a `value` a fresh tensor of it, otherwise the one that exists. `stamp` travels beside
+    /// it.
     ///
     /// # Errors
     /// When the other side is gone.

@@ -207,8 +207,9 @@ impl Limit {
     }
 }
 
-/// Measures the rows that have a bound, prints each ratio beside its bound, and fails when one falls short in every try.
-/// What needs a peer that is not here is said to be open, and does not fail; what could not be measured fails.
+/// Measures the rows that have a bound, prints each ratio beside its bound, and fails when one falls short in
+/// every try. What needs a peer that is not here is said to be open, and does not fail; what could not be
+/// measured fails.
 pub(crate) fn check(options: &Options, programs: &mut Programs) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout();
     let mut open: Vec<(Bound, Option<f64>)> =

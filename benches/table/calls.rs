@@ -1,7 +1,8 @@
 //! System calls for each message, counted in runs of their own that nobody times.
 //!
-//! perf(1) counts them while the programs run as fast as ever. strace(1) stops them at each, so that whoever sleeps takes
-//! longer to wake than the others spin: it shows more calls than there are without it, and is asked only where there is no perf.
+//! perf(1) counts them while the programs run as fast as ever. strace(1) stops them at each, so that whoever
+//! sleeps takes longer to wake than the others spin: it shows more calls than there are without it, and is
+//! asked only where there is no perf.
 
 use std::path::Path;
 use std::process::Command;

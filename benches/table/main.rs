@@ -1,8 +1,9 @@
 //! One table: tensorferry beside copying, its peers, torch and the limit of this machine.
 //!
-//! `--rounds N` (7), `--quick` (one short round), `--row NAME` (only rows whose name holds NAME), `--python PATH` (a
-//! Python that has torch), `--peers PATH` (the program of `benches/peers`), `--out DIR` (where the table is written,
-//! `docs/bench` when all rows were measured), `--check` (only the rows with a bound; fails when one falls short).
+//! `--rounds N` (7), `--quick` (one short round), `--row NAME` (only rows whose name holds NAME), `--python
+//! PATH` (a Python that has torch), `--peers PATH` (the program of `benches/peers`), `--out DIR` (where the
+//! table is written, `docs/bench` when all rows were measured), `--check` (only the rows with a bound; fails
+//! when one falls short).
 
 mod bounds;
 mod calls;

@@ -1,7 +1,8 @@
 //! Whether the two processors are near each other, before and after each measurement.
 //!
-//! A virtual machine's processors may be moved on their host at any time, three times a second where it was watched: a cache line
-//! then takes 28 ns from one to the other, or 230. What is measured across such a move compares nothing.
+//! A virtual machine's processors may be moved on their host at any time, three times a second where it was
+//! watched: a cache line then takes 28 ns from one to the other, or 230. What is measured across such a move
+//! compares nothing.
 
 use tensorferry_benches::{Answer, Ask, Row, Way};
 
@@ -12,7 +13,8 @@ const MAX_LINE_NS: f64 = 150.0;
 /// How often one measurement is made again, and how often all those of a round together.
 const AGAIN: usize = 10;
 const AGAIN_IN_A_ROUND: usize = 200;
-/// How many lines before a measurement may be too slow, and how many before all those of a round; each takes 0.1 s then.
+/// How many lines before a measurement may be too slow, and how many before all those of a round; each takes
+/// 0.1 s then.
 const SLOW_LINES: usize = 50;
 const SLOW_LINES_IN_A_ROUND: usize = 1000;
 

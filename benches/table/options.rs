@@ -57,7 +57,8 @@ impl Options {
         self.rows.is_empty() || self.rows.iter().any(|wanted| id.contains(wanted.as_str()))
     }
 
-    /// Where the table is written, if it is. A part of it, or a quick look, does not replace the table in the docs.
+    /// Where the table is written, if it is. A part of it, or a quick look, does not replace the table in the
+    /// docs.
     pub(crate) fn folder(&self) -> Option<PathBuf> {
         let docs = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/bench");
         self.out.clone().or_else(|| (self.rows.is_empty() && !self.is_quick).then(docs))

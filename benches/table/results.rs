@@ -49,7 +49,8 @@ impl Spread {
     }
 }
 
-/// What a cache line took from one processor to the other around the measurements that count, and how many did not.
+/// What a cache line took from one processor to the other around the measurements that count, and how many
+/// did not.
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Nearness { near_ns, n_again, .. } = &self.nearness;

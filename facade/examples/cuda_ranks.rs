@@ -1,12 +1,12 @@
-//! A device for each process: process `rank` uses device `rank mod devices`, with a context and a seed of its own, and the
-//! processor where there is no device.
+//! A device for each process: process `rank` uses device `rank mod devices`, with a context and a seed of its
+//! own, and the processor where there is no device.
 //!
-//! The first process makes the input on its device and puts a handle of it into a queue for each of the others. Each
-//! copies its share of it from device to device, without a detour through the host, and sums it up. What to see: the shares
-//! add up to the whole, and no byte was copied to send the input.
+//! The first process makes the input on its device and puts a handle of it into a queue for each of the
+//! others. Each copies its share of it from device to device, without a detour through the host, and sums it
+//! up. What to see: the shares add up to the whole, and no byte was copied to send the input.
 //!
-//! `cargo run --example cuda_ranks --features cuda` wants a GPU, or does without; with `-- --simulate` there are two
-//! devices of a software driver. No real GPU has run it yet.
+//! `cargo run --example cuda_ranks --features cuda` wants a GPU, or does without; with `-- --simulate` there
+//! are two devices of a software driver. No real GPU has run it yet.
 
 use std::io::{self, Write as _};
 

@@ -1,10 +1,10 @@
 //! A data loader: workers make batches, and the main process gets them in their order.
 //!
-//! What to see: worker `r` of `n` makes the batches `r`, `r + n`, `r + 2n` and so on, into a channel of its own, so the
-//! main process gets batch `k` from channel `k % n` and nothing has to be sorted. A channel has room for a few batches,
-//! which is how far a worker may be ahead. A batch is the receiver's alone when it arrives: it is changed in place, and
-//! dropping it gives its memory back to the worker. In a second run one worker fails, and the main process is told why
-//! instead of waiting for ever.
+//! What to see: worker `r` of `n` makes the batches `r`, `r + n`, `r + 2n` and so on, into a channel of its
+//! own, so the main process gets batch `k` from channel `k % n` and nothing has to be sorted. A channel has
+//! room for a few batches, which is how far a worker may be ahead. A batch is the receiver's alone when it
+//! arrives: it is changed in place, and dropping it gives its memory back to the worker. In a second run one
+//! worker fails, and the main process is told why instead of waiting for ever.
 
 use std::io::{self, Write as _};
 

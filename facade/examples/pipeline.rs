@@ -1,8 +1,9 @@
 //! A pipeline: one producer, four workers with a model each, and a queue of results.
 //!
-//! What to see: every batch is answered once, by whichever worker was free; each worker has a seed of its own; and no
-//! tensor data is copied, because the tensors move through the queues as handles. The pipeline ends in two ways: first
-//! with a sentinel for every worker, as Python's programs do it, then with `close`, which needs no counting.
+//! What to see: every batch is answered once, by whichever worker was free; each worker has a seed of its
+//! own; and no tensor data is copied, because the tensors move through the queues as handles. The pipeline
+//! ends in two ways: first with a sentinel for every worker, as Python's programs do it, then with `close`,
+//! which needs no counting.
 
 use std::io::{self, Write as _};
 
@@ -119,8 +120,9 @@ fn batch(number: usize) -> anyhow::Result<Batch> {
 
 /// The end as a message.
 ///
-/// One `None` is not enough: a message goes to one worker. That worker would stop, and the other three would wait for
-/// ever. So the producer has to know how many workers there are, and none may take more than its own `None`.
+/// One `None` is not enough: a message goes to one worker. That worker would stop, and the other three would
+/// wait for ever. So the producer has to know how many workers there are, and none may take more than its own
+/// `None`.
 #[func]
 fn with_sentinels(
     rank: usize,
@@ -163,8 +165,8 @@ fn with_close(rank: usize, batches: Queue<Batch>, answers: Queue<Answer>) -> any
     }
 }
 
-/// All processes are started together, the producer as one of them: when one fails, `spawn` stops the others, so that
-/// none waits for what will not come.
+/// All processes are started together, the producer as one of them: when one fails, `spawn` stops the others,
+/// so that none waits for what will not come.
 fn main() -> anyhow::Result<()> {
     // There is room for all answers, so that no worker waits for this process, which waits for the workers.
     let answers = Queue::new(N_BATCHES)?;

@@ -1,8 +1,8 @@
-//! A process that something else has started becomes a member: a service that was there before, a worker of a batch
-//! system, or, here, a child of `std::process::Command`.
+//! A process that something else has started becomes a member: a service that was there before, a worker of a
+//! batch system, or, here, a child of `std::process::Command`.
 //!
-//! It needs three things, which may travel in any way: where the domain's file is, an admission, which is for this one
-//! process, and the name of a parcel with the queues in it.
+//! It needs three things, which may travel in any way: where the domain's file is, an admission, which is for
+//! this one process, and the name of a parcel with the queues in it.
 
 #![expect(clippy::print_stdout, reason = "an example talks to people")]
 #![expect(clippy::disallowed_methods, reason = "this is about processes that something else starts")]
@@ -25,7 +25,8 @@ const ROLE: &str = "STRANGER";
 /// What the stranger is told.
 #[derive(Debug, Serialize, Deserialize)]
 struct Invitation {
-    /// The domain's file: any process of the same user can open it here. A descriptor that was sent does as well.
+    /// The domain's file: any process of the same user can open it here. A descriptor that was sent does as
+    /// well.
     file: PathBuf,
     admission: Admission,
     /// The name of a parcel.

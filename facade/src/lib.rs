@@ -1,8 +1,9 @@
 //! Move tensors between processes without copying them.
 //!
 //! tensorferry is what `torch.multiprocessing` is for PyTorch, as a Rust library: queues that carry a handle
-//! instead of the bytes, tensors that several processes see, and process start-up that reports errors. `docs/FROM_TORCH.md` of
-//! the repository says for each function of `torch.multiprocessing` and Python's `multiprocessing` what to write here.
+//! instead of the bytes, tensors that several processes see, and process start-up that reports errors.
+//! `docs/FROM_TORCH.md` of the repository says for each function of `torch.multiprocessing` and Python's
+//! `multiprocessing` what to write here.
 //!
 //! ```
 //! use tensorferry::{Queue, Tensor, TensorMut};

@@ -1,8 +1,9 @@
-//! The questions about drivers (`tensorferry_sim_cuda::QUESTIONS`), put to whichever driver this run uses, and the records of
-//! what drivers have answered.
+//! The questions about drivers (`tensorferry_sim_cuda::QUESTIONS`), put to whichever driver this run uses,
+//! and the records of what drivers have answered.
 //!
-//! Each question has a *probe* here: processes that call the driver's functions as C does, and a text of what they saw, in the
-//! words of the table. So the same program asks a real driver and the software driver, and their answers can be compared.
+//! Each question has a *probe* here: processes that call the driver's functions as C does, and a text of what
+//! they saw, in the words of the table. So the same program asks a real driver and the software driver, and
+//! their answers can be compared.
 
 mod contexts;
 mod events;
@@ -54,7 +55,8 @@ fn probes() -> impl Iterator<Item = Probe> {
 }
 
 impl Record {
-    /// Asks the driver of this run everything; tells of each answer. A probe that fails or hangs is an answer, too.
+    /// Asks the driver of this run everything; tells of each answer. A probe that fails or hangs is an
+    /// answer, too.
     #[must_use]
     pub fn of_this_machine(date: &str, mut tell: impl FnMut(&Question, &str)) -> Self {
         let about = process(&Machine::new(""));

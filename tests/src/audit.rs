@@ -13,7 +13,8 @@ const EXTENT_TABLE_OFFSET_BYTES: u64 = 3 * PAGE_BYTES;
 const EXTENT_ENTRY_LEN_BYTES: u64 = 32;
 /// Word 8 of the header.
 const EXTENTS_HIGH_WATER_OFFSET_BYTES: u64 = 64;
-/// Blocks up to 32 KiB live in slabs of 63: eight classes in steps of 64 bytes up to 512, four per doubling from there.
+/// Blocks up to 32 KiB live in slabs of 63: eight classes in steps of 64 bytes up to 512, four per doubling
+/// from there.
 const N_SLAB_CLASSES: u64 = 8 + 4 * 6;
 const SLAB_BLOCKS: u64 = 63;
 /// Extents that continue a run have this owner word.

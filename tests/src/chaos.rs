@@ -1,8 +1,8 @@
 //! Producers, forwarders and consumers that are killed at random moments, and what must hold all the same.
 //!
-//! Every producer counts in shared memory what it has put, every consumer marks there what it got. A message is
-//! promised once `put` has returned and got by exactly one process; so the only ones that may be missing are those that
-//! a forwarder or consumer had in its hands when it was killed, at most one for each kill.
+//! Every producer counts in shared memory what it has put, every consumer marks there what it got. A message
+//! is promised once `put` has returned and got by exactly one process; so the only ones that may be missing
+//! are those that a forwarder or consumer had in its hands when it was killed, at most one for each kill.
 
 use serde::{Deserialize, Serialize};
 use tensorferry::queue::{GetError, Receiver, Sender, channel_in};

@@ -177,8 +177,8 @@ impl Child {
         self.expect("on it");
     }
 
-    /// Waits until its main thread sleeps in the kernel. A child that has said what it is about to wait for, and sleeps
-    /// then, waits. A child whose driver may wait without sleeping has only not said anything yet.
+    /// Waits until its main thread sleeps in the kernel. A child that has said what it is about to wait for,
+    /// and sleeps then, waits. A child whose driver may wait without sleeping has only not said anything yet.
     #[track_caller]
     pub fn wait_until_asleep(&self) {
         if self.may_spin {
@@ -194,7 +194,8 @@ impl Child {
         });
     }
 
-    /// Waits until the thread with this name sleeps in the kernel, and not just for a moment for a lock on its way.
+    /// Waits until the thread with this name sleeps in the kernel, and not just for a moment for a lock on
+    /// its way.
     #[track_caller]
     pub fn wait_until_thread_sleeps(&self, name: &str) {
         const LOOKS: u32 = 100;
@@ -237,7 +238,8 @@ impl Child {
         self.wait_stopped();
     }
 
-    /// Waits until it is stopped, by itself or by somebody else. To let it [go on](Child::go_on) before that would come too soon.
+    /// Waits until it is stopped, by itself or by somebody else. To let it [go on](Child::go_on) before that
+    /// would come too soon.
     #[track_caller]
     pub fn wait_stopped(&self) {
         let path = format!("/proc/{}/stat", self.pid());
@@ -341,7 +343,8 @@ impl Drop for Child {
     }
 }
 
-/// The child binary lies beside the other binaries of the kit, which lie above the folder of the test binaries.
+/// The child binary lies beside the other binaries of the kit, which lie above the folder of the test
+/// binaries.
 fn child_executable() -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let folders = here.ancestors().skip(1).take(2);

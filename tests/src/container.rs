@@ -10,8 +10,8 @@ use seccompiler::{
 
 use crate::until;
 
-/// What Docker's default profile refuses to a container without further capabilities (docs.docker.com, "Seccomp security
-/// profiles for Docker", and the profile itself): these calls fail with EPERM.
+/// What Docker's default profile refuses to a container without further capabilities (docs.docker.com,
+/// "Seccomp security profiles for Docker", and the profile itself): these calls fail with EPERM.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
@@ -60,13 +60,14 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_vhangup,
 ];
 
-/// Puts this process, and whom it starts, under a filter as of a container: the calls of `REFUSED` fail with EPERM, and
-/// so does `clone` with a new namespace; `clone3` fails with ENOSYS.
+/// Puts this process, and whom it starts, under a filter as of a container: the calls of `REFUSED` fail with
+/// EPERM, and so does `clone` with a new namespace; `clone3` fails with ENOSYS.
 ///
 /// # Errors
 /// The machine's architecture or kernel has no such filter.
 pub fn container_filter() -> Result<(), Box<dyn std::error::Error>> {
-    // A filter cannot look into the structure that clone3 is given, so the profile says that there is no clone3.
+    // A filter cannot look into the structure that clone3 is given, so the profile says that there is no
+    // clone3.
     install(&[libc::SYS_clone3], libc::ENOSYS, |_| Ok(Vec::new()))?;
     install(REFUSED, libc::EPERM, |_| Ok(Vec::new()))?;
     let namespaces = libc::CLONE_NEWNS
@@ -101,8 +102,8 @@ fn install(
     Ok(seccompiler::apply_filter(&program)?)
 }
 
-/// A control group with a limit of memory, below the one that this process is in. Dropping it removes it, once nobody is
-/// in it.
+/// A control group with a limit of memory, below the one that this process is in. Dropping it removes it,
+/// once nobody is in it.
 #[derive(Debug)]
 pub struct MemoryGroup {
     folder: PathBuf,
@@ -112,8 +113,8 @@ impl MemoryGroup {
     /// Makes the group. `Err` with the reason where that cannot be done.
     ///
     /// # Errors
-    /// What the kernel says, or that there is no hierarchy of version 1 for memory: below a group of version 2 that has
-    /// processes itself, none with a limit can be made.
+    /// What the kernel says, or that there is no hierarchy of version 1 for memory: below a group of version
+    /// 2 that has processes itself, none with a limit can be made.
     pub fn create(limit_bytes: u64) -> Result<Self, String> {
         let membership = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let is_memory =

@@ -1,7 +1,8 @@
 //! Everything of this library that reads what another process may have written, each as a function of bytes.
 //!
-//! A fuzz target in `tests/fuzz` calls one of them; the tests call each with every file of its corpus. What comes out does
-//! not matter, as long as it is a value or an error: a panic, a crash, or a call that does not return is a finding.
+//! A fuzz target in `tests/fuzz` calls one of them; the tests call each with every file of its corpus. What
+//! comes out does not matter, as long as it is a value or an error: a panic, a crash, or a call that does not
+//! return is a finding.
 
 mod seeds;
 
@@ -97,8 +98,8 @@ fn word(bytes: &[u8]) -> bool {
     tensorferry_process::read_word(bytes).is_ok()
 }
 
-/// Questions of 16 bytes, each behind a byte that says whether a descriptor comes along; a descriptor store that has one of its own goes
-/// on having it.
+/// Questions of 16 bytes, each behind a byte that says whether a descriptor comes along; a descriptor store
+/// that has one of its own goes on having it.
 fn fd_store(bytes: &[u8]) -> bool {
     const OWN: u64 = 0x6f77_6e00;
     let fd_store = FdStore::new().unwrap();
@@ -265,7 +266,8 @@ fn parcel(bytes: &[u8]) -> bool {
     is_read
 }
 
-/// A copy of a domain's tables in which words were changed, and an admission likewise; who gets in uses the domain.
+/// A copy of a domain's tables in which words were changed, and an admission likewise; who gets in uses the
+/// domain.
 fn join(bytes: &[u8]) -> bool {
     let mut choices = bytes;
     let original = Domain::builder().address_space_bytes(16 << 20).limit_bytes(12 << 20).create().unwrap();

@@ -10,8 +10,9 @@ use crate::hardware::{driver_variable, is_real, needs_devices, needs_software_dr
 use crate::tasks::{DeviceMember, DeviceParent, DeviceUser, Host, RawDeviceUser, Respondent};
 use crate::{Child, Family, Limit, Loner, RootTask, Task};
 
-/// A machine with GPUs. Where they are simulated, its memory is counted by itself: tests run side by side. Where they are
-/// real it is this machine, and a test that wants it to be another one ends with [`crate::not_here`].
+/// A machine with GPUs. Where they are simulated, its memory is counted by itself: tests run side by side.
+/// Where they are real it is this machine, and a test that wants it to be another one ends with
+/// [`crate::not_here`].
 #[derive(Debug)]
 pub struct Machine {
     settings: String,
@@ -28,7 +29,8 @@ fn settings_of_run() -> String {
     }
 }
 
-/// The strategies that work in this run, which `TENSORFERRY_TEST_CUDA` may switch off. A real driver is expected to have all.
+/// The strategies that work in this run, which `TENSORFERRY_TEST_CUDA` may switch off. A real driver is
+/// expected to have all.
 #[must_use]
 pub fn strategies_of_run() -> Vec<CudaStrategy> {
     let run = settings_of_run();
@@ -42,8 +44,8 @@ pub fn strategies_of_run() -> Vec<CudaStrategy> {
 }
 
 impl Machine {
-    /// A machine with these settings of the software driver. A real one can have `devices=N`, and ignores `delay_us=N`:
-    /// it takes its time by itself.
+    /// A machine with these settings of the software driver. A real one can have `devices=N`, and ignores
+    /// `delay_us=N`: it takes its time by itself.
     #[must_use]
     pub fn new(settings: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -82,7 +84,8 @@ impl Machine {
         self.start(&DeviceParent, "", &[])
     }
 
-    /// Starts a member of a family on this machine. Its driver has the settings that `TENSORFERRY_TEST_CUDA` names, too.
+    /// Starts a member of a family on this machine. Its driver has the settings that `TENSORFERRY_TEST_CUDA`
+    /// names, too.
     #[track_caller]
     #[must_use]
     pub fn member<T: Task>(&self, family: &Family, task: T) -> Process {
@@ -126,7 +129,8 @@ impl Machine {
         self.with_variables("", &[], to_owned)
     }
 
-    /// A process that makes a domain and keeps its descriptors, under these limits: [`Machine::member_of`] has its members.
+    /// A process that makes a domain and keeps its descriptors, under these limits: [`Machine::member_of`]
+    /// has its members.
     #[track_caller]
     #[must_use]
     pub fn host(&self, limits: &[(Limit, u64)]) -> Process {
@@ -156,7 +160,8 @@ impl Machine {
         child
     }
 
-    /// Fails unless the process says that so many MiB are in use on its device. Not asked of a real one: see [`is_real`].
+    /// Fails unless the process says that so many MiB are in use on its device. Not asked of a real one: see
+    /// [`is_real`].
     #[track_caller]
     pub fn assert_used(&self, process: &Process, mib: usize) {
         if !is_real() {

@@ -18,7 +18,8 @@ pub struct Family {
     heap: Heap,
 }
 
-/// Runs a test in a domain of 1 GiB of address space and 512 MiB of memory, and checks that nothing is left of it.
+/// Runs a test in a domain of 1 GiB of address space and 512 MiB of memory, and checks that nothing is left
+/// of it.
 #[track_caller]
 pub fn with_family(body: impl FnOnce(&Family)) {
     with_family_of(Domain::builder().address_space_bytes(1 << 30).limit_bytes(512 << 20), body);
@@ -35,8 +36,8 @@ pub fn with_family_of(settings: DomainBuilder, body: impl FnOnce(&Family)) {
     });
 }
 
-/// Runs a test that makes its own domains, if any, and checks that nothing is left of it. One at a time, because
-/// descriptors and mappings belong to the whole process.
+/// Runs a test that makes its own domains, if any, and checks that nothing is left of it. One at a time,
+/// because descriptors and mappings belong to the whole process.
 #[track_caller]
 pub fn alone(body: impl FnOnce()) {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -85,8 +86,8 @@ impl Family {
         child
     }
 
-    /// Starts a child under control of the calling thread, up to where it is about to join. Its arguments are in the
-    /// parcel; it says `opened` when it has them.
+    /// Starts a child under control of the calling thread, up to where it is about to join. Its arguments are
+    /// in the parcel; it says `opened` when it has them.
     ///
     /// # Errors
     /// EPERM where this process may not trace its children.
@@ -152,7 +153,8 @@ impl Family {
         );
     }
 
-    /// Waits until no block of the domain is held by anybody, and until this process's own count says the same.
+    /// Waits until no block of the domain is held by anybody, and until this process's own count says the
+    /// same.
     #[track_caller]
     pub fn wait_no_blocks(&self) {
         self.wait_blocks(0);

@@ -1,6 +1,7 @@
 //! Holding the streams of a process until it says otherwise, with nothing but what every CUDA driver has.
 //!
-//! A held stream runs a function of the host that waits. So what is queued behind it is not done, whatever the machine does.
+//! A held stream runs a function of the host that waits. So what is queued behind it is not done, whatever
+//! the machine does.
 
 use std::ffi::c_void;
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -1,7 +1,8 @@
 //! Which CUDA driver the tests of this run use, and what a test needs of it.
 //!
-//! Without [`VARIABLE`] it is the software driver. With it, the tests run as they do on a real one: nothing of the software
-//! driver is used beyond what every driver has, and a test that cannot do without says so and is not counted.
+//! Without [`VARIABLE`] it is the software driver. With it, the tests run as they do on a real one: nothing
+//! of the software driver is used beyond what every driver has, and a test that cannot do without says so and
+//! is not counted.
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -36,8 +37,8 @@ fn hardware() -> Hardware {
     })
 }
 
-/// Whether the driver is used as a real one. Then nothing of the software driver works, and exact amounts of memory in use
-/// on a device say nothing, because contexts take some and other programs may.
+/// Whether the driver is used as a real one. Then nothing of the software driver works, and exact amounts of
+/// memory in use on a device say nothing, because contexts take some and other programs may.
 #[must_use]
 pub fn is_real() -> bool {
     hardware() != Hardware::Simulated

@@ -9,13 +9,14 @@ use crate::raw_driver::RawDriver;
 /// Never dropped, because its library is still called at the very end.
 static DRIVER: OnceLock<RawDriver> = OnceLock::new();
 
-/// Registers a handler that runs after the driver's own, if the driver is not initialised yet. It says nothing unless
-/// [`ask_at_exit`] is called, too.
+/// Registers a handler that runs after the driver's own, if the driver is not initialised yet. It says
+/// nothing unless [`ask_at_exit`] is called, too.
 pub(crate) fn register_before_init() {
     at_exit(earlier).unwrap();
 }
 
-/// Registers a handler that runs before the driver's own, and has both say on standard error what they are told.
+/// Registers a handler that runs before the driver's own, and has both say on standard error what they are
+/// told.
 pub(crate) fn ask_at_exit() {
     DRIVER.get_or_init(RawDriver::load);
     at_exit(later).unwrap();

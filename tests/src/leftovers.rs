@@ -54,8 +54,8 @@ impl Leftovers {
         self.n_descriptors -= n_descriptors;
     }
 
-    /// Waits until this process has nothing that it had not then. A thread that lets go of the last handle on a domain
-    /// may need a moment to do so.
+    /// Waits until this process has nothing that it had not then. A thread that lets go of the last handle on
+    /// a domain may need a moment to do so.
     #[track_caller]
     pub fn wait_nothing_more(&self) {
         let mut last = Self::look();

@@ -9,14 +9,15 @@
 //! })  nothing may be left: members, blocks, descriptors, mappings, children
 //! ```
 //!
-//! - A [`Family`] is a domain that the test made and the children that it started in it. [`with_family`] runs one test
-//!   and compares what is there before and after it.
-//! - A [`Task`] is what a child does: a `serde` type with queues and tensors inside, and a function. The tasks are in
-//!   [`tasks`], because the test names them and the child runs them.
-//! - A [`Child`] is killed and reaped when it is dropped. Every wait ends at [`DEADLINE`] and says what was waited for.
+//! - A [`Family`] is a domain that the test made and the children that it started in it. [`with_family`] runs
+//!   one test and compares what is there before and after it.
+//! - A [`Task`] is what a child does: a `serde` type with queues and tensors inside, and a function. The
+//!   tasks are in [`tasks`], because the test names them and the child runs them.
+//! - A [`Child`] is killed and reaped when it is dropped. Every wait ends at [`DEADLINE`] and says what was
+//!   waited for.
 //! - A [`Machine`] has simulated GPUs; each [`Process`] on it is a child that loads the software driver.
-//! - [`Audit`] reads the domain's file byte by byte, as docs/WIRE.md describes it and without the library, and
-//!   [`Scribbler`] writes into it.
+//! - [`Audit`] reads the domain's file byte by byte, as docs/WIRE.md describes it and without the library,
+//!   and [`Scribbler`] writes into it.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -51,8 +51,8 @@ impl Loner {
         child
     }
 
-    /// Starts a child that joins the domain of `host`, which runs a task that answers `admit PID` with an admission and
-    /// `pack` with the number of a parcel.
+    /// Starts a child that joins the domain of `host`, which runs a task that answers `admit PID` with an
+    /// admission and `pack` with the number of a parcel.
     #[track_caller]
     #[must_use]
     pub fn start_in<T: Task>(host: &Child) -> Child {
@@ -67,7 +67,8 @@ impl Loner {
         (child, fds.remove(0))
     }
 
-    /// As [`Loner::start_in`], with these variables in the child's environment; with the descriptors that it was given.
+    /// As [`Loner::start_in`], with these variables in the child's environment; with the descriptors that it
+    /// was given.
     #[track_caller]
     #[must_use]
     pub fn start_in_with_fds<T: Task>(host: &Child, variables: &[(&str, &OsStr)]) -> (Child, Vec<OwnedFd>) {

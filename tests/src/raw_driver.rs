@@ -1,8 +1,9 @@
 //! Functions of the CUDA driver that no crate calls yet, for the processes of the tests.
 //!
 //! # Safety
-//! The library is the software driver, or the one that [`DRIVER_VARIABLE`] names; its functions have the types of
-//! `cuda.h`. Out-pointers and texts point to locals; handles and addresses are checked by the driver.
+//! The library is the software driver, or the one that [`DRIVER_VARIABLE`] names; its functions have the
+//! types of `cuda.h`. Out-pointers and texts point to locals; handles and addresses are checked by the
+//! driver.
 #![expect(unsafe_code, reason = "calls functions of the driver that no crate calls yet")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -194,7 +195,8 @@ impl RawDriver {
     pub(crate) fn pool_fd(&self, pool: usize) -> Result<OwnedFd, u32> {
         let mut fd = -1;
         match self.pool_export(&mut fd, pool, 1, 0) {
-            // SAFETY: from_raw_fd needs an open descriptor that nobody else owns: the driver has just made it for us.
+            // SAFETY: from_raw_fd needs an open descriptor that nobody else owns: the driver has just made it
+            // for us.
             0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
             code => Err(code),
         }
@@ -203,7 +205,8 @@ impl RawDriver {
 
 /// A slice of cudarc over memory that is not its own: the caller leaks it.
 pub(crate) fn slice_at(stream: &Arc<CudaStream>, address: u64, len: usize) -> CudaSlice<u32> {
-    // SAFETY: upgrade_device_ptr wants memory with room for the elements: the caller's, and of what bytes they are is the same.
+    // SAFETY: upgrade_device_ptr wants memory with room for the elements: the caller's, and of what bytes
+    // they are is the same.
     unsafe { stream.upgrade_device_ptr(address, len) }
 }
 
@@ -221,12 +224,13 @@ pub(crate) fn allow_fork() {
 
 /// Forks, asks in the fork, and answers what it said: a small number.
 pub(crate) fn in_fork(ask: impl FnOnce() -> u8) -> u8 {
-    // SAFETY: a fork may do little where other threads hold locks: the driver's are idle when a test asks, and the fork asks one
-    // thing and exits.
+    // SAFETY: a fork may do little where other threads hold locks: the driver's are idle when a test asks,
+    // and the fork asks one thing and exits.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             let answer = ask();
-            // SAFETY: _exit ends the process and runs nothing: what a driver does at exit is not for a fork of its process.
+            // SAFETY: _exit ends the process and runs nothing: what a driver does at exit is not for a fork
+            // of its process.
             unsafe { nix::libc::_exit(answer.into()) }
         }
         ForkResult::Parent { child } => match waitpid(child, None).unwrap() {

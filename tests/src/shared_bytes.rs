@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! The file is mapped once more, beside the mapping that lends slices of it. What is mapped here is only read, and only
-//! while everybody else stands still.
+//! The file is mapped once more, beside the mapping that lends slices of it. What is mapped here is only
+//! read, and only while everybody else stands still.
 
 #![expect(unsafe_code, reason = "maps the domain's file once more, to look at it from outside")]
 
@@ -19,8 +19,8 @@ const WORDS: usize = PAGE_BYTES / 8;
 
 /// A copy of every byte of a domain's file, held against the file again and again.
 ///
-/// It maps the file once more and only ever reads it. The two words of a ring that are accessed as 32 bits elsewhere are
-/// read here as a part of 64: enough for telling that something changed.
+/// It maps the file once more and only ever reads it. The two words of a ring that are accessed as 32 bits
+/// elsewhere are read here as a part of 64: enough for telling that something changed.
 #[derive(Debug)]
 pub struct SharedBytes {
     file: File,
@@ -40,9 +40,9 @@ impl SharedBytes {
     #[must_use]
     pub fn of(domain: impl AsFd, layout: &Layout) -> Self {
         let fd: OwnedFd = domain.as_fd().try_clone_to_owned().unwrap();
-        // SAFETY: the words are only read, at moments at which everybody else stands still (the child is stepped, its other
-        // threads and the other members wait), so nothing that has a reference to them is disturbed, and no two sizes of
-        // access meet.
+        // SAFETY: the words are only read, at moments at which everybody else stands still (the child is
+        // stepped, its other threads and the other members wait), so nothing that has a reference to them is
+        // disturbed, and no two sizes of access meet.
         let map = unsafe { Tables::map(&fd, layout.file_len_bytes()) }.unwrap();
         let mut shared = Self { file: fd.into(), map, pages: Vec::new(), n_allocated: 0 };
         shared.look();
@@ -51,7 +51,8 @@ impl SharedBytes {
 
     /// Whether anything has changed since the last look.
     pub fn look(&mut self) -> bool {
-        // Whoever touches a page for the first time allocates it, so a page that is not known is seen by the count.
+        // Whoever touches a page for the first time allocates it, so a page that is not known is seen by the
+        // count.
         let n_allocated = fstat(&self.file).unwrap().st_blocks;
         if n_allocated != self.n_allocated {
             self.n_allocated = n_allocated;

@@ -1,4 +1,5 @@
-//! Running a thread of a child instruction by instruction, so that it can be killed or left standing at any of them.
+//! Running a thread of a child instruction by instruction, so that it can be killed or left standing at any
+//! of them.
 
 use std::time::{Duration, Instant};
 
@@ -20,15 +21,16 @@ pub enum Stop {
     Done,
 }
 
-/// One thread of a child under the control of the thread that made this (ptrace(2)). The other threads run on.
+/// One thread of a child under the control of the thread that made this (ptrace(2)). The other threads run
+/// on.
 #[derive(Debug)]
 pub struct Stepper {
     thread: Pid,
 }
 
 impl Stepper {
-    /// Takes the main thread of a puppet that waits for a command, gives it the command, and runs it up to where the
-    /// command's work begins.
+    /// Takes the main thread of a puppet that waits for a command, gives it the command, and runs it up to
+    /// where the command's work begins.
     ///
     /// # Errors
     /// EPERM where this process may not trace its children.
@@ -58,7 +60,8 @@ impl Stepper {
         self.wait_stop(Signal::SIGSTOP);
     }
 
-    /// Stops every thread with this name while it waits for descriptors, so that none holds a lock. There is one at least.
+    /// Stops every thread with this name while it waits for descriptors, so that none holds a lock. There is
+    /// one at least.
     ///
     /// # Errors
     /// As [`Stepper::begin`].
@@ -117,8 +120,8 @@ impl Stepper {
         most
     }
 
-    /// Runs up to where shared bytes have changed or a system call has returned, or to where `done` holds, which is
-    /// looked at there. Adds what it ran to `n_instructions`.
+    /// Runs up to where shared bytes have changed or a system call has returned, or to where `done` holds,
+    /// which is looked at there. Adds what it ran to `n_instructions`.
     pub fn step_to_event(
         &self,
         shared: &mut SharedBytes,
@@ -175,8 +178,8 @@ impl Stepper {
     }
 
     fn wait_step(&self) {
-        // Looking is quicker than sleeping: another processor runs the step meanwhile. Where none is free, yielding lets
-        // the step have this one.
+        // Looking is quicker than sleeping: another processor runs the step meanwhile. Where none is free,
+        // yielding lets the step have this one.
         let start = Instant::now();
         let mut looks = 0_u32;
         loop {
@@ -194,7 +197,8 @@ impl Stepper {
         }
     }
 
-    /// Whether the step was a system call: the kernel keeps its number beside the registers then, and -1 otherwise.
+    /// Whether the step was a system call: the kernel keeps its number beside the registers then, and -1
+    /// otherwise.
     fn has_returned_from_kernel(&self) -> bool {
         system_call_of(self.thread) >= 0
     }
@@ -225,7 +229,8 @@ impl Stepper {
     }
 }
 
-/// The number of the system call that a stopped thread is in or has just returned from; negative when there is none.
+/// The number of the system call that a stopped thread is in or has just returned from; negative when there
+/// is none.
 fn system_call_of(thread: Pid) -> i64 {
     ptrace::getregs(thread).unwrap().orig_rax.cast_signed()
 }

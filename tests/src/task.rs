@@ -10,7 +10,8 @@ use tensorferry_os::child as os;
 
 use crate::{Limit, Link};
 
-/// Something that a child process can do. The value is its arguments; queues and tensors in it travel by handle.
+/// Something that a child process can do. The value is its arguments; queues and tensors in it travel by
+/// handle.
 pub trait Task: Serialize + DeserializeOwned {
     /// The sub-command of the child binary.
     const NAME: &'static str;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 /// Longer than anything here takes on a slow machine; reaching it is a failure.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// As [`DEADLINE`], unless `TENSORFERRY_TEST_DEADLINE` has another number of seconds: for runs that are meant to fail.
+/// As [`DEADLINE`], unless `TENSORFERRY_TEST_DEADLINE` has another number of seconds: for runs that are meant
+/// to fail.
 pub(crate) fn deadline() -> Duration {
     static FROM_ENVIRONMENT: OnceLock<Option<u64>> = OnceLock::new();
     let given = || std::env::var("TENSORFERRY_TEST_DEADLINE").ok().and_then(|text| text.parse().ok());

@@ -1,5 +1,5 @@
-//! `cargo xtask bench [NAME] [ARGS..]`: the benches of the package `benches`; ARGS go to the bench itself. Without NAME
-//! the table, which needs the program of the peers.
+//! `cargo xtask bench [NAME] [ARGS..]`: the benches of the package `benches`; ARGS go to the bench itself.
+//! Without NAME the table, which needs the program of the peers.
 
 use std::process::ExitCode;
 
@@ -81,8 +81,8 @@ fn chosen<'a>(benches: &'a [String], args: &'a [String]) -> anyhow::Result<(&'a 
     }
 }
 
-/// The call of cargo. Benches are named: `cargo bench` alone would also start the empty bench of a library, which knows
-/// none of criterion's arguments.
+/// The call of cargo. Benches are named: `cargo bench` alone would also start the empty bench of a library,
+/// which knows none of criterion's arguments.
 fn line(name: &str, args: &[String]) -> CargoLine {
     let line = CargoLine::new(&format!("bench -p {PACKAGE} --bench {name}"));
     if args.is_empty() { line } else { line.args(["--"]).args(args) }

@@ -54,8 +54,8 @@ impl CargoLine {
         self.command(sh).status().with_context(|| format!("could not start `{self}`"))
     }
 
-    /// Runs the call and gives every line that it writes to `on_line`, in the order in which the lines arrive.
-    /// After [`HANGS_AFTER`] the call is killed and that is the error.
+    /// Runs the call and gives every line that it writes to `on_line`, in the order in which the lines
+    /// arrive. After [`HANGS_AFTER`] the call is killed and that is the error.
     pub(crate) fn watch(&self, sh: &Shell, on_line: impl FnMut(Stream, &str)) -> anyhow::Result<ExitStatus> {
         self.watch_for(sh, HANGS_AFTER, on_line)
     }

@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: everything that has to hold, on any machine with Rust, without a GPU.
 //!
-//! All steps use the same profile, flags and target directory, so that what one step has built the next one finds.
-//! Warnings are therefore made errors by arguments of clippy and rustdoc, never by `RUSTFLAGS`.
+//! All steps use the same profile, flags and target directory, so that what one step has built the next one
+//! finds. Warnings are therefore made errors by arguments of clippy and rustdoc, never by `RUSTFLAGS`.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -48,7 +48,8 @@ enum Action {
 /// How long `ci` runs each fuzz target.
 const FUZZ_SECONDS: u32 = 5;
 
-/// Runs the steps in order up to the first that fails. The last line counts: tests, and each other step as one.
+/// Runs the steps in order up to the first that fails. The last line counts: tests, and each other step as
+/// one.
 pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
     let steps = steps(&Workspace::load(sh)?, test::tests(sh, None));
     let begin = Instant::now();

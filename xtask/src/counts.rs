@@ -1,5 +1,5 @@
-//! `cargo xtask bench --counts [--record]`: how many instructions an operation takes, as callgrind counts them, against
-//! what was recorded. The load of the machine does not change them.
+//! `cargo xtask bench --counts [--record]`: how many instructions an operation takes, as callgrind counts
+//! them, against what was recorded. The load of the machine does not change them.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -14,14 +14,15 @@ const RECORD: &str = "docs/bench/counts.json";
 const PROGRAM: &str = "target/release/steps";
 /// Where callgrind writes: a file for each thread, with the thread's number behind it.
 const PROFILE: &str = "target/callgrind.out";
-/// What it writes of the thread that begins. The service thread looks around every so often, and so does more where the same
-/// takes longer.
+/// What it writes of the thread that begins. The service thread looks around every so often, and so does more
+/// where the same takes longer.
 const PROFILE_OF_MAIN: &str = "target/callgrind.out-01";
 /// More than so many percent above what was recorded is a regression, and as much below wants a new record.
 const TOLERANCE_PERCENT: u64 = 5;
-/// So many instructions more or less are none: the same sources in another folder have other symbol names, and with them
-/// the compiler decides otherwise what to inline (7 of 337 instructions with the `bench` profile; 17 with `release`, whose
-/// many units of code are also cut otherwise, which is why that profile is not counted).
+/// So many instructions more or less are none: the same sources in another folder have other symbol names,
+/// and with them the compiler decides otherwise what to inline (7 of 337 instructions with the `bench`
+/// profile; 17 with `release`, whose many units of code are also cut otherwise, which is why that profile is
+/// not counted).
 const TOLERANCE_INSTRUCTIONS: u64 = 24;
 
 /// An operation of `benches/src/bin/steps.rs`.

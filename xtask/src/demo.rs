@@ -70,7 +70,8 @@ pub(crate) fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
     Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The numbers of processes to run with; `None` leaves the number to the example, which takes one for each core.
+/// The numbers of processes to run with; `None` leaves the number to the example, which takes one for each
+/// core.
 fn series(n_cores: usize) -> Vec<Option<u64>> {
     let mut series = vec![Some(1), Some(2), None];
     series.retain(|processes| *processes != u64::try_from(n_cores).ok());

@@ -1,8 +1,9 @@
-//! `cargo xtask fuzz [TARGET..] [--seconds N]`: the fuzz targets of `tests/fuzz`, each for a while, from its corpus on.
+//! `cargo xtask fuzz [TARGET..] [--seconds N]`: the fuzz targets of `tests/fuzz`, each for a while, from its
+//! corpus on.
 //!
-//! The flags are those of cargo-fuzz without a sanitizer of addresses: what a bad offset hits here is a mapping's closed
-//! part, which is a fault without its help. So it takes a nightly compiler and a C++ compiler (libFuzzer is C++), and no
-//! further tool.
+//! The flags are those of cargo-fuzz without a sanitizer of addresses: what a bad offset hits here is a
+//! mapping's closed part, which is a fault without its help. So it takes a nightly compiler and a C++
+//! compiler (libFuzzer is C++), and no further tool.
 
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
@@ -163,7 +164,8 @@ fn host(sh: &Shell) -> anyhow::Result<String> {
     Ok(host.context("`rustc +nightly -vV` names no host")?.to_owned())
 }
 
-/// The lock file is the fuzzers' own, so that nothing else would notice when a dependency of ours is missing in it.
+/// The lock file is the fuzzers' own, so that nothing else would notice when a dependency of ours is missing
+/// in it.
 fn line(verb: &str, host: &str) -> CargoLine {
     CargoLine::new(&format!(
         "+nightly {verb} --locked --release --manifest-path {MANIFEST} --target-dir {BUILDS} --target {host}"

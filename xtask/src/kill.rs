@@ -1,5 +1,5 @@
-//! `cargo xtask kill` and `cargo xtask chaos`: programs of the package `tests`, built with optimisation, because their
-//! children are stepped through or are many.
+//! `cargo xtask kill` and `cargo xtask chaos`: programs of the package `tests`, built with optimisation,
+//! because their children are stepped through or are many.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,8 @@ const PLANTED_TARGET: &str = "target/planted";
 /// A run that has to fail need not wait as long as one that has to succeed.
 const PLANTED_DEADLINE_SECONDS: u32 = 5;
 
-/// `cargo xtask kill [ARGS..]`. The program itself reads the arguments; here only those that need another build count.
+/// `cargo xtask kill [ARGS..]`. The program itself reads the arguments; here only those that need another
+/// build count.
 pub(crate) fn run(sh: &Shell, args: &[String]) -> anyhow::Result<ExitCode> {
     if args == ["--plants"] {
         return run_all_plants(sh);

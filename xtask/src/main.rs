@@ -1,4 +1,5 @@
-//! The project's own commands: `cargo xtask <command>`. This file parses and dispatches; each command is one file.
+//! The project's own commands: `cargo xtask <command>`. This file parses and dispatches; each command is one
+//! file.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 
@@ -104,7 +105,8 @@ fn no_more(args: &mut lexopt::Parser) -> anyhow::Result<()> {
     args.next()?.map_or(Ok(()), |arg| Err(arg.unexpected().into()))
 }
 
-/// The root of the checkout. Cargo says at run time where this package lies, so a checkout that was moved still works.
+/// The root of the checkout. Cargo says at run time where this package lies, so a checkout that was moved
+/// still works.
 fn root() -> anyhow::Result<PathBuf> {
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);

@@ -20,7 +20,8 @@ impl Tally {
         self.passed + self.failed
     }
 
-    /// Adds what a line says, where the line is the closing line of a test binary (`cargo test`) or of a run (nextest).
+    /// Adds what a line says, where the line is the closing line of a test binary (`cargo test`) or of a run
+    /// (nextest).
     pub(crate) fn read(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("test result:") {
             // nextest repeats this line of a failed test, but indented; its own count is in its summary.
@@ -39,7 +40,8 @@ impl Tally {
     }
 }
 
-/// The number in front of `word`, where `results` is a list of numbers with words, separated by `,`, `;` or `.`.
+/// The number in front of `word`, where `results` is a list of numbers with words, separated by `,`, `;` or
+/// `.`.
 fn count_before(results: &str, word: &str) -> u64 {
     let mut within_parentheses = false;
     let bare: String = results

@@ -34,7 +34,8 @@ pub(crate) fn run(sh: &Shell, filter: Option<&str>) -> anyhow::Result<ExitCode> 
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Unit tests, crate tests and the tests with processes: by nextest where it is installed, else by cargo itself.
+/// Unit tests, crate tests and the tests with processes: by nextest where it is installed, else by cargo
+/// itself.
 pub(crate) fn tests(sh: &Shell, filter: Option<&str>) -> CargoLine {
     let selection = "--workspace --all-features --tests --no-fail-fast";
     let line = if has_nextest(sh) {
@@ -47,16 +48,17 @@ pub(crate) fn tests(sh: &Shell, filter: Option<&str>) -> CargoLine {
     line.args(filter)
 }
 
-/// The examples in the docs and in README.md. Those of CUDA do nothing without a driver, so they have the software driver that
-/// the tests have built.
+/// The examples in the docs and in README.md. Those of CUDA do nothing without a driver, so they have the
+/// software driver that the tests have built.
 pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
     let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/debug/deps/libtensorferry_sim_cuda.so");
     let line = CargoLine::new("test --workspace --all-features --doc --no-fail-fast");
     line.env("TENSORFERRY_CUDA_DRIVER", driver).args(filter)
 }
 
-/// The tests of CUDA once more, with other settings of the software driver: any broken rule ends the process; everything
-/// that a device does takes a while, and the driver is an old one that returns before it must; each way of sharing memory by itself; and as if it were a real one, as `test-gpu` does it.
+/// The tests of CUDA once more, with other settings of the software driver: any broken rule ends the process;
+/// everything that a device does takes a while, and the driver is an old one that returns before it must;
+/// each way of sharing memory by itself; and as if it were a real one, as `test-gpu` does it.
 pub(crate) fn cuda_configurations() -> Vec<CargoLine> {
     let line = || CargoLine::new("test --workspace --all-features --test cuda");
     let simulated = |settings: &str| line().env("TENSORFERRY_TEST_CUDA", settings);
@@ -70,7 +72,8 @@ pub(crate) fn cuda_configurations() -> Vec<CargoLine> {
     ]
 }
 
-/// Runs a test runner and counts. A runner that failed without a failed test (it did not compile) counts as one.
+/// Runs a test runner and counts. A runner that failed without a failed test (it did not compile) counts as
+/// one.
 pub(crate) fn count(sh: &Shell, line: &CargoLine) -> anyhow::Result<(bool, Tally)> {
     let mut tally = Tally::default();
     let status = line.watch(sh, |stream, text| {

@@ -1,6 +1,7 @@
 //! `cargo xtask test-gpu`: the CUDA tests and examples on a real driver, here or on a machine without Rust.
 //!
-//! Both ways are one: what is to be run is built, laid into a folder with a script, and the script is run, here or there.
+//! Both ways are one: what is to be run is built, laid into a folder with a script, and the script is run,
+//! here or there.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -29,8 +30,8 @@ const MAX_BYTES: u64 = 64 << 20;
 /// The software driver, for a rehearsal, by the name of a real one.
 const SIMULATOR: &str = "sim/libcuda.so.1";
 
-/// What runs, in this order: `test` is counted test by test, `example` counts as one; `tool` and `bench` are started by the
-/// script.
+/// What runs, in this order: `test` is counted test by test, `example` counts as one; `tool` and `bench` are
+/// started by the script.
 const PROGRAMS: &[Program] = &[
     Program::new("tool", "tensorferry-tests", "child", "child", ""),
     Program::new("tool", "tensorferry-tests", "answers", "answers", ""),

@@ -1,4 +1,5 @@
-//! `cargo xtask tidy`: the rules of docs/STYLE.md that a program can check. It also runs as a test of this package.
+//! `cargo xtask tidy`: the rules of docs/STYLE.md that a program can check. It also runs as a test of this
+//! package.
 //!
 //! A rule is a function from text to offences, so that each has a test which shows it failing.
 
@@ -96,8 +97,8 @@ fn check(workspace: &Workspace, files: &[TextFile]) -> Vec<Offence> {
     offences
 }
 
-/// Every text file that belongs to the project: what git tracks or would track, or, where there is no git, what lies
-/// in the folder beside the build's output.
+/// Every text file that belongs to the project: what git tracks or would track, or, where there is no git,
+/// what lies in the folder beside the build's output.
 fn text_files(sh: &Shell) -> anyhow::Result<Vec<TextFile>> {
     let root = sh.current_dir();
     let listed = cmd!(sh, "git ls-files --cached --others --exclude-standard").quiet().ignore_stderr().read();

@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! A tensor that exists already is sent without writing it again, so a sample is said to be initialised that this
-//! process may never have written. Its memory is a shared mapping, which the kernel fills with zeroes, and every bit
-//! pattern is a float.
+//! A tensor that exists already is sent without writing it again, so a sample is said to be initialised that
+//! this process may never have written. Its memory is a shared mapping, which the kernel fills with zeroes,
+//! and every bit pattern is a float.
 #![expect(
     unsafe_code,
     reason = "a loaned sample is said to be written; its memory reads as something in any case"
@@ -48,7 +48,8 @@ fn n_elements(ask: &Ask) -> usize {
     ask.n_elements().max(STAMP_ELEMENTS)
 }
 
-/// All files of a measurement begin with the same name, by which whoever has started it removes what a killed side leaves.
+/// All files of a measurement begin with the same name, by which whoever has started it removes what a killed
+/// side leaves.
 fn node(ask_of: u32) -> anyhow::Result<Node<Ipc>> {
     let (prefix, root) = files_of(ask_of);
     let mut config = Config::default();
@@ -124,8 +125,8 @@ impl Source for IceSource {
                     }
                 }
             }
-            // SAFETY: the payload lies in a shared mapping, which the kernel fills with zeroes; every bit pattern is a
-            // float.
+            // SAFETY: the payload lies in a shared mapping, which the kernel fills with zeroes; every bit
+            // pattern is a float.
             let sample = unsafe { sample.assume_init() };
             // A message may reach nobody while the connection is being made, although both ends are there.
             if sample.send()? == 1 {

@@ -61,7 +61,8 @@ impl Source for IpcSource {
             Sender::Shm(sender) => {
                 let segment = match value {
                     None => self.existing.clone(),
-                    // The one way to fill a segment in one pass is a byte; its bits as a number are `BYTE_VALUES`.
+                    // The one way to fill a segment in one pass is a byte; its bits as a number are
+                    // `BYTE_VALUES`.
                     Some(value) => {
                         IpcSharedMemory::from_byte(if value == 1.0 { 1 } else { 2 }, self.size_bytes)
                     }
@@ -91,7 +92,8 @@ impl Sink for Receiver {
                 let (stamp, segment) = receiver.recv()?;
                 let elements = elements_of(&segment)?;
                 let total = read_of(elements, read);
-                // In the terms of the others: the number that each byte stands for, as often as there are elements.
+                // In the terms of the others: the number that each byte stands for, as often as there are
+                // elements.
                 let of_one = |value: f32, wanted: f32| {
                     (elements[0] == value && total > 0.0).then_some(wanted * elements.len() as f32)
                 };

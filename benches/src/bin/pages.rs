@@ -1,10 +1,11 @@
-//! What the pages under large tensors cost: `pages KIND MIB N SECONDS` writes and sums N buffers of so many MiB in turn,
-//! one thread and one mapping for each side, over memory that was made present in one of these ways:
+//! What the pages under large tensors cost: `pages KIND MIB N SECONDS` writes and sums N buffers of so many
+//! MiB in turn, one thread and one mapping for each side, over memory that was made present in one of these
+//! ways:
 //!
 //! - `touched`: by the first write to each page;
 //! - `populated`: at once, by `MADV_POPULATE_WRITE`, as the library does it;
-//! - `advised`: populated after `MADV_HUGEPAGE`, which gives large pages where `/sys/kernel/mm/transparent_hugepage/shmem_enabled`
-//!   is `advise`, `within_size` or `always`;
+//! - `advised`: populated after `MADV_HUGEPAGE`, which gives large pages where
+//!   `/sys/kernel/mm/transparent_hugepage/shmem_enabled` is `advise`, `within_size` or `always`;
 //! - `collapsed`: populated, and then copied into large pages by `MADV_COLLAPSE` (Linux 6.1);
 //! - `hugetlb`: in large pages that `vm.nr_hugepages` has set aside (`MFD_HUGETLB`).
 //!
@@ -114,8 +115,8 @@ fn main() -> anyhow::Result<()> {
     Answer::default().with("prepare_us_per_mib", per_mib).with("buffers_per_s", per_second).print()
 }
 
-/// Writes on one side and sums on the other, the writer ahead by all buffers but one at most. Returns how many buffers went
-/// over each second, by the median over them, so that a stall does not count.
+/// Writes on one side and sums on the other, the writer ahead by all buffers but one at most. Returns how
+/// many buffers went over each second, by the median over them, so that a stall does not count.
 fn hand_over(near: &Memory, far: &Memory, n_buffers: usize, lasts: Duration) -> anyhow::Result<f64> {
     let len_words = near.words().len() / n_buffers;
     let (written, summed, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));

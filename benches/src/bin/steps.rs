@@ -1,5 +1,5 @@
-//! Runs one operation so often: `steps OPERATION N`. For counting instructions, which the load of the machine does not
-//! change.
+//! Runs one operation so often: `steps OPERATION N`. For counting instructions, which the load of the machine
+//! does not change.
 //!
 //! # Safety
 //! No slice of shared memory is alive when a process is forked.
@@ -44,8 +44,8 @@ fn command() -> anyhow::Result<()> {
 }
 
 fn main() -> anyhow::Result<()> {
-    // SAFETY: no slice of shared memory is alive when a process is started, no thread is named as parked, and no member of a
-    // domain is started but by the library.
+    // SAFETY: no slice of shared memory is alive when a process is started, no thread is named as parked, and
+    // no member of a domain is started but by the library.
     unsafe { tensorferry::spawn::allow_fork() };
     let mut arguments = std::env::args().skip(1);
     let operation = arguments.next().context("the first argument is an operation")?;

@@ -24,8 +24,8 @@ const SQUARES_STAY: f32 = 0.99;
 pub(crate) struct Job {
     pub(crate) seed: u64,
     pub(crate) parameters: SharedTensor<f32>,
-    /// A running mean of each parameter's squared gradient, over all actors: steps are divided by its root (RMSProp, shared
-    /// as in the paper).
+    /// A running mean of each parameter's squared gradient, over all actors: steps are divided by its root
+    /// (RMSProp, shared as in the paper).
     pub(crate) squares: SharedTensor<f32>,
     /// Closed when there is no more to learn.
     pub(crate) episodes: Queue<Episode>,
@@ -104,8 +104,8 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    /// Adds a step against the gradient to the shared parameters. Others do the same meanwhile; each addition counts, and
-    /// what an actor has computed from may be a little older than what it adds to.
+    /// Adds a step against the gradient to the shared parameters. Others do the same meanwhile; each addition
+    /// counts, and what an actor has computed from may be a little older than what it adds to.
     fn descend(&mut self, job: &Job, mut gradient: Vec<f32>) -> anyhow::Result<()> {
         job.squares.read_into(&mut self.squares)?;
         for (slope, square) in gradient.iter_mut().zip(&mut self.squares) {

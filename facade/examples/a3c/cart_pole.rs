@@ -1,8 +1,8 @@
 //! A pole that stands on a cart, and falls unless the cart is pushed the right way.
 //!
-//! The equations are those of A. G. Barto, R. S. Sutton, C. W. Anderson: Neuronlike Adaptive Elements That Can Solve
-//! Difficult Learning Control Problems (IEEE Transactions on Systems, Man, and Cybernetics, 1983), without friction; the
-//! constants, the step of Euler's method and the limits are the usual ones.
+//! The equations are those of A. G. Barto, R. S. Sutton, C. W. Anderson: Neuronlike Adaptive Elements That
+//! Can Solve Difficult Learning Control Problems (IEEE Transactions on Systems, Man, and Cybernetics, 1983),
+//! without friction; the constants, the step of Euler's method and the limits are the usual ones.
 
 use crate::random::Random;
 

@@ -1,4 +1,5 @@
-//! The learning curve as a picture: a dot for each episode, and the mean of the last hundred as a line (SVG 1.1).
+//! The learning curve as a picture: a dot for each episode, and the mean of the last hundred as a line (SVG
+//! 1.1).
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,7 +14,8 @@ const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 400.0;
 /// Around the plot, for the numbers.
 const MARGIN: f64 = 50.0;
-/// Of the dots, one for each actor in turn (Okabe and Ito: told apart also by those who do not see all colours).
+/// Of the dots, one for each actor in turn (Okabe and Ito: told apart also by those who do not see all
+/// colours).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 

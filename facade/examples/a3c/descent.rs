@@ -22,8 +22,8 @@ pub(crate) struct Experience {
     pub(crate) action: usize,
 }
 
-/// The gradient of the loss, averaged over the rollout, with its length limited. Every step was worth a reward of 1;
-/// `value_after` is what the critic expects after the last one, 0 when the pole has fallen.
+/// The gradient of the loss, averaged over the rollout, with its length limited. Every step was worth a
+/// reward of 1; `value_after` is what the critic expects after the last one, 0 when the pole has fallen.
 pub(crate) fn gradient(parameters: &[f32], rollout: &[Experience], value_after: f32) -> Vec<f32> {
     let mut gradient = vec![0.0; N_PARAMETERS];
     let each = 1.0 / rollout.len() as f32;

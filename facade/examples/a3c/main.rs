@@ -1,8 +1,10 @@
-//! A3C: several actors learn to balance a pole, each in a process of its own, with shared parameters and without locks.
+//! A3C: several actors learn to balance a pole, each in a process of its own, with shared parameters and
+//! without locks.
 //!
-//! What to see: the mean reward rises to 195 of 200 over the last 100 episodes, which is when this problem counts as solved.
-//! Each actor plays with a snapshot of the parameters, and adds what it has learnt to the shared ones while the others do the
-//! same. Rewards come back through a queue. `--curve PATH` draws the learning curve.
+//! What to see: the mean reward rises to 195 of 200 over the last 100 episodes, which is when this problem
+//! counts as solved. Each actor plays with a snapshot of the parameters, and adds what it has learnt to the
+//! shared ones while the others do the same. Rewards come back through a queue. `--curve PATH` draws the
+//! learning curve.
 //!
 //! (V. Mnih and others: Asynchronous Methods for Deep Reinforcement Learning, 2016; the pole is described in
 //! `cart_pole.rs`.)

@@ -6,7 +6,8 @@ use crate::random::Random;
 const N_SEEN: usize = 4;
 const N_HIDDEN: usize = 32;
 
-/// Where each part begins among the parameters: weights and biases of the hidden layer, of the actor, of the critic.
+/// Where each part begins among the parameters: weights and biases of the hidden layer, of the actor, of the
+/// critic.
 const HIDDEN_BIAS: usize = N_HIDDEN * N_SEEN;
 const ACTOR: usize = HIDDEN_BIAS + N_HIDDEN;
 const ACTOR_BIAS: usize = ACTOR + N_ACTIONS * N_HIDDEN;
@@ -27,7 +28,8 @@ pub(crate) struct Opinion {
     pub(crate) value: f32,
 }
 
-/// The parameters that training begins with. Actor and critic begin at 0: everything is equally likely and worth nothing.
+/// The parameters that training begins with. Actor and critic begin at 0: everything is equally likely and
+/// worth nothing.
 pub(crate) fn initial(random: &mut Random) -> Vec<f32> {
     let mut parameters = vec![0.0; N_PARAMETERS];
     parameters[..HIDDEN_BIAS].fill_with(|| random.next_signed());
@@ -52,7 +54,8 @@ pub(crate) fn judge(parameters: &[f32], seen: Seen) -> Opinion {
     Opinion { seen, hidden, odds: powers.map(|power| power / sum), value }
 }
 
-/// Adds to `gradient` what one opinion contributes, given the slopes of the loss in the logits and in the value.
+/// Adds to `gradient` what one opinion contributes, given the slopes of the loss in the logits and in the
+/// value.
 pub(crate) fn learn(
     parameters: &[f32],
     opinion: &Opinion,

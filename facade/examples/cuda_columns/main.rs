@@ -1,18 +1,20 @@
-//! Columns of one matrix in the memory of a device, and twice as many processes as columns: each adds 10 to every element of
-//! one column, by a kernel of its own (`add_ten.ptx`).
+//! Columns of one matrix in the memory of a device, and twice as many processes as columns: each adds 10 to
+//! every element of one column, by a kernel of its own (`add_ten.ptx`).
 //!
-//! The first process makes the matrix and puts a handle of it into a queue for each of the others. Two processes work on each
-//! column, in any order and at the same time; they do not harm each other, because the addition is atomic. Nobody waits for
-//! a device before it sends the matrix back: the stream of the first process waits for the streams of all others. What to
-//! see: exactly 20 everywhere, and no byte was copied to send the matrix.
+//! The first process makes the matrix and puts a handle of it into a queue for each of the others. Two
+//! processes work on each column, in any order and at the same time; they do not harm each other, because the
+//! addition is atomic. Nobody waits for a device before it sends the matrix back: the stream of the first
+//! process waits for the streams of all others. What to see: exactly 20 everywhere, and no byte was copied to
+//! send the matrix.
 //!
-//! `cargo run --example cuda_columns --features cudarc` wants a GPU; with `-- --simulate` there is a software driver in its
-//! place, which runs the same kernel. `--columns N` and `--rows N` set the shape. No real GPU has run it yet.
+//! `cargo run --example cuda_columns --features cudarc` wants a GPU; with `-- --simulate` there is a software
+//! driver in its place, which runs the same kernel. `--columns N` and `--rows N` set the shape. No real GPU
+//! has run it yet.
 //!
 //! # Safety
-//! The kernel is launched with what it was written for: a column of as many rows as it is told. The memory stays what it is until
-//! the kernel is done, because what was queued on a stream after `on`, and before the last handle of the tensor in this process
-//! is dropped, is over before the memory is used for anything else.
+//! The kernel is launched with what it was written for: a column of as many rows as it is told. The memory
+//! stays what it is until the kernel is done, because what was queued on a stream after `on`, and before the
+//! last handle of the tensor in this process is dropped, is over before the memory is used for anything else.
 #![expect(unsafe_code, reason = "launches a kernel")]
 
 use std::io::{self, Write as _};
@@ -83,7 +85,8 @@ fn work(
     let mut launch = streams.launch_builder(&add_ten);
     launch.arg(&address).arg(&pitch_bytes).arg(&n_rows);
     let grid = LaunchConfig::for_num_elems(n_rows);
-    // SAFETY: launch wants arguments as the kernel has them, and that it touches only what it may: see the top.
+    // SAFETY: launch wants arguments as the kernel has them, and that it touches only what it may: see the
+    // top.
     unsafe { launch.launch(grid) }?;
 
     let n_wrong = if rank == 0 {

@@ -1,19 +1,20 @@
 //! Replicas of one model on several devices, and one input for all of them.
 //!
-//! The model is a single weight, and a replica of it has its own. The first process makes the input on its device and sends
-//! each replica a handle. A replica on that device reads the input where it lies; one on another device reads it through
-//! peer access, with its own kernel (`scale.ptx`), and writes the output into the memory of its own device. The outputs go
-//! back by handle and are checked on the host. What to see: the input exists once, however many replicas read it, and no
-//! byte was copied to send input or outputs.
+//! The model is a single weight, and a replica of it has its own. The first process makes the input on its
+//! device and sends each replica a handle. A replica on that device reads the input where it lies; one on
+//! another device reads it through peer access, with its own kernel (`scale.ptx`), and writes the output into
+//! the memory of its own device. The outputs go back by handle and are checked on the host. What to see: the
+//! input exists once, however many replicas read it, and no byte was copied to send input or outputs.
 //!
-//! `cargo run --example cuda_replicas --features cudarc` wants a GPU, and with several of them that reach each other uses all;
-//! with `-- --simulate` there are three devices of a software driver. `--replicas N` sets how many processes there are. No
-//! real GPU has run it yet.
+//! `cargo run --example cuda_replicas --features cudarc` wants a GPU, and with several of them that reach
+//! each other uses all; with `-- --simulate` there are three devices of a software driver. `--replicas N`
+//! sets how many processes there are. No real GPU has run it yet.
 //!
 //! # Safety
-//! The kernel is launched with what it was written for: input and output of as many elements as it is told. The memory of both
-//! stays what it is until the kernel is done, because what was queued on a stream after `on`, and before the last handle of a
-//! tensor in this process is dropped, is over before its memory is used for anything else.
+//! The kernel is launched with what it was written for: input and output of as many elements as it is told.
+//! The memory of both stays what it is until the kernel is done, because what was queued on a stream after
+//! `on`, and before the last handle of a tensor in this process is dropped, is over before its memory is used
+//! for anything else.
 #![expect(unsafe_code, reason = "launches a kernel")]
 
 use std::collections::BTreeSet;
@@ -91,7 +92,8 @@ fn work(
     let (to_address, from_address, n_elements) = (to.address(), from.address(), u32::try_from(N_ELEMENTS)?);
     let mut launch = streams.launch_builder(&scale);
     launch.arg(&to_address).arg(&from_address).arg(&weight).arg(&n_elements);
-    // SAFETY: launch wants arguments as the kernel has them, and that it touches only what it may: see the top.
+    // SAFETY: launch wants arguments as the kernel has them, and that it touches only what it may: see the
+    // top.
     unsafe { launch.launch(LaunchConfig::for_num_elems(n_elements)) }?;
 
     outputs.put(Output { weight, elements })?;

@@ -1,7 +1,7 @@
 //! How a worker gets at the parameters: in shared memory, or by value through queues.
 //!
-//! A worker computes with a snapshot. When it has a change, it adds the change to the parameters and takes a new
-//! snapshot of them.
+//! A worker computes with a snapshot. When it has a change, it adds the change to the parameters and takes a
+//! new snapshot of them.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ pub(crate) enum Message {
 pub(crate) enum Exchange {
     /// Everybody reads and adds to the same memory, and nobody waits for anybody: Hogwild.
     Shared { parameters: SharedTensor<f32>, n_workers: usize },
-    /// The parent has the parameters; changes go there and parameters come back, both as private tensors, which the
-    /// transport has to copy. This is what it costs without shared memory.
+    /// The parent has the parameters; changes go there and parameters come back, both as private tensors,
+    /// which the transport has to copy. This is what it costs without shared memory.
     ByValue { changes: Queue<Message>, parameters: Vec<Queue<Tensor<f32>>> },
 }
 
@@ -72,9 +72,9 @@ impl Exchange {
 
 /// The order in which a worker goes through the blocks.
 ///
-/// Two workers that go the same way at the same time meet in a block and then stay together, each waiting for the
-/// other's cache lines, five times slower than alone. Two that go opposite ways meet once and part. So every second
-/// worker goes backwards, and the pairs begin at different places.
+/// Two workers that go the same way at the same time meet in a block and then stay together, each waiting for
+/// the other's cache lines, five times slower than alone. Two that go opposite ways meet once and part. So
+/// every second worker goes backwards, and the pairs begin at different places.
 fn order(n_blocks: usize, rank: usize, n_workers: usize) -> impl Iterator<Item = usize> {
     let first = rank / 2 * n_blocks / n_workers.div_ceil(2);
     (0..n_blocks).map(move |i| {
@@ -95,8 +95,8 @@ impl Access {
         }
     }
 
-    /// The parameters as they were at the last exchange. There is no `&[f32]` into memory to which others add, hence
-    /// the snapshot.
+    /// The parameters as they were at the last exchange. There is no `&[f32]` into memory to which others
+    /// add, hence the snapshot.
     pub(crate) fn snapshot(&self) -> anyhow::Result<&[f32]> {
         match self {
             Self::Shared { snapshot, .. } => Ok(snapshot),
@@ -104,8 +104,9 @@ impl Access {
         }
     }
 
-    /// Adds `rate` times `change` to the parameters and takes a new snapshot. No addition is lost, whoever adds at the
-    /// same time; some numbers of the snapshot may be from before an addition of others, and some from after it.
+    /// Adds `rate` times `change` to the parameters and takes a new snapshot. No addition is lost, whoever
+    /// adds at the same time; some numbers of the snapshot may be from before an addition of others, and some
+    /// from after it.
     pub(crate) fn exchange(&mut self, change: &[f32], rate: f32) -> anyhow::Result<()> {
         match self {
             Self::Shared { .. } => {

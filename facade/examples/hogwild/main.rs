@@ -1,11 +1,11 @@
 //! Hogwild: several processes train one network whose parameters lie in shared memory, without locks.
 //!
-//! What to see: the loss falls and the accuracy rises as if one process trained; with a process on every core it goes
-//! about as many times faster; and the transport copies nothing, because parameters and images are sent as handles.
-//! `--copy` sends the parameters by value instead, and shows what that costs.
+//! What to see: the loss falls and the accuracy rises as if one process trained; with a process on every core
+//! it goes about as many times faster; and the transport copies nothing, because parameters and images are
+//! sent as handles. `--copy` sends the parameters by value instead, and shows what that costs.
 //!
-//! (B. Recht, C. Re, S. Wright, F. Niu: Hogwild: A Lock-Free Approach to Parallelizing Stochastic Gradient Descent,
-//! 2011.)
+//! (B. Recht, C. Re, S. Wright, F. Niu: Hogwild: A Lock-Free Approach to Parallelizing Stochastic Gradient
+//! Descent, 2011.)
 
 mod digits;
 mod exchange;

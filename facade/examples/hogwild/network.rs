@@ -1,7 +1,7 @@
 //! The network: pixels, one hidden layer of rectified units, ten logits; its gradient by back-propagation.
 //!
-//! All of it works on plain slices and on buffers that are allocated once. Where the parameters come from is not
-//! known here.
+//! All of it works on plain slices and on buffers that are allocated once. Where the parameters come from is
+//! not known here.
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2, ShapeError};
@@ -97,8 +97,8 @@ impl Workspace {
         }
     }
 
-    /// Which way is down: minus the gradient of the mean cross-entropy of the images `chosen`. Also how well the
-    /// parameters do.
+    /// Which way is down: minus the gradient of the mean cross-entropy of the images `chosen`. Also how well
+    /// the parameters do.
     pub(crate) fn descent(
         &mut self,
         parameters: &[f32],
@@ -164,8 +164,8 @@ impl Workspace {
         Ok(())
     }
 
-    /// Compares the logits with the labels. How each logit has to change is minus the derivative of its image's
-    /// cross-entropy, times `weight`.
+    /// Compares the logits with the labels. How each logit has to change is minus the derivative of its
+    /// image's cross-entropy, times `weight`.
     fn score(&mut self, weight: f32) -> Score {
         let n = self.labels.len();
         let mut score = Score { n_images: n as f64, ..Score::default() };

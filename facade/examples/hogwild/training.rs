@@ -96,7 +96,8 @@ pub(crate) fn run(
     })
 }
 
-/// Waits for a message, and glances at the progress and at the processes meanwhile: one that fails sends nothing more.
+/// Waits for a message, and glances at the progress and at the processes meanwhile: one that fails sends
+/// nothing more.
 fn next_message(
     messages: &Queue<Message>,
     context: &mut ProcessContext<Account>,

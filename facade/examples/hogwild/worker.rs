@@ -41,12 +41,13 @@ pub(crate) struct Account {
     pub(crate) bytes_snapshot: u64,
 }
 
-/// The learning rate, when `done` of the training (from 0 to 1) is done and `n_since` steps were begun since this one
-/// took its snapshot, itself included.
+/// The learning rate, when `done` of the training (from 0 to 1) is done and `n_since` steps were begun since
+/// this one took its snapshot, itself included.
 ///
-/// It falls in a straight line, so that the last steps settle instead of jumping about. And it is less for a change
-/// that comes late: many changes computed from the same parameters, each of full length, would together go much too
-/// far. So the training is stable with any number of workers, and with one that was held up.
+/// It falls in a straight line, so that the last steps settle instead of jumping about. And it is less for a
+/// change that comes late: many changes computed from the same parameters, each of full length, would
+/// together go much too far. So the training is stable with any number of workers, and with one that was held
+/// up.
 fn rate(done: f32, n_since: usize) -> f32 {
     const RATE: f32 = 0.3;
     const N_SINCE_FULL: f32 = 4.0;

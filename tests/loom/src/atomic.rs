@@ -1,7 +1,8 @@
-//! The atomics that the files of the library get here: loom's, with two additions. A thread can be killed before any of its
-//! accesses, and an ordering can be weakened.
+//! The atomics that the files of the library get here: loom's, with two additions. A thread can be killed
+//! before any of its accesses, and an ordering can be weakened.
 //!
-//! A killed thread unwinds to `until_killed`. What is dropped on the way finds shared memory gone: its accesses do nothing.
+//! A killed thread unwinds to `until_killed`. What is dropped on the way finds shared memory gone: its
+//! accesses do nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -148,8 +149,9 @@ pub fn fence(ordering: Ordering) {
     }
 }
 
-/// Nothing in the library, whose accesses around it are sequentially consistent. loom takes those for weaker than they are, so
-/// here is a fence; that they are what they have to be is asserted: the next load of this thread, and every step of a slot.
+/// Nothing in the library, whose accesses around it are sequentially consistent. loom takes those for weaker
+/// than they are, so here is a fence; that they are what they have to be is asserted: the next load of this
+/// thread, and every step of a slot.
 #[track_caller]
 pub fn change_before_load() {
     LOAD_HAS_TO_BE_SEQ_CST.with(|it_has| it_has.set(true));
@@ -161,7 +163,8 @@ pub(crate) fn prefetch_to_write(_word: &AtomicU64) {}
 
 pub(crate) fn prefetch_address_to_write(_address: usize) {}
 
-/// Tells loom about accesses that must not race. The lock is never waited for: no other thread runs while it is held.
+/// Tells loom about accesses that must not race. The lock is never waited for: no other thread runs while it
+/// is held.
 #[derive(Debug)]
 pub(crate) struct Guard(Mutex<UnsafeCell<()>>);
 

@@ -37,8 +37,8 @@ pub(crate) fn clears_first() -> bool {
     CLEARS_FIRST.get()
 }
 
-/// Runs a model in every way with at most so many preemptions in one execution, as loom counts them. A wait that blocks is
-/// none.
+/// Runs a model in every way with at most so many preemptions in one execution, as loom counts them. A wait
+/// that blocks is none.
 pub(crate) fn explore(
     n_preemptions: u8,
     weakened: Weakened,
@@ -70,8 +70,8 @@ pub(crate) fn explore(
     }
 }
 
-/// Runs a model in every way, with its victim killed before its first access, then before its second, and so on until it
-/// lives in every execution. The model is told where to kill and says whether it did.
+/// Runs a model in every way, with its victim killed before its first access, then before its second, and so
+/// on until it lives in every execution. The model is told where to kill and says whether it did.
 pub(crate) fn explore_kills(
     n_preemptions: u8,
     weakened: Weakened,

@@ -1,4 +1,5 @@
-//! A futex as a lock and a condition: the kernel compares the word and goes to sleep under a lock of the word's queue.
+//! A futex as a lock and a condition: the kernel compares the word and goes to sleep under a lock of the
+//! word's queue.
 
 use std::io;
 use std::sync::PoisonError;

@@ -1,7 +1,8 @@
 //! A stand-in for the heap: one ring and two blocks, and each process's holds on them.
 //!
-//! The accesses to headers are written after `tensorferry-storage/src/heap.rs`, `heap/returns.rs` and `arena.rs`; each function has the name
-//! of the one that it follows. `tests/orderings.rs` holds them against those files.
+//! The accesses to headers are written after `tensorferry-storage/src/heap.rs`, `heap/returns.rs` and
+//! `arena.rs`; each function has the name of the one that it follows. `tests/orderings.rs` holds them against
+//! those files.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -46,7 +47,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// With a ring of so many slots and no records that members with these bits send to and receive from; as `RingWords::format` leaves it.
+    /// With a ring of so many slots and no records that members with these bits send to and receive from; as
+    /// `RingWords::format` leaves it.
     pub(crate) fn create(n_slots: usize, senders: u64, receivers: u64) -> Arc<Self> {
         Self::create_with_leases(n_slots, 0, senders, receivers)
     }
@@ -152,7 +154,8 @@ pub(crate) struct Heap {
 pub(crate) struct Inner {
     pub(crate) pins: Pins,
     pub(crate) memory: Service,
-    /// Private to its process, so of no interest to loom. Of the owner of block 1: it came back, and may be held by somebody still.
+    /// Private to its process, so of no interest to loom. Of the owner of block 1: it came back, and may be
+    /// held by somebody still.
     is_pending: AtomicBool,
     /// Of the owner of block 1: it may be used again.
     is_free: AtomicBool,

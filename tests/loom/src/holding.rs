@@ -1,4 +1,5 @@
-//! Holder bits: a block goes along with a message, is read and dropped, comes back to its owner and is written again.
+//! Holder bits: a block goes along with a message, is read and dropped, comes back to its owner and is
+//! written again.
 
 #![expect(
     clippy::expect_used,
@@ -67,8 +68,8 @@ pub fn reuse(weakened: Weakened) -> Outcome {
     })
 }
 
-/// The receiver looks once more before it reads what it took, so that the head passes the message; the owner sends another
-/// one, and looks at its pins because of that.
+/// The receiver looks once more before it reads what it took, so that the head passes the message; the owner
+/// sends another one, and looks at its pins because of that.
 pub fn passed(weakened: Weakened) -> Outcome {
     explore(3, weakened, || {
         let world = World::create(2, 1, 2);

@@ -54,7 +54,8 @@ fn all_until_the_end(ring: &Arc<Ring>) -> Vec<u16> {
     }
 }
 
-/// One leases the message and gives it back, if it comes by it; the other waits for it, asleep or not, and acknowledges it.
+/// One leases the message and gives it back, if it comes by it; the other waits for it, asleep or not, and
+/// acknowledges it.
 pub fn given_back(weakened: Weakened) -> Outcome {
     explore(2, weakened, || {
         let (world, ring) = with_a_message();
@@ -74,7 +75,8 @@ pub fn given_back(weakened: Weakened) -> Outcome {
     })
 }
 
-/// One of two is killed anywhere while it leases and acknowledges. The message is acknowledged once: by it or by the other.
+/// One of two is killed anywhere while it leases and acknowledges. The message is acknowledged once: by it or
+/// by the other.
 pub fn a_lessee_dies(weakened: Weakened) -> Outcome {
     explore_kills(1, weakened, |position| {
         let (world, ring) = with_a_message();

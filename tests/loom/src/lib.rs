@@ -1,10 +1,10 @@
-//! The ring, the wait protocol and the holder bits of the library, run by loom: every interleaving and every stale value
-//! that the orderings *as they are written* allow, within a bound on preemptions.
+//! The ring, the wait protocol and the holder bits of the library, run by loom: every interleaving and every
+//! stale value that the orderings *as they are written* allow, within a bound on preemptions.
 //!
-//! The files named below with a path are those of the library, compiled once more: here `crate::atomic` is loom's
-//! and not the standard library's. What they need and what is not under test is a stand-in from this
-//! crate with the same names: the heap, messages, attachments, the futex. [`atomic`] can also
-//! kill a thread before any of its accesses, and weaken one ordering, so that each check is shown to check something.
+//! The files named below with a path are those of the library, compiled once more: here `crate::atomic` is
+//! loom's and not the standard library's. What they need and what is not under test is a stand-in from this
+//! crate with the same names: the heap, messages, attachments, the futex. [`atomic`] can also kill a thread
+//! before any of its accesses, and weaken one ordering, so that each check is shown to check something.
 //!
 //! docs/TESTING.md says what is the library's own code here and what is written after it.
 

@@ -135,8 +135,8 @@ fn all_until_the_end(ring: &Ring) -> Vec<u8> {
     }
 }
 
-/// The only sender is killed anywhere and swept. What it had put comes, once; the receiver learns of its end; the
-/// slot is of use again.
+/// The only sender is killed anywhere and swept. What it had put comes, once; the receiver learns of its end;
+/// the slot is of use again.
 pub fn a_sender_dies(weakened: Weakened) -> Outcome {
     explore_kills(1, weakened, |position| {
         let world = World::create(1, 1, 2);
@@ -161,7 +161,8 @@ pub fn a_sender_dies(weakened: Weakened) -> Outcome {
     })
 }
 
-/// One of two receivers is killed anywhere and swept. The message goes to one of them, and dies with its taker at most.
+/// One of two receivers is killed anywhere and swept. The message goes to one of them, and dies with its
+/// taker at most.
 pub fn a_receiver_dies(weakened: Weakened) -> Outcome {
     explore_kills(1, weakened, |position| {
         let world = World::create(1, 1, 6);

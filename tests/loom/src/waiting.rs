@@ -1,5 +1,5 @@
-//! The wait protocol alone: what is waited for is published and looked at with relaxed accesses, so that nothing but the
-//! fences of the wait word brings the two sides together.
+//! The wait protocol alone: what is waited for is published and looked at with relaxed accesses, so that
+//! nothing but the fences of the wait word brings the two sides together.
 
 use std::sync::Arc;
 
@@ -61,7 +61,8 @@ pub fn two_wakers(weakened: Weakened) -> Outcome {
     })
 }
 
-/// A waker that is killed anywhere; its sweeper wakes everybody, as after a death in a ring. Then an ordinary wake.
+/// A waker that is killed anywhere; its sweeper wakes everybody, as after a death in a ring. Then an ordinary
+/// wake.
 pub fn a_waker_dies(weakened: Weakened) -> Outcome {
     explore_kills(2, weakened, |position| {
         let shared = Shared::create();

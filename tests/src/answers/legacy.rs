@@ -28,8 +28,8 @@ fn opened() -> (Process, Process) {
 
 /// Whether the memory of an exporter comes back within this time that a killed importer had open.
 ///
-/// It is compared with what was in use before there was an importer, because what a context takes, which may be more than the
-/// exporter's memory, comes back with the importer's death.
+/// It is compared with what was in use before there was an importer, because what a context takes, which may
+/// be more than the exporter's memory, comes back with the importer's death.
 #[must_use]
 pub fn consumer_killed(machine: &Machine, patience: Duration) -> String {
     let exporter = process(machine);

@@ -1,6 +1,6 @@
-//! Asks the CUDA driver of this machine what its documentation leaves open: `answers [--out FILE] [--date DATE]`. Says for each
-//! question what the driver answers, and what the software driver would; writes the record as JSON. `cargo xtask test-gpu`
-//! runs it.
+//! Asks the CUDA driver of this machine what its documentation leaves open: `answers [--out FILE] [--date
+//! DATE]`. Says for each question what the driver answers, and what the software driver would; writes the
+//! record as JSON. `cargo xtask test-gpu` runs it.
 #![expect(clippy::print_stdout, reason = "a command-line tool talks to its user")]
 
 use std::path::PathBuf;
@@ -38,6 +38,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         record.not_asked.len(),
         contradictions.len()
     );
-    // That a real driver differs is news and no failure here: the test that reads the record fails until it is dealt with.
+    // That a real driver differs is news and no failure here: the test that reads the record fails until it
+    // is dealt with.
     Ok(if record.answers.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -1,5 +1,5 @@
-//! Writes what the corpora of the fuzz targets start with: `cargo run -p tensorferry-tests --bin seeds`. What fuzzing has
-//! added stays.
+//! Writes what the corpora of the fuzz targets start with: `cargo run -p tensorferry-tests --bin seeds`. What
+//! fuzzing has added stays.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a command-line tool talks to its user")]
 
 use std::fs;

@@ -1,6 +1,8 @@
-//! What the corpora start with: what the library itself writes, and a few bytes for those who make choices of bytes.
+//! What the corpora start with: what the library itself writes, and a few bytes for those who make choices of
+//! bytes.
 //!
-//! Frames of processes are written here once more, as docs/WIRE.md has them, because the library does not lend its own.
+//! Frames of processes are written here once more, as docs/WIRE.md has them, because the library does not
+//! lend its own.
 
 use std::time::Duration;
 

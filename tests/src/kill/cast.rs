@@ -1,5 +1,5 @@
-//! Everybody but the one who is killed: the test process, which has a queue, and a peer. And what both must find
-//! afterwards.
+//! Everybody but the one who is killed: the test process, which has a queue, and a peer. And what both must
+//! find afterwards.
 
 use tensorferry::queue::{GetError, Queue};
 use tensorferry::tensor::TensorMut;
@@ -54,7 +54,8 @@ impl<'a> Cast<'a> {
         Subject { operation, queue: self.queue.clone(), exclusive: self.exclusive.clone() }
     }
 
-    /// What the others do before a child comes. It gets this before it is warm, and then it knows the peer's memory.
+    /// What the others do before a child comes. It gets this before it is warm, and then it knows the peer's
+    /// memory.
     pub(super) fn greet(&self, operation: Operation) {
         if !operation.is_first_use() {
             assert_eq!(self.peer.ask("put 2 9 2 3"), "put");
@@ -130,8 +131,8 @@ impl<'a> Cast<'a> {
         self.peer.go_on();
     }
 
-    /// While the child stands still: the others take what is there and look after all memory. Returns how many messages
-    /// they took.
+    /// While the child stands still: the others take what is there and look after all memory. Returns how
+    /// many messages they took.
     pub(super) fn go_on_meanwhile(&self) -> usize {
         self.unfreeze();
         let _ = self.peer.ask("live");

@@ -15,7 +15,8 @@ pub enum Operation {
     Get,
     /// Gets a message that does not fit into a slot.
     GetSpilled,
-    /// Gets a message. The child is not killed: it stands still while the others go on, and must then go on itself.
+    /// Gets a message. The child is not killed: it stands still while the others go on, and must then go on
+    /// itself.
     GetStandingStill,
     /// Puts a tensor that is its alone.
     PutExclusive,

@@ -26,9 +26,9 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// Runs `strike` for the positions that are wanted. It gets a position and returns where the child was killed: at that
-    /// position, or at the last one when the call was over before. Returns how many positions were covered, and how many
-    /// there are; so many at least, where nobody has counted.
+    /// Runs `strike` for the positions that are wanted. It gets a position and returns where the child was
+    /// killed: at that position, or at the last one when the call was over before. Returns how many positions
+    /// were covered, and how many there are; so many at least, where nobody has counted.
     pub(super) fn carry_out(&mut self, mut strike: impl FnMut(u64) -> Struck) -> (u64, u64) {
         let mut covered = BTreeSet::new();
         let mut last = 0;

@@ -70,8 +70,8 @@ struct Victim {
     _parcel: Option<Parcel>,
 }
 
-/// Kills one child at this position, or at the last one there is. Every child gets a domain of its own: what the one
-/// before has left would change the way of the next.
+/// Kills one child at this position, or at the last one there is. Every child gets a domain of its own: what
+/// the one before has left would change the way of the next.
 fn strike(operation: Operation, position: u64, instructions: &mut u64) -> Result<Struck, Errno> {
     let mut outcome = Ok(Struck { position: 0, done: true });
     // Small, so that all of it can be looked at after each instruction.

@@ -16,9 +16,9 @@ pub(super) const SUBJECT: u32 = 1;
 /// More bytes than fit into a slot.
 pub(super) const SPILLED_LEN_BYTES: usize = 300;
 
-/// Does one operation under the eyes of a [`Stepper`](crate::Stepper). It says `warm` once it has used the queue, hears
-/// `set` (for a membership of its own to leave: an admission), says `ready`, hears `go`, stops itself, does the operation,
-/// and says how it ended.
+/// Does one operation under the eyes of a [`Stepper`](crate::Stepper). It says `warm` once it has used the
+/// queue, hears `set` (for a membership of its own to leave: an admission), says `ready`, hears `go`, stops
+/// itself, does the operation, and says how it ended.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Subject {
     /// What it does.

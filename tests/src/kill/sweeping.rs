@@ -11,8 +11,8 @@ use super::run::{Announced, SERVICE_THREAD, kill, run_to};
 use crate::tasks::{Host, Puppet};
 use crate::{Child, Loner, SharedBytes, Stepper, alone, until};
 
-/// A domain in which one member alone sweeps another: a root, a witness and another member that are stopped, a victim, and the
-/// sweeper, whose sweeping thread is under control. The test process is no member.
+/// A domain in which one member alone sweeps another: a root, a witness and another member that are stopped,
+/// a victim, and the sweeper, whose sweeping thread is under control. The test process is no member.
 struct Sweeping {
     root: Child,
     witness: Child,
@@ -52,9 +52,10 @@ fn strike_alone(position: u64, instructions: &mut u64) -> Result<Struck, Errno> 
 }
 
 impl Sweeping {
-    /// Up to where the victim is dead and the sweep can begin. The victim has left two items in the queue, the second
-    /// one too long for a slot, and has leased a third; the witness holds a fourth. The sweeper has no end of the queue, so
-    /// that nothing of its own death makes anybody look for what the victim had leased.
+    /// Up to where the victim is dead and the sweep can begin. The victim has left two items in the queue,
+    /// the second one too long for a slot, and has leased a third; the witness holds a fourth. The sweeper
+    /// has no end of the queue, so that nothing of its own death makes anybody look for what the victim had
+    /// leased.
     fn prepare() -> Result<Self, Errno> {
         let root = Loner::start(&Host::Puppets { maxsize: 3 }, &[]);
         // All others stand still when the victim dies: each looks at all members now and then.

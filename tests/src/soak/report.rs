@@ -36,7 +36,8 @@ pub struct SoakReport {
     pub mappings: [usize; 2],
     /// Extents of the domain that were ever used: after the first part, and in the end.
     pub extents_used: [usize; 2],
-    /// Bytes of the domain's file that have memory when nobody holds anything: after the first part, and in the end.
+    /// Bytes of the domain's file that have memory when nobody holds anything: after the first part, and in
+    /// the end.
     pub bytes_allocated: [u64; 2],
     /// Members beside the director in the end.
     pub slots_left: usize,

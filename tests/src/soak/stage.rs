@@ -38,8 +38,9 @@ pub struct Soak {
 }
 
 impl Soak {
-    /// Does it, in a domain of its own, in parts of equal length, because each part keeps the ledgers of all its producers.
-    /// What the domain has kept after the first part is compared with what it keeps in the end.
+    /// Does it, in a domain of its own, in parts of equal length, because each part keeps the ledgers of all
+    /// its producers. What the domain has kept after the first part is compared with what it keeps in the
+    /// end.
     ///
     /// # Panics
     /// When a child fails or nothing comes any more.
@@ -297,8 +298,8 @@ impl<'a> Stage<'a> {
         Actor { role, child, hand, stopped_until: None }
     }
 
-    /// Waits until somebody ends or something is due. While somebody is dying it only yields, because the time that the
-    /// others take is measured.
+    /// Waits until somebody ends or something is due. While somebody is dying it only yields, because the
+    /// time that the others take is measured.
     fn wait(&self, until: Instant) {
         if !self.dying.is_empty() {
             std::thread::yield_now();
@@ -311,7 +312,8 @@ impl<'a> Stage<'a> {
         let _ = socket::wait_ready(&ends, Some(due.saturating_duration_since(Instant::now())));
     }
 
-    /// The producers leave, everything that is on its way arrives, and the rest leaves because nothing can come any more.
+    /// The producers leave, everything that is on its way arrives, and the rest leaves because nothing can
+    /// come any more.
     fn end(mut self) -> Ended {
         for actor in &mut self.actors {
             if actor.stopped_until.take().is_some() {

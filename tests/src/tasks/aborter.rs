@@ -8,8 +8,8 @@ use tensorferry::tensor::{Tensor, TensorMut};
 
 use crate::{Context, Task};
 
-/// Says how many mappings of the domain's data it has and how many of them are left out of core dumps; waits for a word,
-/// and aborts with core dumps on, in this folder.
+/// Says how many mappings of the domain's data it has and how many of them are left out of core dumps; waits
+/// for a word, and aborts with core dumps on, in this folder.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Aborter {
     /// Where a core file goes, if the system writes any.

@@ -43,8 +43,9 @@ impl Spent {
     }
 }
 
-/// A process may run code for the first time at any moment, a way through a wait that it had not taken yet for
-/// example, and touches a page of the program then. A buffer that was not used before would cost many more.
+/// A process may run code for the first time at any moment, a way through a wait that it had not taken yet
+/// for example, and touches a page of the program then. A buffer that was not used before would cost many
+/// more.
 const MAX_STRAY_FAULTS: i64 = 8;
 
 /// A buffer on its way, with the number of the round that it was filled in.
@@ -118,8 +119,8 @@ impl Task for Refiller {
     }
 }
 
-/// Makes a new tensor for each round, sends it frozen, and drops its own handle. Commands as [`Refiller`], without
-/// `make`; so memory is reused only if what the receiver dropped comes back to its owner.
+/// Makes a new tensor for each round, sends it frozen, and drops its own handle. Commands as [`Refiller`],
+/// without `make`; so memory is reused only if what the receiver dropped comes back to its owner.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Streamer {
     /// How many elements a tensor has.

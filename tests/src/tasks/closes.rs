@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Context, Task};
 
-/// Says `ready`, and when it is told anything, replaces each of its descriptors by `/dev/zero`. It ends when its service
-/// thread has gone on for a while, or has ended.
+/// Says `ready`, and when it is told anything, replaces each of its descriptors by `/dev/zero`. It ends when
+/// its service thread has gone on for a while, or has ended.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Closes;
 

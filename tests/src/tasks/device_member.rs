@@ -54,8 +54,8 @@ const INTERNAL_DEPENDENCIES: i32 = 3;
 /// The lengths of the tensors of one `put-states`.
 const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 
-/// Does one thing for each line, and answers `ok`, what was asked for, or `error: ` and the error. Tensors and streams have
-/// names; a stream is made when it is first named.
+/// Does one thing for each line, and answers `ok`, what was asked for, or `error: ` and the error. Tensors
+/// and streams have names; a stream is made when it is first named.
 ///
 /// | line | does |
 /// | --- | --- |

@@ -9,8 +9,8 @@ use tensorferry::queue::Queue;
 
 use crate::{Context, Item, Task};
 
-/// Puts an item, gets another one and holds it, says `ready`, and when it is told anything becomes `tail`, which stays until
-/// it is killed.
+/// Puts an item, gets another one and holds it, says `ready`, and when it is told anything becomes `tail`,
+/// which stays until it is killed.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Execs {
     /// To which queue.

@@ -33,7 +33,8 @@ pub enum Target {
     ExtentTable,
 }
 
-/// Makes domains, scribbles into each, and goes on using it. That it gets through at all is the point: it says `done`.
+/// Makes domains, scribbles into each, and goes on using it. That it gets through at all is the point: it
+/// says `done`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Gauntlet {
     /// Where to scribble.
@@ -102,7 +103,8 @@ impl Value {
     }
 }
 
-/// Makes a domain, overwrites a few words of it, and goes on using it. Without a target each word is of another one.
+/// Makes a domain, overwrites a few words of it, and goes on using it. Without a target each word is of
+/// another one.
 pub(crate) fn round(target: Option<Target>, choices: &mut impl Choices, patience: Duration) {
     let settings = Domain::builder().address_space_bytes(32 << 20).limit_bytes(24 << 20);
     let heap = Heap::create(settings).unwrap();

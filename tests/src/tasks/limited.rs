@@ -46,8 +46,8 @@ impl Task for SendMany {
     }
 }
 
-/// Gets what [`SendMany`] sends, checks it and keeps it. Says how many tensors there are in how many storages and how
-/// many descriptors it has, and waits for a word.
+/// Gets what [`SendMany`] sends, checks it and keeps it. Says how many tensors there are in how many storages
+/// and how many descriptors it has, and waits for a word.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct KeepMany {
     /// Where from.
@@ -76,8 +76,8 @@ impl Task for KeepMany {
     }
 }
 
-/// Makes a domain with default settings, sends itself something in it, and says how large its data area is; or says
-/// why it could not make one.
+/// Makes a domain with default settings, sends itself something in it, and says how large its data area is;
+/// or says why it could not make one.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct MakeDomain;
 
@@ -101,8 +101,8 @@ impl RootTask for MakeDomain {
     }
 }
 
-/// Uses up its descriptors and then frees one after the other: with none left nothing works and nothing is left over,
-/// with a few left everything does. Says how often making a domain failed.
+/// Uses up its descriptors and then frees one after the other: with none left nothing works and nothing is
+/// left over, with a few left everything does. Says how often making a domain failed.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RunOutOfDescriptors;
 

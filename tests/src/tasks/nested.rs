@@ -10,8 +10,8 @@ use tensorferry_os::pidfd::PidFd;
 use crate::tasks::Puppet;
 use crate::{Child, Context, Family, Item, Link, RootTask, Task, until, with_family};
 
-/// Starts a [`Puppet`] with this queue, and passes on what it is told to do: `ask COMMAND`, answered by the puppet's
-/// answer; `members`, the number of members.
+/// Starts a [`Puppet`] with this queue, and passes on what it is told to do: `ask COMMAND`, answered by the
+/// puppet's answer; `members`, the number of members.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Nested {
     /// The puppet's.
@@ -35,8 +35,8 @@ impl Task for Nested {
     }
 }
 
-/// Makes a domain, and members of it in a new PID namespace; kills some of them, and checks that everybody else stays
-/// alive and gets its due. Says `done`, or `skipped` where it may not make a namespace.
+/// Makes a domain, and members of it in a new PID namespace; kills some of them, and checks that everybody
+/// else stays alive and gets its due. Says `done`, or `skipped` where it may not make a namespace.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Unsharing;
 

@@ -21,12 +21,14 @@ use tensorferry::{Heap, Queue};
 
 use crate::{Leftovers, Link, RootTask, container_filter, until};
 
-/// A place to be in; the process brings itself there, and whom it starts is there too unless the variant says otherwise.
+/// A place to be in; the process brings itself there, and whom it starts is there too unless the variant says
+/// otherwise.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Place {
     /// Where it is.
     Anywhere,
-    /// `mlockall` of all that is and will be mapped (mlock(2)). Not inherited: each child does it too, after it has joined.
+    /// `mlockall` of all that is and will be mapped (mlock(2)). Not inherited: each child does it too, after
+    /// it has joined.
     LockedMemory,
     /// As another user than root, who may have so many threads (`RLIMIT_NPROC`, getrlimit(2)).
     FewThreads {
@@ -115,11 +117,12 @@ fn fill(folder: &Path) {
     assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
 }
 
-/// Goes to a place, and does there what programs do: makes a domain, sends itself a message, starts a process, exchanges
-/// tensors with it, kills it while somebody waits for it, waits until everything that it had is back, and starts another.
+/// Goes to a place, and does there what programs do: makes a domain, sends itself a message, starts a
+/// process, exchanges tensors with it, kills it while somebody waits for it, waits until everything that it
+/// had is back, and starts another.
 ///
-/// Says `skipped: REASON` where it may not go there, else `there`, and then `done`, or `STEP: ERROR` for the first step
-/// that fails.
+/// Says `skipped: REASON` where it may not go there, else `there`, and then `done`, or `STEP: ERROR` for the
+/// first step that fails.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Program {
     /// Where it runs.
@@ -195,7 +198,8 @@ impl Program {
         Ok(())
     }
 
-    /// Starts a process and has it answer once. `Err` with why it could not, from the process itself if it could say so.
+    /// Starts a process and has it answer once. `Err` with why it could not, from the process itself if it
+    /// could say so.
     fn begin(&self, name: &'static str) -> Result<Other, String> {
         let locks = matches!(self.place, Place::LockedMemory);
         let (questions, to_answer) = channel(4).map_err(step("channel"))?;
@@ -238,7 +242,8 @@ struct Other {
     answers: Receiver<(u64, Numbers)>,
 }
 
-/// Adds up what it is sent, and answers with the sum and with as many numbers of its own, until nobody asks any more.
+/// Adds up what it is sent, and answers with the sum and with as many numbers of its own, until nobody asks
+/// any more.
 #[func]
 fn answer(
     _rank: usize,
@@ -278,8 +283,8 @@ fn wait_blocks(heap: &Heap, n_blocks: u64) {
     });
 }
 
-/// Says what the limit of a domain with default settings is, allocates until the domain refuses, and says how many bytes it
-/// had then: in a place where taking more than that would get it killed.
+/// Says what the limit of a domain with default settings is, allocates until the domain refuses, and says how
+/// many bytes it had then: in a place where taking more than that would get it killed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FillDomain {
     /// Where it runs.

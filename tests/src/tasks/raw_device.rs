@@ -17,7 +17,8 @@ const N_COLUMNS: u32 = 4;
 const N_ROWS: u32 = 32;
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
-/// Does one thing for each line, on device 0 and one stream, and answers `ok`, what was asked for, or `code N`:
+/// Does one thing for each line, on device 0 and one stream, and answers `ok`, what was asked for, or `code
+/// N`:
 ///
 /// | line | does |
 /// | --- | --- |

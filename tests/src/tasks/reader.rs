@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::decoders::{self, Decoder};
 use crate::{Link, RootTask};
 
-/// Gives bytes to every decoder; that it gets through is the point. Says the name of each decoder that it has done and how
-/// many inputs it had, and `done`.
+/// Gives bytes to every decoder; that it gets through is the point. Says the name of each decoder that it has
+/// done and how many inputs it had, and `done`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reader {
     /// Every file of the corpora in this folder.

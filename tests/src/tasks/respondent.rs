@@ -16,8 +16,9 @@ const IS_LEGACY_CAPABLE: i32 = 10;
 /// `CUstreamCaptureMode`.
 const CAPTURE_MODES: [&str; 3] = ["global", "thread-local", "relaxed"];
 
-/// Calls one function for each line, and answers `ok`, what was asked for, or the name of the error. Results have names, and
-/// stand for themselves in later lines; `NAME+N` is N more, and numbers are numbers. Device 0, one stream unless it is said.
+/// Calls one function for each line, and answers `ok`, what was asked for, or the name of the error. Results
+/// have names, and stand for themselves in later lines; `NAME+N` is N more, and numbers are numbers. Device
+/// 0, one stream unless it is said.
 ///
 /// | line | calls |
 /// | --- | --- |

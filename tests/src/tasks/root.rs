@@ -12,8 +12,8 @@ use tensorferry_os::pidfd::PidFd;
 use crate::tasks::{DeviceMember, Puppet};
 use crate::{Chaos, Link, RootTask};
 
-/// Makes a domain and lets others into it. To `admit PID` it answers with an admission and the number of a parcel,
-/// and the domain's descriptor beside the line.
+/// Makes a domain and lets others into it. To `admit PID` it answers with an admission and the number of a
+/// parcel, and the domain's descriptor beside the line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Host {
     /// Everybody gets a [`Puppet`] with one and the same queue for so many items, with leases.
@@ -23,8 +23,9 @@ pub enum Host {
     },
     /// The newcomer gets this.
     Chaos(Chaos),
-    /// Everybody gets a [`DeviceMember`] with the same two queues. It also takes all descriptors that it may have when it is
-    /// told to `fill`, and gives them back when told to `drain`; asked for `kept`, it says how many it keeps for others.
+    /// Everybody gets a [`DeviceMember`] with the same two queues. It also takes all descriptors that it may
+    /// have when it is told to `fill`, and gives them back when told to `drain`; asked for `kept`, it says
+    /// how many it keeps for others.
     Devices,
 }
 

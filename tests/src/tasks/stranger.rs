@@ -8,8 +8,8 @@ use tensorferry::storage::Heap;
 
 use crate::{Leftovers, Link, RootTask};
 
-/// For each line with an admission and a descriptor beside it, tries to join, and says `joined` or why not. What was
-/// refused must have left nothing in this process.
+/// For each line with an admission and a descriptor beside it, tries to join, and says `joined` or why not.
+/// What was refused must have left nothing in this process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Stranger;
 
@@ -29,7 +29,8 @@ impl RootTask for Stranger {
                     link.say("joined");
                 }
                 Err(error) => {
-                    // The service thread of a domain that was joined opens what it needs whenever it needs it.
+                    // The service thread of a domain that was joined opens what it needs whenever it needs
+                    // it.
                     if joined.is_empty() {
                         before.wait_nothing_more();
                     }

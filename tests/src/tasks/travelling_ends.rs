@@ -5,7 +5,8 @@ use tensorferry::queue::{Receiver, Sender, channel_in};
 
 use crate::{Context, Item, Task};
 
-/// Makes a channel, and sends its receiver to one place and its only sender to another. Says `passed`, and waits.
+/// Makes a channel, and sends its receiver to one place and its only sender to another. Says `passed`, and
+/// waits.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Passer {
     /// Where the sender goes.

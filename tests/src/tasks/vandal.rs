@@ -20,8 +20,8 @@ pub struct Region {
     pub n_words: u64,
 }
 
-/// Flips bits of the file whose descriptor comes beside its arguments, in random words of random regions, until it is
-/// told to stop. Says how many bits it has flipped.
+/// Flips bits of the file whose descriptor comes beside its arguments, in random words of random regions,
+/// until it is told to stop. Says how many bits it has flipped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Vandal {
     /// Where.
@@ -30,7 +30,8 @@ pub struct Vandal {
     pub seed: u64,
     /// How many flips at most in a row without a look at whether to stop.
     pub burst: u64,
-    /// One in so many stays; the others are taken back after a moment, so that there is something left to work with.
+    /// One in so many stays; the others are taken back after a moment, so that there is something left to
+    /// work with.
     pub lasting_one_in: u64,
 }
 
@@ -60,11 +61,13 @@ impl RootTask for Vandal {
     }
 }
 
-/// Works in a domain of its own with other processes, which come and go, whatever happens to the domain meanwhile. It says
-/// the regions that somebody may scribble over, with the domain's descriptor beside them; then, after a word, what became
-/// of each process that it started: `ended`, or the error. Last it says `done`.
+/// Works in a domain of its own with other processes, which come and go, whatever happens to the domain
+/// meanwhile. It says the regions that somebody may scribble over, with the domain's descriptor beside them;
+/// then, after a word, what became of each process that it started: `ended`, or the error. Last it says
+/// `done`.
 ///
-/// Errors are fine. A process that panicked or was ended by a signal is not; it is named in a line with `BROKEN`.
+/// Errors are fine. A process that panicked or was ended by a signal is not; it is named in a line with
+/// `BROKEN`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Victim {
     /// How many processes it starts, one after the other, two at a time.
@@ -184,8 +187,8 @@ fn turn(heap: &Heap, queue: &Queue<Parcelled>, leased: &Queue<Repeatable>, numbe
     let _ = heap.allocate(1 << (number % 20)).map(|mut block| block.bytes_mut().fill(1));
 }
 
-/// The tables, the heads of extents, the headers of blocks, and the blocks that hold rings, messages and parcels; more than
-/// once what is small and in use.
+/// The tables, the heads of extents, the headers of blocks, and the blocks that hold rings, messages and
+/// parcels; more than once what is small and in use.
 fn regions(heap: &Heap) -> Vec<Region> {
     let domain = heap.domain();
     let layout = domain.layout();

@@ -87,8 +87,9 @@ fn the_owner_of_a_block_dies_and_its_reader_goes_on_reading() {
         assert_eq!(reader.ask("let_go"), "let go");
         family.wait_blocks(1);
         reader.finish();
-        // 4.8 MB were in extents of the dead; what is left is headers. The reader's service thread may have looked at a
-        // block when the reader let go of it: then that thread begins to give it back, and who sweeps the reader ends it.
+        // 4.8 MB were in extents of the dead; what is left is headers. The reader's service thread may have
+        // looked at a block when the reader let go of it: then that thread begins to give it back, and who
+        // sweeps the reader ends it.
         until("what the dead had goes back to the system", || {
             let stats = family.heap().stats();
             stats.populated_bytes - stats.own.populated_bytes < 1 << 20

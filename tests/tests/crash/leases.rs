@@ -113,7 +113,8 @@ fn what_was_given_back_outlives_who_gave_it_back() {
     });
 }
 
-/// A lease, an acknowledgement or a return that is cut off anywhere: the item is there once, or was acknowledged.
+/// A lease, an acknowledgement or a return that is cut off anywhere: the item is there once, or was
+/// acknowledged.
 #[test]
 fn killed_inside_of_a_lease_an_acknowledgement_and_a_return() {
     let mut random = Random::from_environment();

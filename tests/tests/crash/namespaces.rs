@@ -1,5 +1,5 @@
-//! Members whose process number does not tell whether they are members still: in another PID namespace, another program by
-//! now, or without the descriptors that make them one.
+//! Members whose process number does not tell whether they are members still: in another PID namespace,
+//! another program by now, or without the descriptors that make them one.
 
 use tensorferry::Queue;
 use tensorferry_tests::tasks::{Closes, Execs, Unsharing};

@@ -15,7 +15,8 @@ fn second(family: &Family) -> Heap {
     Heap::attach(domain.fds().unwrap(), admission).unwrap()
 }
 
-/// The receiver of a channel whose only sender lies in a message to `senders`, put there by a process that is dead now.
+/// The receiver of a channel whose only sender lies in a message to `senders`, put there by a process that is
+/// dead now.
 #[track_caller]
 fn receiver_of_the_dead(family: &Family, senders: Sender<Sender<Item>>) -> Receiver<Item> {
     let (receivers, passed) = channel_in(family.heap(), 4).unwrap();

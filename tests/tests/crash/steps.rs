@@ -1,7 +1,7 @@
 //! A process that ends, or stands still for ever, between any two instructions of a call.
 //!
-//! Each test cuts a call off at a few places of its length, other ones in each run. `TENSORFERRY_TEST_PLACES` asks for
-//! more of them.
+//! Each test cuts a call off at a few places of its length, other ones in each run. `TENSORFERRY_TEST_PLACES`
+//! asks for more of them.
 
 use tensorferry::Queue;
 use tensorferry_tests::{Child, Family, Item, Random, Stepper, assert_all_slots_work, with_family};

@@ -7,8 +7,8 @@ use tensorferry_tests::{Child, Loner, Random, Stepper, alone, until};
 
 use crate::steps::{may_trace, n_places};
 
-/// A domain in which one member begins to sweep another alone, with its sweeping thread under control: a root, a witness and
-/// another member that are stopped, a victim, and the sweeper.
+/// A domain in which one member begins to sweep another alone, with its sweeping thread under control: a
+/// root, a witness and another member that are stopped, a victim, and the sweeper.
 struct Sweeping {
     root: Child,
     witness: Child,
@@ -18,8 +18,8 @@ struct Sweeping {
 }
 
 impl Sweeping {
-    /// Up to where the victim is dead and the sweep can begin. The victim has left two items in the queue, the second
-    /// one too long for a slot; the witness holds a third.
+    /// Up to where the victim is dead and the sweep can begin. The victim has left two items in the queue,
+    /// the second one too long for a slot; the witness holds a third.
     fn prepare() -> Option<Self> {
         let root = Loner::start(&Host::Puppets { maxsize: 4 }, &[]);
         // All others stand still when the victim dies: each looks at all members now and then.
@@ -63,8 +63,8 @@ impl Sweeping {
     }
 }
 
-/// Runs the rest of a test with sweeps that stand at random places, and checks that the witness gets these items and
-/// that nothing but them is held.
+/// Runs the rest of a test with sweeps that stand at random places, and checks that the witness gets these
+/// items and that nothing but them is held.
 fn at_random_places(rest: impl Fn(Sweeping) -> [Child; 2], items: &[&str]) {
     let mut random = Random::from_environment();
     println!("seed {}", random.seed());

@@ -1,5 +1,5 @@
-//! The software driver, held against what drivers have answered: itself, through C and between real processes, and every real
-//! one whose record stands in `docs/gpu`.
+//! The software driver, held against what drivers have answered: itself, through C and between real
+//! processes, and every real one whose record stands in `docs/gpu`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -83,7 +83,8 @@ fn a_record_that_differs_is_noticed() {
     });
 }
 
-/// The context of the importer takes more than what the exporter frees, and comes back when the importer is killed.
+/// The context of the importer takes more than what the exporter frees, and comes back when the importer is
+/// killed.
 #[test]
 fn a_context_that_comes_back_hides_no_memory_that_does_not() {
     where_possible(|| {

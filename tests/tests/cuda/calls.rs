@@ -1,6 +1,7 @@
 //! Each call of the driver, in each operation: it fails, or the process is killed there.
 //!
-//! A few calls are tried in each run, other ones each time. `TENSORFERRY_TEST_PLACES` asks for more of them; 0 for all.
+//! A few calls are tried in each run, other ones each time. `TENSORFERRY_TEST_PLACES` asks for more of them;
+//! 0 for all.
 #![expect(clippy::print_stdout, reason = "whoever repeats a failure needs the seed and the place")]
 
 use tensorferry_tests::{Process, Random, needs_software_driver, strategies_of_run, until, where_possible};
@@ -16,7 +17,8 @@ const SENDER: [&str; 4] =
     ["make-by STRATEGY x s 10 1", "make-by STRATEGY tens s 10 10", "copy x s tens", "put 0 x"];
 const RECEIVER: [&str; 2] = ["poll 0 y", "read y s"];
 
-/// Functions that take something away. What such a one has refused to take away is there until its process ends.
+/// Functions that take something away. What such a one has refused to take away is there until its process
+/// ends.
 const REMOVERS: [&str; 11] = [
     "cuCtxPushCurrent_v2",
     "cuCtxPopCurrent_v2",

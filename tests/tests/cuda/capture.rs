@@ -110,7 +110,8 @@ fn memory_of_the_host_is_lent_to_a_device_until_it_is_done_whoever_captures() {
         told(&a, &["make x s 10 1", "cudarc c", "control held", "capture c global", "begin-reading x s"]);
         told(&a, &["control running"]);
         assert_eq!(ask(&a, "end-reading s"), "1 10 55");
-        // Once more while the driver says that it may not be waited for, which in this mode only another library can cause.
+        // Once more while the driver says that it may not be waited for, which in this mode only another
+        // library can cause.
         told(&a, &["control fail=cuStreamSynchronize:900"]);
         assert_eq!(ask(&a, "read x s"), "1 10 55");
         told(&a, &["end-capture c"]);

@@ -61,7 +61,8 @@ fn each_driver_call_may_fail_once_and_nothing_is_left() {
                     let expected =
                         format!("error: {function} failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory");
                     assert_eq!(answer, expected);
-                    // Where it failed halfway it was taken back, so it works now, and costs no more than it should.
+                    // Where it failed halfway it was taken back, so it works now, and costs no more than it
+                    // should.
                     answer = ask(&process, line);
                 }
                 let expected = match line {

@@ -23,7 +23,8 @@ fn a_stopped_fd_store_holds_up_only_who_needs_it() {
             // The slab of this one was not fetched yet.
             told(&b, &["begin-reading large s"]);
             b.wait_until_thread_sleeps("reading-s");
-            // Everything else goes on: tensors that are mapped, new ones, the tables, and what comes and goes.
+            // Everything else goes on: tensors that are mapped, new ones, the tables, and what comes and
+            // goes.
             assert_eq!(ask(&b, "read y s"), "1 10 55");
             assert!(ask(&b, "stats").contains("slabs_mapped: 1,"));
             told(&b, &["collect", "make z s 10 5", "drop z", "put 1 y"]);

@@ -166,8 +166,8 @@ fn forged_slabs_are_errors_when_they_are_used() {
     });
 }
 
-/// What a driver maps it does not map beyond its end. What it opens has an address, and behind its end there may be
-/// somebody else's memory.
+/// What a driver maps it does not map beyond its end. What it opens has an address, and behind its end there
+/// may be somebody else's memory.
 #[test]
 fn memory_that_is_shorter_than_its_slab_says_is_not_used() {
     on_machine("", |stage| {

@@ -1,4 +1,5 @@
-//! The start method fork, before and after the driver was initialised, and from a process that has things of others' drivers.
+//! The start method fork, before and after the driver was initialised, and from a process that has things of
+//! others' drivers.
 //!
 //! # Safety
 //! The process that is forked keeps no slice of shared memory.
@@ -38,8 +39,8 @@ fn sum(_rank: usize) -> Result<u32, tensorferry_cuda_ipc::CudaError> {
 }
 
 fn forks(_inherited: &mut Inherited) -> Result<(), Failure> {
-    // SAFETY: allow_fork wants that no slice of shared memory is kept where a forked process would use it, and that no thread is
-    // named as parked which does not stand still: this process does neither.
+    // SAFETY: allow_fork wants that no slice of shared memory is kept where a forked process would use it,
+    // and that no thread is named as parked which does not stand still: this process does neither.
     unsafe { tensorferry::spawn::allow_fork() };
     let forked = || get_context(StartMethod::Fork).spawn(sum, (), 2);
     // Before: each forked process has a driver of its own.

@@ -37,8 +37,9 @@ fn thousands_of_small_tensors_pass_through_three_processes_and_use_nothing_up() 
         };
         pass(100);
         let mut seen = vec![[&a, &b, &c].map(kept)];
-        // A stream's timeline is made when a message first has to wait for it, and each of its events is opened when somebody
-        // first waits for it. When that is depends on how fast the device is; that it happens once does not.
+        // A stream's timeline is made when a message first has to wait for it, and each of its events is
+        // opened when somebody first waits for it. When that is depends on how fast the device is; that it
+        // happens once does not.
         while seen.len() < 2 || seen[seen.len() - 1] != seen[seen.len() - 2] {
             assert!(seen.len() < MOST_ROUNDS, "descriptors, slabs, timelines: {seen:#?}");
             pass(n_sends());

@@ -62,7 +62,8 @@ fn a_process_without_descriptors_is_told_so_and_goes_on_when_it_has_some() {
             };
             let (a, b) = (limited(), limited());
             told(&a, &[&format!("make-by {strategy} x s 10 1"), "fill-descriptors"]);
-            // The driver has none for its handle, for events, or for what is exported. What is done later is done once.
+            // The driver has none for its handle, for events, or for what is exported. What is done later is
+            // done once.
             let answer = ask(&a, "put 0 x");
             if answer != "ok" {
                 assert!(answer.starts_with("error: "), "{answer}");

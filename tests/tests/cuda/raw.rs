@@ -1,5 +1,5 @@
-//! What the driver does between processes, called as C calls it. The rules that only the software driver enforces are
-//! asked of it alone: `answers` asks a real one what it does.
+//! What the driver does between processes, called as C calls it. The rules that only the software driver
+//! enforces are asked of it alone: `answers` asks a real one what it does.
 
 use tensorferry_tests::{Machine, Process, is_real, needs_software_driver, where_possible};
 

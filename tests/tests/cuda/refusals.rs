@@ -58,7 +58,8 @@ fn a_sender_whose_driver_refuses_keeps_the_tensor() {
     }
 }
 
-/// A stream that is held has been told to write all of a slab; nothing of it is free, and nothing is kept when it is.
+/// A stream that is held has been told to write all of a slab; nothing of it is free, and nothing is kept
+/// when it is.
 fn writing_a_slab(strategy: CudaStrategy) -> [String; 4] {
     let strategy = format!("strategy {strategy}");
     [strategy, "limits 0 0".into(), "control held".into(), "zeros x s 1048576".into()]

@@ -57,7 +57,8 @@ fn what_was_staged_is_a_copy_for_each_process_and_outlives_its_maker() {
     });
 }
 
-/// Two threads of one process copy what was staged in so many elements, and the one that began first is done first.
+/// Two threads of one process copy what was staged in so many elements, and the one that began first is done
+/// first.
 #[track_caller]
 fn two_threads_copy(len: u32, names: [&str; 2]) {
     on_machine("", |stage| {
@@ -72,7 +73,8 @@ fn two_threads_copy(len: u32, names: [&str; 2]) {
             told(&b, &[&format!("get-event 1 {stream}"), &format!("wait {stream} {stream}")]);
             gate
         });
-        // Both copies have begun before one of them is done: who unpins waits for everything that the device was told.
+        // Both copies have begun before one of them is done: who unpins waits for everything that the device
+        // was told.
         for (name, stream) in std::iter::zip(names, ["first", "second"]) {
             told(&b, &[&format!("begin-reading {name} {stream}")]);
             b.wait_until_thread_sleeps(&format!("reading-{stream}"));

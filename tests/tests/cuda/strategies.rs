@@ -338,7 +338,8 @@ fn no_stream_waits_for_another_to_get_memory_of_an_exportable_pool() {
     });
 }
 
-/// What was shared by this strategy on such a machine is freed although the stream of its slice captures by then.
+/// What was shared by this strategy on such a machine is freed although the stream of its slice captures by
+/// then.
 #[track_caller]
 fn slices_are_freed_beside_a_capture(settings: &str, strategy: CudaStrategy) {
     if !is_run_with(strategy) {

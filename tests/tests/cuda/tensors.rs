@@ -9,7 +9,8 @@ use tensorferry_tests::{
 
 use super::{ask, told};
 
-/// Runs a test on a machine with one device, with a domain and two queues in it, or says why it cannot be run here.
+/// Runs a test on a machine with one device, with a domain and two queues in it, or says why it cannot be run
+/// here.
 #[track_caller]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 pub(crate) fn on_machine(settings: &str, body: impl FnOnce(&Stage<'_>)) {
@@ -59,7 +60,8 @@ impl Stage<'_> {
         self.machine.member_with(self.family, self.task(), "", &[("CUDA_VISIBLE_DEVICES", "")])
     }
 
-    /// Waits until the machine's device has no memory in use. Of a real one nobody asks that: see [`is_real`].
+    /// Waits until the machine's device has no memory in use. Of a real one nobody asks that: see
+    /// [`is_real`].
     #[track_caller]
     pub(crate) fn wait_unused(&self, witness: &Process) {
         until("the memory of the device comes back", || {

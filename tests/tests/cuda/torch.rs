@@ -1,5 +1,5 @@
-//! What PyTorch's own tests assert about CUDA tensors between processes, where no other file does. docs/TESTING.md says
-//! where each of them is.
+//! What PyTorch's own tests assert about CUDA tensors between processes, where no other file does.
+//! docs/TESTING.md says where each of them is.
 
 use tensorferry::queue::Queue;
 use tensorferry_tests::tasks::Synchronizer;
@@ -17,7 +17,8 @@ fn a_tensor_and_a_view_are_filled_by_the_child_and_come_back_twice() {
             told(&a, &[&format!("make x s 8 {first}"), "narrow view x 2 4", "put 0 x view"]);
             told(&b, &["get 0 x view", "make fours s 8 4", "copy x s fours", "put 1 x", "put 1 x"]);
             told(&a, &["get 1 one", "get 1 two"]);
-            // Using what was received is what orders the stream after the child's, for all tensors of the storage.
+            // Using what was received is what orders the stream after the child's, for all tensors of the
+            // storage.
             assert_eq!((ask(&a, "read one s"), ask(&a, "read two s")), ("4 11 60".into(), "4 11 60".into()));
             assert_eq!((ask(&a, "read x s"), ask(&a, "read view s")), ("4 11 60".into(), "6 9 30".into()));
             assert_eq!((ask(&a, "same one two"), ask(&a, "same one x")), ("true".into(), "true".into()));

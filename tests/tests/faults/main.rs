@@ -1,4 +1,5 @@
-//! Bad input: descriptors that are no domains, admissions that are not valid, memory that somebody scribbled over.
+//! Bad input: descriptors that are no domains, admissions that are not valid, memory that somebody scribbled
+//! over.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 

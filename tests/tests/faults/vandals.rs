@@ -18,7 +18,8 @@ fn flipped_bits_crash_nobody_who_works_meanwhile() {
             let victim = Loner::start(&Victim { n_processes: 8, n_turns: 60 }, &[]);
             let regions: Vec<Region> = serde_json::from_str(&victim.hear()).unwrap();
             let fd = victim.take_fd();
-            // From a bit now and then to as many as the processor can flip; everywhere, or in one place alone.
+            // From a bit now and then to as many as the processor can flip; everywhere, or in one place
+            // alone.
             let (burst, lasting_one_in) = (1 << (random.below(4) * 2), 1 << (random.below(4) * 4));
             let one = usize::try_from(random.below(regions.len() as u64)).unwrap();
             let regions = if domain % 2 == 0 { regions } else { vec![regions[one]] };

@@ -1,4 +1,5 @@
-//! A position of every operation but the sweep, another one in each run. `TENSORFERRY_TEST_PLACES` asks for more of them.
+//! A position of every operation but the sweep, another one in each run. `TENSORFERRY_TEST_PLACES` asks for
+//! more of them.
 
 use tensorferry_tests::Random;
 use tensorferry_tests::kill::{Operation, PLANTS, Plan, cover};

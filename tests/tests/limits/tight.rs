@@ -1,4 +1,5 @@
-//! A whole program, from its first domain to the restart of a killed process, where the system allows it little.
+//! A whole program, from its first domain to the restart of a killed process, where the system allows it
+//! little.
 
 use std::fs;
 
@@ -11,7 +12,8 @@ use tensorferry_tests::{Child, Limit, Loner, MemoryGroup, alone, with_family_of}
 /// 800 kB.
 const N_ELEMENTS: usize = 100_000;
 
-/// What became of a program: `done`, or the step that failed and its error; `None` where it could not go to its place.
+/// What became of a program: `done`, or the step that failed and its error; `None` where it could not go to
+/// its place.
 #[track_caller]
 fn outcome_of(program: &Program, limits: &[(Limit, u64)]) -> Option<String> {
     let mut outcome = None;
@@ -91,8 +93,8 @@ fn with_few_threads_a_program_works_or_says_which_one_could_not_be_made() {
         assert!(outcome == "done" || says_what, "{n_threads} threads: {outcome}");
         outcomes.push(outcome);
     }
-    // One thread is its own and one watches the domain's members; a child needs as many; then one waits for the child. One
-    // watches the child's parent, and takes the fifth place or finds it taken.
+    // One thread is its own and one watches the domain's members; a child needs as many; then one waits for
+    // the child. One watches the child's parent, and takes the fifth place or finds it taken.
     for (outcome, step) in outcomes.iter().zip(["domain: ", "start: ", "start: ", "thread: "]) {
         assert!(outcome.starts_with(step), "{outcome}");
     }

@@ -1,13 +1,14 @@
-//! Handing over a block that is one process's alone. After `Claim` in `tensorferry-storage/src/access.rs`, `ring/put.rs`, `ring/take.rs` and
-//! `sweep_ring.rs`.
+//! Handing over a block that is one process's alone. After `Claim` in `tensorferry-storage/src/access.rs`,
+//! `ring/put.rs`, `ring/take.rs` and `sweep_ring.rs`.
 //!
-//! Process 0 has the exclusive right to a block and puts it into a ring of one slot; from then on its holder bit is only a
-//! pin. Processes 1 and 2 receive from the ring. The ring may be closed meanwhile, and then the sender takes the message
-//! back and has the right again, unless somebody was faster. Any process may be killed before any step, a sweep may be
-//! started over, and a receiver may wrongly be declared dead while it takes.
+//! Process 0 has the exclusive right to a block and puts it into a ring of one slot; from then on its holder
+//! bit is only a pin. Processes 1 and 2 receive from the ring. The ring may be closed meanwhile, and then the
+//! sender takes the message back and has the right again, unless somebody was faster. Any process may be
+//! killed before any step, a sweep may be started over, and a receiver may wrongly be declared dead while it
+//! takes.
 //!
-//! What must hold: the right is in one hand at most, in a living process or in the message; and, as long as who is declared
-//! dead is dead, the block is not reused while it is in any.
+//! What must hold: the right is in one hand at most, in a living process or in the message; and, as long as
+//! who is declared dead is dead, the block is not reused while it is in any.
 
 use crate::explore::{Model, explore};
 
@@ -266,7 +267,8 @@ impl Model for Handing {
             );
         }
         let is_had = state.rights.count_ones() + in_message > 0;
-        // What was taken by somebody who is then declared dead is lost to it: no fence keeps its bit. Proof of death does.
+        // What was taken by somebody who is then declared dead is lost to it: no fence keeps its bit. Proof
+        // of death does.
         (is_had && state.holders == 0 && self.false_deaths == 0)
             .then(|| "the block can be reused while it is somebody's".to_owned())
     }

@@ -1,13 +1,14 @@
 //! Holder bits, pins and SUSPECT: one block on its way from its owner through a forwarder to a last receiver.
 //! After `tensorferry-storage/src/{heap,pins,ring,sweep}.rs`.
 //!
-//! Process 0 owns the block and puts it into ring 0; process 1 takes it there and puts it into ring 1; process 2 takes it
-//! there. Each sender keeps its bit until it sees that its slot has moved on; each receiver sets its bit before it frees
-//! the slot. Any process may be killed before any step; a sweep looks at one word at a time and may be started over.
+//! Process 0 owns the block and puts it into ring 0; process 1 takes it there and puts it into ring 1;
+//! process 2 takes it there. Each sender keeps its bit until it sees that its slot has moved on; each
+//! receiver sets its bit before it frees the slot. Any process may be killed before any step; a sweep looks
+//! at one word at a time and may be started over.
 //!
-//! What must hold: whenever the holder word is empty (the owner may then reuse the block) no living process believes that
-//! it holds the block and no message names it. And when everything is over, the word is empty unless a message still
-//! names the block.
+//! What must hold: whenever the holder word is empty (the owner may then reuse the block) no living process
+//! believes that it holds the block and no message names it. And when everything is over, the word is empty
+//! unless a message still names the block.
 
 use crate::explore::{Model, explore};
 

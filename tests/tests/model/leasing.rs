@@ -1,9 +1,9 @@
-//! The lease protocol of `tensorferry-storage/src/lease.rs` with its recovery in `sweep.rs`: every shared access is a step.
-//! Workers lease messages, acknowledge them or give them back. Any of them may be killed, or stopped for ever, before any
-//! step, and a sweep may be broken off and started over.
+//! The lease protocol of `tensorferry-storage/src/lease.rs` with its recovery in `sweep.rs`: every shared
+//! access is a step. Workers lease messages, acknowledge them or give them back. Any of them may be killed,
+//! or stopped for ever, before any step, and a sweep may be broken off and started over.
 //!
-//! What must hold: a message is in the hands of one worker at a time, is acknowledged once, and as long as a worker is
-//! neither dead nor stopped, everything that no stopped one holds is acknowledged in the end.
+//! What must hold: a message is in the hands of one worker at a time, is acknowledged once, and as long as a
+//! worker is neither dead nor stopped, everything that no stopped one holds is acknowledged in the end.
 
 use crate::explore::{Model, explore};
 
@@ -285,7 +285,8 @@ impl Leasing {
             Sweep::Slot { victim, slot } if usize::from(slot) < next.slots.len() => {
                 match next.slots[usize::from(slot)] {
                     Slot::Claimed(owner) if owner == victim => next.slots[usize::from(slot)] = Slot::Ready,
-                    // Two steps: the record counts, then the slot is free. Between them the sweep may be broken off.
+                    // Two steps: the record counts, then the slot is free. Between them the sweep may be
+                    // broken off.
                     Slot::Moved(owner) if owner == victim => {
                         let uncounted = next.records.iter_mut().find(|record| {
                             record.tag == Tag::Filling && record.owner == victim && record.message == slot

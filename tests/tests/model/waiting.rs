@@ -1,13 +1,14 @@
-//! The wait protocol of `tensorferry-domain/src/wait.rs`: producers publish an item and wake, consumers look, announce
-//! that they will sleep, look again, and sleep. Any process may be stopped for ever before any of its steps.
+//! The wait protocol of `tensorferry-domain/src/wait.rs`: producers publish an item and wake, consumers look,
+//! announce that they will sleep, look again, and sleep. Any process may be stopped for ever before any of
+//! its steps.
 //!
-//! What must hold: when nothing can move any more, no consumer that is not stopped sleeps while an item lies there
-//! whose producer has returned from its put.
+//! What must hold: when nothing can move any more, no consumer that is not stopped sleeps while an item lies
+//! there whose producer has returned from its put.
 
 use crate::explore::{Model, explore};
 
-/// A process's private copy of the word. The epoch never comes back to an old value, so all that can matter is whether the
-/// word has moved since.
+/// A process's private copy of the word. The epoch never comes back to an old value, so all that can matter
+/// is whether the word has moved since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Copied {
     StillThere,

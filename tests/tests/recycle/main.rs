@@ -1,5 +1,5 @@
-//! Buffers that are used again: in a steady state nothing is allocated, nothing populated, and no page touched for the
-//! first time, in any process.
+//! Buffers that are used again: in a steady state nothing is allocated, nothing populated, and no page
+//! touched for the first time, in any process.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -237,8 +237,8 @@ for_every_method! {
     }
 
     fn a_silent_death_comes_before_the_error_about_it(method: Context) {
-        // Nobody looks until both have ended, so the parent cannot know when the first one died; but the other one's
-        // error has a time, and the first one may have been dead by then.
+        // Nobody looks until both have ended, so the parent cannot know when the first one died; but the
+        // other one's error has a time, and the first one may have been dead by then.
         let meeting = Meeting::new();
         let mut context = method.start_processes(act, (meeting.name(), String::from("ex")), 2).unwrap();
         for guest in meeting.guests(2).iter().rev() {

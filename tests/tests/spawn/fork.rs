@@ -1,7 +1,8 @@
 //! Forks of a process: when they are refused, what the child has of its parent, and what it is not allowed.
 //!
 //! # Safety
-//! These tests lend slices of shared memory only on the stack, and the test that forks by itself says what its child does.
+//! These tests lend slices of shared memory only on the stack, and the test that forks by itself says what
+//! its child does.
 #![expect(unsafe_code, reason = "forks, and allows it")]
 
 use std::sync::Mutex;
@@ -41,8 +42,8 @@ fn hazard() -> Option<String> {
 
 /// Allows the start method fork in this process and all that it starts.
 pub(crate) fn allow() {
-    // SAFETY: no test here keeps a slice of shared memory in a static or leaks one, names threads as parked, or starts
-    // members of a domain by itself.
+    // SAFETY: no test here keeps a slice of shared memory in a static or leaks one, names threads as parked,
+    // or starts members of a domain by itself.
     unsafe { tensorferry::spawn::allow_fork() };
 }
 
@@ -422,11 +423,12 @@ fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queu
 fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
     let (tensor, shared, queue) = (full(7), SharedTensor::<f32>::zeros([4])?, Queue::<u8>::new(4)?);
     queue.put(3)?;
-    // A mark for the parts of the library that are not parked, so that what a stranger meets is as bad as can be.
+    // A mark for the parts of the library that are not parked, so that what a stranger meets is as bad as can
+    // be.
     let threads = tensorferry_os::fork::other_threads()?;
     let parked: Vec<_> = threads.iter().map(|thread| thread.tid).collect();
-    // SAFETY: it lends no slice across the fork. The threads are not parked, so the child could meet a lock that nobody
-    // opens; what is tested does without.
+    // SAFETY: it lends no slice across the fork. The threads are not parked, so the child could meet a lock
+    // that nobody opens; what is tested does without.
     let pid = match unsafe { fork_alone(&parked) }? {
         Forked::Child => {
             let look = std::panic::AssertUnwindSafe(|| look_as_a_stranger(tensor, shared, queue));

@@ -1,4 +1,5 @@
-//! Ctrl-C: SIGINT to a whole process group, as a terminal sends it. Quiet, soon, and with the status that a shell expects.
+//! Ctrl-C: SIGINT to a whole process group, as a terminal sends it. Quiet, soon, and with the status that a
+//! shell expects.
 
 use std::io::{PipeReader, Write as _};
 
@@ -116,8 +117,8 @@ fn assert_interrupted(mut child: Child, out: PipeReader, err: PipeReader) {
     until("nobody is left in the group", || n_in_group(group) == 0);
 }
 
-/// How many processes of this group run (the third and the fifth field of `/proc/PID/stat`). A zombie is not one: it may wait
-/// for whoever collects orphans here.
+/// How many processes of this group run (the third and the fifth field of `/proc/PID/stat`). A zombie is not
+/// one: it may wait for whoever collects orphans here.
 fn n_in_group(group: u32) -> usize {
     let stat = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("stat")).ok();
     let stats = std::fs::read_dir("/proc").unwrap().flatten().filter_map(stat);

@@ -54,7 +54,8 @@ for_every_method! {
     }
 
     fn processes_of_a_parent_that_waits_for_signals_are_stopped_by_them(method: Context) {
-        // As a server does that ends in good order (sigwait(3)): its threads inherit this, and so do its children.
+        // As a server does that ends in good order (sigwait(3)): its threads inherit this, and so do its
+        // children.
         let waits_for = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
         waits_for.thread_block().unwrap();
         for signal in [15, 2] {

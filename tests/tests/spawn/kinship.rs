@@ -17,7 +17,8 @@ tensorferry_process::entry! {
     static ALONE = "test.alone-with-children" => alone_with_children;
 }
 
-/// Name, rank, whether it is the main process, whether it is daemonic, its own number and its parent's; its parent's name.
+/// Name, rank, whether it is the main process, whether it is daemonic, its own number and its parent's; its
+/// parent's name.
 type Told = (String, Option<usize>, bool, bool, u32, u32, String);
 
 #[func]

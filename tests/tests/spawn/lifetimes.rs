@@ -57,8 +57,9 @@ fn overseer(inherited: &mut Inherited) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Becomes a member of another group and waits. The kernel takes back the promise of a signal then (prctl(2)). And gives up
-/// the right to have descriptors, as who locks itself in does, after which poll(2) refuses everything.
+/// Becomes a member of another group and waits. The kernel takes back the promise of a signal then
+/// (prctl(2)). And gives up the right to have descriptors, as who locks itself in does, after which poll(2)
+/// refuses everything.
 #[func]
 fn leaf_of_other_group(rank: usize, meeting: String) {
     attend_prepared(&meeting, rank, || {

@@ -30,7 +30,8 @@ fn exit(child: &mut Child) -> &Exit {
     child.wait(Some(DEADLINE)).unwrap().expect("the child did not end")
 }
 
-/// Tells what it was given: payload, name, what the kernel calls it, standard input, the mark, and the arguments.
+/// Tells what it was given: payload, name, what the kernel calls it, standard input, the mark, and the
+/// arguments.
 fn describe(inherited: &mut Inherited) -> Result<(), Failure> {
     let mut input = String::new();
     std::io::stdin().read_to_string(&mut input)?;
@@ -301,7 +302,8 @@ fn a_dropped_child_is_waited_for_where_the_policy_says_so() {
     assert!(read_to_end(output).ends_with("done\n"));
 }
 
-/// Drops a child after it has given up the right to have descriptors, so that poll(2) refuses to wait for one.
+/// Drops a child after it has given up the right to have descriptors, so that poll(2) refuses to wait for
+/// one.
 fn drop_without_descriptors(_inherited: &mut Inherited) -> Result<(), Failure> {
     let ((theirs_in, _input), (_output, theirs_out)) = (std::io::pipe()?, std::io::pipe()?);
     let child = Start::new(&WAIT).fd(theirs_in.into()).fd(theirs_out.into()).start()?;
@@ -324,7 +326,8 @@ fn a_child_outlives_the_thread_that_started_it() {
     let Waiting { mut child, input, output } =
         std::thread::spawn(|| start_waiting(&WAIT, "")).join().unwrap();
     assert_eq!(read_line(output.try_clone().unwrap()), child.pid().to_string());
-    // Were it tied to that thread, it would be dead by now or soon: the thread is gone, the process still answers.
+    // Were it tied to that thread, it would be dead by now or soon: the thread is gone, the process still
+    // answers.
     assert!(child.wait(Some(Duration::from_millis(50))).unwrap().is_none());
     drop(input);
     assert_eq!(read_to_end(output), "done\n");
@@ -349,7 +352,8 @@ fn no_grandchild_outlives_its_parent() {
 
 #[test]
 fn a_parent_that_is_killed_at_any_moment_leaves_nothing() {
-    // From before the parent has entered to after its child has: wherever the child is on its way, it must notice.
+    // From before the parent has entered to after its child has: wherever the child is on its way, it must
+    // notice.
     for moment in 0..60 {
         let Waiting { mut child, input, output } = start_waiting(&NEST, "another thread");
         child.wait(Some(Duration::from_micros(moment * 50))).unwrap();

@@ -9,7 +9,8 @@ fn seed(_rank: usize) -> Result<Option<String>, String> {
     Ok(std::env::var("TENSORFERRY_SEED").ok())
 }
 
-/// What processes have that a process with a seed starts: without saying anything, and with a seed of its own.
+/// What processes have that a process with a seed starts: without saying anything, and with a seed of its
+/// own.
 #[func]
 fn seeds_of_children(_rank: usize, method: StartMethod) -> Result<[Vec<Option<String>>; 2], SpawnError> {
     let method = get_context(method);

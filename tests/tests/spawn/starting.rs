@@ -33,8 +33,8 @@ fn meet(rank: usize, meeting: String) {
     attend(&meeting, rank);
 }
 
-/// Starts three processes with room for ever more descriptors, until it succeeds, and looks each time at what is left.
-/// Tells which process could not be started.
+/// Starts three processes with room for ever more descriptors, until it succeeds, and looks each time at what
+/// is left. Tells which process could not be started.
 fn cramped(inherited: &mut Inherited) -> Result<(), Failure> {
     let method = get_context(told(inherited).0);
     // What stays is there from here on: the domain, and what the first use of a library opens.

@@ -47,7 +47,8 @@ pub(crate) fn within_deadline<T: Send + 'static>(what: &str, work: impl FnOnce()
 
 /// Makes of each function, which takes a context, one test for each start method.
 ///
-/// A process that forks has one thread, which a test has not: there, a spawned process does what the test does.
+/// A process that forks has one thread, which a test has not: there, a spawned process does what the test
+/// does.
 macro_rules! for_every_method {
     ($($(#[$attribute:meta])* fn $name:ident($context:ident: Context) $body:block)+) => {$(
         $(#[$attribute])*
@@ -83,7 +84,8 @@ macro_rules! for_every_method {
 
 pub(crate) use for_every_method;
 
-/// Makes of each function one test for each start method that a program uses. The function only directs the program.
+/// Makes of each function one test for each start method that a program uses. The function only directs the
+/// program.
 macro_rules! for_every_program {
     ($($(#[$attribute:meta])* fn $name:ident($method:ident: StartMethod) $body:block)+) => {$(
         $(#[$attribute])*
@@ -128,7 +130,8 @@ pub(crate) fn exists(pid: u32) -> bool {
 
 /// A place where processes of one test meet: a socket in the abstract namespace, which leaves nothing behind.
 ///
-/// Only a few are held at once, because all tests of this binary share one domain, and it has room for 63 processes.
+/// Only a few are held at once, because all tests of this binary share one domain, and it has room for 63
+/// processes.
 pub(crate) struct Meeting {
     listener: UnixListener,
     name: String,
@@ -202,8 +205,8 @@ impl Guest {
         (&self.stream).write_all(b"!").unwrap();
     }
 
-    /// Waits until the process is gone with all its threads, collected or not. It keeps its end of the stream until it
-    /// dies, and is dead a moment after that.
+    /// Waits until the process is gone with all its threads, collected or not. It keeps its end of the stream
+    /// until it dies, and is dead a moment after that.
     pub(crate) fn wait_gone(&self) {
         read_to_end(self.stream.try_clone().unwrap());
         // An error means that it has been collected.
@@ -213,7 +216,8 @@ impl Guest {
     }
 }
 
-/// Goes to a meeting from another process, and stays until that process ends. Returns once the test lets it go on.
+/// Goes to a meeting from another process, and stays until that process ends. Returns once the test lets it
+/// go on.
 pub(crate) fn attend(meeting: &str, rank: usize) {
     attend_prepared(meeting, rank, || ());
 }

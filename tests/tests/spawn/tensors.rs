@@ -1,4 +1,5 @@
-//! Shared memory in arguments and values: by handle, without a copy, and longer than the process that made it.
+//! Shared memory in arguments and values: by handle, without a copy, and longer than the process that made
+//! it.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Who waits on a queue for processes that it started is told when they are gone, without joining them meanwhile.
+//! Who waits on a queue for processes that it started is told when they are gone, without joining them
+//! meanwhile.
 
 use std::time::Duration;
 
@@ -56,8 +57,8 @@ fn is_fork(method: Context) -> bool {
     method.start_method() == StartMethod::Fork
 }
 
-/// That the others have let go of their ends before they ended. A fork has copies of the ends of its parent beside those that
-/// it was given, and ends with them.
+/// That the others have let go of their ends before they ended. A fork has copies of the ends of its parent
+/// beside those that it was given, and ends with them.
 fn is_in_order(end: &GetError, method: Context) -> bool {
     matches!(end, GetError::Disconnected) || (is_fork(method) && matches!(end, GetError::PeerDied))
 }
@@ -119,7 +120,8 @@ for_every_method! {
             let pids = workers.pids();
             let mut members = tensorferry::Heap::current().unwrap().domain().members();
             members.retain(|member| pids.contains(&member.identity.pid));
-            // Other tests' processes are members of this domain too, and one of them may have been the first to notice.
+            // Other tests' processes are members of this domain too, and one of them may have been the first
+            // to notice.
             if members.is_empty() {
                 let refused = to.put_nowait(vec![1]).unwrap_err();
                 assert!(is_refused_in_order(&refused.kind, method), "{refused}");

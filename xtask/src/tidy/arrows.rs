@@ -56,7 +56,8 @@ pub(super) fn check(
     offences
 }
 
-/// The facade depends on crates only, nothing but tests and benches on the facade, and xtask on nothing of ours.
+/// The facade depends on crates only, nothing but tests and benches on the facade, and xtask on nothing of
+/// ours.
 fn outside(workspace: &Workspace) -> Vec<Offence> {
     let is_crate = |name: &str| workspace.crates().any(|package| package.name == name);
     let mut offences = Vec::new();

@@ -34,8 +34,8 @@ fn is_test(path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
-/// The root of a library holds docs, modules and re-exports; so does every file of the facade, which also forbids
-/// unsafe code.
+/// The root of a library holds docs, modules and re-exports; so does every file of the facade, which also
+/// forbids unsafe code.
 pub(super) fn root(file: &TextFile, exceptions: &[Listed]) -> Vec<Offence> {
     let in_facade = file.path.starts_with("facade/src/");
     if !(in_facade || file.path.ends_with("/src/lib.rs"))
@@ -65,7 +65,8 @@ pub(super) fn manifests(workspace: &Workspace, files: &[TextFile]) -> Vec<Offenc
     without.map(|package| Offence::new(&package.manifest, 0, "`[lints]` is not `workspace = true`")).collect()
 }
 
-/// Every crate shows in an example that it is useful alone; two examples of one name would overwrite each other.
+/// Every crate shows in an example that it is useful alone; two examples of one name would overwrite each
+/// other.
 pub(super) fn examples(workspace: &Workspace, exceptions: &[Listed]) -> Vec<Offence> {
     let mut offences = Vec::new();
     for package in workspace.crates() {

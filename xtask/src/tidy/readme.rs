@@ -4,8 +4,8 @@ use super::Offence;
 
 const FACADE: &str = "tensorferry";
 
-/// The first column of the table whose heading is `crate` names every crate once, and nothing else; a row for the
-/// facade is welcome.
+/// The first column of the table whose heading is `crate` names every crate once, and nothing else; a row for
+/// the facade is welcome.
 pub(super) fn check(readme: &str, crates: &[&str]) -> Vec<Offence> {
     let offence = |line, what: String| Offence::new("README.md", line, what);
     let mut rows = readme.lines().enumerate().skip_while(|(_, line)| first_cell(line) != Some("crate"));

@@ -1,6 +1,8 @@
-//! Just enough of Rust's grammar for the rules: code without comments and texts, words, and the items of a file.
+//! Just enough of Rust's grammar for the rules: code without comments and texts, words, and the items of a
+//! file.
 
-/// The code alone: comments and the contents of texts and characters become spaces. Lines stay where they are.
+/// The code alone: comments and the contents of texts and characters become spaces. Lines stay where they
+/// are.
 pub(super) fn code_only(source: &str) -> String {
     let chars: Vec<char> = source.chars().collect();
     let mut code = String::with_capacity(source.len());
@@ -104,7 +106,8 @@ pub(super) fn lines_with_word(text: &str, word: &str) -> Vec<usize> {
     lines
 }
 
-/// The line of the first item that is neither a module nor a re-export, if there is one. `code` is [`code_only`].
+/// The line of the first item that is neither a module nor a re-export, if there is one. `code` is
+/// [`code_only`].
 pub(super) fn first_other_item(code: &str) -> Option<usize> {
     let mut rest = code;
     loop {

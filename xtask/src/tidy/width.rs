@@ -6,8 +6,8 @@ use super::{Offence, TextFile};
 const MAX_COMMENT_COLUMNS: usize = 110;
 const MAX_PAGE_COLUMNS: usize = 120;
 
-/// The lines of prose that are too wide: comments of a Rust file, or paragraphs and lists of a page. Tables, code and
-/// links cannot be wrapped.
+/// The lines of prose that are too wide: comments of a Rust file, or paragraphs and lists of a page. Tables,
+/// code and links cannot be wrapped.
 pub(super) fn check(file: &TextFile) -> Vec<Offence> {
     let is_rust = file.path.ends_with(".rs");
     let max_columns = if is_rust { MAX_COMMENT_COLUMNS } else { MAX_PAGE_COLUMNS };

@@ -1,4 +1,5 @@
-//! Words that do not belong into the project: unfinished work, tests that do not run, sleeps, paths of one machine.
+//! Words that do not belong into the project: unfinished work, tests that do not run, sleeps, paths of one
+//! machine.
 
 use super::source::{code_only, lines_with_word};
 use super::{Offence, TextFile};
@@ -21,7 +22,8 @@ pub(super) fn in_code(file: &TextFile) -> Vec<Offence> {
     offences
 }
 
-/// An example in the docs that is neither compiled nor run rots. `no_run`, `compile_fail` and `text` say what they are.
+/// An example in the docs that is neither compiled nor run rots. `no_run`, `compile_fail` and `text` say what
+/// they are.
 pub(super) fn ignored_doctests(file: &TextFile) -> Vec<Offence> {
     let is_ignored = |line: &str| {
         let line = line.trim_start();

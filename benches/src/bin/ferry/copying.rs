@@ -70,7 +70,8 @@ impl Source for SocketEnd {
         if let Some(value) = value {
             fill(&mut self.buffer, value);
         }
-        // One call for small messages, as who is in a hurry does it: the stamp stands in front of the elements.
+        // One call for small messages, as who is in a hurry does it: the stamp stands in front of the
+        // elements.
         let (head, elements) = self.buffer.split_at_mut(HEAD_ELEMENTS);
         bytemuck::cast_slice_mut::<f32, u8>(head).copy_from_slice(&stamp.to_ne_bytes());
         debug_assert!(!elements.is_empty());

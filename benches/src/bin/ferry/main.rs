@@ -1,4 +1,5 @@
-//! Measures tensorferry, by handle and by copy, for `cargo xtask bench table`: one measurement, one line of JSON.
+//! Measures tensorferry, by handle and by copy, for `cargo xtask bench table`: one measurement, one line of
+//! JSON.
 
 mod copying;
 mod handles;

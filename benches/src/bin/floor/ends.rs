@@ -49,7 +49,8 @@ pub(crate) struct Receiver {
 impl Plan {
     fn of(ask: &Ask) -> Self {
         let n_buffers = if ask.row == Row::Fresh { ask.depth + 2 } else { ask.count.max(2) };
-        // With a slot for each buffer nobody waits for one; where a message has many, the depth is what was asked for.
+        // With a slot for each buffer nobody waits for one; where a message has many, the depth is what was
+        // asked for.
         let n_messages = if ask.count > 1 { ask.depth } else { ask.depth.max(n_buffers) };
         let n_slots = n_messages.next_power_of_two();
         let n_elements = ask.n_elements();
@@ -73,8 +74,8 @@ impl Plan {
         Ring::len_bytes(self.n_slots.max(self.n_buffers.next_power_of_two())).next_multiple_of(4096)
     }
 
-    /// The list of buffers of one of as many messages as fit into a ring, and of two more: that which the receiver reads, and that
-    /// which the sender writes.
+    /// The list of buffers of one of as many messages as fit into a ring, and of two more: that which the
+    /// receiver reads, and that which the sender writes.
     fn list_at(&self, list: u64) -> usize {
         N_RINGS * self.ring_bytes() + usize::try_from(list).unwrap_or(0) * self.list_bytes()
     }

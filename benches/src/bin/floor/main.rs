@@ -1,6 +1,6 @@
-//! The limit of this machine: two processes, one mapping, a ring of 64-byte descriptors, one contended set-and-clear on a
-//! block's header for each message, preallocated buffers that cycle back. It survives no crash, allocates nothing, has
-//! no types, one sender and one receiver.
+//! The limit of this machine: two processes, one mapping, a ring of 64-byte descriptors, one contended
+//! set-and-clear on a block's header for each message, preallocated buffers that cycle back. It survives no
+//! crash, allocates nothing, has no types, one sender and one receiver.
 
 mod ends;
 mod memory;

@@ -2,9 +2,10 @@
 //!
 //! # Safety
 //!
-//! Slices of shared memory are safe to use only while nobody writes them. Here two processes of one program pass each
-//! buffer to and fro through a ring: whoever took its number out of a ring has it alone until it puts the number into
-//! the other. This program measures what is possible at best and checks nothing; it is no library.
+//! Slices of shared memory are safe to use only while nobody writes them. Here two processes of one program
+//! pass each buffer to and fro through a ring: whoever took its number out of a ring has it alone until it
+//! puts the number into the other. This program measures what is possible at best and checks nothing; it is
+//! no library.
 #![expect(unsafe_code, reason = "the limit is measured without any layer in between")]
 #![expect(clippy::disallowed_methods, reason = "a slice of shared memory is what is measured")]
 
@@ -58,8 +59,8 @@ impl Shared {
 
     pub(crate) fn words(&self, offset_bytes: usize, n_words: usize) -> &[AtomicU64] {
         let first = self.at(offset_bytes, n_words * 8).cast::<AtomicU64>();
-        // SAFETY: the range lies in the mapping and is aligned (checked), the mapping lives as long as `self`, and
-        // atomics may be written by others.
+        // SAFETY: the range lies in the mapping and is aligned (checked), the mapping lives as long as
+        // `self`, and atomics may be written by others.
         unsafe { std::slice::from_raw_parts(first, n_words) }
     }
 
@@ -72,8 +73,8 @@ impl Shared {
     /// The buffer at this offset, for whoever has its number.
     pub(crate) fn elements(&self, offset_bytes: usize, n_elements: usize) -> &[f32] {
         let first = self.at(offset_bytes, n_elements * 4).cast::<f32>();
-        // SAFETY: the range lies in the mapping and is aligned (checked); the other process does not write a buffer whose
-        // number it does not have (the top of the file).
+        // SAFETY: the range lies in the mapping and is aligned (checked); the other process does not write a
+        // buffer whose number it does not have (the top of the file).
         unsafe { std::slice::from_raw_parts(first, n_elements) }
     }
 

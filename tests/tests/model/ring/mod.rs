@@ -1,11 +1,12 @@
-//! The owner-stamped slot ring of `tensorferry-storage/src/ring.rs` (`ring/put.rs`, `ring/take.rs`) with its recovery in `sweep_ring.rs`: every shared
-//! access is a step, any process may be killed before any step, a sweep may be broken off and started over, somebody may
-//! close the ring, and a living process may wrongly be declared dead (which proof by pidfd rules out; what the fences
-//! are for). Receivers that find nothing sleep until somebody wakes them; senders look again and again.
+//! The owner-stamped slot ring of `tensorferry-storage/src/ring.rs` (`ring/put.rs`, `ring/take.rs`) with its
+//! recovery in `sweep_ring.rs`: every shared access is a step, any process may be killed before any step, a
+//! sweep may be broken off and started over, somebody may close the ring, and a living process may wrongly be
+//! declared dead (which proof by pidfd rules out; what the fences are for). Receivers that find nothing sleep
+//! until somebody wakes them; senders look again and again.
 //!
-//! What must hold: a message whose put has returned is taken once or lies ready; none is taken twice or taken without
-//! having been committed; who is told that nothing comes any more has missed nothing; nobody sleeps for ever; when all is
-//! done no slot is stuck; without a death each sender's order is kept.
+//! What must hold: a message whose put has returned is taken once or lies ready; none is taken twice or taken
+//! without having been committed; who is told that nothing comes any more has missed nothing; nobody sleeps
+//! for ever; when all is done no slot is stuck; without a death each sender's order is kept.
 
 mod put;
 mod sweep;
@@ -291,7 +292,8 @@ impl Model for Ring {
             return Some("a message was taken and is still there".to_owned());
         }
         let told = self.receivers().any(|receiver| state.at[receiver] == At::Done);
-        // After a close, a message may be claimed by somebody who then dies, when the others were told already.
+        // After a close, a message may be claimed by somebody who then dies, when the others were told
+        // already.
         let in_order = !state.any_death || (!state.closed && self.false_deaths == 0);
         if told && in_order && state.promised & waiting != 0 {
             return Some("a receiver was told that nothing comes any more, and missed a message".to_owned());
