@@ -215,11 +215,7 @@ impl FrozenBlock {
     /// # Errors
     /// The block itself, when somebody does.
     pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, Self> {
-        match self.block {
-            None => Ok(ExclusiveBlock::empty()),
-            Some(block) if is_sole(&block) => Ok(ExclusiveBlock::new(block)),
-            block => Err(Self { block }),
-        }
+        try_into_exclusive(self.block).map_err(|block| Self { block })
     }
 }
 
@@ -289,11 +285,16 @@ impl SharedBlock {
     /// # Errors
     /// The block itself, when somebody does.
     pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, Self> {
-        match self.block {
-            None => Ok(ExclusiveBlock::empty()),
-            Some(block) if is_sole(&block) => Ok(ExclusiveBlock::new(block)),
-            block => Err(Self { block }),
-        }
+        try_into_exclusive(self.block).map_err(|block| Self { block })
+    }
+}
+
+/// The block as an exclusive one if this is its only handle; otherwise the block as it was.
+fn try_into_exclusive(block: Option<Block>) -> Result<ExclusiveBlock, Option<Block>> {
+    match block {
+        None => Ok(ExclusiveBlock::empty()),
+        Some(block) if is_sole(&block) => Ok(ExclusiveBlock::new(block)),
+        block => Err(block),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::ring_layout::RingWords;
 /// How often this process is attached to each ring in each role.
 #[derive(Debug, Default)]
 pub(crate) struct Attachments {
-    cells: Mutex<HashMap<usize, RoleCounts>>,
+    counts: Mutex<HashMap<usize, RoleCounts>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -172,6 +172,6 @@ impl Attachments {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<usize, RoleCounts>> {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,26 +15,26 @@ use crate::reference::{Grant, Reference};
 pub(crate) struct Block {
     /// INVARIANT: while this handle lives, this member's bit is set in the block's holder word, so the block is
     /// not reused; and its data range is open.
-    counted: BlockHandle,
+    handle: BlockHandle,
 }
 
 impl Block {
     /// Wraps a handle. Its range is open.
-    pub(crate) fn new(counted: BlockHandle) -> Self {
-        Self { counted }
+    pub(crate) fn new(handle: BlockHandle) -> Self {
+        Self { handle }
     }
 
     pub(crate) fn heap(&self) -> &Heap {
-        self.counted.heap()
+        self.handle.heap()
     }
 
     /// Where its header lies, as an offset of the data area.
     pub(crate) fn header_offset_bytes(&self) -> usize {
-        self.counted.cell().header_offset_bytes()
+        self.handle.cell().header_offset_bytes()
     }
 
     pub(crate) fn len_bytes(&self) -> usize {
-        self.counted.cell().len_bytes()
+        self.handle.cell().len_bytes()
     }
 
     pub(crate) fn id(&self) -> BlockId {
@@ -43,7 +43,7 @@ impl Block {
 
     /// Where the data begins, as an offset of the data area.
     pub(crate) fn data_offset_bytes(&self) -> usize {
-        self.counted.cell().data_offset_bytes()
+        self.handle.cell().data_offset_bytes()
     }
 
     pub(crate) fn header(&self) -> Option<Header<'_>> {
@@ -55,7 +55,7 @@ impl Block {
     ///
     /// `None` in a process that was forked from the holder by others than us: nobody holds the block for it.
     pub(crate) fn range(&self) -> Option<(NonNull<u8>, usize)> {
-        let (heap, cell) = (self.heap(), self.counted.cell());
+        let (heap, cell) = (self.heap(), self.handle.cell());
         if !heap.is_owning_process() {
             return None;
         }
@@ -70,14 +70,14 @@ impl Block {
     /// As [`Block::words`], for who has asked whether this is the process that holds the block.
     #[inline]
     pub(crate) fn words_of_owner(&self) -> &[AtomicU64] {
-        let cell = self.counted.cell();
+        let cell = self.handle.cell();
         let n_words = cell.len_bytes().div_ceil(8);
         self.heap().data().words(cell.data_offset_bytes(), n_words).unwrap_or(&[])
     }
 
     /// How another process is told about this block.
     pub(crate) fn reference(&self, grant: Grant) -> u64 {
-        let cell = self.counted.cell();
+        let cell = self.handle.cell();
         Reference { header_offset_bytes: cell.header_offset_bytes(), generation: cell.generation(), grant }
             .pack()
     }
@@ -92,7 +92,7 @@ impl Block {
         // With no other handle here, and no way for one to be counted meanwhile, another process could reach the block
         // only through a holder bit of its own or of a sender.
         let mut holders = 0;
-        let is_sole = self.counted.cell().is_single_and(|| {
+        let is_sole = self.handle.cell().is_single_and(|| {
             holders = header.holders().load(Ordering::SeqCst);
             holders == me
         });
@@ -106,7 +106,7 @@ impl Block {
     /// Says that this handle will be dropped soon, which changes the header if there is no other here. With others its line
     /// stays where it is: perhaps a receiver is about to write it.
     pub(crate) fn expect_drop(&self) {
-        if self.counted.cell().looks_single()
+        if self.handle.cell().looks_single()
             && let Some(header) = self.header()
         {
             header.prefetch();
@@ -114,11 +114,11 @@ impl Block {
     }
 
     pub(crate) fn ownership_epoch(&self) -> u64 {
-        self.counted.cell().ownership_epoch()
+        self.handle.cell().ownership_epoch()
     }
 
     pub(crate) fn change_ownership_epoch(&self, from: u64, to: u64) -> bool {
-        self.counted.cell().change_ownership_epoch(from, to)
+        self.handle.cell().change_ownership_epoch(from, to)
     }
 }
 

@@ -23,13 +23,13 @@ use crate::place::{Address, Place};
 const BUSY: u32 = 1 << 31;
 const COUNT: u32 = BUSY - 1;
 /// As in `Arc`: beyond this, so many handles were forgotten that some more would make the count lie.
-const COUNT_AT_MOST: u32 = COUNT / 2;
+const MAX_COUNT: u32 = COUNT / 2;
 const CELLS_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES;
 
 /// What this process knows about one block.
 #[derive(Debug)]
 pub(crate) struct CellWords {
-    home: CellHeap,
+    heap: CellHeap,
     count: AtomicU32,
     /// See [`Allocation`].
     generation: AtomicU32,
@@ -43,9 +43,9 @@ pub(crate) struct CellWords {
 }
 
 impl CellWords {
-    fn new(home: CellHeap) -> Self {
+    fn new(heap: CellHeap) -> Self {
         Self {
-            home,
+            heap,
             count: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             ownership_epoch: AtomicU64::new(0),
@@ -109,7 +109,7 @@ impl CellTable {
 
     /// The cell of the block at this place. `None` for an offset outside of the domain, which no caller has. `home` is called for
     /// each cell that is made.
-    pub(crate) fn cell(&self, place: Place, home: impl Fn() -> CellHeap) -> Option<Cell<'_>> {
+    pub(crate) fn cell(&self, place: Place, heap: impl Fn() -> CellHeap) -> Option<Cell<'_>> {
         let at = Index::of(place.header_offset_bytes);
         let folder = self
             .folders
@@ -118,9 +118,9 @@ impl CellTable {
         let table =
             folder.get(at.table)?.get_or_init(|| Box::new([const { OnceBox::new() }; PAGES_PER_TABLE]));
         let page =
-            table.get(at.page)?.get_or_init(|| Box::new(std::array::from_fn(|_| CellWords::new(home()))));
+            table.get(at.page)?.get_or_init(|| Box::new(std::array::from_fn(|_| CellWords::new(heap()))));
         let cell = Cell { words: page.get(at.line)? };
-        cell.learn(place);
+        cell.store_place(place);
         Some(cell)
     }
 
@@ -150,9 +150,9 @@ impl CellTable {
     }
 
     fn each(&self, mut visit: impl FnMut(usize, &CellWords)) {
-        for (folder, tables) in made(&self.folders) {
-            for (table, pages) in made(tables) {
-                for (page, cells) in made(pages) {
+        for (folder, tables) in entries(&self.folders) {
+            for (table, pages) in entries(tables) {
+                for (page, cells) in entries(pages) {
                     let table = folder * TABLES_PER_FOLDER + table;
                     let first = (table * PAGES_PER_TABLE + page) * PAGE_BYTES;
                     cells
@@ -187,7 +187,7 @@ impl Index {
 }
 
 /// What there is of a table, each with its place.
-fn made<T>(table: &[OnceBox<T>]) -> impl Iterator<Item = (usize, &T)> {
+fn entries<T>(table: &[OnceBox<T>]) -> impl Iterator<Item = (usize, &T)> {
     table.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.get()?)))
 }
 
@@ -204,12 +204,12 @@ impl<'a> Cell<'a> {
     /// The heap that the cell lies in.
     #[inline]
     pub(crate) fn heap(self) -> &'a Heap {
-        self.words.home.heap()
+        self.words.heap.get()
     }
 
     /// Whoever else writes this writes the same, as far as all members are honest; others can only have it lead elsewhere
     /// inside of what is open.
-    fn learn(&self, place: Place) {
+    fn store_place(&self, place: Place) {
         self.words.header_offset_bytes.store(place.header_offset_bytes, Ordering::Relaxed);
         self.words.data_offset_bytes.store(place.data_offset_bytes, Ordering::Relaxed);
         let class = place.class.index() as u64 + 1;
@@ -258,9 +258,9 @@ impl<'a> Cell<'a> {
         first: impl FnOnce() -> Result<Allocation, E>,
     ) -> Result<Transition, E> {
         loop {
-            let seen = self.settled();
+            let seen = self.count_when_idle();
             if seen & COUNT > 0 {
-                abort_beyond_reason(seen);
+                abort_on_too_many(seen);
                 if self.replace(seen, seen + n_handles) {
                     return Ok(Transition::Other);
                 }
@@ -280,7 +280,7 @@ impl<'a> Cell<'a> {
 
     /// CellTable one more handle beside one that exists.
     pub(crate) fn clone_handle(&self) {
-        abort_beyond_reason(self.words.count.fetch_add(1, Ordering::Relaxed));
+        abort_on_too_many(self.words.count.fetch_add(1, Ordering::Relaxed));
     }
 
     /// CellTable one handle less, if there are others: then no more is to be done. False when it is the only one, or somebody else
@@ -294,7 +294,7 @@ impl<'a> Cell<'a> {
     /// CellTable one handle less. `last` runs when none is left.
     pub(crate) fn release(&self, last: impl FnOnce()) -> Transition {
         loop {
-            let seen = self.settled();
+            let seen = self.count_when_idle();
             match seen & COUNT {
                 // A handle that was never counted: nothing to undo.
                 0 => return Transition::Other,
@@ -322,7 +322,7 @@ impl<'a> Cell<'a> {
     /// Whether there is exactly one handle in this process and `check` holds. While it is checked no other handle can
     /// be counted but clones of that one, so whoever has it to itself has two answers of one moment.
     pub(crate) fn is_single_and(&self, check: impl FnOnce() -> bool) -> bool {
-        let seen = self.settled();
+        let seen = self.count_when_idle();
         if seen & COUNT != 1 || !self.replace(seen, seen | BUSY) {
             // Somebody else counted in the meantime, so there was another handle.
             return false;
@@ -344,7 +344,7 @@ impl<'a> Cell<'a> {
     }
 
     /// The count once it is not busy.
-    fn settled(&self) -> u32 {
+    fn count_when_idle(&self) -> u32 {
         let mut looks = 0_u32;
         loop {
             let seen = self.words.count.load(Ordering::Acquire);
@@ -366,8 +366,8 @@ impl<'a> Cell<'a> {
     }
 }
 
-fn abort_beyond_reason(count: u32) {
-    if count & COUNT > COUNT_AT_MOST {
+fn abort_on_too_many(count: u32) {
+    if count & COUNT > MAX_COUNT {
         std::process::abort();
     }
 }
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenure_ends_once() {
+    fn an_ownership_epoch_ends_once() {
         let heap = heap();
         let cell = cell_of(&heap, 64);
         cell.acquire(1, ok).unwrap();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenure_does_not_come_around() {
+    fn an_ownership_epoch_does_not_wrap() {
         let heap = heap();
         let cell = cell_of(&heap, 64);
         let kept = cell.ownership_epoch();

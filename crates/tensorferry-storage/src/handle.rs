@@ -88,12 +88,12 @@ impl BlockHandle {
     /// not has one allocated that is held.
     pub(crate) fn alone(cell: Cell<'_>, first: impl FnOnce() -> Allocation) -> Option<Self> {
         let mut is_first = false;
-        let counted = Self::on(cell, || {
+        let handle = Self::on(cell, || {
             is_first = true;
             Ok::<_, std::convert::Infallible>(first())
         });
-        let Ok(counted) = counted;
-        is_first.then_some(counted)
+        let Ok(handle) = handle;
+        is_first.then_some(handle)
     }
 
     pub(crate) fn heap(&self) -> &Heap {
@@ -116,11 +116,11 @@ impl CellHeap {
     /// # Safety
     /// It is kept by what the heap itself keeps, and goes with it.
     unsafe fn of(heap: &Heap) -> Self {
-        Self(uncounted(heap))
+        Self(second_pointer(heap))
     }
 
     #[inline]
-    pub(crate) fn heap(&self) -> &Heap {
+    pub(crate) fn get(&self) -> &Heap {
         &self.0
     }
 }
@@ -132,7 +132,7 @@ pub(crate) fn cell_at(heap: &Heap, place: Place) -> Option<Cell<'_>> {
 }
 
 /// A second pointer to the heap, which counts nothing. Whoever has it may use it as long as the heap is there.
-fn uncounted(heap: &Heap) -> ManuallyDrop<Heap> {
+fn second_pointer(heap: &Heap) -> ManuallyDrop<Heap> {
     let pointer = std::ptr::from_ref(heap).cast::<ManuallyDrop<Heap>>();
     // SAFETY: the pointer comes from a reference, and `ManuallyDrop<Heap>` has the layout of `Heap`, which may lie in two
     // places: it is a pointer, and only one of the two is ever dropped.
@@ -156,7 +156,7 @@ impl Drop for BlockHandle {
         if !self.heap().is_owning_process() {
             return;
         }
-        let mut heap = uncounted(self.heap());
+        let mut heap = second_pointer(self.heap());
         let cell = self.cell();
         let released = cell.release(|| cell.place().into_iter().for_each(|place| heap.let_go(place)));
         if released == Transition::FirstOrLast && !heap.lasts_forever() {

@@ -41,8 +41,10 @@ pub(crate) struct Inner {
     pub(crate) scan_requests: ScanRequests,
     /// Held while suspects are resolved: whoever comes second finds them resolved, and not just taken on by somebody.
     pub(crate) resolving: Mutex<()>,
-    /// Held by whoever looks after pins and returns as a whole: what the service thread has in its hands then (a sweep apart) has
-    /// come back, or has not been looked at, when [`Heap::collect`] has returned.
+    /// Held by [`Heap::collect`], [`Heap::trim`] and the service thread's tick while they retire pins and
+    /// collect returned blocks. What the tick had in progress (a sweep apart) is therefore finished, or not
+    /// begun, when they return. An allocation that finds no memory takes some of these steps too, without
+    /// this lock.
     pub(crate) collecting: Mutex<()>,
     this: Weak<Inner>,
     /// The heap of [`Heap::current`], which lasts as long as the process: nothing needs to keep it.
@@ -213,11 +215,8 @@ impl Heap {
         if !self.0.memory.is_owning_process() {
             return 0;
         }
-        self.0.retire_pins();
-        crate::sweep::resolve_known_suspects(&self.0);
-        let mut arena = self.0.arena();
-        arena.collect(self.0.places());
-        arena.look_at_all_pending(self.0.places());
+        let _one_at_a_time = self.0.collecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arena = self.0.collect_returned();
         let trimmed = arena.trim(self.0.places(), u64::MAX) + self.0.trim_released(&mut arena);
         self.0.publish(&arena);
         trimmed
@@ -242,11 +241,7 @@ impl Heap {
         }
         let _one_at_a_time = self.0.collecting.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.posted.retire(&self.0.memory);
-        self.0.retire_pins();
-        crate::sweep::resolve_known_suspects(&self.0);
-        let mut arena = self.0.arena();
-        arena.collect(self.0.places());
-        arena.look_at_all_pending(self.0.places());
+        let arena = self.0.collect_returned();
         self.0.publish(&arena);
     }
 
@@ -309,14 +304,14 @@ impl Heap {
         let unreachable = "the header of a fresh block is closed";
         let header = self.header(place.header_offset_bytes).ok_or_else(|| bad(unreachable))?;
         let cell = cell_at(self, place).ok_or_else(|| bad(unreachable))?;
-        let counted = BlockHandle::alone(cell, || {
+        let handle = BlockHandle::alone(cell, || {
             let generation = header.prepare(len_bytes);
             // From here on the block is held; a sweep after our death finds this bit. Nobody else knows the block before it is
             // named to them: by a message, which is put by a sequentially consistent change, or by way of the kernel.
             header.holders().store(self.me().bit(), Ordering::Release);
             Allocation { len_bytes, generation }
         });
-        counted.map(Block::new).ok_or_else(|| bad("a block that this process holds was marked as free"))
+        handle.map(Block::new).ok_or_else(|| bad("a block that this process holds was marked as free"))
     }
 
     /// Holds the block that a message names. The message itself, or whoever sent it, holds it until then.
@@ -331,9 +326,9 @@ impl Heap {
     #[inline]
     pub(crate) fn hold_twice(&self, reference: Reference) -> Result<(Block, Block), Box<StorageError>> {
         let cell = self.cell_of(reference)?;
-        let two = HandlePair::on(cell, || self.begin_to_hold(cell, reference))?;
+        let pair = HandlePair::on(cell, || self.begin_to_hold(cell, reference))?;
         check_generation(cell, reference)?;
-        let (one, other) = two.split();
+        let (one, other) = pair.split();
         Ok((Block::new(one), Block::new(other)))
     }
 
@@ -427,6 +422,17 @@ impl Inner {
         }
         self.scan_requests.set_due();
         self.memory.wake_service();
+    }
+
+    /// Frees every block of this process's extents that came back by now: lets go of what was sent and taken, resolves
+    /// suspects, and looks at all returned blocks. Returns the arena, locked.
+    fn collect_returned(&self) -> MutexGuard<'_, Arena> {
+        self.retire_pins();
+        crate::sweep::resolve_known_suspects(self);
+        let mut arena = self.arena();
+        arena.collect(self.places());
+        arena.look_at_all_pending(self.places());
+        arena
     }
 
     /// Lets go of the blocks of messages that were taken.

@@ -38,9 +38,11 @@ pub struct Lease {
     is_over: bool,
 }
 
-/// This process was declared dead, and its lease was given to somebody else.
+/// The lease is not held by this process. Either this process inherited it by fork(2), and it belongs to the
+/// process that took the message; or another member declared this process dead, and the message is delivered
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the lease was lost: another member of the domain declared this process dead")]
+#[error("the lease is not held by this process: it was inherited by fork, or the process was declared dead")]
 pub struct LeaseLostError;
 
 /// The record that a message is being moved to.
@@ -264,7 +266,8 @@ impl Lease {
     /// Says that the message is dealt with: nobody gets it again.
     ///
     /// # Errors
-    /// [`LeaseLostError`].
+    /// [`LeaseLostError`] when this process inherited the lease by fork(2), or was declared dead by another
+    /// member.
     pub fn ack(mut self) -> Result<(), LeaseLostError> {
         self.is_over = true;
         if !self.is_mine() {

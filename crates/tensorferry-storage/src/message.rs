@@ -311,17 +311,17 @@ pub(crate) fn unspill(
 }
 
 /// Copies `payload_len_bytes` bytes out of shared words.
-pub(crate) fn fill_payload(message: &mut IncomingMessage, words: CellWords<'_>, payload_len_bytes: usize) {
+pub(crate) fn fill_payload(message: &mut IncomingMessage, words: Words<'_>, payload_len_bytes: usize) {
     for (bytes, word) in message.payload.room(payload_len_bytes).iter_mut().zip(words) {
         *bytes = word.load(Ordering::Relaxed).to_le_bytes();
     }
 }
 
-type CellWords<'a> = &'a [AtomicU64];
+type Words<'a> = &'a [AtomicU64];
 
 /// The parts of a spilled message: references, the payload's length in bytes, the payload's words. `None` when
 /// the numbers do not fit the block.
-fn table_of(block: &Block) -> Option<(CellWords<'_>, usize, CellWords<'_>)> {
+fn table_of(block: &Block) -> Option<(Words<'_>, usize, Words<'_>)> {
     let words = block.words();
     let number = |index: usize| usize::try_from(words.get(index)?.load(Ordering::Relaxed)).ok();
     let (n_handles, payload_len) = (number(table::N_REFERENCES)?, number(table::PAYLOAD_LEN_BYTES)?);

@@ -19,12 +19,8 @@ impl Inner {
         let Err(StorageError::Domain(DomainError::Limit { wanted_bytes, .. })) = &first else { return first };
         // Before giving up: what is free but of another class goes back to the system, and what the dead may
         // have sent is looked through.
-        self.retire_pins();
-        crate::sweep::resolve_known_suspects(self);
         {
-            let mut arena = self.arena();
-            arena.collect(self.places());
-            arena.look_at_all_pending(self.places());
+            let mut arena = self.collect_returned();
             if let Ok(Some(place)) = arena.take_recycled(self.places(), class, len_bytes, Wanted::Any) {
                 return Ok(place);
             }
