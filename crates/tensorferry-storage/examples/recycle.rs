@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ring = Ring::create(&heap, 4, 0)?;
 
     for round in 0..100_u8 {
-        // Mine alone: bytes to write. Frozen: bytes to read, for as many as want to.
+        // Exclusive: bytes to write. Frozen: bytes to read, for any number of readers.
         let mut block = heap.allocate(LEN_BYTES)?;
         block.bytes_mut().fill(round);
         let frozen = block.freeze();

@@ -2,17 +2,18 @@
 //!
 //! # Safety
 //!
-//! Slices into shared memory are lent here and nowhere else. What makes them sound is a protocol that every
-//! member runs, because every member runs this library (docs/SAFETY.md says what is promised against a member
-//! that does not):
+//! Slices into shared memory are lent in this file and nowhere else. What makes them sound is a protocol that
+//! every member follows, because every member runs this library (docs/SAFETY.md says what is promised against
+//! a member that does not):
 //!
-//! - An [`ExclusiveBlock`] is made only for a fresh block that no other process or handle knows, for a block whose
-//!   one and only handle in the whole domain was consumed, or from a message that granted it, and a message
-//!   grants it once. Its bytes are lent through `&mut self` alone. Sending it ends its *ownership_epoch* while it is
-//!   borrowed for serialisation, so a handle that is still reachable afterwards, through an `Arc` for example,
-//!   lends an empty slice.
-//! - A [`FrozenBlock`] is made only from an exclusive one that was consumed, or from a message that granted it
-//!   frozen. As long as one exists anywhere, none of the others does, and nobody writes.
+//! - An [`ExclusiveBlock`] is made in three ways only: for a fresh block that no other process or handle
+//!   knows; for a block whose only handle in the whole domain was consumed; or from a message that granted
+//!   it, which a message does once. Its bytes are lent through `&mut self` alone. Sending it ends its
+//!   *ownership epoch* while it is borrowed for serialisation. A handle that is still reachable afterwards,
+//!   through an `Arc` for example, lends an empty slice.
+//! - A [`FrozenBlock`] is made only from an exclusive one that was consumed, or from a message that granted
+//!   it frozen. While one exists anywhere, the block has no exclusive and no shared handle, and nobody
+//!   writes.
 //! - A [`SharedBlock`] lends atomic words and never a slice of bytes.
 #![expect(unsafe_code, reason = "lending slices of shared memory rests on the protocol described above")]
 #![expect(clippy::disallowed_methods, reason = "this is the one file that makes slices of shared memory")]
@@ -27,25 +28,25 @@ use crate::block::Block;
 use crate::class::SLAB_MAX_BYTES;
 use crate::reference::Grant;
 
-/// The right to the memory of a domain that was just made or joined, for the heap of this process.
+/// Takes the right to the memory of a domain that was just made or joined, for the heap of this process.
 pub(crate) fn memory_of(domain: Arc<Domain>) -> Memory {
-    // SAFETY: a heap makes or joins its domain itself and asks once, so there is one `Memory` for this `Domain`; and
-    // this crate is the implementation of docs/WIRE.md, held to it by `wire_tests`.
+    // SAFETY: a heap makes or joins its domain itself and calls this once, so there is one `Memory` for this
+    // `Domain`. This crate is the implementation of docs/WIRE.md, and `wire_tests` holds it to that.
     unsafe { Memory::of(domain) }
 }
 
-/// The only right to a block's bytes in the whole domain. The bytes are aligned to 64.
+/// The only right to a block's bytes in the whole domain. The bytes are aligned to 64 bytes.
 ///
-/// Both [`bytes`](Self::bytes) and [`bytes_mut`](Self::bytes_mut) take `&mut self`. That is what makes it
-/// sound to send an exclusive block through `serde`, which sees only a shared reference: while a slice is
-/// lent, nobody can have one.
+/// Both [`bytes`](Self::bytes) and [`bytes_mut`](Self::bytes_mut) take `&mut self`. `serde` sees only a
+/// shared reference to what it serialises, so no slice can be alive while an exclusive block is sent. That
+/// makes sending it sound.
 #[derive(Debug)]
 pub struct ExclusiveBlock {
     block: Option<Block>,
     ownership_epoch: u64,
 }
 
-/// Bytes that nobody writes any more. A clone costs one private counter.
+/// Bytes that nobody writes any more. A clone adds one to a private count.
 #[derive(Clone, Debug)]
 pub struct FrozenBlock {
     block: Option<Block>,
@@ -58,19 +59,20 @@ pub struct SharedBlock {
 }
 
 impl ExclusiveBlock {
-    /// No bytes at all.
+    /// A block of no bytes.
     #[must_use]
     pub fn empty() -> Self {
         Self { block: None, ownership_epoch: 0 }
     }
 
-    /// For a block that no other process and no other handle of this one can reach, or that a message granted.
+    /// `block` is out of reach of every other process and of every other handle of this one, or a message
+    /// granted it.
     pub(crate) fn new(block: Block) -> Self {
         let ownership_epoch = block.ownership_epoch();
         Self { block: Some(block), ownership_epoch }
     }
 
-    /// The block, unless its ownership_epoch has ended.
+    /// The block, unless its ownership epoch has ended.
     fn held(&self) -> Option<&Block> {
         self.block.as_ref().filter(|block| block.ownership_epoch() == self.ownership_epoch)
     }
@@ -86,7 +88,7 @@ impl ExclusiveBlock {
         self.held().map_or(0, Block::len_bytes)
     }
 
-    /// Whether the block was sent away while something still referred to this handle.
+    /// Whether the block was sent away while something still refers to this handle.
     #[must_use]
     pub fn is_moved(&self) -> bool {
         self.block.is_some() && self.held().is_none()
@@ -106,28 +108,31 @@ impl ExclusiveBlock {
     /// The bytes, to write; empty once the block was sent away.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let Some((data, len_bytes)) = self.held().and_then(Block::range) else { return &mut [] };
-        // SAFETY: `from_raw_parts_mut` needs memory valid for reads and writes, aligned, initialised, and touched
-        // by nobody else while the slice lives:
-        // - the range was just checked to be mapped and open, and stays so while the block lives; u8 needs no
-        //   alignment and no initialisation beyond the zeroes that the kernel provides;
-        // - nobody else has a right to the bytes: the ownership_epoch is still ours (just checked), it can only end by
-        //   `claim`, which borrows `self`, and the slice keeps `self` mutably borrowed.
+        // SAFETY: `from_raw_parts_mut` needs memory that is valid for reads and writes, aligned and
+        // initialised, and that nobody else touches while the slice lives:
+        // - the range was just checked to be mapped and open, and stays so while the block lives; `u8` needs
+        //   no alignment, and the kernel's zeroes are initialised bytes;
+        // - nobody else has a right to the bytes. The ownership epoch is still this handle's (just checked).
+        //   In this process only `claim` ends it, which borrows `self`, and the slice keeps `self` mutably
+        //   borrowed. A child of a fork ends its copy before it runs the user's code (docs/SAFETY.md,
+        //   "Fork").
         unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), len_bytes) }
     }
 
-    /// Gives up writing.
+    /// Gives up writing: from now on the block can only be read, by any number of holders.
     #[must_use]
     pub fn freeze(self) -> FrozenBlock {
         FrozenBlock { block: self.into_held() }
     }
 
-    /// Gives up being alone.
+    /// Gives up being the only holder: from now on any number of holders read and write the block.
     #[must_use]
     pub fn share(self) -> SharedBlock {
         SharedBlock { block: self.into_held() }
     }
 
-    /// Ends the ownership_epoch, so that the block can be granted to somebody else. `None` when it has ended already.
+    /// Ends the ownership epoch, so that the block can be granted to another process. Returns `None` when the
+    /// epoch has ended already.
     pub(crate) fn claim(&self) -> Option<Claim> {
         let block = self.block.as_ref()?;
         let claimed = block.change_ownership_epoch(self.ownership_epoch, after(self.ownership_epoch));
@@ -139,11 +144,11 @@ impl ExclusiveBlock {
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) block: Block,
-    /// The one that ended.
+    /// The epoch that ended.
     ownership_epoch: u64,
 }
 
-/// The ownership_epoch after this one.
+/// The ownership epoch after this one.
 const fn after(ownership_epoch: u64) -> u64 {
     ownership_epoch.wrapping_add(1)
 }
@@ -156,18 +161,18 @@ impl Claim {
 }
 
 impl FrozenBlock {
-    /// No bytes at all.
+    /// A block of no bytes.
     #[must_use]
     pub fn empty() -> Self {
         Self { block: None }
     }
 
-    /// For a block that a message granted frozen.
+    /// `block` was granted frozen, by a message.
     pub(crate) fn new(block: Block) -> Self {
         Self { block: Some(block) }
     }
 
-    /// The heap that it lies in; none for no bytes.
+    /// The heap that the block lies in; `None` for an empty block.
     #[must_use]
     #[inline]
     pub fn heap(&self) -> Option<&crate::Heap> {
@@ -194,13 +199,15 @@ impl FrozenBlock {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         let Some((data, len_bytes)) = self.block.as_ref().and_then(Block::range) else { return &[] };
-        // SAFETY: `from_raw_parts` needs memory valid for reads, initialised, and written by nobody while the
-        // slice lives: the range was just checked to be mapped and open, and stays so while the block lives; frozen bytes are written by nobody
-        // as long as a frozen handle exists (see the top of the file), and `self` is one.
+        // SAFETY: `from_raw_parts` needs memory that is valid for reads and initialised, and that nobody
+        // writes while the slice lives. The range was just checked to be mapped and open, and stays so while
+        // the block lives. Nobody writes frozen bytes while a frozen handle exists (see the top of the file),
+        // and `self` is one.
         unsafe { std::slice::from_raw_parts(data.as_ptr(), len_bytes) }
     }
 
-    /// Whether both are one block of one domain. Empty blocks are the same as none.
+    /// Whether both are the same block of the same domain. An empty block equals no other, not even another
+    /// empty one.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
         self.block
@@ -209,24 +216,25 @@ impl FrozenBlock {
             .is_some_and(|(one, two)| one.id() == two.id() && one.heap().is_same_domain(two.heap()))
     }
 
-    /// Becomes exclusive when nobody else holds it: no other process, no message in flight, no clone here. A process that
-    /// sent the block holds it until it has seen that the message was taken, which may be a tenth of a second later.
+    /// Turns into an exclusive block if there is no other holder: no other process, no message in flight, no
+    /// clone here. A process that sent the block holds it until it has seen that the message was taken, which
+    /// may take a tenth of a second.
     ///
     /// # Errors
-    /// The block itself, when somebody does.
+    /// `self`, when there is another holder.
     pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, Self> {
         try_into_exclusive(self.block).map_err(|block| Self { block })
     }
 }
 
 impl SharedBlock {
-    /// No bytes at all.
+    /// A block of no bytes.
     #[must_use]
     pub fn empty() -> Self {
         Self { block: None }
     }
 
-    /// For a block that a message granted shared.
+    /// `block` was granted shared, by a message.
     pub(crate) fn new(block: Block) -> Self {
         Self { block: Some(block) }
     }
@@ -247,43 +255,44 @@ impl SharedBlock {
         self.block.as_ref().map_or_else(BlockId::default, Block::id)
     }
 
-    /// The heap that it lies in; none for no bytes.
+    /// The heap that the block lies in; `None` for an empty block.
     #[must_use]
     pub fn heap(&self) -> Option<&crate::Heap> {
         self.block.as_ref().map(Block::heap)
     }
 
-    /// The name under which a descriptor is stored that belongs to the block ([`Domain::store_fd`]). No other block of the
-    /// domain has this name, or had it recently.
+    /// The name under which a descriptor that belongs to the block is stored ([`Domain::store_fd`]). No other
+    /// block of the domain has this name, or had it recently.
     #[must_use]
     pub fn name(&self) -> u64 {
         self.block.as_ref().map_or(0, |block| block.reference(Grant::Shared))
     }
 
-    /// Whether nobody else holds it: no other process, no message in flight, no clone here.
+    /// Whether there is no other holder: no other process, no message in flight, no clone here.
     #[must_use]
     pub fn is_sole(&self) -> bool {
         self.block.as_ref().is_none_or(is_sole)
     }
 
-    /// Whether nothing else lies in the pages of its memory, as is so for what is too long for a slab.
+    /// Whether nothing else lies in the pages of its memory. This is so for every block that is too long for
+    /// a slab.
     #[must_use]
     pub fn has_own_pages(&self) -> bool {
         self.len_bytes() > SLAB_MAX_BYTES
     }
 
-    /// The bytes as 64-bit words, `len_bytes` rounded up. Every access to a shared block goes through these
-    /// words, because accesses of different sizes to the same memory may not race: a smaller element is
+    /// The bytes as 64-bit words; `len_bytes` is rounded up. Every access to a shared block goes through
+    /// these words, because accesses of different sizes to the same memory may not race. A smaller element is
     /// shifted and masked, and storing one is a compare-and-swap.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         self.block.as_ref().map_or(&[], Block::words)
     }
 
-    /// Becomes exclusive when nobody else holds it.
+    /// Turns into an exclusive block if there is no other holder.
     ///
     /// # Errors
-    /// The block itself, when somebody does.
+    /// `self`, when there is another holder.
     pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, Self> {
         try_into_exclusive(self.block).map_err(|block| Self { block })
     }
@@ -298,8 +307,8 @@ fn try_into_exclusive(block: Option<Block>) -> Result<ExclusiveBlock, Option<Blo
     }
 }
 
-/// Whether the block has this one handle in the whole domain. What this process only kept for messages that were taken
-/// is let go first.
+/// Whether this is the only handle on the block in the whole domain. If other handles seem to exist, lets go
+/// of the pins of messages that were taken, and looks again.
 fn is_sole(block: &Block) -> bool {
     block.is_sole() || {
         block.heap().inner().retire_pins();

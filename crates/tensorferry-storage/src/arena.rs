@@ -1,7 +1,7 @@
-//! What a member knows privately about the extents that it owns: which blocks are free.
+//! What a member knows privately about its own extents: which blocks are free.
 //!
-//! All of this can be rebuilt from the headers in shared memory ([`Arena::adopt`]), which is what happens when
-//! the owner dies. Nothing here is ever read by another process.
+//! All of this can be rebuilt from the headers in shared memory ([`Arena::adopt`]), as happens when the owner
+//! dies. No other process ever reads it.
 
 mod populate;
 mod runs;
@@ -20,7 +20,7 @@ use crate::{HeapUsage, StorageError};
 
 pub(crate) use runs::extents_for;
 
-/// How many blocks that somebody still held when they were returned are looked at again per collection.
+/// How many blocks that were returned while another member still held them each collection looks at again.
 const PENDING_LOOKS: usize = 64;
 
 #[derive(Debug)]
@@ -35,24 +35,25 @@ struct Run {
 #[derive(Debug)]
 struct Span {
     word: SpanWord,
-    /// Blocks that were handed out at least once; only a slab has more than one.
+    /// How many blocks were handed out at least once. Only a slab has more than one.
     carved: usize,
     /// One bit for each block.
     free: u64,
-    /// Returned by one holder while others held it: looked at again now and then.
+    /// One bit for each block that was returned by one holder while another held it: these are looked at
+    /// again now and then.
     pending: u64,
-    /// From the start of the span, for a slab its page of headers included.
+    /// Counted from the start of the span; for a slab this includes its page of headers.
     populated_bytes: usize,
 }
 
-/// Which free blocks are good enough.
+/// Which free blocks an allocation accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Those that cost no more to write than fresh ones.
+    /// Blocks that cost no more to write than fresh ones.
     Ripe,
-    /// All.
+    /// All free blocks.
     Any,
-    /// All of the run that begins with this extent.
+    /// All free blocks of the run that begins with this extent.
     Of(usize),
 }
 
@@ -61,7 +62,7 @@ pub(crate) enum Wanted {
 pub(crate) struct Arena {
     runs: BTreeMap<usize, Run>,
     free: Vec<FreeList>,
-    /// For each class the slab that has blocks which were never handed out.
+    /// For each class, the slab that has blocks which were never handed out.
     carving: Vec<Option<Address>>,
     pending: VecDeque<Address>,
     has_suspects: bool,
@@ -85,7 +86,8 @@ impl Arena {
         self.has_suspects
     }
 
-    /// A free block of the class that was in use before; with `wanted` of [`Wanted::Ripe`] one that it pays to use.
+    /// Takes a free block of the class that was in use before. With [`Wanted::Ripe`], only one that is worth
+    /// using now.
     pub(crate) fn take_recycled(
         &mut self,
         places: Places<'_>,
@@ -93,7 +95,7 @@ impl Arena {
         len_bytes: usize,
         wanted: Wanted,
     ) -> Result<Option<Place>, StorageError> {
-        // What cannot be populated now stays, and the next one is tried.
+        // A block that cannot be populated now stays free, and the next one is tried.
         let (mut refused, mut first) = (Vec::new(), None);
         let place = loop {
             let free = &mut self.free[class.index()];
@@ -123,7 +125,7 @@ impl Arena {
         }
     }
 
-    /// A free block of the smallest larger class: for when the address space is used up.
+    /// Takes a free block of the smallest larger class that has one. Used when the address space is used up.
     pub(crate) fn take_larger(
         &mut self,
         places: Places<'_>,
@@ -139,7 +141,7 @@ impl Arena {
         Ok(None)
     }
 
-    /// A block of the class that was never in use, from the runs that this member owns.
+    /// Takes a block of the class that was never in use, from the runs that this member owns.
     pub(crate) fn take_fresh(
         &mut self,
         places: Places<'_>,
@@ -169,7 +171,7 @@ impl Arena {
         }
     }
 
-    /// Takes a block back whose holder word was just found empty.
+    /// Takes back a block whose holder word was just found empty.
     pub(crate) fn put_back(&mut self, places: Places<'_>, address: Address) {
         let Some(span) = self.span_mut(places, address) else { return };
         let bit = 1 << address.index();
@@ -182,7 +184,7 @@ impl Arena {
         let place = places.place(address, word);
         let mut freed = Freed::Here;
         if let Some(header) = places.header(place.header_offset_bytes) {
-            // Whoever else had it has said so.
+            // Every other member that had the block has marked it.
             if header.returned().load(Ordering::Relaxed) != 0 {
                 header.returned().store(0, Ordering::SeqCst);
                 freed = Freed::Away;
@@ -193,7 +195,7 @@ impl Arena {
         self.free[word.class.index()].put(address, freed);
     }
 
-    /// Looks at what remote holders returned.
+    /// Looks at the blocks that remote holders returned.
     pub(crate) fn collect(&mut self, places: Places<'_>) {
         let runs: Vec<usize> = self.runs.keys().copied().collect();
         for extent in runs {
@@ -204,7 +206,7 @@ impl Arena {
         self.look_at_pending(places, PENDING_LOOKS);
     }
 
-    /// Looks at every block that came back while somebody else held it.
+    /// Looks at every block that came back while another member held it.
     pub(crate) fn look_at_all_pending(&mut self, places: Places<'_>) {
         self.look_at_pending(places, usize::MAX);
     }
@@ -245,7 +247,7 @@ impl Arena {
         }
     }
 
-    /// A block was marked as returned: free it, or remember to look again.
+    /// Frees a block that was marked as returned, or notes that it has to be looked at again.
     fn consider(&mut self, places: Places<'_>, address: Address) {
         let Some(span) = self.span_mut(places, address) else { return };
         let bit = 1_u64.checked_shl(u32::try_from(address.index()).unwrap_or(u32::MAX)).unwrap_or(0);
@@ -282,7 +284,8 @@ impl Span {
         self.free.count_ones() as usize == self.carved
     }
 
-    /// A slab's page of headers stays when its blocks are given back: others may be reading it.
+    /// What stays when the span is given back: a slab keeps its page of headers, because others may be
+    /// reading it.
     fn kept_bytes(&self) -> usize {
         if self.word.class.is_slab() { PAGE_BYTES } else { 0 }
     }

@@ -1,9 +1,9 @@
-//! Who may put into a ring and who may get from it.
+//! Attachments: which members may put into a ring, and which may take from it.
 //!
-//! A ring has one word of member bits for each role. The bits follow the same rules as holder bits: set before
-//! the message that granted them is freed, kept by the sender until then, turned into SUSPECT by a sweep. A
-//! message on its way therefore keeps its role alive, and nobody sees a ring without senders while the last
-//! sender is travelling.
+//! A ring has one word of member bits for each role. The bits follow the rules of holder bits: a receiver
+//! sets its bit before it frees the message that granted the role, the sender keeps its own until then, and a
+//! sweep turns the bit of a dead member into SUSPECT. So a message in flight keeps its role alive, and no
+//! process sees a ring without senders while the last sender is in flight.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -26,12 +26,12 @@ pub(crate) struct Attachments {
 struct RoleCounts {
     sends: usize,
     receives: usize,
-    /// Of these, how many are on their way to somebody else.
+    /// Of these, how many are in flight to another process.
     sends_in_transit: usize,
     receives_in_transit: usize,
 }
 
-/// A held ring together with a role in it.
+/// A ring that this process holds, together with a role in it.
 #[derive(Debug)]
 pub struct Attachment {
     block: Block,
@@ -40,7 +40,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Attaches this process to the ring in this role; the block is a ring.
+    /// Attaches this process to the ring in this role. The block holds a ring.
     pub(crate) fn new(block: Block, role: Role) -> Self {
         Self::attach(block, role, false)
     }
@@ -69,12 +69,12 @@ impl Attachment {
         Self { block, role, in_transit }
     }
 
-    /// The same, kept for a message until somebody else is attached.
+    /// The same attachment, kept for a message until its receiver is attached.
     pub(crate) fn in_transit(&self) -> Self {
         Self::attach(self.block.clone(), self.role, true)
     }
 
-    /// The role that this process keeps for others in messages that are on their way.
+    /// The role that this process keeps for the receivers of messages in flight.
     pub(crate) fn role_in_transit(&self) -> Role {
         let all = self.block.heap().inner().attachments.lock();
         let counts = all.get(&self.block.header_offset_bytes()).copied().unwrap_or_default();
@@ -112,7 +112,7 @@ impl Drop for Attachment {
         }
         let at = self.block.header_offset_bytes();
         let inner = heap.inner();
-        // After a death the roles may be marked, whatever is seen now.
+        // After a death the roles may carry SUSPECT, even if they do not seem to now.
         let announced = (inner.memory.suspicions() > 0).then(|| inner.scan_requests.announce(&inner.memory));
         let mut all = inner.attachments.lock();
         let Some(counts) = all.get_mut(&at) else { return };
@@ -140,12 +140,12 @@ impl Drop for Attachment {
         }
         drop(all);
         if left_by_the_dead {
-            // This handle may be what a message of the dead brought, and nothing else would ask for a scan: the ring
-            // itself may be held for long.
+            // This handle may have come from a message of the dead. Nothing else would then ask for a scan,
+            // because the ring itself may be held for long.
             inner.ask_for_scan();
         }
         drop(announced);
-        // Whoever waits for the other side looks again.
+        // Wakes processes that wait for the other side, so that they look again.
         if let Some(ring) = ring {
             ring.not_empty().wake();
             ring.not_full().wake();
@@ -154,7 +154,8 @@ impl Drop for Attachment {
 }
 
 impl Attachments {
-    /// In a process that was forked: attaches it to every ring that it has a copy of an end of, in the same roles.
+    /// In a process that was forked: attaches it to every ring of which it has a copied end, in the same
+    /// roles.
     pub(crate) fn attach_all(&self, heap: &Heap) -> Result<(), StorageError> {
         let bit = heap.me().bit();
         for (&at, counts) in &*self.lock() {

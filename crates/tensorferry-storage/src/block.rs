@@ -1,4 +1,4 @@
-//! A handle on one block: what this process holds.
+//! A block that this process holds, and what can be done with it.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -13,8 +13,8 @@ use crate::reference::{Grant, Reference};
 /// One of this process's handles on a block.
 #[derive(Clone)]
 pub(crate) struct Block {
-    /// INVARIANT: while this handle lives, this member's bit is set in the block's holder word, so the block is
-    /// not reused; and its data range is open.
+    /// INVARIANT: while this handle lives, this member's bit is set in the block's holder word, so the block
+    /// is not reused; and its data range is open.
     handle: BlockHandle,
 }
 
@@ -50,10 +50,10 @@ impl Block {
         self.heap().header(self.header_offset_bytes())
     }
 
-    /// The address of the data, aligned to 64 bytes, and its length. The range was opened before this handle was made, so it is always
-    /// there; the mapping checks again, because a slice is made of it.
+    /// The address of the data, aligned to 64 bytes, and its length in bytes. The range was opened before
+    /// this handle was made, so it is always there. The mapping checks again, because a slice is made of it.
     ///
-    /// `None` in a process that was forked from the holder by others than us: nobody holds the block for it.
+    /// `None` in a child of a fork(2) that is not this library's: no holder bit stands for that process.
     pub(crate) fn range(&self) -> Option<(NonNull<u8>, usize)> {
         let (heap, cell) = (self.heap(), self.handle.cell());
         if !heap.is_owning_process() {
@@ -62,12 +62,12 @@ impl Block {
         Some((heap.data().bytes(cell.data_offset_bytes(), cell.len_bytes())?, cell.len_bytes()))
     }
 
-    /// The data as words, the last one perhaps reaching over the end into the block's own padding.
+    /// The data as words. The last word may reach beyond the length, into the block's own padding.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         if self.heap().is_owning_process() { self.words_of_owner() } else { &[] }
     }
 
-    /// As [`Block::words`], for who has asked whether this is the process that holds the block.
+    /// As [`Block::words`]; the caller has checked that this is the process that holds the block.
     #[inline]
     pub(crate) fn words_of_owner(&self) -> &[AtomicU64] {
         let cell = self.handle.cell();
@@ -75,36 +75,38 @@ impl Block {
         self.heap().data().words(cell.data_offset_bytes(), n_words).unwrap_or(&[])
     }
 
-    /// How another process is told about this block.
+    /// The reference by which a message names this block.
     pub(crate) fn reference(&self, grant: Grant) -> u64 {
         let cell = self.handle.cell();
         Reference { header_offset_bytes: cell.header_offset_bytes(), generation: cell.generation(), grant }
             .pack()
     }
 
-    /// Whether nobody else can reach the block: no other member, no message in flight, no other handle here.
+    /// Whether nothing else can reach the block: no other member, no message in flight, no other handle here.
     pub(crate) fn is_sole(&self) -> bool {
         if !self.heap().is_owning_process() {
             return false;
         }
         let me = self.heap().me().bit();
         let Some(header) = self.header() else { return false };
-        // With no other handle here, and no way for one to be counted meanwhile, another process could reach the block
-        // only through a holder bit of its own or of a sender.
+        // With no other handle here, and no way for one to be counted meanwhile, another process could reach
+        // the block only through a holder bit of its own or of a sender.
         let mut holders = 0;
         let is_sole = self.handle.cell().is_single_and(|| {
             holders = header.holders().load(Ordering::SeqCst);
             holders == me
         });
         if holders & !me == SUSPECT {
-            // Perhaps nothing of the dead names it any more; the next time it is known.
+            // Perhaps no message of the dead names it any more. A scan finds out, and the next call has the
+            // answer.
             self.heap().inner().ask_for_scan();
         }
         is_sole
     }
 
-    /// Says that this handle will be dropped soon, which changes the header if there is no other here. With others its line
-    /// stays where it is: perhaps a receiver is about to write it.
+    /// Announces that this handle will be dropped soon. If it is the only one here, that changes the header,
+    /// so its line is prefetched. With other handles the line stays where it is: perhaps a receiver is about
+    /// to write it.
     pub(crate) fn expect_drop(&self) {
         if self.handle.cell().looks_single()
             && let Some(header) = self.header()

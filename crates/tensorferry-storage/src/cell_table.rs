@@ -1,14 +1,16 @@
-//! How often this process holds each block: private, so that clones and drops inside a process touch no shared
-//! memory. Only the first hold and the last drop do.
+//! How many handles this process has on each block. The counts are private: clones and drops inside a process
+//! touch no shared memory, except for the first handle and the last one.
 //!
-//! A cell belongs to a header line, found by three loads. Its count is `busy:1 | count:31`. While the
-//! shared bit is being set or cleared the cell is *busy*, and whoever else comes waits for those few
-//! instructions; otherwise the drop of the last handle could clear the bit under a handle that just arrived. Only a clone
-//! does not wait: the handle that it is made of is counted, so neither the first comes nor the last goes meanwhile.
+//! A cell belongs to a header line and is found by three loads. Its count is `busy:1 | count:31`. The cell is
+//! *busy* while a thread sets or clears this member's holder bit, or asks whether a handle is the only one.
+//! Other threads wait for those few instructions. Otherwise the drop of the last handle could clear the bit
+//! under a handle that another thread has just counted. Only a clone does not wait: the handle that it is
+//! made from is counted, so meanwhile no first handle can come and no last handle can go.
 //!
-//! The *ownership_epoch* counts how often the exclusive right to the block left this process through a message, so that
-//! an alias of the sent handle can see that it has lost its bytes. It has 64 bits and so never comes around: an alias
-//! that was kept for as many sends would have its bytes back beside their new owner.
+//! The *ownership epoch* counts how often the exclusive right to the block left this process in a message. An
+//! alias of the handle that was sent compares epochs, and so sees that it has lost its bytes. The epoch has
+//! 64 bits, so it never wraps. If it did, an alias that was kept for that many sends would get its bytes back
+//! beside their new owner.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -22,7 +24,7 @@ use crate::place::{Address, Place};
 
 const BUSY: u32 = 1 << 31;
 const COUNT: u32 = BUSY - 1;
-/// As in `Arc`: beyond this, so many handles were forgotten that some more would make the count lie.
+/// The process aborts above this count, as `Arc` does: that many forgotten handles would overflow the count.
 const MAX_COUNT: u32 = COUNT / 2;
 const CELLS_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES;
 
@@ -36,7 +38,7 @@ pub(crate) struct CellWords {
     ownership_epoch: AtomicU64,
     header_offset_bytes: AtomicUsize,
     data_offset_bytes: AtomicUsize,
-    /// `extent:32 | line:16 | index:8 | class and 1:8`; 0 as long as the place is not known.
+    /// `extent:32 | line:16 | index:8 | class + 1:8`; 0 while the place is not known.
     span: AtomicU64,
     /// See [`Allocation`].
     len_bytes: AtomicUsize,
@@ -57,8 +59,9 @@ impl CellWords {
     }
 }
 
-/// What a block is from its allocation until nobody holds it. It has no meaning in a cell that counts no handle. It is here
-/// too so that whoever sends a block again and again does not look at its header, which the receivers write.
+/// What a block is from its allocation until its last holder lets go. A cell that counts no handle holds no
+/// meaningful values. The cell has a copy of what the header says, so that a process that sends a block again
+/// and again does not read the header, which the receivers write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allocation {
     pub(crate) len_bytes: usize,
@@ -67,8 +70,8 @@ pub(crate) struct Allocation {
 
 /// The cells of one page of headers.
 type Page = [CellWords; CELLS_PER_PAGE];
-/// Pages that follow each other, each made when it is first needed. As in page tables of processors, each of these is as long
-/// as a page of memory itself, so that a process touches few of them.
+/// Consecutive pages of cells, each made when it is first needed. As in a processor's page tables, each of
+/// these tables is as long as a page of memory, so a process touches few pages.
 type Pages = [OnceBox<Page>; PAGES_PER_TABLE];
 /// A table of tables.
 type Folder = [OnceBox<Pages>; TABLES_PER_FOLDER];
@@ -107,8 +110,8 @@ impl CellTable {
         }
     }
 
-    /// The cell of the block at this place. `None` for an offset outside of the domain, which no caller has. `home` is called for
-    /// each cell that is made.
+    /// Returns the cell of the block at this place, and makes it if there is none. `heap` is called for each
+    /// cell that is made. Returns `None` for an offset outside the domain, which no caller passes.
     pub(crate) fn cell(&self, place: Place, heap: impl Fn() -> CellHeap) -> Option<Cell<'_>> {
         let at = Index::of(place.header_offset_bytes);
         let folder = self
@@ -124,8 +127,8 @@ impl CellTable {
         Some(cell)
     }
 
-    /// The cell of the block whose header is at this offset of the data area, if its place was found before. Asking makes no
-    /// cells.
+    /// Returns the cell of the block whose header is at this offset of the data area, if its place was found
+    /// before. Makes no cells.
     pub(crate) fn known(&self, header_offset_bytes: usize) -> Option<Cell<'_>> {
         let at = Index::of(header_offset_bytes);
         let words =
@@ -165,7 +168,7 @@ impl CellTable {
     }
 }
 
-/// Where a cell stands.
+/// The position of a cell in the table.
 struct Index {
     folder: usize,
     table: usize,
@@ -186,7 +189,7 @@ impl Index {
     }
 }
 
-/// What there is of a table, each with its place.
+/// The entries of a table that were made, each with its index.
 fn entries<T>(table: &[OnceBox<T>]) -> impl Iterator<Item = (usize, &T)> {
     table.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.get()?)))
 }
@@ -207,8 +210,8 @@ impl<'a> Cell<'a> {
         self.words.heap.get()
     }
 
-    /// Whoever else writes this writes the same, as far as all members are honest; others can only have it lead elsewhere
-    /// inside of what is open.
+    /// Stores the place. Every caller stores the same values, as long as all members are honest. A dishonest
+    /// member can only make the cell lead to another place inside the memory that is open.
     fn store_place(&self, place: Place) {
         self.words.header_offset_bytes.store(place.header_offset_bytes, Ordering::Relaxed);
         self.words.data_offset_bytes.store(place.data_offset_bytes, Ordering::Relaxed);
@@ -219,7 +222,7 @@ impl<'a> Cell<'a> {
         self.words.span.store(span, Ordering::Release);
     }
 
-    /// `None` for a cell that nobody was told the place of, of which there is none.
+    /// Returns `None` for a cell whose place was never stored. No caller has such a cell.
     pub(crate) fn place(&self) -> Option<Place> {
         let span = self.words.span.load(Ordering::Relaxed);
         let [class, index, line @ .., e0, e1, e2, e3] = span.to_le_bytes();
@@ -240,18 +243,18 @@ impl<'a> Cell<'a> {
         self.words.data_offset_bytes.load(Ordering::Relaxed)
     }
 
-    /// The length of the block in bytes, for who has a handle.
+    /// The length of the block in bytes. The caller has a handle on the block.
     pub(crate) fn len_bytes(&self) -> usize {
         self.words.len_bytes.load(Ordering::Relaxed)
     }
 
-    /// The generation of the block, for who has a handle.
+    /// The generation of the block. The caller has a handle on the block.
     pub(crate) fn generation(&self) -> u32 {
         self.words.generation.load(Ordering::Relaxed)
     }
 
-    /// CellTable so many handles more. `first` runs when there was none, and says what the block is if it may be held; its
-    /// error is passed on and nothing is counted.
+    /// Counts `n_handles` more handles. If there was none, `first` runs: it returns what the block is, or an
+    /// error if the block may not be held. That error is returned, and nothing is counted.
     pub(crate) fn acquire<E>(
         &self,
         n_handles: u32,
@@ -278,20 +281,20 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// CellTable one more handle beside one that exists.
+    /// Counts one more handle. The caller has one already.
     pub(crate) fn clone_handle(&self) {
         abort_on_too_many(self.words.count.fetch_add(1, Ordering::Relaxed));
     }
 
-    /// CellTable one handle less, if there are others: then no more is to be done. False when it is the only one, or somebody else
-    /// is counting.
+    /// Counts one handle less if there are others. The caller then has nothing more to do. Returns false if
+    /// this handle is the only one, or if another thread is changing the count.
     #[inline]
     pub(crate) fn release_beside_others(&self) -> bool {
         let seen = self.words.count.load(Ordering::Relaxed);
         seen & BUSY == 0 && seen & COUNT > 1 && self.replace(seen, seen - 1)
     }
 
-    /// CellTable one handle less. `last` runs when none is left.
+    /// Counts one handle less. `last` runs when none is left.
     pub(crate) fn release(&self, last: impl FnOnce()) -> Transition {
         loop {
             let seen = self.count_when_idle();
@@ -314,36 +317,40 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Whether there was one handle a moment ago. For hints: others come and go meanwhile.
+    /// Whether there was one handle a moment ago. This is only a hint: other threads count and drop handles
+    /// meanwhile.
     pub(crate) fn looks_single(&self) -> bool {
         self.words.count.load(Ordering::Relaxed) & COUNT == 1
     }
 
-    /// Whether there is exactly one handle in this process and `check` holds. While it is checked no other handle can
-    /// be counted but clones of that one, so whoever has it to itself has two answers of one moment.
+    /// Whether there is exactly one handle in this process and `check` holds. While `check` runs, no handle
+    /// can be counted except a clone of that one. A caller that has that handle to itself therefore gets both
+    /// answers for the same moment.
     pub(crate) fn is_single_and(&self, check: impl FnOnce() -> bool) -> bool {
         let seen = self.count_when_idle();
         if seen & COUNT != 1 || !self.replace(seen, seen | BUSY) {
-            // Somebody else counted in the meantime, so there was another handle.
+            // Another thread changed the count meanwhile, so there was another handle.
             return false;
         }
         let holds = check();
-        // Not stored as it was: whoever has the one handle may have cloned it meanwhile, which waits for nobody.
+        // Only the busy bit is cleared: the thread that has the handle may have cloned it meanwhile, because
+        // a clone does not wait.
         self.words.count.fetch_and(!BUSY, Ordering::Release);
         holds
     }
 
-    /// Which ownership_epoch of the exclusive right this is.
+    /// The current ownership epoch.
     pub(crate) fn ownership_epoch(&self) -> u64 {
         self.words.ownership_epoch.load(Ordering::Acquire)
     }
 
-    /// Ends ownership_epoch `from`, or takes an end back: moves it to `to` if it is still `from`.
+    /// Moves the ownership epoch from `from` to `to`, to end it or to take its end back. Returns false, and
+    /// changes nothing, if the epoch is not `from`.
     pub(crate) fn change_ownership_epoch(&self, from: u64, to: u64) -> bool {
         self.words.ownership_epoch.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The count once it is not busy.
+    /// Waits until the cell is not busy, and returns its count.
     fn count_when_idle(&self) -> u32 {
         let mut looks = 0_u32;
         loop {

@@ -1,15 +1,15 @@
 //! Size classes and the geometry that follows from them.
 //!
-//! Sizes grow by 64 bytes up to 512 and by four steps per doubling from there, so that at most a fifth of a
-//! block is rounding; what is populated follows the length asked for, not the class. Classes up to
-//! [`SLAB_MAX_BYTES`] live in slabs of 63 blocks behind one page of headers; larger ones stand alone, with
-//! their header in the head of their extent.
+//! Sizes grow by 64 bytes up to 512, and by four steps per doubling from there, so that at most a fifth of a
+//! block is rounding. What is populated follows the length asked for, not the class. Blocks of classes up to
+//! [`SLAB_MAX_BYTES`] lie in slabs of 63 behind one page of headers. Larger blocks stand alone, with their
+//! header in the head of their extent.
 
 use tensorferry_os::mapping::{LARGE_PAGE_BYTES, PAGE_BYTES};
 
 /// One header, one cache line: 64 bytes.
 pub(crate) const LINE_BYTES: usize = 64;
-/// CellWords of 8 bytes in a line.
+/// The words of 8 bytes in a line.
 pub(crate) const LINE_WORDS: usize = 8;
 /// Blocks in a slab: the lines of a page of headers, less the slab's own.
 pub(crate) const SLAB_BLOCKS: usize = PAGE_BYTES / LINE_BYTES - 1;

@@ -1,15 +1,17 @@
-//! The free blocks of one size, and which of them is used next.
+//! The free blocks of one size class, and which of them is used next.
 //!
-//! What this process has written and freed lies in its own caches: the last one freed is used first.
+//! A block that this process has written and freed lies in its own caches, so the one that was freed last is
+//! used first.
 //!
-//! What another process had has lines in the private caches of both. To write them at once takes each line from the other
-//! processor, which is up to five times as slow as to take it from the cache that both share. So such a block is used
-//! again only when more other memory has come back meanwhile than the private cache of its reader holds, and fresh memory
-//! is taken until there is that much. It is not left longer than that: on one of two processors that were measured it gets
-//! slower from there on, on the other one beyond the shared cache. docs/bench/NOTES.md has the measurements.
+//! A block that another process had has lines in the private caches of both processors. Writing it at once
+//! takes each line from the other processor, which is up to five times as slow as taking it from the cache
+//! that both share. So such a block is used again only after more other memory has come back than its
+//! reader's private cache holds. Fresh memory is taken until there is that much. The block does not rest
+//! longer than that: on one of two processors that were measured, a longer rest makes it slower, on the other
+//! one a rest beyond the size of the shared cache. docs/bench/NOTES.md has the measurements.
 //!
-//! Fresh memory is dear at first, and whoever sends little has no use for much of it: for sixteen blocks that have come back
-//! one more may rest.
+//! Fresh memory is expensive at first, and a process that sends little has no use for much of it. So the
+//! number of blocks that may rest grows by one for each sixteen blocks that have come back.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -19,12 +21,12 @@ use tensorferry_os::limits;
 use crate::class::Class;
 use crate::place::Address;
 
-/// What rests at least: what was best where a private cache has 1 MiB, and where it has 2 MiB.
+/// The least amount of memory that rests. It was best with a private cache of 1 MiB, and with one of 2 MiB.
 const MIN_DISTANCE_BYTES: usize = 5 << 19;
-/// No server's private cache is larger by much.
+/// No server's private cache is much larger.
 const MAX_PRIVATE_CACHE_BYTES: usize = 4 << 20;
-/// Of smaller blocks only few rest: to write them costs less than the rest of a message, and each has a header that whoever
-/// looks after the dead has to read.
+/// Of blocks smaller than this, only a few rest. Writing them costs less than the rest of a message, and a
+/// sweeper has to read the header of each.
 const SMALL_BYTES: usize = 4 << 10;
 const SMALL_DISTANCE: usize = 8;
 /// How many blocks come back for each one more that may rest.
@@ -41,7 +43,7 @@ pub(crate) struct FreeList {
     n_returns: usize,
 }
 
-/// Who had a block last.
+/// Which process had a block last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freed {
     /// This process.
@@ -61,13 +63,14 @@ impl FreeList {
         }
     }
 
-    /// One that came back from nobody: it was never used, or somebody else's who is gone.
+    /// Adds a block that did not come back from another process: it was never used, or its owner is gone.
     pub(crate) fn put_unused(&mut self, address: Address) {
         self.away.push_back(address);
     }
 
-    /// The one to use next, if there is one that pays: of what others had, the youngest behind which `distance` others have
-    /// been freed, itself included. Asks for the distance only where it matters.
+    /// Takes the block to use next, if one is worth using. Of the blocks that others had, this is the
+    /// `distance`-th youngest, so that `distance - 1` blocks were freed after it; the number of returns caps
+    /// the distance. `distance` is called only when the result matters.
     pub(crate) fn take(&mut self, distance: impl FnOnce() -> usize) -> Option<Address> {
         if let Some(address) = self.near.pop() {
             return Some(address);
@@ -79,12 +82,13 @@ impl FreeList {
         self.away.remove(self.away.len().checked_sub(distance)?)
     }
 
-    /// The oldest, whether it pays or not.
+    /// Takes a block whether it is worth using or not: the last one freed here, else the oldest that others
+    /// had.
     pub(crate) fn take_any(&mut self) -> Option<Address> {
         self.near.pop().or_else(|| self.away.pop_front())
     }
 
-    /// One of this run, whether it pays or not.
+    /// Takes a block of this run, whether it is worth using or not.
     pub(crate) fn take_of(&mut self, extent: usize) -> Option<Address> {
         let is_of = |address: &Address| address.extent() == extent;
         if let Some(at) = self.away.iter().rposition(is_of) {
@@ -100,7 +104,8 @@ impl FreeList {
     }
 }
 
-/// How many blocks of the class fill the private cache of their reader, and a little more.
+/// How many blocks of the class fill the private cache of their reader, plus a quarter, within the limits
+/// above.
 pub(crate) fn distance(class: Class) -> usize {
     static DISTANCE_BYTES: OnceLock<usize> = OnceLock::new();
     if class.size_bytes() < SMALL_BYTES {

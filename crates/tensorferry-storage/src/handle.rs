@@ -1,17 +1,20 @@
-//! One of this process's handles on a block, counted in the block's cell and nowhere else.
+//! One of this process's handles on a block. It is counted in the block's cell and nowhere else.
 //!
 //! # Safety
 //!
-//! A handle is a pointer to its cell, and the cell has one to the heap, which it lies in; neither counts. What keeps both is the
-//! cell's own count: *while it is above zero, one reference to the heap belongs to the cell*. The handle that was counted
-//! when there was none brought that reference, and the handle after which there is none takes it along. Every other handle
-//! is covered by it: the count cannot come to zero before that handle itself is gone.
+//! A handle is a pointer to its cell. The cell lies in its heap and has a pointer to it. Neither pointer
+//! counts a reference. The cell's own count keeps both alive: *while it is above zero, one reference to the
+//! heap belongs to the cell*. The first handle (counted when there was none) brings that reference. The last
+//! handle (after which there is none) takes it along. The reference covers every other handle too: the count
+//! cannot reach zero before that handle itself is gone.
 //!
-//! The heap of [`Heap::current`] is kept by a static that is never dropped, and needs no such references. Once a heap is
-//! that one it stays so. The handle that was counted when there was none brings no reference if it sees that; by the time the
-//! count comes to zero that handle is gone too, and whoever leaves it at zero has seen its going (all changes of the count
-//! but a clone's acquire and release, and a clone's keeps that order), so it sees the same and takes none along. A handle that
-//! brought a reference before may leave it there, where it keeps what is kept anyway.
+//! The heap of [`Heap::current`] is kept by a static that is never dropped, so its cells need no reference.
+//! Once a heap is the current one, it stays so. A first handle that sees this brings no reference. By the
+//! time the count reaches zero, that first handle is gone too, and the thread that drops the last handle has
+//! seen it go: all changes of the count except a clone's acquire and release, and a clone's keeps that order.
+//! So the last handle sees the same and takes no reference along. A first handle may also bring a reference
+//! before its heap becomes the current one. The last handle may then leave that reference in the cell, where
+//! it keeps a heap that is kept anyway.
 #![expect(unsafe_code, reason = "a handle that counts its heap too would count twice for every clone")]
 
 use std::mem::ManuallyDrop;
@@ -21,10 +24,11 @@ use crate::cell_table::{Allocation, Cell, CellWords, Transition};
 use crate::heap::Heap;
 use crate::place::Place;
 
-/// A handle. Cloning and dropping count privately; only the first and the last handle of a process touch the block's
-/// holder word.
+/// A handle on a block. Clones and drops are counted privately. Only the first and the last handle of a
+/// process touch the block's holder word.
 pub(crate) struct BlockHandle {
-    /// INVARIANT: `self` is counted there; as the top of the file says, their heap is kept as long as it is.
+    /// INVARIANT: `self` is counted in these words. While it is, their heap is kept (see the top of the
+    /// file).
     words: NonNull<CellWords>,
 }
 
@@ -33,12 +37,13 @@ const _: () = {
     is_for_all_threads::<CellWords>();
 };
 
-// SAFETY: the words of a cell may be used by any thread (asserted above).
+// SAFETY: any thread may use the words of a cell: `CellWords` is `Send` and `Sync` (asserted above),
+// including the heap that the last handle may drop.
 unsafe impl Send for BlockHandle {}
 // SAFETY: as above.
 unsafe impl Sync for BlockHandle {}
 
-/// HandlePair handles on one block that were counted at once, which costs as much as one.
+/// Two handles on one block that were counted in one step, which costs as much as counting one.
 pub(crate) struct HandlePair {
     /// INVARIANT: as [`BlockHandle::words`], counted twice.
     words: NonNull<CellWords>,
@@ -65,27 +70,28 @@ impl Drop for HandlePair {
     }
 }
 
-/// CellTable so many handles more, and has the cell keep its heap if they are the first.
+/// Counts `n_handles` more handles. If they are the first, the cell gets its reference to the heap.
 #[inline]
 fn count<E>(cell: Cell<'_>, n_handles: u32, first: impl FnOnce() -> Result<Allocation, E>) -> Result<(), E> {
     if cell.acquire(n_handles, first)? == Transition::FirstOrLast && !cell.heap().lasts_forever() {
-        // The reference that is the cell's from now on. Whoever else is counted meanwhile relies on it only once these
-        // handles are gone, and the caller has one until then.
+        // The cell's reference from now on. A handle that another thread counts meanwhile relies on it only
+        // once these handles are gone. That is after this function has returned, and until then the caller
+        // borrows the heap.
         let _of_the_cell = ManuallyDrop::new(cell.heap().clone());
     }
     Ok(())
 }
 
 impl BlockHandle {
-    /// One more handle on the block of this cell. `first` is as in [`Cell::acquire`].
+    /// Counts one more handle on the block of this cell. `first` is as in [`Cell::acquire`].
     #[inline]
     pub(crate) fn on<E>(cell: Cell<'_>, first: impl FnOnce() -> Result<Allocation, E>) -> Result<Self, E> {
         count(cell, 1, first)?;
         Ok(Self { words: NonNull::from(cell.words()) })
     }
 
-    /// As [`BlockHandle::on`], for a block that nobody holds; `None` if this process does. Only a member that writes what it must
-    /// not has one allocated that is held.
+    /// As [`BlockHandle::on`], for a block that was free. Returns `None` if this process holds the block
+    /// already, which happens only if a member writes what it must not.
     pub(crate) fn alone(cell: Cell<'_>, first: impl FnOnce() -> Allocation) -> Option<Self> {
         let mut is_first = false;
         let handle = Self::on(cell, || {
@@ -101,20 +107,21 @@ impl BlockHandle {
     }
 
     pub(crate) fn cell(&self) -> Cell<'_> {
-        // SAFETY: the words lie in the heap's table of cells, of which nothing is taken away before the heap ends, and the
-        // heap lives as long as `self` is counted, which the lifetime of the borrow does not exceed. They are atomics
-        // and a pointer that does not change, so nobody has them exclusively.
+        // SAFETY: the words lie in the heap's table of cells. Nothing is removed from that table before the
+        // heap ends, and the heap lives while `self` is counted, which is at least as long as this borrow of
+        // `self`. The words are atomics and a pointer that does not change, so nobody has exclusive access to
+        // them.
         Cell::new(unsafe { self.words.as_ref() })
     }
 }
 
-/// The heap that a cell lies in, which is there as long as the cell is.
+/// The heap that a cell lies in. The heap exists as long as the cell does.
 #[derive(Debug)]
 pub(crate) struct CellHeap(ManuallyDrop<Heap>);
 
 impl CellHeap {
     /// # Safety
-    /// It is kept by what the heap itself keeps, and goes with it.
+    /// The value must be kept inside `heap` itself, so that it goes when the heap goes.
     unsafe fn of(heap: &Heap) -> Self {
         Self(second_pointer(heap))
     }
@@ -125,17 +132,18 @@ impl CellHeap {
     }
 }
 
-/// The cell of the block at this place; `None` for a place outside of the domain.
+/// Returns the cell of the block at this place, or `None` for a place outside the domain.
 pub(crate) fn cell_at(heap: &Heap, place: Place) -> Option<Cell<'_>> {
-    // SAFETY: it is put into the table of this very heap, which nothing is taken out of.
+    // SAFETY: the value goes into the table of this very heap, and nothing is ever taken out of that table.
     heap.inner().cells.cell(place, || unsafe { CellHeap::of(heap) })
 }
 
-/// A second pointer to the heap, which counts nothing. Whoever has it may use it as long as the heap is there.
+/// Makes a second pointer to the heap, which counts no reference. It may be used as long as the heap exists.
 fn second_pointer(heap: &Heap) -> ManuallyDrop<Heap> {
     let pointer = std::ptr::from_ref(heap).cast::<ManuallyDrop<Heap>>();
-    // SAFETY: the pointer comes from a reference, and `ManuallyDrop<Heap>` has the layout of `Heap`, which may lie in two
-    // places: it is a pointer, and only one of the two is ever dropped.
+    // SAFETY: the pointer comes from a reference, so it is valid and aligned, and `ManuallyDrop<Heap>` has
+    // the layout of `Heap`. The copy is sound: a `Heap` is one counted pointer, which may lie in two places
+    // as long as only one of the two is ever dropped.
     unsafe { pointer.read() }
 }
 
@@ -148,11 +156,13 @@ impl Clone for BlockHandle {
 
 impl Drop for BlockHandle {
     fn drop(&mut self) {
-        // In a process that was forked by others this counts in a copy, for nobody.
+        // In a child of a fork(2) that is not this library's, this changes a private copy of the count, which
+        // nobody uses.
         if self.cell().release_beside_others() {
             return;
         }
-        // Nobody is waited for there: somebody may have been counting at the moment of the fork.
+        // Such a child waits for no busy cell: the thread that was counting at the moment of the fork does
+        // not exist in it.
         if !self.heap().is_owning_process() {
             return;
         }
@@ -160,8 +170,10 @@ impl Drop for BlockHandle {
         let cell = self.cell();
         let released = cell.release(|| cell.place().into_iter().for_each(|place| heap.let_go(place)));
         if released == Transition::FirstOrLast && !heap.lasts_forever() {
-            // SAFETY: nothing of `self` or `heap` is used after this. The reference is the cell's, whose count has come to zero by
-            // us: the handle that was counted when there was none brought it, because the heap did not last forever then either.
+            // SAFETY: neither `self` nor `heap` is used after this. The reference that is dropped is the
+            // cell's, because this call has brought the cell's count to zero. The cell has one: the handle
+            // that was counted when there was none brought it, because the heap was not the current one then
+            // either.
             unsafe { ManuallyDrop::drop(&mut heap) };
         }
     }

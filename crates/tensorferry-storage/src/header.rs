@@ -1,7 +1,7 @@
-//! Headers in shared memory: the words that say who holds a block.
+//! Block headers in shared memory: the words that say who holds a block.
 //!
-//! Every member may read every header at any moment, so headers never move and a span never changes its shape:
-//! a line that is a header once is a header for the life of the domain.
+//! Every member may read every header at any moment. So headers never move, and a span never changes its
+//! shape: a line that is a header once is a header for the life of the domain.
 
 use crate::atomic::{AtomicU64, Ordering, prefetch_to_write};
 use crate::class::{Class, LINE_WORDS};
@@ -20,7 +20,8 @@ pub(crate) mod line {
     pub(crate) const LEN_BYTES: usize = 4;
     /// Of a span's line: how much of the span is populated from its start, in bytes.
     pub(crate) const POPULATED_BYTES: usize = 5;
-    /// Of a parcel: 1 once somebody opened it, 2 once its packer took it back.
+    /// Of a parcel: 1 once it was opened, 2 once its packer took it back, 3 once its opener holds what it
+    /// names.
     pub(crate) const OPENED: usize = 6;
 }
 
@@ -38,7 +39,8 @@ pub(crate) mod slab {
     pub(crate) const LINE: usize = 0;
 }
 
-/// Set in a holder word when a member that held the block died: it may still be named by a message of the dead.
+/// Set in a holder word when a member that held the block has died: a message of a dead member may still name
+/// the block.
 pub(crate) const SUSPECT: u64 = 1 << 63;
 
 /// What a block is used for, so that a sweeper knows where to look for references.
@@ -107,7 +109,7 @@ impl<'a> Header<'a> {
         kind_of(self.words[line::KIND].load(Ordering::Acquire))
     }
 
-    /// Both from one load, so that they belong to the same use of the block.
+    /// The kind and the generation from one load, so that they belong to the same use of the block.
     pub(crate) fn kind_and_generation(&self) -> (Kind, u32) {
         let word = self.words[line::KIND].load(Ordering::Acquire);
         (kind_of(word), generation_of(word))
@@ -121,7 +123,8 @@ impl<'a> Header<'a> {
         self.words[line::LEN_BYTES].load(Ordering::Relaxed)
     }
 
-    /// Writes everything but the holders; the block is nobody's yet, so nobody reads it. Returns its generation.
+    /// Writes everything but the holders, and returns the new generation. Nobody holds the block yet, so
+    /// nobody reads it.
     pub(crate) fn prepare(&self, len_bytes: usize) -> u32 {
         self.words[line::LEN_BYTES].store(len_bytes as u64, Ordering::Relaxed);
         self.words[line::RETURNED].store(0, Ordering::Relaxed);
@@ -131,7 +134,7 @@ impl<'a> Header<'a> {
         generation
     }
 
-    /// Says what the block is, once its contents are in order. For its holder.
+    /// Stores the kind of the block, once its contents are complete. Only for its holder.
     pub(crate) fn set_kind(&self, kind: Kind) {
         let number: u64 = match kind {
             Kind::Plain => 0,
@@ -142,14 +145,15 @@ impl<'a> Header<'a> {
         self.words[line::KIND].store(number << 32 | u64::from(self.generation()), Ordering::Release);
     }
 
-    /// Says that the holders will change soon.
+    /// Announces that the holder word will change soon.
     pub(crate) fn prefetch(&self) {
         prefetch_to_write(self.holders());
     }
 
-    /// Adds `bit` unless nobody holds the block; false then. A block that somebody holds cannot be reused, so
-    /// after this it stays what it is. Tries first whether the holders are those that are `likely` (0 for none in
-    /// particular), without a look: the line would come once for the look and once for the change.
+    /// Adds `bit` if somebody holds the block, and returns false otherwise. A block that somebody holds
+    /// cannot be reused, so after this it stays what it is. First tries a compare-and-swap from `likely` (0
+    /// for no guess) without reading the word: otherwise its line would come here twice, once for the read
+    /// and once for the change.
     pub(crate) fn hold_if_held(&self, bit: u64, likely: u64) -> bool {
         let is_likely = likely != 0
             && self
@@ -160,8 +164,8 @@ impl<'a> Header<'a> {
         is_likely || self.holders().fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok()
     }
 
-    /// Takes `bit` away; returns who else holds the block. Tries first whether the holders are those that are `likely`, as
-    /// [`Header::hold_if_held`] does.
+    /// Takes `bit` away, and returns the remaining holders. First tries `likely`, as [`Header::hold_if_held`]
+    /// does.
     pub(crate) fn let_go(&self, bit: u64, likely: u64) -> u64 {
         let others = likely & !bit;
         if self.holders().compare_exchange(likely, others, Ordering::SeqCst, Ordering::SeqCst).is_ok() {

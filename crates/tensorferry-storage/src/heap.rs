@@ -39,7 +39,8 @@ pub(crate) struct Inner {
     pub(crate) attachments: Attachments,
     pub(crate) posted: Posted,
     pub(crate) scan_requests: ScanRequests,
-    /// Held while suspects are resolved: whoever comes second finds them resolved, and not just taken on by somebody.
+    /// Held while suspects are resolved. A second caller waits, and so finds them resolved, not merely being
+    /// worked on.
     pub(crate) resolving: Mutex<()>,
     /// Held by [`Heap::collect`], [`Heap::trim`] and the service thread's tick while they retire pins and
     /// collect returned blocks. What the tick had in progress (a sweep apart) is therefore finished, or not
@@ -47,25 +48,26 @@ pub(crate) struct Inner {
     /// this lock.
     pub(crate) collecting: Mutex<()>,
     this: Weak<Inner>,
-    /// The heap of [`Heap::current`], which lasts as long as the process: nothing needs to keep it.
+    /// Whether this is the heap of [`Heap::current`], which lasts as long as the process, so that nothing
+    /// needs to keep it.
     is_current: AtomicBool,
-    /// Last, so that what is dropped before can still reach it.
+    /// The last field, so that the fields that are dropped before it can still use it.
     pub(crate) memory: Memory,
 }
 
 impl fmt::Debug for Heap {
-    /// Which domain, and no more: everything that holds a block shows its heap.
+    /// Shows only the domain: everything that holds a block shows its heap.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Heap").field("domain", &self.0.memory.id()).finish_non_exhaustive()
     }
 }
 
-/// The heap that tensors are made in when none is named.
+/// The heap in which tensors are made when none is named.
 static CURRENT: OnceLock<Heap> = OnceLock::new();
 
 impl Heap {
-    /// The heap of this process's default domain, which is made on first use with default settings, or was
-    /// joined when the process was started as a child.
+    /// The heap of this process's default domain. The domain is made on first use with default settings, or
+    /// was joined when the process was started as a child.
     ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain cannot be made.
@@ -89,7 +91,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Makes a domain with these settings and the heap in it.
+    /// Makes a domain with these settings, and its heap.
     ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain cannot be made.
@@ -97,18 +99,19 @@ impl Heap {
         Self::over(settings.create()?)
     }
 
-    /// Joins the domain behind `fds` as the member that `admission` names, and makes it the current one.
+    /// Joins the domain behind `fds` as the member that `admission` names, and makes its heap the current
+    /// one.
     ///
     /// # Errors
-    /// [`StorageError::Domain`] when the domain refuses, [`StorageError::AlreadyJoined`] when this process has a
-    /// default domain already.
+    /// [`StorageError::Domain`] when the domain refuses, [`StorageError::AlreadyJoined`] when this process
+    /// has a default domain already.
     pub fn join(fds: impl Into<DomainFds>, admission: Admission) -> Result<Self, StorageError> {
         let heap = Self::attach(fds, admission)?;
         heap.make_current()?;
         Ok(heap)
     }
 
-    /// As [`Heap::join`], beside the current one.
+    /// As [`Heap::join`], but leaves the current heap as it is.
     ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain refuses.
@@ -116,28 +119,32 @@ impl Heap {
         Self::over(Domain::join(fds, admission)?)
     }
 
-    /// The current heap of the process that this one was forked from, as long as this one has not joined by itself.
+    /// The current heap of the process that this one was forked from, until this process has joined a domain
+    /// by itself.
     #[must_use]
     pub fn inherited() -> Option<Self> {
         CURRENT.get().filter(|heap| !heap.0.memory.is_owning_process()).cloned()
     }
 
-    /// In a process that was forked from a member: becomes a member in its own right, and holds in its own name every block that
-    /// the parent held at the fork, once for each handle that was copied here. What only copies on the parent's stack name, which
-    /// nobody here can reach, is held until this process ends. All handles are this process's own from then on, except for what can be in one process only: an inherited [`ExclusiveBlock`] lends no bytes, a lease is lost.
+    /// Makes a process that was forked from a member a member in its own right. It then holds in its own name
+    /// every block that the parent held at the fork, once for each handle that was copied. A block that only
+    /// the copied stack of the parent names, which no code here can reach, stays held until this process
+    /// ends. From then on all handles are this process's own, except for what can exist in one process only:
+    /// an inherited [`ExclusiveBlock`] lends no bytes, and an inherited lease is lost.
     ///
-    /// The parent stands still until this has returned, and holds those blocks all the while. `fd_store` is as in
+    /// The parent waits until this has returned, and holds those blocks meanwhile. `fd_store` is as in
     /// [`DomainFds`].
     ///
     /// # Errors
-    /// [`StorageError::Domain`] when the domain refuses; this process can then do nothing but end.
+    /// [`StorageError::Domain`] when the domain refuses, [`StorageError::BadReference`] when the header of a
+    /// held block cannot be reached. This process can then do nothing but end.
     pub fn rejoin(&self, admission: Admission, fd_store: Option<OwnedFd>) -> Result<(), StorageError> {
         let inner = &*self.0;
         inner.memory.rejoin(admission, fd_store)?;
         let bit = self.me().bit();
         let mut closed = None;
         inner.cells.each_held(|at| match inner.places().header(at) {
-            // The parent holds it and stands still, so it is not reused meanwhile.
+            // The parent holds it and waits, so the block is not reused meanwhile.
             Some(header) => drop(header.holders().fetch_or(bit, Ordering::SeqCst)),
             None => closed = Some(at as u64),
         });
@@ -147,9 +154,9 @@ impl Heap {
                 what: "the header of a held block is closed",
             });
         }
-        // HandlePair processes would write the same bytes otherwise.
+        // Otherwise two processes would write the same bytes.
         inner.cells.revoke_all_exclusive();
-        // The extents, and what waits to be opened by others, are the parent's.
+        // The extents belong to the parent, and so do the parcels that wait to be opened.
         *inner.arena() = Arena::new();
         let pinned = (inner.pins.take_all(), inner.posted.take_all());
         inner.memory.finish_rejoin();
@@ -185,12 +192,16 @@ impl Heap {
         self.0.memory.domain()
     }
 
-    /// A block of `len_bytes` for this process alone, aligned to 64 bytes. Its contents are whatever its last
-    /// user in this domain left. Zero bytes need no block.
+    /// Allocates a block of `len_bytes` bytes for this process alone, aligned to 64 bytes. It contains
+    /// whatever its last user in this domain left. Zero bytes need no block.
+    ///
+    /// # Blocking
+    /// Does not wait for memory to come back. At the domain's limit it collects and trims what is free, and
+    /// then fails.
     ///
     /// # Errors
     /// [`StorageError::Domain`] with the numbers when the domain's limit, its address space or the machine's
-    /// memory is used up; [`StorageError::TooLarge`].
+    /// memory is used up; [`StorageError::TooLarge`] for a block that the domain can never hold.
     pub fn allocate(&self, len_bytes: usize) -> Result<ExclusiveBlock, StorageError> {
         if len_bytes == 0 {
             return Ok(ExclusiveBlock::empty());
@@ -208,8 +219,12 @@ impl Heap {
         Ok(block)
     }
 
-    /// Gives free memory back to the system: whole free blocks and slabs that are populated, and extents that
-    /// nobody uses. Returns how many bytes came together. The next allocations pay for fresh pages again.
+    /// Gives free memory back to the system: the pages of free blocks and of slabs that are free as a whole,
+    /// in this process's extents and in those without an owner. Returns how many bytes it gave back. Later
+    /// allocations pay for fresh pages again.
+    ///
+    /// # Blocking
+    /// As [`Heap::collect`].
     #[must_use = "the number says whether trimming helped"]
     pub fn trim(&self) -> u64 {
         if !self.0.memory.is_owning_process() {
@@ -222,7 +237,7 @@ impl Heap {
         trimmed
     }
 
-    /// Numbers about this process's side and about the whole domain.
+    /// Statistics of this process's side and of the whole domain.
     #[must_use]
     pub fn stats(&self) -> HeapStats {
         HeapStats {
@@ -234,7 +249,12 @@ impl Heap {
         }
     }
 
-    /// Looks after messages that were taken and memory that came back, now instead of when memory runs short.
+    /// Lets go of messages that were taken, and collects blocks that came back, now instead of when memory
+    /// runs short.
+    ///
+    /// # Blocking
+    /// Waits while another thread does the same, the service thread included. That may take as long as a scan
+    /// of all messages.
     pub fn collect(&self) {
         if !self.0.memory.is_owning_process() {
             return;
@@ -245,14 +265,14 @@ impl Heap {
         self.0.publish(&arena);
     }
 
-    /// Whether both are of one domain.
+    /// Whether both heaps belong to the same domain.
     #[must_use]
     #[inline]
     pub fn is_same_domain(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.domain().id() == other.domain().id()
     }
 
-    /// Whether this is the heap of [`Heap::current`], which nothing ends. Once it is, it stays so.
+    /// Whether this is the heap of [`Heap::current`], which never ends. Once it is, it stays so.
     pub(crate) fn lasts_forever(&self) -> bool {
         self.0.is_current.load(Ordering::Acquire)
     }
@@ -289,7 +309,7 @@ impl Heap {
         self.0.places().header(header_offset_bytes)
     }
 
-    /// A block with one handle, this one.
+    /// Allocates a block with one handle, which is returned.
     pub(crate) fn allocate_block(&self, len_bytes: usize) -> Result<Block, StorageError> {
         self.0.memory.check_owning_process()?;
         let class = Class::holding(len_bytes)
@@ -306,15 +326,16 @@ impl Heap {
         let cell = cell_at(self, place).ok_or_else(|| bad(unreachable))?;
         let handle = BlockHandle::alone(cell, || {
             let generation = header.prepare(len_bytes);
-            // From here on the block is held; a sweep after our death finds this bit. Nobody else knows the block before it is
-            // named to them: by a message, which is put by a sequentially consistent change, or by way of the kernel.
+            // From here on the block is held: a sweep after this process's death finds this bit. No other
+            // process knows the block before it is named to one. A message names it, which is put by a
+            // sequentially consistent change, or the kernel carries the name.
             header.holders().store(self.me().bit(), Ordering::Release);
             Allocation { len_bytes, generation }
         });
         handle.map(Block::new).ok_or_else(|| bad("a block that this process holds was marked as free"))
     }
 
-    /// Holds the block that a message names. The message itself, or whoever sent it, holds it until then.
+    /// Holds the block that a message names. Until then the message itself or its sender holds it.
     pub(crate) fn hold(&self, reference: Reference) -> Result<Block, Box<StorageError>> {
         let cell = self.cell_of(reference)?;
         let block = Block::new(BlockHandle::on(cell, || self.begin_to_hold(cell, reference))?);
@@ -322,7 +343,7 @@ impl Heap {
         Ok(block)
     }
 
-    /// As [`Heap::hold`], two handles at once, which cost as much as one.
+    /// As [`Heap::hold`], but returns two handles, which cost as much as one.
     #[inline]
     pub(crate) fn hold_twice(&self, reference: Reference) -> Result<(Block, Block), Box<StorageError>> {
         let cell = self.cell_of(reference)?;
@@ -353,7 +374,7 @@ impl Heap {
         let bad = |what| bad_reference(reference, what);
         let place = cell.place().ok_or_else(|| bad("nobody knows its place"))?;
         let header = self.header(place.header_offset_bytes).ok_or_else(|| bad("its header is closed"))?;
-        // Most messages come from whoever allocated what they name, and has it alone.
+        // Most messages come from the process that allocated their blocks, and only that process holds them.
         let likely = match self.0.memory.extent_owner(place.address.extent()) {
             ExtentOwner::Member(owner) => owner.bit(),
             _ => 0,
@@ -372,13 +393,14 @@ impl Heap {
             .map(|()| Allocation { len_bytes, generation: header.generation() })
     }
 
-    /// One more handle on a block that this process holds, by its header's place; `None` when it does not hold it.
+    /// Returns one more handle on the block whose header is at this offset; `None` when this process does not
+    /// hold the block.
     pub(crate) fn another_handle(&self, header_offset_bytes: usize) -> Option<Block> {
         let cell = self.0.cells.known(header_offset_bytes)?;
         BlockHandle::on(cell, || Err(())).ok().map(Block::new)
     }
 
-    /// The last handle of this process is gone.
+    /// Lets go of a block: the last handle of this process is gone.
     pub(crate) fn let_go(&self, place: Place) {
         self.0.let_go(place);
     }
@@ -389,7 +411,7 @@ fn bad_reference(reference: Reference, what: &'static str) -> Box<StorageError> 
     Box::new(StorageError::BadReference { reference: reference.pack(), what })
 }
 
-/// Whether a block that is held now is the one that a message names.
+/// Checks that a block that is held now is the one that a message names.
 #[inline]
 fn check_generation(cell: Cell<'_>, reference: Reference) -> Result<(), Box<StorageError>> {
     let is_same = cell.generation() & GENERATION_MASK == reference.generation;
@@ -397,7 +419,7 @@ fn check_generation(cell: Cell<'_>, reference: Reference) -> Result<(), Box<Stor
 }
 
 impl Inner {
-    /// The handle that blocks need; `None` while the last one is being dropped.
+    /// The heap of this `Inner`, for handles on blocks; `None` while the last reference is being dropped.
     pub(crate) fn heap(&self) -> Option<Heap> {
         self.this.upgrade().map(Heap)
     }
@@ -415,7 +437,7 @@ impl Inner {
         self.memory.publish_usage(usage.live_blocks, usage.live_bytes, usage.cached_bytes());
     }
 
-    /// Has the service thread scan for what the dead are still suspected to have sent.
+    /// Makes the service thread scan for what messages of the dead still name.
     pub(crate) fn ask_for_scan(&self) {
         if !self.memory.is_owning_process() {
             return;
@@ -424,8 +446,8 @@ impl Inner {
         self.memory.wake_service();
     }
 
-    /// Frees every block of this process's extents that came back by now: lets go of what was sent and taken, resolves
-    /// suspects, and looks at all returned blocks. Returns the arena, locked.
+    /// Frees the blocks of this process's extents that came back: retires pins, resolves suspects, and looks
+    /// at all returned blocks. Returns the locked arena.
     fn collect_returned(&self) -> MutexGuard<'_, Arena> {
         self.retire_pins();
         crate::sweep::resolve_known_suspects(self);
@@ -442,7 +464,8 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// What is free here is no use to whoever comes next; what may be freed by a scan somebody else has to look for.
+    /// Gives free memory back to the system, because the next owner has no use for it. Blocks that only a
+    /// scan can free are left to the other members, by a request.
     fn drop(&mut self) {
         if self.memory.is_owning_process() {
             let mut arena = self.arena.lock().unwrap_or_else(PoisonError::into_inner);
@@ -461,14 +484,14 @@ impl ServiceHandler for Inner {
 
     fn is_held(&self, name: u64) -> bool {
         let Some(reference) = Reference::unpack(name) else { return false };
-        // What cannot be reached is not known to be free.
+        // A block that cannot be reached is not known to be free.
         let place = match self.places().find(reference.header_offset_bytes) {
             Ok(place) => place,
             Err(NotFound::Bad(_)) => return false,
             Err(NotFound::Closed(_)) => return true,
         };
         let Some(header) = self.places().header(place.header_offset_bytes) else { return true };
-        // In this order: a block that somebody holds stays what it is.
+        // Holders first, then the generation: a block that somebody holds is not reused.
         let is_held = header.holders().load(Ordering::SeqCst) != 0;
         is_held && header.generation() & GENERATION_MASK == reference.generation
     }

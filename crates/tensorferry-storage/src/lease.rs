@@ -1,19 +1,20 @@
-//! Leases: messages that come back when their taker dies.
+//! Leases: messages that come back when the process that took them dies.
 //!
-//! A leased message moves from its slot to a record of the ring, so that a long lease fills no slot. It stays there until
-//! it is acknowledged:
+//! A leased message moves from its slot to a record of the ring, so that a long lease occupies no slot. It
+//! stays there until it is acknowledged:
 //!
 //! ```text
 //! slot   ... Ready(L) → Claimed(L, me) ──────────────→ Moved(L, me) ──────────────────→ Free(L+1)
-//! record Free → Filling(me) ─ copy, hold what it names ─┘ commit   → Leased(1, me) → acknowledged: Free
-//!                                                                       ↑    └ given back, or dead: Waiting(1)
-//!                                                        Leased(2, you) └───────── Taking(1, you) ←┘
+//! record Free → Filling(me) ─ copy, hold what it names ─┘ commit → Leased(1, me) → acknowledged: Free
+//!                                                                     ↑    └ returned, or dead: Waiting(1)
+//!                                                      Leased(2, you) └───────── Taking(1, you) ←┘
 //! ```
 //!
-//! The slot's step to Moved is the commit: before it the message is the slot's, after it the record's. What waits in a
-//! record is the first in line. A word of the ring counts returns: it moves after a message was given back, and with
-//! every sweep. A receiver looks through the records when it has moved since the last look that found nothing. Nobody
-//! ever takes the count away, so nobody who is killed or stopped hides a message from the others.
+//! The slot's step to Moved is the commit: before it the message belongs to the slot, after it to the record.
+//! A message that waits in a record comes before those in the slots. A word of the ring counts returns: it is
+//! incremented after a message was given back, and with every sweep. A receiver looks through the records if
+//! the count has changed since the last look that found nothing. The count never decreases, so a process that
+//! is killed or stopped hides no message from the others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,13 +28,15 @@ use crate::record::{Record, RecordState, RecordTag};
 use crate::ring::{Consumers, Deadline, MAX_STEPS, Ring, RingTakeError};
 use crate::ring_layout::{RingWords, Slot, SlotState};
 
-/// A message that this process has until it acknowledges it. Dropping it gives the message back, to be delivered again.
+/// A message that this process has until it acknowledges it. Dropping the lease gives the message back, to be
+/// delivered again.
 pub struct Lease {
     ring: Arc<Ring>,
     index: usize,
-    /// INVARIANT: the record was in this state when the lease was made, and nobody but a sweeper may change it.
+    /// INVARIANT: the record was in this state when the lease was made, and only a sweeper may change it
+    /// meanwhile.
     state: RecordState,
-    /// Everything that the message names. Taken when the lease ends.
+    /// Handles on everything that the message names. Taken when the lease ends.
     handles: OutgoingHandles,
     is_over: bool,
 }
@@ -67,7 +70,7 @@ impl Kept {
         false
     }
 
-    /// Moves the message from the slot to the record; false when this process was declared dead.
+    /// Moves the message from the slot to the record. Returns false when this process was declared dead.
     pub(crate) fn keep(
         &mut self,
         ring: &RingWords<'_>,
@@ -99,11 +102,15 @@ impl Kept {
 }
 
 impl Ring {
-    /// Leases a message: one that was given back or whose taker died, or else the next one. Waits as long as `deadline`
-    /// allows, also while every lease is out and not all of them are this process's.
+    /// Leases a message: one that was given back or whose holder died, or else the next one.
+    ///
+    /// # Blocking
+    /// Waits for a message as long as `deadline` allows, as [`Ring::take`] does. It also waits while every
+    /// lease is taken and not all of them are this process's; an acknowledged lease wakes it.
     ///
     /// # Errors
-    /// [`RingTakeError`]; [`RingTakeError::NoLeases`] and [`RingTakeError::AllLeased`] at once, whatever `deadline` is.
+    /// [`RingTakeError`]. [`RingTakeError::NoLeases`] and [`RingTakeError::AllLeased`] come at once, whatever
+    /// `deadline` is.
     pub fn take_leased(
         self: &Arc<Self>,
         deadline: Deadline,
@@ -121,7 +128,7 @@ impl Ring {
         })
     }
 
-    /// Takes a message that was given back, for good.
+    /// Takes a message that was given back. It is not leased again.
     pub(crate) fn take_returned(
         &self,
         ring: &RingWords<'_>,
@@ -136,8 +143,8 @@ impl Ring {
             put_back(ring, record, taking);
             return Some(read.map(drop).map_err(RingTakeError::from));
         }
-        // What a plain take takes dies with its taker from here on. Where this process was declared dead, it is somebody
-        // else's.
+        // From here on the message dies with this process, as after every plain take. If this process was
+        // declared dead, the message belongs to another one.
         if !record.change(taking, taking.freed()) {
             message.clear();
             return None;
@@ -160,7 +167,7 @@ impl Ring {
                     put_back(ring, record, taking);
                 } else {
                     record.change(taking, taking.freed());
-                    // For who waits for a record.
+                    // Wakes receivers that wait for a record.
                     ring.not_empty().wake();
                 }
                 return Some(Err(error.into()));
@@ -191,7 +198,7 @@ impl Ring {
         kept.map(|kept| taken.map(|()| kept))
     }
 
-    /// Claims the message that has waited longest.
+    /// Claims the waiting message with the lowest position in the ring.
     fn claim_returned(&self, ring: &RingWords<'_>) -> Option<(usize, RecordState)> {
         for _ in 0..MAX_STEPS {
             let returns = ring.returns().load(Ordering::SeqCst);
@@ -201,7 +208,7 @@ impl Ring {
             let is_waiting = |(_, record): &(usize, Record<'_>)| record.state().tag == RecordTag::Waiting;
             let waiting = ring.records().enumerate().filter(is_waiting);
             let Some((index, record)) = waiting.min_by_key(|(_, record)| record.position()) else {
-                // What is given back from here on is counted after `returns`.
+                // A message that is given back from here on is counted after `returns`.
                 self.returns_seen.store(returns, Ordering::Relaxed);
                 return None;
             };
@@ -214,7 +221,7 @@ impl Ring {
         None
     }
 
-    /// The lease on a message whose record this process has.
+    /// Makes the lease on a message whose record this process has.
     fn lease(
         self: &Arc<Self>,
         ring: &RingWords<'_>,
@@ -230,9 +237,9 @@ impl Ring {
                 IncomingHandle::Shared(block) => OutgoingHandle::shared(block),
                 IncomingHandle::Ring(attachment) => Some(OutgoingHandle(Outgoing::Ring(attachment.clone()))),
                 IncomingHandle::Exclusive(_) => {
-                    // Nobody puts such a message.
+                    // No honest sender puts such a message.
                     ring.record(kept.index).change(state, state.freed());
-                    // For who waits for a record.
+                    // Wakes receivers that wait for a record.
                     ring.not_empty().wake();
                     let what = "a message that may be delivered again grants a block exclusively";
                     return Err(StorageError::BadReference { reference: 0, what }.into());
@@ -243,7 +250,7 @@ impl Ring {
     }
 }
 
-/// The kernel does not let us open what a waiting message names: it goes on waiting.
+/// The kernel does not let this process open what a waiting message names: the message goes on waiting.
 fn put_back(ring: &RingWords<'_>, record: Record<'_>, taking: RecordState) {
     record.change(taking, taking.waiting());
     ring.returns().fetch_add(1, Ordering::SeqCst);
@@ -251,19 +258,20 @@ fn put_back(ring: &RingWords<'_>, record: Record<'_>, taking: RecordState) {
 }
 
 impl Lease {
-    /// How often the message has been delivered, this time included. More than 1 means that whoever had it before gave it
-    /// back or died. Stops at 65,535.
+    /// How often the message has been delivered, this delivery included. More than 1 means that an earlier
+    /// holder gave it back or died. Stops at 65,535.
     #[must_use]
     pub fn deliveries(&self) -> u16 {
         self.state.deliveries
     }
 
-    /// Whether this process has it. A process that was forked from the one that has it has a copy of this value.
+    /// Whether this process has the lease. A process that was forked from its holder has a copy of this
+    /// value.
     fn is_mine(&self) -> bool {
         self.state.owner == self.ring.me()
     }
 
-    /// Says that the message is dealt with: nobody gets it again.
+    /// Acknowledges the message: it is not delivered again.
     ///
     /// # Errors
     /// [`LeaseLostError`] when this process inherited the lease by fork(2), or was declared dead by another
@@ -275,7 +283,7 @@ impl Lease {
         }
         let Some(ring) = self.ring.words() else { return Err(LeaseLostError) };
         let acknowledged = ring.record(self.index).change(self.state, self.state.freed());
-        // For who waits for a free record, or for the end.
+        // Wakes receivers that wait for a free record, or for the end of the queue.
         ring.not_empty().wake();
         if acknowledged { Ok(()) } else { Err(LeaseLostError) }
     }
@@ -291,9 +299,9 @@ impl Drop for Lease {
         if !ring.record(self.index).change(self.state, waiting) {
             return;
         }
-        // If we die before this, whoever sweeps us counts.
+        // If this process dies before this, its sweeper counts.
         ring.returns().fetch_add(1, Ordering::SeqCst);
-        // Until somebody else has it, this process holds what it names.
+        // Until another receiver has it, this process holds what the message names.
         if !self.handles.is_empty() {
             self.ring.pins().pin(&ring, PinnedAt::record(self.index, waiting), &mut self.handles);
         }

@@ -1,17 +1,20 @@
-//! Blocks of shared memory with holders that survive crashes, and the rings that carry them.
+//! Blocks of shared memory whose holders may crash, and the rings that carry them.
 //!
-//! A [`Heap`] is one process's view of the memory of a domain. It hands out blocks, in one of three states that
-//! are types: [`ExclusiveBlock`] (mine alone), [`FrozenBlock`] (nobody writes any more), [`SharedBlock`] (several
-//! read and write atomic words). A block's header has one bit for each process of the domain; nothing is
-//! counted in shared memory, so no crash can make a count wrong. Inside a process clones count privately.
+//! A [`Heap`] is one process's view of the memory of a domain. It allocates blocks. A block is in one of
+//! three states, and each state is a type: [`ExclusiveBlock`] (one handle, which reads and writes),
+//! [`FrozenBlock`] (any number of handles, which only read), [`SharedBlock`] (any number of handles, which
+//! read and write atomic words). A block's header has one bit for each process of the domain. Nothing is
+//! counted in shared memory, so no crash can make a count wrong. Inside a process, clones are counted
+//! privately.
 //!
-//! Blocks travel through a [`Ring`]: a bounded ring of slots in which every claim names its owner, so that a
-//! process that is killed at any instruction neither loses a committed message nor blocks anybody. A message names its
-//! blocks in a table that every member can read; after a death a sweep uses it to tell what is still needed.
+//! Blocks travel through a [`Ring`]: a bounded ring of slots in which every claim names its owner. A process
+//! that is killed at any instruction therefore neither loses a committed message nor blocks another process.
+//! A message names its blocks in a table that every member can read. After a death, a sweep reads these
+//! tables to find out which blocks are still needed.
 //!
 //! Memory is recycled: a block that comes back keeps its pages, so a steady stream of messages allocates
-//! nothing and faults no page. Fresh memory is populated before it is handed out, after a check against the domain's
-//! limit, so running out is an error that names the numbers.
+//! nothing and causes no page fault. Fresh memory is populated before it is handed out, after a check against
+//! the domain's limit. Running out of memory is therefore an error that names the numbers.
 //!
 //! ```
 //! use tensorferry_domain::Domain;

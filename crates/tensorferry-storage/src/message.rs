@@ -1,7 +1,7 @@
-//! Messages on their way out and in: a payload of bytes beside a table of handles.
+//! Outgoing and incoming messages: a payload of bytes beside a table of handles.
 //!
 //! A message names its blocks in a table that every member can read, never only inside serialised bytes. The
-//! same table stands in a slot, in a block that a long message spilled to, and in a parcel.
+//! same table stands in a slot, in the block of a message that is too long for its slot, and in a parcel.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,10 +18,11 @@ use crate::payload::Payload;
 use crate::reference::{Grant, Reference};
 use crate::{BlockId, StorageError};
 
-/// More handles than this in one message are refused as garbage on receipt and as too many on sending.
+/// The most handles of one message. A sender with more gets an error, and a receiver treats a table with more
+/// as garbage.
 pub const MAX_HANDLES: usize = 65_535;
 
-/// Word indexes in a block that a message spilled to, or in a parcel's.
+/// Word indexes in the block of a message that did not fit into a slot, or in a parcel's block.
 pub(crate) mod table {
     pub(crate) const N_REFERENCES: usize = 0;
     pub(crate) const PAYLOAD_LEN_BYTES: usize = 1;
@@ -29,7 +30,7 @@ pub(crate) mod table {
     pub(crate) const ROOM: usize = 2;
 }
 
-/// What a message holds besides bytes, on its way out.
+/// One handle of an outgoing message.
 #[derive(Debug)]
 pub struct OutgoingHandle(pub(crate) Outgoing);
 
@@ -43,31 +44,32 @@ pub(crate) enum Outgoing {
     Spill(Block),
 }
 
-/// An end that only one may have. In a box, so that handles are short: they are moved, and hardly any is one of these.
+/// A ring's end that only one holder may have. Boxed, so that `Outgoing` stays small: handles are moved
+/// often, and hardly any is one of these.
 #[derive(Debug)]
 pub(crate) struct SoleRing {
     attachment: Attachment,
-    /// Says that it was given away.
+    /// Set once the end was given away.
     moved: Arc<AtomicBool>,
 }
 
 impl OutgoingHandle {
-    /// Lets the receiver read the block. `None` for an empty one, which needs no handle.
+    /// Lets the receiver read the block. `None` for an empty block, which needs no handle.
     #[must_use]
     pub fn frozen(block: &FrozenBlock) -> Option<Self> {
         block.block()?;
         Some(Self(Outgoing::Frozen(block.clone())))
     }
 
-    /// Lets the receiver read and write the block too. `None` for an empty one.
+    /// Lets the receiver read and write the block too. `None` for an empty block.
     #[must_use]
     pub fn shared(block: &SharedBlock) -> Option<Self> {
         block.block()?;
         Some(Self(Outgoing::Shared(block.clone())))
     }
 
-    /// Gives the block away: from now on `block` is empty, unless [`OutgoingHandle::take_back`] is called. `None` when it
-    /// is empty already.
+    /// Gives the block away: from now on `block` is empty, unless [`OutgoingHandle::take_back`] is called.
+    /// `None` when it is empty already.
     #[must_use]
     pub fn exclusive(block: &ExclusiveBlock) -> Option<Self> {
         Some(Self(Outgoing::Exclusive(block.claim()?)))
@@ -79,8 +81,8 @@ impl OutgoingHandle {
         Self(Outgoing::Ring(attachment.in_transit()))
     }
 
-    /// As [`OutgoingHandle::ring`], for an end that only one may have: `moved` becomes true, and false again if
-    /// [`OutgoingHandle::take_back`] is called. `None` when it is true already.
+    /// As [`OutgoingHandle::ring`], for an end that only one holder may have. `moved` becomes true, and false
+    /// again if [`OutgoingHandle::take_back`] is called. `None` when `moved` is true already.
     #[must_use]
     pub fn sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Option<Self> {
         let first = !moved.swap(true, Ordering::SeqCst);
@@ -97,7 +99,7 @@ impl OutgoingHandle {
     /// Whether both grant the same on the same block, so that one entry serves for both.
     #[must_use]
     pub fn is_equivalent_to(&self, other: &Self) -> bool {
-        // Nearly all differ in their block already, which is known without a look at shared memory.
+        // Most handles differ in their block already, which needs no look at shared memory.
         self.id() == other.id()
             && self.reference() == other.reference()
             && self.heap().map(Heap::me) == other.heap().map(Heap::me)
@@ -112,7 +114,7 @@ impl OutgoingHandle {
         }
     }
 
-    /// Whether the receiver alone has it from then on.
+    /// Whether only the receiver has it once the message is sent.
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
         matches!(self.0, Outgoing::Exclusive(_) | Outgoing::SoleRing(..))
@@ -124,15 +126,15 @@ impl OutgoingHandle {
         self.block().map(Block::heap)
     }
 
-    /// Says that it will be dropped soon.
+    /// Announces that the handle will be dropped soon, so that the block's header can be prefetched.
     pub(crate) fn expect_drop(&self) {
         if let Some(block) = self.block() {
             block.expect_drop();
         }
     }
 
-    /// How much memory it keeps. A block that several write may stand for much more than itself, as that of a device tensor
-    /// does.
+    /// How much memory the handle keeps, in bytes. `usize::MAX` for a shared block or a ring: a shared block
+    /// may stand for much more than itself, as that of a device tensor does.
     pub(crate) fn kept_bytes(&self) -> usize {
         match &self.0 {
             Outgoing::Frozen(_) | Outgoing::Exclusive(_) | Outgoing::Spill(_) => {
@@ -169,24 +171,24 @@ impl OutgoingHandle {
 /// The handles of one message. Few messages have more than two.
 pub type OutgoingHandles = SmallVec<[OutgoingHandle; 2]>;
 
-/// What a message held besides bytes, at its receiver.
+/// One handle of a message that was taken.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum IncomingHandle {
     /// A block to read.
     Frozen(OfferedBlock),
-    /// A block to share.
+    /// A block to read and write.
     Shared(SharedBlock),
-    /// A block that is the receiver's alone; `None` once it was taken out.
+    /// A block that only the receiver has; `None` once it was taken out.
     Exclusive(Option<ExclusiveBlock>),
     /// A ring, attached in the role that was granted.
     Ring(Attachment),
 }
 
-/// A block to read, of which any number of handles can be had.
+/// A block to read, which gives any number of handles.
 ///
-/// Each view of a storage takes one, and nearly always there is one view: the first handle is counted together with the
-/// message's own.
+/// Each view of a tensor's storage takes one handle, and usually there is one view. So the first handle is
+/// counted together with the message's own.
 #[derive(Debug)]
 pub struct OfferedBlock {
     block: FrozenBlock,
@@ -222,14 +224,15 @@ pub struct IncomingMessage {
 }
 
 impl IncomingMessage {
-    /// Lets go of everything, to be filled again.
+    /// Empties the message, so that it can be filled again.
     pub(crate) fn clear(&mut self) {
         self.payload.clear();
         self.handles.clear();
     }
 }
 
-/// Holds what one reference of a message grants, as the next of `handles`. A block that the message spilled to comes back.
+/// Holds what one reference of a message grants, and appends it to `handles`. For a reference to the block
+/// that the message itself lies in, returns that block instead.
 pub(crate) fn accept(
     heap: &Heap,
     word: u64,
@@ -310,7 +313,7 @@ pub(crate) fn unspill(
     Ok(())
 }
 
-/// Copies `payload_len_bytes` bytes out of shared words.
+/// Copies `payload_len_bytes` bytes out of shared words into the message.
 pub(crate) fn fill_payload(message: &mut IncomingMessage, words: Words<'_>, payload_len_bytes: usize) {
     for (bytes, word) in message.payload.room(payload_len_bytes).iter_mut().zip(words) {
         *bytes = word.load(Ordering::Relaxed).to_le_bytes();
@@ -319,8 +322,8 @@ pub(crate) fn fill_payload(message: &mut IncomingMessage, words: Words<'_>, payl
 
 type Words<'a> = &'a [AtomicU64];
 
-/// The parts of a spilled message: references, the payload's length in bytes, the payload's words. `None` when
-/// the numbers do not fit the block.
+/// The parts of a message in its own block: the references, the length of the payload in bytes, the words of
+/// the payload. `None` when the numbers do not fit the block.
 fn table_of(block: &Block) -> Option<(Words<'_>, usize, Words<'_>)> {
     let words = block.words();
     let number = |index: usize| usize::try_from(words.get(index)?.load(Ordering::Relaxed)).ok();
@@ -343,14 +346,14 @@ pub(crate) fn references_in(block: &Block) -> Vec<u64> {
 pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
     let (whole, rest) = payload.as_chunks::<8>();
     let last = match payload.last_chunk::<8>() {
-        // Sooner done than byte by byte: what is before the rest is shifted out.
+        // Faster than byte by byte: load the last eight bytes and shift out those before the rest.
         Some(end) if !rest.is_empty() => u64::from_le_bytes(*end) >> (64 - 8 * rest.len()),
         _ => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
     };
     whole.iter().map(|chunk| u64::from_le_bytes(*chunk)).chain((!rest.is_empty()).then_some(last))
 }
 
-/// Whether every handle is of this domain.
+/// Whether every handle belongs to this domain.
 pub(crate) fn all_in_domain(heap: &Heap, handles: &[OutgoingHandle]) -> bool {
     handles.iter().all(|handle| handle.heap().is_some_and(|theirs| theirs.is_same_domain(heap)))
 }

@@ -13,10 +13,10 @@ use crate::message::{
 };
 use crate::reference::{Grant, Reference};
 
-/// A message outside of any ring: for the arguments of a process that is being started.
+/// A message outside of any ring, for the arguments of a process that is being started.
 ///
-/// Whoever packed it keeps it until the other side has opened it; dropping it lets go of everything it names, once nobody
-/// is opening it. It can be opened once, by whoever is first.
+/// The packer keeps it until the other side has opened it. Dropping it lets go of everything that it names,
+/// once no process is opening it. It can be opened once, by the first process that tries.
 #[derive(Debug)]
 pub struct Parcel {
     block: Block,
@@ -26,15 +26,15 @@ pub struct Parcel {
 /// Values of [`line::OPENED`](crate::header::line::OPENED).
 const OPENED: u64 = 1;
 const TAKEN_BACK: u64 = 2;
-/// Whoever opened it holds everything that it names, or has failed to.
+/// The opener holds everything that it names, or has failed to.
 const ADOPTED: u64 = 3;
 
 impl Parcel {
-    /// Packs a payload and its handles. What was given away exclusively is gone with the parcel.
+    /// Packs a payload and its handles. What the handles give away exclusively is gone with the parcel.
     ///
     /// # Errors
-    /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::ForeignDomain`]; the handles are given
-    /// back to where they came from.
+    /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::ForeignDomain`] for a handle
+    /// of another domain. The handles are then given back to where they came from.
     pub fn pack(heap: &Heap, payload: &[u8], handles: OutgoingHandles) -> Result<Self, StorageError> {
         if !all_in_domain(heap, &handles) {
             take_back(handles);
@@ -49,13 +49,13 @@ impl Parcel {
         }
     }
 
-    /// A plain number by which a member of the same domain opens it.
+    /// A plain number, by which a member of the same domain opens the parcel.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.block.reference(Grant::Message)
     }
 
-    /// How many handles it has.
+    /// How many handles the parcel has.
     #[must_use]
     pub fn n_handles(&self) -> usize {
         self.handles.len()
@@ -71,7 +71,9 @@ impl Parcel {
     /// Opens the parcel with this number, which its packer still keeps.
     ///
     /// # Errors
-    /// [`StorageError::BadReference`] when the number names no parcel (any more), or one that was opened already.
+    /// [`StorageError::BadReference`] when the number names no parcel, or one that is gone or was opened or
+    /// taken back already. [`StorageError::Domain`] when the kernel does not let this process open its
+    /// memory, or when this process was forked and is no member of its own.
     pub fn open(heap: &Heap, id: u64) -> Result<IncomingMessage, StorageError> {
         Self::opened(heap, id).map_err(|error| *error)
     }
@@ -94,25 +96,26 @@ impl Parcel {
         opened.map(|()| message)
     }
 
-    /// Leaves the parcel to its heap, which keeps it until `to` has opened it or is no member any more.
+    /// Leaves the parcel to its heap, which keeps it until `to` has opened it or is no longer a member.
     pub fn post(self, to: Member) {
         let heap = self.block.heap().clone();
         heap.inner().posted.add(self, Some(to));
         heap.domain().wake_service_soon();
     }
 
-    /// In a process that was forked, where dropping the parcel must not take it back from whom the parent has sent it to.
+    /// For a process that was forked: dropping the parcel there must not take it back from the member to
+    /// which the parent has sent it.
     pub(crate) fn take_handles(&mut self) -> OutgoingHandles {
         std::mem::take(&mut self.handles)
     }
 
-    /// Whether nobody needs what it names any more: whoever opened it holds everything, or has died meanwhile, or nobody
-    /// will open it.
+    /// Whether no process needs what the parcel names any more: its opener holds everything, or has died
+    /// meanwhile, or no process will open it.
     pub(crate) fn is_done(&self) -> bool {
         let Some(header) = self.block.header() else { return true };
         match header.opened().load(Ordering::SeqCst) {
             ADOPTED | TAKEN_BACK => true,
-            // Whoever opens it holds it until it has adopted everything.
+            // The opener holds the parcel's block until it has adopted everything.
             OPENED => self.block.is_sole(),
             _ => false,
         }
@@ -120,8 +123,9 @@ impl Parcel {
 }
 
 impl Drop for Parcel {
-    /// Somebody who is opening it right now holds only part of what it names. If that were let go of, the packer could
-    /// become the only one who is known to hold a block, and write it, while the other side takes it to read.
+    /// Keeps what the parcel names while another process is opening it. That process holds only part of it so
+    /// far. If the rest were let go of, the packer could become the only known holder of a block and write
+    /// it, while the other process takes it to read.
     fn drop(&mut self) {
         if !self.block.heap().is_owning_process()
             || self.handles.is_empty()
@@ -137,7 +141,7 @@ impl Drop for Parcel {
     }
 }
 
-/// Decides who has what is in the parcel: true for the first who comes.
+/// Decides which process gets what is in the parcel: returns true for the first caller.
 fn use_up(block: &Block, by: u64) -> bool {
     let header = block.header();
     header.is_some_and(|header| {

@@ -5,14 +5,15 @@ use std::ops::Deref;
 
 use crate::scratch::Scratch;
 
-/// What fits into a slot lies in the message itself.
+/// A payload up to this length fits into a slot, and lies in the message itself.
 const SHORT_BYTES: usize = 232;
 const WORD_BYTES: usize = 8;
 
-/// A private copy of a message's bytes, as a slice. They may be anything: decode them as what a stranger sent.
+/// A private copy of a message's bytes, as a slice. The bytes may be anything: decode them as untrusted
+/// input.
 pub struct Payload {
     short: [u8; SHORT_BYTES],
-    /// In use where the length is more than `SHORT_BYTES`, and then as long, rounded up to whole words.
+    /// In use when the length is more than `SHORT_BYTES`. It is then that long, rounded up to whole words.
     long: Scratch,
     len_bytes: usize,
 }
@@ -22,8 +23,8 @@ impl Payload {
         self.len_bytes = 0;
     }
 
-    /// Room for `len_bytes` bytes in words, the last of which may reach beyond, to be written as a whole: what was there before
-    /// may still be.
+    /// Makes room for `len_bytes` bytes, as words to be written as a whole; the last word may reach beyond
+    /// the length. The words may still have their former contents.
     #[inline]
     pub(crate) fn room(&mut self, len_bytes: usize) -> &mut [[u8; WORD_BYTES]] {
         self.len_bytes = len_bytes;

@@ -1,11 +1,11 @@
-//! Pins: what this process sent and nobody has taken yet, as far as it has looked.
+//! Pins: handles that this process sent in messages which, as far as it has looked, no receiver has taken.
 //!
-//! A sender, owner of the block or not, keeps its holder bit until the message is taken: until the slot has moved
-//! on. There is no acknowledgement and no shared count; the sender looks at the slot. A receiver sets its own
-//! bit before it frees the slot, so whoever sees the slot freed sees that bit.
+//! A sender keeps its holder bit until the message is taken, that is, until the slot has moved on, whether it
+//! owns the block or not. There is no acknowledgement and no shared count: the sender looks at the slot. A
+//! receiver sets its own bit before it frees the slot, so a sender that sees the slot freed sees that bit.
 //!
-//! The sender does not look after each message, but after a few: by then the receiver has often let go of the block too,
-//! and its header, which both write, has gone to and fro once and not twice.
+//! The sender does not look after each message, but after a few. By then the receiver has often let go of the
+//! block too, and the block's header, which both write, has moved between the processors once and not twice.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -38,7 +38,7 @@ struct Queued {
     /// What was pinned since old pins were last looked at.
     handles_since_look: usize,
     bytes_since_look: usize,
-    /// Something was pinned since [`Pins::take_use`].
+    /// Whether something was pinned since [`Pins::take_use`] was last called.
     is_used: bool,
 }
 
@@ -48,13 +48,13 @@ struct Pin {
     handles: OutgoingHandles,
 }
 
-/// Where a message waits for whoever takes it. In whole words: what has parts of a few bytes is copied in pieces, for which a
-/// processor waits when it has just written them.
+/// Where a message waits for a receiver. It consists of whole words: a struct with smaller fields is copied
+/// in pieces, and a processor that has just written the pieces stalls on the copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PinnedAt {
     /// The position of a slot, or the index of a record.
     at: u64,
-    /// The state of the record since which it waits there.
+    /// The state of the record since the message waits there, or [`IN_A_SLOT`].
     record: u64,
 }
 
@@ -73,22 +73,23 @@ impl PinnedAt {
     }
 }
 
-/// Old pins are looked at when so many handles were pinned since the last look, or so many bytes: to keep long tensors longer
-/// than need be would cost more than their headers.
+/// Old pins are looked at when this many handles, or this many bytes, were pinned since the last look. To
+/// keep long tensors longer than needed would cost more than the traffic on their headers.
 const LOOK_AFTER_HANDLES: usize = 8;
 const LOOK_AFTER_BYTES: usize = 64 << 10;
-/// At most so many go at a time: more than come, so that the list shrinks again.
+/// At most this many pins go at a time: more than were added since the last look, so that the list shrinks
+/// again.
 const GO_AT_A_TIME: usize = 2 * LOOK_AFTER_HANDLES;
 
 impl Pins {
-    /// A list for a ring that this process may send to.
+    /// Makes a list for a ring that this process may send to.
     pub(crate) fn list_for(&self, ring: Block, shape: RingShape) -> Arc<PinList> {
         let list = Arc::new(PinList { ring, shape, pins: Mutex::default() });
         self.lists().push(Arc::clone(&list));
         list
     }
 
-    /// The ring's end is going: forgets its list unless messages are still pinned in it.
+    /// Called when the ring's end is dropped: forgets its list, unless messages are still pinned in it.
     pub(crate) fn close(&self, list: Arc<PinList>) {
         list.retire_all();
         let gone: Vec<_> = {
@@ -96,17 +97,19 @@ impl Pins {
             let is_done = |other: &Arc<PinList>| Arc::ptr_eq(other, &list) && other.lock().pins.is_empty();
             lists.extract_if(.., |other| is_done(other)).collect()
         };
-        // Dropping the last handle on a ring may need the arena: not under our lock.
+        // Dropping the last handle on a ring may need the arena, so not under the lock of the lists.
         drop((gone, list));
     }
 
-    /// In a process that was forked: everything that its parent keeps for messages on their way, to be let go of here.
+    /// In a process that was forked: takes everything that its parent keeps for messages in flight, to be
+    /// dropped here.
     pub(crate) fn take_all(&self) -> impl Sized + use<> {
         let lists: Vec<_> = self.lists().clone();
         lists.iter().map(|list| std::mem::take(&mut list.lock().pins)).collect::<Vec<_>>()
     }
 
-    /// Whether anything is pinned. Whoever pins afterwards sees what the caller wrote before.
+    /// Whether anything is pinned. A thread that pins afterwards sees everything that the caller wrote
+    /// before.
     pub(crate) fn any(&self) -> bool {
         self.lists().iter().any(|list| !list.lock().pins.is_empty())
     }
@@ -125,7 +128,7 @@ impl Pins {
         self.lists().iter().map(|list| list.lock().pins.len()).sum()
     }
 
-    /// Lets go of everything whose slot has moved on, and of lists that nobody needs any more.
+    /// Lets go of all pins whose slot has moved on, and of lists that are no longer needed.
     pub(crate) fn retire(&self) {
         let lists: Vec<_> = self.lists().clone();
         for list in &lists {
@@ -136,7 +139,7 @@ impl Pins {
             let mut lists = self.lists();
             lists.extract_if(.., |list| Arc::strong_count(list) == 1 && list.lock().pins.is_empty()).collect()
         };
-        // Dropping the last handle on a ring may need the arena: not under our lock.
+        // Dropping the last handle on a ring may need the arena, so not under the lock of the lists.
         drop(gone);
     }
 
@@ -146,7 +149,7 @@ impl Pins {
 }
 
 impl PinList {
-    /// Takes and pins the handles of a message, and looks now and then whether old pins can go.
+    /// Takes and pins the handles of a message, and looks at old pins when that is due.
     pub(crate) fn pin(&self, ring: &RingWords<'_>, at: PinnedAt, handles: &mut OutgoingHandles) {
         let mut queued = self.lock();
         let is_due = queued.count(handles);
@@ -162,7 +165,7 @@ impl PinList {
         self.ring.heap().inner().memory.wake_service_if_idle();
     }
 
-    /// Lets go of every pin whose slot has moved on, in whatever order they did.
+    /// Lets go of all pins whose slot has moved on, in whatever order the slots did.
     pub(crate) fn retire_all(&self) {
         let mut retired = Vec::new();
         let is_owning_process = self.ring.heap().is_owning_process();
@@ -186,9 +189,9 @@ impl PinList {
     }
 }
 
-/// Dropping the last handle on a block may need the arena: not under a lock.
+/// Drops pins. Dropping the last handle on a block may need the arena, so no lock is held.
 fn let_go(retired: Retired) {
-    // The lines of all of them come while the first is looked at.
+    // Prefetches the headers of all of them before the first one is dropped.
     retired.iter().flat_map(|pin| &pin.handles).for_each(OutgoingHandle::expect_drop);
 }
 
@@ -196,7 +199,7 @@ fn let_go(retired: Retired) {
 type Retired = SmallVec<[Pin; LOOK_AFTER_HANDLES]>;
 
 impl Queued {
-    /// CellTable what is about to be pinned. Returns whether it is time to look at the old ones.
+    /// Counts what is about to be pinned. Returns whether it is time to look at the old pins.
     #[inline]
     fn count(&mut self, handles: &[OutgoingHandle]) -> bool {
         self.handles_since_look += handles.len();
@@ -208,10 +211,10 @@ impl Queued {
         self.bytes_since_look >= LOOK_AFTER_BYTES
     }
 
-    /// The oldest pins, as far as their messages were taken.
+    /// Takes the oldest pins out of the list, as far as their messages were taken.
     fn take_retired(&mut self, ring: &RingWords<'_>) -> Retired {
         (self.handles_since_look, self.bytes_since_look) = (0, 0);
-        // The head passes only what was taken, so nearly all of them need no look at their slots.
+        // The head passes only messages that were taken, so most pins need no look at their slots.
         let head = ring.head().load(Ordering::Acquire);
         let is_passed = |at: PinnedAt| at.record == IN_A_SLOT && at.at < head;
         let has_gone = |pin: &&Pin| is_passed(pin.at) || has_moved_on(ring, pin.at);
@@ -220,15 +223,15 @@ impl Queued {
     }
 }
 
-/// Whether the message was taken. One that nobody can take any more is thrown away here, by its
-/// sender: no receiver is attached, and no message on its way would attach one.
+/// Whether the message was taken. A message that no receiver can take any more is thrown away here, by its
+/// sender: no receiver is attached, and no message in flight would attach one.
 fn has_moved_on(ring: &RingWords<'_>, pinned: PinnedAt) -> bool {
     let is_lost = || ring.receivers().load(Ordering::SeqCst) == 0;
     if pinned.record == IN_A_SLOT {
         let (index, lap) = ring.shape().slot_and_lap(pinned.at);
         let slot = ring.slot(index);
         let state = slot.state();
-        // Nearly all that are looked at were taken.
+        // The likely case: it was taken.
         return state.lap > lap
             || state == SlotState::ready(lap)
                 && is_lost()
@@ -240,6 +243,6 @@ fn has_moved_on(ring: &RingWords<'_>, pinned: PinnedAt) -> bool {
         record.change(returned, returned.freed());
     }
     let state = record.state();
-    // While somebody takes it, it may come back: whoever takes it may die.
+    // While a receiver takes it, it may still come back, because that receiver may die.
     state.serial != returned.serial || state.deliveries != returned.deliveries
 }

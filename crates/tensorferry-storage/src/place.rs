@@ -7,7 +7,7 @@
 //! alone: | data |                               its span's line is the block's header
 //! ```
 //!
-//! The head is 1/128 of an extent. Everything that is read here may have been written by another process, so each
+//! The head is 1/128 of an extent. Another process may have written everything that is read here, so each
 //! number is checked before it becomes an offset.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,17 +24,17 @@ pub(crate) const HEAD_FRACTION: usize = 128;
 /// Memory is opened in steps of this size, so that growing costs few system calls.
 const OPEN_STEP_BYTES: usize = 256 << 10;
 
-/// Where a block lies, in offsets of the data area.
+/// Where a block lies, as offsets in the data area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) header_offset_bytes: usize,
     pub(crate) data_offset_bytes: usize,
     pub(crate) address: Address,
-    /// What its span is made for.
+    /// The size class of its span.
     pub(crate) class: Class,
 }
 
-/// Where a block lies, in the terms of its owner.
+/// Where a block lies, in the terms of its owner: extent, line and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     extent: u32,
@@ -43,8 +43,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// A number that is too large stays so: no domain has as many extents, no head as many lines, and no slab as many blocks
-    /// as fit.
+    /// A number that does not fit becomes the largest one, which is still too large: no domain has as many
+    /// extents, no head as many lines, and no slab as many blocks.
     pub(crate) fn new(extent: usize, line: usize, index: usize) -> Self {
         Self {
             extent: extent.try_into().unwrap_or(u32::MAX),
@@ -72,14 +72,14 @@ impl Address {
 /// Why a reference leads nowhere.
 #[derive(Debug)]
 pub(crate) enum NotFound {
-    /// It is not one of ours, or its block is gone.
+    /// No honest reference leads there, or its block is gone.
     Bad(&'static str),
-    /// What it leads to cannot be opened at this moment.
+    /// The memory that it leads to cannot be opened at this moment.
     Closed(StorageError),
 }
 
 impl NotFound {
-    /// As the error that names the reference.
+    /// Turns this into the error that names the reference.
     pub(crate) fn told(self, bad: impl Fn(&'static str) -> StorageError) -> StorageError {
         match self {
             Self::Bad(what) => bad(what),
@@ -88,7 +88,7 @@ impl NotFound {
     }
 }
 
-/// The view of one domain's data area.
+/// A view of one domain's data area.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
     pub(crate) memory: &'a Memory,
@@ -119,7 +119,8 @@ impl<'a> Places<'a> {
         extent << self.extent_shift()
     }
 
-    /// Extents are powers of two long, and to divide by what is not known before takes long.
+    /// The length of an extent is a power of two. A shift avoids a division by a number that is not known
+    /// when compiling, which is slow.
     fn extent_shift(&self) -> u32 {
         self.extent_len_bytes().trailing_zeros()
     }
@@ -128,13 +129,13 @@ impl<'a> Places<'a> {
         offset_bytes >> self.extent_shift()
     }
 
-    /// Opens the first `end_bytes` of an extent, and a little more.
+    /// Opens the first `end_bytes` bytes of an extent, rounded up to a step.
     pub(crate) fn open(&self, extent: usize, end_bytes: usize) -> Result<(), StorageError> {
         let end = end_bytes.next_multiple_of(OPEN_STEP_BYTES).min(self.extent_len_bytes());
         Ok(self.memory.data().open(extent, end)?)
     }
 
-    /// Opens a range that may reach over several extents of a run.
+    /// Opens a range that may cover several extents of a run.
     pub(crate) fn open_range(&self, offset_bytes: usize, len_bytes: usize) -> Result<(), StorageError> {
         let end = offset_bytes + len_bytes;
         let mut at = offset_bytes;
@@ -147,7 +148,7 @@ impl<'a> Places<'a> {
         Ok(())
     }
 
-    /// One line of the data area as words.
+    /// One line of the data area, as words.
     pub(crate) fn line_at(&self, offset_bytes: usize) -> Option<&'a [AtomicU64; LINE_WORDS]> {
         self.memory.data().words(offset_bytes, LINE_WORDS)?.first_chunk()
     }
@@ -160,12 +161,12 @@ impl<'a> Places<'a> {
         self.line_at(self.start_of(extent) + index * LINE_BYTES)
     }
 
-    /// The bitmap of lines that have returns, as words.
+    /// The bitmap of the lines that have returned blocks, as words.
     pub(crate) fn summary(&self, extent: usize) -> Option<&'a [AtomicU64]> {
         self.memory.data().words(self.start_of(extent) + LINE_BYTES, self.n_summary_words())
     }
 
-    /// What the line says about its span.
+    /// The span that the line describes.
     pub(crate) fn span(&self, extent: usize, index: usize) -> Option<SpanWord> {
         if index < self.first_span_line() {
             return None;
@@ -173,12 +174,12 @@ impl<'a> Places<'a> {
         SpanWord::unpack(self.head_line(extent, index)?[line::SPAN].load(Ordering::Acquire))
     }
 
-    /// Lines of the head that are in use, as the head says, cut to what it can mean.
+    /// How many lines of the head are in use, as the head says, clamped to what is possible.
     pub(crate) fn lines_high_water(&self, extent: usize) -> usize {
         self.head_mark(extent, head::LINES_HIGH_WATER).clamp(self.first_span_line(), self.n_lines())
     }
 
-    /// Pages of the run that are in use, as the head says.
+    /// How many pages of the run are in use, as the head says.
     pub(crate) fn pages_high_water(&self, extent: usize) -> usize {
         self.head_mark(extent, head::PAGES_HIGH_WATER).max(self.head_len_bytes() / PAGE_BYTES)
     }
@@ -188,7 +189,7 @@ impl<'a> Places<'a> {
         usize::try_from(mark).unwrap_or(0)
     }
 
-    /// Where block `index` of a span lies. The numbers are the owner's own, or were checked by the caller.
+    /// Where a block of a span lies. The numbers are the owner's own, or the caller has checked them.
     pub(crate) fn place(&self, address: Address, span: SpanWord) -> Place {
         let start = self.start_of(address.extent());
         let span_offset = start + span.start_page * PAGE_BYTES;
@@ -214,10 +215,11 @@ impl<'a> Places<'a> {
         self.line_at(header_offset_bytes).map(Header::new)
     }
 
-    /// Finds the block whose header is said to lie at this offset. Opens what is needed to look.
+    /// Finds the block whose header is said to lie at this offset. Opens the memory that it has to read.
     ///
     /// # Errors
-    /// [`NotFound::Bad`] where no honest reference leads, [`NotFound::Closed`] where the kernel does not let us look now.
+    /// [`NotFound::Bad`] where no honest reference leads, [`NotFound::Closed`] where the kernel does not let
+    /// this process read now.
     pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<Place, NotFound> {
         let extent = self.extent_of(header_offset_bytes);
         let run = self.memory.run_starting_at(extent).ok_or(NotFound::Bad("its extent is not in use"))?;

@@ -1,4 +1,4 @@
-//! Parcels that were sent to a member and not opened yet, or dropped while somebody was opening them.
+//! Parcels that were posted to a member and not opened yet, or dropped while a process was opening them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,12 +6,13 @@ use tensorferry_domain::{Domain, Member, Phase};
 
 use crate::Parcel;
 
-/// What this process has posted.
+/// The parcels that this process has posted.
 #[derive(Debug, Default)]
 pub(crate) struct Posted {
-    /// With the member that a parcel is for, unless it was dropped.
+    /// Each with the member that it is for, or `None` if it was dropped.
     parcels: Mutex<Vec<(Parcel, Option<Member>)>>,
-    /// Held while parcels are let go of: whoever comes second finds them gone, and not just out of the list.
+    /// Held while parcels are retired. A second caller waits, and so finds them gone, not merely out of the
+    /// list.
     retiring: Mutex<()>,
 }
 
@@ -20,15 +21,16 @@ impl Posted {
         self.parcels.lock().unwrap_or_else(PoisonError::into_inner).push((parcel, to));
     }
 
-    /// In a process that was forked: what is in the parent's parcels, to be let go of here. The parcels stay what they are.
+    /// In a process that was forked: takes what is in the parent's parcels, to be dropped here. The parcels
+    /// in shared memory stay as they are.
     pub(crate) fn take_all(&self) -> impl Sized + use<> {
         let mut parcels = std::mem::take(&mut *self.parcels.lock().unwrap_or_else(PoisonError::into_inner));
         let handles: Vec<_> = parcels.iter_mut().map(|(parcel, _)| parcel.take_handles()).collect();
-        // Without its handles a parcel has nothing that dropping it would take back.
+        // Dropping a parcel without handles takes nothing back.
         (handles, parcels)
     }
 
-    /// Lets go of what was opened or never will be. Returns whether anything is left.
+    /// Drops parcels that were opened, or that never will be. Returns whether any is left.
     pub(crate) fn retire(&self, domain: &Domain) -> bool {
         let _one_at_a_time = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
         let mut parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +45,7 @@ impl Posted {
         let done: Vec<_> = parcels.extract_if(.., |(parcel, to)| parcel.is_done() || is_gone(*to)).collect();
         let any_left = !parcels.is_empty();
         drop(parcels);
-        // Dropping a handle may need the arena: not under our lock.
+        // Dropping a handle may need the arena, so not under this lock.
         drop(done);
         any_left
     }

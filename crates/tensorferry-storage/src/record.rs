@@ -3,9 +3,9 @@
 use crate::atomic::{AtomicU64, Ordering};
 use crate::ring_layout::{SLOT_ROOM_WORDS, Slot, SlotLengths};
 
-/// CellWords of one record: five lines.
+/// The words of one record: five lines.
 pub(crate) const RECORD_WORDS: usize = 40;
-/// At most this many records in a ring, so that a ring that claims more is known for garbage.
+/// The most records of a ring. A ring that claims more is recognised as garbage.
 pub(crate) const MAX_RECORDS: usize = 1 << 16;
 
 /// Word indexes in a record.
@@ -20,20 +20,20 @@ pub(crate) mod word {
 /// The tag of a record's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordTag {
-    /// Nobody's.
+    /// The record is free.
     Free,
-    /// The owner copies a message from a slot that it has claimed. CellTable for nothing yet.
+    /// The owner copies a message from a slot that it has claimed. The record does not count yet.
     Filling,
     /// The owner has the message, until it acknowledges it or gives it back.
     Leased,
-    /// The message was given back, or its owner died: it is the first in line.
+    /// The message was given back, or its owner died. It comes before the messages in the slots.
     Waiting,
     /// The owner takes a message that was waiting.
     Taking,
 }
 
-/// A record's state word: `serial:32 | deliveries:16 | owner:8 | tag:8`. The serial tells one use of the record from the
-/// next.
+/// A record's state word: `serial:32 | deliveries:16 | owner:8 | tag:8`. The serial tells one use of the
+/// record from the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordState {
     pub(crate) serial: u32,
@@ -54,7 +54,7 @@ impl RecordState {
         u64::from(self.serial) << 32 | u64::from(self.deliveries) << 16 | u64::from(self.owner) << 8 | tag
     }
 
-    /// A tag that is none of ours reads as Filling: everybody passes it by.
+    /// An unknown tag reads as Filling, so every process passes the record by.
     pub(crate) fn unpack(word: u64) -> Self {
         let bytes = word.to_le_bytes();
         let tag = match bytes[0] {
@@ -77,17 +77,17 @@ impl RecordState {
         Self { serial: self.serial.wrapping_add(1), deliveries: 0, owner: 0, tag: RecordTag::Free }
     }
 
-    /// In the hands of this member, for this.
+    /// The state with this owner and this tag.
     pub(crate) fn owned(self, owner: u8, tag: RecordTag) -> Self {
         Self { owner, tag, ..self }
     }
 
-    /// In the hands of its owner, once more.
+    /// The state after one more delivery, leased by its owner.
     pub(crate) fn delivered(self) -> Self {
         Self { deliveries: self.deliveries.saturating_add(1), tag: RecordTag::Leased, ..self }
     }
 
-    /// In nobody's hands, to be delivered again.
+    /// The state without an owner, to be delivered again.
     pub(crate) fn waiting(self) -> Self {
         Self { owner: 0, tag: RecordTag::Waiting, ..self }
     }
@@ -119,7 +119,7 @@ impl<'a> Record<'a> {
         self.words[word::POSITION].load(Ordering::Acquire)
     }
 
-    /// Copies the message of a slot. For the owner of both.
+    /// Copies the message of a slot. Called by the owner of both.
     pub(crate) fn fill(&self, position: u64, slot: &Slot<'_>) {
         self.words[word::POSITION].store(position, Ordering::Relaxed);
         self.words[word::LENGTHS].store(slot.lengths().pack(), Ordering::Relaxed);
@@ -143,7 +143,8 @@ impl<'a> Record<'a> {
         &self.words[word::ROOM..word::ROOM + SLOT_ROOM_WORDS]
     }
 
-    /// The references of the message in this record, if there is one or may be one: what is being filled counts too.
+    /// The references of the message in this record, if it has one or may have one: a message that is being
+    /// filled in counts too.
     pub(crate) fn references(&self) -> Vec<u64> {
         if self.state().tag == RecordTag::Free {
             return Vec::new();

@@ -2,7 +2,7 @@
 
 use crate::class::LINE_BYTES;
 
-/// Identity of a block within its domain. Equal ids name the same memory; empty blocks share the id 0.
+/// The identity of a block within its domain. Equal ids name the same memory; empty blocks share the id 0.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, serde::Serialize, serde::Deserialize,
 )]
@@ -11,15 +11,15 @@ pub struct BlockId(pub u64);
 /// What a message grants on a block that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// To read bytes that nobody writes any more.
+    /// The right to read bytes that nobody writes any more.
     Frozen,
-    /// To read and write words that others read and write too.
+    /// The right to read and write words that others read and write too.
     Shared,
-    /// To have the bytes alone; the sender gave up access.
+    /// The right to have the bytes alone; the sender gave up access.
     Exclusive,
-    /// To use a ring, attached to it in a role.
+    /// The right to use a ring in a role.
     Ring(Role),
-    /// To read the rest of a message that was too long for its slot.
+    /// The right to read a message that was too long for its slot, or a parcel.
     Message,
 }
 
@@ -63,7 +63,7 @@ impl Reference {
             | grant
     }
 
-    /// `None` when the grant is none that we know.
+    /// `None` when the grant is unknown.
     pub(crate) fn unpack(word: u64) -> Option<Self> {
         let grant = match word & 15 {
             1 => Grant::Frozen,

@@ -1,4 +1,4 @@
-//! The owner-stamped slot ring: how messages pass between processes that may die at any instruction.
+//! The ring of owner-stamped slots: how messages pass between processes that may die at any instruction.
 //!
 //! ```text
 //! slot i of lap L walks   Free(L) → Writing(L, sender) → Ready(L) → Claimed(L, receiver) → Free(L+1)
@@ -7,15 +7,16 @@
 //! a leased message        Claimed(L, me) → Moved(L, me) → Free(L+1), and stays in a record (`lease.rs`)
 //! ```
 //!
-//! Every state that is not idle names its owner in the same compare-and-swap that made it, so there is no claim
-//! that nobody can attribute. Only the owner, or a sweeper with proof of its death, moves a slot out of Writing,
-//! Claimed or Moved, and both compare the whole word, so exactly one of them wins. `head` and `tail` are hints that
-//! anybody may advance, so nobody owns progress. A process that is stopped in the middle is passed by: its slot
-//! is a hole, and back-pressure comes only when the ring has gone around to it.
+//! Every slot state except Free and Ready names its owner, in the same compare-and-swap that made the state.
+//! So every claim can be attributed. Only the owner, or a sweeper with proof of the owner's death, moves a
+//! slot out of Writing, Claimed or Moved. Both compare the whole word, so exactly one of them wins. `head`
+//! and `tail` are hints that any process may advance, so progress depends on no single process. Others pass
+//! by a process that is stopped in the middle: its slot is a hole, and back-pressure comes only when the ring
+//! has gone around to it.
 //!
-//! A message is promised once [`Ring::put`] has returned, and taken by exactly one receiver.
+//! Once [`Ring::put`] has returned, the message is promised: exactly one receiver takes it.
 
-// Named with their folder for who compiles this file by its path, as the loom tests do.
+// The paths name the folder, because the loom tests compile this file by its path.
 #[path = "ring/next_slot.rs"]
 mod next_slot;
 #[path = "ring/put.rs"]
@@ -42,33 +43,34 @@ use next_slot::NextSlot;
 pub use put::RingPutError;
 pub use take::RingTakeError;
 
-/// How often one look starts over before it reports that it found nothing. The living cannot make anybody start over
-/// this often; words that somebody scribbled over could, for ever.
+/// How often one look starts over before it reports that it found nothing. Living members cannot make another
+/// one start over this often. Words that a faulty member wrote over could do so without end.
 pub(crate) const MAX_STEPS: usize = 1 << 21;
 
-/// How many threads and processes may take from a ring at the same time. A single one saves its claim; the slots look the same.
+/// How many threads and processes may take from a ring at the same time. A single consumer saves its claim.
+/// The slots look the same in both cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumers {
-    /// Others may be doing the same at the same time.
+    /// Other threads or processes may take at the same time.
     Multi,
-    /// No other thread or process takes at the same time. Where that is not so, the message still goes to one of them
-    /// alone, because freeing the slot decides; the others have looked in vain.
+    /// No other thread or process takes at the same time. If one does, each message still goes to exactly one
+    /// of them, because freeing the slot decides; the others have looked in vain.
     Single,
 }
 
-/// Until when a call may wait.
+/// How long a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// It does not wait at all.
+    /// The call does not wait.
     Now,
-    /// Until this moment.
+    /// The call waits until this moment at the latest.
     At(Instant),
-    /// It waits for as long as it takes.
+    /// The call waits without a limit.
     Never,
 }
 
 impl Deadline {
-    /// Looks until there is something, for as long as this allows.
+    /// Calls `look` until it finds something, for as long as the deadline allows.
     fn wait<R>(self, word: WaitWord<'_>, spin: &Spin, mut look: impl FnMut() -> Option<R>) -> Option<R> {
         match self {
             Self::Now => look(),
@@ -82,23 +84,23 @@ impl Deadline {
 #[derive(Debug)]
 pub struct Ring {
     attachment: Attachment,
-    /// Read once, and believed from then on.
+    /// Read once, when the end is attached, and not read again.
     shape: RingShape,
     /// Made when the first message with handles is sent.
     pins: OnceLock<Arc<PinList>>,
     put_spin: Spin,
     take_spin: Spin,
-    /// Up to which count this end has reported that senders are gone.
+    /// The value of `senders_gone` up to which this end has reported that senders are gone.
     senders_gone_reported: AtomicU64,
     receivers_gone_reported: AtomicU64,
-    /// Up to which count of returns this end has looked through the records and found nothing.
+    /// The count of returns up to which this end has looked through the records and found nothing.
     pub(crate) returns_seen: AtomicU64,
     next_slot: NextSlot,
 }
 
 impl Ring {
-    /// Makes a ring of `n_slots` slots of 256 bytes, with this process attached in both roles. `type_hash` tells
-    /// what travels in it.
+    /// Makes a ring of `n_slots` slots of 256 bytes each. This process is attached in both roles. `type_hash`
+    /// tells what travels in the ring.
     ///
     /// # Errors
     /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::TooManySlots`]
@@ -107,7 +109,8 @@ impl Ring {
         Self::create_with_leases(heap, n_slots, 0, type_hash)
     }
 
-    /// As [`Ring::create`], with room for so many leases at a time, of 320 bytes each.
+    /// As [`Ring::create`], with `n_records` records of 320 bytes each: that many messages can be leased at a
+    /// time.
     ///
     /// # Errors
     /// As [`Ring::create`]; [`StorageError::TooManyLeases`] for more than 65,536 leases.
@@ -132,10 +135,10 @@ impl Ring {
         Self::attach(Attachment::new(block, Role { sends: true, receives: true }))
     }
 
-    /// Uses the ring that an attachment holds.
+    /// Makes an end of the ring that an attachment holds.
     ///
     /// # Errors
-    /// [`StorageError::BadReference`] when what stands there is no ring.
+    /// [`StorageError::BadReference`] when the block holds no ring.
     pub fn attach(attachment: Attachment) -> Result<Self, StorageError> {
         let block = attachment.block();
         let Some(words) = RingWords::of(block) else {
@@ -169,7 +172,7 @@ impl Ring {
         Self::attach(self.attachment.with_role(role))
     }
 
-    /// What holds the ring and this process's role in it.
+    /// The attachment, which holds the ring and this process's role in it.
     #[must_use]
     pub fn attachment(&self) -> &Attachment {
         &self.attachment
@@ -181,7 +184,7 @@ impl Ring {
         self.attachment.block().heap()
     }
 
-    /// How many messages fit.
+    /// How many messages the ring holds.
     #[must_use]
     pub fn capacity_items(&self) -> usize {
         self.shape.n_slots
@@ -193,14 +196,14 @@ impl Ring {
         self.shape.n_records
     }
 
-    /// What travels in it, as its maker said.
+    /// The type hash that the ring was made with.
     #[must_use]
     pub fn type_hash(&self) -> u64 {
         self.words().map_or(0, |ring| ring.type_hash())
     }
 
-    /// About how many messages are in it; others may be putting and taking at the same time. Leased ones that came back count
-    /// too, so that it may be more than [`Ring::capacity_items`].
+    /// About how many messages are in the ring; other processes may put and take at the same time. Leased
+    /// messages that were given back count too, so the number may exceed [`Ring::capacity_items`].
     #[must_use]
     pub fn len(&self) -> usize {
         let Some(ring) = self.words() else { return 0 };
@@ -208,7 +211,7 @@ impl Ring {
         self.n_in_slots(&ring).saturating_add(n_back)
     }
 
-    /// Whether every slot is taken, as far as one can tell. Leased messages have none.
+    /// Whether every slot is taken, as far as this process can tell. Leased messages occupy no slot.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.words().is_some_and(|ring| self.n_in_slots(&ring) >= ring.n_slots())
@@ -218,7 +221,8 @@ impl Ring {
         let n_slots = ring.n_slots() as u64;
         let mut head = ring.head().load(Ordering::Acquire);
         let mut tail = ring.tail().load(Ordering::Acquire).max(head);
-        // Both are behind: what was taken is passed at the next look, and a sender moves the tail when the message is there.
+        // Both may lag: the next look moves the head past what was taken, and a sender moves the tail after
+        // it has committed.
         let is_taken = |position| {
             let (slot, lap) = self.slot_of(ring, position);
             slot.state().lap > lap
@@ -234,20 +238,21 @@ impl Ring {
             let state = slot.state();
             state.lap == lap && state.tag != Tag::Free
         };
-        // Wrapping, because anybody may have written anything there.
+        // Wrapping, because another process may have written any number there.
         while tail.wrapping_sub(head) < n_slots && is_put(tail) {
             tail = tail.wrapping_add(1);
         }
         usize::try_from(tail.wrapping_sub(head).min(n_slots)).unwrap_or(usize::MAX)
     }
 
-    /// Whether no message is in it, as far as one can tell.
+    /// Whether no message is in the ring, as far as this process can tell.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Refuses every further put, everywhere; what is in the ring can still be taken.
+    /// Closes the ring: every further put fails, in every process. Messages that are in the ring can still be
+    /// taken. Wakes all waiting senders and receivers.
     pub fn close(&self) {
         if let Some(ring) = self.words() {
             ring.closed().store(1, Ordering::SeqCst);
@@ -262,8 +267,8 @@ impl Ring {
         self.words().is_some_and(|ring| ring.closed().load(Ordering::SeqCst) != 0)
     }
 
-    /// How long calls of this end look again and again before they sleep; `None` for as long as paid of late, 250
-    /// microseconds at most but for a moment now and then.
+    /// Sets how long calls of this end poll before they sleep. With `None` the time adapts to how long
+    /// polling has paid recently: 250 microseconds at most, except for a moment now and then.
     pub fn set_busy_poll(&self, how_long: Option<Duration>) {
         self.put_spin.set_fixed(how_long);
         self.take_spin.set_fixed(how_long);
@@ -274,7 +279,7 @@ impl Ring {
             .get_or_init(|| self.heap().inner().pins.list_for(self.attachment.block().clone(), self.shape))
     }
 
-    /// `None` in a process that was forked from an end's by others than us.
+    /// `None` in a child of a fork(2) that is not this library's.
     pub(crate) fn words(&self) -> Option<RingWords<'_>> {
         if self.heap().is_owning_process() { self.words_of_owner() } else { None }
     }

@@ -6,11 +6,11 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::block::Block;
 use crate::record::{MAX_RECORDS, RECORD_WORDS, Record};
 
-/// CellWords of one slot: 256 bytes.
+/// The words of one slot: 256 bytes.
 pub(crate) const SLOT_WORDS: usize = 32;
-/// CellWords of a slot that references and payload share.
+/// The words of a slot that references and payload share.
 pub(crate) const SLOT_ROOM_WORDS: usize = SLOT_WORDS - slot::ROOM;
-/// At most this many slots, so that a ring that claims more is known for garbage.
+/// The most slots of a ring. A ring that claims more is recognised as garbage.
 pub(crate) const MAX_SLOTS: usize = 1 << 20;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RING\x01\0\0\0");
@@ -30,9 +30,9 @@ pub(crate) mod word {
     pub(crate) const SENDERS_GONE: usize = 10;
     pub(crate) const RECEIVERS_GONE: usize = 11;
     pub(crate) const HEAD: usize = 16;
-    /// In the receivers' line: they look at both.
+    /// In the receivers' line, because they read both.
     pub(crate) const RETURNS: usize = 17;
-    /// 32-bit futex words stand in lines of their own.
+    /// 32-bit futex words lie in lines of their own.
     pub(crate) const NOT_EMPTY: usize = 24;
     pub(crate) const NOT_FULL: usize = 32;
     pub(crate) const SLOTS: usize = 40;
@@ -49,7 +49,7 @@ pub(crate) mod slot {
 /// The tag of a slot's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tag {
-    /// Nobody's: the message of this lap has not been put yet.
+    /// Free: the message of this lap has not been put yet.
     Free,
     /// A sender is writing.
     Writing,
@@ -57,12 +57,13 @@ pub(crate) enum Tag {
     Ready,
     /// A receiver is taking it.
     Claimed,
-    /// The message was moved to a record: from here on the lease counts, and the slot is to be freed.
+    /// The message was moved to a record. From here on the record has the message, and the slot is to be
+    /// freed.
     Moved,
 }
 
-/// A slot's state word: `lap:48 | owner:8 | tag:8`. The owner is the member that moved the slot to Writing, Claimed
-/// or Moved; only it, or a sweeper with proof of its death, moves the slot on.
+/// A slot's state word: `lap:48 | owner:8 | tag:8`. The owner is the member that moved the slot to Writing,
+/// Claimed or Moved; only it, or a sweeper with proof of its death, moves the slot on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotState {
     pub(crate) lap: u64,
@@ -82,7 +83,7 @@ impl SlotState {
         self.lap << 16 | u64::from(self.owner) << 8 | tag
     }
 
-    /// A tag that is none of ours reads as Writing by nobody: senders and receivers pass it by.
+    /// An unknown tag reads as Writing, so senders and receivers pass the slot by.
     pub(crate) fn unpack(word: u64) -> Self {
         let bytes = word.to_le_bytes();
         let tag = match bytes[0] {
@@ -149,7 +150,7 @@ pub(crate) struct RingWords<'a> {
 }
 
 impl<'a> RingWords<'a> {
-    /// The ring in this block; `None` when what stands there is none.
+    /// The ring in this block; `None` when the block holds no ring.
     pub(crate) fn of(block: &'a Block) -> Option<Self> {
         let words = block.words();
         let number = |index: usize| usize::try_from(words.get(index)?.load(Ordering::Relaxed)).ok();
@@ -159,7 +160,8 @@ impl<'a> RingWords<'a> {
         is_ring.then(|| Self::with_shape(block, shape)).flatten()
     }
 
-    /// The ring in a block that was looked at before and found to have this shape. For the process that holds it.
+    /// The ring in a block that was found before to have this shape. Only for the process that holds the
+    /// block.
     #[inline(always)]
     pub(crate) fn with_shape(block: &'a Block, shape: RingShape) -> Option<Self> {
         let words = block.words_of_owner();
@@ -169,7 +171,7 @@ impl<'a> RingWords<'a> {
         Some(Self { words, not_empty: lines.first()?, not_full: lines.last()?, shape })
     }
 
-    /// Writes an empty ring into a block that nobody else knows yet.
+    /// Writes an empty ring into a block that no other process knows yet.
     pub(crate) fn format(block: &Block, shape: RingShape, type_hash: u64) {
         for word in block.words() {
             word.store(0, Ordering::Relaxed);
@@ -238,7 +240,7 @@ impl<'a> RingWords<'a> {
         &self.words[word::HEAD]
     }
 
-    /// CellTable what was given back to records.
+    /// The count of messages that were given back to records.
     pub(crate) fn returns(&self) -> &'a AtomicU64 {
         &self.words[word::RETURNS]
     }
@@ -314,12 +316,13 @@ impl<'a> Slot<'a> {
         SlotState::unpack(self.state_word().load(Ordering::Acquire))
     }
 
-    /// Sequentially consistent, because of those who sleep until it happens, or have looked for the last time.
+    /// Changes the state from `from` to `to` if it is `from`. Sequentially consistent, because other
+    /// processes sleep until the change happens, or have looked for the last time.
     pub(crate) fn change(&self, from: SlotState, to: SlotState) -> bool {
         self.replace(from, to).is_ok()
     }
 
-    /// As [`Slot::change`]; otherwise says what is there.
+    /// As [`Slot::change`]; if the state is not `from`, returns the state that is there.
     pub(crate) fn replace(&self, from: SlotState, to: SlotState) -> Result<(), SlotState> {
         self.state_word()
             .compare_exchange(from.pack(), to.pack(), Ordering::SeqCst, Ordering::Acquire)
@@ -341,8 +344,8 @@ impl<'a> Slot<'a> {
         &self.words[slot::ROOM..]
     }
 
-    /// The references of the message in this slot, if there is one that counts: Ready, or Claimed by somebody.
-    /// Retries while the slot moves, so that what it returns belongs to one message.
+    /// The references of the message in this slot, if the slot has a committed message: Ready, or Claimed by
+    /// a receiver. Retries while the slot changes, so that the references belong to one message.
     pub(crate) fn references(&self) -> Vec<u64> {
         for _ in 0..64 {
             let before = self.state();
@@ -357,7 +360,7 @@ impl<'a> Slot<'a> {
                 return references;
             }
         }
-        // A slot that moves this fast is in the hands of the living, who hold what it names.
+        // Only living processes move a slot this fast, and they hold what its messages name.
         Vec::new()
     }
 }
@@ -404,7 +407,7 @@ mod tests {
     #[test]
     fn positions_that_somebody_wrote_over_are_no_reason_to_panic() {
         let heap = Heap::create(tensorferry_domain::Domain::builder().address_space_bytes(64 << 20)).unwrap();
-        // So many that the last position there is has a lap that fits into a slot's state.
+        // Enough slots that the lap of the last position fits into a slot's state.
         const N_SLOTS: usize = 1 << 16;
         let ring = Ring::create(&heap, N_SLOTS, 0).unwrap();
         let words = RingWords::of(ring.attachment().block()).unwrap();

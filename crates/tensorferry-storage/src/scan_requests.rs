@@ -1,9 +1,9 @@
-//! Requests for a scan: this process's own, and those of others who are stalled or have left.
+//! Requests for a scan: this process's own, and those of processes that are stalled or have left.
 //!
-//! A block or a role may come back that only a scan can free of its suspicion (`sweep.rs`), and only the process that lets
-//! go of it knows. That process scans soon. In case it is stopped before that, it posts a request in shared memory before
-//! it lets go, and takes the request back only when a scan that began later has been finished; others scan for a request
-//! that stands for too long.
+//! Some blocks and roles that come back can be freed of suspicion only by a scan (`sweep.rs`), and only the
+//! process that lets go of them knows that. That process scans soon. It may be stopped before that. So it
+//! posts a request in shared memory before it lets go, and takes the request back only when a scan that began
+//! later has finished. Other processes scan for a request that has stood for too long.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use tensorferry_domain::{Member, Memory};
 
-/// How long another process wants the same scan before it counts as stalled.
+/// How long another process has to want the same scan before it counts as stalled.
 const STALL_AFTER: Duration = Duration::from_millis(500);
-/// How long until a scan is made once more for one that still does: it may have gone on for a moment in between.
+/// How long until another scan is made for a process that is still stalled. It may have run for a moment in
+/// between.
 const RESCAN_STALLED_AFTER: Duration = Duration::from_secs(8);
 
 /// The requests that this process knows of.
@@ -21,7 +22,8 @@ const RESCAN_STALLED_AFTER: Duration = Duration::from_secs(8);
 pub(crate) struct ScanRequests {
     /// This process has let go of something since its last scan began.
     is_due: AtomicBool,
-    /// How many threads are about to let go of something, or scan: until they are done, the request stays.
+    /// How many threads are about to let go of something, or are scanning. The request stays until they are
+    /// done.
     n_busy: AtomicU32,
     others: Mutex<Vec<Standing>>,
 }
@@ -31,12 +33,12 @@ pub(crate) struct ScanRequests {
 struct Standing {
     member: Member,
     wanted: u64,
-    /// Since when it is known, or was scanned for.
+    /// When it was first seen, or last scanned for.
     since: Instant,
     pause: Duration,
 }
 
-/// For whom a scan is made, besides this process.
+/// The other processes for which a scan is made.
 #[derive(Debug, Default)]
 pub(crate) struct ForOthers {
     standing: Vec<(Member, u64)>,
@@ -49,7 +51,7 @@ impl ForOthers {
     }
 }
 
-/// While this is there, other processes know that this one may want a scan.
+/// While this value exists, other processes see that this one may want a scan.
 #[derive(Debug)]
 pub(crate) struct Announced<'a> {
     scan_requests: &'a ScanRequests,
@@ -57,14 +59,14 @@ pub(crate) struct Announced<'a> {
 }
 
 impl ScanRequests {
-    /// Says in shared memory that a scan may be wanted, from before something is let go of or a scan begins.
+    /// Posts a request in shared memory. Called before something is let go of, and before a scan begins.
     pub(crate) fn announce<'a>(&'a self, memory: &'a Memory) -> Announced<'a> {
         self.n_busy.fetch_add(1, Ordering::SeqCst);
         memory.want_scan();
         Announced { scan_requests: self, memory }
     }
 
-    /// This process is to scan, soon.
+    /// Notes that this process has to scan soon.
     pub(crate) fn set_due(&self) {
         self.is_due.store(true, Ordering::SeqCst);
     }
@@ -73,12 +75,13 @@ impl ScanRequests {
         self.is_due.load(Ordering::SeqCst)
     }
 
-    /// Whether this process was to scan. What is let go of from here on makes another scan due.
+    /// Whether this process had to scan; it no longer has to. What is let go of from here on makes another
+    /// scan due.
     pub(crate) fn take_due(&self) -> bool {
         self.is_due.swap(false, Ordering::SeqCst)
     }
 
-    /// Others that a scan is to be made for now.
+    /// The other processes for which a scan is to be made now.
     pub(crate) fn of_others(&self, memory: &Memory) -> ForOthers {
         if memory.suspicions() == 0 {
             return ForOthers::default();
@@ -95,7 +98,7 @@ impl ScanRequests {
         ForOthers { standing, left: memory.scans_left() }
     }
 
-    /// A scan was finished that had begun after [`ScanRequests::of_others`] answered this.
+    /// Notes that a scan was finished which had begun after [`ScanRequests::of_others`] returned `answered`.
     pub(crate) fn note_scanned(&self, memory: &Memory, answered: &ForOthers) {
         let now = Instant::now();
         for known in &mut *self.others() {
@@ -114,10 +117,10 @@ impl ScanRequests {
 }
 
 impl Drop for Announced<'_> {
-    /// Takes the request back if no scan is due, and no other thread is about to make one so.
+    /// Takes the request back, unless a scan is due or another thread is about to make one due.
     fn drop(&mut self) {
         self.scan_requests.n_busy.fetch_sub(1, Ordering::SeqCst);
-        // In this order: whoever announces from here on counts up.
+        // Read first: a thread that announces from here on increments it.
         let wanted = self.memory.scans_wanted();
         if self.scan_requests.n_busy.load(Ordering::SeqCst) == 0 && !self.scan_requests.is_due() {
             self.memory.note_scanned(wanted);

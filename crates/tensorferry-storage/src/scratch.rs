@@ -1,26 +1,29 @@
-//! Bytes of messages on their way out or in, in a buffer that its thread keeps for the next message.
+//! Buffers for the bytes of outgoing and incoming messages. Each thread keeps its buffer for the next
+//! message.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
-/// A thread keeps no buffer beyond this size, however often it needs one.
+/// A thread keeps no buffer larger than this, however often it needs one.
 const MAX_KEPT_BYTES: usize = 64 << 20;
-/// Smaller ones are kept whole: to give them back bit by bit would cost more than it saves.
+/// Smaller buffers do not shrink: giving them back in pieces would cost more than it saves.
 const SMALL_BYTES: usize = 64 << 10;
 
 thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A buffer whose memory was there before: fresh memory for each long message costs a page fault every 4 KiB.
+/// A buffer that is reused. Fresh memory for each long message would cost a page fault every 4 KiB.
 ///
-/// When it is dropped its thread keeps it, up to 64 MiB. One that was used to less than a quarter comes back at half of its
-/// size, so that a single long message does not hold memory for as long as the thread lives and sends.
+/// When it is dropped, its thread keeps it, up to 64 MiB. A buffer above 64 KiB of which less than a quarter
+/// was used is first halved, so that a single long message does not hold memory for as long as the thread
+/// lives and sends.
 #[derive(Debug, Default)]
 pub struct Scratch(Vec<u8>);
 
 impl Scratch {
-    /// The buffer that this thread has kept, with what the last message left in it; else an empty one.
+    /// Takes the buffer that this thread has kept, with what the last message left in it, or else an empty
+    /// one.
     #[must_use]
     pub fn take() -> Self {
         // A thread that is about to end has none any more.

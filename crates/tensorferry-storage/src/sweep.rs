@@ -1,15 +1,17 @@
-//! After a death: giving back what the dead one held, without taking what its messages still name.
+//! After a death: giving back what the dead member held, but not the blocks that its messages still name.
 //!
-//! Every step can be repeated from the beginning by another sweeper. Order matters:
+//! If a sweeper dies, another sweeper can repeat every step from the beginning. The order matters:
 //!
-//! 1. In every ring: what the dead one was writing is skipped, what it was taking is ready again, its roles end,
-//!    and everybody who waits looks again.
-//! 2. In every block: its holder bit turns into SUSPECT, in one compare-and-swap. A suspect block is not reused.
-//! 3. A scan of all rings and messages finds what the dead one's messages still name; everything else is no
-//!    longer suspect. What a living process takes in the meantime carries that process's bit. If that process dies
-//!    too, the scan has not seen what it sent: so each sweep counts up a word of the domain before it marks anything,
-//!    and a scan that is older than the last count clears nothing and begins again.
-//! 4. Its extents: what is free in them goes back to the system, and they are anybody's.
+//! 1. In every ring: a slot that the dead member was writing is skipped, a message that it was taking is
+//!    ready again, its roles end, and all waiting processes look again.
+//! 2. In every block: its holder bit turns into SUSPECT, in one compare-and-swap. A suspect block is not
+//!    reused.
+//! 3. A scan of all rings and messages finds the blocks that messages of the dead member still name. All
+//!    other blocks are no longer suspect. A block that a living process takes meanwhile carries that
+//!    process's bit. If that process dies too, the scan has not seen what it sent. So each sweep increments a
+//!    word of the domain before it marks anything, and a scan that began before the last increment clears
+//!    nothing and begins again.
+//! 4. In its extents: free memory goes back to the system, and any member may claim them.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -35,18 +37,18 @@ thread_local! {
     static SCANNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a drop on this thread is a scan's own, which must not ask for another scan.
+/// Whether a drop on this thread belongs to a scan. Such a drop must not ask for another scan.
 pub(crate) fn is_scanning() -> bool {
     SCANNING.get()
 }
 
-/// How often a process looks after its pins and suspects while it has any, and as long as it sends.
+/// The interval at which a process handles its pins and suspects, while it has any and while it sends.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often a scan is begun again because somebody else died meanwhile.
+/// How often a scan is begun again because another member died meanwhile.
 const MAX_SCANS: usize = 16;
 
-/// Returns whether every block could be reached.
+/// Sweeps for these dead members. Returns whether every block could be reached.
 pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
     let Some(heap) = inner.heap() else { return false };
     let places = inner.places();
@@ -74,22 +76,24 @@ pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
     }
     let mut runs = dead.iter().flat_map(|&dead| inner.memory.take_over(dead));
     loop {
-        // Of each run by itself, so that who allocates meanwhile does not wait for all of them.
+        // The lock is taken for each run by itself, so that an allocation does not wait for all runs.
         let mut arena = inner.arena();
         let Some(run) = runs.next() else { return true };
         inner.adopt_and_trim(&mut arena, run);
     }
 }
 
-/// Looks after pins and suspects; returns when to look again.
+/// Handles pins, parcels, suspects and returned blocks. Returns how long until it has to be called again, if
+/// at all.
 pub(crate) fn tick(inner: &Inner) -> Option<Duration> {
     let _one_at_a_time = inner.collecting.lock().unwrap_or_else(PoisonError::into_inner);
     look_after(inner).then_some(TICK)
 }
 
-/// Returns whether to look again.
+/// The tick's work. Returns whether it has to be done again.
 fn look_after(inner: &Inner) -> bool {
-    // Who sends soon again is not to wake the service thread for each message: it rests after a tick without any.
+    // A process that sends often must not wake the service thread for each message. So the thread goes idle
+    // only after a tick in which nothing was sent.
     let is_used = inner.pins.take_use();
     if inner.pins.any() {
         inner.retire_pins();
@@ -104,7 +108,8 @@ fn look_after(inner: &Inner) -> bool {
     is_used || waits_for_opening || inner.pins.any() || arena.has_suspects() || inner.scan_requests.is_due()
 }
 
-/// Scans only when this process knows of a suspect, or of a process that does and cannot scan.
+/// Scans, but only if this process knows of a suspect, or of another process that wants a scan and cannot
+/// make it.
 pub(crate) fn resolve_known_suspects(inner: &Inner) {
     let _one_at_a_time = inner.resolving.lock().unwrap_or_else(PoisonError::into_inner);
     let of_others = inner.scan_requests.of_others(&inner.memory);
@@ -119,8 +124,8 @@ pub(crate) fn resolve_known_suspects(inner: &Inner) {
     }
 }
 
-/// Ends suspicions that a scan finds to be groundless. When deaths keep coming meanwhile, or something cannot be looked
-/// at, the rest is left to the next tick. Returns whether there is no rest.
+/// Makes a scan, and clears each SUSPECT bit that no message justifies. If members keep dying meanwhile, or
+/// something cannot be read, the rest is left to the next tick. Returns whether nothing is left.
 fn resolve_suspects(inner: &Inner, heap: &Heap) -> bool {
     let announced = inner.scan_requests.announce(&inner.memory);
     inner.scan_requests.take_due();
@@ -128,7 +133,7 @@ fn resolve_suspects(inner: &Inner, heap: &Heap) -> bool {
     let mut finished = false;
     for _ in 0..MAX_SCANS {
         let scan = Scan { inner, heap, suspicions: inner.memory.suspicions() };
-        // What cannot be read may name anything.
+        // What cannot be read may name any block.
         let Ok(named) = Named::scan(inner.places(), heap) else { break };
         finished = scan.clear_unnamed(&named);
         if finished {
@@ -143,7 +148,7 @@ fn resolve_suspects(inner: &Inner, heap: &Heap) -> bool {
     finished
 }
 
-/// One scan, and the count of suspicions when it began.
+/// One scan, with the count of suspicions when it began.
 struct Scan<'a> {
     inner: &'a Inner,
     heap: &'a Heap,
@@ -151,7 +156,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// False when the scan became too old to decide.
+    /// Clears the marks that nothing names. Returns false when the scan is too old to decide.
     fn clear_unnamed(&self, named: &Named) -> bool {
         let mut in_time = true;
         each_block(self.inner.places(), &mut |place, header| {
@@ -161,8 +166,9 @@ impl Scan<'_> {
             let at = place.header_offset_bytes;
             if header.holders().load(Ordering::SeqCst) & SUSPECT != 0
                 && !named.blocks.contains(&at)
-                // Held while its mark is off, so that it cannot be reused before the mark is known to have been old; and
-                // if this process is killed here, its own bit sees to the rest. What was reused already is not held.
+                // The block is held while its mark is off. So it cannot be reused before the mark is known to
+                // have been old, and if this process is killed here, its own bit leads a sweeper to the
+                // block. A block that was reused already is not held.
                 && let Ok(Some(_held)) = hold_as_found(self.heap, place, header)
             {
                 self.inner.mark_returned_anew(place);
@@ -183,8 +189,9 @@ impl Scan<'_> {
         in_time
     }
 
-    /// Clears the mark, unless somebody may have made it since the scan began. Whoever makes one counts first, so a
-    /// mark that was there when the count was still the same is old; and making one always changes the word.
+    /// Clears the mark, unless it may have been made since the scan began. A sweeper counts before it makes a
+    /// mark, so a mark that was there while the count was still the same is old. Making a mark always changes
+    /// the word.
     fn clear(&self, word: &AtomicU64) -> bool {
         let mut seen = word.load(Ordering::SeqCst);
         loop {
@@ -196,8 +203,8 @@ impl Scan<'_> {
                 Err(now) => seen = now,
             }
         }
-        // The word may have come back to the same value, if we were stopped in between for as long as a sweep and
-        // a newcomer in the dead one's place take.
+        // The word may have changed and come back to the same value, if this process was stopped in between
+        // for as long as a sweep and a newcomer in the dead member's slot take.
         let in_time = self.inner.memory.suspicions() == self.suspicions;
         if !in_time {
             word.fetch_or(SUSPECT, Ordering::SeqCst);
@@ -206,7 +213,7 @@ impl Scan<'_> {
     }
 }
 
-/// What messages name: header offsets of blocks, and of rings by the role that is on its way.
+/// What messages name: the header offsets of blocks, and of rings by the role that is on its way.
 #[derive(Default)]
 struct Named {
     blocks: HashSet<usize>,
@@ -214,12 +221,12 @@ struct Named {
     receivers: HashSet<usize>,
 }
 
-/// Something is there and cannot be opened for reading.
+/// A block exists and cannot be opened for reading.
 #[derive(Debug)]
 struct Closed;
 
 impl Named {
-    /// All or nothing: what cannot be looked at may name anything.
+    /// Reads all messages, or fails: what cannot be read may name any block.
     fn scan(places: Places<'_>, heap: &Heap) -> Result<Self, Closed> {
         let mut named = Self::default();
         let mut outcome = Ok(());
@@ -235,7 +242,7 @@ impl Named {
     fn visit(&mut self, heap: &Heap, place: Place, header: Header<'_>) -> Result<(), Closed> {
         if let Some(block) = hold_of_kind(heap, place, header, Kind::Ring)? {
             let Some(ring) = RingWords::of(&block) else { return Ok(()) };
-            // Slots first: a message moves from a slot to a record, and from there nowhere.
+            // Slots first, then records: a message moves from a slot to a record, and never back.
             for reference in ring.slots().flat_map(|slot| slot.references()) {
                 self.add(heap, reference)?;
             }
@@ -243,14 +250,14 @@ impl Named {
                 self.add(heap, reference)?;
             }
         }
-        // Held by somebody alive: being written, opened, or kept as a parcel.
+        // Held by a living member: it is being written or opened, or kept as a parcel.
         if header.holders().load(Ordering::SeqCst) & !SUSPECT != 0 {
             for kind in [Kind::Message, Kind::Parcel] {
                 let Some(block) = hold_of_kind(heap, place, header, kind)? else { continue };
                 self.add_table(&block);
                 drop(block);
-                // Whoever held it may have let go while it was held here too, and was not the last to do so: then nobody has
-                // asked for the scan that does not find it any more.
+                // The last holder may have let go while this scan held the block too, and so was not the last
+                // one. Then no process has asked for the scan that no longer finds this message.
                 if header.holders().load(Ordering::SeqCst) & !SUSPECT == 0 {
                     heap.inner().scan_requests.set_due();
                 }
@@ -291,14 +298,14 @@ impl Named {
     }
 }
 
-/// Holds a block that was found by walking, if somebody holds it and it is of this kind. The kind and the generation that
-/// is held come from one load, so a block that is reused in between is not taken for what it was.
+/// Holds a block that the walk found, if it has a holder and is of this kind. The kind and the generation
+/// come from one load, so a block that is reused in between is not taken for what it was.
 fn hold_of_kind(heap: &Heap, place: Place, header: Header<'_>, kind: Kind) -> Result<Option<Block>, Closed> {
     let (found, generation) = header.kind_and_generation();
     if found == kind { hold_found(heap, place, header, generation) } else { Ok(None) }
 }
 
-/// As [`hold_of_kind`], of whatever kind.
+/// As [`hold_of_kind`], for a block of any kind.
 fn hold_as_found(heap: &Heap, place: Place, header: Header<'_>) -> Result<Option<Block>, Closed> {
     hold_found(heap, place, header, header.generation())
 }
@@ -317,7 +324,7 @@ fn hold_found(
     hold_if_there(heap, Reference { header_offset_bytes: place.header_offset_bytes, generation, grant })
 }
 
-/// Holds what a reference names; `None` when it is gone or was reused.
+/// Holds the block that a reference names; `None` when the block is gone or was reused.
 fn hold_if_there(heap: &Heap, reference: Reference) -> Result<Option<Block>, Closed> {
     match heap.hold(reference) {
         Ok(block) => Ok(Some(block)),
@@ -326,7 +333,7 @@ fn hold_if_there(heap: &Heap, reference: Reference) -> Result<Option<Block>, Clo
     }
 }
 
-/// Walks over every block of the domain that was ever in use. Returns whether all of them could be reached.
+/// Visits every block of the domain that was ever in use. Returns whether all of them could be reached.
 fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) -> bool {
     let mut all_reached = true;
     for extent in 0..places.memory.extents_high_water() {
@@ -368,7 +375,7 @@ mod tests {
         let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
         let ring = Ring::create(&heap, 1, 0).unwrap();
         let block = heap.allocate(64).unwrap().freeze();
-        // The thread itself waits meanwhile.
+        // The service thread waits meanwhile.
         let _one_at_a_time = heap.inner().collecting.lock().unwrap();
         for _ in 0..3 {
             let handles = OutgoingHandles::from_iter(OutgoingHandle::frozen(&block));

@@ -1,4 +1,4 @@
-//! After a death: what the dead one was doing in a ring, and its bits. [`crate::sweep`] has the whole order.
+//! After a death: the dead member's slots, records and roles in a ring. [`crate::sweep`] has the whole order.
 
 use tensorferry_domain::{Member, planted};
 
@@ -8,7 +8,8 @@ use crate::header::SUSPECT;
 use crate::record::RecordTag;
 use crate::ring_layout::{RingWords, SlotState, Tag};
 
-/// Ends what the dead one was doing in this ring. Every step can be repeated from the beginning by another sweeper.
+/// Ends what the dead member was doing in this ring. Another sweeper can repeat every step from the
+/// beginning.
 pub(crate) fn sweep_ring(block: &Block, dead: Member) {
     let Some(ring) = RingWords::of(block) else { return };
     for (index, slot) in ring.slots().enumerate() {
@@ -28,7 +29,7 @@ pub(crate) fn sweep_ring(block: &Block, dead: Member) {
         };
         slot.change(state, next);
     }
-    // After the slots: from here on what is being filled is known not to count.
+    // After the slots: from here on, a record that is still being filled is known not to have its message.
     for record in ring.records() {
         let state = record.state();
         if state.owner != dead.slot {
@@ -43,8 +44,8 @@ pub(crate) fn sweep_ring(block: &Block, dead: Member) {
         record.change(state, next);
     }
     if ring.shape().n_records > 0 {
-        // Whatever there is to be seen of the dead one: another sweeper may have died just before it counted, or the dead one
-        // itself. Counting twice does no harm.
+        // Always counted, whatever was found of the dead member: another sweeper may have died just before it
+        // counted, or the dead member itself. Counting twice does no harm.
         ring.returns().fetch_add(1, Ordering::SeqCst);
     }
     let bit = dead.bit();
@@ -53,7 +54,8 @@ pub(crate) fn sweep_ring(block: &Block, dead: Member) {
         (ring.receivers(), ring.receiver_deaths(), ring.receivers_gone()),
     ] {
         if members.load(Ordering::SeqCst) & bit != 0 {
-            // BlockHandle before the role ends, so that whoever sees it ended knows why. Counting twice does no harm.
+            // Counted before the role ends, so that every process that sees it ended knows why. Counting
+            // twice does no harm.
             deaths.fetch_add(1, Ordering::SeqCst);
             gone.fetch_add(1, Ordering::SeqCst);
             suspect(members, dead);
@@ -62,7 +64,7 @@ pub(crate) fn sweep_ring(block: &Block, dead: Member) {
     wake_all(&ring);
 }
 
-/// Wakes everybody who waits at this ring, whatever its flags say.
+/// Wakes every process that waits at this ring, whatever its flags say.
 pub(crate) fn wake_all(ring: &RingWords<'_>) {
     if planted("sweep-wakes-nobody") {
         return;
@@ -71,7 +73,8 @@ pub(crate) fn wake_all(ring: &RingWords<'_>) {
     ring.not_full().wake_sleepers();
 }
 
-/// The dead one had moved the message of a slot to a record and died before it said so in the record.
+/// Completes a lease: the dead member had moved the message of a slot to a record, and died before it said so
+/// in the record.
 fn count_lease(ring: &RingWords<'_>, index: usize, slot: SlotState) {
     let n_slots = ring.n_slots() as u64;
     let position = slot.lap.wrapping_mul(n_slots).wrapping_add(index as u64);
@@ -100,7 +103,7 @@ mod tests {
     use crate::{Consumers, Deadline, Heap, OutgoingHandles, Ring};
     use tensorferry_domain::Domain;
 
-    /// Whoever takes over from it finds nothing of the dead one in the ring any more.
+    /// The sweeper that takes over finds nothing of the dead member in the ring any more.
     #[test]
     fn what_a_sweeper_returned_before_it_died_itself_is_delivered() {
         let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();

@@ -2,12 +2,12 @@
 
 use tensorferry_domain::MemberInfo;
 
-/// What this process's side of a heap holds. CellTable are of blocks in extents that this process owns, whoever
-/// holds them.
+/// What this process's side of a heap holds. The counts are of blocks in extents that this process owns,
+/// whichever member holds the blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeapUsage {
-    /// Blocks that somebody holds.
+    /// Blocks that a member holds.
     pub live_blocks: u64,
     /// Their lengths added up, in bytes.
     pub live_bytes: u64,
@@ -37,6 +37,7 @@ pub struct HeapStats {
     pub populated_bytes: u64,
     /// What all members may populate, in bytes.
     pub limit_bytes: u64,
-    /// Messages whose blocks this process still pins: their slots have not moved on yet, or it has not looked since.
+    /// Messages whose blocks this process still pins: their slots have not moved on yet, or it has not looked
+    /// since.
     pub messages_pinned: usize,
 }

@@ -1,4 +1,4 @@
-//! Who sleeps at a ring is woken by whatever makes its next look find something.
+//! A process that sleeps at a ring is woken by everything that makes its next look find something.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ fn another_member(heap: &Heap) -> Heap {
     Heap::attach(heap.domain().fds().unwrap(), admission).unwrap()
 }
 
-/// What the message with this end would have brought.
+/// The end that a message with this end would have brought to `heap`.
 fn end(heap: &Heap, ring: &Ring, role: Role) -> Ring {
     let word = ring.attachment().block().reference(Grant::Ring(role));
     let block = heap.hold(Reference::unpack(word).unwrap()).unwrap();
@@ -40,8 +40,8 @@ fn ends_with_a_lease() -> [Arc<Ring>; 2] {
     [ring, other].map(Arc::new)
 }
 
-/// Runs `take` on a thread, `then` once that sleeps, and returns what it took. Who is not woken sleeps until a deadline that
-/// nobody mistakes for a wake-up.
+/// Runs `take` on a thread, and `then` once that thread sleeps. Returns what it took, and whether it was
+/// woken: without a wake-up it sleeps until a deadline that is far away.
 fn asleep_until<T: Send>(take: impl FnOnce(Deadline) -> T + Send, then: impl FnOnce()) -> (T, bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     std::thread::scope(|scope| {
@@ -53,7 +53,7 @@ fn asleep_until<T: Send>(take: impl FnOnce(Deadline) -> T + Send, then: impl FnO
         });
         let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
         let is_asleep = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
-        // In successive looks: on its way it may sleep for a lock.
+        // Asleep in many successive looks: before, it may sleep for a lock for a moment.
         let mut n_looks = 0;
         while n_looks < 100 {
             n_looks = if is_asleep() { n_looks + 1 } else { 0 };
@@ -64,7 +64,7 @@ fn asleep_until<T: Send>(take: impl FnOnce(Deadline) -> T + Send, then: impl FnO
     })
 }
 
-/// The last other sender leaves while a receiver has its message in hand, so that it is no news yet that it is gone.
+/// The last other sender leaves while a receiver still has its message, so its departure is not reported yet.
 #[test]
 fn who_could_still_send_is_told_that_the_others_are_gone_when_their_last_message_is_taken() {
     for n_holes in [0, 1] {
@@ -78,7 +78,7 @@ fn who_could_still_send_is_told_that_the_others_are_gone_when_their_last_message
         let claimed = SlotState { lap: 0, owner: b.me().slot, tag: Tag::Claimed };
         assert!(words.slot(0).change(SlotState::ready(0), claimed));
         for hole in 0..n_holes {
-            // Somebody died there before it had a message.
+            // A sender died there before it had committed a message.
             assert!(words.slot(1 + hole).change(SlotState::free(0), SlotState::free(1)));
             words.tail().fetch_add(1, Ordering::SeqCst);
         }
@@ -102,7 +102,7 @@ fn who_waits_for_a_record_is_woken_when_a_bad_message_frees_one() {
         ring.put(payload, OutgoingHandles::new(), Deadline::Now).unwrap();
     }
     words.slot(0).set_lengths(SlotLengths { payload_len_bytes: 0, n_references: 1 });
-    // The other one has the only record, as between two steps of a lease.
+    // The other end has the only record, as between two steps of a lease.
     let free = words.record(0).state();
     let filling = free.owned(other.me(), RecordTag::Filling);
     assert!(words.record(0).change(free, filling));
@@ -130,7 +130,7 @@ fn who_waits_for_a_record_is_woken_when_a_bad_message_that_came_back_frees_one()
     let (taken, was_woken) = asleep_until(
         |deadline| ring.take_leased(deadline).map(|(message, lease)| (message.payload.to_vec(), lease.ack())),
         || {
-            // Given back, and nobody was woken for that: the other one gets it first.
+            // Given back without a wake-up, so that the other end gets it first.
             assert!(words.record(0).change(leased, leased.waiting()));
             words.returns().fetch_add(1, Ordering::SeqCst);
             assert!(matches!(other.take_leased(Deadline::Now), Err(RingTakeError::Storage(_))));

@@ -1,4 +1,4 @@
-//! docs/WIRE.md says what the code does.
+//! docs/WIRE.md and the code agree on every offset, bit and number.
 
 #[path = "../../tensorferry-domain/src/wire_tests/table.rs"]
 mod table;

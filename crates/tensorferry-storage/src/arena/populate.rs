@@ -1,4 +1,4 @@
-//! Memory under blocks is made present when it is first handed out.
+//! Populating memory: the pages of a block are made present when they are first handed out.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::place::{Address, Place, Places};
 /// A slab is populated in steps of this size.
 const POPULATE_STEP_BYTES: usize = 64 << 10;
 impl Arena {
-    /// Marks a free block as taken and makes sure that its memory is there.
+    /// Marks a free block as taken, and makes sure that its memory is present.
     pub(super) fn hand_out(
         &mut self,
         places: Places<'_>,
@@ -27,7 +27,7 @@ impl Arena {
         let word = span.word;
         let place = places.place(address, word);
         let span_offset = places.start_of(address.extent()) + word.start_page * PAGE_BYTES;
-        // What another owner populated may still be closed here.
+        // Memory that another owner populated may not be open in this process yet.
         places.open_range(place.data_offset_bytes, len_bytes)?;
         let needed = (place.data_offset_bytes - span_offset + len_bytes).next_multiple_of(PAGE_BYTES);
         let have = span.populated_bytes;
@@ -90,8 +90,8 @@ impl Arena {
         let words = places.head_line(extent, line_index).ok_or_else(missing)?;
         let marks = places.head_line(extent, 0).ok_or_else(missing)?;
         publish_populated(places, extent, line_index, populated_bytes);
-        // The commit: from here on every scan sees the span. A line above the mark is seen by nobody, and the
-        // next owner writes it anew.
+        // The commit: from here on every scan sees the span. A line at or above the mark is seen by no scan,
+        // and the next owner writes it anew.
         words[line::SPAN].store(word.pack(), Ordering::Release);
         run.next_page = start_page + class.span_pages();
         marks[head::PAGES_HIGH_WATER].store(run.next_page as u64, Ordering::Release);
@@ -101,7 +101,7 @@ impl Arena {
         Ok(Some(address))
     }
 
-    /// Populates a slab's page of headers, which reads as zero: no block of it is held.
+    /// Populates a slab's page of headers. It reads as zero, so none of its blocks is held.
     fn start_slab(
         &mut self,
         places: Places<'_>,

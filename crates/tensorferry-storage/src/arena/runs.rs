@@ -1,4 +1,4 @@
-//! Runs of extents come and go.
+//! Runs of extents: taking them into use, adopting them, trimming them and giving them up.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::header::{SUSPECT, line};
 use crate::place::{Address, Places};
 
 impl Arena {
-    /// Starts to use a run that was never used.
+    /// Takes a run into use that was never used.
     pub(crate) fn add_fresh(&mut self, places: Places<'_>, run: ExtentRun) -> Result<(), StorageError> {
         places.open(run.first, places.head_len_bytes())?;
         let next_page = places.head_len_bytes() / PAGE_BYTES;
@@ -22,7 +22,8 @@ impl Arena {
         self.populate_head(places, run.first, marks)
     }
 
-    /// Starts to use a run that another member used before: rebuilds from its headers what is free.
+    /// Takes a run into use that another member used before, and rebuilds from its headers which blocks are
+    /// free.
     pub(crate) fn adopt(&mut self, places: Places<'_>, run: ExtentRun) -> Result<(), StorageError> {
         places.open(run.first, places.head_len_bytes())?;
         let first_line = places.first_span_line();
@@ -35,7 +36,7 @@ impl Arena {
             spans: Vec::new(),
         };
         let mut populated_bytes = adopted.head_populated_bytes;
-        // All of it at the end, so that a run which cannot be read to its end counts for nothing.
+        // Applied only at the end, so that a run that cannot be read to its end counts for nothing.
         let (mut free, mut pending) = (Vec::new(), Vec::new());
         let (mut live_blocks, mut live_bytes, mut has_suspects) = (0, 0, false);
         let mut is_read_to_its_end = true;
@@ -77,7 +78,8 @@ impl Arena {
             is_read_to_its_end = true;
         }
         if is_read_to_its_end {
-            // Its last owner may have died after it had marked the pages of a span, and before the span.
+            // Its last owner may have died after it had marked the pages of a span, and before it had marked
+            // the span's line.
             let end = adopted.spans.last().map(|span| span.word.start_page + span.word.class.span_pages());
             adopted.next_page = end.unwrap_or(places.head_len_bytes() / PAGE_BYTES).min(run_pages);
         }
@@ -94,7 +96,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Forgets a run; what of it is in free lists goes.
+    /// Forgets a run, and takes its blocks out of the free lists.
     pub(crate) fn give_up(&mut self, places: Places<'_>, extent: usize) {
         let Some(run) = self.runs.remove(&extent) else { return };
         for carving in &mut self.carving {
@@ -118,7 +120,8 @@ impl Arena {
         self.usage.populated_bytes = self.usage.populated_bytes.saturating_sub(populated_bytes as u64);
     }
 
-    /// Gives whole free spans back to the system until `at_least_bytes` came together. Returns how many bytes did.
+    /// Gives whole free spans back to the system, until that makes `at_least_bytes` bytes. Returns how many
+    /// bytes were given back.
     pub(crate) fn trim(&mut self, places: Places<'_>, at_least_bytes: u64) -> u64 {
         let mut trimmed = 0;
         for run in self.runs.values_mut() {
@@ -130,13 +133,14 @@ impl Arena {
         trimmed
     }
 
-    /// As [`Arena::trim`], for all of one run, whatever its last owner said was populated: it may have died in between.
+    /// As [`Arena::trim`], for all free spans of one run. It does not rely on what the last owner said was
+    /// populated, because that owner may have died before it said so.
     pub(crate) fn trim_run(&mut self, places: Places<'_>, extent: usize) {
         if let Some(run) = self.runs.get_mut(&extent) {
             for span in run.spans.iter().filter(|span| span.is_free()) {
                 let kept = span.kept_bytes();
                 let offset = places.start_of(extent) + span.word.start_page * PAGE_BYTES + kept;
-                // An error means that nothing was given back, which the count below does not claim.
+                // An error means that nothing was given back. The count below does not claim that it was.
                 let _ = places.memory.punch_hole(offset, span.word.class.span_pages() * PAGE_BYTES - kept);
             }
             let trimmed = run.trim(places, u64::MAX);
@@ -156,7 +160,9 @@ impl Run {
             }
             let offset = start + span.word.start_page * PAGE_BYTES + kept;
             let len_bytes = span.populated_bytes - kept;
-            // Said before it is done: the next owner populates what is there already rather than nothing.
+            // Published before the hole is punched: if this process dies in between, the next owner populates
+            // memory that is there already. The other way around, the next owner would rely on memory that is
+            // gone.
             publish_populated(places, extent, places.first_span_line() + index, kept);
             if places.memory.punch_hole(offset, len_bytes).is_ok() {
                 span.populated_bytes = kept;
@@ -168,7 +174,7 @@ impl Run {
     }
 }
 
-/// How many extents a block of this class needs when it does not fit into one.
+/// How many extents a block of this class needs, with the head before it.
 pub(crate) fn extents_for(places: Places<'_>, class: Class) -> Result<usize, StorageError> {
     let first_page = class.align_page(places.head_len_bytes() / PAGE_BYTES);
     let bytes = (first_page + class.span_pages()) * PAGE_BYTES;
@@ -200,7 +206,7 @@ mod tests {
         let class = Class::holding(40 << 20).unwrap();
         let run = inner.memory.claim_extents(extents_for(places, class).unwrap()).unwrap();
         inner.arena().add_fresh(places, run).unwrap();
-        // What a new span stores first: the pages are taken, and no span says by what.
+        // A new span stores this first: its pages are taken, and no line says by what.
         let end = class.align_page(places.head_len_bytes() / PAGE_BYTES) + class.span_pages();
         places.head_line(run.first, 0).unwrap()[head::PAGES_HIGH_WATER].store(end as u64, Ordering::Release);
         inner.arena().give_up(places, run.first);

@@ -1,5 +1,6 @@
-//! Where a block goes when this process lets go of it: into the arena if it is ours, and otherwise back to its owner, who is told
-//! by marks that a death at any instruction leaves readable.
+//! Where a block goes when this process lets go of it: into the arena if this process owns the extent, and
+//! otherwise back to its owner. Marks in shared memory tell the owner, and a death at any instruction leaves
+//! them readable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,23 +13,24 @@ use crate::place::Place;
 use crate::sweep::is_scanning;
 
 impl Inner {
-    /// This process's last handle on a block is gone.
+    /// Lets go of a block: this process's last handle on it is gone.
     pub(super) fn let_go(&self, place: Place) {
         let Some(header) = self.places().header(place.header_offset_bytes) else { return };
         let me = self.memory.me();
         let extent = place.address.extent();
-        // With a ring or a message goes what it names; what the dead had sent is named by nothing else. The header is asked last:
-        // it is about to be written, and its line would come once for the look and once for the change.
+        // A ring or a message names other blocks. If a dead member sent it, nothing else may name them. The
+        // header is read last: this process is about to write it, and its line would otherwise come once for
+        // the read and once for the write.
         let suspicions = self.memory.suspicions() > 0;
         let names_others = suspicions && header.kind() != Kind::Plain;
         let may_want_scan =
             names_others || suspicions && header.holders().load(Ordering::SeqCst) & SUSPECT != 0;
-        // A scan has announced itself.
+        // A scan has announced itself already.
         let announced = (may_want_scan && !is_scanning()).then(|| self.scan_requests.announce(&self.memory));
         if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
             let mut arena = self.arena();
             if arena.owns(extent) {
-                // By now everybody else has often let go.
+                // The likely case: all other members have let go already.
                 let others = header.let_go(me.bit(), me.bit());
                 if others == 0 {
                     arena.put_back(self.places(), place.address);
@@ -46,8 +48,9 @@ impl Inner {
         self.mark_returned(place);
         let cleared = if planted("drop-keeps-bit") { 0 } else { me.bit() };
         let others = header.holders().fetch_and(!cleared, Ordering::SeqCst) & !me.bit();
-        // Told once more: an owner that was about to give the extent up may have looked between the mark and the clear. Either
-        // it sees the hint after it has given up, or we see that nobody owns the extent.
+        // The hint is given a second time: an owner that was about to give up the extent may have looked
+        // between the mark and the clear. Either that owner sees this hint after it has given up the extent,
+        // or this process sees here that the extent has no owner.
         if others == 0 && self.memory.hint_return(extent) == ExtentOwner::Nobody {
             self.adopt_orphan(extent);
         }
@@ -55,8 +58,9 @@ impl Inner {
         drop(announced);
     }
 
-    /// A block was let go of, and `others` still hold it: whether only a scan can go on from here. A scan's own drop asks
-    /// for another one only when it was the very last, because the real last holder has gone meanwhile and was not.
+    /// Called after a block was let go of, with its remaining holders in `others`. Makes a scan due if only a
+    /// scan can free more from here on. A drop that is part of a scan makes another scan due only if it was
+    /// the very last: the real last holder left meanwhile, when it was not yet the last.
     fn scan_after(&self, others: u64, names_others: bool) {
         if (others == 0 || !is_scanning()) && (names_others || others == SUSPECT) {
             self.scan_requests.set_due();
@@ -66,9 +70,9 @@ impl Inner {
         }
     }
 
-    /// Marks a block as returned: the block, then its slab, its head, its extent and its owner, so that the owner
-    /// finds it from the top down. Comes before the holder bit is cleared; a block that is marked already costs
-    /// one load of a line that the caller is about to write anyway.
+    /// Marks a block as returned: the block, then its slab, its head, its extent and its owner, so that the
+    /// owner finds it from the top down. The mark comes before the holder bit is cleared. If the block is
+    /// marked already, this costs one load of a line that the caller is about to write anyway.
     pub(crate) fn mark_returned(&self, place: Place) {
         let places = self.places();
         let Some(header) = places.header(place.header_offset_bytes) else { return };
@@ -77,8 +81,8 @@ impl Inner {
         }
     }
 
-    /// As [`Inner::mark_returned`], also when the block says that it is marked: whoever said so may have been killed
-    /// before the other marks.
+    /// As [`Inner::mark_returned`], but makes all marks even if the block is marked already: the process that
+    /// marked it may have been killed before the other marks.
     pub(crate) fn mark_returned_anew(&self, place: Place) {
         let places = self.places();
         let Some(header) = places.header(place.header_offset_bytes) else { return };
@@ -98,7 +102,7 @@ impl Inner {
         self.memory.hint_return(address.extent());
     }
 
-    /// The last holder of a block in an extent that nobody owns gives its memory back.
+    /// Called by the last holder of a block in an extent without an owner: gives its memory back.
     pub(crate) fn adopt_orphan(&self, extent: usize) {
         let mut arena = self.arena();
         if let Some(run) = self.memory.claim_released_at(extent) {
@@ -106,31 +110,31 @@ impl Inner {
         }
     }
 
-    /// Gives a run up that this member has no use for.
+    /// Gives up a run that this member has no use for.
     pub(super) fn give_back(&self, arena: &mut Arena, run: ExtentRun) {
         if let Some(run) = self.release(arena, run) {
             self.adopt_and_trim(arena, run);
         }
     }
 
-    /// Releases a run. It is this member's again when somebody returned a block in it meanwhile, who saw us as the owner
-    /// and left it to us.
+    /// Releases a run. Returns it, claimed again, if another member returned a block in it meanwhile: that
+    /// member saw this one as the owner, and left the block to it.
     fn release(&self, arena: &mut Arena, run: ExtentRun) -> Option<ExtentRun> {
         arena.give_up(self.places(), run.first);
         self.memory.release_extents(run);
         self.memory.take_extent_returns(run.first).then(|| self.memory.claim_released_at(run.first)).flatten()
     }
 
-    /// Gives back to the system what is free in runs that nobody owns: what the dead and the gone left behind, and nobody has
-    /// looked through since. Returns how many bytes came together.
+    /// Gives free memory in runs without an owner back to the system: runs of members that died or left,
+    /// which no member has looked through since. Returns how many bytes it gave back.
     pub(super) fn trim_released(&self, arena: &mut Arena) -> u64 {
         let released =
             (0..self.memory.extents_high_water()).filter_map(|extent| self.memory.claim_released_at(extent));
         released.map(|run| self.adopt_and_trim(arena, run)).sum()
     }
 
-    /// Takes a run over, gives its free memory to the system, and the run itself to whoever needs it next. Blocks in it
-    /// that are held stay as they are. Returns how many bytes came together.
+    /// Takes over a run, gives its free memory to the system, and releases the run to any member. Blocks in
+    /// it that are held stay as they are. Returns how many bytes were given back.
     pub(crate) fn adopt_and_trim(&self, arena: &mut Arena, run: ExtentRun) -> u64 {
         let before = self.memory.populated_bytes();
         let mut mine = Some(run);

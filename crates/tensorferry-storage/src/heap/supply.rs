@@ -1,4 +1,5 @@
-//! Where a block comes from: memory that is used again first, then what came back, then what the gone left, then fresh memory.
+//! Where a block comes from: recycled memory first, then blocks that came back, then extents whose owner is
+//! gone, then fresh memory.
 
 use tensorferry_domain::DomainError;
 
@@ -8,17 +9,18 @@ use crate::arena::{Arena, Wanted, extents_for};
 use crate::class::Class;
 use crate::place::Place;
 
-/// From this length on it pays to look first what others have returned, and not only when nothing rests: the last one to come
-/// back is still in the cache that both share. For shorter blocks the look costs more than that saves (docs/bench/NOTES.md).
+/// From this length on, an allocation first collects what other members returned, even if there are free
+/// blocks: the block that came back last is still in the cache that both processors share. For shorter blocks
+/// the look costs more than that saves (docs/bench/NOTES.md).
 const LONG_BYTES: usize = 64 << 10;
 
 impl Inner {
-    /// A place for a block of this class that nobody holds.
+    /// Finds a place for a block of this class that nobody holds.
     pub(super) fn take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
         let first = self.try_take_place(class, len_bytes);
         let Err(StorageError::Domain(DomainError::Limit { wanted_bytes, .. })) = &first else { return first };
-        // Before giving up: what is free but of another class goes back to the system, and what the dead may
-        // have sent is looked through.
+        // Before giving up: scan for what the dead may have sent, and give free blocks of other classes back
+        // to the system.
         {
             let mut arena = self.collect_returned();
             if let Ok(Some(place)) = arena.take_recycled(self.places(), class, len_bytes, Wanted::Any) {
@@ -33,7 +35,8 @@ impl Inner {
         self.try_take_place(class, len_bytes)
     }
 
-    /// Recycled memory first, then what came back (for long blocks the other way around), then fresh memory.
+    /// Recycled memory first, then blocks that came back (for long blocks the other way around), then fresh
+    /// memory.
     fn try_take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
         let places = self.places();
         let mut arena = self.arena();
@@ -54,7 +57,7 @@ impl Inner {
             arena.collect(places);
         }
         let mut place = arena.take_recycled(places, class, len_bytes, Wanted::Ripe)?;
-        // Where memory is short, it is not held back for the sake of caches.
+        // When memory is short, no blocks rest for the sake of the caches.
         if place.is_none() && self.memory.populated_bytes() > self.memory.limit_bytes() / 2 {
             place = arena.take_recycled(places, class, len_bytes, Wanted::Any)?;
         }
@@ -89,7 +92,7 @@ impl Inner {
             if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
                 return Ok(place);
             }
-            // Somebody else may find in it what it needs, who would claim a fresh extent otherwise.
+            // Another member may find in it what it needs, and would claim a fresh extent otherwise.
             self.give_back(arena, run);
         }
         let no_room = match extents_for(places, class).map(|n| self.memory.claim_extents(n)) {
@@ -110,7 +113,7 @@ impl Inner {
             Ok(Err(error)) => error.into(),
             Err(error) => error,
         };
-        // What rests comes before what is larger than need be.
+        // Resting blocks come before blocks that are larger than needed.
         if let Ok(Some(place)) = arena.take_recycled(places, class, len_bytes, Wanted::Any) {
             return Ok(place);
         }

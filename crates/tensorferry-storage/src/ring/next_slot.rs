@@ -1,18 +1,19 @@
-//! Where the next message will go, as far as that can be told: so that the line of its slot is on its way while the message is
-//! made.
+//! Where the next message will probably go. The sender prefetches the cache line of that slot while it makes
+//! the message.
 //!
-//! It is asked for just before that, and not right after the message before: a receiver that waits looks at the same line and would have it
-//! back. And it is asked for only where the last messages found a free slot at once and went to the slots that were expected.
-//! Where the ring is full most of the time, or others send too, somebody else is about to use that line (docs/bench/NOTES.md).
+//! The prefetch comes just before the message is made, and not right after the message before: a receiver
+//! that waits looks at the same line and would take it back. And it comes only while the last messages found
+//! a free slot at once and went to the slots that were expected. In a ring that is full most of the time, or
+//! that has other senders, another process is about to use that line (docs/bench/NOTES.md).
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::atomic::{AtomicU64, prefetch_address_to_write};
 
-/// After so many that went where they were expected the next one is asked for.
+/// The next slot is prefetched after this many messages in a row went to the expected slot.
 const AS_EXPECTED: u32 = 64;
 
-/// The address is a hint: it may be wrong, or nothing may lie there any more.
+/// The address is a hint: it may be wrong, or the memory may be gone.
 #[derive(Debug, Default)]
 pub(super) struct NextSlot {
     address: AtomicUsize,
@@ -20,7 +21,7 @@ pub(super) struct NextSlot {
 }
 
 impl NextSlot {
-    /// A message went to `slot` at once; the next one belongs into `next`.
+    /// A message went to `slot` at once; the next one is expected in `next`.
     #[inline]
     pub(super) fn learn(&self, slot: &AtomicU64, next: &AtomicU64) {
         let address = |word: &AtomicU64| std::ptr::from_ref(word).addr();
@@ -35,7 +36,7 @@ impl NextSlot {
         self.n_as_expected.store(0, Ordering::Relaxed);
     }
 
-    /// Asks for the line of the next slot, if it is known well enough.
+    /// Prefetches the line of the next slot, if it is known well enough.
     #[inline]
     pub(super) fn ask(&self) {
         if let Some(address) = self.known() {

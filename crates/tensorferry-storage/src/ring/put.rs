@@ -1,4 +1,4 @@
-//! Putting: a slot is claimed, written and committed.
+//! Putting a message: a slot is claimed, written and committed.
 
 use tensorferry_domain::planted;
 
@@ -13,35 +13,38 @@ use crate::message::{
 use crate::pins::PinnedAt;
 use crate::ring_layout::{RingWords, SLOT_ROOM_WORDS, Slot, SlotLengths, SlotState, Tag};
 
-/// Why a message was not put. Nothing was sent, and what it would have given away is back.
+/// Why a message was not put. Nothing was sent, and what the message would have given away is back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RingPutError {
-    /// Every slot is taken, and the time was up.
+    /// Every slot was taken until the deadline.
     #[error("the queue is full")]
     Full,
-    /// Somebody closed the queue.
+    /// A process closed the queue.
     #[error("the queue is closed")]
     Closed,
-    /// Nobody is left who could receive.
+    /// No other process is left that could receive, and none that could has died. A process that could itself
+    /// receive gets this error only when the ring is full, and once after each receiver that left.
     #[error("every receiver of the queue is gone")]
     NoReceivers,
-    /// Nobody else is left who could receive, and somebody who could has died.
+    /// As [`RingPutError::NoReceivers`], but at least one process that could receive has died.
     #[error("every process that could receive from the queue is gone, and at least one of them died")]
     PeerDied,
-    /// This process was declared dead and its claim taken away.
+    /// This process was declared dead, and its claim was taken away.
     #[error("this process was declared dead by another member of its domain")]
     Fenced,
     /// More handles than a message can have.
     #[error("{0} handles in one message, at most 65535 are possible")]
     TooManyHandles(usize),
-    /// The message has something exclusive in it, and may be delivered again.
+    /// The ring has leases, so the message may be delivered again, but the message has something exclusive in
+    /// it.
     #[error(
         "a message of a queue with leases may be delivered again, so nothing exclusive can be in it: freeze() the tensor, \
          clone the sender"
     )]
     NotRepeatable,
-    /// There was no memory for a message that does not fit into a slot. Boxed, so that this fits into two registers.
+    /// There was no memory for a message that does not fit into a slot. Boxed, so that the error fits into
+    /// two registers.
     #[error(transparent)]
     Storage(#[from] Box<StorageError>),
 }
@@ -54,10 +57,15 @@ impl From<StorageError> for RingPutError {
 }
 
 impl Ring {
-    /// Puts a message. Waits for a free slot as long as `deadline` allows: spinning first, then asleep.
+    /// Puts a message.
+    ///
+    /// # Blocking
+    /// Waits for a free slot as long as `deadline` allows: it polls first, then sleeps. A receiver that frees
+    /// a slot wakes it. So do closing the ring, a receiver that leaves, and the sweep after a death.
+    /// `Deadline::Now` does not wait.
     ///
     /// # Errors
-    /// [`RingPutError`]; what `handles` would have given away is back with its owner then.
+    /// [`RingPutError`]. What `handles` would have given away is then back with its owner.
     pub fn put(
         &self,
         payload: &[u8],
@@ -72,16 +80,17 @@ impl Ring {
         sent
     }
 
-    /// Says that a message is about to be put: what the memory needs for it then happens while the message is made.
+    /// Announces that a message is about to be put. The slot's memory is then fetched while the message is
+    /// made. A hint; leaving it out is no error.
     #[inline]
     pub fn expect_put(&self) {
         self.next_slot.ask();
     }
 
-    /// As [`Ring::put`], and takes the handles only if the message is sent.
+    /// As [`Ring::put`], but takes the handles only if the message is sent.
     ///
     /// # Errors
-    /// [`RingPutError`]; `handles` are as they were then.
+    /// [`RingPutError`]. `handles` are then unchanged.
     pub fn put_from(
         &self,
         payload: &[u8],
@@ -94,7 +103,7 @@ impl Ring {
         if let Some(block) = spilled {
             handles.push(OutgoingHandle(Outgoing::Spill(block)));
         }
-        // The handles are ours until they are pinned, which can wait.
+        // Wake first: pinning the handles can wait, because this process holds them until then.
         ring.not_empty().wake_after_change();
         if !handles.is_empty() {
             self.pins().pin(&ring, PinnedAt::slot(position), handles);
@@ -102,7 +111,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Writes a message into a slot, or into a block of its own when it is long. Returns its position, and that block.
+    /// Writes a message into a slot, or into a block of its own when it is too long for one. Returns the
+    /// position, and that block.
     fn put_borrowed(
         &self,
         ring: &RingWords<'_>,
@@ -128,7 +138,7 @@ impl Ring {
         Ok((position, Some(block)))
     }
 
-    /// Writes a message that fits into a slot; returns its position.
+    /// Writes a message that fits into a slot, and returns its position.
     fn place(
         &self,
         ring: &RingWords<'_>,
@@ -143,7 +153,7 @@ impl Ring {
             if ring.closed().load(Ordering::Relaxed) != 0 {
                 return Some(Err(RingPutError::Closed));
             }
-            // Also when there is room: a message that nobody will ever take is no message sent.
+            // Checked even when there is room: a message that no process will ever take is not sent.
             if ring.receivers().load(Ordering::SeqCst) == 0
                 && let Some(failure) = self.no_more_receivers(ring)
             {
@@ -165,8 +175,10 @@ impl Ring {
         placed
     }
 
-    /// `None` when the ring is full. Claims `unseen` where that is expected to succeed: a look would bring the slot's line here,
-    /// and the claim would then ask for it once more. Where it has failed, the line is left to whoever takes from the slot.
+    /// Returns `None` when the ring is full. With `unseen`, claims a slot without reading it first, where the
+    /// claim is expected to succeed. A read would bring the slot's line here, and the claim would then ask
+    /// for the line again. After a claim has failed, the slot is read first, so that the line stays with the
+    /// process that takes from the slot.
     fn try_place(
         &self,
         ring: &RingWords<'_>,
@@ -189,7 +201,8 @@ impl Ring {
                         return None;
                     }
                 } else {
-                    // Whoever claimed the position may have died before moving the tail, so everybody moves it.
+                    // The process that claimed the position may have died before it moved the tail, so every
+                    // sender moves it.
                     let _ =
                         ring.tail().compare_exchange(position, moved, Ordering::AcqRel, Ordering::Relaxed);
                 }
@@ -197,19 +210,22 @@ impl Ring {
             }
             let early = planted("put-commits-first") && slot.change(writing, SlotState::ready(lap));
             write(&slot, payload, handles);
-            // The commit. A compare-and-swap, so that a sender that was wrongly declared dead is fenced.
+            // The commit. It is a compare-and-swap, so that a sender that was wrongly declared dead is fenced
+            // off.
             let committed = early || slot.change(writing, SlotState::ready(lap));
-            // After the commit, for which receivers wait.
+            // After the commit, because receivers wait for the commit.
             let _ = ring.tail().compare_exchange(position, moved, Ordering::AcqRel, Ordering::Relaxed);
             if !committed {
                 return Some(Err(RingPutError::Fenced));
             }
-            // A receiver that saw the ring closed and empty does not look again: take the message back then.
+            // A receiver that saw the ring closed and empty does not look again. So if the ring is closed
+            // now, the message is taken back.
             change_before_load();
             if ring.closed().load(Ordering::SeqCst) != 0
                 && slot.change(SlotState::ready(lap), SlotState::free(lap + 1))
             {
-                // A receiver that saw it meanwhile may have gone to sleep until it is taken.
+                // A receiver that saw the message meanwhile may have gone to sleep until the message is
+                // taken.
                 ring.not_empty().wake();
                 return Some(Err(RingPutError::Closed));
             }
@@ -218,7 +234,7 @@ impl Ring {
         None
     }
 
-    /// When the ring is full or has no receiver: whether nobody will ever take.
+    /// For a ring that is full or has no receiver: returns an error if no process will ever take from it.
     fn no_more_receivers(&self, ring: &RingWords<'_>) -> Option<RingPutError> {
         let receivers = ring.receivers().load(Ordering::SeqCst);
         let me = self.heap().me().bit();

@@ -1,4 +1,5 @@
-//! Taking: a message is claimed, what it names is held, and the slot is freed, which is the take.
+//! Taking a message: the message is claimed, the blocks that it names are held, and the slot is freed.
+//! Freeing the slot is the take.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 
@@ -18,26 +19,28 @@ use crate::ring_layout::{RingWords, Slot, SlotLengths, SlotState, Tag};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RingTakeError {
-    /// No message came in time.
+    /// No message came before the deadline.
     #[error("the queue is empty")]
     Empty,
     /// The queue is closed and everything that was in it has been taken.
     #[error("the queue is closed")]
     Closed,
-    /// Nobody is left who could send.
+    /// No other process is left that could send, and none that could has died. A process that could itself
+    /// send gets this error once after each sender that left.
     #[error("every sender of the queue is gone")]
     NoSenders,
-    /// Nobody else is left who could send, and somebody who could has died.
+    /// As [`RingTakeError::NoSenders`], but at least one process that could send has died.
     #[error("every process that could send to the queue is gone, and at least one of them died")]
     PeerDied,
     /// The ring was made without leases.
     #[error("the queue was made without leases")]
     NoLeases,
-    /// This process has all of them: it has to acknowledge one first.
+    /// This process has all leases of the ring: it has to acknowledge one first.
     #[error("no message can be leased: this process has all {0} leases of the queue")]
     AllLeased(usize),
-    /// The message that was taken has a table that makes no sense, and is lost. With [`StorageError::Domain`] the kernel does not
-    /// let this process open the memory that the message names: then it stays in the ring.
+    /// The message that was taken has an invalid table, and is lost. The exception is
+    /// [`StorageError::Domain`]: the kernel does not let this process open the memory that the message names,
+    /// and the message stays in the ring.
     #[error(transparent)]
     Storage(#[from] Box<StorageError>),
 }
@@ -49,21 +52,22 @@ impl From<StorageError> for RingTakeError {
     }
 }
 
-/// How many slots one look passes beyond those of the ring. Among the living the head is at most one lap behind, and who was
-/// overtaken goes on where the others are; behind laps that somebody scribbled over it could go on for ever.
+/// How many slots one look passes beyond those of the ring. With living members the head is at most one lap
+/// behind, and a receiver that was overtaken goes on from where the others are. Laps that a faulty member
+/// wrote over could otherwise keep it going without end.
 const MAX_PASSED: u64 = 1 << 16;
 
-/// What one walk over the slots came to.
+/// The outcome of one walk over the slots.
 enum Look<'a> {
-    /// A message that nobody has.
+    /// A message that no receiver has claimed.
     Found(Found<'a>),
-    /// Something came in before what was found.
+    /// A message that comes before the one that was found has become ready.
     Again,
     /// There is no message.
     Nothing,
 }
 
-/// A message that is ready, or was a moment ago.
+/// A message that is ready, or was ready a moment ago.
 struct Found<'a> {
     position: u64,
     slot: Slot<'a>,
@@ -71,14 +75,14 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Leaves a message that this receiver had to whoever looks next.
+    /// Leaves a claimed message to the next receiver that looks.
     fn leave(&self, ring: &RingWords<'_>, held: SlotState) {
         self.slot.change(held, SlotState::ready(self.lap));
         ring.not_empty().wake();
     }
 }
 
-/// Moves the head past what was taken, unless somebody else has. Returns where it is then.
+/// Moves the head past the position `taken`, unless another process has. Returns where the head is then.
 fn move_head_past(ring: &RingWords<'_>, taken: u64) -> u64 {
     let next = taken.wrapping_add(1);
     let is_ahead = |found: u64| found.wrapping_sub(next) <= u64::MAX / 2;
@@ -89,7 +93,12 @@ fn move_head_past(ring: &RingWords<'_>, taken: u64) -> u64 {
 }
 
 impl Ring {
-    /// Takes a message. Waits for one as long as `deadline` allows: spinning first, then asleep.
+    /// Takes a message.
+    ///
+    /// # Blocking
+    /// Waits for a message as long as `deadline` allows: it polls first, then sleeps. A sender that puts a
+    /// message wakes it. So do closing the ring, a sender that leaves, and the sweep after a death.
+    /// `Deadline::Now` does not wait.
     ///
     /// # Errors
     /// [`RingTakeError`].
@@ -99,10 +108,10 @@ impl Ring {
         Ok(message)
     }
 
-    /// As [`Ring::take`], into a message that is used again: what it held before is let go of.
+    /// As [`Ring::take`], into a message that is reused: its former contents are let go of first.
     ///
     /// # Errors
-    /// As [`Ring::take`]; the message is empty then.
+    /// As [`Ring::take`]. The message is then empty.
     pub fn take_into(
         &self,
         message: &mut IncomingMessage,
@@ -118,7 +127,7 @@ impl Ring {
         })
     }
 
-    /// Looks until there is something, or nothing can come any more, or `deadline` ends.
+    /// Looks until there is a message, until no message can come any more, or until `deadline`.
     pub(crate) fn wait_for_message<R>(
         &self,
         ring: &RingWords<'_>,
@@ -129,8 +138,8 @@ impl Ring {
         deadline.wait(ring.not_empty(), &self.take_spin, look).unwrap_or(Err(RingTakeError::Empty))
     }
 
-    /// `None` when there is no message. With a `lease` that asks for it, the message stays in a record, of which the lease
-    /// then knows; `None` also when there is no record for it.
+    /// Returns `None` when there is no message. If `lease` is `Some`, the message stays in a record, which is
+    /// noted in the lease; the result is then also `None` when no record is free.
     pub(crate) fn try_take(
         &self,
         ring: &RingWords<'_>,
@@ -149,7 +158,7 @@ impl Ring {
             if let Some(kept) = lease
                 && !kept.claim_record(ring, self.me())
             {
-                // Somebody else was faster.
+                // Another receiver was faster.
                 found.leave(ring, held);
                 return None;
             }
@@ -161,7 +170,8 @@ impl Ring {
         None
     }
 
-    /// Looks for the first message that nobody has. The head moves past what is taken, by whoever sees it.
+    /// Looks for the first message that no receiver has claimed. Every receiver that sees a taken message at
+    /// the head moves the head past it.
     #[inline]
     fn find<'a>(&self, ring: &RingWords<'a>, n_passed: &mut u64) -> Look<'a> {
         let n_slots = ring.n_slots() as u64;
@@ -183,12 +193,12 @@ impl Ring {
                     position = head;
                     continue;
                 }
-                // Taken, and something before it is not.
+                // Taken, while something before it is not.
                 Greater => {}
                 Equal => match state.tag {
                     Tag::Free => return Look::Nothing,
                     Tag::Ready => {
-                        // A hole that became ready in the meantime comes first: each sender's order is kept.
+                        // A hole that became ready meanwhile comes first, which keeps each sender's order.
                         let is_ready = |&hole: &u64| {
                             let (slot, lap) = self.slot_of(ring, hole);
                             slot.state() == SlotState::ready(lap)
@@ -208,8 +218,9 @@ impl Ring {
         Look::Nothing
     }
 
-    /// Reads a message that this receiver has and frees its slot, which is the take. `None` when this process was declared dead:
-    /// the message is somebody else's, and what was held of it is dropped.
+    /// Reads a message that this receiver has claimed and frees its slot, which is the take. Returns `None`
+    /// when this process was declared dead: another process has the message then, and what was held of it is
+    /// dropped.
     #[inline]
     fn take_claimed(
         &self,
@@ -226,7 +237,8 @@ impl Ring {
         if let Err(error) = &read
             && matches!(**error, StorageError::Domain(_))
         {
-            // The kernel does not let us open what it names, which is not its fault: it stays.
+            // The kernel does not let this process open what the message names. The message is not at fault,
+            // so it stays.
             if let Some(kept) = lease {
                 kept.let_go(ring);
             }
@@ -243,7 +255,7 @@ impl Ring {
             Some(kept) if taken.is_ok() => kept.keep(ring, position, slot, held, freed),
             Some(kept) => {
                 kept.let_go(ring);
-                // For who waits for a record.
+                // Wakes receivers that wait for a record.
                 ring.not_empty().wake();
                 slot.change(held, freed)
             }
@@ -253,14 +265,14 @@ impl Ring {
             message.clear();
             return None;
         }
-        // The next look moves the head, which nobody waits for.
+        // The next look moves the head; no process waits for that.
         ring.not_full().wake_after_change();
         self.wake_the_last(ring, position);
         Some(taken.map_err(RingTakeError::from))
     }
 
-    /// Takes the message of a slot for this receiver. Returns what the slot says until it is freed; `None` when somebody else was
-    /// faster.
+    /// Claims the message of a slot for this receiver. Returns the state that the slot has until it is freed,
+    /// or `None` when another receiver was faster.
     fn claim(&self, found: &Found<'_>, consumers: Consumers) -> Option<SlotState> {
         let ready = SlotState::ready(found.lap);
         match consumers {
@@ -269,14 +281,15 @@ impl Ring {
                 found.slot.change(ready, claimed).then_some(claimed)
             }
             Consumers::Single => {
-                // Its line was only looked at so far, and is written once the message was read.
+                // The slot's line was only read so far, and is written once the message was read.
                 prefetch_to_write(found.slot.state_word());
                 Some(ready)
             }
         }
     }
 
-    /// Copies a message out of a slot or a record and holds what it names. Returns the block that it lay in, if any.
+    /// Copies a message out of a slot or a record and holds what it names. Returns the block that the message
+    /// lay in, if it was in one.
     pub(crate) fn read(
         &self,
         lengths: SlotLengths,
@@ -309,7 +322,7 @@ impl Ring {
         }
     }
 
-    /// After a look that found nothing: whether nothing can come any more.
+    /// After a look that found nothing: returns an error if no message can come any more.
     fn no_more_messages(&self, ring: &RingWords<'_>) -> Option<RingTakeError> {
         let closed = ring.closed().load(Ordering::SeqCst) != 0;
         let senders = ring.senders().load(Ordering::SeqCst);
@@ -320,14 +333,15 @@ impl Ring {
         let i_send = senders & me != 0;
         let gone = ring.senders_gone().load(Ordering::SeqCst);
         if !closed && i_send {
-            // This process could still put, so that the others are gone is told once. Who is on its way to being a sender is
-            // not gone.
+            // This process could still put, so it reports only once that the other senders are gone. A sender
+            // that is on its way in a message is not gone.
             let is_news = gone != self.senders_gone_reported.load(Ordering::SeqCst);
             if !is_news || self.attachment.role_in_transit().sends {
                 return None;
             }
         }
-        // What was put before the last sender left or the ring was closed is still to be taken.
+        // Messages that were put before the last sender left, or before the ring was closed, are still to be
+        // taken.
         fence(Ordering::SeqCst);
         if self.has_message(ring) {
             return None;
@@ -343,8 +357,9 @@ impl Ring {
         })
     }
 
-    /// When nothing more can come, receivers wait for those who are still taking, and nobody else will wake them. So does the
-    /// last one that can send, if it receives too: it is told that the others are gone when what they had put is taken.
+    /// When no further message can come, receivers wait for those that are still taking, and no sender will
+    /// wake them. The last process that can send waits too, if it also receives: it is told that the other
+    /// senders are gone once their last message is taken.
     fn wake_the_last(&self, ring: &RingWords<'_>, taken: u64) {
         let others = ring.senders().load(Ordering::SeqCst) & !self.heap().me().bit();
         let is_one_that_receives =
@@ -359,7 +374,8 @@ impl Ring {
         }
     }
 
-    /// Whether there is a message behind this one, which somebody will take too. False where the tail has not been moved yet.
+    /// Whether there is a message behind this one, which some receiver will take too. Returns false where the
+    /// tail has not been moved yet.
     fn has_message_behind(&self, ring: &RingWords<'_>, taken: u64) -> bool {
         let next = taken.wrapping_add(1);
         let n_behind = ring.tail().load(Ordering::SeqCst).wrapping_sub(next);
@@ -368,7 +384,7 @@ impl Ring {
         (0..n_behind).any(|step| holds_message(&self.slot_of(ring, next.wrapping_add(step)).0))
     }
 
-    /// Whether a message is ready, or in the hands of another receiver that may give it back or die.
+    /// Whether a message is ready, or claimed by another receiver, which may give it back or die.
     fn has_message(&self, ring: &RingWords<'_>) -> bool {
         ring.slots().any(|slot| holds_message(&slot))
             || ring.records().any(|record| {

@@ -111,7 +111,8 @@ fn a_heap_that_is_dropped_leaves_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever is allocated and freed in whatever order: live blocks keep their contents, and nothing is left.
+    /// In every order of allocations and frees, live blocks keep their contents, and nothing is left at the
+    /// end.
     #[test]
     fn blocks_never_overlap(steps in proptest::collection::vec((0_usize..200_000, any::<bool>(), any::<u8>()), 1..120)) {
         let heap = heap();

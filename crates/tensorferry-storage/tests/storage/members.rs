@@ -1,4 +1,4 @@
-//! HandlePair members of one domain, each with a mapping of its own, in one process.
+//! Two members of one domain, each with a mapping of its own, in one process.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -19,7 +19,8 @@ fn second(first: &Heap) -> Heap {
     Heap::attach(first.domain().as_fd().try_clone_to_owned().unwrap(), admission).unwrap()
 }
 
-/// Until others have left, whose service threads may hold the domain for moments longer than anybody else.
+/// Waits until the other members have left. Their service threads may hold the domain a little longer than
+/// anything else.
 fn wait_until_alone(heap: &Heap) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while heap.domain().members().len() > 1 {
@@ -44,7 +45,7 @@ fn what_a_leaver_had_free_is_the_systems_and_what_was_held_comes_back_by_trimmin
     wait_until_alone(&first);
     let populated = first.domain().populated_bytes();
     assert!((20 << 20..24 << 20).contains(&populated), "{populated}");
-    // Whoever lets go of the last block gives it back; or whoever trims, where that one did not.
+    // The drop of the last block gives the memory back, or else trimming does.
     drop(held_here);
     let _ = first.trim();
     let populated = first.domain().populated_bytes();
@@ -128,7 +129,7 @@ fn of_long_blocks_the_last_that_came_back_is_used_first() {
         drop(first);
         a.collect();
         let id = second.id();
-        // Nobody looks after it before the next allocation does.
+        // It is not collected before the next allocation.
         drop(second);
         assert_eq!(a.allocate(LEN_BYTES).unwrap().id(), id);
     }
@@ -195,7 +196,7 @@ fn what_came_back_while_its_owner_and_another_had_it_comes_back_in_the_end() {
     let here = Ring::create(&a, 4, 0).unwrap();
     let there = [seen_by(&b, &here), seen_by(&c, &here)];
     let before = a.stats().own.live_blocks;
-    // Who lets go first, second and last: 0 is the owner.
+    // Which member lets go first, second and last: 0 is the owner.
     for order in [[1, 0, 2], [2, 0, 1], [1, 2, 0], [2, 1, 0], [0, 1, 2], [0, 2, 1]] {
         let block = a.allocate(64).unwrap().freeze();
         let mut had: Vec<_> = there
@@ -210,7 +211,7 @@ fn what_came_back_while_its_owner_and_another_had_it_comes_back_in_the_end() {
         for who in order {
             assert_eq!(a.stats().own.live_blocks, before + 1, "{order:?}: {who} has it still");
             had[who] = None;
-            // Everything that is known is acted on before the next one lets go.
+            // Everything that is known is collected before the next one lets go.
             a.collect();
         }
         assert_eq!(a.stats().own.live_blocks, before, "{order:?}");
@@ -223,7 +224,8 @@ fn what_a_member_leaves_behind_stays_whole_and_is_used_again() {
     let b = second(&a);
     let here = Ring::create(&b, 4, 0).unwrap();
     let there = seen_by(&a, &here);
-    // A slab of b's, of which a keeps the first block; the others lie far enough apart for a not to have opened them.
+    // A slab of b's, of which a keeps the first block. The others lie far enough away that a has not opened
+    // them.
     let mut blocks: Vec<_> = (0..63).map(|_| b.allocate(20_000).unwrap()).collect();
     blocks[0].bytes_mut().fill(7);
     let kept = blocks.swap_remove(0).freeze();
@@ -235,7 +237,7 @@ fn what_a_member_leaves_behind_stays_whole_and_is_used_again() {
     drop(b);
     wait_until_alone(&a);
     assert_eq!(received.bytes(), [7; 20_000]);
-    // Whatever a allocates now, some of it in b's extents, is apart from what it kept.
+    // All blocks that a allocates now, some of them in b's extents, are apart from what it kept.
     let mut fresh = Vec::new();
     for _ in 0..100 {
         let mut block = a.allocate(20_000).unwrap();
@@ -279,7 +281,7 @@ fn an_admission_is_used_once() {
 #[test]
 fn whoever_is_refused_changes_nothing() {
     let a = heap();
-    // The process that started this one is alive, and this one is not it.
+    // The parent of this process is alive, and is not this process.
     let parent = PidFd::open(std::os::unix::process::parent_id()).unwrap();
     let admission = a.domain().admit(&parent).unwrap();
     let before = a.domain().members();
@@ -332,7 +334,7 @@ fn an_extent_that_was_left_goes_to_whoever_finds_room_in_it() {
     wait_until_alone(&a);
     let used = || a.domain().extents_high_water();
     assert_eq!(used(), 1);
-    // In what was left there is no room for this.
+    // What was left has no room for this.
     let _large = a.allocate(2 << 20).unwrap();
     assert_eq!(used(), 2);
     let c = second(&a);

@@ -1,4 +1,4 @@
-//! What a sender keeps until its messages are taken.
+//! Pins: what a sender keeps until its messages are taken.
 
 use smallvec::smallvec;
 use tensorferry_storage::{Consumers, Deadline, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Ring};
@@ -35,7 +35,7 @@ fn a_stream_keeps_the_fewer_messages_the_more_handles_each_has() {
     for (n_handles, at_most) in [(1, 8), (2, 4), (3, 3), (7, 2), (8, 1), (100, 1)] {
         let heap = heap();
         let ring = Ring::create(&heap, 4, 0).unwrap();
-        // Kept here: an allocation would look after pins too.
+        // Kept here, because an allocation would retire pins too.
         let blocks: Vec<_> = (0..n_handles).map(|_| block(&heap, 64)).collect();
         let mut most = 0;
         for _ in 0..40 {

@@ -216,6 +216,6 @@ fn every_message_is_taken_exactly_once() {
     }
     exchange(&heap, 8, 1, (1, Consumers::Single));
     exchange(&heap, 8, 2, (1, Consumers::Single));
-    // HandlePair who both believe that they are alone still get each message once.
+    // Two receivers that both believe to be alone still get each message once.
     exchange(&heap, 8, 2, (2, Consumers::Single));
 }

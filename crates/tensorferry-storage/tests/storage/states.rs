@@ -1,4 +1,4 @@
-//! Exclusive, frozen, shared: who may become what.
+//! Exclusive, frozen and shared blocks: which state may turn into which.
 
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
@@ -92,7 +92,7 @@ fn a_block_that_has_its_own_pages_shares_none() {
     }
 }
 
-/// One thread opens a parcel while another one drops it and wants what it named for itself.
+/// One thread opens a parcel while another one drops it and wants the blocks that it named for itself.
 #[test]
 fn a_parcel_that_is_dropped_while_it_is_opened_keeps_what_it_names() {
     let heap = heap();
