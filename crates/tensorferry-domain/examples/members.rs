@@ -1,4 +1,4 @@
-//! One domain with two members, and waiting for one another.
+//! A domain with two members, and one thread that waits for another.
 //!
 //! `cargo run -p tensorferry-domain --example members`
 
@@ -16,23 +16,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let layout = first.layout();
     println!("{} extents of {} bytes, all in one descriptor", layout.n_extents, layout.extent_len_bytes);
 
-    // A member admits a process whose pidfd it holds; that process joins with the descriptor and the admission.
+    // A member admits a process whose pidfd it holds. That process joins with the descriptor and the
+    // admission.
     // Usually it is a child. Here this process admits itself and is a member twice.
     let admission = first.admit(&PidFd::of_self()?)?;
     let second = Domain::join(first.as_fd().try_clone_to_owned()?, admission)?;
     println!("members: {:?} and {:?}", first.me(), second.me());
 
-    // Each process knows what the others use, dead ones until somebody has swept them.
+    // Every member sees the process table. A dead member stays in it until it has been swept.
     for member in second.members() {
         println!("slot {}: {:?}, process {}", member.member.slot, member.phase, member.identity.pid);
     }
-    // An admission is good for one process and one time.
+    // An admission is for one process, and can be used once.
     match Domain::join(first.as_fd().try_clone_to_owned()?, admission) {
         Err(error @ DomainError::NotAdmitted { .. }) => println!("{error}"),
         other => println!("unexpected: {other:?}"),
     }
 
-    // Waiting: spin as long as it pays on this machine, then sleep. This word could as well lie in the domain.
+    // Waiting: spin as long as spinning pays on this machine, then sleep. The word could also be in the
+    // domain.
     let (word, answer) = (AtomicU32::new(0), AtomicU32::new(0));
     let found = thread::scope(|scope| {
         scope.spawn(|| {

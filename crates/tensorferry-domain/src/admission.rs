@@ -1,11 +1,11 @@
-//! What a newcomer needs to become a member: plain numbers that travel on any channel.
+//! The data that a process needs to become a member: plain numbers that travel on any channel.
 
 use crate::Member;
 
 /// The right of one particular process to join one particular domain.
 ///
-/// Made by [`crate::Domain::admit`] for a process whose pidfd the admitting member holds, and used up by
-/// [`crate::Domain::join`] in that process, together with the domain's descriptor.
+/// A member makes it with [`crate::Domain::admit`], for a process whose pidfd it holds. That process uses it
+/// up with [`crate::Domain::join`], together with the domain's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Admission {
     pub(crate) domain_id: u64,

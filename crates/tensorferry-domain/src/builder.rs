@@ -25,24 +25,25 @@ impl DomainBuilder {
         }
     }
 
-    /// The strategy; by default the current one of this process.
+    /// The sharing strategy. The default is the current strategy of this process.
     #[must_use]
     pub fn strategy(mut self, strategy: SharingStrategy) -> Self {
         self.strategy = strategy;
         self
     }
 
-    /// How much address space each member maps, in bytes: 1 TiB by default, 16 MiB at least. It costs no
-    /// memory. Where `RLIMIT_AS` or `RLIMIT_FSIZE` do not allow it, the domain is made smaller, by powers of two;
-    /// see [`Domain::layout`] for what it became.
+    /// The address space that each member maps, in bytes: 1 TiB by default and at most, 16 MiB at least. It
+    /// costs no memory. The domain is made smaller where `RLIMIT_AS` or `RLIMIT_FSIZE` do not allow it: it
+    /// takes at most half of `RLIMIT_AS`, and is halved until it fits. [`Domain::layout`] returns the result.
     #[must_use]
     pub fn address_space_bytes(mut self, len_bytes: usize) -> Self {
         self.address_space_bytes = len_bytes.min(DEFAULT_DATA_LEN_BYTES);
         self
     }
 
-    /// How much memory all members together may populate, in bytes. By default nine tenths of what
-    /// `MemAvailable` and the cgroup of this process leave at this moment.
+    /// The memory that all members together may populate, in bytes. The default is nine tenths of what
+    /// `MemAvailable` and the cgroup of this process leave at the time of [`create`](Self::create), or no
+    /// limit where neither can be read.
     #[must_use]
     pub fn limit_bytes(mut self, len_bytes: u64) -> Self {
         self.limit_bytes = Some(len_bytes);
@@ -58,7 +59,7 @@ impl DomainBuilder {
         let limit_bytes = self.limit_bytes.unwrap_or_else(|| {
             limits::available_memory_bytes().map_or(u64::MAX, |available| available / 10 * 9)
         });
-        // Half of the address space is left to the program itself.
+        // Leave half of the address space to the program itself.
         let address_space = limits::address_space_bytes();
         let most = address_space
             .map(|bytes| bytes / 2)
@@ -91,7 +92,7 @@ impl DomainBuilder {
     }
 }
 
-/// ENOMEM of mmap(2): the address space is not to be had, a smaller layout may be.
+/// ENOMEM of mmap(2) means that there is no room in the address space. A smaller layout may fit.
 fn is_shortage(error: &DomainError) -> bool {
     match error {
         DomainError::Os(error) => error.kind() == std::io::ErrorKind::OutOfMemory,

@@ -1,4 +1,4 @@
-//! Claiming extents, and counting what is populated in them.
+//! Claiming extents, and counting how much of them is populated.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +6,7 @@ use crate::layout::{extent, header};
 use crate::{DomainError, ExtentOwner, ExtentRun, Member, Memory};
 
 impl Memory {
-    /// Claims `n_extents` never used extents in a row for this member.
+    /// Claims a run of `n_extents` extents that were never used, for this member.
     ///
     /// # Errors
     /// [`DomainError::NoExtents`] when there is no such run.
@@ -29,7 +29,8 @@ impl Memory {
         })
     }
 
-    /// Claims the run that starts at `first`, if its last owner gave it up. Its headers are as that owner left them.
+    /// Claims the run that starts at `first`, if its last owner released it. Its headers are as that owner
+    /// left them.
     #[must_use]
     pub fn claim_released_at(&self, first: usize) -> Option<ExtentRun> {
         let n_extents = self.run_len(first);
@@ -37,7 +38,8 @@ impl Memory {
             .then_some(ExtentRun { first, n_extents })
     }
 
-    /// Takes over one after the other what `dead` owned; each run is this member's when it is yielded.
+    /// Takes over the runs that `dead` owned, one after the other. A run belongs to this member when it is
+    /// yielded.
     pub fn take_over(&self, dead: Member) -> impl Iterator<Item = ExtentRun> + '_ {
         (0..self.extents_high_water()).filter_map(move |first| {
             if self.extent_owner(first) != ExtentOwner::Member(dead) {
@@ -45,31 +47,33 @@ impl Memory {
             }
             let n_extents = self.run_len(first);
             if n_extents == 0 {
-                // Killed between claiming and using it: as if never claimed.
+                // The member died between claiming the extent and using it: treat the extent as never
+                // claimed.
                 self.change_owner(first, ExtentOwner::Member(dead), ExtentOwner::Nobody);
                 return None;
             }
-            // Killed between writing the run's length and marking its tail: finish that.
+            // The member may have died between writing the run's length and marking its tail: finish that.
             self.mark_tail(first, n_extents);
             self.claim_run_of(first, ExtentOwner::Member(dead)).then_some(ExtentRun { first, n_extents })
         })
     }
 
-    /// Gives a run up. Blocks in it may still be held; their memory comes back when somebody claims the run.
+    /// Releases a run. Other members may still hold blocks in it; that memory comes back when a member claims
+    /// the run.
     pub fn release_extents(&self, run: ExtentRun) {
         self.change_owner(run.first, ExtentOwner::Member(self.me()), ExtentOwner::Nobody);
     }
 
-    /// Counts `len_bytes` more as populated in extent `index`, unless that would pass the domain's limit.
+    /// Adds `len_bytes` to the populated bytes of extent `index`, unless that would pass the domain's limit.
     ///
     /// # Errors
-    /// [`DomainError::Limit`] with the numbers; nothing is counted then.
+    /// [`DomainError::Limit`] with the numbers; nothing is added then.
     pub fn count_populated(&self, index: usize, len_bytes: u64) -> Result<(), DomainError> {
         let Some(entry) = self.extent_entry(index) else { return Ok(()) };
         let limit_bytes = self.limit_bytes();
         let refused = |used_bytes| DomainError::Limit { wanted_bytes: len_bytes, used_bytes, limit_bytes };
-        // What does not fit is never counted, not for a moment: others would not fit beside it, for as long as this process
-        // may be stopped.
+        // A request that does not fit is never counted, not even for a moment. This process may be stopped in
+        // between, and the requests of other members would not fit beside it until it runs again.
         let before = self.populated_bytes();
         if before.saturating_add(len_bytes) > limit_bytes {
             return Err(refused(before));
@@ -77,14 +81,14 @@ impl Memory {
         entry[extent::POPULATED_BYTES].fetch_add(len_bytes, Ordering::SeqCst);
         let used = self.populated_bytes();
         if used > limit_bytes {
-            // Somebody was faster.
+            // Another member was faster.
             entry[extent::POPULATED_BYTES].fetch_sub(len_bytes, Ordering::SeqCst);
             return Err(refused(used.saturating_sub(len_bytes)));
         }
         Ok(())
     }
 
-    /// Counts `len_bytes` less, after they were given back to the system.
+    /// Subtracts `len_bytes` after they were given back to the system.
     pub fn count_returned_to_system(&self, index: usize, len_bytes: u64) {
         if let Some(entry) = self.extent_entry(index) {
             let less = |bytes: u64| Some(bytes.saturating_sub(len_bytes));
@@ -92,23 +96,24 @@ impl Memory {
         }
     }
 
-    /// Sets what is populated in extent `index`, after counting it anew. For the extent's owner.
+    /// Sets the populated bytes of extent `index` after the owner has counted them anew. For the extent's
+    /// owner.
     pub fn recount_populated(&self, index: usize, len_bytes: u64) {
         if let Some(entry) = self.extent_entry(index) {
             entry[extent::POPULATED_BYTES].store(len_bytes, Ordering::SeqCst);
         }
     }
 
-    /// Claims the extents one by one; on meeting one that is taken, gives back and says which.
+    /// Claims the extents one by one. If one is taken, gives the others back and returns its index.
     fn try_claim_run(&self, first: usize, n_extents: usize) -> Result<ExtentRun, usize> {
-        // First of all, so that nothing that is owned lies above the mark, whenever we are killed.
+        // Raise the mark first, so that no owned extent is above it whenever this process is killed.
         let end = u64::try_from(first + n_extents).unwrap_or(u64::MAX);
         self.header()[header::EXTENTS_HIGH_WATER].fetch_max(end, Ordering::SeqCst);
         let me = ExtentOwner::Member(self.me());
         for index in first..first + n_extents {
             let claimed = self.change_owner(index, ExtentOwner::Nobody, me);
-            // Only an extent that is ours can be told to be unused for good: somebody may have used and left it
-            // between a look and the claim.
+            // Only an extent that this member owns can be known to be unused: between a look and the claim,
+            // another member may have used and left it.
             if claimed && self.run_len(index) != 0 {
                 self.change_owner(index, me, ExtentOwner::Nobody);
             }

@@ -27,8 +27,8 @@ use crate::{Admission, DomainBuilder, DomainError, Layout, Member, MemberInfo, P
 
 /// One member's mapping of a domain.
 ///
-/// Dropping it leaves the domain: the member's slot becomes free. A process that ends without doing so is swept by the
-/// others, with the same result.
+/// Dropping it leaves the domain: the member's slot becomes free. If a process ends without dropping it, the
+/// other members sweep it, with the same result.
 #[derive(Debug)]
 pub struct Domain {
     pub(crate) backing: Backing,
@@ -36,51 +36,55 @@ pub struct Domain {
     pub(crate) data: Reservation,
     layout: Layout,
     id: u64,
-    /// Slot and epoch. Another member than before in a process that was forked and has joined by itself.
+    /// Slot and epoch. Changes when a forked process rejoins as a member of its own.
     me: AtomicU64,
-    /// In the process that is this member, and in no process forked from it.
-    home: ForkDetector,
+    /// Tells the process that is this member from processes forked from it.
+    fork_detector: ForkDetector,
     pub(crate) service: OnceLock<Service>,
     fd_store: FdStoreAccess,
-    /// In a process that was forked from the one that made the domain.
+    /// Set in a process that was forked from the one that made the domain.
     fd_store_of_a_fork: OnceLock<FdStoreAccess>,
-    /// Goes with the domain, after the slot was left.
+    /// Dropped with the domain, after the slot was left.
     presence: Presence,
 }
 
 impl Domain {
-    /// Settings of a new domain.
+    /// Returns a builder for a new domain.
     #[must_use]
     pub fn builder() -> DomainBuilder {
         DomainBuilder::new()
     }
 
-    /// Whether this process is this member: the one that made or joined the domain, and not one that was forked from it and
-    /// has only a copy of the memory. Such a process is refused everything that a member may do.
+    /// Whether this process is this member: it made or joined the domain, and is not a fork that only has a
+    /// copy of the memory. Such a fork is refused everything that a member may do.
     #[must_use]
     #[inline]
     pub fn is_owning_process(&self) -> bool {
-        self.home.is_owner()
+        self.fork_detector.is_owner()
     }
 
+    /// Checks that this process is this member ([`Domain::is_owning_process`]).
+    ///
     /// # Errors
-    /// [`DomainError::Forked`] unless this process is this member.
+    /// [`DomainError::Forked`] if it is not.
     #[inline]
     pub fn check_owning_process(&self) -> Result<(), DomainError> {
         if self.is_owning_process() { Ok(()) } else { Err(DomainError::Forked) }
     }
 
-    /// Claims a slot for the process behind `child` and says what that process needs to join.
+    /// Claims a slot for the process behind `child` and returns what that process needs to join.
     ///
-    /// The caller keeps the pidfd until the child has joined; a child that dies before is swept like any
-    /// member. The service thread watches it from 10 ms later on at the latest.
+    /// The caller keeps the pidfd until the child has joined. A child that dies before that is swept like any
+    /// member. The service thread starts to watch it within 10 ms.
     ///
     /// # Errors
-    /// [`DomainError::ProcessTableFull`] when every slot is taken, [`DomainError::UnknownProcess`] when the process
-    /// cannot be told from others.
+    /// [`DomainError::ProcessTableFull`] when every slot is taken, [`DomainError::UnknownProcess`] when the
+    /// process cannot be told from others, [`DomainError::Forked`] in a fork of a member; the kernel's error
+    /// of fstat(2).
     ///
     /// # Blocking
-    /// When every slot is taken, for as long as [`Domain::sweep_all_dead`] takes, which makes room.
+    /// When every slot is taken, for as long as [`Domain::sweep_all_dead`] takes. That call makes room if a
+    /// member has died.
     pub fn admit(&self, child: &PidFd) -> Result<Admission, DomainError> {
         self.check_owning_process()?;
         let identity = child.identity()?;
@@ -94,7 +98,6 @@ impl Domain {
         invited.ok_or(DomainError::ProcessTableFull { slots: MAX_MEMBERS })
     }
 
-    /// Claims a free slot, if there is one.
     fn invite(&self, identity: Identity) -> Option<Admission> {
         for index in 0..MAX_MEMBERS {
             let slot = u8::try_from(index).ok()?;
@@ -108,7 +111,7 @@ impl Domain {
             if free.phase == Phase::Free && entry.change(free, admitting) {
                 entry.set_identity(identity);
                 entry.change(admitting, State { phase: Phase::Invited, ..admitting });
-                // So that the newcomer is watched.
+                // So that the service thread watches the new process.
                 self.wake_service_soon();
                 return Some(Admission {
                     domain_id: self.id,
@@ -119,7 +122,8 @@ impl Domain {
         None
     }
 
-    /// Whether this member lives, as far as is known: a death is known shortly after it.
+    /// Whether this member is alive, as far as the process table says. A death shows there shortly after it
+    /// happens.
     #[must_use]
     pub fn is_live(&self, member: Member) -> bool {
         self.slot(member.slot).is_some_and(|slot| {
@@ -128,7 +132,7 @@ impl Domain {
         })
     }
 
-    /// Whether this member is proven to be gone, also when nobody has noticed its death yet.
+    /// Whether this member is proven to be gone, even if no member has noticed its death yet.
     #[must_use]
     pub fn is_gone(&self, member: Member) -> bool {
         !self.is_live(member) || service::is_proven_dead(self, member)
@@ -141,31 +145,31 @@ impl Domain {
         unpack(self.me.load(Ordering::Relaxed))
     }
 
-    /// What tells this domain from every other live one on this machine.
+    /// A number that tells this domain from every other live one on this machine.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Where everything lies.
+    /// The geometry of the domain's file.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The strategy that backs it.
+    /// The strategy that backs the domain.
     #[must_use]
     pub fn strategy(&self) -> SharingStrategy {
         self.backing.strategy()
     }
 
-    /// How much memory all members together may populate, in bytes.
+    /// The number of bytes that all members together may populate.
     #[must_use]
     pub fn limit_bytes(&self) -> u64 {
         self.header()[header::LIMIT_BYTES].load(Ordering::Relaxed)
     }
 
-    /// The members that are not free, dead ones that are being swept included.
+    /// All members whose slot is not free, including dead ones that are being swept.
     #[must_use]
     pub fn members(&self) -> Vec<MemberInfo> {
         self.slots()
@@ -174,21 +178,21 @@ impl Domain {
             .collect()
     }
 
-    /// How many of the dead have been swept since the domain was made.
+    /// The number of dead members that have been swept since the domain was made.
     #[must_use]
     pub fn sweeps(&self) -> u64 {
         self.header()[header::SWEEPS].load(Ordering::SeqCst)
     }
 
-    /// How often a sweep has begun to mark what a dead member held. A scan for what its messages still name decides
-    /// about such marks only if this has not moved since the scan began: an older scan may have missed what the dead
-    /// one sent.
+    /// How many times a sweep has begun to mark what a dead member held. A scan for what that member's
+    /// messages still name may decide about the marks only if this count has not moved since the scan began.
+    /// An older scan may have missed what the dead member sent.
     #[must_use]
     pub fn suspicions(&self) -> u64 {
         self.header()[header::SUSPICIONS].load(Ordering::SeqCst)
     }
 
-    /// Memory that the whole file has allocated, in bytes, tables included.
+    /// The memory that the whole file has allocated, in bytes, including its tables.
     ///
     /// # Errors
     /// The kernel's error of fstat(2).
@@ -196,34 +200,36 @@ impl Domain {
         Ok(memfd::allocated_bytes(&self.backing)?)
     }
 
-    /// Wakes the service thread: it sweeps the dead and has its handler's turn now.
+    /// Wakes the service thread. It sweeps the dead and calls its handler at once.
     pub fn wake_service(&self) {
         if let Some(service) = self.service.get().filter(|_| self.is_owning_process()) {
             service.wake();
         }
     }
 
-    /// Wakes the service thread within 10 ms, once for all requests until then: for what is not urgent, while
-    /// somebody has a better use for the processor that the thread would wake on. Within half a second where the process may not
-    /// wait for descriptors (`RLIMIT_NOFILE` of 0).
+    /// Wakes the service thread within 10 ms, once for all requests until then. For work that is not urgent,
+    /// while another process has a better use for the processor that the thread would wake on. It takes up to
+    /// half a second where the process may not wait for descriptors (`RLIMIT_NOFILE` of 0).
     pub fn wake_service_soon(&self) {
         if let Some(service) = self.service.get().filter(|_| self.is_owning_process()) {
             service.wake_soon();
         }
     }
 
-    /// Proves and sweeps the dead now, on this thread, instead of when the service thread gets to it: afterwards the slots
-    /// of children that this process has waited for are free, and who waits for them has been told, unless another member
-    /// was first and is at it. Does nothing before the service is started.
+    /// Proves and sweeps the dead now, on the calling thread. When it returns, the slots of children that
+    /// this process has waited for are free, and threads that wait for these children have been woken, unless
+    /// another member started the sweep first and has not finished it. Does nothing before the service is
+    /// started.
     ///
     /// # Blocking
-    /// While the service thread or another thread sweeps.
+    /// While the service thread or another thread of this process sweeps.
     pub fn sweep_dead(&self) {
         self.sweep(Scope::Watched);
     }
 
-    /// As [`Domain::sweep_dead`], of all members, and not only of those that this one has admitted and of its neighbours:
-    /// for who needs their slots. A slot that another member is sweeping is free once that is done.
+    /// As [`Domain::sweep_dead`], for all members and not only for those that this one has admitted and its
+    /// neighbours. For a caller that needs their slots. A slot that another member is sweeping becomes free
+    /// when that sweep ends.
     ///
     /// # Blocking
     /// As [`Domain::sweep_dead`].
@@ -237,9 +243,12 @@ impl Domain {
         }
     }
 
-    /// Has the service thread do `work` in its next turn, and again in each one until it returns true: for what the caller need not
-    /// wait for. A turn comes twice a second at least; [`Domain::wake_service`] has it earlier. It is forgotten in a process that is forked
-    /// from this one, and when the domain is left. False where there is no service thread; `work` is dropped then.
+    /// Runs `work` on the service thread in its next turn, and again in each turn until `work` returns true.
+    /// For work that the caller need not wait for.
+    ///
+    /// A turn comes at least twice a second; [`Domain::wake_service`] makes the next one start at once. The
+    /// work is dropped when the domain is left, and in a process that is forked from this one. Returns false,
+    /// and drops `work`, where there is no service thread.
     pub fn defer(&self, work: impl FnMut() -> bool + Send + 'static) -> bool {
         let service = self.service.get().filter(|_| self.is_owning_process());
         service.map(|service| service.defer(Box::new(work))).is_some()
@@ -250,7 +259,7 @@ impl Domain {
     }
 
     pub(crate) fn header(&self) -> &[AtomicU64; header::N_WORDS] {
-        // The tables were mapped with at least one page, so the header is always there.
+        // The tables are mapped with at least one page, so the header is always there.
         static NOWHERE: [AtomicU64; header::N_WORDS] = [const { AtomicU64::new(0) }; header::N_WORDS];
         self.tables.words(0, header::N_WORDS).and_then(|words| words.first_chunk()).unwrap_or(&NOWHERE)
     }
@@ -275,7 +284,7 @@ impl Domain {
     }
 }
 
-/// A member in one word, so that it changes in one step.
+/// Packs a member into one word, so that it changes in one step.
 fn pack(member: Member) -> u64 {
     u64::from(member.epoch) << 8 | u64::from(member.slot)
 }
@@ -296,7 +305,7 @@ fn slot_in(tables: &Tables, index: u8) -> Option<Slot<'_>> {
 }
 
 impl AsFd for Domain {
-    /// The domain's file: [`Domain::fds`] without the way to the descriptor store.
+    /// The domain's file alone: [`Domain::fds`] without the socket to the descriptor store.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.backing.as_fd()
     }
@@ -305,15 +314,16 @@ impl AsFd for Domain {
 impl Drop for Domain {
     fn drop(&mut self) {
         let me = self.me();
-        // In a forked process it is the parent that is a member, and stays one.
+        // In a forked process the parent is the member, and stays one.
         let Some(entry) = self.slot(me.slot).filter(|_| self.is_owning_process()) else { return };
         let state = entry.state();
-        // Where it was declared dead, the slot is the sweeper's, and so is what it had stamped.
+        // This member was declared dead: its slot and every slot that it had stamped belong to its sweeper.
         if state.epoch != me.epoch || state.phase != Phase::Live {
             return;
         }
-        // Sweeps that could not be finished, because something could not be reached from here: whoever looks next proves
-        // the death once more and begins again. A stamp would be looked after by nobody, since whose it is does not die.
+        // Sweeps that this member could not finish, because it could not reach some block: take the stamps
+        // back, so that the next member that looks proves the death again and starts over. Nobody would watch
+        // a stamp left here, because the process that it names does not die.
         for (_, other) in self.slots() {
             let stamped = other.state();
             if stamped.phase == Phase::Dead && stamped.author == me.slot {

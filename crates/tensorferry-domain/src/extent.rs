@@ -1,33 +1,33 @@
-//! The extent table: who may allocate where, and how much of it is populated.
+//! The extent table: which member owns each extent, and how much of it is populated.
 //!
 //! An entry's owner word is claimed by compare-and-swap. Extents are claimed in *runs*: one extent for most
-//! purposes, several in a row for a block that is larger than one. A run keeps its shape for the life of the
-//! domain, because other members may be reading its headers at any moment: when its owner leaves or dies, it
-//! is released whole, and whoever claims it next rebuilds its free lists from those headers.
+//! purposes, several adjacent ones for a block that is larger than one. A run keeps its shape for the life of
+//! the domain, because other members may read its headers at any moment. When its owner leaves or dies, the
+//! run is released whole, and the next member that claims it rebuilds its free lists from those headers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::layout::{extent, header};
 use crate::{Domain, Member};
 
-/// Who owns an extent.
+/// The owner of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtentOwner {
-    /// Nobody: the next who needs memory may claim it.
+    /// No member. The next one that needs memory may claim it.
     Nobody,
     /// A member.
     Member(Member),
-    /// It belongs to a run that starts further down.
+    /// The extent belongs to a run that starts at a lower index.
     Continuation,
 }
 
-/// Extents in a row that are owned, released and taken over as one.
+/// Adjacent extents that are owned, released and taken over as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExtentRun {
-    /// Index of the first.
+    /// Index of the first extent.
     pub first: usize,
-    /// How many, at least 1.
+    /// The number of extents, at least 1.
     pub n_extents: usize,
 }
 
@@ -60,16 +60,17 @@ impl ExtentOwner {
 }
 
 impl Domain {
-    /// Who owns extent `index`; nobody for an index outside.
+    /// The owner of extent `index`; [`ExtentOwner::Nobody`] if there is no such extent.
     #[must_use]
     pub fn extent_owner(&self, index: usize) -> ExtentOwner {
-        // Sequentially consistent for whoever returns a block: it says so and then asks who owns the extent, while an owner
-        // gives the extent up and then asks whether something was returned. One of them sees the other.
+        // Sequentially consistent for a member that returns a block: it sets the return flag, then asks for
+        // the extent's owner. An owner gives the extent up, then asks whether a block was returned. At least
+        // one of the two sees the other.
         self.owner_word(index)
             .map_or(ExtentOwner::Nobody, |word| ExtentOwner::unpack(word.load(Ordering::SeqCst)))
     }
 
-    /// The run that starts at extent `first`, whoever owns it; `None` where none starts.
+    /// The run that starts at extent `first`, whichever member owns it; `None` where no run starts.
     #[must_use]
     pub fn run_starting_at(&self, first: usize) -> Option<ExtentRun> {
         let n_extents = self.run_len(first);
@@ -77,14 +78,14 @@ impl Domain {
             .then_some(ExtentRun { first, n_extents })
     }
 
-    /// No extent from this index on was ever used: scans stop here.
+    /// The index from which on no extent was ever used. Scans stop there.
     #[must_use]
     pub fn extents_high_water(&self) -> usize {
         let mark = self.header()[header::EXTENTS_HIGH_WATER].load(Ordering::Acquire);
         usize::try_from(mark).unwrap_or(usize::MAX).min(self.layout().n_extents)
     }
 
-    /// What all members have populated, in bytes.
+    /// The bytes that all members have populated.
     #[must_use]
     pub fn populated_bytes(&self) -> u64 {
         (0..self.extents_high_water())
@@ -97,8 +98,8 @@ impl Domain {
         self.run_len(index) == 0 && self.extent_owner(index) == ExtentOwner::Nobody
     }
 
-    /// The length of the run that starts at `first`; 0 where none starts. What the table claims is cut to what
-    /// it can mean.
+    /// The length of the run that starts at `first`; 0 where none starts. A length beyond the end of the
+    /// table is cut.
     pub(crate) fn run_len(&self, first: usize) -> usize {
         let claimed =
             self.extent_entry(first).map_or(0, |entry| entry[extent::RUN_LEN].load(Ordering::SeqCst));

@@ -1,21 +1,23 @@
-//! What the layer above does when the domain notices something.
+//! The calls that a domain makes to the layer above it.
 
 use std::time::Duration;
 
 use crate::Member;
 
-/// What a domain's service thread calls; implemented by the heap of `tensorferry-storage`.
+/// The calls of a domain's service thread. The heap of `tensorferry-storage` implements them.
 pub trait ServiceHandler: Send + Sync {
-    /// Gives back everything that the `dead` held in shared memory. Their processes are proven gone. Called again, from
-    /// the beginning and perhaps with others, by another member if this one dies in the middle: every step must be
-    /// idempotent. Returns whether all of it could be reached; if not, it is called again later.
+    /// Gives back everything that the `dead` held in shared memory. Their processes are proven gone.
+    ///
+    /// If this member dies in the middle, another member makes the call again from the beginning, perhaps
+    /// with other members added. So every step must be idempotent. Returns whether all of it could be
+    /// reached; if not, the call is repeated later.
     fn sweep(&self, dead: &[Member]) -> bool;
 
-    /// Whether anybody holds the block with this name, or a message names it: whether a descriptor that was stored under
-    /// the name is still needed.
+    /// Whether any member holds the block with this name, or a message names it. If not, a descriptor that
+    /// was stored under the name is no longer needed.
     fn is_held(&self, name: u64) -> bool;
 
-    /// Looks after what finishes elsewhere (messages that were taken, memory that came back). Returns when it
-    /// wants to be called again; `None` means not before somebody wakes the thread.
+    /// Finishes work that depends on other members, such as messages that were taken and memory that came
+    /// back. Returns the time until the next call; `None` means not before the thread is woken.
     fn tick(&self) -> Option<Duration>;
 }

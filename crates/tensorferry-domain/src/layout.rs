@@ -1,10 +1,11 @@
-//! Where everything lies in the file. docs/WIRE.md shows the same tables, and a test holds the two together.
+//! The geometry of the file. docs/WIRE.md shows the same tables, and a test compares the two.
 
 use tensorferry_os::mapping::{LARGE_PAGE_BYTES, PAGE_BYTES};
 
 use crate::{DomainError, Member};
 
-/// How many processes a domain can have at once: one bit each in a block's holder word, and one bit to spare.
+/// The number of processes that a domain can have at once: one bit each in a block's holder word, and one to
+/// spare.
 pub const MAX_MEMBERS: usize = 63;
 
 /// "TNSRFRRY", read as a little-endian number.
@@ -37,8 +38,8 @@ pub(crate) mod slot {
     pub(crate) const INODE: usize = 2;
     pub(crate) const START_TICKS: usize = 3;
     pub(crate) const RETURNS: usize = 4;
-    /// The statistics stand in a line of their own: their member writes them with each allocation, and everybody who
-    /// returns a block reads the line before.
+    /// The statistics are on a cache line of their own. Their member writes them with each allocation, while
+    /// every member that returns a block reads the line before.
     pub(crate) const BLOCKS_LIVE: usize = 8;
     pub(crate) const BYTES_LIVE: usize = 9;
     pub(crate) const BYTES_CACHED: usize = 10;
@@ -52,7 +53,7 @@ pub(crate) mod extent {
     pub(crate) const OWNER: usize = 0;
     pub(crate) const POPULATED_BYTES: usize = 1;
     pub(crate) const RETURNS: usize = 2;
-    /// The length of the run that starts here, 0 before it was ever used.
+    /// The length of the run that starts here; 0 before the extent was ever used.
     pub(crate) const RUN_LEN: usize = 3;
     pub(crate) const N_WORDS: usize = 4;
 }
@@ -63,34 +64,34 @@ const PROCESS_TABLE_LEN_BYTES: usize = 2 * PAGE_BYTES;
 pub(crate) const EXTENT_TABLE_OFFSET_BYTES: usize = PROCESS_TABLE_OFFSET_BYTES + PROCESS_TABLE_LEN_BYTES;
 pub(crate) const EXTENT_ENTRY_LEN_BYTES: usize = extent::N_WORDS * 8;
 
-/// At most this many extents, so that scanning the table stays cheap.
+/// The most extents of a domain, so that scanning the table stays cheap.
 const MAX_EXTENTS: usize = 16_384;
-/// No extent is smaller.
+/// The least length of an extent.
 const MIN_EXTENT_LEN_BYTES: usize = 4 << 20;
-/// No data area is smaller.
+/// The least length of the data area.
 const MIN_DATA_LEN_BYTES: usize = 4 * MIN_EXTENT_LEN_BYTES;
-/// The data area where nothing limits it.
+/// The length of the data area where nothing limits it.
 pub(crate) const DEFAULT_DATA_LEN_BYTES: usize = 1 << 40;
 
 const _: () = assert!(SLOT_LEN_BYTES * (MAX_MEMBERS + 1) <= PROCESS_TABLE_LEN_BYTES, "all slots fit");
 const _: () = assert!(header::N_WORDS * 8 <= PAGE_BYTES, "the header is one page");
 
-/// The byte of the file that a member locks for as long as it lives: one that nobody had before. It may lie far behind the
-/// end of the file, which is fine for a lock.
+/// The byte of the file that a member locks for as long as it lives. No earlier member had the same byte. It
+/// may be far behind the end of the file, which a lock allows.
 pub(crate) fn presence_offset(member: Member) -> u64 {
     u64::from(member.slot) << 32 | u64::from(member.epoch)
 }
 
-/// The geometry of one domain: a function of the length of its data area alone.
+/// The geometry of one domain. It depends only on the length of the data area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Where the data area starts in the file, in bytes; a multiple of 2 MiB.
+    /// The offset of the data area in the file, in bytes; a multiple of 2 MiB.
     pub data_offset_bytes: usize,
-    /// The length of the data area in bytes, a multiple of the extent's.
+    /// The length of the data area in bytes; a multiple of the extent length.
     pub data_len_bytes: usize,
-    /// The length of an extent in bytes, a power of two from 4 MiB up.
+    /// The length of an extent in bytes; a power of two, 4 MiB or more.
     pub extent_len_bytes: usize,
-    /// How many extents there are.
+    /// The number of extents.
     pub n_extents: usize,
 }
 
@@ -101,7 +102,7 @@ impl Layout {
         let wanted = data_len_bytes.max(MIN_DATA_LEN_BYTES);
         let coarse = extent_len_for(wanted);
         let data_len_bytes = wanted / coarse * coarse;
-        // Of what is left after rounding, so that the length alone gives the same again.
+        // Computed from the rounded length, so that this length alone gives the same layout again.
         let extent_len_bytes = extent_len_for(data_len_bytes);
         let n_extents = data_len_bytes / extent_len_bytes;
         let tables = EXTENT_TABLE_OFFSET_BYTES + n_extents * EXTENT_ENTRY_LEN_BYTES;
@@ -125,7 +126,7 @@ impl Layout {
         self.data_offset_bytes + self.data_len_bytes
     }
 
-    /// Reads back what a header claims and believes only what `with_data_len` would have made.
+    /// Reads back what a header claims. Accepts only what `with_data_len` would have made.
     pub(crate) fn from_claims(
         file_len_bytes: u64,
         claimed_data_len_bytes: u64,
@@ -143,7 +144,8 @@ impl Layout {
             || layout.extent_len_bytes as u64 != claimed_extent_len_bytes
         {
             return Err(not(format!(
-                "data at {claimed_data_offset_bytes} in extents of {claimed_extent_len_bytes} bytes do not belong to {claimed_data_len_bytes} bytes"
+                "data at {claimed_data_offset_bytes} in extents of {claimed_extent_len_bytes} bytes do not \
+                 belong to {claimed_data_len_bytes} bytes"
             )));
         }
         if layout.file_len_bytes() as u64 != file_len_bytes {
@@ -156,7 +158,7 @@ impl Layout {
     }
 }
 
-/// The least power of two of which not more than the most extents fit.
+/// The least power of two of which at most `MAX_EXTENTS` fit.
 fn extent_len_for(data_len_bytes: usize) -> usize {
     let mut extent_len_bytes = MIN_EXTENT_LEN_BYTES;
     while data_len_bytes / extent_len_bytes > MAX_EXTENTS {

@@ -5,20 +5,21 @@
 //! | header | process table | extent table | data: extent 0 | extent 1 | ...            (sparse) |
 //! ```
 //!
-//! Every member maps the whole file once, its tables apart from its data. From then on everything is an offset: handing memory over is
-//! arithmetic, without a system call, a descriptor or a handshake. The file is sparse (a terabyte of address
-//! space costs nothing until it is touched), sealed against resizing, and has no name: the kernel frees it when
-//! the last member is gone.
+//! Every member maps the whole file once, its tables apart from its data. From then on everything is an
+//! offset: handing over memory is arithmetic, without a system call, a descriptor or a handshake. The file is
+//! sparse: a terabyte of address space costs nothing until it is touched. It is sealed against resizing and
+//! has no name, and the kernel frees it when the last member is gone.
 //!
 //! This crate knows three things and no more:
 //!
-//! - who is a member ([`Member`], [`Domain::admit`], [`Domain::join`]) and who has died: a death is acted on
-//!   only with *proof* (a pidfd), never after a time-out, and by one stamped sweeper at a time ([`ServiceHandler`]);
-//! - who may allocate where ([`Memory::claim_extents`]): the data area is cut into extents, each owned by one member or
-//!   by nobody;
+//! - which processes are members ([`Member`], [`Domain::admit`], [`Domain::join`]) and which have died. A
+//!   death is acted on only with *proof* (a pidfd, or a lock that the kernel has released), never after a
+//!   time-out, and by one stamped sweeper at a time ([`ServiceHandler`]);
+//! - where each member may allocate ([`Memory::claim_extents`]): the data area is cut into extents, and each
+//!   is owned by one member or by nobody;
 //! - how to wait for another process ([`WaitWord`]): spin as long as it pays, then sleep on a futex.
 //!
-//! What lies inside an extent is the business of `tensorferry-storage`.
+//! The contents of an extent are the business of `tensorferry-storage`.
 //!
 //! ```
 //! use tensorferry_domain::Domain;
@@ -65,4 +66,4 @@ pub use spin::Spin;
 pub use tensorferry_os::Error as OsError;
 pub use tensorferry_os::pidfd::{Identity, PidFd};
 pub use tensorferry_sharing::FdStoreError;
-pub use wait::{WaitOutcome, WaitWord};
+pub use wait::{TimedOut, WaitWord};

@@ -1,51 +1,56 @@
 //! Spins that are longer than usual, where they pay.
 //!
-//! A message every 100 microseconds costs a sleep and a wake-up of 3 to 50 microseconds each with the usual budget of 50;
-//! so does a peer whose virtual processor stands still for that long, many times a second. As long as most waits that
-//! outlast a usual spin end within 250 microseconds, spins may last that long. This is the kernel's rule for halting a
-//! virtual processor (Documentation/virt/kvm/halt-polling.rst). It is expected to pay at first; the first few waits that
-//! are longer end it.
+//! With the usual budget of 50 microseconds, a message every 100 microseconds costs a sleep and a wake-up of
+//! 3 to 50 microseconds each. So does a peer whose virtual processor stops for that long, many times a
+//! second. As long as most waits that outlast a usual spin end within 250 microseconds, spins may last that
+//! long. This is the kernel's rule for halting a virtual processor (Documentation/virt/kvm/halt-polling.rst).
+//! Long spins are granted at first, and end with the first few waits that are longer.
 //!
-//! Where others need the processors, spinning is expensive: it may keep the very process from running that is waited for,
-//! or use up the CPU quota of both. That shows in two ways: a long spin ends in vain, or the clock jumps in the middle of
-//! it because this thread was descheduled. Either costs credit, and a long spin that pays earns some back. When the
-//! credit is used up, long spins pause, each pause twice as long as the last one, up to 1.6 seconds, unless a long good
-//! time lay between. docs/bench/NOTES.md has what this gains and costs.
+//! Where other threads need the processors, spinning is expensive: it may keep the awaited process itself
+//! from running, or use up the CPU quota of both. That shows in two ways: a long spin ends in vain, or the
+//! clock jumps during the spin because this thread was descheduled. Either costs credit, and a long spin that
+//! pays earns some back. When the credit is used up, long spins pause. Each pause is twice as long as the
+//! last one, up to 1.6 seconds, unless a long good time lay between. docs/bench/NOTES.md has the gains and
+//! the costs.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a usual spin lasts at most.
+/// The longest usual spin.
 pub(crate) const USUAL: Duration = Duration::from_micros(50);
-/// How long a spin may last then.
+/// The longest spin while long spins are granted.
 pub(crate) const LONG: Duration = Duration::from_micros(250);
-/// Waits that are longer than the spin that they begin with, or than a usual one, are counted up where they end within
-/// [`LONG`], asleep or not, and down by [`LONG_TAKES`] where they do not. From so many on spins may last for so long.
+/// A wait counts if it outlasts the spin that it begins with, or a usual spin. It raises the count by one if
+/// it ends within [`LONG`], asleep or not. Otherwise it lowers the count by [`LONG_TAKES`]. Long spins are
+/// granted from this count on.
 const SHORT_WAITS: u32 = 4;
-/// No more are counted, so that those of long ago do not count for ever.
+/// The highest count, so that old short waits do not count forever.
 const MOST_SHORT_WAITS: u32 = 2 * SHORT_WAITS;
 const LONG_TAKES: u32 = 2;
-/// A clock that has jumped by so much says that somebody else had the processor: a look takes a fraction of a microsecond, and
-/// when a virtual processor stood still by itself it was mostly for less than 100 (docs/bench/NOTES.md).
+/// A jump of the clock that means that another thread had the processor. A look takes a fraction of a
+/// microsecond, and a virtual processor that stopped by itself mostly did so for less than 100 microseconds
+/// (docs/bench/NOTES.md).
 const STOPPED: Duration = Duration::from_micros(200);
-/// What a loss takes of the credit; a long spin that paid gives back one. So at least four of five have to pay.
+/// The credit that a loss costs. A long spin that pays earns 1, so at least four of five must pay.
 const LOSS: u32 = 4;
-/// So many losses are borne at first: with one, 64 MiB to and fro gained nothing (docs/bench/NOTES.md).
+/// The credit at first and at most, enough for 32 losses. With one loss, 64 MiB to and fro gained nothing
+/// (docs/bench/NOTES.md).
 const MOST_CREDIT: u32 = 32 * LOSS;
-/// For how long there is none when the credit is used up, at first and at most.
+/// The shortest and the longest pause after the credit is used up.
 const LEAST_PAUSE_NS: u64 = 100_000_000;
 const MOST_PAUSE_NS: u64 = 1_600_000_000;
-/// A pause is forgotten when the time after it was good for so many times as long. A quota ends each good time within its period.
+/// A pause is forgotten when the good time after it was this many times as long. Under a CPU quota, each good
+/// time ends within the period of the quota.
 const FORGOTTEN_AFTER: u64 = 8;
 
-/// Whether spins may last longer than usual; one per waiting side of a queue, private to the process.
+/// Decides whether spins may last longer than usual. One per waiting side of a queue, private to the process.
 #[derive(Debug)]
 pub(crate) struct LongSpin {
-    /// What the times below count from.
+    /// The origin of the times below.
     born: Instant,
     n_short_waits: AtomicU32,
     credit: AtomicU32,
-    /// How long the last pause was.
+    /// The length of the last pause.
     pause_ns: AtomicU64,
     paused_until_ns: AtomicU64,
 }
@@ -69,7 +74,8 @@ impl LongSpin {
             && self.since_birth_ns(now) >= self.paused_until_ns.load(Ordering::Relaxed)
     }
 
-    /// A wait that was longer than its spin, or than a usual one, has ended, so long after it began.
+    /// Records that a wait has ended after `waited`. For waits that were longer than their spin, or than a
+    /// usual one.
     pub(crate) fn note_wait(&self, waited: Duration) {
         let n = self.n_short_waits.load(Ordering::Relaxed);
         let n_short_waits =
@@ -77,8 +83,9 @@ impl LongSpin {
         self.n_short_waits.store(n_short_waits, Ordering::Relaxed);
     }
 
-    /// A spin that was granted has ended; the clock was looked at before its last looks. What is found is copied in the last
-    /// one, so that a long payload looks as if this thread had been stopped.
+    /// Records the end of a granted spin. `last_clock` is the last reading of the clock, before the last
+    /// looks. The last look also copies what it finds, so a long payload looks as if this thread had been
+    /// stopped.
     pub(crate) fn learn(&self, start: Instant, last_clock: Instant, has_found: bool) {
         self.learn_at(Instant::now(), start, last_clock, has_found);
     }
@@ -130,7 +137,7 @@ impl LongSpin {
     }
 }
 
-/// Whether a thread that spins was stopped between two looks at the clock.
+/// Whether a spinning thread was stopped between two readings of the clock.
 pub(crate) fn was_stopped(before: Instant, now: Instant) -> bool {
     now.saturating_duration_since(before) > STOPPED
 }
@@ -160,7 +167,7 @@ mod tests {
             long_spin.note_wait(LONG);
         }
         assert!(long_spin.is_granted(now));
-        // However many short ones there were, a few long ones are enough.
+        // A few long waits are enough, however many short ones came before.
         (0..100).for_each(|_| long_spin.note_wait(LONG));
         (0..3).for_each(|_| long_spin.note_wait(TOO_LONG));
         assert!(!long_spin.is_granted(now));
@@ -178,36 +185,37 @@ mod tests {
         assert_eq!(credit(), left);
         after(2 * USUAL);
         assert_eq!(credit(), left + 1);
-        // Stopped between the last look at the clock and the end, so that nobody knows when it came.
+        // The thread was stopped between the last reading of the clock and the end, so the time of arrival is
+        // unknown.
         long_spin.learn_at(start + 2 * LONG, start, start + USUAL, true);
         assert!(credit() < left);
     }
 
     #[test]
-    fn losses_use_up_the_credit_and_each_rest_is_longer_until_it_is_forgotten() {
+    fn losses_use_up_the_credit_and_each_pause_is_longer_until_it_is_forgotten() {
         let long_spin = LongSpin::default();
         let mut now = long_spin.born;
-        let rest_for = |now, rest_ms| {
+        let pause_for = |now, pause_ms| {
             earn_again(&long_spin);
             for _ in 0..MOST_CREDIT / LOSS {
                 assert!(long_spin.is_granted(now), "there is credit left");
                 long_spin.note_loss(now, Duration::ZERO);
             }
             earn_again(&long_spin);
-            assert!(!long_spin.is_granted(now + Duration::from_millis(rest_ms - 1)));
-            let later = now + Duration::from_millis(rest_ms);
-            assert!(long_spin.is_granted(later), "after {rest_ms} ms");
+            assert!(!long_spin.is_granted(now + Duration::from_millis(pause_ms - 1)));
+            let later = now + Duration::from_millis(pause_ms);
+            assert!(long_spin.is_granted(later), "after {pause_ms} ms");
             later
         };
-        for rest_ms in [100, 200, 400, 800, 1600, 1600] {
+        for pause_ms in [100, 200, 400, 800, 1600, 1600] {
             // Good for a while, but not for long enough.
-            now = rest_for(now, rest_ms) + Duration::from_millis(rest_ms);
+            now = pause_for(now, pause_ms) + Duration::from_millis(pause_ms);
         }
-        rest_for(now + Duration::from_secs(13), 100);
+        pause_for(now + Duration::from_secs(13), 100);
     }
 
     #[test]
-    fn to_be_stopped_is_as_dear_as_so_much_of_spinning() {
+    fn being_stopped_costs_as_much_as_spinning_for_that_time() {
         let long_spin = LongSpin::default();
         let now = long_spin.born;
         long_spin.note_loss(now, LONG * (MOST_CREDIT / LOSS - 1));
@@ -222,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn where_four_of_five_pay_it_goes_on_for_ever() {
+    fn where_four_of_five_pay_it_never_pauses() {
         let long_spin = LongSpin::default();
         let now = long_spin.born;
         for _ in 0..1000 {

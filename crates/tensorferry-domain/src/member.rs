@@ -1,8 +1,9 @@
-//! Members and the word that says how each of them is.
+//! Members, and the state word of a process slot.
 //!
-//! A slot walks FREE → ADMITTING → INVITED → LIVE → DEAD → FREE, with a new epoch each time it is claimed. The state is
-//! one word, so every step is one compare-and-swap that names its author: a slot is claimed by whoever holds the
-//! newcomer's pidfd, an invitation is used up by joining, a DEAD slot names the member that sweeps it.
+//! A slot walks FREE → ADMITTING → INVITED → LIVE → DEAD → FREE, with a new epoch each time it is claimed.
+//! The state is one word, so each step is one compare-and-swap that names its author. The member that holds
+//! the newcomer's pidfd claims the slot, joining uses up the invitation, and a DEAD slot names the member
+//! that sweeps it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,11 +28,11 @@ impl Member {
     }
 }
 
-/// How a process slot is.
+/// The state of a process slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Nobody has it.
+    /// No process has the slot.
     Free,
     /// Claimed for a newcomer by the member that admits it; its identity is being written.
     Admitting,
@@ -39,7 +40,7 @@ pub enum Phase {
     Invited,
     /// Its process is a member.
     Live,
-    /// Its process is proven dead, and one member is giving back what it held.
+    /// Its process is proven dead, and one member gives back what it held.
     Dead,
 }
 
@@ -47,13 +48,13 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemberInfo {
-    /// Who.
+    /// The member.
     pub member: Member,
-    /// How it is.
+    /// The state of its slot.
     pub phase: Phase,
     /// The process, as the admitting member saw it.
     pub identity: Identity,
-    /// Blocks that the member owns and somebody holds.
+    /// The number of blocks that the member owns and that are held.
     pub live_blocks: u64,
     /// Their length in bytes.
     pub live_bytes: u64,
@@ -61,7 +62,7 @@ pub struct MemberInfo {
     pub cached_bytes: u64,
 }
 
-/// The state word, taken apart: `epoch:32 | author:16 | phase:8`.
+/// The state word, taken apart: `epoch:32 | unused:16 | author:8 | phase:8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) epoch: u32,
@@ -81,7 +82,7 @@ impl State {
         u64::from(self.epoch) << 32 | u64::from(self.author) << 8 | phase
     }
 
-    /// A word that is none of ours reads as free, which makes nobody wait for it or sweep it.
+    /// A word that no member can have written reads as free, so that no member waits for it or sweeps it.
     pub(crate) fn unpack(word: u64) -> Self {
         let bytes = word.to_le_bytes();
         let phase = match bytes[0] {
@@ -91,7 +92,8 @@ impl State {
             4 => Phase::Invited,
             _ => Phase::Free,
         };
-        // Whoever writes a state writes these as zero, so that a word in which they are not could never be changed.
+        // The unused bits are always written as zero. A word where they are not could never be changed,
+        // because `change` compares with a packed state.
         let phase = if bytes[2..4] == [0, 0] { phase } else { Phase::Free };
         let epoch = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         Self { epoch, author: bytes[1], phase }
@@ -109,7 +111,7 @@ impl Slot<'_> {
         State::unpack(self.words[slot::STATE].load(Ordering::SeqCst))
     }
 
-    /// Moves the slot from exactly `from` to `to`; false when somebody else was first.
+    /// Moves the slot from exactly `from` to `to`. Returns false when another member was first.
     pub(crate) fn change(&self, from: State, to: State) -> bool {
         self.words[slot::STATE]
             .compare_exchange(from.pack(), to.pack(), Ordering::SeqCst, Ordering::SeqCst)

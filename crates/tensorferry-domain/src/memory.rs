@@ -1,13 +1,13 @@
-//! The right to a domain's memory, for the one who manages it.
+//! The right to manage a domain's memory.
 //!
 //! # Safety
 //!
-//! The data area is where others have their slices: a heap lends `&[u8]` and `&mut [u8]` of blocks in it. Whoever could
-//! get at those bytes, or make the heap believe that a block is free, from safe code, could break what these slices
-//! promise. So all of that is behind [`Memory`], and a `Memory` is had by one `unsafe` function only. What the rest of
-//! the crate offers (who is a member, how much is used, waiting) cannot do harm.
+//! The data area holds the memory behind slices of safe code: a heap lends `&[u8]` and `&mut [u8]` of blocks
+//! in it. Other safe code that could reach those bytes, or make the heap believe that a block is free, could
+//! break what these slices promise. So all such access is behind [`Memory`], and only one `unsafe` function
+//! makes a `Memory`. The rest of the crate (members, usage, waiting) can do neither.
 //!
-//! Mapping the file is unsafe for the same reason, and stands here too.
+//! Mapping the file is unsafe for the same reason, and is in this module too.
 #![expect(
     unsafe_code,
     reason = "maps the file and declares the one function through which its memory is reached"
@@ -26,23 +26,23 @@ use crate::layout::{extent, header, slot};
 use crate::service::Service;
 use crate::{Admission, Domain, DomainError, ExtentOwner, Layout, ServiceHandler};
 
-/// Maps the first `len_bytes` of the file: what the layout calls tables.
+/// Maps the first `len_bytes` of the file: the tables of the layout.
 pub(crate) fn map_tables(backing: &Backing, len_bytes: usize) -> Result<Tables, DomainError> {
-    // SAFETY: this file has no name, and who has its descriptor is a member or about to become one (docs/SAFETY.md). All of
-    // them access the tables as atomic words of 64 bits, through this function.
+    // SAFETY: this file has no name, and a process that has its descriptor is a member or about to become one
+    // (docs/SAFETY.md). All of them access the tables as atomic words of 64 bits, through this function.
     Ok(unsafe { Tables::map(backing, len_bytes) }?)
 }
 
 /// Maps the data area, closed.
 pub(crate) fn map_data(backing: &Backing, layout: &Layout) -> Result<Reservation, DomainError> {
     let (offset, len_bytes) = (layout.data_offset_bytes as u64, layout.data_len_bytes);
-    // SAFETY: as above for who has the file. The reservation is lent by `Memory` alone, whose holder has promised to access
-    // words and bytes as docs/WIRE.md says.
+    // SAFETY: as above for the processes that have the file. `Memory` alone lends the reservation, and the
+    // caller of `Memory::of` has promised to access words and bytes as docs/WIRE.md says.
     Ok(unsafe { Reservation::map(backing, offset, len_bytes, layout.extent_len_bytes) }?)
 }
 
-/// A domain together with the right to manage its memory: what lies in the data area, who allocates where, and what a
-/// death leads to.
+/// A domain together with the right to manage its memory: the contents of the data area, the owners of
+/// extents, and the consequences of a death.
 ///
 /// Dropping it gives up the member's extents.
 #[derive(Debug)]
@@ -51,13 +51,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The right to the memory of this member's domain.
+    /// Takes the right to the memory of this member's domain.
     ///
     /// # Safety
     /// - There is one `Memory` at a time for a `Domain`.
-    /// - What the caller reads, writes and claims through it, and what it does when its [`ServiceHandler`] is called, is
-    ///   what docs/WIRE.md says about blocks, spans, rings and returns. The other members of the domain rely on it: they
-    ///   lend slices of their blocks.
+    /// - Everything that the caller reads, writes and claims through it, and everything that it does when its
+    ///   [`ServiceHandler`] is called, follows docs/WIRE.md on blocks, spans, rings and returns. The other
+    ///   members of the domain rely on it: they lend slices of their blocks.
     #[must_use]
     pub unsafe fn of(domain: Arc<Domain>) -> Self {
         Self { domain }
@@ -77,7 +77,7 @@ impl Memory {
         &self.domain.data
     }
 
-    /// Gives pages of the data area back to the system; they read as zero afterwards.
+    /// Gives pages of the data area back to the system. They read as zero afterwards.
     ///
     /// # Errors
     /// The kernel's error of fallocate(2).
@@ -86,39 +86,41 @@ impl Memory {
         Ok(memfd::punch_hole(&self.domain.backing, offset as u64, len_bytes as u64)?)
     }
 
-    /// Starts the service thread, which watches the other members and calls `handler`. Later calls do nothing.
+    /// Starts the service thread, which watches the other members and calls `handler`. Later calls do
+    /// nothing.
     ///
     /// # Errors
-    /// The kernel's error when the thread or its eventfd cannot be made.
+    /// The kernel's error when the thread, its eventfd or its timerfd cannot be made.
     pub fn start_service(&self, handler: Weak<dyn ServiceHandler>) -> Result<(), DomainError> {
         if self.domain.service.get().is_none() {
             let service = Service::start(Arc::downgrade(&self.domain), handler)?;
-            // Of two threads that come here at once one service stays, the other stops on drop.
+            // If two threads come here at once, one service stays. The other one stops when it is dropped.
             let _ = self.domain.service.set(service);
         }
         Ok(())
     }
 
-    /// In a process that was forked from this member: becomes the member that `admission` names, over the same mapping.
-    /// [`Domain::me`] is another one from then on. `fd_store` is as in [`DomainFds`](crate::DomainFds). The parent stands still
-    /// meanwhile, and holds everything that this process has a copy of.
+    /// In a process that was forked from this member: becomes the member that `admission` names, over the
+    /// same mapping. From then on [`Domain::me`] returns the new member. `fd_store` is as in
+    /// [`DomainFds`](crate::DomainFds). The parent waits meanwhile, and holds everything that this process
+    /// has a copy of.
     ///
-    /// This process is not [at home](Domain::is_owning_process) yet: that is said by [`Memory::finish_rejoin`], once it holds by itself what
-    /// it has.
+    /// This process does not [own](Domain::is_owning_process) the member yet. Call [`Memory::finish_rejoin`]
+    /// once this process holds everything by its own bits.
     ///
     /// # Errors
-    /// [`DomainError::NotAdmitted`], also where this process is at home; or the kernel's error.
+    /// [`DomainError::NotAdmitted`], also where this process owns its member already; or the kernel's error.
     pub fn rejoin(&self, admission: Admission, fd_store: Option<OwnedFd>) -> Result<(), DomainError> {
         self.domain.rejoin(admission, fd_store)
     }
 
-    /// Says that this process, which has [rejoined](Memory::rejoin), is this member.
+    /// Makes this process, which has [rejoined](Memory::rejoin), the owner of its member.
     pub fn finish_rejoin(&self) {
         self.domain.finish_rejoin();
     }
 
-    /// In a process that was forked and has [rejoined](Memory::rejoin): starts the service thread, which stayed with the
-    /// parent.
+    /// In a process that was forked and has [rejoined](Memory::rejoin): starts a service thread, because the
+    /// old one stayed with the parent.
     ///
     /// # Errors
     /// As [`Memory::start_service`].
@@ -126,7 +128,8 @@ impl Memory {
         self.domain.service.get().map_or(Ok(()), |service| service.restart(Arc::downgrade(&self.domain)))
     }
 
-    /// Says that there is something new for the handler's tick, which comes soon from now on.
+    /// Tells an idle service thread that its handler has something new to do. The next tick then comes at
+    /// once.
     #[inline]
     pub fn wake_service_if_idle(&self) {
         if let Some(service) = self.domain.service.get() {
@@ -134,7 +137,7 @@ impl Memory {
         }
     }
 
-    /// Counts one more of [`Domain::suspicions`], before the first mark is made.
+    /// Raises [`Domain::suspicions`] by one. Call it before the first mark is made.
     pub fn count_suspicion(&self) {
         self.header()[header::SUSPICIONS].fetch_add(1, Ordering::SeqCst);
     }
@@ -166,7 +169,7 @@ impl Memory {
         })
     }
 
-    /// Whether this member owns blocks that somebody returned since the last call.
+    /// Whether another member returned a block that this member owns since the last call.
     #[must_use]
     pub fn take_returns(&self) -> bool {
         self.slot(self.me().slot).is_some_and(|entry| {

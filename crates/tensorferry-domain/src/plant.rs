@@ -1,7 +1,7 @@
 //! Bugs that are planted on purpose, to show that the tests notice them.
 //!
-//! In a build without `--cfg tensorferry_plants`, which is every build but one of `cargo xtask kill --plant`, there are
-//! none: the answer is known to the compiler.
+//! They exist only in a build with `--cfg tensorferry_plants`, which `cargo xtask kill --plant` makes. In
+//! every other build the answer is a constant that the compiler knows.
 
 /// Whether the bug with this name is planted.
 #[cfg(not(tensorferry_plants))]

@@ -1,8 +1,8 @@
-//! Who wants a scan for what the dead have sent.
+//! Requests for a scan of the messages that dead members sent.
 //!
-//! Who lets go of something that may be the last to name what a dead member had sent looks through all messages soon
-//! afterwards, because nobody else knows of it. It says so before it lets go. Then others can do it where it stands still
-//! meanwhile (SIGSTOP), or has left.
+//! A member may let go of the last thing that names what a dead member sent. It then scans all messages soon,
+//! because no other member knows that a scan is needed. It records a request before it lets go, so that other
+//! members can make the scan if it is stopped (SIGSTOP) or has left.
 
 use std::sync::atomic::Ordering;
 
@@ -11,28 +11,30 @@ use crate::member::Slot;
 use crate::{Member, Memory, Phase};
 
 impl Memory {
-    /// Says that this member wants a scan: before it lets go of what makes one necessary.
+    /// Records that this member wants a scan. Call it before letting go of what makes the scan necessary.
     pub fn want_scan(&self) {
         if let Some(own) = self.slot(self.me().slot) {
             own.words[slot::SCANS_WANTED].fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// How often this member has wanted a scan.
+    /// How many times this member has wanted a scan.
     #[must_use]
     pub fn scans_wanted(&self) -> u64 {
         self.slot(self.me().slot).map_or(0, |own| own.words[slot::SCANS_WANTED].load(Ordering::SeqCst))
     }
 
-    /// Says that what was wanted up to [`Memory::scans_wanted`] was done, or was not necessary.
+    /// Records that the requests up to `wanted`, a value of [`Memory::scans_wanted`], were served or were not
+    /// necessary.
     pub fn note_scanned(&self, wanted: u64) {
         if let Some(own) = self.slot(self.me().slot) {
             own.words[slot::SCANS_DONE].fetch_max(wanted, Ordering::SeqCst);
         }
     }
 
-    /// The other live members who want a scan that they have not made yet, each with how often it has wanted one. Who runs makes
-    /// it soon, or wants another one: the same twice is from one who stands still.
+    /// The other live members that have a scan request pending, each with the number of its requests. A
+    /// running member soon makes the scan or requests another one. A pair that is unchanged later therefore
+    /// belongs to a stopped member.
     pub fn members_wanting_scans(&self) -> impl Iterator<Item = (Member, u64)> + '_ {
         let me = self.me().slot;
         self.slots().filter(move |(index, _)| *index != me).filter_map(|(index, entry)| {
@@ -42,8 +44,8 @@ impl Memory {
         })
     }
 
-    /// Members who wanted a scan and have left without it, if there are any since the last one that was made for such: to be
-    /// told to [`Memory::note_scanned_for_leavers`] after a scan.
+    /// A count of members that left with a scan request pending, if any did since the last scan for such
+    /// members. Pass it to [`Memory::note_scanned_for_leavers`] after a scan.
     #[must_use]
     pub fn scans_left(&self) -> Option<u64> {
         let done = self.header()[header::SCANS_LEFT_DONE].load(Ordering::SeqCst);
@@ -51,12 +53,12 @@ impl Memory {
         (left > done).then_some(left)
     }
 
-    /// Says that a scan was made for those of [`Memory::scans_left`].
+    /// Records that a scan was made for the members that [`Memory::scans_left`] counted.
     pub fn note_scanned_for_leavers(&self, left: u64) {
         self.header()[header::SCANS_LEFT_DONE].fetch_max(left, Ordering::SeqCst);
     }
 
-    /// Before this member leaves: passes on what it has not done.
+    /// Before this member leaves: passes on a request that it has not served.
     pub fn leave_scans(&self) {
         if self.slot(self.me().slot).and_then(pending_request).is_some() {
             self.header()[header::SCANS_LEFT].fetch_add(1, Ordering::SeqCst);
@@ -64,7 +66,7 @@ impl Memory {
     }
 }
 
-/// How often a scan was wanted, where the last time it was not made yet.
+/// The number of requests of a member, if the last one was not served yet.
 fn pending_request(entry: Slot<'_>) -> Option<u64> {
     let done = entry.words[slot::SCANS_DONE].load(Ordering::SeqCst);
     let wanted = entry.words[slot::SCANS_WANTED].load(Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! The one thread that a process has per domain: it watches other members (`deaths.rs`), looks after what finishes
-//! elsewhere, and does what was put off.
+//! The service thread, one per domain in each process. It watches other members (`deaths.rs`), calls the
+//! handler, and runs deferred work.
 
 mod deaths;
 
@@ -20,11 +20,11 @@ pub(crate) use deaths::LEFT_TO_OTHERS;
 pub(crate) use deaths::{MAX_CLAIMS, Scope, is_proven_dead};
 use deaths::{Watch, sweep_the_dead};
 
-/// The longest that the thread sleeps before it looks at the table again. Decides how late a newcomer far away is
-/// watched, never whether somebody is dead.
+/// The longest sleep of the thread before it looks at the table again. It decides how late a distant newcomer
+/// is watched, never whether a member is dead.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
-/// How long what is not urgent waits, so that one turn does all of it.
+/// How long work that is not urgent waits, so that one turn does all of it.
 const SOON: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Service {
     shared: Arc<Shared>,
 }
 
-/// What was put off. Returns whether it is done.
+/// Deferred work. Returns whether it is done.
 type Work = Box<dyn FnMut() -> bool + Send>;
 
 struct Shared {
@@ -40,19 +40,19 @@ struct Shared {
     wakeup: EventFd,
     /// Wakes the thread later.
     timer: Timer,
-    /// From before the timer is set until after it has been cleared.
+    /// True from before the timer is set until after it has been cleared.
     is_timer_set: AtomicBool,
     deferred: Mutex<Vec<Work>>,
     stop: AtomicBool,
-    /// The thread sleeps for long, because there was nothing to look after.
+    /// The thread is in a long sleep, because its handler had nothing to do.
     is_idle: AtomicBool,
     handler: Weak<dyn ServiceHandler>,
-    /// Whether the thread is to stand still, and whether it does; see [`Parked`].
+    /// Whether the thread is asked to park, and whether it is parked: a value of [`park`].
     park: AtomicU32,
     tid: AtomicU32,
     domain: Weak<Domain>,
-    /// One thread of this process sweeps at a time: a slot that one of them has freed may have a new user while the other
-    /// one still sweeps the old.
+    /// Only one thread of this process sweeps at a time. A slot that one thread has freed may have a new user
+    /// while another thread still sweeps the old one.
     sweeping: Mutex<()>,
 }
 
@@ -90,12 +90,13 @@ impl Service {
         Ok(())
     }
 
-    /// In a forked process: the thread has stayed with the parent, at a place where it held nothing.
+    /// In a forked process: starts the thread anew. The old one stayed with the parent, parked where it held
+    /// nothing.
     pub(crate) fn restart(&self, domain: Weak<Domain>) -> Result<(), DomainError> {
         self.shared.wakeup.renew()?;
         self.shared.timer.renew()?;
         self.shared.is_timer_set.store(false, Ordering::SeqCst);
-        // It was for the parent.
+        // Deferred work is the parent's.
         self.shared.deferred().clear();
         self.shared.is_idle.store(false, Ordering::SeqCst);
         self.shared.tid.store(0, Ordering::SeqCst);
@@ -114,7 +115,7 @@ impl Service {
         }
     }
 
-    /// As [`Service::wake`], but only if the thread would sleep for long: it looks again soon anyway otherwise.
+    /// As [`Service::wake`], but only if the thread is in a long sleep. Otherwise it looks again soon anyway.
     pub(crate) fn wake_if_idle(&self) {
         if self.shared.is_idle.load(Ordering::SeqCst) && self.shared.is_idle.swap(false, Ordering::SeqCst) {
             self.shared.wakeup.signal();
@@ -126,7 +127,7 @@ impl Service {
         self.shared.deferred().push(work);
     }
 
-    /// Does on the calling thread what the service thread does when it is woken.
+    /// Does on the calling thread what the service thread does about deaths in a turn.
     pub(crate) fn sweep_dead(&self, domain: &Domain, scope: Scope) {
         if let Some(handler) = self.shared.handler.upgrade() {
             self.shared.sweep_the_dead(domain, handler.as_ref(), scope, &mut Watch::default());
@@ -138,11 +139,11 @@ impl Service {
 mod park {
     /// The thread does its work.
     pub(super) const RUNS: u32 = 0;
-    /// Somebody waits for it to stand still.
+    /// A caller waits for the thread to park.
     pub(super) const ASKED: u32 = 1;
-    /// It does, until it is told to go on.
+    /// The thread is parked until it is resumed.
     pub(super) const PARKED: u32 = 2;
-    /// It has ended or is about to, and does nothing more.
+    /// The thread has ended or is about to, and does nothing more.
     pub(super) const GONE: u32 = 3;
 }
 
@@ -153,23 +154,23 @@ fn services() -> MutexGuard<'static, Vec<Weak<Shared>>> {
     SERVICES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The service threads of this process, standing still where they hold no lock, until this is dropped: for a fork, whose
-/// child has a copy of everything that they were in the middle of.
+/// The service threads of this process, parked where they hold no lock until this is dropped. For a fork,
+/// whose child has a copy of everything that they were in the middle of.
 #[derive(Debug)]
 pub struct Parked {
     services: Vec<Arc<Shared>>,
 }
 
 impl Parked {
-    /// Asks all of them to stand still, and waits until they do.
+    /// Asks all service threads to park, and waits until they have.
     ///
     /// # Blocking
-    /// For as long as they are at work, which is a sweep after a death at the longest.
+    /// While the threads are at work. The longest such work is a sweep after a death.
     #[must_use]
     pub fn all() -> Self {
         let mine = |shared: &Arc<Shared>| shared.is_owning_process();
         let mut services: Vec<_> = services().iter().filter_map(Weak::upgrade).filter(mine).collect();
-        // One that somebody else has asked already is not ours to let go on.
+        // Leave out a thread that another caller has parked: this one may not resume it.
         services.retain(|shared| shared.ask(park::RUNS, park::ASKED) || shared.is_gone());
         for shared in &services {
             shared.wakeup.signal();
@@ -180,7 +181,7 @@ impl Parked {
         Self { services }
     }
 
-    /// The numbers of the threads (gettid(2)).
+    /// The numbers of the parked threads (gettid(2)).
     #[must_use]
     pub fn thread_ids(&self) -> Vec<u32> {
         let still_there = self.services.iter().filter(|shared| !shared.is_gone());
@@ -198,7 +199,7 @@ impl Drop for Parked {
     }
 }
 
-/// Says that the thread is gone, however it ends.
+/// Marks the thread as gone when dropped, however the thread ends.
 struct Gone<'a>(&'a Shared);
 
 impl Drop for Gone<'_> {
@@ -217,14 +218,14 @@ impl Shared {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before a turn, so that what is new from here on either is seen in that turn or sets the timer again.
+    /// Called before a turn. A request from here on either is seen in that turn or sets the timer again.
     fn clear_timer(&self) {
         if self.is_timer_set.load(Ordering::SeqCst) && self.timer.clear() {
             self.is_timer_set.store(false, Ordering::SeqCst);
         }
     }
 
-    /// What could not be done yet stays for the next turn.
+    /// Work that is not done yet stays for the next turn.
     fn do_deferred(&self) {
         let mut work = std::mem::take(&mut *self.deferred());
         work.retain_mut(|work| !work());
@@ -239,8 +240,8 @@ impl Shared {
         self.park.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// On the service thread, where it holds nothing.
-    fn stand_still_if_asked(&self) {
+    /// Called on the service thread, where it holds nothing.
+    fn park_if_asked(&self) {
         if self.ask(park::ASKED, park::PARKED) {
             let _ = futex::wake_all(&self.park);
             while self.park.load(Ordering::SeqCst) == park::PARKED {
@@ -258,34 +259,34 @@ impl Drop for Service {
 }
 
 fn run(shared: &Shared, domain: &Weak<Domain>) {
-    // First, so that it is said last.
+    // Declared first, so that it is dropped last.
     let _gone = Gone(shared);
     let mut watch = Watch::default();
     shared.tid.store(thread_id(), Ordering::SeqCst);
     while !shared.stop.load(Ordering::Acquire) {
-        shared.stand_still_if_asked();
+        shared.park_if_asked();
         let fd_store;
         let tick = {
             let (Some(domain), Some(handler)) = (domain.upgrade(), shared.handler.upgrade()) else {
                 return;
             };
             if !domain.is_live(domain.me()) {
-                // Declared dead: the slot, and with it what is to be looked after, is somebody else's.
+                // This member was declared dead: its slot and its duties are another member's.
                 return;
             }
             fd_store = domain.fd_store().cloned();
             if let Some(fd_store) = &fd_store {
-                // What was asked before somebody let go of a block, or died, comes first.
+                // Questions come first: they may have been asked before a member let go of a block, or died.
                 fd_store.serve();
             }
             if shared.sweep_the_dead(&domain, handler.as_ref(), Scope::Watched, &mut watch) {
-                // Meanwhile others may have died; the rest of a turn comes first.
+                // Others may have died during the sweep: take another turn after the rest of this one.
                 shared.wakeup.signal();
             }
             if let Some(fd_store) = &fd_store {
                 fd_store.keep_only(|name| handler.is_held(name));
             }
-            // Said before looking, so that whoever has something new either is seen or sees it.
+            // Set before the tick looks: new work either is seen by the tick, or its author sees the flag.
             shared.is_idle.store(true, Ordering::SeqCst);
             let tick = handler.tick();
             if tick.is_some() {
@@ -294,14 +295,14 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
             tick
         };
         shared.do_deferred();
-        // Nothing of the domain is borrowed while the thread sleeps, so that the domain can be left.
+        // The thread borrows nothing of the domain while it sleeps, so that the domain can be left.
         let asked = fd_store.as_ref().map(|fd_store| fd_store.as_fd());
         let wakeups = [shared.wakeup.as_fd(), shared.timer.as_fd()].into_iter().chain(asked);
         let fds: Vec<_> = wakeups.chain(watch.fds()).collect();
         let timeout = tick.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
         if poll_readable(&fds, Some(timeout)).is_err() {
-            // A process that may have no descriptors may not wait for any (EINVAL, poll(2)), and none has those that it has
-            // closed: what happens is seen later then.
+            // poll(2) fails with EINVAL where the process may have no descriptors (`RLIMIT_NOFILE`), and
+            // `poll_readable` with EBADF where it has closed ours. Events are then seen later.
             let _ = futex::wait(&shared.park, park::RUNS, Some(timeout));
             continue;
         }
@@ -321,7 +322,7 @@ impl Shared {
     ) -> bool {
         let _one_at_a_time = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         if !domain.is_live(domain.me()) {
-            // Declared dead: what is stamped with this slot is somebody else's to sweep.
+            // This member was declared dead: another member sweeps what is stamped with its slot.
             return false;
         }
         sweep_the_dead(domain, handler, scope, watch)
@@ -339,10 +340,10 @@ mod tests {
     use super::*;
     use crate::Member;
 
-    /// A handler that is inside of its tick for a while, as one that holds the lock of an allocator.
+    /// A handler that spends a while inside its tick, as if it held the lock of an allocator.
     struct Busy {
         is_inside: AtomicBool,
-        n_beats: AtomicU32,
+        n_ticks: AtomicU32,
     }
 
     impl ServiceHandler for Busy {
@@ -357,18 +358,18 @@ mod tests {
         fn tick(&self) -> Option<Duration> {
             self.is_inside.store(true, Ordering::SeqCst);
             (0..100).for_each(|_| std::thread::yield_now());
-            self.n_beats.fetch_add(1, Ordering::SeqCst);
+            self.n_ticks.fetch_add(1, Ordering::SeqCst);
             self.is_inside.store(false, Ordering::SeqCst);
             Some(Duration::ZERO)
         }
     }
 
-    /// [`Parked`] is about all services of the process, so that of these tests one runs at a time where they share one.
+    /// [`Parked`] affects all services of the process, so tests that share a process run one at a time.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     fn busy_service() -> (Arc<Domain>, Arc<Busy>, Service) {
         let domain = Domain::builder().address_space_bytes(16 << 20).create().unwrap();
-        let busy = Arc::new(Busy { is_inside: AtomicBool::new(false), n_beats: AtomicU32::new(0) });
+        let busy = Arc::new(Busy { is_inside: AtomicBool::new(false), n_ticks: AtomicU32::new(0) });
         let handler: Weak<Busy> = Arc::downgrade(&busy);
         let service = Service::start(Arc::downgrade(&domain), handler).unwrap();
         (domain, busy, service)
@@ -378,7 +379,7 @@ mod tests {
     fn what_is_not_urgent_wakes_the_thread_once_and_again_after_its_turn() {
         let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let (_domain, _busy, service) = busy_service();
-        // Nobody clears the timer but this test.
+        // No thread but this one clears the timer.
         let parked = Parked::all();
         service.shared.wakeup.clear();
         let wakes = |timeout| poll_readable(&[service.shared.timer.as_fd()], timeout).unwrap() == [true];
@@ -390,7 +391,7 @@ mod tests {
             assert!(!wakes(Some(Duration::ZERO)), "once for both");
             service.shared.clear_timer();
         }
-        // A turn that has another reason leaves it set.
+        // A turn for another reason leaves the timer set.
         service.wake_soon();
         service.shared.timer.set(Duration::from_secs(3600));
         service.shared.clear_timer();
@@ -399,20 +400,20 @@ mod tests {
     }
 
     #[test]
-    fn a_service_stands_still_outside_of_its_work_and_goes_on_afterwards() {
+    fn a_service_is_parked_outside_of_its_work_and_goes_on_afterwards() {
         let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let (_domain, busy, service) = busy_service();
         for _ in 0..200 {
             let parked = Parked::all();
             assert!(parked.thread_ids().contains(&service.shared.tid.load(Ordering::SeqCst)));
             assert!(!busy.is_inside.load(Ordering::SeqCst));
-            let before = busy.n_beats.load(Ordering::SeqCst);
+            let before = busy.n_ticks.load(Ordering::SeqCst);
             (0..100).for_each(|_| std::thread::yield_now());
-            assert_eq!(busy.n_beats.load(Ordering::SeqCst), before);
+            assert_eq!(busy.n_ticks.load(Ordering::SeqCst), before);
             drop(parked);
         }
-        let before = busy.n_beats.load(Ordering::SeqCst);
-        while busy.n_beats.load(Ordering::SeqCst) == before {
+        let before = busy.n_ticks.load(Ordering::SeqCst);
+        while busy.n_ticks.load(Ordering::SeqCst) == before {
             std::thread::yield_now();
         }
     }

@@ -1,16 +1,20 @@
 //! How long to spin before sleeping.
 //!
-//! A spinning receiver answers in a cache line's travel time; a sleeping one costs a wake-up, tens of
-//! microseconds on a virtual machine. Spinning pays only while the other side really runs on another
-//! processor. The budget is therefore zero where the machine has only one processor (not where a quota allows no more: two
-//! processes that spin for each other use it up several times as well as two that sleep, docs/bench/NOTES.md), and it adapts: a spin that
-//! was rewarded doubles it, one that was not halves it (the rule is after folly's adaptive spinning, which
-//! also measures time and not loop counts, because PAUSE takes 15 times longer on some processors).
+//! A spinning receiver answers within the travel time of a cache line. A sleeping one costs a wake-up: tens
+//! of microseconds on a virtual machine. Spinning pays only while the other side really runs on another
+//! processor. The budget is therefore zero where the machine has only one processor. A CPU quota of one
+//! processor is no reason: two processes that spin for each other get several times as much out of it as two
+//! that sleep (docs/bench/NOTES.md).
 //!
-//! That rule alone has a second stable state: when both sides sleep, each waits for the other's wake-up, which is longer
-//! than a small budget, and no spin is ever rewarded again. So of the spins in vain that follow each other one in a few has the
-//! whole budget, whatever the last ones came to. Where system calls are slow (under a tracer), that is too short as well; so, ever
-//! more seldom, one is long (docs/bench/NOTES.md). Of several threads that wait, one has it. Apart from both, spins may be longer
+//! The budget adapts: a rewarded spin doubles it, an unrewarded one halves it. The rule follows folly's
+//! adaptive spinning, which also measures time and not loop counts, because PAUSE takes 15 times longer on
+//! some processors.
+//!
+//! That rule alone has a second stable state. When both sides sleep, each waits for the other's wake-up,
+//! which takes longer than a small budget, so no spin is ever rewarded again. Therefore one in a few
+//! successive spins in vain is a *probe*: it has the whole budget, whatever was learnt. Where system calls
+//! are slow (under a tracer), that is too short as well, so some probes are long, ever more seldom
+//! (docs/bench/NOTES.md). Of several threads that wait, one probes. Apart from both, spins may be longer
 //! while that pays (`long_spin.rs`).
 
 use std::hint::spin_loop;
@@ -24,26 +28,29 @@ use crate::long_spin::{LONG, LongSpin, USUAL, was_stopped};
 
 const MAX_NS: u32 = USUAL.subsec_nanos();
 const MIN_NS: u32 = 2_000;
-/// One spin in vain in so many has the whole budget: dear enough to be seldom, often enough that a stall is soon forgotten.
+/// One spin in vain out of this many has the whole budget. A probe is expensive enough to be rare, and comes
+/// often enough that a stall is soon over.
 const PROBE_EVERY: u32 = 16;
 /// Longer than any wake-up should take.
 const LONG_NS: u32 = 5_000_000;
-/// What the next spin has when a long one has found something: whoever sent it may still be busy with waking.
+/// The budget of the next spin after a long probe has found something. The sender may still be busy with
+/// waking.
 const AFTER_LONG_NS: u32 = 250_000;
-/// So many spins in vain come before the first long one, four times as many before each further one, and from the most on
-/// always as many.
+/// The spins in vain before the first long probe. Each further one comes at four times the last count, and
+/// beyond `LONG_AFTER_AT_MOST` at each multiple of that.
 const LONG_AFTER: u32 = 256;
 const LONG_AFTER_AT_MOST: u32 = 1 << 16;
 
-/// [`Spin::set_fixed`] was not called.
+/// The value of `fixed_ns` while no fixed budget is set.
 const ADAPTIVE: u64 = u64::MAX;
 
-/// An adaptive budget, unless a fixed one was set; one per waiting side of a queue, private to the process.
+/// A spin budget: adaptive, or fixed by [`Spin::set_fixed`]. One per waiting side of a queue, private to the
+/// process.
 #[derive(Debug)]
 pub struct Spin {
     fixed_ns: AtomicU64,
     budget_ns: AtomicU32,
-    /// How many in succession found nothing; what a long one finds does not end the succession.
+    /// Successive spins that found nothing. A find of a long probe does not reset the count.
     n_in_vain: AtomicU32,
     long_spin: LongSpin,
 }
@@ -60,14 +67,18 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Spins for so long from now on, whatever comes of it; `None` for as long as pays.
+    /// Sets a fixed budget for each spin from now on; `None` makes the budget adaptive again.
     pub fn set_fixed(&self, budget: Option<Duration>) {
         let fixed_ns =
             budget.map(|budget| u64::try_from(budget.as_nanos()).unwrap_or(ADAPTIVE).min(ADAPTIVE - 1));
         self.fixed_ns.store(fixed_ns.unwrap_or(ADAPTIVE), Ordering::Relaxed);
     }
 
-    /// Calls `look` until it finds something, or the budget is used up, or `deadline` has passed. `start` is now.
+    /// Calls `look` until it finds something, or the budget is used up, or `deadline` has passed. `start` is
+    /// the time of the call.
+    ///
+    /// # Blocking
+    /// Never sleeps; spins for as long as the budget allows.
     pub fn until<R>(
         &self,
         start: Instant,
@@ -85,26 +96,26 @@ impl Spin {
         found
     }
 
-    /// A wait that began with a spin in vain has ended asleep, so long after it began.
+    /// Records that a wait, which began with a spin in vain, has ended asleep after `waited`.
     pub(crate) fn note_sleep(&self, waited: Duration) {
         self.long_spin.note_wait(waited);
     }
 
-    /// Nothing has come until the deadline, so long after the wait began. A short time-out says nothing about how long it would
-    /// have been.
+    /// Records that nothing came until the deadline, `waited` after the start. A short time-out says nothing
+    /// about how long the wait would have been.
     pub(crate) fn note_time_out(&self, waited: Duration) {
         if waited > LONG {
             self.long_spin.note_wait(waited);
         }
     }
 
-    /// How long the next spin may last.
+    /// The budget of the next spin.
     #[cfg(test)]
     pub(crate) fn budget(&self) -> Option<Duration> {
         self.plan(Instant::now(), None).map(|(_, budget)| budget)
     }
 
-    /// How long the next spin may last, if there is to be one.
+    /// The kind and the budget of the next spin; `None` if there is to be none.
     fn plan(&self, start: Instant, deadline: Option<Instant>) -> Option<(Kind, Duration)> {
         let fixed_ns = self.fixed_ns.load(Ordering::Relaxed);
         if fixed_ns == 0 || !spinning_pays() {
@@ -113,7 +124,7 @@ impl Spin {
         if fixed_ns != ADAPTIVE {
             return Some((Kind::Fixed, Duration::from_nanos(fixed_ns)));
         }
-        // One that its deadline ends would not show whether it pays.
+        // A spin that its deadline cuts short would not show whether it pays.
         let has_time = deadline.is_none_or(|deadline| deadline.saturating_duration_since(start) >= LONG);
         if has_time && self.long_spin.is_granted(start) {
             return Some((Kind::LongSpin, LONG));
@@ -134,7 +145,7 @@ impl Spin {
                 self.n_in_vain.fetch_add(1, Ordering::Relaxed);
             }
         } else if budget_ns == LONG_NS {
-            // It may have taken too long to be a habit; the next one shows it.
+            // This find may have taken too long to be the rule. The next spin shows that.
             self.budget_ns.store(AFTER_LONG_NS, Ordering::Relaxed);
         } else {
             self.budget_ns.store(budget_ns.saturating_mul(2).min(MAX_NS), Ordering::Relaxed);
@@ -142,8 +153,8 @@ impl Spin {
         }
     }
 
-    /// What this spin has beyond what was learnt, if it is a probe. It counts as in vain from here on, so that of several threads one
-    /// probes.
+    /// The budget of this spin if it is a probe. A probe counts as a spin in vain from here on, so that only
+    /// one of several threads probes.
     fn take_probe(&self) -> Option<u32> {
         let n_in_vain = self.n_in_vain.load(Ordering::Relaxed);
         let budget_ns = probe_ns(n_in_vain)?;
@@ -153,7 +164,7 @@ impl Spin {
     }
 }
 
-/// Where a budget comes from.
+/// The origin of a budget.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Fixed,
@@ -162,7 +173,8 @@ enum Kind {
     LongSpin,
 }
 
-/// Returns when the clock was looked at last, too. With `unless_stopped` it also ends when that says that this thread was stopped.
+/// Also returns the last reading of the clock. With `unless_stopped`, ends when that reading says that this
+/// thread was stopped.
 fn look_for<R>(
     start: Instant,
     budget: Duration,
@@ -171,11 +183,11 @@ fn look_for<R>(
     mut look: impl FnMut() -> Option<R>,
 ) -> (Option<R>, Instant) {
     let mut last_clock = start;
-    // Moves on when this thread was stopped, for so long it has not looked; once, because where looks take that long
-    // nothing is stopped.
+    // Moves on by the time that this thread was stopped, because it did not look meanwhile. Moves only once:
+    // where each look takes that long, the thread was not stopped.
     let mut begin = start;
     loop {
-        // The clock costs about as much as a look, so it is read once in a few looks.
+        // A reading of the clock costs about as much as a look, so there is one for every 16 looks.
         for _ in 0..16 {
             if let Some(found) = look() {
                 return (Some(found), last_clock);
@@ -195,7 +207,7 @@ fn look_for<R>(
     }
 }
 
-/// What the next spin has after so many in vain, if it is a probe.
+/// The budget of the next spin after this many in vain, if that spin is a probe.
 fn probe_ns(n_in_vain: u32) -> Option<u32> {
     let is_power_of_four = n_in_vain.is_power_of_two() && n_in_vain.trailing_zeros().is_multiple_of(2);
     let is_long =

@@ -1,20 +1,20 @@
-//! Waiting for another process: a futex word with a flag that says whether anybody sleeps.
+//! Waiting for another process: a futex word with a flag that says whether any thread sleeps on it.
 //!
-//! The word is `epoch << 1 | sleepers`. The rules, and what each protects from:
+//! The word is `epoch << 1 | sleepers`. The rules, and what each of them prevents:
 //!
-//! - A sleeper sets the flag *and moves the epoch*, then looks once more, then sleeps on exactly that value. A
-//!   waker looks at the flag after it has published what the sleeper waits for; the sleeper has a sequentially consistent
-//!   fence in between, and the waker has one or has published by a sequentially consistent change, so one of them sees the
-//!   other.
-//! - A waker moves the epoch, leaves the flag set, and wakes **everybody**. Only when nobody was asleep does it
-//!   clear the flag, and only if the word has not moved since. So a waker that is stopped or killed between any two
-//!   steps leaves the flag set for the next one, and a wake can never end at a sleeper that is stopped while
-//!   another could have gone on.
-//! - It is a flag and not a counter: a sleeper that is killed leaves nothing behind that would cost every later
-//!   waker a system call for ever.
+//! - A sleeper sets the flag *and moves the epoch*, looks once more, and then sleeps on exactly that value. A
+//!   waker publishes what the sleeper waits for, and then looks at the flag. The sleeper has a sequentially
+//!   consistent fence in between. The waker has one too, or has published by a sequentially consistent
+//!   change. So at least one of them sees the other.
+//! - A waker moves the epoch, leaves the flag set, and wakes **all** sleepers. It clears the flag only when
+//!   there were none, and only if the word has not moved since. So a waker that is stopped or killed between
+//!   any two steps leaves the flag set for the next one. And no wake is lost to a stopped sleeper while
+//!   another one could have gone on.
+//! - The flag is not a counter. A sleeper that is killed leaves nothing behind that would cost every later
+//!   waker a system call.
 //!
-//! The price is that all sleepers of one word wake for one message. After a death the sweeper wakes everybody
-//! too, because the victim may have published something and died before waking.
+//! The price is that one message wakes all sleepers of a word. After a death the sweeper also wakes all of
+//! them, because the victim may have published something and died before waking.
 
 use std::time::Instant;
 
@@ -32,42 +32,45 @@ pub struct WaitWord<'a> {
     word: &'a AtomicU32,
 }
 
-/// How a wait ended without finding anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitOutcome {
-    /// The deadline passed.
-    TimedOut,
-}
+/// The deadline of a wait passed before it found anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the deadline passed")]
+pub struct TimedOut;
 
 impl<'a> WaitWord<'a> {
-    /// Uses this word, which is zero at first and touched by nothing else.
+    /// Uses this word. It is zero at first, and only `WaitWord`s access it.
     #[must_use]
     #[inline]
     pub fn new(word: &'a AtomicU32) -> Self {
         Self { word }
     }
 
-    /// Calls `look` until it finds something: spinning first, then sleeping between looks.
+    /// Calls `look` until it finds something: first spinning, then sleeping between looks.
     ///
     /// # Errors
-    /// [`WaitOutcome::TimedOut`] when `deadline` has passed; `look` was called at least once.
+    /// [`TimedOut`] when `deadline` has passed. `look` was called at least once.
+    ///
+    /// # Blocking
+    /// Until `look` finds something or `deadline` passes. [`WaitWord::wake`] makes a sleeping thread look
+    /// again.
     pub fn wait_until<R>(
         &self,
         spin: &Spin,
         deadline: Option<Instant>,
         mut look: impl FnMut() -> Option<R>,
-    ) -> Result<R, WaitOutcome> {
+    ) -> Result<R, TimedOut> {
         if let Some(found) = look() {
             return Ok(found);
         }
         let start = Instant::now();
         if deadline.is_some_and(|d| d <= start) {
-            return Err(WaitOutcome::TimedOut);
+            return Err(TimedOut);
         }
         if let Some(found) = spin.until(start, deadline, &mut look) {
             return Ok(found);
         }
-        // Whoever will not sleep does not say so, which would cost the next waker a system call.
+        // This thread will not sleep, so it does not set the flag, which would cost the next waker a system
+        // call.
         if deadline.is_some_and(|d| d <= Instant::now()) {
             return look().ok_or_else(|| timed_out(spin, start));
         }
@@ -81,20 +84,21 @@ impl<'a> WaitWord<'a> {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(timed_out(spin, start));
             }
-            // An error means that the word is not mapped, which its owner rules out; looking again is all that
-            // could be done, and the deadline still holds.
+            // An error means that the word is not mapped, which its owner rules out. All that could be done
+            // is to look again, and the deadline still holds.
             let _ = futex::wait(self.word, expected, left);
         }
     }
 
-    /// Wakes everybody, if anybody sleeps. Call it after publishing what they wait for.
+    /// Wakes all sleepers, if there are any. Call it after publishing what they wait for.
     #[inline]
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
         self.wake_if_asleep();
     }
 
-    /// As [`WaitWord::wake`], and cheaper, where the caller has published by a sequentially consistent read-modify-write.
+    /// As [`WaitWord::wake`], but cheaper. For a caller that has published by a sequentially consistent
+    /// read-modify-write.
     #[inline]
     pub fn wake_after_change(&self) {
         change_before_load();
@@ -108,7 +112,8 @@ impl<'a> WaitWord<'a> {
         }
     }
 
-    /// Wakes everybody, whatever the flag says: for the sweeper, whose victim may have left it in any state.
+    /// Wakes all sleepers, whatever the flag says. For the sweeper, whose victim may have left the flag in
+    /// any state.
     pub fn wake_sleepers(&self) {
         let moved = self.word.fetch_add(EPOCH, Ordering::SeqCst).wrapping_add(EPOCH);
         if let Ok(0) = futex::wake_all(self.word) {
@@ -116,7 +121,7 @@ impl<'a> WaitWord<'a> {
         }
     }
 
-    /// Sets the flag and moves the epoch; returns the value to sleep on.
+    /// Sets the flag and moves the epoch. Returns the value to sleep on.
     fn announce_sleep(&self) -> u32 {
         let next = |word: u32| word.wrapping_add(EPOCH) | SLEEPERS;
         let mut seen = self.word.load(Ordering::Relaxed);
@@ -130,9 +135,9 @@ impl<'a> WaitWord<'a> {
     }
 }
 
-fn timed_out(spin: &Spin, start: Instant) -> WaitOutcome {
+fn timed_out(spin: &Spin, start: Instant) -> TimedOut {
     spin.note_time_out(start.elapsed());
-    WaitOutcome::TimedOut
+    TimedOut
 }
 
 #[cfg(test)]
@@ -151,7 +156,7 @@ mod tests {
             looks += 1;
             None::<()>
         });
-        assert_eq!(outcome, Err(WaitOutcome::TimedOut));
+        assert_eq!(outcome, Err(TimedOut));
         assert!(looks >= 1);
     }
 
@@ -190,7 +195,7 @@ mod tests {
                 let take = || (item.swap(0, Ordering::SeqCst) == 1).then_some(());
                 wait.wait_until(&spin, None, take).unwrap();
             });
-            // Nobody is asleep, so the flag that the waker has left is cleared.
+            // No thread is asleep, so this clears the flag that the waker left.
             wait.wake();
         }
         assert!(spin.budget() < Some(LONG), "{:?}", spin.budget());
@@ -203,7 +208,7 @@ mod tests {
         for _ in 0..4 {
             let deadline = Instant::now() + 4 * LONG;
             let outcome = WaitWord::new(&word).wait_until(&spin, Some(deadline), || None::<()>);
-            assert_eq!(outcome, Err(WaitOutcome::TimedOut));
+            assert_eq!(outcome, Err(TimedOut));
         }
         assert!(spin.budget() < Some(LONG), "{:?}", spin.budget());
     }

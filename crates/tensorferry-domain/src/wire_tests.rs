@@ -1,4 +1,4 @@
-//! docs/WIRE.md says what the code does.
+//! Tests that docs/WIRE.md says what the code does.
 
 mod table;
 

@@ -3,7 +3,7 @@
 //! `cargo run -p tensorferry-os --example memfile`
 //!
 //! # Safety
-//! The file is made here and nobody else has it, so what is done with it can be seen on this page.
+//! This program makes the file and gives it to no other process, so every access to it is on this page.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 #![expect(unsafe_code, reason = "whoever maps a file answers for what else is done with it")]
@@ -20,16 +20,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("memory to be had: {:?} bytes", limits::available_memory_bytes());
     println!("this process is alive: {}", !PidFd::of_self()?.is_dead()?);
 
-    // A gigabyte that costs nothing until it is touched, and whose size nobody can change.
+    // A gigabyte that costs nothing until it is touched, and whose size no process can change.
     let file = memfd::create_sealed("example", 1 << 30)?;
-    // SAFETY: nobody else has the file, and the one word that is used is always used as 32 bits.
+    // SAFETY: no other process has the file, and the one word that is used is always accessed as 32 bits.
     let whole = unsafe { Reservation::map(&file, 0, 1 << 30, 2 << 20) }?;
     println!("closed at first: {}", whole.words(0, 1).is_none());
     whole.open(0, 64 << 10)?;
     whole.populate(0, 64 << 10)?;
     println!("of a gigabyte, {} bytes are memory", memfd::allocated_bytes(&file)?);
 
-    // Two mappings of one file are what two processes would have.
+    // Two mappings of one file stand for two processes.
     // SAFETY: as above.
     let head = unsafe { Tables::map(&file, 4096) }?;
     let (ours, theirs) = (whole.words32(8, 1), head.words32(8, 1));

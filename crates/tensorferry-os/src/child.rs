@@ -1,7 +1,8 @@
-//! What a child and its parent ask of the kernel: its environment, signals, standard streams, place and end.
+//! Requests of a child and its parent to the kernel: environment, signals, standard streams, scheduling and
+//! exit.
 //!
 //! # Safety
-//! One call is unsafe in Rust: [`at_exit`] hands a function to the C library. It hands out no memory.
+//! One call is unsafe in Rust: [`at_exit`] passes a function to the C library. It gives access to no memory.
 #![expect(unsafe_code, reason = "has the C library call a function when the process ends")]
 
 mod ended;
@@ -28,24 +29,26 @@ pub use stdio::{null, null_stdin, replace_stderr, replace_stdout, take_stdin};
 use crate::pidfd::PidFd;
 use crate::{Error, Result};
 
-/// Has `work` done when this process ends in good order, by returning from `main` or by exit(3), and before what others
-/// have asked for earlier (atexit(3)). Not when it is killed or aborts.
+/// Calls `work` when this process ends normally, by returning from `main` or by exit(3). It runs before
+/// functions that were registered earlier (atexit(3)), and not when the process is killed or aborts.
 ///
 /// # Errors
 /// ENOMEM.
 pub fn at_exit(work: extern "C" fn()) -> Result<()> {
-    // SAFETY: atexit needs a function that may be called once, without arguments, from this library for as long as it is
-    // loaded: `work` is a safe function, and code of this program is never unloaded before it ends.
+    // SAFETY: atexit needs a function that may be called once, without arguments, by this library for as long
+    // as it is loaded. `work` is a safe function, and the code of this program is never unloaded before the
+    // program ends.
     match unsafe { nix::libc::atexit(work) } {
         0 => Ok(()),
         _ => Err(Error::new("atexit", Errno::NOMEM)),
     }
 }
 
-/// Asks the kernel to kill this process when the *thread* that started it ends (`PR_SET_PDEATHSIG`, prctl(2)).
+/// Asks the kernel to kill this process when the *thread* that started it ends (`PR_SET_PDEATHSIG`,
+/// prctl(2)).
 ///
-/// The request is lost when the process executes a set-user-id program. It does not help when the parent was gone
-/// before the call: look at the parent afterwards.
+/// The request is lost when the process executes a set-user-id program. It has no effect when the parent was
+/// gone before the call, so check the parent afterwards.
 ///
 /// # Errors
 /// The kernel's error of prctl(2).
@@ -54,7 +57,7 @@ pub fn die_with_parent() -> Result<()> {
         .map_err(|e| Error::new("prctl(PR_SET_PDEATHSIG, SIGKILL)", e))
 }
 
-/// Ends this process at once (SIGKILL): nothing more of it runs.
+/// Ends this process at once (SIGKILL). No more of its code runs.
 ///
 /// # Errors
 /// The kernel's error of kill(2).
@@ -64,51 +67,53 @@ pub fn kill_self() -> Result<()> {
         .map_err(|e| Error::new("kill(SIGKILL) of this process", e))
 }
 
-/// The process that this one is a child of now; 0 when it is outside of our process-number namespace.
+/// The number of this process's parent; 0 when the parent is outside of our PID namespace.
 #[must_use]
 pub fn parent_pid() -> u32 {
     std::os::unix::process::parent_id()
 }
 
-/// Whether some process has this number in our namespace (kill(2) with no signal).
+/// Whether a process with this number exists in our PID namespace (kill(2) with no signal).
 #[must_use]
 pub fn is_somebody(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Whether the calling thread is the one that `main` runs on. It ends only with the whole process.
+/// Whether the calling thread is the main thread, which normally ends only with the whole process.
 #[must_use]
 pub fn is_main_thread() -> bool {
     rustix::thread::gettid() == rustix::process::getpid()
 }
 
-/// Names the calling thread, and with it the process when it is the main thread, as `ps` and `top` show it
-/// (`/proc/PID/comm`). The kernel keeps the first 15 bytes. A name with a zero byte is left out.
+/// Names the calling thread as `ps` and `top` show it (`/proc/PID/comm`), and with the main thread the
+/// process. The kernel keeps the first 15 bytes. A name with a zero byte is ignored.
 pub fn set_thread_name(name: &str) {
     if let Ok(name) = CString::new(name) {
-        // A name is for people; without it everything works the same.
+        // The name is only for display.
         let _ = rustix::thread::set_name(&name);
     }
 }
 
-/// Sets the nice value of a process, from -20 (runs first) to 19 (runs when others do not want to). Linux keeps it for each
-/// thread: this is about the main thread, and the threads that it starts from then on.
+/// Sets the nice value of a process, from -20 (runs first) to 19 (runs when no other process wants to). Linux
+/// keeps the value for each thread: this call sets that of the main thread, and threads that it starts later
+/// inherit it.
 ///
 /// `pidfd` must be of a child that has not been collected, so that the number is still its own.
 ///
 /// # Errors
-/// EACCES when the value is lower than this user may set it, ESRCH when there is no such process (setpriority(2)).
+/// EACCES when the value is lower than this user may set it, ESRCH when there is no such process
+/// (setpriority(2)).
 pub fn set_nice(pidfd: &PidFd, value: i32) -> Result<()> {
     rustix::process::setpriority_process(raw_pid(pidfd), value)
         .map_err(|e| Error::new(format!("setpriority({value}) of process {}", pidfd.pid()), e))
 }
 
-/// Sets the processors that a process may run on, by number from 0. As for [`set_nice`], this is about the main thread and
-/// those that it starts from then on.
+/// Sets the processors that a process may run on, by number from 0. As with [`set_nice`], this applies to the
+/// main thread and the threads that it starts later.
 ///
 /// # Errors
-/// EINVAL when there is none among them that the process may have, or a number beyond 1023 (sched_setaffinity(2)).
+/// EINVAL when the process may have none of them, or for a number beyond 1023 (sched_setaffinity(2)).
 pub fn set_cpus(pidfd: &PidFd, cpus: &[usize]) -> Result<()> {
     let call = || format!("sched_setaffinity({cpus:?}) of process {}", pidfd.pid());
     let mut set = CpuSet::new();
@@ -125,7 +130,7 @@ fn raw_pid(pidfd: &PidFd) -> Option<rustix::process::Pid> {
     i32::try_from(pidfd.pid()).ok().and_then(rustix::process::Pid::from_raw)
 }
 
-/// Opens a folder to be somebody's working directory; relative to that of this process.
+/// Opens a directory for [`enter_dir`]. A relative path starts at the working directory of this process.
 ///
 /// # Errors
 /// The kernel's error of open(2).
@@ -135,7 +140,7 @@ pub fn open_dir(path: &Path) -> Result<OwnedFd> {
         .map_err(|e| Error::new(format!("open of {}", path.display()), e))
 }
 
-/// Makes a folder the working directory of this process.
+/// Makes a directory the working directory of this process.
 ///
 /// # Errors
 /// The kernel's error of fchdir(2).
@@ -143,8 +148,8 @@ pub fn enter_dir(dir: impl AsFd) -> Result<()> {
     rustix::process::fchdir(dir).map_err(|e| Error::new("fchdir", e))
 }
 
-/// Time since boot, without the time that the machine was suspended (`CLOCK_MONOTONIC`): the same clock for every
-/// process of the machine, so that moments in different processes can be ordered.
+/// Time since boot, without the time that the machine was suspended (`CLOCK_MONOTONIC`). All processes of the
+/// machine share this clock, so times from different processes can be ordered.
 #[must_use]
 pub fn monotonic_now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

@@ -1,4 +1,4 @@
-//! Descriptors that others have made.
+//! Flags and ownership of descriptors that other code has made.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,8 @@ use rustix::io::FdFlags;
 
 use crate::{Error, Result};
 
-/// Has a descriptor closed where this process executes another program (`FD_CLOEXEC`, fcntl(2)).
+/// Sets close-on-exec (`FD_CLOEXEC`, fcntl(2)): the descriptor is closed when this process executes another
+/// program.
 ///
 /// # Errors
 /// The kernel's error of fcntl(2).
@@ -18,14 +19,14 @@ pub fn close_on_exec(fd: impl AsFd) -> Result<()> {
     rustix::io::fcntl_setfd(fd, flags | FdFlags::CLOEXEC).map_err(|e| Error::new("fcntl(F_SETFD)", e))
 }
 
-/// A descriptor that this process has for others and does nothing with. Whatever it is of, it says nothing about what this
-/// process uses: a fork need not care about it ([`ForkError::Gpu`](crate::fork::ForkError::Gpu)).
+/// A descriptor that this process keeps for other processes and does not use. It does not count as use of its
+/// device, so a fork may ignore it ([`ForkError::Gpu`](crate::fork::ForkError::Gpu)).
 #[derive(Debug)]
 pub struct KeptForOthers {
     fd: OwnedFd,
 }
 
-/// The numbers of those that there are.
+/// The numbers of all such descriptors.
 static KEPT: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 fn kept() -> MutexGuard<'static, BTreeSet<i32>> {
@@ -52,7 +53,7 @@ impl AsFd for KeptForOthers {
 
 impl Drop for KeptForOthers {
     fn drop(&mut self) {
-        // Before it is closed: then the number may be another one's.
+        // Before the descriptor is closed. After that, another file may have the number.
         kept().remove(&self.fd.as_raw_fd());
     }
 }

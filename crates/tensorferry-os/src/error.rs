@@ -1,4 +1,4 @@
-//! What the kernel said, and to which call.
+//! The error of a system call.
 
 use std::borrow::Cow;
 use std::io;
@@ -6,8 +6,8 @@ use std::io;
 #[cfg(not(target_os = "linux"))]
 compile_error!("tensorferry needs Linux: memfd_create(2), futex(2), pidfd_open(2)");
 
-/// Makes `Debug` of error types say what `Display` says, because that is what a `main` prints that returns one, and what
-/// `unwrap` does.
+/// Implements `Debug` of an error type by its `Display`, because `unwrap` and a `main` that returns the error
+/// print `Debug`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_as_display {
@@ -20,7 +20,7 @@ macro_rules! debug_as_display {
     };
 }
 
-/// A system call that failed: what was asked, and the kernel's answer.
+/// A system call that failed: the call and the kernel's answer.
 #[derive(thiserror::Error)]
 #[error("{call} failed: {error}")]
 pub struct Error {
@@ -34,7 +34,7 @@ debug_as_display!(Error);
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of `call`, which names the system call and its arguments in words.
+    /// Makes an error of `call`, which names the system call and its arguments in words.
     pub fn new(call: impl Into<Cow<'static, str>>, error: impl Into<io::Error>) -> Self {
         Self { call: call.into(), error: error.into() }
     }
@@ -45,7 +45,7 @@ impl Error {
         &self.call
     }
 
-    /// The kernel's error number, when it was the kernel that refused.
+    /// The kernel's error number, if the error came from the kernel.
     #[must_use]
     pub fn raw_os_error(&self) -> Option<i32> {
         self.error.raw_os_error()
@@ -57,7 +57,7 @@ impl Error {
         self.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
     }
 
-    /// Whether the kernel, or what stands between it and this process, does not know the call.
+    /// Whether the call is not implemented (ENOSYS), by the kernel or by a tool between it and this process.
     #[must_use]
     pub fn is_not_implemented(&self) -> bool {
         self.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error())
@@ -70,7 +70,7 @@ impl Error {
         [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error())).contains(&self.raw_os_error())
     }
 
-    /// Whether there was no memory for it, in this process, its cgroup or the file system that it lies in (ENOMEM, ENOSPC).
+    /// Whether memory was short, in this process, its cgroup or the file system (ENOMEM, ENOSPC).
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         use rustix::io::Errno;

@@ -1,4 +1,5 @@
-//! Waking a thread that waits for descriptors (eventfd(2), timerfd_create(2), poll(2)).
+//! Descriptors that wake a waiting thread, and waiting for descriptors (eventfd(2), timerfd_create(2),
+//! poll(2)).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -9,14 +10,14 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
 use crate::{Error, Result};
 
-/// A descriptor that is readable from [`EventFd::ring`] until [`EventFd::clear`]. It never blocks.
+/// A descriptor that is readable from [`EventFd::signal`] until [`EventFd::clear`]. It never blocks.
 #[derive(Debug)]
 pub struct EventFd {
     fd: OwnedFd,
 }
 
 impl EventFd {
-    /// A new one, not readable.
+    /// Makes an event that is not signalled.
     ///
     /// # Errors
     /// EMFILE when the process has no descriptor left.
@@ -26,7 +27,8 @@ impl EventFd {
         Ok(Self { fd })
     }
 
-    /// In a process that was forked, where it is still the parent's: makes it this process's own.
+    /// In a forked process, where the descriptor is still shared with the parent: replaces it with one of
+    /// this process.
     ///
     /// # Errors
     /// As [`EventFd::new`].
@@ -34,7 +36,7 @@ impl EventFd {
         crate::fork::replace(&self.fd, &Self::new()?.fd)
     }
 
-    /// Makes it readable. A counter that is full is readable already, so no failure is possible that matters.
+    /// Makes it readable. A full counter is readable already, so the error of write(2) does not matter.
     pub fn signal(&self) {
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
@@ -51,14 +53,14 @@ impl AsFd for EventFd {
     }
 }
 
-/// A descriptor that becomes readable after a while, and stays so until [`Timer::clear`]. It never blocks.
+/// A descriptor that becomes readable after a set time, and stays so until [`Timer::clear`]. It never blocks.
 #[derive(Debug)]
 pub struct Timer {
     fd: OwnedFd,
 }
 
 impl Timer {
-    /// A new one, which is not set.
+    /// Makes a timer that is not set.
     ///
     /// # Errors
     /// EMFILE when the process has no descriptor left.
@@ -69,7 +71,8 @@ impl Timer {
         Ok(Self { fd })
     }
 
-    /// In a process that was forked, where it is still the parent's: makes it this process's own, which is not set.
+    /// In a forked process, where the descriptor is still shared with the parent: replaces it with one of
+    /// this process, which is not set.
     ///
     /// # Errors
     /// As [`Timer::new`].
@@ -77,12 +80,12 @@ impl Timer {
         crate::fork::replace(&self.fd, &Self::new()?.fd)
     }
 
-    /// Makes it readable in `after` (at once if that is zero), and not before.
+    /// Makes it readable in `after`, or at once if that is zero, and unreadable until then.
     pub fn set(&self, after: Duration) {
-        // All zeroes would unset it.
+        // A zero time would disarm the timer.
         let it_value = timespec(after.max(Duration::from_nanos(1)));
         let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value };
-        // The descriptor and the time are valid, and nothing else is refused.
+        // Cannot fail: the descriptor and the time are valid.
         let _ = rustix::time::timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once);
     }
 
@@ -102,12 +105,15 @@ fn timespec(t: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(t.subsec_nanos()) }
 }
 
-/// Waits until one of `fds` is readable or closed by its other end, for at most `timeout` (for ever if `None`).
-/// Returns for each whether it is.
+/// Waits until one of `fds` is readable or its other end is closed, for at most `timeout` (without limit if
+/// `None`). Returns for each descriptor whether it is.
 ///
 /// # Errors
-/// The kernel's error of poll(2). EBADF when somebody has closed one of them behind our back, as daemons close all of theirs:
-/// poll(2) would call that an event, at once and for ever.
+/// The kernel's error of poll(2). EBADF when other code has closed one of the descriptors, as daemons close
+/// all of theirs. poll(2) would report that as an event again and again.
+///
+/// # Blocking
+/// Until a descriptor is ready or `timeout` has passed.
 pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<Vec<bool>> {
     let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
     let mut polled: Vec<PollFd<'_>> =
@@ -147,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_is_seen_until_cleared() {
+    fn a_signal_is_seen_until_cleared() {
         let (a, b) = (EventFd::new().unwrap(), EventFd::new().unwrap());
         b.signal();
         let fds = [a.as_fd(), b.as_fd()];
@@ -158,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_polled_is_an_error_and_no_event() {
-        // To poll(2) a descriptor that only stands for a path is none at all, as one that was closed.
+        // To poll(2), an `O_PATH` descriptor is the same as a closed one.
         let path = crate::child::open_dir(std::path::Path::new(".")).unwrap();
         let event = EventFd::new().unwrap();
         let error = poll_readable(&[event.as_fd(), path.as_fd()], None).unwrap_err();

@@ -1,16 +1,17 @@
-//! A copy of this process that goes on in the same program (fork(2)).
+//! Forking this process into a copy that runs on in the same program (fork(2)).
 //!
 //! # Safety
-//! A forked child has the memory of its parent and one thread, the one that forked. What another thread was doing at that
-//! moment stays half done there, and what it had locked stays locked. fork(2) and POSIX therefore allow a child of a process
-//! with several threads nothing but async-signal-safe functions. So [`fork_alone`] counts the threads first, and forks only
-//! when there is none but the calling one and those that its caller says stand still and hold nothing. While it
-//! counts nobody can start another one: the only thread that could is the one that counts. The C library's own `fork` is
-//! used, not the bare system call, because it prepares the C library's locks and calls the handlers of pthread_atfork(3).
+//! A forked child has the memory of its parent, and one thread: the one that forked. The work of any other
+//! thread stays half done in the child, and its locks stay locked. fork(2) and POSIX therefore allow the
+//! child of a process with several threads only async-signal-safe functions. So [`fork_alone`] counts the
+//! threads first, and forks only when there are none but the calling one and those that the caller says are
+//! parked and hold nothing. No thread can start while it counts, because the only thread that could start one
+//! is the one that counts. It calls the `fork` of the C library and not the bare system call, because that
+//! one prepares the C library's locks and calls the handlers of pthread_atfork(3).
 //!
-//! What types promise inside a process they do not promise across two: memory that is mapped *shared* is one memory in both.
-//! Whoever hands out references into such memory answers for what a fork does to them; in this library that is
-//! `tensorferry-domain` with its mark of who is at home.
+//! A type's promises inside a process do not hold across two: memory that is mapped *shared* is one memory in
+//! both. Code that lends references into such memory answers for the effect of a fork on them. In this
+//! library that is `tensorferry-domain`, which tells the owning process from its forks.
 #![expect(unsafe_code, reason = "fork and _exit are C functions")]
 
 use std::fmt;
@@ -22,22 +23,22 @@ use nix::libc;
 use crate::descriptor::is_kept_for_others;
 use crate::{Error, Result, proc_file};
 
-/// The bit of a thread's flags in its `stat` that says it has begun to end (`PF_EXITING`, linux/sched.h): it has left the
-/// program's code for good.
+/// The bit of the flags in a thread's `stat` that says that it has begun to end (`PF_EXITING`,
+/// linux/sched.h). Such a thread runs no more code of the program.
 const PF_EXITING: u64 = 0x4;
 
-/// How often threads are looked at that may be about to end.
+/// How many times to look at threads that may be about to end.
 const MAX_LOOKS: usize = 100;
 
-/// How the names of the device files of GPUs begin.
+/// The first characters of the paths of GPU device files.
 const GPU_DEVICES: [&str; 3] = ["/dev/nvidia", "/dev/dxg", "/dev/kfd"];
 
-/// Which of the two processes this is.
+/// The process in which a fork returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forked {
-    /// The new one.
+    /// The new process.
     Child,
-    /// The old one, with the number of the new one.
+    /// The old process.
     Parent {
         /// The child's process number.
         pid: u32,
@@ -49,8 +50,8 @@ pub enum Forked {
 pub struct Thread {
     /// Its number (gettid(2)).
     pub tid: u32,
-    /// Its name, as `ps` shows it; empty when it has none of its own. A thread begins with the name of the one that started it,
-    /// and is known by that until it has given itself another.
+    /// Its name, as `ps` shows it; empty when it has no name of its own. A thread starts with the name of the
+    /// thread that started it, and keeps it until it sets another one.
     pub name: String,
 }
 
@@ -67,23 +68,26 @@ impl fmt::Display for Thread {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ForkError {
-    /// There are threads that the child would not have, and what they hold would be held for ever.
+    /// There are threads that the child would not have. What they hold would be held forever.
     #[error(
         "the process has other threads: {}; end them first, or use another start method", listed(.threads)
     )]
     Threads {
-        /// Those that are in the way.
+        /// The threads that prevent the fork.
         threads: Vec<Thread>,
     },
-    /// It has a GPU's device file open, and a driver does not survive a fork: its threads and its mappings stay behind.
+    /// It has a GPU's device file open. A driver does not survive a fork: its threads and its mappings stay
+    /// in the parent.
     #[error(
-        "the process uses a GPU (it has {device} open), which a forked process cannot; use another start method"
+        "the process uses a GPU (it has {device} open), which a forked process cannot; use another start \
+         method"
     )]
     Gpu {
         /// The device file.
         device: String,
     },
-    /// The main thread has ended, so the child would have a parent that the kernel calls dead.
+    /// The calling thread is not the main thread. The main thread has ended, so the kernel would call the
+    /// child's parent dead.
     #[error("the calling thread is not the main thread of its process; use another start method")]
     NotMainThread,
     /// The kernel refused.
@@ -93,7 +97,8 @@ pub enum ForkError {
 
 crate::debug_as_display!(ForkError);
 
-/// None are listed where the kernel counts some that came and went during each look.
+/// The list is empty where threads came and went during each look, so that the kernel counted more than were
+/// listed.
 fn listed(threads: &[Thread]) -> String {
     if threads.is_empty() {
         return "some that start and end all the time".to_owned();
@@ -115,7 +120,7 @@ pub fn other_threads() -> Result<Vec<Thread>> {
     Ok(list_threads()?.running)
 }
 
-/// What `/proc/self/task` lists.
+/// The threads in `/proc/self/task`, without the calling one.
 struct Listed {
     running: Vec<Thread>,
     n_exiting: usize,
@@ -134,7 +139,7 @@ fn list_threads() -> Result<Listed> {
         if tid == me {
             continue;
         }
-        // A thread whose files are gone by now has ended.
+        // If its files are gone by now, the thread has ended.
         let Ok(stat) = proc_file::read(format!("{dir}/{tid}/stat")) else { continue };
         let Ok(name) = comm(tid) else { continue };
         if is_exiting(&stat) {
@@ -147,7 +152,7 @@ fn list_threads() -> Result<Listed> {
     Ok(Listed { running, n_exiting })
 }
 
-/// How many threads this process has, as the kernel counts them (proc_pid_stat(5), field 20).
+/// The number of threads of this process, by the kernel's count (proc_pid_stat(5), field 20).
 fn n_threads() -> Result<usize> {
     let path = "/proc/self/stat";
     let stat = proc_file::read(path).map_err(|e| Error::new(format!("reading {path}"), e))?;
@@ -155,28 +160,29 @@ fn n_threads() -> Result<usize> {
     Ok(field.and_then(|field| field.parse().ok()).unwrap_or(usize::MAX))
 }
 
-/// Whether the calling thread is the only one of its process. False where that cannot be known.
+/// Whether the calling thread is the only one of its process. False where that cannot be read.
 pub(crate) fn is_single_threaded() -> bool {
     n_threads().is_ok_and(|n| n == 1)
 }
 
-/// What one look says about the threads that may be in the way of a fork.
+/// The result of one look at the threads that may prevent a fork.
 struct Look {
     in_the_way: Vec<Thread>,
-    /// A folder that changes while it is read may skip an entry; the kernel's own count says that none was skipped.
+    /// Whether the list has as many threads as the kernel counts. Reading a directory that changes meanwhile
+    /// may skip an entry.
     is_complete: bool,
 }
 
 fn look_for_threads_but(parked: &[u32]) -> Result<Look> {
     let Listed { running, n_exiting } = list_threads()?;
-    // The calling one is not listed.
+    // The calling thread is not in the list.
     let n_listed = 1 + running.len() + n_exiting;
     let in_the_way = running.into_iter().filter(|thread| !parked.contains(&thread.tid)).collect();
     Ok(Look { in_the_way, is_complete: n_threads()? <= n_listed })
 }
 
-/// The device file of a GPU that this process has open, as a driver of it has that was initialised here. Memory of a GPU that is
-/// kept for other processes is such a file, too, and needs no driver.
+/// The device file of a GPU that this process has open, as a GPU driver has once it is initialised. Memory of
+/// a GPU that is kept for other processes is such a file too, but needs no driver, so it is ignored.
 fn open_gpu() -> Option<String> {
     let links = std::fs::read_dir("/proc/self/fd").ok()?;
     let opened = links.filter_map(|link| {
@@ -193,39 +199,43 @@ fn gpu_among(mut opened: impl Iterator<Item = (i32, String)>) -> Option<String> 
     used.map(|(_, path)| path)
 }
 
-/// Field 9 of `stat` (proc_pid_stat(5)), counted from the parenthesis that ends the name.
+/// Reads field 9 of `stat` (proc_pid_stat(5)), counted from the parenthesis that ends the name.
 fn is_exiting(stat: &str) -> bool {
     let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6));
     flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
-/// Forks this process, if it has no thread but the calling one, its main thread, and those with the numbers `parked`, which
-/// stand still and hold no lock until this has returned. Returns in both processes.
+/// Forks this process if it has no threads but the calling one, which is its main thread, and those in
+/// `parked`. These are parked and hold no lock until this has returned. Returns in both processes.
 ///
-/// What the standard library and the C library have buffered for standard output is written out first, so that
-/// it is written once.
+/// Output that the standard library and the C library have buffered is written first, so that it is written
+/// once.
 ///
 /// # Safety
 /// - The threads in `parked` are outside of every function that locks or allocates until this has returned.
-/// - The child uses no reference into memory that is mapped shared and that the parent may write or give to others.
+/// - The child uses no reference into memory that is mapped shared and that the parent may write or give to
+///   others.
 ///
 /// # Errors
-/// [`ForkError::Threads`] and [`ForkError::NotMainThread`] before anything was done; EAGAIN or ENOMEM from fork(2).
+/// [`ForkError::Threads`], [`ForkError::Gpu`], [`ForkError::NotMainThread`], or the kernel's error when
+/// `/proc` cannot be read, before anything was done; EAGAIN or ENOMEM from fork(2).
 pub unsafe fn fork_alone(parked: &[u32]) -> std::result::Result<Forked, ForkError> {
     let alone = Alone::check(parked)?;
-    // SAFETY: checked just now, on this thread, which has done nothing since; the rest is the caller's promise.
+    // SAFETY: `check` has just succeeded on this thread, which has done nothing since. The rest is the
+    // caller's promise.
     unsafe { alone.fork() }
 }
 
-/// That this process may be forked by the calling thread, as of a moment: no other thread was in the way, and no GPU in use.
+/// The result of a check that the calling thread may fork this process: no other thread was in the way, and
+/// no GPU was in use.
 #[derive(Clone, Copy, Debug)]
 pub struct Alone {
-    /// It is about the thread that has looked.
+    /// The check is about the thread that made it.
     _not_send: PhantomData<*const ()>,
 }
 
 impl Alone {
-    /// Looks, as [`fork_alone`] does.
+    /// Checks as [`fork_alone`] does. Retries for a moment while threads are about to end.
     ///
     /// # Errors
     /// As [`fork_alone`] before anything is done.
@@ -235,7 +245,7 @@ impl Alone {
             if look.in_the_way.is_empty() && look.is_complete {
                 break;
             }
-            // A thread that was joined may take a moment to leave.
+            // A thread that was joined may take a moment to end.
             std::thread::yield_now();
             look = look_for_threads_but(parked)?;
         }
@@ -251,19 +261,20 @@ impl Alone {
         Ok(Self { _not_send: PhantomData })
     }
 
-    /// Forks, as [`fork_alone`] does, without looking again.
+    /// Forks as [`fork_alone`] does, without checking again.
     ///
     /// # Safety
-    /// As [`fork_alone`], for the threads that were named as parked; and since [`Alone::check`] no thread was started and no
-    /// driver of a GPU initialised in this process.
+    /// As [`fork_alone`], for the threads that were passed to [`Alone::check`] as parked. Since that call, no
+    /// thread was started and no GPU driver was initialised in this process.
     ///
     /// # Errors
     /// EAGAIN or ENOMEM from fork(2).
     pub unsafe fn fork(&self) -> std::result::Result<Forked, ForkError> {
         flush_outputs();
-        // SAFETY: fork(2) may be followed by any function in the child if no other thread was inside of one. There is none but
-        // the parked ones (counted by `check`; none was started since, the caller's promise), and they stand still outside of any
-        // function that locks (the caller's promise). What the child does with memory that is shared is its caller's promise too.
+        // SAFETY: after fork(2) the child may call any function if no other thread was inside of one. There
+        // are no other threads but the parked ones: `check` has counted them, and none was started since (the
+        // caller's promise). The parked ones are outside of any function that locks (the caller's promise).
+        // What the child does with shared memory is the caller's promise too.
         match unsafe { libc::fork() } {
             0 => Ok(Forked::Child),
             -1 => Err(Error::new("fork", std::io::Error::last_os_error()).into()),
@@ -272,29 +283,30 @@ impl Alone {
     }
 }
 
-/// Ends this process at once, after writing out what is buffered for standard output. What the program has asked for at its
-/// exit (atexit(3)) is not done: in a forked child that is the parent's business.
+/// Ends this process at once, after writing buffered standard output. Functions that were registered for its
+/// exit (atexit(3)) do not run: in a forked child they are the parent's.
 pub fn exit_at_once(code: i32) -> ! {
     flush_outputs();
-    // SAFETY: _exit(2) has no precondition; it ends the process without running any more of its code.
+    // SAFETY: _exit(2) has no precondition. It ends the process without running any more of its code.
     unsafe { libc::_exit(code) }
 }
 
-/// Writes out what is buffered. That it cannot be written has nobody to be told.
+/// Writes buffered output. An error has no one to be reported to, so it is ignored.
 fn flush_outputs() {
     let _ = std::io::stdout().flush();
-    // SAFETY: fflush(3) of NULL flushes all output streams of the C library, which locks each of them itself.
+    // SAFETY: fflush(3) of NULL flushes all output streams of the C library, and locks each of them itself.
     let _ = unsafe { libc::fflush(std::ptr::null_mut()) };
 }
 
-/// Puts another open file under the number of `fd`, so that this process lets go of the one that it shares with whoever it
-/// was forked from, while all that know the number go on using it.
+/// Puts the open file of `with` under the number of `fd`. This process thereby closes the file that it shares
+/// with the process it was forked from, while all code that knows the number goes on using it.
 ///
 /// # Errors
 /// The kernel's error of dup3(2).
 pub fn replace(fd: &impl std::os::fd::AsRawFd, with: &impl std::os::fd::AsRawFd) -> Result<()> {
-    // SAFETY: dup3(2) closes `fd`'s open file in this process and puts that of `with` in its place. Both numbers are owned by
-    // their callers and stay valid descriptors; what is behind `fd` is meant to change, which its owner asks for here.
+    // SAFETY: dup3(2) closes `fd`'s open file in this process and puts that of `with` in its place. Both
+    // numbers are owned by their callers and stay valid descriptors. The file behind `fd` is meant to change,
+    // as its owner asks for here.
     match unsafe { libc::dup3(with.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) } {
         -1 => Err(Error::new("dup3", std::io::Error::last_os_error())),
         _ => Ok(()),
@@ -324,7 +336,7 @@ mod tests {
         };
         let thread = std::thread::Builder::new().name("loader".into()).spawn(work).unwrap();
         name.recv().unwrap();
-        // SAFETY: no thread is named as parked, and no fork comes of it: the test runner has threads.
+        // SAFETY: no thread is named as parked, and there is no fork: the test runner has threads.
         let error = unsafe { fork_alone(&[]) }.unwrap_err();
         assert!(error.to_string().contains("`loader`"), "{error}");
         drop(go);
@@ -349,7 +361,7 @@ mod tests {
     fn the_kernel_counts_threads_that_a_list_could_miss() {
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let waiting = std::thread::spawn(move || wait.recv().is_err());
-        // Other tests start and end threads beside this one, so only a bound is certain.
+        // Other tests start and end threads meanwhile, so only a bound is certain.
         assert!(n_threads().unwrap() >= 2 && !is_single_threaded());
         drop(go);
         assert!(waiting.join().unwrap());

@@ -1,11 +1,11 @@
-//! Tells the process that made something from those that are forked from it.
+//! Tells the process that made a value from those that are forked from it.
 //!
-//! The kernel fills the page of the mark with zeroes in a forked child (`MADV_WIPEONFORK`, madvise(2), Linux 4.14), whoever
-//! forked and by whatever call. So asking costs one load of a line that nobody writes, where getpid(2) would be a
-//! system call.
+//! The kernel fills the detector's page with zeroes in a forked child (`MADV_WIPEONFORK`, madvise(2), Linux
+//! 4.14), whichever code forked, by any call. So the check costs one load of a cache line that is never
+//! written, where getpid(2) would be a system call.
 //!
 //! # Safety
-//! One private page, mapped by `new` and unmapped by Drop, and lent as one atomic word.
+//! One private page, mapped by `new`, unmapped by Drop, and lent as one atomic word.
 #![expect(unsafe_code, reason = "maps a page and reads a word of it")]
 
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use crate::mapping::PAGE_BYTES;
 use crate::{Error, Result};
 
-/// Whether this is the process that made it, or one that has adopted it since it was forked.
+/// Says whether this process made it, or adopted it after a fork.
 #[derive(Debug)]
 pub struct ForkDetector {
     /// INVARIANT: a private page of this process, aligned to a page, unmapped by Drop alone.
@@ -29,12 +29,13 @@ unsafe impl Send for ForkDetector {}
 unsafe impl Sync for ForkDetector {}
 
 impl ForkDetector {
-    /// A detector of which this process is the owner.
+    /// Makes a detector that this process owns.
     ///
     /// # Errors
     /// ENOMEM from mmap(2); EINVAL from madvise(2) on a kernel before 4.14.
     pub fn new() -> Result<Self> {
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice replaces no memory of
+        // this process.
         let page = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
@@ -45,15 +46,16 @@ impl ForkDetector {
         };
         let page = page.map_err(|e| Error::new("mmap of a page", e))?;
         let out_of_memory = || Error::new("mmap of a page", rustix::io::Errno::NOMEM);
-        let mark = Self { page: NonNull::new(page.cast()).ok_or_else(out_of_memory)? };
-        // SAFETY: the page is ours, whole and private; the advice changes what a child finds in its own copy of it.
+        let detector = Self { page: NonNull::new(page.cast()).ok_or_else(out_of_memory)? };
+        // SAFETY: the whole page is ours and private. The advice changes only the content of a child's own
+        // copy of it.
         unsafe { rustix::mm::madvise(page, PAGE_BYTES, Advice::LinuxWipeOnFork) }
             .map_err(|e| Error::new("madvise(MADV_WIPEONFORK)", e))?;
-        mark.adopt();
-        Ok(mark)
+        detector.adopt();
+        Ok(detector)
     }
 
-    /// Whether this process made or adopted it.
+    /// Whether this process made or adopted the detector.
     #[must_use]
     #[inline]
     pub fn is_owner(&self) -> bool {
@@ -66,8 +68,8 @@ impl ForkDetector {
     }
 
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: the page is mapped, readable and writable, and aligned as long as `self` lives; its first bytes are only
-        // ever accessed through this function, and any bit pattern is a u32.
+        // SAFETY: the page is mapped, readable, writable and aligned as long as `self` lives. Its first bytes
+        // are accessed only through this function, and any bit pattern is a u32.
         unsafe { self.page.as_ref() }
     }
 }
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_maker_is_at_home() {
+    fn the_maker_is_the_owner() {
         assert!(ForkDetector::new().unwrap().is_owner());
     }
 }

@@ -1,6 +1,7 @@
-//! Sleeping on a word that several processes map, and waking its sleepers (futex(2)).
+//! Sleeping on a word that several processes map, and waking the sleepers (futex(2)).
 //!
-//! Always the shared form: `FUTEX_PRIVATE_FLAG` would key the word by address and never meet another process.
+//! All calls use the shared form. `FUTEX_PRIVATE_FLAG` would key the word by its address in this process, so
+//! no other process would find it.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::{Error, Result};
 /// Why a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Somebody called [`wake_all`], a signal arrived, or the kernel woke us for no reason: look again.
+    /// [`wake_all`] was called, a signal arrived, or the kernel woke this thread for no reason: look again.
     Perhaps,
     /// The word no longer had the expected value, so there was no sleep.
     Changed,
@@ -21,10 +22,13 @@ pub enum Woken {
     TimedOut,
 }
 
-/// Sleeps while `*word == expected`, for at most `timeout` (for ever if `None`).
+/// Sleeps while `*word == expected`, for at most `timeout` (without limit if `None`).
 ///
 /// # Errors
-/// Anything but a wake-up, a changed value, a signal or a time-out; EFAULT when the word is not mapped.
+/// EFAULT when the word is not mapped, or another unexpected error of futex(2).
+///
+/// # Blocking
+/// Until [`wake_all`] is called on the word in any process, a signal arrives, or `timeout` has passed.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Result<Woken> {
     let timeout = timeout.map(|t| Timespec {
         tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
@@ -38,10 +42,10 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Resul
     }
 }
 
-/// Wakes everybody who sleeps on `word`, in every process; returns how many there were.
+/// Wakes all threads that sleep on `word`, in every process. Returns how many there were.
 ///
 /// # Errors
-/// EFAULT when the word is not mapped; nothing else is expected.
+/// EFAULT when the word is not mapped; no other error is expected.
 pub fn wake_all(word: &AtomicU32) -> Result<usize> {
     futex::wake(word, Flags::empty(), i32::MAX.unsigned_abs()).map_err(|e| Error::new("futex(FUTEX_WAKE)", e))
 }

@@ -1,10 +1,10 @@
-//! A process that is killed when another one ends, whoever its parent is.
+//! A leash: a process is killed when another one ends, even if that is not its parent.
 //!
-//! `PR_SET_PDEATHSIG` is about a parent. What a fork server forks is its child and not that of the process that it serves, and
-//! is to live as long as that one. So the served process holds the writing end of a pipe that nobody writes to, and each
-//! forked child asks the kernel to signal it when the pipe changes (`O_ASYNC`, `F_SETSIG`; fcntl(2), pipe(7)): with SIGKILL,
-//! which needs no handler, no thread, and also ends a process that is stopped. The kernel closes the writing end however
-//! its holder ends.
+//! `PR_SET_PDEATHSIG` follows the parent. A process that a fork server forks is the server's child, but must
+//! live only as long as the process that the server serves. So the served process holds the writing end of a
+//! pipe, to which it never writes. Each forked child asks the kernel for a signal when the pipe changes
+//! (`O_ASYNC`, `F_SETSIG`; fcntl(2), pipe(7)). The signal is SIGKILL, which needs no handler and no thread,
+//! and also ends a stopped process. The kernel closes the writing end however its holder ends.
 //!
 //! # Safety
 //! The three fcntl(2) calls that rustix and nix do not have take plain numbers and touch no memory.
@@ -19,7 +19,8 @@ use rustix::pipe::PipeFlags;
 
 use crate::{Error, Result};
 
-/// The two ends: the first is for the process that nobody may outlive, the second for [`Leash::arm`]. Both close-on-exec.
+/// Makes the pipe: the first end is for the process that no other may outlive, the second for [`Leash::arm`].
+/// Both are close-on-exec.
 ///
 /// # Errors
 /// EMFILE when no descriptor is left.
@@ -28,23 +29,23 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
     Ok((writer, reader))
 }
 
-/// Held by a process that is killed when the other end is closed.
+/// Kills the process that armed it when the other end of the pipe is closed.
 #[derive(Debug)]
 pub struct Leash {
     _description: OwnedFd,
 }
 
 impl Leash {
-    /// From now on this process is killed (SIGKILL) when the other end of the pipe is closed. `None` when it was closed before:
-    /// then nothing will happen any more, and the caller ends itself.
+    /// From now on, the kernel kills this process (SIGKILL) when the other end of the pipe is closed. Returns
+    /// `None` when that end was closed before. No signal comes then, and the caller must end itself.
     ///
-    /// The signal is not sent to a process that has changed its user, as with `PR_SET_PDEATHSIG`.
+    /// As with `PR_SET_PDEATHSIG`, a process that has changed its user gets no signal.
     ///
     /// # Errors
     /// ENOENT where `/proc` is not mounted, EMFILE; the kernel's error of fcntl(2).
     pub fn arm(reader: impl AsFd) -> Result<Option<Self>> {
-        // An open file description of its own: whom to signal is kept with the description, and the one that came
-        // by fork is everybody's.
+        // Opens a new open file description. The receiver of the signal is stored in the description, and all
+        // forked processes share the one that they inherited.
         let path = format!("/proc/self/fd/{}", reader.as_fd().as_raw_fd());
         let description =
             rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
@@ -52,16 +53,16 @@ impl Leash {
         let me = rustix::process::getpid().as_raw_nonzero().get();
         for (call, command, argument) in [
             ("fcntl(F_SETOWN)", libc::F_SETOWN, me),
-            // linux/fcntl.h; the libc crate has it for Android only.
+            // The libc crate does not have it for Linux.
             ("fcntl(F_SETSIG, SIGKILL)", F_SETSIG, libc::SIGKILL),
             ("fcntl(F_SETFL, O_ASYNC)", libc::F_SETFL, libc::O_NONBLOCK | libc::O_ASYNC),
         ] {
-            // SAFETY: each of these commands takes an int and reads and writes no memory (fcntl(2)).
+            // SAFETY: each of these commands takes an int, and reads and writes no memory (fcntl(2)).
             if unsafe { libc::fcntl(description.as_raw_fd(), command, argument) } == -1 {
                 return Err(Error::new(call, std::io::Error::last_os_error()));
             }
         }
-        // Looked at after it was armed: either the signal comes or this sees why it does not.
+        // Check after arming: either the signal comes, or this sees that the other end is closed.
         let mut polled = [PollFd::new(&description, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let n = rustix::event::poll(&mut polled, Some(&now)).map_err(|e| Error::new("poll of a leash", e))?;

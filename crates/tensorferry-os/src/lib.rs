@@ -1,12 +1,12 @@
-//! The only door to the kernel.
+//! The interface of tensorferry to the kernel.
 //!
-//! Everything in tensorferry that asks Linux for something goes through this crate: memory
-//! ([`memfd`], [`mapping`]), waiting ([`futex`]), processes ([`pidfd`], [`child`], [`mod@fork`], [`leash`]), descriptors that travel
-//! ([`socket`], [`descriptor`]) and the limits that a machine or a container sets ([`limits`]). It knows no concept of the
+//! Every request to Linux goes through this crate: memory ([`memfd`], [`mapping`]), waiting ([`futex`]),
+//! processes ([`pidfd`], [`child`], [`mod@fork`], [`leash`]), descriptors that travel ([`socket`],
+//! [`descriptor`]), and the limits of a machine or a container ([`limits`]). It knows no concept of the
 //! layers above: no tensor, no queue, no domain.
 //!
 //! Descriptors come in as `impl AsFd` and go out as `OwnedFd`, always close-on-exec. A call that the kernel
-//! interrupts is repeated. Errors are [`Error`]: the call, its argument in words, and the kernel's code.
+//! interrupts is repeated. An [`Error`] has the call, its argument in words, and the kernel's code.
 
 pub mod child;
 pub mod descriptor;

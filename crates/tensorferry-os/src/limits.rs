@@ -1,8 +1,8 @@
-//! What this process may use: address space, file size, memory, processors.
+//! The resources that this process may use: address space, file size, memory, processors.
 //!
-//! Limits are read before they are met, because meeting them is worse than an error: a file beyond
-//! `RLIMIT_FSIZE` raises SIGXFSZ, memory beyond a cgroup's limit gets the process killed. References:
-//! getrlimit(2), cgroups(7), proc_meminfo(5).
+//! A limit is read before it is reached, because reaching it is worse than an error: a file beyond
+//! `RLIMIT_FSIZE` raises SIGXFSZ, and the kernel kills a process that needs memory beyond a cgroup's limit.
+//! References: getrlimit(2), cgroups(7), proc_meminfo(5).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,8 +25,8 @@ fn soft_limit(which: Resource) -> Option<u64> {
     getrlimit(which).ok().map(|(soft, _hard)| soft).filter(|&soft| soft != nix::libc::RLIM_INFINITY)
 }
 
-/// The memory that could be taken now in bytes: `MemAvailable`, or what the cgroups of this process leave
-/// below their limits, whichever is less. `None` when neither can be read.
+/// The memory in bytes that could be allocated now: the lesser of `MemAvailable` and what the cgroups of this
+/// process leave below their limits. `None` when neither can be read.
 #[must_use]
 pub fn available_memory_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_mem_available(&text));
@@ -35,26 +35,26 @@ pub fn available_memory_bytes() -> Option<u64> {
     machine.into_iter().chain(cgroup).min()
 }
 
-/// How many processors this process may keep busy: the affinity mask, cut by a cgroup's CPU quota (rounded
-/// down, at least 1).
+/// The number of processors that this process may keep busy: those of its affinity mask, cut by a cgroup's
+/// CPU quota (rounded down, at least 1).
 #[must_use]
 pub fn usable_cpus() -> usize {
     let affinity = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    // `available_parallelism` already looks at the affinity mask and at cgroup quotas (v1 and v2) on Linux.
+    // On Linux, `available_parallelism` considers the affinity mask and cgroup quotas (v1 and v2).
     affinity
 }
 
-/// Whether another process can run while this one keeps a processor busy: whether the machine has more than one. Where this
-/// process is bound to one says nothing about where others run, and a CPU quota of one may be used by two at once, half of
-/// the time.
+/// Whether another process can run while this one keeps a processor busy, that is, whether the machine has
+/// more than one. The affinity of this process says nothing about where others run. And two processes at once
+/// can use a CPU quota of one, each half of the time.
 #[must_use]
 pub fn others_run_beside() -> bool {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").map(|list| count_cpus(&list));
     online.unwrap_or_else(|_| usable_cpus()) > 1
 }
 
-/// The second-level cache of a processor in bytes, which it has to itself on most machines; `None` where the kernel does not
-/// say (sysfs, `Documentation/ABI/testing/sysfs-devices-system-cpu`).
+/// The size of a processor's second-level cache in bytes; on most machines no other processor shares it.
+/// `None` where the kernel does not have it (sysfs, `Documentation/ABI/testing/sysfs-devices-system-cpu`).
 #[must_use]
 pub fn private_cache_bytes() -> Option<usize> {
     let text =
@@ -62,13 +62,13 @@ pub fn private_cache_bytes() -> Option<usize> {
     (text("level")?.trim() == "2").then(|| parse_cache_size(&text("size")?)).flatten()
 }
 
-/// A size such as `1024K`.
+/// Parses a size such as `1024K`.
 fn parse_cache_size(text: &str) -> Option<usize> {
     let kib = text.trim().strip_suffix('K')?.parse::<usize>().ok()?;
     kib.checked_mul(1 << 10).filter(|size| *size > 0)
 }
 
-/// How many processors a list such as `0-3,8` names (cpuset(7), "Formats").
+/// Counts the processors in a list such as `0-3,8` (cpuset(7), "Formats").
 fn count_cpus(list: &str) -> usize {
     let number = |text: &str| text.trim().parse::<usize>().ok();
     let of_range = |range: &str| match range.split_once('-') {
@@ -84,8 +84,8 @@ fn parse_mem_available(meminfo: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The least room of any cgroup from a process's own up to the root of the hierarchy mounted at `root`; `membership` is
-/// the process's `/proc/PID/cgroup`.
+/// The least room of all cgroups from a process's own up to the root of the hierarchy mounted at `root`.
+/// `membership` is the process's `/proc/PID/cgroup`.
 fn cgroup_memory_left_bytes(root: &Path, membership: &str) -> Option<u64> {
     let mut least = None;
     for (version, path) in parse_memory_cgroups(membership) {
@@ -93,7 +93,8 @@ fn cgroup_memory_left_bytes(root: &Path, membership: &str) -> Option<u64> {
             CgroupVersion::V1 => root.join("memory"),
             CgroupVersion::V2 => root.to_owned(),
         };
-        // In a container the path of the host may not exist below the mount; the mount's root is ours then.
+        // In a container, the path on the host may not exist below the mount. The mount's root is our cgroup
+        // then.
         let mut at = base.join(path.trim_start_matches('/'));
         if !at.exists() {
             at.clone_from(&base);
@@ -111,12 +112,12 @@ fn cgroup_memory_left_bytes(root: &Path, membership: &str) -> Option<u64> {
     least
 }
 
-/// The room of one cgroup below its limit; `None` when it has no limit. Files that nobody has used lately count as
-/// room: the kernel drops them before it refuses anybody.
+/// The room of one cgroup below its limit; `None` when it has no limit. File pages that were not used
+/// recently count as room, because the kernel drops them before it refuses an allocation.
 fn memory_left_of(version: CgroupVersion, group: &Path) -> Option<u64> {
     let (limits, usage_name, inactive_name): (&[&str], _, _) = match version {
         CgroupVersion::V1 => (&["memory.limit_in_bytes"], "memory.usage_in_bytes", "total_inactive_file"),
-        // Beyond `high` the group is slowed down until it is below it again, which is as bad.
+        // Beyond `high` the kernel slows the group down until it is below again, which is as bad.
         CgroupVersion::V2 => (&["memory.max", "memory.high"], "memory.current", "inactive_file"),
     };
     let read = |name: &str| fs::read_to_string(group.join(name)).ok();
@@ -156,7 +157,7 @@ fn parse_memory_cgroups(text: &str) -> Vec<(CgroupVersion, String)> {
     found
 }
 
-/// `max` (v2) and the huge number that v1 shows for "no limit" mean none.
+/// Parses a limit. `max` (v2) and the huge number that v1 shows mean that there is none.
 fn parse_limit(text: &str) -> Option<u64> {
     let limit: u64 = text.trim().parse().ok()?;
     (limit < 1 << 62).then_some(limit)
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(parse_limit("1073741824\n"), Some(1 << 30));
     }
 
-    /// A folder with these files, gone when it is dropped.
+    /// A directory with these files. It is removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {

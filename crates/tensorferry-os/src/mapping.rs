@@ -1,18 +1,18 @@
 //! Shared mappings, seen as atomic words and as raw bytes, never as plain references.
 //!
-//! Two kinds. [`Tables`] is small and open from end to end. [`Reservation`] is the address space of a whole
-//! sparse file: it starts closed (`PROT_NONE`) and is opened from the low end of each *granule* as memory comes
-//! into use, so that `mlockall`, a core dump or a stray pointer never touches the holes.
+//! There are two kinds. [`Tables`] is small and open from end to end. [`Reservation`] is the address space of
+//! a whole sparse file. It starts closed (`PROT_NONE`), and each *granule* of it is opened from its low end
+//! as memory comes into use. So `mlockall`, a core dump or a stray pointer never touches the holes.
 //!
 //! # Safety
 //!
-//! Other processes write this memory while we look at it. The file therefore hands out only two things:
+//! Other processes write this memory while this one reads it. The module therefore lends only two things:
 //! `&[AtomicU64]` and `&[AtomicU32]`, for which concurrent writes are defined, and pointers, which promise
-//! nothing. Every range is checked to lie inside the mapping and, for a reservation, inside what is open; a
-//! mapping lives as long as its owner and is never moved. The files behind it are sealed against shrinking (or
-//! named files, whose truncation by the same user is outside the contract), so a load cannot meet the end of
-//! the file. What else is done with the same file is not ours to know, so mapping it is `unsafe`: whoever maps a file
-//! answers for it.
+//! nothing. Every range is checked to be inside the mapping and, for a reservation, inside its open part. A
+//! mapping lives as long as its owner and is never moved. The files behind it are sealed against shrinking
+//! (or named files, whose truncation by the same user is outside the contract), so a load cannot reach beyond
+//! the end of the file. This module cannot know what else is done with the same file. So mapping it is
+//! `unsafe`, and the caller answers for it.
 #![expect(
     unsafe_code,
     reason = "mapping memory and lending atomic words of it cannot be expressed otherwise"
@@ -28,8 +28,8 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::{Error, Result};
 
-/// The page size that everything here is aligned to. x86-64 and the common aarch64 kernels use 4 KiB; where a
-/// kernel's pages are larger, [`Reservation::map`] fails with the kernel's EINVAL instead of misbehaving.
+/// The page size that all alignment here is based on. x86-64 and the common aarch64 kernels use 4 KiB. Where
+/// a kernel's pages are larger, [`Reservation::map`] fails with the kernel's EINVAL instead of misbehaving.
 pub const PAGE_BYTES: usize = 4096;
 
 /// The size of a large page: the base of a [`Reservation`] is aligned to it.
@@ -47,8 +47,8 @@ impl Tables {
     /// # Safety
     /// While the mapping lives, every word of it that is lent here ([`Self::words`], [`Self::words32`]) is
     /// - of one size: accessed as 32 or as 64 bits, never as both at the same time;
-    /// - nobody's plain memory at that time: no `&[u8]`, `&mut [u8]` or other reference without atomics covers it, in
-    ///   this process or in another.
+    /// - not plain memory at that time: no `&[u8]`, `&mut [u8]` or other reference without atomics covers it,
+    ///   in this process or in another.
     ///
     /// # Errors
     /// The kernel's error of mmap(2).
@@ -67,19 +67,21 @@ impl Tables {
         self.map.len()
     }
 
-    /// `n_words` 64-bit words from `offset_bytes`; `None` unless the range is aligned and inside.
+    /// Lends `n_words` 64-bit words from `offset_bytes`; `None` unless the range is aligned and inside.
     #[must_use]
     pub fn words(&self, offset_bytes: usize, n_words: usize) -> Option<&[AtomicU64]> {
         check(offset_bytes, n_words.checked_mul(8)?, 8, self.map.len())?;
         let first = self.map.as_mut_ptr().wrapping_add(offset_bytes);
-        // SAFETY: `from_raw_parts` needs memory valid for reads of n_words words while `self` is borrowed:
-        // the range was checked to lie in the mapping, which lives in `self`; the pointer is not null and is
-        // 8-aligned, because the mapping starts at a page and the offset was checked. Writers elsewhere are
-        // allowed for atomics, and every bit pattern is a valid u64.
+        // SAFETY: `from_raw_parts` needs memory that is valid for reads of n_words words while `self` is
+        // borrowed. The range was checked to be inside the mapping, which lives in `self`. The pointer is not
+        // null and is 8-aligned, because the mapping starts at a page and the offset was checked. The
+        // caller of `map` has promised that the words are accessed as 64 bits and are not plain memory. Atomics
+        // allow writers elsewhere, and every bit pattern is a valid u64.
         Some(unsafe { words_at(first, n_words) })
     }
 
-    /// `n_words` 32-bit words from `offset_bytes`, for futexes; `None` unless the range is aligned and inside.
+    /// Lends `n_words` 32-bit words from `offset_bytes`, for futexes; `None` unless the range is aligned and
+    /// inside.
     #[must_use]
     pub fn words32(&self, offset_bytes: usize, n_words: usize) -> Option<&[AtomicU32]> {
         check(offset_bytes, n_words.checked_mul(4)?, 4, self.map.len())?;
@@ -104,8 +106,8 @@ pub struct Reservation {
     opening: Mutex<()>,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread, and every access through `&self` is atomic or a
-// pointer whose use is the caller's own promise.
+// SAFETY: a mapping belongs to the process, not to a thread. Every access through `&self` is atomic, or goes
+// through a pointer whose use is the caller's own promise.
 unsafe impl Send for Reservation {}
 // SAFETY: as above.
 unsafe impl Sync for Reservation {}
@@ -113,10 +115,10 @@ unsafe impl Sync for Reservation {}
 impl Reservation {
     /// Maps `len_bytes` of the file from `file_offset_bytes`, closed, at an address aligned to 2 MiB.
     ///
-    /// `granule_bytes` is a power of two of at least a page (EINVAL of ours if not). The mapping is left out of core
-    /// dumps. It costs address space (`RLIMIT_AS`) but no memory.
+    /// `granule_bytes` is a power of two of at least a page (EINVAL of ours if not). The mapping is left out
+    /// of core dumps. It costs address space (`RLIMIT_AS`) but no memory.
     ///
-    /// A descriptor is not enough: whoever has one, a domain's for example, has not yet the right to its bytes.
+    /// A descriptor alone gives no right to the bytes of its file, for example a domain's, so this is unsafe:
     ///
     /// ```compile_fail,E0133
     /// # fn forge(fd: std::os::fd::BorrowedFd<'_>) {
@@ -127,11 +129,11 @@ impl Reservation {
     /// # Safety
     /// While the mapping lives, every word of it that is lent here ([`Self::words`], [`Self::words32`]) is
     /// - of one size: accessed as 32 or as 64 bits, never as both at the same time;
-    /// - nobody's plain memory at that time: no `&[u8]`, `&mut [u8]` or other reference without atomics covers it, in
-    ///   this process or in another.
+    /// - not plain memory at that time: no `&[u8]`, `&mut [u8]` or other reference without atomics covers it,
+    ///   in this process or in another.
     ///
     /// # Errors
-    /// The kernel's error of mmap(2); ENOMEM when the address space is not to be had.
+    /// The kernel's error of mmap(2); ENOMEM when there is not enough address space.
     pub unsafe fn map(
         fd: impl AsFd,
         file_offset_bytes: u64,
@@ -144,10 +146,11 @@ impl Reservation {
         let granule_shift = granule_bytes.trailing_zeros();
         let whole = len_bytes.saturating_add(LARGE_PAGE_BYTES);
         let describe = |e| Error::new(format!("mmap of {len_bytes} bytes of address space"), e);
-        // Zeroes from the system, so that no page of it is touched before its granules are.
+        // Zeroed memory from the system, so that a page of it is touched only when one of its granules is.
         let open_bytes = bytemuck::try_zeroed_slice_box(len_bytes.div_ceil(granule_bytes))
             .map_err(|()| describe(rustix::io::Errno::NOMEM))?;
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice replaces no memory of
+        // this process.
         let outer = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
@@ -173,7 +176,7 @@ impl Reservation {
         };
         let unmap = |from: *mut u8, len: usize| {
             if len > 0 {
-                // SAFETY: the range is a part of `outer` outside of the file's mapping, used by nobody.
+                // SAFETY: the range is a part of `outer` outside of the file's mapping, and nothing uses it.
                 let _ = unsafe { rustix::mm::munmap(from.cast(), len) };
             }
         };
@@ -186,7 +189,7 @@ impl Reservation {
         };
         unmap(outer.cast(), slack);
         unmap(start.wrapping_add(len_bytes), whole - slack - len_bytes);
-        // Advice only: a kernel that refuses it dumps more, nothing else.
+        // Advice only: if the kernel refuses it, core dumps become larger.
         // SAFETY: MADV_DONTDUMP changes neither contents nor protection.
         let _ = unsafe { rustix::mm::madvise(mapped, len_bytes, Advice::LinuxDontDump) };
         let base = NonNull::new(mapped.cast::<u8>()).ok_or_else(|| describe(rustix::io::Errno::NOMEM))?;
@@ -199,7 +202,8 @@ impl Reservation {
         self.len_bytes
     }
 
-    /// Opens the first `end_bytes` of granule `granule` (rounded up to pages); opening what is open is free.
+    /// Opens the first `end_bytes` of granule `granule`, rounded up to pages. If they are open already, this
+    /// costs no system call.
     ///
     /// # Errors
     /// The kernel's error of mprotect(2): ENOMEM when `vm.max_map_count` is reached; EINVAL of ours when the
@@ -224,7 +228,7 @@ impl Reservation {
             return Ok(());
         }
         let start = self.base.as_ptr().wrapping_add(offset + begin);
-        // SAFETY: the range lies inside our own mapping (checked above), and giving access takes none away.
+        // SAFETY: the range is inside our own mapping (checked above), and the call only adds access.
         unsafe {
             rustix::mm::mprotect(start.cast(), end - begin, MprotectFlags::READ | MprotectFlags::WRITE)
         }
@@ -233,7 +237,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Whether the whole range may be touched.
+    /// Whether the whole range is open.
     #[must_use]
     #[inline]
     pub fn is_open(&self, offset_bytes: usize, len_bytes: usize) -> bool {
@@ -267,18 +271,20 @@ impl Reservation {
         true
     }
 
-    /// `n_words` 64-bit words from `offset_bytes`; `None` unless the range is aligned, inside and open.
+    /// Lends `n_words` 64-bit words from `offset_bytes`; `None` unless the range is aligned, inside and open.
     #[must_use]
     #[inline]
     pub fn words(&self, offset_bytes: usize, n_words: usize) -> Option<&[AtomicU64]> {
         let first = self.bytes(offset_bytes, n_words.checked_mul(8)?)?;
         (offset_bytes.is_multiple_of(8)).then_some(())?;
-        // SAFETY: the range is inside the mapping and open (checked by `bytes`), stays so while `self` lives
-        // (ranges are never closed again), is not null, and is 8-aligned because base is and the offset is.
+        // SAFETY: the range is inside the mapping and open (checked by `bytes`), and stays so while `self`
+        // lives, because ranges are never closed again. The pointer is not null, and 8-aligned because base
+        // and offset are. The caller of `map` has promised that the words are accessed as 64 bits and are not
+        // plain memory.
         Some(unsafe { words_at(first.as_ptr(), n_words) })
     }
 
-    /// `n_words` 32-bit words from `offset_bytes`, for futexes; `None` unless aligned, inside and open.
+    /// Lends `n_words` 32-bit words from `offset_bytes`, for futexes; `None` unless aligned, inside and open.
     #[must_use]
     #[inline]
     pub fn words32(&self, offset_bytes: usize, n_words: usize) -> Option<&[AtomicU32]> {
@@ -288,7 +294,7 @@ impl Reservation {
         Some(unsafe { words32_at(first.as_ptr(), n_words) })
     }
 
-    /// The address of a range; `None` unless it is inside and open. What may be done with it is the caller's
+    /// The address of a range; `None` unless it is inside and open. Any use of the address is the caller's
     /// promise.
     #[must_use]
     #[inline]
@@ -300,10 +306,11 @@ impl Reservation {
     }
 
     /// Makes the pages of an open range present and writable now, so that running out of memory is an error
-    /// here and not a SIGBUS later (`MADV_POPULATE_WRITE`, Linux 5.14). Rounded out to pages.
+    /// here and not a SIGBUS later (`MADV_POPULATE_WRITE`, Linux 5.14). The range is extended to whole pages.
     ///
     /// # Errors
-    /// ENOMEM or ENOSPC when there is no memory; EINVAL on a kernel without the call or a range that is closed.
+    /// ENOMEM or ENOSPC when there is no memory; EINVAL on a kernel without the call, or for a range that is
+    /// closed.
     pub fn populate(&self, offset_bytes: usize, len_bytes: usize) -> Result<()> {
         let describe = |e| Error::new(format!("madvise(MADV_POPULATE_WRITE) of {len_bytes} bytes"), e);
         let start = offset_bytes - offset_bytes % PAGE_BYTES;
@@ -337,7 +344,7 @@ fn check(offset_bytes: usize, len_bytes: usize, align: usize, bound_bytes: usize
 
 /// # Safety
 /// - `first` is not null, is 8-aligned, and `n_words` words from it stay readable and writable for `'a`;
-/// - they are accessed only as atomic 64-bit words while `'a` lasts, by whatever process.
+/// - while `'a` lasts, every process accesses them only as atomic 64-bit words.
 #[expect(clippy::disallowed_methods, reason = "a slice of atomics is the one slice that others may write")]
 unsafe fn words_at<'a>(first: *mut u8, n_words: usize) -> &'a [AtomicU64] {
     // SAFETY: the caller's promise; AtomicU64 has the layout of u64.
@@ -360,7 +367,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn tables(fd: impl AsFd, len_bytes: usize) -> Tables {
-        // SAFETY: these tests map files of their own, and lend words of 64 bits only.
+        // SAFETY: these tests map files of their own, and borrow words of 64 bits only.
         unsafe { Tables::map(fd, len_bytes) }.unwrap()
     }
 

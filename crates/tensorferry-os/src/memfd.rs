@@ -1,7 +1,7 @@
 //! Memory that is a file without a name.
 //!
-//! A memfd belongs to nobody but its descriptors and mappings: when the last one goes, by whatever death, the
-//! kernel frees it (memfd_create(2)). Its size does not depend on the mount options of `/dev/shm`.
+//! Only its descriptors and mappings keep a memfd alive. When the last one goes, however its process ends,
+//! the kernel frees the file (memfd_create(2)). Its size does not depend on the mount options of `/dev/shm`.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,16 +11,16 @@ use crate::{Error, Result};
 
 /// Creates a sparse memory file of `len_bytes` and seals it against every change of size.
 ///
-/// After this neither we nor anybody who holds the descriptor can shrink it (which would turn loads into
-/// SIGBUS) or grow it: `F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL`. The content stays writable. `name` shows
-/// in `/proc/PID/maps` and means nothing else.
+/// After this, no process that holds the descriptor can shrink the file (which would turn loads into SIGBUS)
+/// or grow it: `F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL`. The content stays writable. `name` is shown in
+/// `/proc/PID/maps` and has no other meaning.
 ///
 /// # Errors
-/// The kernel's error of memfd_create(2), ftruncate(2) or fcntl(2). The caller looks at `RLIMIT_FSIZE` first
-/// ([`crate::limits::file_size_bytes`]): a file beyond it raises SIGXFSZ.
+/// The kernel's error of memfd_create(2), ftruncate(2) or fcntl(2). The caller checks `RLIMIT_FSIZE` first
+/// ([`crate::limits::file_size_bytes`]), because a file beyond it raises SIGXFSZ.
 pub fn create_sealed(name: &str, len_bytes: u64) -> Result<OwnedFd> {
     let base = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // MFD_NOEXEC_SEAL (Linux 6.3) keeps the file from ever being executed; older kernels answer EINVAL.
+    // MFD_NOEXEC_SEAL (Linux 6.3) keeps the file from ever being executed. Older kernels answer EINVAL.
     let fd = rustix::fs::memfd_create(name, base | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| rustix::fs::memfd_create(name, base))
         .map_err(|e| Error::new("memfd_create", e))?;
@@ -31,10 +31,10 @@ pub fn create_sealed(name: &str, len_bytes: u64) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Whether the file can never change its size, which is what makes mapping it safe from SIGBUS.
+/// Whether the file can never change its size. Only then is its mapping safe from SIGBUS.
 ///
 /// # Errors
-/// EINVAL of fcntl(2) when `fd` is no memory file at all.
+/// EINVAL of fcntl(2) when `fd` is not a memory file.
 pub fn is_size_sealed(fd: impl AsFd) -> Result<bool> {
     let seals = rustix::fs::fcntl_get_seals(fd).map_err(|e| Error::new("fcntl(F_GET_SEALS)", e))?;
     Ok(seals.contains(SealFlags::SHRINK | SealFlags::GROW))
@@ -49,7 +49,7 @@ pub fn len_bytes(fd: impl AsFd) -> Result<u64> {
     Ok(u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-/// The memory that the file has allocated, in bytes; holes do not count.
+/// The memory that the file has allocated, in bytes. Holes do not count.
 ///
 /// # Errors
 /// The kernel's error of fstat(2).
@@ -58,7 +58,7 @@ pub fn allocated_bytes(fd: impl AsFd) -> Result<u64> {
     Ok(u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
 }
 
-/// Gives the pages of a range back to the system; they read as zero afterwards (fallocate(2)).
+/// Gives the pages of a range back to the system (fallocate(2)). They read as zero afterwards.
 ///
 /// # Errors
 /// The kernel's error of fallocate(2).
@@ -67,10 +67,10 @@ pub fn punch_hole(fd: impl AsFd, offset_bytes: u64, len_bytes: u64) -> Result<()
         .map_err(|e| Error::new(format!("fallocate(PUNCH_HOLE) of {len_bytes} bytes at {offset_bytes}"), e))
 }
 
-/// Copies bytes of the file out, without mapping it (pread(2)).
+/// Reads bytes of the file without mapping it (pread(2)).
 ///
 /// # Errors
-/// The kernel's error of pread(2); EIO where the file ends before.
+/// The kernel's error of pread(2); EIO when the file ends before the range does.
 pub fn read_exact_at(fd: impl AsFd, bytes: &mut [u8], offset_bytes: u64) -> Result<()> {
     let len_bytes = bytes.len();
     let read = rustix::io::retry_on_intr(|| rustix::io::pread(&fd, &mut *bytes, offset_bytes));
@@ -78,7 +78,7 @@ pub fn read_exact_at(fd: impl AsFd, bytes: &mut [u8], offset_bytes: u64) -> Resu
     whole.map_err(|e| Error::new(format!("pread of {len_bytes} bytes at {offset_bytes}"), e))
 }
 
-/// Device and inode of the file behind a descriptor: the same pair is the same file.
+/// Device and inode of the file behind a descriptor. Equal pairs mean the same file.
 ///
 /// # Errors
 /// The kernel's error of fstat(2).

@@ -1,4 +1,4 @@
-//! Processes by descriptor: a pidfd never names another process that got the same number (pidfd_open(2)).
+//! Processes by descriptor: a pidfd never refers to another process that got the same number (pidfd_open(2)).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -14,44 +14,44 @@ use crate::{Error, Result, proc_file};
 /// The magic number of pidfs (linux/magic.h), where a pidfd's inode is unique since boot (Linux 6.9).
 const PIDFS_MAGIC: u64 = 0x5049_4446;
 
-/// A descriptor of one process. It becomes readable when every thread of the process is gone, even before
-/// the parent has waited for it.
+/// A descriptor of one process. It becomes readable when every thread of the process is gone, even before the
+/// parent has waited for it.
 #[derive(Debug)]
 pub struct PidFd {
     fd: OwnedFd,
     pid: u32,
 }
 
-/// What tells a process from a later one with the same number. Plain numbers, so that it can be stored.
+/// Tells a process from a later one with the same number. Plain numbers, so that it can be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Identity {
-    /// The process number in the namespace of whoever asked.
+    /// The process number in the PID namespace of the process that read it.
     pub pid: u32,
-    /// The PID namespace of whoever asked (pid_namespaces(7)): the number means something only there. 0 where it cannot be
+    /// That PID namespace (pid_namespaces(7)). The number means something only there. 0 where it cannot be
     /// read.
     pub namespace: u32,
-    /// Inode of the pidfd on pidfs, or 0 where the kernel has no pidfs.
+    /// The inode of the pidfd on pidfs; 0 where the kernel has no pidfs.
     pub inode: u64,
-    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`); 0 when there is an inode, which says more, and when
-    /// it cannot be read.
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`). 0 when there is an inode, which
+    /// identifies the process better, or when the start time cannot be read.
     pub start_ticks: u64,
 }
 
 impl Identity {
-    /// Whether it tells this process from every other. Where it does not, nothing can be proven about the process.
+    /// Whether it tells this process from every other. Otherwise nothing can be proven about the process.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.inode != 0 || self.start_ticks != 0
     }
 
-    /// Whether both have an inode, or both a start time, so that a difference means something.
+    /// Whether both have an inode, or both a start time, so that a difference has a meaning.
     #[must_use]
     pub fn is_comparable(&self, other: &Self) -> bool {
         (self.inode != 0 && other.inode != 0) || (self.start_ticks != 0 && other.start_ticks != 0)
     }
 
-    /// Whether `other`, found under the same number, is the same process: by inode where both have one, else by
-    /// start time.
+    /// Whether `other`, found under the same number, is the same process: by inode where both have one,
+    /// otherwise by start time.
     #[must_use]
     pub fn is_same_process(&self, other: &Self) -> bool {
         if self.inode != 0 && other.inode != 0 {
@@ -63,10 +63,11 @@ impl Identity {
 }
 
 impl PidFd {
-    /// Opens the process with this number, whoever that is by now: compare [`PidFd::identity`].
+    /// Opens the process that has this number now. Compare its [`PidFd::identity`] to tell it from an earlier
+    /// one.
     ///
     /// # Errors
-    /// ESRCH when there is none, EMFILE when the process has no descriptor left.
+    /// ESRCH when there is no such process, EMFILE when this process has no descriptor left.
     pub fn open(pid: u32) -> Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let raw = raw.ok_or_else(|| Error::new(format!("pidfd_open of {pid}"), Errno::SRCH))?;
@@ -75,8 +76,8 @@ impl PidFd {
         Ok(Self { fd, pid })
     }
 
-    /// This process, also where pidfd_open(2) is not there: valgrind does not know it, so that a program could not be looked
-    /// at with it.
+    /// Opens this process, even without pidfd_open(2). valgrind does not implement that call, and programs
+    /// should run under it.
     ///
     /// # Errors
     /// As [`PidFd::open`].
@@ -87,7 +88,7 @@ impl PidFd {
         }
     }
 
-    /// This process, as the peer of a socket to itself (`SO_PEERPIDFD`, unix(7), Linux 6.5).
+    /// Opens this process as the peer of a socket to itself (`SO_PEERPIDFD`, unix(7), Linux 6.5).
     fn of_own_peer() -> Result<Self> {
         let (end, _peer) = crate::socket::pair()?;
         let fd = getsockopt(&end, PeerPidfd)
@@ -95,19 +96,19 @@ impl PidFd {
         Ok(Self { fd, pid: std::process::id() })
     }
 
-    /// Takes a descriptor that came from elsewhere; `pid` is what it is called here.
+    /// Wraps a pidfd that came from elsewhere. `pid` is its process number in this namespace.
     #[must_use]
     pub fn from_fd(fd: OwnedFd, pid: u32) -> Self {
         Self { fd, pid }
     }
 
-    /// The number it was opened by.
+    /// The number that it was opened with.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// What distinguishes this process from any other since boot.
+    /// The identity of this process, which no other process since boot has.
     ///
     /// # Errors
     /// The kernel's error of fstat(2).
@@ -115,7 +116,7 @@ impl PidFd {
         Ok(Identity { namespace: pid_namespace(), ..self.identity_anywhere()? })
     }
 
-    /// Whether it is the process with this identity, wherever that was asked for.
+    /// Whether it is the process with this identity, in whichever namespace that was read.
     ///
     /// # Errors
     /// As [`PidFd::identity`].
@@ -123,7 +124,7 @@ impl PidFd {
         Ok(self.identity_anywhere()?.is_same_process(identity))
     }
 
-    /// As [`PidFd::identity`], without the namespace, which takes as long as all the rest.
+    /// As [`PidFd::identity`], without the namespace. Reading the namespace takes as long as all the rest.
     fn identity_anywhere(&self) -> Result<Identity> {
         let inode = match self.is_on_pidfs() {
             true => rustix::fs::fstat(&self.fd).map_err(|e| Error::new("fstat of a pidfd", e))?.st_ino,
@@ -133,7 +134,7 @@ impl PidFd {
         Ok(Identity { pid: self.pid, namespace: 0, inode, start_ticks })
     }
 
-    /// Which the kernel decides once and for all.
+    /// The kernel never changes this, so it is read once.
     fn is_on_pidfs(&self) -> bool {
         static IS_ON_PIDFS: OnceLock<bool> = OnceLock::new();
         *IS_ON_PIDFS.get_or_init(|| {
@@ -142,7 +143,7 @@ impl PidFd {
         })
     }
 
-    /// Whether the process is gone, all its threads included. This is proof, not a hint.
+    /// Whether the process and all its threads are gone. True is a proof, not a hint.
     ///
     /// # Errors
     /// As [`PidFd::wait_dead`].
@@ -150,13 +151,17 @@ impl PidFd {
         self.wait_dead(Some(Duration::ZERO))
     }
 
-    /// Waits until the process is gone, for at most `timeout` (for ever if `None`); true when it is.
+    /// Waits until the process is gone, for at most `timeout` (without limit if `None`). Returns whether it
+    /// is.
     ///
     /// # Errors
-    /// The kernel's error of poll(2). EBADF when somebody has closed this descriptor behind our back, as daemons close all of
-    /// theirs, also if the number is another file's by now: then nothing is known about the process.
+    /// The kernel's error of poll(2). EBADF when other code has closed this descriptor, as daemons close all
+    /// of theirs, even if the number belongs to another file by now. Nothing is known about the process then.
+    ///
+    /// # Blocking
+    /// Until the process is gone or `timeout` has passed.
     pub fn wait_dead(&self, timeout: Option<Duration>) -> Result<bool> {
-        // A time that no clock reaches is none.
+        // A deadline beyond the range of the clock means none.
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         loop {
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
@@ -174,21 +179,23 @@ impl PidFd {
         }
     }
 
+    /// Checks that the descriptor still is a pidfd.
+    ///
     /// # Errors
-    /// EBADF when the number is no longer a pidfd's (waitid(2)).
+    /// EBADF when the number does not belong to a pidfd any more (waitid(2)).
     fn check_is_pidfd(&self) -> Result<()> {
         let looks = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match rustix::process::waitid(WaitId::PidFd(self.fd.as_fd()), looks) {
             Err(e @ Errno::BADF) => Err(Error::new("waitid of what was a pidfd", e)),
-            // ECHILD for whoever is no child of this process.
+            // ECHILD if the process is not a child of this one.
             _ => Ok(()),
         }
     }
 
-    /// Sends a signal by number (pidfd_send_signal(2)); a process that is gone already is no error.
+    /// Sends a signal by number (pidfd_send_signal(2)). It is no error if the process is gone already.
     ///
     /// # Errors
-    /// EPERM when it belongs to somebody else, EINVAL for a number that is no signal.
+    /// EPERM when the process belongs to another user, EINVAL for a number that is not a signal.
     pub fn send_signal(&self, signal: i32) -> Result<()> {
         let named = Signal::from_named_raw(signal)
             .ok_or_else(|| Error::new(format!("signal number {signal}"), Errno::INVAL))?;
@@ -205,7 +212,8 @@ impl AsFd for PidFd {
     }
 }
 
-/// The PID namespace of this process, as a number that is unique among the live ones; 0 where `/proc` does not tell.
+/// The PID namespace of this process, as a number that is unique among the live ones; 0 where `/proc` does
+/// not show it.
 #[must_use]
 pub fn pid_namespace() -> u32 {
     static NAMESPACE: OnceLock<u32> = OnceLock::new();
@@ -213,15 +221,15 @@ pub fn pid_namespace() -> u32 {
         return *known;
     }
     let stat = rustix::fs::stat("/proc/self/ns/pid");
-    // Only what was read is remembered: `/proc` may be there later.
+    // Only a successful result is cached: `/proc` may be mounted later.
     match stat.ok().and_then(|stat| u32::try_from(stat.st_ino).ok()) {
         Some(inode) => *NAMESPACE.get_or_init(|| inode),
         None => 0,
     }
 }
 
-/// Start time of a process in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)). `None` also where
-/// `/proc` is that of another PID namespace, in which the number means somebody else.
+/// Start time of a process in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)). Also
+/// `None` where `/proc` belongs to another PID namespace, in which the number is that of another process.
 #[must_use]
 pub fn start_ticks(pid: u32) -> Option<u64> {
     let me = std::fs::read_link("/proc/self").ok()?;
@@ -231,7 +239,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     parse_start_ticks(&proc_file::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The command name stands in parentheses and may hold spaces and parentheses, so count from the last one.
+/// The command name is in parentheses and may contain spaces and parentheses, so count from the last one.
 fn parse_start_ticks(stat: &str) -> Option<u64> {
     let after_name = stat.rsplit_once(')')?.1;
     after_name.split_ascii_whitespace().nth(19)?.parse().ok()

@@ -1,31 +1,33 @@
-//! Asking for memory before it is used.
+//! Prefetching memory before it is used.
 //!
 //! # Safety
 //!
-//! The instructions here are hints: they change no register, no flag and no memory, and do not fault whatever the address.
+//! The instructions here are hints. They change no register, no flag and no memory, and do not fault,
+//! whatever the address.
 #![expect(unsafe_code, reason = "instructions that the standard library does not have")]
 
 use std::sync::atomic::AtomicU64;
 
-/// Has the line of `word` brought to this processor, to be written, while the caller goes on. Changes nothing and cannot
-/// fail; a processor that has no such instruction does nothing.
+/// Starts to bring the cache line of `word` to this processor for writing, while the caller goes on. It
+/// changes nothing and cannot fail. On a processor without such an instruction it does nothing.
 ///
-/// Worth it where the line is another processor's: bringing it takes as long as a few hundred instructions.
+/// Use it where another processor has the line: bringing it takes as long as a few hundred instructions.
 #[inline(always)]
 pub fn prefetch_to_write(word: &AtomicU64) {
     prefetch_address_to_write(std::ptr::from_ref(word).addr());
 }
 
-/// As [`prefetch_to_write`], for whoever knows an address, which may be wrong: then nothing happens.
+/// As [`prefetch_to_write`], by address. The address may be wrong: then nothing happens.
 #[inline(always)]
 pub fn prefetch_address_to_write(address: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: PREFETCHW is such a hint (Intel SDM volume 2, AMD APM volume 3); it reads its operand from a register.
+    // SAFETY: PREFETCHW is such a hint (Intel SDM volume 2, AMD APM volume 3). It reads its operand from a
+    // register.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: PRFM is such a hint (Arm ARM, C6.2); it reads its operand from a register.
+    // SAFETY: PRFM is such a hint (Arm ARM, C6.2). It reads its operand from a register.
     unsafe {
         std::arch::asm!("prfm pstl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }

@@ -1,7 +1,8 @@
-//! A mark in a file that its process leaves behind by dying, seen from any PID namespace.
+//! A lock in a file that shows that its process lives, visible from any PID namespace.
 //!
-//! A lock of an open file description (`F_OFD_SETLK`, fcntl_locking(2)) goes when the last descriptor of that description
-//! is closed, which the kernel does when the process ends. Nobody needs a process number to look at it.
+//! A lock of an open file description (`F_OFD_SETLK`, fcntl_locking(2)) is released when the last descriptor
+//! of that description is closed. The kernel does that when the process ends. Checking the lock needs no
+//! process number.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -19,10 +20,10 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Locks the byte at `offset_bytes` of the file behind `fd`, through an open file description of its own.
+    /// Locks the byte at `offset_bytes` of the file behind `fd`, through a new open file description.
     ///
     /// # Errors
-    /// EAGAIN when somebody else has the byte; ENOENT where `/proc` is not mounted; EMFILE.
+    /// EAGAIN when another description has locked the byte; ENOENT where `/proc` is not mounted; EMFILE.
     pub fn announce(fd: impl AsFd, offset_bytes: u64) -> Result<Self> {
         let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
         let description = open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
@@ -32,8 +33,8 @@ impl Presence {
         Ok(Self { description })
     }
 
-    /// In a process that was forked, where the byte is still the parent's: locks another one as this process's own, and lets
-    /// go of what it shares with the parent.
+    /// In a forked process, where the parent's lock is still shared: locks another byte as this process's
+    /// own, and closes the description that it shares with the parent.
     ///
     /// # Errors
     /// As [`Presence::announce`].
@@ -42,7 +43,7 @@ impl Presence {
         crate::fork::replace(&self.description, &own.description)
     }
 
-    /// Whether some other open file description than that of `fd` has the byte.
+    /// Whether an open file description other than that of `fd` has locked the byte.
     ///
     /// # Errors
     /// The kernel's error of fcntl(2).
@@ -83,7 +84,7 @@ mod tests {
         assert!(!Presence::is_announced(&fd, 8).unwrap());
         let busy = Presence::announce(&fd, 7).unwrap_err();
         assert_eq!(busy.raw_os_error(), Some(Errno::AGAIN.raw_os_error()));
-        // Another descriptor of the file comes and goes: the byte stays.
+        // Another descriptor of the file comes and goes. The lock stays.
         drop(fd.try_clone().unwrap());
         assert!(Presence::is_announced(&fd, 7).unwrap());
         drop(present);

@@ -1,19 +1,19 @@
-//! Files of `/proc` that are small: what the kernel says about a process or the machine.
+//! Reading small files of `/proc`, which the kernel writes about a process or the machine.
 //!
-//! The kernel makes the text anew for each first read, and says nothing about its length before. Reading with room for all of
-//! it takes two reads, where reading like a file of unknown length takes eight.
+//! The kernel makes the text anew for each first read, and does not tell its length before. With room for all
+//! of the text, reading takes two system calls; as a file of unknown length it takes eight.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Most such files fit at once.
+/// Most of these files fit at once.
 const USUAL_LEN_BYTES: usize = 8 << 10;
 
-/// What is read at most.
+/// The most bytes that are read.
 const MAX_LEN_BYTES: u64 = 1 << 20;
 
-/// The text of a small file.
+/// Reads the text of a small file.
 pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<String> {
     let mut text = Vec::with_capacity(USUAL_LEN_BYTES);
     File::open(path)?.take(MAX_LEN_BYTES).read_to_end(&mut text)?;
@@ -26,7 +26,7 @@ mod tests {
 
     #[test]
     fn the_text_is_whole() {
-        // It has lines in the same order with the same names, whatever their numbers are by now.
+        // The lines have the same names in the same order, whatever their numbers are by now.
         let names = |text: &str| {
             text.lines().map(|line| line.split(' ').next().map(str::to_owned)).collect::<Vec<_>>()
         };

@@ -1,7 +1,7 @@
-//! Unix sockets: bytes, descriptors that travel beside them, and who is at the other end (unix(7)).
+//! Unix sockets: bytes, descriptors that travel with them, and the identity of the peer (unix(7)).
 //!
-//! Descriptors that arrive are close-on-exec from the first instant (`MSG_CMSG_CLOEXEC`), and writing to a
-//! socket whose other end is gone is an error, never SIGPIPE (`MSG_NOSIGNAL`).
+//! Descriptors arrive close-on-exec (`MSG_CMSG_CLOEXEC`). Writing to a socket whose other end is closed is an
+//! error, never SIGPIPE (`MSG_NOSIGNAL`).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,16 +17,17 @@ use rustix::net::{
 
 use crate::{Error, Result};
 
-/// How many descriptors the kernel lets one message carry (`SCM_MAX_FD`, unix(7)).
+/// The most descriptors that the kernel lets one message carry (`SCM_MAX_FD`, unix(7)).
 pub const MAX_FDS_PER_MESSAGE: usize = 253;
 
 /// Ancillary space for one full message, in bytes.
 const ANCILLARY_LEN_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_FDS_PER_MESSAGE));
 
-/// Who is at the other end of a socket, as the kernel noted it when the two were connected (`SO_PEERCRED`).
+/// The process at the other end of a socket, as the kernel recorded it when the two were connected
+/// (`SO_PEERCRED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Process number in our namespace; 0 when it has none here.
+    /// Process number in our PID namespace; 0 when it has none there.
     pub pid: u32,
     /// Effective user id.
     pub uid: u32,
@@ -43,8 +44,8 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
         .map_err(|e| Error::new("socketpair", e))
 }
 
-/// As [`pair`], but what is sent arrives whole or not at all, and separate from what others send (`SOCK_SEQPACKET`): many
-/// processes may share one end.
+/// As [`pair`], but each message arrives whole or not at all, and apart from those of other senders
+/// (`SOCK_SEQPACKET`). Many processes may share one end.
 ///
 /// # Errors
 /// As [`pair`].
@@ -53,16 +54,16 @@ pub fn message_pair() -> Result<(OwnedFd, OwnedFd)> {
         .map_err(|e| Error::new("socketpair", e))
 }
 
-/// Whether the descriptor is a socket of any kind; false when it is closed.
+/// Whether the descriptor is a socket of any kind. False when it is closed.
 pub fn is_socket(fd: impl AsFd) -> bool {
     rustix::fs::fstat(fd)
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket)
 }
 
-/// Who is at the other end.
+/// The process at the other end.
 ///
 /// # Errors
-/// ENOTSOCK when the descriptor is no socket.
+/// ENOTSOCK when the descriptor is not a socket.
 pub fn peer(socket: impl AsFd) -> Result<Peer> {
     let credentials = rustix::net::sockopt::socket_peercred(socket)
         .map_err(|e| Error::new("getsockopt(SO_PEERCRED)", e))?;
@@ -73,11 +74,14 @@ pub fn peer(socket: impl AsFd) -> Result<Peer> {
     })
 }
 
-/// Sends all of `bytes`, with `fds` attached to the first of them. Blocks while the other end's buffer is full.
+/// Sends all of `bytes`, with `fds` attached to the first of them.
 ///
 /// # Errors
-/// EINVAL for more than [`MAX_FDS_PER_MESSAGE`] descriptors or for descriptors without a byte to ride on, EPIPE
-/// when the other end is closed.
+/// EINVAL for more than [`MAX_FDS_PER_MESSAGE`] descriptors, or for descriptors without a byte to carry them;
+/// EPIPE when the other end is closed.
+///
+/// # Blocking
+/// While the buffer of the other end is full.
 pub fn send_all(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
     let socket = socket.as_fd();
     let mut sent = 0;
@@ -88,8 +92,8 @@ pub fn send_all(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Resu
     Ok(())
 }
 
-/// Sends what fits into the other end's buffer now, with `fds` attached to the first byte: how many bytes went,
-/// or `None` when there is no room for one. Never blocks.
+/// Sends what fits into the buffer of the other end now, with `fds` attached to the first byte. Returns the
+/// number of bytes sent, or `None` when there is no room for one. Never blocks.
 ///
 /// # Errors
 /// As [`send_all`].
@@ -122,12 +126,15 @@ fn send(
     }
 }
 
-/// Waits for bytes and reads what is there, at most `buffer.len()`; descriptors that ride on them are appended to
-/// `fds`. Returns how many bytes; 0 is the end of the stream.
+/// Waits for bytes and reads what is there, at most `buffer.len()`. Descriptors that came with them are
+/// appended to `fds`. Returns the number of bytes; 0 is the end of the stream.
 ///
 /// # Errors
-/// ECONNRESET when the other end died with bytes of ours unread, EMFILE when this process could not take all
-/// descriptors (those that it could are closed again).
+/// ECONNRESET when the other end died with bytes of ours unread. EMFILE when this process could not take all
+/// descriptors; those that it could take are closed again.
+///
+/// # Blocking
+/// Until bytes arrive or the other end is closed.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<usize> {
     loop {
         let flags = RecvFlags::CMSG_CLOEXEC;
@@ -137,7 +144,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> 
     }
 }
 
-/// As [`receive`], but `None` at once when nothing is there.
+/// As [`receive`], but returns `None` at once when nothing is there.
 ///
 /// # Errors
 /// As [`receive`].
@@ -177,21 +184,24 @@ fn receive_with(
     Ok(Some(received.bytes))
 }
 
-/// What to wait for on a descriptor.
+/// The event to wait for on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Bytes to read, the end of the stream, or for a pidfd the death of its process.
+    /// Bytes to read, the end of the stream, or, for a pidfd, the death of its process.
     Readable,
-    /// Room to write, or the other end gone.
+    /// Room to write, or the other end is closed.
     Writable,
 }
 
-/// Waits until one of the descriptors is ready, for at most `timeout` (for ever if `None`). Returns one flag per
-/// descriptor, in order; all are false when the time is up. An error on a descriptor counts as ready, so that the
-/// next call on it reports the error.
+/// Waits until one of the descriptors is ready, for at most `timeout` (without limit if `None`). Returns one
+/// flag for each descriptor, in order. All are false when the time is up. An error on a descriptor counts as
+/// ready, so that the next call on it reports the error.
 ///
 /// # Errors
 /// The kernel's error of poll(2).
+///
+/// # Blocking
+/// Until a descriptor is ready or `timeout` has passed.
 pub fn wait_ready(waited: &[(BorrowedFd<'_>, Interest)], timeout: Option<Duration>) -> Result<Vec<bool>> {
     let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
     let mut polled: Vec<PollFd<'_>> = waited
@@ -253,13 +263,13 @@ mod tests {
 
     #[test]
     fn messages_of_several_senders_stay_apart() {
-        let (keeper, members) = message_pair().unwrap();
+        let (store, members) = message_pair().unwrap();
         let another = members.try_clone().unwrap();
-        send_all(&members, b"first", &[keeper.as_fd()]).unwrap();
+        send_all(&members, b"first", &[store.as_fd()]).unwrap();
         send_all(&another, b"second", &[]).unwrap();
         let (mut buffer, mut fds) = ([0; 32], Vec::new());
-        assert_eq!(receive(&keeper, &mut buffer, &mut fds).unwrap(), 5);
-        assert_eq!((receive(&keeper, &mut buffer, &mut fds).unwrap(), fds.len()), (6, 1));
+        assert_eq!(receive(&store, &mut buffer, &mut fds).unwrap(), 5);
+        assert_eq!((receive(&store, &mut buffer, &mut fds).unwrap(), fds.len()), (6, 1));
     }
 
     #[test]

@@ -11,13 +11,13 @@ use tensorferry_sharing::{
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Found out by trying, not by asking for a version.
+    // The set is found by trying, not by asking for a version.
     for strategy in get_all_sharing_strategies() {
         println!("works here: {strategy}");
     }
     println!("the next domain will use: {}", get_sharing_strategy());
 
-    // The names are torch's. One that is known and one that is not fail differently.
+    // The names are torch's. A known strategy that is not supported and an unknown one fail differently.
     for name in ["file_descriptor", "file_system", "carrier_pigeon"] {
         match name.parse::<SharingStrategy>().and_then(set_sharing_strategy) {
             Ok(()) => println!("set to {name}"),
@@ -25,8 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
 
-    // What backs a domain: a file without a name whose size nobody can change. Another process gets the descriptor
-    // and checks exactly that before it maps anything.
+    // A domain is backed by a file without a name, whose size no process can change. Another process receives
+    // the descriptor and checks exactly that before it maps anything.
     let made = Backing::create(get_sharing_strategy(), 1 << 40)?;
     let received = Backing::from_fd(made.as_fd().try_clone_to_owned()?)?;
     println!("a descriptor of {} bytes by {}", received.len_bytes(), received.strategy());

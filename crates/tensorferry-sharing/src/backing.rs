@@ -32,11 +32,12 @@ impl Backing {
         }
     }
 
-    /// Takes a descriptor that came from another process, after checking that its size can never change.
+    /// Takes a descriptor that came from another process, after checking that the file can never change its
+    /// size.
     ///
     /// # Errors
-    /// `InvalidInput` when the file is not sealed against shrinking and growing, which also refuses whatever
-    /// is no memory file at all.
+    /// `InvalidInput` when the file is not sealed against shrinking and growing. That includes everything
+    /// that is not a memory file. The kernel's error of fstat(2).
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         if !memfd::is_size_sealed(&fd).unwrap_or(false) {
             let kind = std::io::Error::from(std::io::ErrorKind::InvalidInput);
@@ -52,7 +53,7 @@ impl Backing {
         self.len_bytes
     }
 
-    /// The strategy that backs it.
+    /// The strategy that backs the file.
     #[must_use]
     pub fn strategy(&self) -> SharingStrategy {
         self.strategy

@@ -1,12 +1,14 @@
-//! The descriptor store: descriptors that outlive who made them.
+//! The descriptor store: keeps descriptors that must outlive the process that made them.
 //!
-//! Memory that is no part of the domain's file (a slab of a GPU, for example) leaves its process as a descriptor. Whoever
-//! makes it puts the descriptor into the store of the domain, in the process that made the domain, before the first
-//! message names it; whoever receives such a message fetches it when it is needed. So the maker may end at any time.
+//! Memory outside of the domain's file (a slab of a GPU, for example) leaves its process as a descriptor. Its
+//! maker stores the descriptor in the process that made the domain, before the first message names that
+//! memory. A receiver of such a message fetches the descriptor when it needs it. So the maker may end at any
+//! time.
 //!
-//! Members share one end of a socket, which they inherit beside the domain's file. What they ask arrives in
-//! the order in which it was sent, whoever sent it, so a descriptor that was stored before a message was sent is there
-//! when the receiver of the message asks for it. An answer comes through a socket that travels with the question.
+//! All members share one end of a socket, which they inherit beside the domain's file. Questions arrive in
+//! the order in which they were sent, whichever member sent them. So a descriptor that was stored before a
+//! message was sent is there when the receiver of the message fetches it. An answer comes through a socket
+//! that travels with the question.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,18 +20,17 @@ use tensorferry_os::descriptor::KeptForOthers;
 use tensorferry_os::socket::{self, Interest};
 use tensorferry_os::{Error, Result, child, fork};
 
-/// How long a descriptor store that does not answer is waited for: longer than any process is busy, and not for ever, because it may
-/// be stopped.
+/// How long to wait for the store. No process is busy for as long, but a stopped one would never answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// `kind`, then the name.
+/// The kind, then the name; 8 bytes each.
 const QUESTION_LEN_BYTES: usize = 16;
-/// In one turn. The socket has room for fewer.
+/// The most questions of one call of [`FdStore::serve`]. The socket has room for fewer.
 const MAX_QUESTIONS: usize = 1024;
 const STORE: u64 = 1;
 const FETCH: u64 = 2;
 
-/// One byte, with the descriptor beside it if there is one.
+/// The codes of an answer: one byte, with the descriptor beside it if there is one.
 const FOUND: u8 = 1;
 const UNKNOWN: u8 = 2;
 const LOST: u8 = 3;
@@ -38,40 +39,43 @@ const LOST: u8 = 3;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FdStoreError {
-    /// This process came into the domain without a way to the descriptor store.
+    /// This process joined the domain without a socket to the descriptor store.
     #[error("this process has no way to the descriptor store: it joined with the domain's file alone")]
     NotConnected,
     /// The process that made the domain has ended.
     #[error("the process that made the domain, and kept its descriptors, has ended")]
     Gone,
-    /// It does not answer: it is stopped.
+    /// The descriptor store does not answer. Its process may be stopped.
     #[error(
         "the descriptor store has not answered for {waited:?}: is the process that made the domain stopped?"
     )]
     Silent {
-        /// How long it was waited for.
+        /// How long this call waited for it.
         waited: Duration,
     },
-    /// Nobody stored it, or nobody holds what it belongs to any more.
+    /// No member stored it, or no member holds what it belongs to any more.
     #[error("the descriptor store has no descriptor by the name {name:#x}")]
     Unknown {
-        /// What was asked for.
+        /// The name that was asked for.
         name: u64,
     },
-    /// It was stored, but the descriptor store could not take it.
+    /// It was sent, but the descriptor store had no descriptor left to take it.
     #[error(
-        "the process that made the domain had no descriptor left to keep {name:#x} (RLIMIT_NOFILE): raise its limit (ulimit -n)"
+        "the process that made the domain had no descriptor left to keep {name:#x} (RLIMIT_NOFILE): raise \
+         its limit (ulimit -n)"
     )]
     Lost {
-        /// What was asked for.
+        /// The name that was asked for.
         name: u64,
     },
-    /// The descriptor store lives, but could not take the question, because an answer needs a descriptor.
+    /// The descriptor store lives, but could not take the question, because the socket for the answer needs a
+    /// descriptor.
     #[error(
-        "the process that made the domain had no descriptor left to answer with (RLIMIT_NOFILE) when asked for {name:#x}: raise its limit (ulimit -n), or ask again"
+        "the process that made the domain had no descriptor left to answer with (RLIMIT_NOFILE) when asked \
+         for {name:#x}: raise its limit (ulimit -n), or ask again"
     )]
     Exhausted {
-        /// What was asked for.
+        /// The name that was asked for.
         name: u64,
     },
     /// The kernel refused.
@@ -81,31 +85,32 @@ pub enum FdStoreError {
 
 tensorferry_os::debug_as_display!(FdStoreError);
 
-/// Keeps descriptors under names. In the process that made the domain.
+/// Stores descriptors under names, in the process that made the domain.
 pub struct FdStore {
     own_end: OwnedFd,
     members_end: OwnedFd,
-    /// For a moment at a time; no descriptor is closed under it, because that may take a driver long.
+    /// Held only for a moment. No descriptor is closed under this lock, because closing one may take a driver
+    /// long.
     kept: Mutex<HashMap<u64, Kept>>,
-    /// One thread at a time, so that questions are answered in their order.
+    /// Lets one thread serve at a time, so that questions are answered in their order.
     serving: Mutex<()>,
 }
 
 #[derive(Debug)]
 enum Kept {
     Here(KeptForOthers),
-    /// It came when this process had no descriptor left.
+    /// It arrived when this process had no descriptor left.
     Lost,
 }
 
-/// The way to the descriptor store, in any member.
+/// A member's connection to the descriptor store.
 #[derive(Debug)]
 pub struct FdStoreClient {
     socket: OwnedFd,
 }
 
 impl FdStore {
-    /// A descriptor store that keeps nothing yet.
+    /// Makes an empty store.
     ///
     /// # Errors
     /// EMFILE when no descriptor is left.
@@ -114,19 +119,19 @@ impl FdStore {
         Ok(Self { own_end, members_end, kept: Mutex::default(), serving: Mutex::default() })
     }
 
-    /// The end that members are given.
+    /// The end of the socket that members are given.
     #[must_use]
     pub fn members_end(&self) -> BorrowedFd<'_> {
         self.members_end.as_fd()
     }
 
-    /// Keeps a descriptor of this process itself.
+    /// Stores a descriptor for this process.
     pub fn store(&self, name: u64, fd: OwnedFd) {
-        // What was there before is closed after the lock is gone.
+        // A descriptor that this one replaces is closed after the lock is released.
         let _before = self.kept().insert(name, Kept::Here(fd.into()));
     }
 
-    /// A descriptor for this process itself.
+    /// Fetches a descriptor for this process, after serving the questions of members.
     ///
     /// # Errors
     /// [`FdStoreError::Unknown`], [`FdStoreError::Lost`], EMFILE.
@@ -142,16 +147,17 @@ impl FdStore {
         }
     }
 
-    /// Does what members have asked for so far. Never blocks.
+    /// Answers the questions that members have asked so far. Never blocks on the socket.
     pub fn serve(&self) {
         let _in_order = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..MAX_QUESTIONS {
             let (mut question, mut fds) = ([0; QUESTION_LEN_BYTES], Vec::new());
             match socket::try_receive(&self.own_end, &mut question, &mut fds) {
                 Ok(Some(QUESTION_LEN_BYTES)) => self.answer(question, fds.pop()),
-                // The question is there, what came with it is not.
+                // The question arrived, the descriptor beside it did not.
                 Err(error) if error.is_out_of_descriptors() => self.answer(question, None),
-                // No question of ours. It is never the end of the stream: this process has the other end too.
+                // Not a question of this library. It is never the end of the stream, because this process has
+                // the other end too.
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return,
             }
@@ -175,16 +181,17 @@ impl FdStore {
                     Some(Kept::Lost) => (LOST, None),
                     None => (UNKNOWN, None),
                 };
-                // Whoever asked may be gone; one byte fits into a fresh socket.
+                // The member that asked may be gone. One byte fits into a fresh socket.
                 let _ = socket::try_send(&reply, &[code], found.as_slice());
             }
-            // Without a way to answer, or no question at all. Who waits for an answer finds that there will be none, and that
-            // the store is there still.
+            // No socket to answer through, or not a question. A member that waits for an answer finds that
+            // its socket was closed and that the store still exists.
             _ => {}
         }
     }
 
-    /// Lets go of what is not needed any more. A name that is not needed once must never be needed again.
+    /// Drops the descriptors that are not needed any more. A name that is not needed once must never be
+    /// needed again.
     pub fn keep_only(&self, is_needed: impl Fn(u64) -> bool) {
         let names: Vec<u64> = self.kept().keys().copied().collect();
         let unneeded: Vec<u64> = names.into_iter().filter(|&name| !is_needed(name)).collect();
@@ -197,11 +204,11 @@ impl FdStore {
         drop(gone);
     }
 
-    /// In a process that was forked from the descriptor store's: closes its copies of what is kept, and of the socket, because they would last
-    /// as long as this process does.
+    /// In a process that was forked from the store's process: closes its copies of the stored descriptors and
+    /// of the socket, which would otherwise last as long as this process.
     ///
     /// # Errors
-    /// The kernel's, where the socket stays open.
+    /// The kernel's error. The socket may stay open then.
     pub fn leave_to_parent(&self) -> Result<()> {
         let kept = std::mem::take(&mut *self.kept());
         drop(kept);
@@ -210,7 +217,7 @@ impl FdStore {
         fork::replace(&self.members_end, &nothing)
     }
 
-    /// How many descriptors are kept.
+    /// The number of stored descriptors.
     #[must_use]
     pub fn n_kept(&self) -> usize {
         self.kept().len()
@@ -221,7 +228,7 @@ impl FdStore {
     }
 }
 
-/// Readable when members have asked for something.
+/// Readable when members have asked a question.
 impl AsFd for FdStore {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.own_end.as_fd()
@@ -235,30 +242,31 @@ impl fmt::Debug for FdStore {
 }
 
 impl FdStoreClient {
-    /// The end that a member was given.
+    /// Takes the end of the socket that a member was given.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Self {
         Self { socket }
     }
 
-    /// Gives a descriptor to the descriptor store. When this returns, it outlives this process.
+    /// Stores a descriptor. When this returns, the descriptor outlives this process.
     ///
     /// # Errors
-    /// [`FdStoreError::Gone`]; [`FdStoreError::Silent`] when so much is waiting for the descriptor store that there is no room.
+    /// [`FdStoreError::Gone`]; [`FdStoreError::Silent`] when the socket has had no room for 20 seconds;
+    /// [`FdStoreError::Os`].
     ///
     /// # Blocking
-    /// While there is no room, for 20 seconds at most.
+    /// While the socket has no room, for 20 seconds at most.
     pub fn store(&self, name: u64, fd: BorrowedFd<'_>) -> std::result::Result<(), FdStoreError> {
         self.ask(STORE, name, fd, Instant::now())
     }
 
-    /// A descriptor that was stored under this name.
+    /// Fetches the descriptor that was stored under this name.
     ///
     /// # Errors
-    /// [`FdStoreError`].
+    /// All of [`FdStoreError`] except [`FdStoreError::NotConnected`].
     ///
     /// # Blocking
-    /// Until the descriptor store answers, for 20 seconds at most.
+    /// Until the store answers, for 20 seconds at most.
     pub fn fetch(&self, name: u64) -> std::result::Result<OwnedFd, FdStoreError> {
         let begin = Instant::now();
         let (ours, theirs) = socket::pair()?;
@@ -273,15 +281,15 @@ impl FdStoreClient {
                 _ => Err(FdStoreError::Unknown { name }),
             },
             Err(error) if error.is_out_of_descriptors() => Err(error.into()),
-            // The socket went away without an answer.
+            // The answer's socket was closed without an answer.
             _ if self.is_closed() => Err(FdStoreError::Gone),
             _ => Err(FdStoreError::Exhausted { name }),
         }
     }
 
-    /// Whether nobody can ever answer: the descriptor store has closed its end, or has ended.
+    /// Whether no answer can ever come, because the store's end of the socket is closed.
     fn is_closed(&self) -> bool {
-        // What is no question is ignored by a descriptor store.
+        // The store ignores a message that is not a question.
         socket::try_send(&self.socket, &[0], &[]).is_err_and(|error| error.is_closed())
     }
 
@@ -327,7 +335,7 @@ mod tests {
         FdStoreClient::new(fd_store.members_end().try_clone_to_owned().unwrap())
     }
 
-    /// Answers until the other thread is done.
+    /// Serves until the other thread is done.
     fn serving<R: Send>(fd_store: &FdStore, work: impl FnOnce() -> R + Send) -> R {
         std::thread::scope(|scope| {
             let worker = scope.spawn(work);
@@ -340,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lodged_is_fetched_after_its_maker_is_gone() {
+    fn what_was_stored_is_fetched_after_its_maker_is_gone() {
         let fd_store = FdStore::new().unwrap();
         let (maker, user) = (client(&fd_store), client(&fd_store));
         let (mut read, write) = std::io::pipe().unwrap();
@@ -358,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fd_store_that_is_gone_is_an_error_whether_it_was_asked_before_or_after() {
+    fn an_fd_store_that_is_gone_is_an_error_whether_it_was_asked_before_or_after() {
         let fd_store = FdStore::new().unwrap();
         let user = client(&fd_store);
         let gone = std::thread::scope(|scope| {

@@ -1,19 +1,22 @@
-//! Strategies: how another process gets at a domain's memory.
+//! Strategies: how other processes get access to a domain's memory.
 //!
 //! The vocabulary is torch's: a *sharing strategy* decides what backs the next default domain. One strategy
 //! is implemented:
 //!
-//! - [`SharingStrategy::FileDescriptor`]: a sealed memfd. Children inherit its descriptor when they are started. It
-//!   has no name, so nothing can be left behind, and its size does not depend on the mount of `/dev/shm`.
+//! - [`SharingStrategy::FileDescriptor`]: a sealed memfd. Children inherit its descriptor when they are
+//!   started. It has no name, so nothing can be left behind, and its size does not depend on the mount of
+//!   `/dev/shm`.
 //!
-//! Memory that is no part of a domain's file travels as a descriptor. [`FdStore`] keeps such descriptors, so that they
-//! outlive who made them; [`FdStoreClient`] is a member's way to it.
+//! Memory outside of a domain's file travels as a descriptor. [`FdStore`] stores such descriptors, so that
+//! they outlive the process that made them. [`FdStoreClient`] is a member's connection to it.
 //!
-//! The set is probed, not assumed ([`get_all_sharing_strategies`]): where memfd_create(2) is refused, the set
-//! is empty and every attempt to make a domain says so.
+//! The set of strategies is probed, not assumed ([`get_all_sharing_strategies`]). Where memfd_create(2) is
+//! refused, the set is empty, and every attempt to make a domain is an error.
 //!
 //! ```
-//! use tensorferry_sharing::{get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy, SharingStrategy};
+//! use tensorferry_sharing::{
+//!     SharingStrategy, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy,
+//! };
 //!
 //! assert!(get_all_sharing_strategies().contains(&SharingStrategy::FileDescriptor));
 //! set_sharing_strategy(SharingStrategy::FileDescriptor)?;

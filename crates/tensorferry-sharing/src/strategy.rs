@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use tensorferry_os::memfd;
 
-/// How a domain's memory is backed and found by other processes.
+/// How a domain's memory is backed and how other processes find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SharingStrategy {
-    /// A sealed memfd whose descriptor is inherited by children. The default.
+    /// A sealed memfd. Children inherit its descriptor. The default.
     FileDescriptor,
-    /// A named file that any process of the user can open. Known by name; not supported by this version.
+    /// A named file that any process of the user can open. Known by name, but not supported by this version.
     FileSystem,
 }
 
-/// A strategy that cannot be used here.
+/// The error for a strategy that cannot be used here.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SharingStrategyError {
-    /// The name is none of torch's.
+    /// torch has no strategy of this name.
     #[error("unknown sharing strategy {0:?}: known are \"file_descriptor\" and \"file_system\"")]
     Unknown(String),
     /// The strategy does not work on this machine or in this version.
@@ -47,8 +47,8 @@ pub fn get_sharing_strategy() -> SharingStrategy {
     ALL.get(usize::from(CURRENT.load(Ordering::Relaxed))).copied().unwrap_or(SharingStrategy::FileDescriptor)
 }
 
-/// Sets the strategy of the next default domain of this process. A default domain that exists already keeps
-/// its own.
+/// Sets the strategy of the next default domain of this process. An existing default domain keeps its
+/// strategy.
 ///
 /// # Errors
 /// [`SharingStrategyError::Unsupported`] when it is not among [`get_all_sharing_strategies`].
@@ -62,7 +62,7 @@ pub fn set_sharing_strategy(strategy: SharingStrategy) -> Result<(), SharingStra
 }
 
 impl SharingStrategy {
-    /// `file_descriptor` or `file_system`, as torch calls them.
+    /// The name that torch uses: `file_descriptor` or `file_system`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

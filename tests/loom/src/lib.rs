@@ -68,4 +68,4 @@ pub use explore::{Outcome, Weakened};
 pub use os::{Error, mapping};
 pub use plain::Spin;
 pub use ring::Consumers;
-pub use wait::{WaitOutcome, WaitWord};
+pub use wait::{TimedOut, WaitWord};

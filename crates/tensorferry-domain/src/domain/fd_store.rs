@@ -1,4 +1,5 @@
-//! Descriptors that the domain passes on: its own, for newcomers, and those that are kept for memory outside of its file.
+//! The descriptors that a domain passes on: its own, for newcomers, and those stored for memory outside of
+//! its file.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -8,22 +9,23 @@ use tensorferry_sharing::{FdStore, FdStoreClient, FdStoreError};
 use super::Domain;
 use crate::DomainError;
 
-/// Where this member has descriptors kept.
+/// How this member reaches the descriptor store.
 #[derive(Debug)]
 pub(super) enum FdStoreAccess {
-    /// Here: this process made the domain. Made when the first newcomer needs a way to it.
+    /// The store is in this process, which made the domain. It is created when it is first needed.
     Own(OnceLock<Arc<FdStore>>),
-    /// With whoever made the domain.
+    /// The store is in the process that made the domain. `None` if this member joined without a socket to it.
     Remote(Option<FdStoreClient>),
 }
 
-/// The descriptors that a newcomer needs beside its [`Admission`](crate::Admission): pass on both of them, in this order.
+/// The descriptors that a newcomer needs beside its [`Admission`](crate::Admission). Pass on both, in this
+/// order.
 #[derive(Debug)]
 pub struct DomainFds {
     /// The domain's file.
     pub file: OwnedFd,
-    /// The way to the descriptor store. Who has none can do everything but receive memory that lies outside of the
-    /// domain's file.
+    /// The socket to the descriptor store. A member without it can do everything except receive memory that
+    /// is outside of the domain's file.
     pub fd_store: Option<OwnedFd>,
 }
 
@@ -34,24 +36,24 @@ impl From<OwnedFd> for DomainFds {
 }
 
 impl DomainFds {
-    /// As they came out of a message, in their order. `None` when there is not even one.
+    /// Takes the descriptors of a message, in their order. Returns `None` when there is not even one.
     #[must_use]
     pub fn from_message(fds: Vec<OwnedFd>) -> Option<Self> {
         let mut fds = fds.into_iter();
         Some(Self { file: fds.next()?, fd_store: fds.next() })
     }
 
-    /// In the order in which they travel.
+    /// The descriptors in the order in which they travel.
     pub fn into_message(self) -> impl Iterator<Item = OwnedFd> {
         std::iter::once(self.file).chain(self.fd_store)
     }
 }
 
 impl Domain {
-    /// What a newcomer needs beside its [`Admission`](crate::Admission).
+    /// Duplicates the descriptors that a newcomer needs beside its [`Admission`](crate::Admission).
     ///
     /// # Errors
-    /// EMFILE when no descriptor is left.
+    /// EMFILE when no descriptor is left; [`DomainError::Forked`] in a fork of a member.
     pub fn fds(&self) -> Result<DomainFds, DomainError> {
         self.check_owning_process()?;
         let copy = |fd: BorrowedFd<'_>| {
@@ -67,15 +69,16 @@ impl Domain {
         Ok(DomainFds { file: copy(self.backing.as_fd())?, fd_store })
     }
 
-    /// Has a descriptor kept in the process that made the domain, under the name of a block, for as long as somebody
-    /// holds the block. Call it before the block is first sent: then whoever receives it finds the descriptor, also when
-    /// this process has ended meanwhile.
+    /// Stores a descriptor in the process that made the domain, under the name of a block, for as long as any
+    /// member holds the block. Call it before the block is first sent. A receiver of the block can then fetch
+    /// the descriptor even if this process has ended meanwhile.
     ///
     /// # Errors
-    /// [`FdStoreError`].
+    /// [`FdStoreError::NotConnected`] without a socket to the store or in a fork of a member,
+    /// [`FdStoreError::Gone`], [`FdStoreError::Silent`], [`FdStoreError::Os`].
     ///
     /// # Blocking
-    /// Only when a great deal waits for the descriptor store.
+    /// Only while the socket of the descriptor store has no room, for 20 seconds at most.
     pub fn store_fd(&self, name: u64, fd: OwnedFd) -> Result<(), FdStoreError> {
         self.check_owning_process().map_err(|_| FdStoreError::NotConnected)?;
         match self.fd_store_access() {
@@ -89,7 +92,7 @@ impl Domain {
         }
     }
 
-    /// The descriptor that was stored under the name of a block.
+    /// Fetches the descriptor that was stored under the name of a block.
     ///
     /// # Errors
     /// [`FdStoreError`].
@@ -104,7 +107,7 @@ impl Domain {
         }
     }
 
-    /// How many descriptors this process keeps for the domain.
+    /// The number of descriptors that this process stores for the domain.
     #[must_use]
     pub fn n_fds_kept(&self) -> usize {
         self.fd_store().map_or(0, |fd_store| fd_store.n_kept())
@@ -114,7 +117,7 @@ impl Domain {
         self.fd_store_of_a_fork.get().unwrap_or(&self.fd_store)
     }
 
-    /// The descriptor store, if it is here and was needed yet.
+    /// The descriptor store, if it is in this process and was needed already.
     pub(crate) fn fd_store(&self) -> Option<&Arc<FdStore>> {
         match self.fd_store_access() {
             FdStoreAccess::Own(fd_store) => fd_store.get(),
@@ -135,7 +138,7 @@ impl Domain {
         }
         let fresh = Arc::new(FdStore::new()?);
         let fd_store = fd_store.get_or_init(|| fresh);
-        // So that the service thread listens to what members ask of it.
+        // So that the service thread polls the store's socket.
         self.wake_service();
         Ok(fd_store)
     }

@@ -1,4 +1,5 @@
-//! How a process becomes a member: it makes a domain, joins one, or was forked from a member.
+//! How a process becomes a member: by making a domain, by joining one, or by rejoining after a fork of a
+//! member.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,12 +21,12 @@ use crate::service::MAX_CLAIMS;
 use crate::{Admission, DomainError, Layout, Member, Phase};
 
 impl Domain {
-    /// Maps the domain behind `fds` and becomes the member that `admission` names. An admission can be used once. The
-    /// domain's file alone is enough ([`DomainFds::fd_store`] says for what).
+    /// Maps the domain behind `fds` and becomes the member that `admission` names. An admission can be used
+    /// once. The domain's file alone is enough ([`DomainFds::fd_store`] says what is missing then).
     ///
     /// # Errors
     /// [`DomainError::NotADomain`], [`DomainError::WrongVersion`], [`DomainError::NotAdmitted`], or the
-    /// kernel's error; in each case nothing was changed.
+    /// kernel's error. In each case nothing was changed.
     pub fn join(fds: impl Into<DomainFds>, admission: Admission) -> Result<Arc<Self>, DomainError> {
         let DomainFds { file, fd_store } = fds.into();
         let not = |what: String| DomainError::NotADomain { what };
@@ -52,9 +53,10 @@ impl Domain {
         if !PidFd::of_self()?.is_process(&slot.identity())? {
             return Err(refused(admission, "it is for another process"));
         }
-        // Before the slot is live: from then on an unlocked byte means a death.
+        // Lock the byte before the slot is live: from then on an unlocked byte is proof of a death.
         let presence = Presence::announce(&backing, presence_offset(admission.member))?;
-        // The last step that can fail. Before it nothing was changed but that byte, which goes with `presence`.
+        // The last step that can fail. Nothing was changed before it except the lock, which `presence`
+        // releases.
         go_live(slot, admission)?;
         let fd_store = FdStoreAccess::Remote(fd_store.map(FdStoreClient::new));
         Ok(Arc::new(Self::over(backing, mapping, presence, layout, id, admission.member, fd_store)))
@@ -67,7 +69,7 @@ impl Domain {
         limit_bytes: u64,
     ) -> Result<Arc<Self>, DomainError> {
         let identity = PidFd::of_self()?.identity()?;
-        // The file's inode is unique among the live files of this boot, which is all that an id must tell apart.
+        // The inode is unique among the live files of this boot, which is all that an id must tell apart.
         let (device, inode) = memfd::file_id(&backing)?;
         let id = device.rotate_left(32) ^ inode;
         let me = Member { slot: 0, epoch: 1 };
@@ -98,7 +100,7 @@ impl Domain {
 
     fn over(
         backing: Backing,
-        Mapping { tables, data, home }: Mapping,
+        Mapping { tables, data, fork_detector }: Mapping,
         presence: Presence,
         layout: Layout,
         id: u64,
@@ -112,7 +114,7 @@ impl Domain {
             layout,
             id,
             me: AtomicU64::new(pack(me)),
-            home,
+            fork_detector,
             service: OnceLock::new(),
             fd_store,
             fd_store_of_a_fork: OnceLock::new(),
@@ -120,12 +122,12 @@ impl Domain {
         }
     }
 
-    /// In a process that was forked from this member: becomes the member that `admission` names, over the same mapping.
-    /// [`Domain::me`] is another one from then on. `fd_store` is as in [`DomainFds`]. The parent stands still meanwhile, and holds
-    /// everything that this process has a copy of.
+    /// In a process that was forked from this member: becomes the member that `admission` names, over the
+    /// same mapping. From then on [`Domain::me`] returns the new member. `fd_store` is as in [`DomainFds`].
+    /// The parent waits meanwhile, and holds everything that this process has a copy of.
     ///
-    /// This process is not [at home](Domain::is_owning_process) yet: that is said by [`Domain::finish_rejoin`], once it holds by itself what
-    /// it has.
+    /// This process does not [own](Domain::is_owning_process) the member yet. [`Domain::finish_rejoin`] makes
+    /// it the owner, once it holds everything by its own bits.
     ///
     /// # Errors
     /// [`DomainError::NotAdmitted`], or the kernel's error.
@@ -142,33 +144,34 @@ impl Domain {
         if !PidFd::of_self()?.is_process(&slot.identity())? {
             return Err(refused(admission, "it is for another process"));
         }
-        // As in `join`: before the slot is live. What this process shares with its parent would keep the parent's
-        // byte locked after the parent's death.
+        // As in `join`, before the slot is live. A lock shared with the parent would keep the parent's byte
+        // locked after the parent's death.
         self.presence.renew(&self.backing, presence_offset(admission.member))?;
         go_live(slot, admission)?;
         self.me.store(pack(admission.member), Ordering::SeqCst);
         if let FdStoreAccess::Own(store) = self.fd_store_access() {
-            // The descriptor store is the parent's. A socket that stays open hides nothing but the parent's end.
+            // The descriptor store is the parent's. If a socket stays open, the only effect is that members
+            // do not see that the parent has ended.
             let _ = store.get().map(|store| store.leave_to_parent());
             let _ = self.fd_store_of_a_fork.set(FdStoreAccess::Remote(fd_store.map(FdStoreClient::new)));
         }
         Ok(())
     }
 
-    /// Says that this process, which has [rejoined](Domain::rejoin), is this member.
+    /// Makes this process, which has [rejoined](Domain::rejoin), the owner of its member.
     pub(crate) fn finish_rejoin(&self) {
-        self.home.adopt();
+        self.fork_detector.adopt();
     }
 }
 
-/// What a slot says as long as its admission can be used.
+/// Returns the state of the slot while its admission can be used.
 fn invited(slot: Slot<'_>, admission: Admission) -> Result<State, DomainError> {
     let state = slot.state();
     let is_valid = state.epoch == admission.member.epoch && state.phase == Phase::Invited;
     if is_valid { Ok(state) } else { Err(refused(admission, "it was used or given back")) }
 }
 
-/// Turns an invited slot live. Whoever sweeps its admitter restamps it meanwhile.
+/// Turns an invited slot live. A sweeper of its admitter may restamp the slot meanwhile.
 fn go_live(slot: Slot<'_>, admission: Admission) -> Result<(), DomainError> {
     for _ in 0..MAX_CLAIMS {
         let state = invited(slot, admission)?;
@@ -179,22 +182,22 @@ fn go_live(slot: Slot<'_>, admission: Admission) -> Result<(), DomainError> {
     Err(refused(admission, "its slot changes all the time"))
 }
 
-/// What a process has of the memory of a domain.
+/// A process's mappings of a domain.
 struct Mapping {
     tables: Tables,
     data: Reservation,
-    home: ForkDetector,
+    fork_detector: ForkDetector,
 }
 
 impl Mapping {
     fn new(backing: &Backing, layout: &Layout) -> Result<Self, DomainError> {
         let tables = memory::map_tables(backing, layout.data_offset_bytes)?;
         let data = memory::map_data(backing, layout)?;
-        Ok(Self { tables, data, home: ForkDetector::new()? })
+        Ok(Self { tables, data, fork_detector: ForkDetector::new()? })
     }
 }
 
-/// What the header says. Of what is used of it here nothing changes once a domain has a second member.
+/// Reads the header. The words that are used here do not change once a domain has a second member.
 fn read_header(backing: &Backing) -> Result<[u64; header::N_WORDS], DomainError> {
     let mut bytes = [[0; size_of::<u64>()]; header::N_WORDS];
     memfd::read_exact_at(backing, bytes.as_flattened_mut(), 0)?;

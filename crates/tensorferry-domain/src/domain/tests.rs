@@ -1,4 +1,4 @@
-//! Tests of rooms in the process table, with a handler that takes notes.
+//! Tests of the process table, with a handler that takes notes.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::*;
 use crate::service::LEFT_TO_OTHERS;
 use crate::{Memory, ServiceHandler};
 
-/// Who was swept, one entry for each sweep.
+/// The members that were swept, one entry for each sweep.
 #[derive(Default)]
 struct Notes(Mutex<Vec<Vec<Member>>>);
 
@@ -26,7 +26,7 @@ impl ServiceHandler for Notes {
     }
 }
 
-/// Somebody whose number is above any that Linux gives, in a slot that is free.
+/// Puts a process into a free slot whose number is above any that Linux assigns.
 fn nobody_in(domain: &Domain, slot: u8, author: Member, phase: Phase) {
     let entry = domain.slot(slot).unwrap();
     entry.set_identity(Identity { pid: 1 << 22, ..PidFd::of_self().unwrap().identity().unwrap() });
@@ -53,7 +53,7 @@ fn what_a_leaver_could_not_finish_sweeping_is_swept_by_another() {
     drop((memory, notes));
 }
 
-/// With a service that notes down who was swept.
+/// Starts a service whose handler notes the members that it sweeps.
 fn served(domain: &Arc<Domain>) -> (Memory, Arc<Notes>, Arc<dyn ServiceHandler>) {
     let notes = Arc::new(Notes::default());
     let handler: Arc<dyn ServiceHandler> = Arc::<Notes>::clone(&notes);
@@ -90,7 +90,7 @@ fn what_is_put_off_is_done_by_the_service_thread_until_it_is_done() {
 fn what_is_not_urgent_does_not_wait_until_the_service_thread_looks_around_by_itself() {
     let domain = Domain::builder().create().unwrap();
     let _served = served(&domain);
-    // It has a turn twice a second, which would be too seldom.
+    // By itself the thread has a turn twice a second, which would be too slow.
     let deadline = Instant::now() + Duration::from_secs(60);
     for _ in 0..130 {
         let (tell, told) = std::sync::mpsc::channel();
@@ -100,7 +100,7 @@ fn what_is_not_urgent_does_not_wait_until_the_service_thread_looks_around_by_its
     }
 }
 
-/// Behind the last slot.
+/// One past the last slot.
 fn end() -> u8 {
     u8::try_from(MAX_MEMBERS).unwrap()
 }
@@ -108,7 +108,8 @@ fn end() -> u8 {
 #[test]
 fn the_dead_of_a_full_table_make_room_in_one_sweep() {
     let first = Domain::builder().create().unwrap();
-    // Slot 1 was sweeping slot 2, which was sweeping slot 3, when both died; the next ones slot 1 had admitted.
+    // Slot 1 was sweeping slot 2, which was sweeping slot 3, when both died. Slot 1 had admitted the next
+    // ones.
     nobody_in(&first, 1, first.me(), Phase::Live);
     nobody_in(&first, 2, Member { slot: 1, epoch: 1 }, Phase::Dead);
     nobody_in(&first, 3, Member { slot: 2, epoch: 1 }, Phase::Dead);
@@ -133,10 +134,10 @@ fn who_needs_room_looks_at_those_too_whom_others_have_admitted() {
     let first = Domain::builder().create().unwrap();
     let myself = PidFd::of_self().unwrap();
     let admissions = [(); 3].map(|()| first.admit(&myself).unwrap());
-    // Two living neighbours, so that whoever comes after them is not watched from here.
+    // Two living neighbours, so that members after them are not watched from here.
     let _living = admissions
         .map(|admission| Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap());
-    // Such as have no lock yet, which can be asked for from anywhere.
+    // They hold no lock yet, so their locks do not show their death.
     (4..end()).for_each(|slot| nobody_in(&first, slot, Member { slot: 3, epoch: 1 }, Phase::Invited));
     let _served @ (_, notes, _) = &served(&first);
     first.sweep_dead();
@@ -150,7 +151,7 @@ fn a_death_far_away_is_seen_also_where_those_who_should_watch_do_not_look() {
     let first = Domain::builder().create().unwrap();
     let myself = PidFd::of_self().unwrap();
     let admissions = [(); 3].map(|()| first.admit(&myself).unwrap());
-    // Its admitter and its other predecessor; none of them has a service.
+    // The admitter and the other predecessor of slot 4. Neither has a service.
     let _living = admissions
         .map(|admission| Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap());
     nobody_in(&first, 4, Member { slot: 3, epoch: 1 }, Phase::Live);
@@ -159,7 +160,7 @@ fn a_death_far_away_is_seen_also_where_those_who_should_watch_do_not_look() {
     assert_eq!(notes.0.lock().unwrap().concat(), [Member { slot: 4, epoch: 1 }]);
 }
 
-/// Reaches nothing; when it was to.
+/// A handler that reaches nothing, and notes when it was called.
 #[derive(Default)]
 struct Helpless(Mutex<Vec<Instant>>);
 
@@ -192,7 +193,7 @@ fn what_cannot_be_swept_from_here_is_left_to_others() {
     assert!(!helpless.0.lock().unwrap().is_empty());
     let _served @ (_, notes, _) = &served(&first);
     let deadline = Instant::now() + Duration::from_secs(60);
-    // The helpless one may be at it once more just now.
+    // The helpless member may be sweeping once more at this moment.
     while first.sweeps() == 0 {
         assert!(Instant::now() < deadline, "nobody else sweeps it");
         first.sweep_dead();
@@ -216,7 +217,7 @@ fn what_could_not_be_swept_is_tried_again_when_others_have_had_the_time() {
             break tries;
         }
         assert!(Instant::now() < deadline, "it is not tried again");
-        // As whatever there is to do wakes it.
+        // As any other work wakes it.
         first.wake_service();
         std::thread::yield_now();
     };
@@ -231,7 +232,7 @@ fn a_newcomer_of_another_namespace_that_never_joined_goes_with_its_admitter() {
     for slot in [2, 3] {
         nobody_in(&first, slot, Member { slot: 1, epoch: 1 }, Phase::Invited);
     }
-    // Nobody here can tell whether that one lives.
+    // No process here can tell whether this one lives.
     let other = first.slot(2).unwrap();
     let identity = other.identity();
     other.set_identity(Identity { namespace: identity.namespace + 1, ..identity });
@@ -249,7 +250,7 @@ fn who_joins_while_its_admitter_is_swept_is_not_refused() {
         let first = Domain::builder().address_space_bytes(64 << 20).create().unwrap();
         nobody_in(&first, 1, first.me(), Phase::Live);
         let admission = first.admit(&PidFd::of_self().unwrap()).unwrap();
-        // As the one in slot 1 has written it, of whose death nobody knows.
+        // As if the member in slot 1 had admitted it. Its death is not known yet.
         let entry = first.slot(admission.member().slot).unwrap();
         assert!(entry.change(entry.state(), State { author: 1, ..entry.state() }));
         let barrier = std::sync::Barrier::new(2);
@@ -307,7 +308,7 @@ fn a_state_that_nobody_can_have_written_is_nobodys() {
     first.sweep_dead();
     assert!(notes.0.lock().unwrap().is_empty());
     assert_eq!(first.members().len(), 1);
-    // Who looks for a free slot passes it by.
+    // A search for a free slot skips it.
     assert_eq!(first.admit(&PidFd::of_self().unwrap()).unwrap().member().slot, 2);
 }
 
@@ -318,9 +319,9 @@ fn who_has_been_declared_dead_sweeps_nobody() {
     let own = domain.slot(domain.me().slot).unwrap();
     let (live, gone) = (own.state(), State { phase: Phase::Free, ..own.state() });
     assert!(own.change(live, gone));
-    // After this the service thread too has seen it, or is done.
+    // After this the service thread has seen it too, or has ended.
     domain.sweep_dead();
-    // Stamped with the slot that was this member's.
+    // Stamped with the slot that belonged to this member.
     nobody_in(&domain, 2, domain.me(), Phase::Dead);
     domain.sweep_dead();
     domain.sweep_all_dead();

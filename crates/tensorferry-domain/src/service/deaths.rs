@@ -1,11 +1,12 @@
-//! Members that die: who is watched, what is proof, and who sweeps.
+//! Deaths of members: which members are watched, what proves a death, and which member sweeps.
 //!
-//! Watching costs few descriptors: those that this member admitted, and the next two live members in the
-//! order of their slots. When a watched member dies, its slot is claimed for sweeping by compare-and-swap, so
-//! there is one sweeper; a sweeper that dies is found like any dead member, and whoever sweeps it finishes its
-//! victims too. Every live member has a live predecessor in the ring, so no death stays unseen while anybody
-//! lives. Whose predecessors are all stopped is found by the lock that it no longer has: now and then each member asks for
-//! those of all others, which takes no descriptor.
+//! Watching costs few descriptors. A member watches those that it admitted, and the next two live members in
+//! the order of their slots. When a watched member dies, its slot is claimed for sweeping by
+//! compare-and-swap, so there is one sweeper. A sweeper that dies is found like any dead member, and the
+//! member that sweeps it finishes its victims too. The order of the slots wraps around, so every member has a
+//! live predecessor, and no death stays unseen while another member lives. If all predecessors of a dead
+//! member are stopped, the lock that it no longer holds shows its death: now and then each member checks the
+//! locks of all others, which takes no descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -18,48 +19,49 @@ use crate::layout::presence_offset;
 use crate::member::State;
 use crate::{Domain, Member, Phase, ServiceHandler, planted};
 
-/// How often a slot is changed that others change at the same time; nobody does that so often.
+/// How often a change of a slot is tried while others change the slot too. No slot changes that often.
 pub(crate) const MAX_CLAIMS: usize = 8;
 
-/// How many of the members that follow in the table are watched, whoever admitted them.
+/// How many of the members that follow in the table are watched, whichever member admitted them.
 const N_NEIGHBOURS: usize = 2;
 
-/// Which members are asked whether they still live.
+/// The members that are checked for their death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Those that this member admitted, and its neighbours.
+    /// The members that this one admitted, and its neighbours.
     Watched,
     /// All members.
     All,
 }
 
-/// How long a dead member is left to others after something of it could not be reached from here.
+/// How long this member leaves a dead member to others, after it could not reach something of it.
 pub(crate) const LEFT_TO_OTHERS: Duration = Duration::from_secs(2);
 
-/// What a service knows from one turn to the next.
+/// The state of a service from one turn to the next.
 #[derive(Default)]
 pub(super) struct Watch {
     watched: Vec<Watched>,
-    /// When the locks of those that are not watched were asked for.
-    looked_far: Option<Instant>,
-    /// The dead that could not be swept from here, and when that was.
+    /// When the locks of the members that are not watched were last checked.
+    checked_all_at: Option<Instant>,
+    /// The dead members that could not be swept from here, and when that was.
     left: Vec<(Member, Instant)>,
 }
 
 impl Watch {
-    /// The descriptors that become readable when somebody dies.
+    /// The descriptors that become readable when a watched member dies.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.watched.iter().map(|watched| watched.pidfd.as_fd())
     }
 }
 
-/// A member and the proof of its death to come.
+/// A member, and the pidfd that will prove its death.
 struct Watched {
     member: Member,
     pidfd: PidFd,
 }
 
-/// Looks at members and sweeps once those that are proven dead. Returns whether a slot is free for it.
+/// Checks members, and sweeps in one go those that are proven dead. Returns whether a slot is free as a
+/// result.
 pub(super) fn sweep_the_dead(
     domain: &Domain,
     handler: &dyn ServiceHandler,
@@ -76,7 +78,7 @@ pub(super) fn sweep_the_dead(
         }
         let n_known = dead.len();
         dead = take_over(domain);
-        // Among those that the dead had admitted, and that are watched from here now, may be dead ones too.
+        // Members that the dead had admitted are watched from here now. Some of those may be dead too.
         if dead.len() <= n_known {
             break;
         }
@@ -91,7 +93,7 @@ pub(super) fn sweep_the_dead(
     is_swept.unwrap_or(false)
 }
 
-/// Brings the list of watched members up to date and returns those that are proven dead.
+/// Updates the list of watched members, and returns those that are proven dead.
 fn find_dead(domain: &Domain, scope: Scope, watch: &mut Watch) -> Vec<Member> {
     let watched = &mut watch.watched;
     let wanted = worth_watching(domain, scope);
@@ -109,9 +111,9 @@ fn find_dead(domain: &Domain, scope: Scope, watch: &mut Watch) -> Vec<Member> {
     let is_dead = |w: &&Watched| w.pidfd.is_dead().unwrap_or(false) || has_no_presence(domain, w.member);
     dead.extend(watched.iter().filter(is_dead).map(|w| w.member));
     watched.retain(|w| !dead.contains(&w.member));
-    // Not in every turn: a busy process has many, and each lock is a system call.
-    if watch.looked_far.is_none_or(|at| at.elapsed() >= LONGEST_SLEEP) {
-        watch.looked_far = Some(Instant::now());
+    // Not in every turn: a busy process has many turns, and each lock is a system call.
+    if watch.checked_all_at.is_none_or(|at| at.elapsed() >= LONGEST_SLEEP) {
+        watch.checked_all_at = Some(Instant::now());
         let others = domain.slots().filter(|(index, _)| *index != domain.me().slot);
         let others = others.map(|(slot, entry)| Member { slot, epoch: entry.state().epoch });
         dead.extend(others.filter(|other| !wanted.contains(other) && has_no_presence(domain, *other)));
@@ -137,7 +139,7 @@ fn worth_watching(domain: &Domain, scope: Scope) -> Vec<Member> {
                 }
                 neighbours += 1;
             }
-            // Somebody is sweeping it; watch over the sweeper, which is a neighbour or mine if need be.
+            // A dead member has a sweeper. If the sweeper dies, the members that watch it take over.
             Phase::Dead | Phase::Admitting | Phase::Free => {}
         }
     }
@@ -150,7 +152,8 @@ enum Opened {
     Unknown,
 }
 
-/// Opens the pidfd of a member. That its number belongs to nobody, or to somebody else by now, is proof of death.
+/// Opens the pidfd of a member. If its number belongs to no process, or to another one by now, that is proof
+/// of death.
 fn open(domain: &Domain, member: Member) -> Opened {
     let Some(slot) = domain.slot(member.slot) else { return Opened::Unknown };
     let identity = slot.identity();
@@ -159,9 +162,10 @@ fn open(domain: &Domain, member: Member) -> Opened {
     }
     match PidFd::open(identity.pid) {
         Ok(pidfd) => match pidfd.identity() {
-            // A zombie's start time can still be read, so equal means the same process, dead or alive.
+            // A zombie's start time can still be read, so equal identities mean the same process, dead or
+            // alive.
             Ok(found) if found.is_same_process(&identity) => Opened::Alive(pidfd),
-            // That it is another process must be known, not merely that nothing is known about it.
+            // It must be known that this is another process. Knowing nothing about it is no proof.
             Ok(found)
                 if found.is_known() && found.is_comparable(&identity) && slot.identity() == identity =>
             {
@@ -170,7 +174,7 @@ fn open(domain: &Domain, member: Member) -> Opened {
             _ => Opened::Unknown,
         },
         Err(error) if error.is_no_such_process() && slot.identity() == identity => Opened::Dead,
-        // No descriptor left, say: its lock can be asked for all the same.
+        // For example, no descriptor is left. The lock can be checked nevertheless.
         Err(_) if has_no_presence(domain, member) => Opened::Dead,
         Err(_) => Opened::Unknown,
     }
@@ -185,11 +189,13 @@ pub(crate) fn is_proven_dead(domain: &Domain, member: Member) -> bool {
     }
 }
 
-/// Whether a member that counts as live has no memory of the domain any more. Its byte of the file is locked from before
-/// it became live until after it has left, so an unlocked byte of a member that is live before and after is proof. Tells
-/// of members whose number means nothing here, and of processes that live on as another program (execve(2)). Nothing
-/// rings when that changes; each turn looks. Who does not find itself either looks through a descriptor that somebody has
-/// closed, and knows nothing.
+/// Whether a member that counts as live has no memory of the domain any more.
+///
+/// Its byte of the file is locked from before it became live until after it has left. So an unlocked byte is
+/// proof, if the member is live before and after the check. That covers members whose process number means
+/// nothing here, and processes that live on as another program (execve(2)). No event reports a released lock,
+/// so each turn checks. If this member does not find its own lock either, it checks through a descriptor that
+/// was closed behind its back, and the answer proves nothing.
 fn has_no_presence(domain: &Domain, member: Member) -> bool {
     let is_live = || {
         domain.slot(member.slot).is_some_and(|slot| {
@@ -201,11 +207,11 @@ fn has_no_presence(domain: &Domain, member: Member) -> bool {
     is_live() && is_announced(member) == Some(false) && is_live() && is_announced(domain.me()) == Some(true)
 }
 
-/// Stamps the slot of a dead member, unless another live member does that already.
+/// Stamps the slot of a dead member, unless another live member has done so already.
 fn claim(domain: &Domain, dead: Member) {
     let Some(slot) = domain.slot(dead.slot) else { return };
     let claimed = State { epoch: dead.epoch, author: domain.me().slot, phase: Phase::Dead };
-    // Who has taken over what its admitter left may restamp it meanwhile.
+    // A member that takes over the slots of its dead admitter may restamp it meanwhile.
     for _ in 0..MAX_CLAIMS {
         let found = slot.state();
         let is_member = matches!(found.phase, Phase::Live | Phase::Invited);
@@ -215,8 +221,9 @@ fn claim(domain: &Domain, dead: Member) {
     }
 }
 
-/// The dead whose slots are stamped as ours, those of sweeps that could not be finished among them, and whoever they were
-/// sweeping, whose slots are stamped as ours now, and so on. What else bears their stamp is settled.
+/// Returns the dead members whose slots carry this member's stamp, including those of sweeps that it could
+/// not finish. The members that they were sweeping are restamped and added, and so on. Other slots that carry
+/// the stamp of a dead member are settled.
 fn take_over(domain: &Domain) -> Vec<Member> {
     let me = domain.me().slot;
     let mut dead: Vec<Member> = stamped_dead(domain, me).map(|(member, _)| member).collect();
@@ -236,7 +243,7 @@ fn take_over(domain: &Domain) -> Vec<Member> {
     dead
 }
 
-/// The dead members with this stamp, and what their slots said.
+/// The dead members with this stamp, and the states of their slots.
 fn stamped_dead(domain: &Domain, author: u8) -> impl Iterator<Item = (Member, State)> + '_ {
     domain.slots().filter_map(move |(slot, entry)| {
         let state = entry.state();
@@ -245,7 +252,7 @@ fn stamped_dead(domain: &Domain, author: u8) -> impl Iterator<Item = (Member, St
     })
 }
 
-/// Those that a dead member had admitted.
+/// Settles the members that a dead member had admitted.
 fn settle_invited(domain: &Domain, dead: Member) {
     for (index, other) in domain.slots() {
         let state = other.state();
@@ -257,12 +264,12 @@ fn settle_invited(domain: &Domain, dead: Member) {
             Phase::Admitting if !planted("sweep-keeps-admitting") => {
                 other.change(state, State { phase: Phase::Free, ..state });
             }
-            // Its number means nothing here, and it locks nothing yet, so that nobody would ever learn of its death. It has
-            // nothing either, and learns of this when it joins.
+            // Its number means nothing here, and it holds no lock yet, so no member would ever learn of its
+            // death. It has no memory of the domain either, and learns that its slot is gone when it joins.
             Phase::Invited if other.identity().namespace != pid_namespace() => {
                 other.change(state, State { phase: Phase::Free, ..state });
             }
-            // Watched by us from now on.
+            // This member watches it from now on.
             Phase::Live | Phase::Invited => {
                 other.change(state, State { author: domain.me().slot, ..state });
             }
@@ -271,10 +278,12 @@ fn settle_invited(domain: &Domain, dead: Member) {
     }
 }
 
-/// Gives back what the dead held, whose slots are stamped as ours, and frees those. All in one: a sweep walks over
-/// every block there is, so that one of them for each of many that die at a time would fall ever further behind. Returns
-/// whether a slot is free for it; `None` when something could not be reached from here. Others may reach it, so the stamps are taken
-/// back then, for anybody to prove the deaths once more.
+/// Gives back everything that the dead members held, and frees their slots, which carry this member's stamp.
+///
+/// All of them are swept in one pass. A sweep walks over every block of the domain, so a pass for each of
+/// many deaths would fall ever further behind. Returns whether a slot is free as a result; `None` when
+/// something could not be reached from here. Others may reach it, so the stamps are then taken back, and any
+/// member can prove the deaths again.
 fn sweep(domain: &Domain, handler: &dyn ServiceHandler, dead: &[Member]) -> Option<bool> {
     if !handler.sweep(dead) {
         for member in dead {

@@ -1,14 +1,14 @@
-//! Reads the tables of docs/WIRE.md and holds them against what the code says. The tests of `tensorferry-storage` use
+//! Reads the tables of docs/WIRE.md and compares them with the code. The tests of `tensorferry-storage` use
 //! this file too.
 //!
-//! A table belongs to the heading above it. Its first two columns are numbers, or a number and a name; a name stands in
-//! backticks. A field of bytes or bits whose name is `-` is unused, so that a table leaves out nothing.
+//! A table belongs to the heading above it. Its first two columns are numbers, or a number and a name in
+//! backticks. A field of bytes or bits with the name `-` is unused, so a table leaves nothing out.
 
 use std::fmt::Debug;
 
 const WIRE: &str = include_str!("../../../../docs/WIRE.md");
 
-/// The cells of the table under this heading, without its head.
+/// The cells of the table under this heading, without its header row.
 fn cells(heading: &str, columns: &[&str]) -> Vec<Vec<&'static str>> {
     let mut lines = WIRE.lines().skip_while(|line| line.trim_start_matches('#').trim() != heading).skip(1);
     let split = |line: &'static str| -> Vec<&'static str> {
@@ -27,7 +27,7 @@ fn name(cell: &str) -> &str {
     cell.trim_matches('`')
 }
 
-/// Fields that lie one after the other and fill `len` units: each one's place, length and name.
+/// Adjacent fields that fill `len` units: the place, length and name of each.
 fn tiles(heading: &str, columns: &[&str], len: usize) -> Vec<(usize, usize, &'static str)> {
     let mut end = 0;
     let mut fields = Vec::new();
@@ -49,8 +49,8 @@ pub(crate) fn check_bytes(heading: &str, len_bytes: usize, known: &[(&'static st
     assert_eq!(tiles(heading, &["offset", "size", "field", "meaning"], len_bytes), known, "{heading}");
 }
 
-/// A word of `n_bits`: the fields that the code knows, each with the word in which only its lowest bit is set. A field
-/// is as long as the table says; that nothing overlaps is checked.
+/// A word of `n_bits`: the fields that the code knows, each with the word in which only its lowest bit is
+/// set. The length of a field is taken from the table; the check is that fields do not overlap.
 pub(crate) fn check_bits(heading: &str, n_bits: usize, known: &[(&'static str, u64)]) {
     let mut known: Vec<_> = known
         .iter()
@@ -73,14 +73,14 @@ pub(crate) fn check_mask(heading: &str, field: &str, largest: u64) {
     assert_eq!(largest, mask, "{field} of {heading} is {len} bits from bit {at}");
 }
 
-/// Numbers that stand for something.
+/// Numbers with a meaning and a name.
 pub(crate) fn check_values(heading: &str, known: &[(u64, &str)]) {
     let rows = cells(heading, &["value", "name", "meaning"]);
     let told: Vec<(u64, &str)> = rows.iter().map(|row| (number(heading, row[0]), name(row[1]))).collect();
     assert_eq!(told, known, "{heading}");
 }
 
-/// Numbers that have a name.
+/// Named numbers.
 pub(crate) fn check_constants(heading: &str, known: &[(&'static str, u64)]) {
     let rows = cells(heading, &["name", "value", "meaning"]);
     let told: Vec<(&str, u64)> = rows.iter().map(|row| (name(row[0]), number(heading, row[1]))).collect();

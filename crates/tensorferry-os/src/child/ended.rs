@@ -7,7 +7,7 @@ use rustix::process::{WaitId, WaitIdOptions};
 
 use crate::{Error, Result};
 
-/// The kernel's code for a process that is no child of the one that asks (errno(3)).
+/// The error number for a process that is not a child of the caller (errno(3)).
 pub const ECHILD: i32 = Errno::CHILD.raw_os_error();
 
 /// How a process ended.
@@ -20,23 +20,26 @@ pub enum Ended {
     },
     /// A signal ended it.
     Signaled {
-        /// The signal's number; [`signal_name`](super::signal_name) says it in words.
+        /// The signal's number; [`signal_name`](super::signal_name) has its name.
         signal: i32,
         /// Whether the kernel wrote a core dump.
         core_dumped: bool,
     },
-    /// It ended, but the kernel no longer knows how: this process ignores SIGCHLD, or something else in it has
+    /// It ended, but the kernel no longer knows how: this process ignores SIGCHLD, or other code in it has
     /// waited for every child.
     Lost,
-    /// It ended, and the process that was to report how has ended without doing so.
+    /// It ended, and the process that should have reported how has ended without doing so.
     StatusUnavailable,
 }
 
-/// Kills and collects a child of which there is nothing but the number, because a descriptor for it was not to be had. Only
-/// for a child that nobody else can have collected.
+/// Kills and collects a child by its number, when no descriptor for it could be opened. Only for a child that
+/// no other code can have collected.
+///
+/// # Blocking
+/// Until the child has ended.
 pub fn kill_and_collect(pid: u32) {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return };
-    // Any other error than EINTR means that it is gone already.
+    // Any error other than EINTR means that the child is gone already.
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     let _ = rustix::io::retry_on_intr(|| {
         rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())
@@ -51,11 +54,14 @@ pub fn reap(pidfd: impl AsFd) -> Result<Option<Ended>> {
     collect(pidfd.as_fd(), WaitIdOptions::NOHANG)
 }
 
-/// As [`reap`], and waits until it has ended. Needs no descriptor that may be polled, unlike
-/// [`PidFd::wait_dead`](crate::pidfd::PidFd::wait_dead).
+/// As [`reap`], but waits until the child has ended. Unlike
+/// [`PidFd::wait_dead`](crate::pidfd::PidFd::wait_dead), this does not poll the descriptor.
 ///
 /// # Errors
 /// As [`reap`].
+///
+/// # Blocking
+/// Until the child has ended.
 pub fn wait_and_reap(pidfd: impl AsFd) -> Result<Ended> {
     Ok(collect(pidfd.as_fd(), WaitIdOptions::empty())?.unwrap_or(Ended::Lost))
 }
@@ -74,8 +80,8 @@ fn collect(pidfd: BorrowedFd<'_>, options: WaitIdOptions) -> Result<Option<Ended
     }))
 }
 
-/// How many processes the out-of-memory killer has ended on this machine since boot, in whatever cgroup (`oom_kill` of
-/// `/proc/vmstat`, Linux 4.13); `None` where the kernel does not say.
+/// The number of processes that the out-of-memory killer has ended on this machine since boot, in any cgroup
+/// (`oom_kill` of `/proc/vmstat`, Linux 4.13); `None` where the kernel does not have it.
 #[must_use]
 pub fn out_of_memory_kills() -> Option<u64> {
     parse_out_of_memory_kills(&crate::proc_file::read("/proc/vmstat").ok()?)

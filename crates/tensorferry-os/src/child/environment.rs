@@ -1,8 +1,9 @@
 //! The environment of a process that is just starting.
 //!
 //! # Safety
-//! Changing the environment races with C code that reads it on another thread. [`take_variable`], [`set_variable`] and
-//! [`replace_environment`] are for the first instant of a process, executed or forked, before it has started a thread.
+//! Changing the environment races with C code that reads it on another thread. [`take_variable`],
+//! [`set_variable`] and [`replace_environment`] are for a process that was just executed or forked, before it
+//! starts a thread.
 #![expect(unsafe_code, reason = "changes the environment of a process that is just starting")]
 
 use std::collections::HashMap;
@@ -14,23 +15,24 @@ use crate::{Error, Result};
 
 /// Reads a variable of the environment and removes it, so that no process started from here inherits it.
 ///
-/// For the first instant of a process only, before it has started a thread.
+/// Only for a process that is just starting and has not started a thread yet.
 #[must_use]
 pub fn take_variable(name: &str) -> Option<OsString> {
     let value = std::env::var_os(name)?;
-    // SAFETY: `remove_var` must not run while another thread reads or writes the environment other than through
-    // `std::env`. Callers are child entries, which run before `main` on the only thread (the contract above). Were a
-    // C constructor to have started a thread already, glibc's unsetenv(3) moves the pointers that follow down by one
-    // and frees nothing, so a racing getenv(3) could miss a variable but not read freed memory.
+    // SAFETY: `remove_var` must not run while another thread reads or writes the environment other than
+    // through `std::env`. Callers are child entries, which run before `main` on the only thread (the contract
+    // above). If a C constructor had started a thread already: glibc's unsetenv(3) moves the pointers that
+    // follow down by one and frees nothing, so a racing getenv(3) could miss a variable but not read freed
+    // memory.
     unsafe { std::env::remove_var(name) };
     Some(value)
 }
 
-/// Replaces the whole environment of this process, for one that has one thread and is just starting. What no environment
-/// can be asked for by name (an empty name, `=` in a name) is left as it is.
+/// Replaces the whole environment of this process, which must have one thread and be just starting. Variables
+/// that cannot be asked for by name (an empty name, `=` in a name) stay as they are.
 ///
 /// # Errors
-/// EBUSY in a process with other threads, which may be reading it; then nothing was changed.
+/// EBUSY in a process with other threads, which may be reading the environment. Nothing was changed then.
 pub fn replace_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<()> {
     check_single_threaded()?;
     let mut own: HashMap<OsString, OsString> = std::env::vars_os().collect();
@@ -43,19 +45,19 @@ pub fn replace_environment(variables: impl IntoIterator<Item = (OsString, OsStri
     Ok(())
 }
 
-/// Sets or removes a variable of the environment, in a process that has one thread and is just starting. What no environment
-/// can hold (an empty name, `=` in a name, a zero byte) is left out.
+/// Sets or removes a variable of the environment, in a process that has one thread and is just starting. A
+/// variable that no environment can hold (an empty name, `=` in a name, a zero byte) is ignored.
 ///
 /// # Errors
-/// EBUSY in a process with other threads, which may be reading it; then nothing was changed.
+/// EBUSY in a process with other threads, which may be reading the environment. Nothing was changed then.
 pub fn set_variable(name: &OsStr, value: Option<&OsStr>) -> Result<()> {
     check_single_threaded()?;
     change_variable(name, value);
     Ok(())
 }
 
-/// Whether an environment can hold a variable with this name and value, and be asked for it: a name that is not empty and has no
-/// `=` in it, and no zero byte in either.
+/// Whether an environment can hold a variable with this name and value: the name is not empty and has no `=`,
+/// and neither has a zero byte.
 #[must_use]
 pub fn is_variable(name: &OsStr, value: Option<&OsStr>) -> bool {
     let name = name.as_encoded_bytes();
@@ -71,14 +73,14 @@ fn check_single_threaded() -> Result<()> {
     Err(Error::new("changing the environment of a process with threads", Errno::BUSY))
 }
 
-/// Only after [`check_single_threaded`], and before anything that starts a thread.
+/// Call only after [`check_single_threaded`], and before anything that starts a thread.
 fn change_variable(name: &OsStr, value: Option<&OsStr>) {
     if !is_variable(name, value) {
         return;
     }
     match value {
-        // SAFETY: no other thread reads or writes the environment: there is none (counted by the caller), and only this one
-        // could have started one since.
+        // SAFETY: no other thread reads or writes the environment. There is none (the caller has counted),
+        // and only this one could have started one since.
         Some(value) => unsafe { std::env::set_var(name, value) },
         // SAFETY: as above.
         None => unsafe { std::env::remove_var(name) },

@@ -1,8 +1,8 @@
 //! Signals by number and name, and what a starting process does with them.
 //!
 //! # Safety
-//! A signal disposition is a function that runs anywhere. [`ignore_sigpipe`] and [`serve_undisturbed`] install none; what
-//! [`Dispositions::restore`] installs was installed before.
+//! A signal handler runs at any point of the program. [`ignore_sigpipe`] and [`serve_undisturbed`] install no
+//! handler. [`Dispositions::restore`] installs only what was installed before.
 #![expect(unsafe_code, reason = "signal dispositions of a process that is just starting")]
 
 use std::borrow::Cow;
@@ -11,19 +11,20 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use crate::{Error, Result};
 
-/// Asks a process to end; it may do something else instead (signal(7)).
+/// Asks a process to end. The process may handle it otherwise (signal(7)).
 pub const SIGTERM: i32 = Signal::SIGTERM as i32;
 
-/// What Ctrl-C sends; ends a process that has not prepared for it (signal(7)).
+/// The signal of Ctrl-C. Ends a process that does not handle it (signal(7)).
 pub const SIGINT: i32 = Signal::SIGINT as i32;
 
-/// Ends a process at once; it cannot do anything about it (signal(7)).
+/// Ends a process at once. It cannot be handled (signal(7)).
 pub const SIGKILL: i32 = Signal::SIGKILL as i32;
 
-/// What abort(3) ends a process with, and so a panic where panics abort.
+/// The signal with which abort(3) ends a process, and so a panic where panics abort.
 pub const SIGABRT: i32 = Signal::SIGABRT as i32;
 
-/// The name of a signal, as in signal(7): `SIGKILL`, `SIGRTMIN+2`, or `signal 99` for a number that is none.
+/// The name of a signal, as in signal(7): `SIGKILL`, `SIGRTMIN+2`, or `signal 99` for a number without a
+/// name.
 #[must_use]
 pub fn signal_name(signal: i32) -> Cow<'static, str> {
     // glibc keeps the first two real-time signals for itself, so its SIGRTMIN is 34 (nptl(7)).
@@ -39,21 +40,22 @@ pub fn signal_name(signal: i32) -> Cow<'static, str> {
     }
 }
 
-/// Makes writing to a closed pipe or socket an error instead of death, as Rust's runtime does before `main`.
+/// Makes writing to a closed pipe or socket an error instead of a fatal signal, as Rust's runtime does before
+/// `main`.
 ///
 /// # Errors
 /// The kernel's error of sigaction(2).
 pub fn ignore_sigpipe() -> Result<()> {
-    // SAFETY: `signal` is unsafe because a handler runs at any point of the program. `SigIgn` installs no handler,
-    // and SIGPIPE has no other user in a process that has run no code yet.
+    // SAFETY: `signal` is unsafe because a handler runs at any point of the program. `SigIgn` installs no
+    // handler, and no other code uses SIGPIPE in a process that has run no code yet.
     unsafe { nix::sys::signal::signal(Signal::SIGPIPE, SigHandler::SigIgn) }
         .map(|_| ())
         .map_err(|e| Error::new("signal(SIGPIPE, SIG_IGN)", e))
 }
 
-/// Lets this thread, and those that it starts from here on, be ended by [`SIGTERM`] and [`SIGINT`], whatever signal mask it has
-/// inherited: a server blocks them in all its threads to wait for them (sigwait(3)), and who executes a program or forks
-/// hands that on.
+/// Unblocks [`SIGTERM`] and [`SIGINT`] in this thread, and in those that it starts from here on, so that
+/// these signals can end them. A server blocks both in all its threads to wait for them (sigwait(3)), and
+/// execve(2) and fork(2) pass that mask on.
 ///
 /// # Errors
 /// The kernel's error of sigprocmask(2).
@@ -64,15 +66,16 @@ pub fn unblock_stop_signals() -> Result<()> {
     signals.thread_unblock().map_err(|e| Error::new("sigprocmask(SIG_UNBLOCK, SIGTERM SIGINT)", e))
 }
 
-/// What a process does with the signals of a terminal and of its children, to be put back in what is forked from it.
+/// The previous dispositions of SIGINT and SIGCHLD, to be restored in processes that are forked from this
+/// one.
 #[derive(Debug)]
 pub struct Dispositions {
-    /// Whole, flags and mask with the handler: who was installed with `SA_SIGINFO` is called with three arguments.
+    /// Whole, with flags and mask: a handler that was installed with `SA_SIGINFO` takes three arguments.
     previous: Vec<(Signal, SigAction)>,
 }
 
-/// Makes this process a server that a Ctrl-C for its clients leaves alone (SIGINT is ignored), and that learns how its
-/// children end (SIGCHLD is not ignored, as it may have been by whoever executed this program).
+/// Makes this process a server. It ignores SIGINT, so that a Ctrl-C for its clients does not end it. It does
+/// not ignore SIGCHLD, as the program that executed it may have done, so that it learns how its children end.
 ///
 /// # Errors
 /// The kernel's error of sigaction(2).
@@ -93,11 +96,12 @@ pub fn serve_undisturbed() -> Result<Dispositions> {
 }
 
 impl Dispositions {
-    /// Puts back what was there before.
+    /// Restores the previous dispositions.
     pub fn restore(&self) {
         for (signal, action) in &self.previous {
-            // SAFETY: the handler was installed in this very program before, with these flags, so it is a function that may be
-            // one and that takes the arguments which they promise; the kernel refuses nothing that it has given out itself.
+            // SAFETY: the handler was installed in this very program before, with these flags. So it is a
+            // function that may be a handler, and it takes the arguments that the flags promise. The kernel
+            // refuses nothing that it has returned itself.
             let _ = unsafe { sigaction(*signal, action) };
         }
     }
@@ -124,7 +128,7 @@ mod tests {
         // SAFETY: the handler does nothing.
         let original = unsafe { sigaction(Signal::SIGINT, &action) }.unwrap();
         serve_undisturbed().unwrap().restore();
-        // SAFETY: it was there before.
+        // SAFETY: this disposition was installed before.
         let found = unsafe { sigaction(Signal::SIGINT, &original) }.unwrap();
         assert!(matches!(found.handler(), SigHandler::SigAction(_)));
         assert!(found.flags().contains(flags) && found.mask().contains(Signal::SIGUSR1));

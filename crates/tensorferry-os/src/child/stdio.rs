@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::{Error, Result};
 
-/// Moves standard input to a descriptor of its own (close-on-exec, above 2) and opens `/dev/null` in its place.
+/// Moves standard input to a new descriptor (close-on-exec, 3 or higher) and opens `/dev/null` in its place.
 ///
 /// # Errors
-/// EMFILE when no descriptor is left, EBADF when standard input is closed.
+/// EMFILE when no descriptor is left, EBADF when standard input is closed; as [`null_stdin`].
 pub fn take_stdin() -> Result<OwnedFd> {
     let stdin = std::io::stdin();
     let taken = rustix::io::fcntl_dupfd_cloexec(&stdin, 3)
@@ -40,7 +40,7 @@ pub fn null_stdin() -> Result<()> {
     rustix::stdio::dup2_stdin(null()?).map_err(|e| Error::new("dup2 of /dev/null to standard input", e))
 }
 
-/// `/dev/null`, for reading and writing.
+/// Opens `/dev/null` for reading and writing.
 ///
 /// # Errors
 /// The kernel's error of open(2).
