@@ -4,7 +4,7 @@
 //! cargo run -p tensorferry-cuda-ipc --example devices
 //! ```
 //!
-//! With `-- --require` it fails where there are none.
+//! With `-- --require`, it fails if there are none.
 
 #![expect(clippy::print_stdout, reason = "an example shows something")]
 

@@ -1,6 +1,7 @@
-//! Memory of `cuMemAlloc`, and of pools: it has an address from the beginning, and goes with its process.
+//! Memory of `cuMemAlloc` and of pools. It has an address from the beginning, and ends with its process.
 //!
-//! It is freed on no stream of anybody else: one that captures would have the free in its graph.
+//! It is freed on no stream of the program or of another library: if such a stream captured, the free would
+//! be in its graph.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use crate::exportable_pool::ExportablePool;
 use crate::raw::IpcHandle;
 use crate::refused;
 
-/// Memory of a device that this process has allocated. Dropping it frees it: no other process may have it open by then.
+/// Device memory that this process has allocated. Dropping it frees it; no other process may have it open by
+/// then.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     context: PrimaryContext,
@@ -19,23 +21,23 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// By `cuMemAlloc`.
+    /// Allocates by `cuMemAlloc`.
     pub(crate) fn create(context: &PrimaryContext, len_bytes: usize) -> Result<Self> {
         let _current = context.make_current()?;
         let address = context.device().driver().allocate(len_bytes)?;
         Ok(Self { context: context.clone(), address, pool: None })
     }
 
-    /// From the pool of this process that can be exported.
+    /// Allocates from the exportable pool of this process.
     pub(crate) fn create_in_pool(context: &PrimaryContext, len_bytes: usize) -> Result<Self> {
         let pool = ExportablePool::of(context)?;
         let address = pool.allocate(len_bytes)?;
         Ok(Self { context: context.clone(), address, pool: Some(pool) })
     }
 
-    /// What another library has allocated and gives away.
+    /// Memory that another library has allocated and gives away.
     pub(crate) fn given(context: &PrimaryContext, address: u64, is_of_pool: bool) -> Self {
-        // Without a pool of ours cuMemFree frees it as well.
+        // Without a pool of this crate, cuMemFree frees it as well.
         let pool = is_of_pool.then(|| ExportablePool::of(context).ok()).flatten();
         Self { context: context.clone(), address, pool }
     }
@@ -53,7 +55,7 @@ impl Allocation {
         self.pool.as_ref()
     }
 
-    /// For memory that is from no pool.
+    /// The legacy handle. For memory that is from no pool.
     pub(crate) fn legacy_handle(&self) -> Result<IpcHandle> {
         let _current = self.context.make_current()?;
         self.context.device().driver().memory_handle(self.address)

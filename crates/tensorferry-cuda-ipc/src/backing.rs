@@ -1,4 +1,4 @@
-//! What the memory of a slab is, in the process that has it from its driver.
+//! The memory of a slab, in the process that has it from its driver.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -14,20 +14,20 @@ use crate::stored_pool::StoredPool;
 use crate::strategy::CudaStrategy;
 use crate::tensor_error::{CudaTensorError, Result};
 
-/// What the driver cuts memory of `cuMemAlloc` into, and what others open as a whole: the neighbours in such a piece would be seen,
-/// too (`cuIpcGetMemHandle` in the CUDA reference).
+/// The unit in which the driver cuts memory of `cuMemAlloc`. Other processes open a whole piece, and would
+/// see all other memory in it (`cuIpcGetMemHandle` in the CUDA reference).
 pub(crate) const PIECE_BYTES: usize = 2 << 20;
 
-/// Memory that this process shares. Dropping it frees it, unless it is another library's still.
+/// Memory that this process shares. Dropping it frees it, unless it still belongs to another library.
 #[derive(Debug)]
 pub(crate) enum Backing {
-    /// By `cuMemCreate`.
+    /// Memory of `cuMemCreate`.
     Created(DeviceMemory),
-    /// By `cuMemAlloc`.
+    /// Memory of `cuMemAlloc`.
     Allocated(Allocation),
-    /// From a pool of ours.
+    /// Memory of a pool of this crate.
     Pooled(Allocation, Arc<StoredPool>),
-    /// Another library's.
+    /// Memory of another library.
     Lent(Lent),
 }
 
@@ -37,14 +37,14 @@ pub(crate) struct Lent {
     pub(crate) address: u64,
     pub(crate) len_bytes: usize,
     handle: IpcHandle,
-    /// Absent for memory that is shared by a legacy handle.
+    /// `None` for memory that is shared by a legacy handle.
     pool: Option<Arc<StoredPool>>,
-    /// Once the other library has given it away.
+    /// Set once the other library has given the memory away.
     given: OnceLock<Allocation>,
 }
 
 impl Backing {
-    /// Makes some.
+    /// Allocates memory.
     pub(crate) fn create(
         heap: &Heap,
         context: &PrimaryContext,
@@ -76,7 +76,7 @@ impl Backing {
         }
     }
 
-    /// What others open it by; zeros where a descriptor is enough.
+    /// The handle by which other processes open the memory; zeros if they use a descriptor.
     pub(crate) fn handle(&self) -> Result<IpcHandle> {
         match self {
             Self::Created(_) => Ok(IpcHandle([0; IPC_HANDLE_LEN_BYTES])),
@@ -89,7 +89,7 @@ impl Backing {
         }
     }
 
-    /// The pool that it is from.
+    /// The pool that the memory is from.
     pub(crate) fn pool(&self) -> Option<&Arc<StoredPool>> {
         match self {
             Self::Created(_) | Self::Allocated(_) => None,
@@ -98,7 +98,7 @@ impl Backing {
         }
     }
 
-    /// The address that it has for its own device, and the context there. `None` for memory that has to be mapped.
+    /// The address on its own device, and the context there. `None` for memory that has to be mapped.
     pub(crate) fn address(&self) -> Option<(u64, &PrimaryContext)> {
         match self {
             Self::Created(_) => None,
@@ -109,10 +109,10 @@ impl Backing {
         }
     }
 
-    /// Memory of another library is this process's to free from now on, at this address.
+    /// From now on this process is to free the memory of another library, at this address.
     pub(crate) fn take_over(&self, address: u64) {
         if let Self::Lent(lent) = self {
-            // It is asked once.
+            // Called once for each slab.
             let _ = lent.given.set(Allocation::given(&lent.context, address, lent.pool.is_some()));
         }
     }
@@ -124,7 +124,8 @@ impl Backing {
 
 impl Lent {
     /// # Errors
-    /// [`CudaTensorError::NotShareable`] for memory that is not freed by its address, as it would be at the end.
+    /// [`CudaTensorError::NotShareable`] for memory of `cuMemMap`, which cannot be freed by its address at
+    /// the end.
     pub(crate) fn refuse_mapped(context: &PrimaryContext, address: u64) -> Result<()> {
         if !context.device().driver().is_mapped(address)? {
             return Ok(());
@@ -134,10 +135,10 @@ impl Lent {
         })
     }
 
-    /// Looks at the allocation around an address: how can it be shared, if at all?
+    /// Finds the allocation around an address, and how it can be shared.
     ///
     /// # Errors
-    /// [`CudaTensorError::NotShareable`] with the reason; what the driver says.
+    /// [`CudaTensorError::NotShareable`] with the reason; the driver's error.
     pub(crate) fn around(
         heap: &Heap,
         context: &PrimaryContext,

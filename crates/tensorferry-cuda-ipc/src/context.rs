@@ -1,4 +1,4 @@
-//! The primary context of a device: the one that all libraries of a process share.
+//! The primary context of a device, which all libraries of a process share.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::error::Result;
 
-/// A reference to the primary context of a device. The last one that goes takes the context with it. Clones are one
-/// reference.
+/// A reference to the primary context of a device. Clones share one reference, and dropping the last clone
+/// releases it.
 #[derive(Clone, Debug)]
 pub struct PrimaryContext {
     retained: Arc<Retained>,
@@ -17,9 +17,9 @@ pub struct PrimaryContext {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryInfo {
-    /// What nobody has, in bytes.
+    /// Free bytes.
     pub free_bytes: usize,
-    /// All that there is, in bytes.
+    /// All bytes.
     pub total_bytes: usize,
 }
 
@@ -35,40 +35,41 @@ impl PrimaryContext {
         Ok(Self { retained: Arc::new(Retained { device, handle }) })
     }
 
-    /// Its device.
+    /// The device of the context.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.retained.device
     }
 
-    /// The driver's handle, to compare with what other libraries hold: equal handles are the same context.
+    /// The driver's handle, to compare with handles of other libraries. Equal handles are the same context.
     #[must_use]
     pub fn handle(&self) -> usize {
         self.retained.handle
     }
 
-    /// Makes it current on this thread, until the answer is dropped. What was current before is so again then.
+    /// Makes the context current on this thread until the returned guard is dropped. Then the context that
+    /// was current before is current again.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
     pub fn make_current(&self) -> Result<CurrentContext<'_>> {
         self.device().driver().push_current(self.handle())?;
         Ok(CurrentContext { context: self, not_send: PhantomData })
     }
 
-    /// Waits until the device has done everything that was asked of it in this context.
+    /// Waits until the device has done all work that was queued in this context.
     ///
     /// # Errors
-    /// What the driver says, also about work that was queued before.
+    /// The driver's error, including errors of work that was queued before.
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.make_current()?;
         self.device().driver().synchronize()
     }
 
-    /// How much memory the device has and has left, for all processes together.
+    /// How much memory the device has, and how much of it is free, across all processes.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let _current = self.make_current()?;
         let (free_bytes, total_bytes) = self.device().driver().memory_info()?;
@@ -78,16 +79,16 @@ impl PrimaryContext {
 
 impl Drop for Retained {
     fn drop(&mut self) {
-        // After a fork there is nothing to release, and nobody to tell.
+        // In a forked process this fails, and there is nothing to release.
         let _ = self.device.driver().primary_release(self.device.ordinal());
     }
 }
 
-/// While this is there, its context is the current one of its thread.
+/// A guard: while it lives, its context is current on its thread.
 #[derive(Debug)]
 pub struct CurrentContext<'a> {
     context: &'a PrimaryContext,
-    /// Being current is a matter of one thread.
+    /// A context is current on one thread, so the guard must not move to another.
     not_send: PhantomData<*const ()>,
 }
 

@@ -1,6 +1,8 @@
-//! What processes tell each other about device memory, in blocks of the domain: see docs/WIRE.md, *Device memory*.
+//! The blocks of a domain in which processes describe device memory to each other: see docs/WIRE.md, *Device
+//! memory*.
 //!
-//! The holder bits of such a block say who needs the device memory. Every number in it is checked before it is used.
+//! The holder bits of such a block say which processes need the device memory. Every number in a block is
+//! checked before it is used.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,11 +13,11 @@ use crate::device::Uuid;
 use crate::raw::{IPC_HANDLE_LEN_BYTES, IpcHandle};
 use crate::strategy::CudaStrategy;
 
-/// How many events a timeline has, of which one is recorded after the other.
+/// The number of events of a timeline, which are recorded in turn.
 pub(crate) const N_EVENTS: usize = 8;
 
 const HANDLE_WORDS: usize = IPC_HANDLE_LEN_BYTES / 8;
-/// `text` in the first four bytes, then the version.
+/// `text` in the low four bytes, the version in the high four.
 const fn magic(text: [u8; 4], version: u32) -> u64 {
     (version as u64) << 32 | u32::from_le_bytes(text) as u64
 }
@@ -67,7 +69,7 @@ mod event {
     pub(super) const N_WORDS: usize = HANDLE + super::HANDLE_WORDS;
 }
 
-/// Set in a storage's users for good: somebody died while it used the memory.
+/// Set in a storage's users for good: a process died while it used the memory.
 const LEFT_BEHIND: u64 = 1 << 63;
 
 /// A block of a known kind.
@@ -91,7 +93,7 @@ impl Control {
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
-        // Its length was checked when it came.
+        // Its length was checked when the block was received.
         static NOWHERE: AtomicU64 = AtomicU64::new(0);
         self.0.words().get(index).unwrap_or(&NOWHERE)
     }
@@ -116,12 +118,13 @@ impl Control {
         self.0.heap()
     }
 
-    /// Whether only the caller holds it, in all processes and messages.
+    /// Whether only this process holds the block, and no message does.
     pub(crate) fn is_sole(&self) -> bool {
         self.0.is_sole()
     }
 
-    /// Whether the member in a word is proven to be gone; a death that nobody has noticed yet is noticed.
+    /// Whether the member whose number is in this word is proven to be gone. Also notices a death that no
+    /// process has noticed yet.
     fn is_member_gone(&self, index: usize) -> bool {
         let member = unpack_member(self.load(index));
         self.heap().is_none_or(|heap| heap.domain().is_gone(member))
@@ -150,13 +153,13 @@ fn unpack_member(word: u64) -> Member {
     Member { slot: bytes[4], epoch }
 }
 
-/// A piece of device memory that crosses into a process as one descriptor.
+/// Device memory that crosses into a process as one descriptor.
 #[derive(Clone, Debug)]
 pub(crate) struct SlabControl(pub(crate) Control);
 
 impl SlabControl {
-    /// `handle` is what others open the memory by, and zero where that is its descriptor; `pool` is the name of the pool
-    /// that it is from, or 0.
+    /// `handle` is what other processes open the memory by, or zeros if they use a descriptor. `pool` is the
+    /// name of the pool that the memory is from, or 0.
     pub(crate) fn create(
         heap: &Heap,
         uuid: Uuid,
@@ -178,7 +181,8 @@ impl SlabControl {
         Control::create(heap, slab::N_WORDS, slab::MAGIC, &words).map(Self)
     }
 
-    /// One whose memory lies behind it, in the same block. It is nobody's in particular, so nobody keeps it for later.
+    /// A staged slab: its memory follows in the same block. No process owns it in particular, so it is
+    /// retired from the beginning, and no process caches it.
     pub(crate) fn create_staged(heap: &Heap, uuid: Uuid, len_bytes: usize) -> Result<Self, StorageError> {
         let [first, second] = uuid.to_words();
         let words = [
@@ -193,7 +197,7 @@ impl SlabControl {
         Control::create(heap, n_words, slab::MAGIC, &words).map(Self)
     }
 
-    /// The memory that lies behind it.
+    /// The memory of a staged slab.
     pub(crate) fn staged_words(&self) -> &[AtomicU64] {
         self.0.0.words().get(slab::N_WORDS..).unwrap_or(&[])
     }
@@ -214,32 +218,34 @@ impl SlabControl {
         Uuid::from_words([self.0.load(slab::UUID), self.0.load(slab::UUID + 1)])
     }
 
-    /// How it is shared; `None` for a number that means nothing here.
+    /// The strategy; `None` for an unknown number.
     pub(crate) fn strategy(&self) -> Option<CudaStrategy> {
         CudaStrategy::from_code(self.0.load(slab::STRATEGY))
     }
 
-    /// What it is opened by, where that is no descriptor.
+    /// The handle by which other processes open it, unless they use a descriptor.
     pub(crate) fn handle(&self) -> IpcHandle {
         self.0.handle_at(slab::HANDLE)
     }
 
-    /// What the descriptor store calls the pool that it is from.
+    /// The pool's name in the descriptor store.
     pub(crate) fn pool_name(&self) -> u64 {
         self.0.load(slab::POOL)
     }
 
-    /// Its owner, as a number.
+    /// The owner, as a number.
     pub(crate) fn owner_word(&self) -> u64 {
         self.0.load(slab::OWNER)
     }
 
-    /// Whether the process that made it is proven to be gone; a death that nobody has noticed yet is noticed.
+    /// Whether the process that made the slab is proven to be gone. Also notices a death that no process has
+    /// noticed yet.
     pub(crate) fn is_owner_gone(&self) -> bool {
         self.0.is_member_gone(slab::OWNER)
     }
 
-    /// Its owner gives it up: nothing new will lie in it, and whoever keeps it for later need not.
+    /// Called by the owner, which gives the slab up. No new tensor will lie in it, so processes need not
+    /// cache it.
     pub(crate) fn retire(&self) {
         self.0.word(slab::RETIRED).store(1, Ordering::Release);
     }
@@ -249,7 +255,7 @@ impl SlabControl {
     }
 }
 
-/// A pool that slabs are from: the descriptor store has its descriptor under the name of this block.
+/// A pool that slabs are from. The descriptor store has its descriptor under the name of this block.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolControl(pub(crate) Control);
 
@@ -287,7 +293,8 @@ impl StorageControl {
         Control::check(block, storage::N_WORDS, storage::MAGIC).map(Self)
     }
 
-    /// Where it lies in `slab`, which has so many bytes: offset and length in bytes. `None` when it does not.
+    /// The offset and length in `slab`, in bytes. `slab_len_bytes` is the length of the slab. `None` if the
+    /// part does not lie inside it.
     pub(crate) fn range_in(&self, slab: &SlabControl, slab_len_bytes: usize) -> Option<(usize, usize)> {
         let (offset_bytes, len_bytes) =
             (self.0.load_len(storage::OFFSET_BYTES), self.0.load_len(storage::LEN_BYTES));
@@ -297,33 +304,34 @@ impl StorageControl {
         is_inside.then_some((offset_bytes, len_bytes))
     }
 
-    /// Says that this member has a device read or write the memory. Before the device is told to.
+    /// Marks the memory as used by a device of this member. Must be called before the device gets the work.
     pub(crate) fn mark_used(&self, me: Member) {
         let before = self.0.word(storage::USERS).fetch_or(me.bit(), Ordering::SeqCst);
         if before & me.bit() != 0 {
-            // Somebody had this member's slot before and died in the middle. Nobody can tell its mark from ours later.
+            // A process that had this member's slot before died while it used the memory. Its mark cannot be
+            // told from this one later.
             self.0.word(storage::USERS).fetch_or(LEFT_BEHIND, Ordering::SeqCst);
         }
     }
 
-    /// Says that no device does so any more for this member.
+    /// Clears the mark: no device uses the memory for this member any more.
     pub(crate) fn unmark_used(&self, me: Member) {
         self.0.word(storage::USERS).fetch_and(!me.bit(), Ordering::SeqCst);
     }
 
-    /// Whether somebody said that it uses the memory and did not take it back. When nobody holds the storage any more,
-    /// that one has died, and its device may still be at it.
+    /// Whether a member has marked the memory and not cleared its mark. If no process holds the storage any
+    /// more, that member has died, and its device may still use the memory.
     pub(crate) fn is_used(&self) -> bool {
         self.0.word(storage::USERS).load(Ordering::SeqCst) != 0
     }
 }
 
-/// How far a stream has come, for other processes.
+/// The progress of a stream, for other processes.
 #[derive(Clone, Debug)]
 pub(crate) struct TimelineControl(pub(crate) Control);
 
 impl TimelineControl {
-    /// `handles` is empty where events cannot be shared.
+    /// `handles` is empty if the device cannot share events.
     pub(crate) fn create(heap: &Heap, handles: &[IpcHandle]) -> Result<Self, StorageError> {
         let mut words = vec![
             (timeline::OWNER, pack_member(heap.domain().me())),
@@ -344,7 +352,7 @@ impl TimelineControl {
         self.0.load(timeline::DONE)
     }
 
-    /// By its owner.
+    /// Called by the owner.
     pub(crate) fn set_done(&self, number: u64) {
         self.0.word(timeline::DONE).fetch_max(number, Ordering::SeqCst);
     }
@@ -357,17 +365,18 @@ impl TimelineControl {
         self.0.handle_at(timeline::HANDLES + index % N_EVENTS * HANDLE_WORDS)
     }
 
-    /// By its owner: all points are reached, and no other one will be made unless it says otherwise.
+    /// Called by the owner: all points are reached, and no other point will be made until this is set to
+    /// false again.
     pub(crate) fn set_retired(&self, is_retired: bool) {
         self.0.word(timeline::RETIRED).store(u64::from(is_retired), Ordering::SeqCst);
     }
 
-    /// Whether nobody who has no point of it needs to know it.
+    /// Whether a process that has no point of the timeline may forget it.
     pub(crate) fn is_retired(&self) -> bool {
         self.0.load(timeline::RETIRED) != 0 || !self.0.is_owner_live(timeline::OWNER)
     }
 
-    /// Whether the owner is proven to be gone; a death that nobody has noticed yet is noticed.
+    /// Whether the owner is proven to be gone. Also notices a death that no process has noticed yet.
     pub(crate) fn is_owner_gone(&self) -> bool {
         self.0.is_member_gone(timeline::OWNER)
     }
@@ -393,7 +402,7 @@ impl EventControl {
         self.0.handle_at(event::HANDLE)
     }
 
-    /// This member is about to record it.
+    /// Called by a member that is about to record the event.
     pub(crate) fn set_recorder(&self) {
         if let Some(heap) = self.0.heap() {
             self.0.word(event::RECORDER).store(pack_member(heap.domain().me()), Ordering::SeqCst);

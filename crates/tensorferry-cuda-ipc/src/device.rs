@@ -1,4 +1,4 @@
-//! A device, and the identity by which processes agree which one they mean.
+//! Devices, and the identity by which processes agree on a device.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use crate::driver::Driver;
 use crate::error::Result;
 use crate::raw;
 
-/// The identity of a device: the same in every process, whatever `CUDA_VISIBLE_DEVICES` says.
+/// The identity of a device. It is the same in every process, whatever `CUDA_VISIBLE_DEVICES` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid([u8; 16]);
 
 impl Uuid {
-    /// From its bytes, as they travel.
+    /// Makes the identity from its bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
@@ -26,14 +26,14 @@ impl Uuid {
         Self(bytemuck::must_cast(words))
     }
 
-    /// Its bytes.
+    /// The bytes of the identity.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 }
 
-/// As nvidia-smi writes it: `GPU-` and five groups.
+/// Prints the format of nvidia-smi: `GPU-` and five groups.
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GPU")?;
@@ -63,69 +63,71 @@ impl Device {
         &self.driver
     }
 
-    /// Its number in this process.
+    /// The ordinal of the device in this process.
     #[must_use]
     pub fn ordinal(&self) -> i32 {
         self.ordinal
     }
 
-    /// Its product name.
+    /// The product name.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
     pub fn name(&self) -> Result<String> {
         self.driver.device_name(self.ordinal)
     }
 
-    /// Its identity.
+    /// The identity.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
     pub fn uuid(&self) -> Result<Uuid> {
         self.driver.device_uuid(self.ordinal).map(Uuid)
     }
 
-    /// All of its memory, in bytes.
+    /// The total memory of the device, in bytes.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
     pub fn total_bytes(&self) -> Result<usize> {
         self.driver.device_total_bytes(self.ordinal)
     }
 
-    /// Whether [`crate::DeviceMemory`] works on it: virtual memory management, with descriptors as handles.
+    /// Whether [`crate::DeviceMemory`] works on this device: it needs virtual memory management, with
+    /// descriptors as handles.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
     pub fn has_shareable_memory(&self) -> Result<bool> {
         Ok(self.has(raw::ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT)?
             && self.has(raw::ATTRIBUTE_POSIX_FILE_DESCRIPTORS)?)
     }
 
-    /// Whether it has memory pools.
+    /// Whether the device has memory pools.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
     pub fn has_memory_pools(&self) -> Result<bool> {
         self.has(raw::ATTRIBUTE_MEMORY_POOLS)
     }
 
-    /// Whether the memory of its pools can leave the process as a descriptor and a pointer.
+    /// Whether memory of the device's pools can leave the process as a descriptor and a pointer.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
     pub fn has_shareable_pools(&self) -> Result<bool> {
         let types = self.driver.device_attribute(self.ordinal, raw::ATTRIBUTE_POOL_HANDLE_TYPES)?;
         Ok(self.has_memory_pools()? && types.cast_unsigned() & raw::POSIX_FILE_DESCRIPTOR != 0)
     }
 
-    /// Whether it has events that other processes can wait for.
+    /// Whether the device has events that other processes can wait for.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
     pub fn has_interprocess_events(&self) -> Result<bool> {
         match self.has(raw::ATTRIBUTE_IPC_EVENTS) {
-            // The attribute is younger than such events (CUDA 12.0): drivers that do not know it had them on every device.
+            // The attribute (CUDA 12.0) is younger than such events. Drivers that do not know it had them on
+            // every device.
             Err(error) if error.code() == Some(raw::INVALID_VALUE) => Ok(true),
             answer => answer,
         }
@@ -135,26 +137,27 @@ impl Device {
         Ok(self.driver.device_attribute(self.ordinal, attribute)? != 0)
     }
 
-    /// What lengths of memory have to be multiples of, in bytes.
+    /// The granularity of device memory, in bytes: lengths have to be multiples of it.
     ///
     /// # Errors
-    /// What the driver says; a missing function when it is too old.
+    /// The driver's error; [`CudaError::MissingSymbol`](crate::CudaError::MissingSymbol) if the driver is too
+    /// old.
     pub fn granularity_bytes(&self) -> Result<usize> {
         self.driver.granularity_bytes(self.ordinal)
     }
 
-    /// Whether it can reach the memory of `peer` directly.
+    /// Whether the device can reach the memory of `peer` directly.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
     pub fn can_access(&self, peer: &Self) -> Result<bool> {
         self.driver.can_access_peer(self.ordinal, peer.ordinal)
     }
 
-    /// Holds its primary context, which is made if there is none yet.
+    /// Retains the primary context of the device, and makes it if there is none yet.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
     pub fn retain_primary_context(&self) -> Result<PrimaryContext> {
         PrimaryContext::retain(self.clone())
     }

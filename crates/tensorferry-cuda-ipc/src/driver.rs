@@ -1,14 +1,18 @@
-//! The driver, and each of its functions as a safe one.
+//! The driver, with a safe function for each function of its C interface that is used.
 //!
 //! # Safety
-//! The table holds functions of a CUDA driver, called as `cuda.h` says: out-pointers point to locals of the type that the
-//! function writes, in-pointers to locals that live through the call, lengths are those of the slices beside them. Handles
-//! and device addresses are not pointers to this program: the driver checks them, and answers an error for a wrong one.
-//! What is queued outlives the call, so a copy between the device and memory of the host is waited for before it returns: until
-//! the driver says that it is done, or answers an error which is not that somebody captures. For a stream that is there, in a
-//! context that is current, as it is here, such errors are of what was queued before (cuStreamSynchronize in the CUDA reference)
-//! or say that the context is gone; either way nothing of it runs any more.
-//! What a wrong but valid one could do to other device memory is the business of the types above, which own their handles.
+//! The table holds functions of a CUDA driver, called as `cuda.h` says:
+//!
+//! - Out-pointers point to locals of the type that the function writes. In-pointers point to locals that live
+//!   through the call. Lengths are those of the slices next to them.
+//! - Handles and device addresses are not pointers to this program. The driver checks them, and returns an
+//!   error for a wrong one. A wrong but valid one could affect other device memory. The types that call this
+//!   module own their handles, and have to rule that out.
+//! - Queued work outlives the call. So a copy between the device and host memory is waited for before the
+//!   call returns: until the driver says that it is done, or returns an error other than that a stream
+//!   captures. The stream exists and its context is current here. So such an error comes from work that was
+//!   queued before (cuStreamSynchronize in the CUDA reference), or says that the context is gone. In both
+//!   cases no part of the copy runs any more.
 #![expect(unsafe_code, reason = "calls the functions of the driver")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -28,7 +32,7 @@ use crate::table::{Core, Ipc, Pools, Table, Vmm};
 use crate::tick::TICK;
 
 const SUCCESS: u32 = 0;
-/// Where a copy that names no stream is done.
+/// The stream of a copy that names none.
 const NULL_STREAM: usize = 0;
 
 /// The CUDA driver of this process, initialised. Clones are the same driver.
@@ -43,12 +47,13 @@ struct Inner {
     initialised_by: u32,
 }
 
-/// Calls a function of the table, and gives the error its name.
+/// Calls a function of the table, and adds the function's name to the error.
 macro_rules! call {
     ($driver:expr, $table:expr, $field:ident ($($argument:expr),*), $name:literal) => {{
         $driver.check_process()?;
         let function = $table.$field;
-        // SAFETY: the function of cuda.h with this name; its arguments are as it wants them, see the top of the file.
+        // SAFETY: the function of cuda.h with this name; its arguments are as it requires, see the top of the
+        // file.
         let code = unsafe { function($($argument),*) };
         $driver.check($name, code)
     }};
@@ -56,7 +61,7 @@ macro_rules! call {
 
 mod sharing;
 
-/// The driver that was initialised in this process. Nothing undoes that.
+/// The driver that was initialised in this process. It stays initialised until the process ends.
 static LOADED: OnceLock<Driver> = OnceLock::new();
 
 tensorferry_process::fork_hazard! {
@@ -70,11 +75,13 @@ fn initialised_driver() -> Option<String> {
 }
 
 impl Driver {
-    /// Loads and initialises the driver (`cuInit`). Loading it again costs little and gives the same one.
+    /// Loads and initialises the driver (`cuInit`). Loading it again costs little and returns the same
+    /// driver.
     ///
     /// # Errors
-    /// [`CudaError::DriverNotFound`] without a driver, [`CudaError::MissingSymbol`] when what was found is none,
-    /// [`CudaError::Driver`] when it cannot work, for example without a device.
+    /// [`CudaError::DriverNotFound`] without a driver; [`CudaError::MissingSymbol`] if the library that was
+    /// found is no driver, or too old; [`CudaError::Driver`] if the driver cannot work, for example without a
+    /// device.
     pub fn load() -> Result<Self> {
         let inner = Inner { table: Table::load()?, initialised_by: std::process::id() };
         let driver = Self { inner: Arc::new(inner) };
@@ -84,7 +91,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// The one that was loaded, if any was.
+    /// The driver that was loaded, if one was.
     pub(crate) fn loaded() -> Option<&'static Self> {
         LOADED.get()
     }
@@ -107,13 +114,14 @@ impl Driver {
 
     fn text(&self, function: unsafe extern "C" fn(u32, *mut *const c_char) -> u32, code: u32) -> String {
         let mut text: *const c_char = ptr::null();
-        // SAFETY: cuGetErrorName and cuGetErrorString write a pointer to `text`, which lives.
+        // SAFETY: cuGetErrorName and cuGetErrorString write a pointer to `text`, which lives through the
+        // call.
         let known = unsafe { function(code, &raw mut text) };
         if known != SUCCESS || text.is_null() {
             return "an error that the driver does not know".to_owned();
         }
-        // SAFETY: from_ptr needs a text that ends with a zero and lives: the driver's texts are constants of a library that is
-        // never unloaded.
+        // SAFETY: from_ptr requires a text that ends with a zero and lives: the driver's texts are constants
+        // of a library that is never unloaded.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
@@ -136,37 +144,37 @@ impl Driver {
     /// The version of CUDA that the driver supports: 1000 times the major plus 10 times the minor number.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`]).
     pub fn version(&self) -> Result<i32> {
         let mut version = 0;
         call!(self, self.inner.table.core, version(&raw mut version), "cuDriverGetVersion")?;
         Ok(version)
     }
 
-    /// The devices that this process sees, in its order.
+    /// The devices that this process sees, in the order of their ordinals.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`]).
     pub fn devices(&self) -> Result<Vec<Device>> {
         let mut count = 0;
         call!(self, self.inner.table.core, device_count(&raw mut count), "cuDeviceGetCount")?;
         (0..count).map(|ordinal| self.device(ordinal)).collect()
     }
 
-    /// The device with this number in this process.
+    /// The device with this ordinal in this process.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_DEVICE` when there is none.
+    /// `CUDA_ERROR_INVALID_DEVICE` if there is none.
     pub fn device(&self, ordinal: i32) -> Result<Device> {
         let mut handle = 0;
         call!(self, self.inner.table.core, device_get(&raw mut handle, ordinal), "cuDeviceGet")?;
         Ok(Device::new(self.clone(), handle))
     }
 
-    /// The device with this identity, whatever number this process gives it.
+    /// The device with this identity, whatever its ordinal in this process.
     ///
     /// # Errors
-    /// [`CudaError::DeviceNotVisible`].
+    /// [`CudaError::DeviceNotVisible`] if this process sees no such device.
     pub fn device_by_uuid(&self, uuid: Uuid) -> Result<Device> {
         for device in self.devices()? {
             if device.uuid()? == uuid {
@@ -237,8 +245,9 @@ impl Driver {
         Ok((free, total))
     }
 
-    /// Returns when the bytes are at the device: by itself the driver may return when it has taken pageable ones along ("API
-    /// synchronization behavior" in the CUDA reference), and who has the memory in another process would read what was there before.
+    /// Returns when the bytes are on the device. The driver by itself may return once it has taken pageable
+    /// bytes along ("API synchronization behavior" in the CUDA reference). Another process that has the
+    /// memory could then still read the old contents.
     pub(crate) fn copy_to_device(&self, to: u64, bytes: &[u8]) -> Result<()> {
         let (from, core) = (bytes.as_ptr().cast::<c_void>(), &self.inner.table.core);
         call!(self, core, copy_to_device(to, from, bytes.len()), "cuMemcpyHtoD_v2")?;
@@ -279,13 +288,14 @@ impl Driver {
         let (mut fd, vmm) = (-1, self.vmm()?);
         let kind = POSIX_FILE_DESCRIPTOR;
         call!(self, vmm, export(&raw mut fd, handle, kind, 0), "cuMemExportToShareableHandle")?;
-        // SAFETY: from_raw_fd needs an open descriptor that nobody else owns: the driver has just made it for the caller.
+        // SAFETY: from_raw_fd requires an open descriptor with no other owner: the driver has just made it
+        // for the caller.
         Ok(closed_on_exec(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The descriptor stays the caller's.
+    /// The caller keeps the descriptor.
     pub(crate) fn import(&self, fd: BorrowedFd<'_>) -> Result<u64> {
-        // The driver wants the number of the descriptor in the place of a pointer.
+        // The driver takes the number of the descriptor in the place of a pointer.
         let number = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX);
         let os_handle = ptr::without_provenance_mut::<c_void>(number);
         let (mut handle, vmm) = (0, self.vmm()?);
@@ -325,7 +335,7 @@ impl Driver {
     }
 }
 
-/// Streams, events, and what is queued.
+/// Streams, events and queued work.
 impl Driver {
     pub(crate) fn stream_create(&self) -> Result<usize> {
         let mut stream = 0;
@@ -349,7 +359,7 @@ impl Driver {
         call!(self, self.core(), stream_wait(stream, event, 0), "cuStreamWaitEvent")
     }
 
-    /// Also of the null stream while one captures that it waits for.
+    /// Also true for the null stream while a stream captures that it waits for.
     pub(crate) fn stream_is_capturing(&self, stream: usize) -> Result<bool> {
         let mut status = 0;
         match call!(self, self.core(), stream_is_capturing(stream, &raw mut status), "cuStreamIsCapturing") {
@@ -358,7 +368,7 @@ impl Driver {
         }
     }
 
-    /// Of the calling thread; answers what it was.
+    /// Sets the capture mode of the calling thread; returns the mode before.
     pub(crate) fn exchange_capture_mode(&self, mode: u32) -> Result<u32> {
         let mut mode = mode;
         call!(self, self.core(), exchange_capture_mode(&raw mut mode), "cuThreadExchangeStreamCaptureMode")?;
@@ -399,19 +409,19 @@ impl Driver {
         Ok(event)
     }
 
-    /// The bytes have been read when this returns. Pageable ones have been taken along by then anyway, but anybody may pin any
-    /// memory.
+    /// The bytes have been read when this returns. The driver has taken pageable bytes along by then anyway,
+    /// but any code may have pinned the memory.
     pub(crate) fn queue_to_device(&self, to: u64, bytes: &[u8], stream: usize) -> Result<()> {
         let from = bytes.as_ptr().cast::<c_void>();
         let _relaxed = Relaxed::begin();
         let queued =
             call!(self, self.core(), queue_to_device(to, from, bytes.len(), stream), "cuMemcpyHtoDAsync_v2");
-        // Also after an error: some of it may have been queued.
+        // Also after an error: some of the copy may have been queued.
         let waited = self.wait_for_borrow(stream);
         queued.and(waited)
     }
 
-    /// Returns when the bytes are there.
+    /// Returns when the bytes are in `bytes`.
     pub(crate) fn queue_to_host(&self, from: u64, bytes: &mut [u8], stream: usize) -> Result<()> {
         let to = bytes.as_mut_ptr().cast::<c_void>();
         let _relaxed = Relaxed::begin();
@@ -421,8 +431,9 @@ impl Driver {
         queued.and(waited)
     }
 
-    /// Waits until the device is done with what its caller has lent to the stream. That it may not be waited for now, because
-    /// a stream captures, is no reason to end the loan: it is asked for again until it may.
+    /// Waits until the device is done with host memory that the caller has lent to the stream. While a stream
+    /// captures, the driver may refuse to wait. That does not end the loan, so this function asks again until
+    /// it may wait.
     fn wait_for_borrow(&self, stream: usize) -> Result<()> {
         loop {
             match self.stream_synchronize(stream) {
@@ -443,7 +454,7 @@ impl Driver {
 
 /// Attributes of pools.
 impl Driver {
-    /// One of the attributes that are of the type `int`.
+    /// Sets an attribute of the type `int`.
     pub(crate) fn set_pool_attribute(&self, pool: usize, attribute: i32, value: i32) -> Result<()> {
         let (mut value, pools) = (value, self.pools()?);
         let from = (&raw mut value).cast::<c_void>();
@@ -451,10 +462,10 @@ impl Driver {
     }
 }
 
-/// The reference does not say that the driver sees to it. A program that is executed has no use for the descriptor, and would keep
-/// the memory.
+/// Sets close-on-exec: the CUDA reference does not say that the driver does. A program that is executed has
+/// no use for the descriptor, and would keep the memory.
 fn closed_on_exec(fd: OwnedFd) -> OwnedFd {
-    // Refused for a descriptor that is not open, of which whoever uses it learns.
+    // This fails for a descriptor that is not open. The caller learns of that when it uses the descriptor.
     let _ = tensorferry_os::descriptor::close_on_exec(&fd);
     fd
 }

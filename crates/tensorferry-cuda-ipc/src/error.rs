@@ -1,15 +1,15 @@
-//! What can go wrong between a program and its driver.
+//! Errors of the driver, and of what this crate checks before it calls the driver.
 
 use crate::Uuid;
 
-/// Why something with CUDA could not be done.
+/// Why a CUDA operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
     /// No driver could be loaded.
     #[error("no CUDA driver: {}; is there a GPU, and its driver installed?", tried.join("; "))]
     DriverNotFound {
-        /// What was tried, each with the loader's reason.
+        /// Each library that was tried, with the loader's reason.
         tried: Vec<String>,
     },
     /// The driver lacks a function.
@@ -18,26 +18,27 @@ pub enum CudaError {
         /// The name of the function.
         symbol: &'static str,
     },
-    /// The driver refused.
+    /// The driver returned an error.
     #[error("{call} failed: {name} ({code}): {text}")]
     Driver {
-        /// The function.
+        /// The function that failed.
         call: &'static str,
-        /// The number of the error; a driver may know more than this library.
+        /// The number of the error. A driver may return numbers that this library does not know.
         code: u32,
-        /// The driver's name for it.
+        /// The driver's name for the error.
         name: String,
-        /// The driver's text for it.
+        /// The driver's text for the error.
         text: String,
     },
-    /// This process was forked from one that had initialised the driver, which does not survive that.
+    /// This process was forked from one that had initialised the driver, which does not survive a fork. Every
+    /// call of the driver returns this.
     #[error(
         "process {pid} was forked after process {initialised_by} had initialised CUDA: start processes with spawn instead"
     )]
     ForkedAfterInit {
         /// This process.
         pid: u32,
-        /// The one that called the driver first.
+        /// The process that initialised the driver.
         initialised_by: u32,
     },
     /// The device exists but is hidden from this process, or is in another machine.
@@ -46,34 +47,38 @@ pub enum CudaError {
         /// The device.
         uuid: Uuid,
     },
-    /// Memory came from another device than was said.
+    /// Imported memory lies on another device than the caller said.
     #[error("the memory lies on device {found}, not on device {expected}")]
     WrongDevice {
-        /// What was said.
+        /// The device that the caller said.
         expected: Uuid,
-        /// What is.
+        /// The device on which the memory lies.
         found: Uuid,
     },
-    /// Something was used after it had been released.
+    /// The memory was used after it had been released.
     #[error("the memory was released")]
     Released,
-    /// A stream is being captured into a graph: what it is given is not done now, so nothing can be waited for.
+    /// A stream is being captured into a graph. The work that it is given does not run now, so nothing can be
+    /// waited for.
     #[error("the stream is capturing a graph: use the tensor outside of the capture")]
     Capturing,
-    /// A device cannot reach the memory of another. [`Device::can_access`](crate::Device::can_access) tells before, with the
-    /// device of [`CudaTensor::device_uuid`](crate::CudaTensor::device_uuid). Who has received such a tensor and sees its
-    /// device ([`Driver::device_by_uuid`](crate::Driver::device_by_uuid)) uses it on a stream of that device, or makes a
-    /// [`CudaTensor::to_staged`](crate::CudaTensor::to_staged) one there, which can be used on every device.
+    /// A device cannot reach the memory of another. [`Device::can_access`](crate::Device::can_access) tells
+    /// this beforehand, for the device of [`CudaTensor::device_uuid`](crate::CudaTensor::device_uuid). A
+    /// receiver of such a tensor that sees its device
+    /// ([`Driver::device_by_uuid`](crate::Driver::device_by_uuid)) can use it on a stream of that device. Or
+    /// it can make a [`CudaTensor::to_staged`](crate::CudaTensor::to_staged) copy there, which can be used on
+    /// every device.
     #[error(
         "device {from} cannot reach the memory of device {to}: copy the tensor on a device that can, or send it by way of the host (CudaTensor::to_staged)"
     )]
     NoPeerAccess {
-        /// The one that was to use the memory.
+        /// The device that needs the memory.
         from: Uuid,
-        /// Where the memory lies.
+        /// The device on which the memory lies.
         to: Uuid,
     },
-    /// The stream of each thread is another one under the same handle, so it cannot be said later which was meant.
+    /// The per-thread default stream is a different stream in each thread, under one handle. It could not be
+    /// told later which stream was meant.
     #[error("the per-thread default stream cannot be shared with: use a stream of its own")]
     PerThreadStream,
     /// Two drivers were loaded into this process.
@@ -84,43 +89,43 @@ pub enum CudaError {
     /// The stream was not made by cudarc.
     #[error("the stream was not made by cudarc: make it from an Arc<CudaStream>")]
     NotOfCudarc,
-    /// cudarc refused.
+    /// cudarc returned an error.
     #[error("cudarc: {text}")]
     Cudarc {
-        /// Its words.
+        /// The text of cudarc's error.
         text: String,
     },
-    /// A length that no device has: it overflows when it is rounded up to what memory is made in.
+    /// The length overflows when it is rounded up to the granularity, so no device has that much memory.
     #[error("{len_bytes} bytes are more than any device has")]
     TooLarge {
-        /// What was asked for.
+        /// The length that was asked for.
         len_bytes: usize,
     },
-    /// A length that cannot be allocated or mapped.
+    /// The length is zero or no multiple of the granularity, so it cannot be allocated or mapped.
     #[error("{len_bytes} bytes are no multiple of the device's granularity of {granularity_bytes} bytes")]
     NotGranular {
-        /// What was asked for.
+        /// The length that was asked for.
         len_bytes: usize,
-        /// What it has to be a multiple of.
+        /// The granularity of the device.
         granularity_bytes: usize,
     },
-    /// A range that does not lie inside of a mapping.
+    /// The range does not lie inside the mapping.
     #[error("{len_bytes} bytes from {offset_bytes} do not lie in a mapping of {mapping_len_bytes} bytes")]
     OutOfRange {
-        /// Where it begins.
+        /// Where the range begins.
         offset_bytes: usize,
-        /// How long it is.
+        /// The length of the range.
         len_bytes: usize,
-        /// How long the mapping is.
+        /// The length of the mapping.
         mapping_len_bytes: usize,
     },
 }
 
-/// The result of something with CUDA.
+/// The result of a CUDA operation.
 pub type Result<T> = std::result::Result<T, CudaError>;
 
 impl CudaError {
-    /// The driver's number, when it was the driver that refused.
+    /// The driver's error number, if the error is [`CudaError::Driver`].
     #[must_use]
     pub fn code(&self) -> Option<u32> {
         match self {
@@ -129,9 +134,11 @@ impl CudaError {
         }
     }
 
-    /// Whether there is no CUDA here to be used, which a program may take as a reason to do without: no driver
-    /// ([`CudaError::DriverNotFound`]), a driver without a device or with none that this process may see
-    /// (`CUDA_ERROR_NO_DEVICE`), or the toolkit's stub in its place (`CUDA_ERROR_STUB_LIBRARY`).
+    /// Whether there is no usable CUDA here, in which case a program may choose to work without it. True for:
+    ///
+    /// - no driver ([`CudaError::DriverNotFound`]);
+    /// - a driver without a device that this process may see (`CUDA_ERROR_NO_DEVICE`);
+    /// - the toolkit's stub in place of a driver (`CUDA_ERROR_STUB_LIBRARY`).
     #[must_use]
     pub fn is_no_device(&self) -> bool {
         matches!(self, Self::DriverNotFound { .. })
@@ -144,14 +151,14 @@ impl CudaError {
         self.code() == Some(crate::raw::OUT_OF_MEMORY)
     }
 
-    /// Whether the context is broken for good: every later call in this process answers the same. An illegal address, a
-    /// device-side assert and a launch that took too long are the commonest reasons.
+    /// Whether the context is broken for good: every later call in this process returns the same error. The
+    /// most common reasons are an illegal address, a device-side assert and a launch that took too long.
     #[must_use]
     pub fn is_sticky(&self) -> bool {
         self.code().is_some_and(|code| crate::raw::STICKY.contains(&code))
     }
 
-    /// Whether the driver will never answer otherwise in this process: the context is broken, or was destroyed, or the process
+    /// Whether this process can never use the context again: it is broken or was destroyed, or the process
     /// was forked.
     pub(crate) fn is_for_good(&self) -> bool {
         self.is_sticky()
@@ -159,7 +166,7 @@ impl CudaError {
             || matches!(self, Self::ForkedAfterInit { .. })
     }
 
-    /// Whether it was refused because a stream captures, and not done.
+    /// Whether the driver refused the call, and did nothing, because a stream captures.
     pub(crate) fn is_about_capture(&self) -> bool {
         self.code().is_some_and(|code| crate::raw::STREAM_CAPTURE.contains(&code))
     }

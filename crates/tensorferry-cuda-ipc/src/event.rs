@@ -1,11 +1,12 @@
-//! Events: points in a stream that others wait for.
+//! Events: points in a stream that streams and threads wait for.
 
 use crate::context::PrimaryContext;
 use crate::error::Result;
 use crate::raw::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, IpcHandle};
 use crate::stream::Stream;
 
-/// A point in the work of a stream, once it was recorded. Dropping it destroys it; who waits already is not disturbed.
+/// A point in the work of a stream, once it is recorded. Dropping it destroys it, which does not disturb a
+/// stream that waits already.
 #[derive(Debug)]
 pub(crate) struct Event {
     context: PrimaryContext,
@@ -13,12 +14,12 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// One for this process.
+    /// An event for this process only.
     pub(crate) fn local(context: &PrimaryContext) -> Result<Self> {
         Self::create(context, EVENT_DISABLE_TIMING)
     }
 
-    /// One that other processes can open.
+    /// An event that other processes can open.
     pub(crate) fn interprocess(context: &PrimaryContext) -> Result<Self> {
         Self::create(context, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)
     }
@@ -29,21 +30,21 @@ impl Event {
         Ok(Self { context: context.clone(), handle })
     }
 
-    /// Opens one of another process.
+    /// Opens an event of another process.
     pub(crate) fn open(context: &PrimaryContext, handle: IpcHandle) -> Result<Self> {
         let _current = context.make_current()?;
         let handle = context.device().driver().open_event(handle)?;
         Ok(Self { context: context.clone(), handle })
     }
 
-    /// Recorded at the end of what the stream has to do now.
+    /// An event that is recorded behind all work that is queued on the stream now.
     pub(crate) fn recorded(stream: &Stream) -> Result<Self> {
         let event = Self::local(stream.context())?;
         event.record(stream)?;
         Ok(event)
     }
 
-    /// For another process.
+    /// The handle by which another process opens the event.
     pub(crate) fn ipc_handle(&self) -> Result<IpcHandle> {
         let _current = self.context.make_current()?;
         self.context.device().driver().event_handle(self.handle)
@@ -54,24 +55,24 @@ impl Event {
         self.context.device().driver().event_record(self.handle, stream.handle())
     }
 
-    /// Has the stream wait for what was recorded before this call.
+    /// Makes the stream wait for what was recorded before this call.
     pub(crate) fn hold_up(&self, stream: &Stream) -> Result<()> {
         let _current = stream.context().make_current()?;
         self.context.device().driver().stream_wait(stream.handle(), self.handle)
     }
 
-    /// Whether what was recorded last is done.
+    /// Whether the work that was recorded last is done.
     pub(crate) fn is_done(&self) -> Result<bool> {
         let _current = self.context.make_current()?;
         self.context.device().driver().event_is_done(self.handle)
     }
 
-    /// Whether what was recorded last may still run. Where the driver does not say, it may.
+    /// Whether the work that was recorded last may still run. True if the driver does not say.
     pub(crate) fn is_pending(&self) -> bool {
         !matches!(self.is_done(), Ok(true))
     }
 
-    /// Blocks until what was recorded last is done.
+    /// Blocks until the work that was recorded last is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let _current = self.context.make_current()?;
         self.context.device().driver().event_synchronize(self.handle)

@@ -1,10 +1,11 @@
-//! A memory pool whose memory can leave the process.
+//! A memory pool whose memory can be shared with other processes.
 //!
-//! By default a driver that finds no free memory in a pool may take what another stream has yet to free, and have the allocating
-//! stream wait for that (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` in the CUDA reference). The dependency is one between
-//! streams of this process: it says nothing about what another process does with the memory, and whoever allocates would wait
-//! here for work that has nothing to do with it, such as a stream of cudarc's ([`use_exportable_pool`]) that itself waits for
-//! another process. So it is switched off, and the pool grows instead.
+//! By default, a driver that finds no free memory in a pool may take memory that another stream has yet to
+//! free, and make the allocating stream wait for that (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` in
+//! the CUDA reference). That dependency is between streams of this process, and says nothing about how
+//! another process uses the memory. An allocation would wait for unrelated work: for example for a stream of
+//! cudarc ([`use_exportable_pool`]) that itself waits for another process. So the attribute is switched off,
+//! and the pool grows instead.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,29 +15,29 @@ use crate::error::Result;
 use crate::raw::POOL_ALLOWS_INTERNAL_DEPENDENCIES;
 use crate::stream::Stream;
 
-/// The pool of this process for one context. It stays as long as the process does.
+/// The exportable pool of this process for one context. It lives as long as the process.
 #[derive(Debug)]
 pub(crate) struct ExportablePool {
     handle: usize,
-    /// Nothing else is ever queued here, so nobody waits for anything but allocating and freeing.
+    /// Used only to allocate and free, so a wait for it is a wait for nothing else.
     stream: Stream,
 }
 
 static POOLS: Mutex<Vec<Arc<ExportablePool>>> = Mutex::new(Vec::new());
 
-/// Makes a pool that can be exported the current one of the context's device: what is allocated from then on in this process
-/// with `cuMemAllocAsync`, by cudarc for example, can be shared without a copy ([`CudaTensor::share`](crate::CudaTensor)).
+/// Makes an exportable pool the current pool of the context's device. What this process allocates from then
+/// on with `cuMemAllocAsync`, for example through cudarc, can be shared without a copy (`CudaTensor::share`).
 /// Memory that was allocated before stays as it is.
 ///
 /// # Errors
-/// What the driver says: not every device has such pools.
+/// The driver's error: not every device has such pools.
 pub fn use_exportable_pool(context: &PrimaryContext) -> Result<()> {
     let pool = ExportablePool::of(context)?;
     context.device().driver().pool_make_current(context.device().ordinal(), pool.handle)
 }
 
 impl ExportablePool {
-    /// The one of this context, made the first time.
+    /// The pool of this context, made on first use.
     pub(crate) fn of(context: &PrimaryContext) -> Result<Arc<Self>> {
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
         let known = pools.iter().find(|pool| pool.stream.context().handle() == context.handle());
@@ -59,7 +60,7 @@ impl ExportablePool {
         self.handle
     }
 
-    /// Memory that is there for every stream when this returns.
+    /// Allocates memory. Every stream can use it when this returns.
     pub(crate) fn allocate(&self, len_bytes: usize) -> Result<u64> {
         let context = self.stream.context();
         let _current = context.make_current()?;
@@ -74,21 +75,22 @@ impl ExportablePool {
         }
     }
 
-    /// Blocks until it is done: then whoever learns of it may free, too.
+    /// Frees memory. Blocks until that is done, so that a process that learns of it may free its memory too.
     pub(crate) fn free(&self, address: u64) -> Result<()> {
         free_in(&self.stream, address)
     }
 }
 
-/// Frees memory of a pool, or this process's view of it, in a stream that has nothing else to do.
+/// Frees memory of a pool, or this process's view of it, on a stream that has no other work.
 pub(crate) fn free_in(stream: &Stream, address: u64) -> Result<()> {
-    // So that it can be waited for beside a capture.
+    // Allows waiting for the free while another stream captures.
     let _relaxed = Relaxed::begin();
     let _current = stream.context().make_current()?;
     let driver = stream.context().device().driver();
     driver.pool_free(address, stream.handle())?;
     match driver.stream_synchronize(stream.handle()) {
-        // Where it is refused all the same it is queued, and comes to pass. Who was told of an error would free it a second time.
+        // If waiting is refused all the same, the free is queued and will happen. An error here would make
+        // the caller free a second time.
         Err(error) if error.is_about_capture() => Ok(()),
         answer => answer,
     }

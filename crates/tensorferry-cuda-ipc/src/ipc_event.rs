@@ -1,4 +1,4 @@
-//! Events as objects of their own, which travel: one process records, another one waits.
+//! Events that travel by themselves: one process records, another waits.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,20 +16,23 @@ use crate::registry;
 use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 
-/// How often a waiting thread looks. The driver is not asked to block: whoever recorded may die.
+/// How often a waiting thread polls. It does not block in the driver, because the process that recorded the
+/// event may die.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// A point in a stream that any process may record and any may wait for. It travels through queues and as a spawn argument,
-/// recorded or not. Clones are the same event. An event that was never recorded is done.
+/// A point in a stream that any process may record and any process may wait for. It travels through queues
+/// and as a spawn argument, recorded or not. Clones are the same event. An event that was never recorded
+/// counts as done.
 #[derive(Clone, Debug)]
 pub struct IpcEvent {
     shared: Arc<SharedEvent>,
 }
 
-/// One for all handles of a process.
+/// An event, shared by all its handles in this process.
 #[derive(Debug)]
 pub(crate) struct SharedEvent {
-    /// Of another process: opened when it is first needed. Goes before the holder bit, because its owner may destroy it then.
+    /// An event of another process is opened when it is first needed. Declared before `control`, so dropped
+    /// before the holder bit, because the owner may destroy the event once that bit is clear.
     event: Mutex<Option<Event>>,
     control: EventControl,
 }
@@ -45,10 +48,10 @@ impl SharedEvent {
 }
 
 impl IpcEvent {
-    /// An event of the device of `context`, in the default domain, not recorded yet.
+    /// Makes an event of the device of `context`, in the default domain. It is not recorded yet.
     ///
     /// # Errors
-    /// What the driver says: some devices cannot share events. [`CudaTensorError::Storage`].
+    /// The driver's error, for example on a device that cannot share events; [`CudaTensorError::Storage`].
     pub fn create(context: &PrimaryContext) -> Result<Self> {
         Self::create_in(Heap::current()?, context)
     }
@@ -64,25 +67,26 @@ impl IpcEvent {
         Ok(Self { shared: registry::get().keep_event(shared)? })
     }
 
-    /// Records it behind what the stream has to do now; what was recorded before is forgotten. The stream is one of the
-    /// event's device.
+    /// Records the event behind all work that is queued on the stream now, in place of what was recorded
+    /// before. The stream must be one of the event's device.
     ///
     /// # Errors
-    /// [`CudaError::Capturing`]; what the driver says; [`CudaTensorError::ProducerGone`] when the process that made the
-    /// event is gone and this one had not used it yet.
+    /// [`CudaError::Capturing`]; the driver's error; [`CudaTensorError::ProducerGone`] if the process that
+    /// made the event has ended and this process has not used the event before.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         stream.refuse_capture()?;
         self.with(stream.context(), |event| {
-            // Before, so that whoever waits for the record knows whose it is.
+            // Set before the record, so that a process that waits for the record knows which process made it.
             self.shared.control.set_recorder();
             event.record(stream)
         })
     }
 
-    /// Has the stream wait for what was recorded last.
+    /// Makes the stream wait for what was recorded last.
     ///
     /// # Errors
-    /// As [`IpcEvent::record`]; [`CudaTensorError::ProducerGone`] also when whoever recorded it has ended before it was done.
+    /// As [`IpcEvent::record`]; also [`CudaTensorError::ProducerGone`] if the recording process ended before
+    /// its work was done.
     pub fn wait(&self, stream: &Stream) -> Result<()> {
         stream.refuse_capture()?;
         if self.is_done(stream.context())? {
@@ -91,7 +95,7 @@ impl IpcEvent {
         self.with(stream.context(), |event| event.hold_up(stream))
     }
 
-    /// Whether what was recorded last is done.
+    /// Whether the work that was recorded last is done.
     ///
     /// # Errors
     /// As [`IpcEvent::wait`].
@@ -99,20 +103,20 @@ impl IpcEvent {
         if self.with(context, Event::is_done)? {
             return Ok(true);
         }
-        // It may have been done, and the process ended, since.
+        // The work may have been done, and the process ended, since the first query.
         if self.shared.control.is_recorder_gone() && !self.with(context, Event::is_done)? {
             return Err(CudaTensorError::ProducerGone);
         }
         Ok(false)
     }
 
-    /// Waits until what was recorded last is done.
+    /// Waits until the work that was recorded last is done.
     ///
     /// # Errors
     /// As [`IpcEvent::wait`].
     ///
     /// # Blocking
-    /// Until then, or until whoever recorded it ends.
+    /// Until that work is done or the recording process ends. The calling thread polls every 200 µs.
     pub fn synchronize(&self, context: &PrimaryContext) -> Result<()> {
         while !self.is_done(context)? {
             std::thread::park_timeout(LOOK);

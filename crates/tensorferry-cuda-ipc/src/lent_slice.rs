@@ -1,9 +1,10 @@
-//! cudarc's types at the surface: its streams for ours, its slices over our tensors.
+//! cudarc's types in the public interface: its streams as [`Stream`]s, its slices over tensors.
 //!
 //! # Safety
-//! cudarc takes an address on its word. What it is given here is memory of a tensor that the guard borrows, on the stream on
-//! which the tensor was made ready, and it is taken back without being freed, because it is not cudarc's to free. The slice is
-//! lent by reference only: whoever could move it out of the guard could have it freed.
+//! cudarc trusts the addresses that it is given. Here it gets memory of a tensor that the guard borrows, on
+//! the stream on which the tensor was made ready. The slice is taken back without being freed, because cudarc
+//! does not own the memory. The slice is lent by shared reference only: code that could move it out of the
+//! guard could have cudarc free it.
 #![expect(unsafe_code, reason = "tells cudarc of memory that it did not allocate")]
 
 use std::any::Any;
@@ -24,17 +25,17 @@ use crate::stream::{Lender, Stream};
 use crate::tensor::{CudaTensor, OnStream};
 use crate::tensor_error::{CudaTensorError, Result};
 
-/// `CU_STREAM_PER_THREAD`: another stream in each thread, under one handle.
+/// `CU_STREAM_PER_THREAD`: one handle for a different stream in each thread.
 const PER_THREAD: usize = 2;
 
-/// The same stream; it is kept alive as long as a tensor has work in it. Make it once for each stream: it costs some calls
-/// of the driver.
+/// The same stream, kept alive as long as a tensor has work in it. Make it once for each stream: making it
+/// costs some calls of the driver.
 impl TryFrom<&Arc<CudaStream>> for Stream {
     type Error = CudaError;
 
     /// # Errors
-    /// [`CudaError::ForeignDriver`] when cudarc has loaded another driver than this library.
-    /// [`CudaError::PerThreadStream`]. What the driver says.
+    /// [`CudaError::ForeignDriver`] if cudarc has loaded another driver than this library;
+    /// [`CudaError::PerThreadStream`]; the driver's error.
     fn try_from(stream: &Arc<CudaStream>) -> Result<Self, CudaError> {
         let handle = stream.cu_stream().addr();
         if handle == PER_THREAD {
@@ -50,17 +51,19 @@ impl TryFrom<&Arc<CudaStream>> for Stream {
     }
 }
 
-/// Whether the program can queue something by what keeps a stream of cudarc alive: it has the stream as well, or a slice that has
-/// it, or it is the null stream, of which cudarc makes another one each time.
+/// Whether the program can still queue work through the `Arc` that keeps a stream of cudarc alive. It can if
+/// it has another clone, if a slice has one, or if this is the null stream, of which cudarc makes a new `Arc`
+/// each time.
 fn is_used(lender: &(dyn Any + Send + Sync)) -> bool {
     lender
         .downcast_ref::<Arc<CudaStream>>()
         .is_none_or(|stream| Arc::strong_count(stream) > 1 || stream.cu_stream().is_null())
 }
 
-/// A tensor on a stream, as a slice of cudarc. Other streams on which cudarc uses it wait until the tensor is ready on this one;
-/// this one waits for what cudarc has queued for it on others when this is dropped, which has to be before the tensor is
-/// sent. Where cudarc's event tracking is switched off, other streams have to be ordered by hand.
+/// A tensor on a stream, as a slice of cudarc. Other streams on which cudarc uses the slice wait until the
+/// tensor is ready on this stream. When the slice is dropped, this stream waits for the work that cudarc has
+/// queued for it on other streams. Drop the slice before you send the tensor. If cudarc's event tracking is
+/// switched off, you have to order other streams yourself.
 pub struct LentSlice<'a, T: DeviceRepr> {
     /// INVARIANT: never freed by cudarc.
     slice: ManuallyDrop<CudaSlice<T>>,
@@ -68,42 +71,46 @@ pub struct LentSlice<'a, T: DeviceRepr> {
 }
 
 impl<T: Element + DeviceRepr> OnStream<'_, T> {
-    /// The elements as a slice of cudarc, in row-major order. Only for a stream that came from cudarc.
+    /// The elements as a slice of cudarc, in row-major order. The stream must have come from cudarc.
     ///
     /// # Errors
-    /// [`CudaError::NotOfCudarc`]; [`LayoutError::NotContiguous`]; [`CudaError::Cudarc`] when cudarc cannot make its events.
+    /// [`CudaError::NotOfCudarc`]; [`LayoutError::NotContiguous`]; [`CudaError::Cudarc`] if cudarc cannot
+    /// make its events.
     pub fn as_cuda_slice(&self) -> Result<LentSlice<'_, T>> {
         self.tensor().check_contiguous()?;
         let stream = self.stream().lender::<Arc<CudaStream>>().ok_or(CudaError::NotOfCudarc)?;
-        // Making the slice makes events, and panics where that fails. So it is tried first.
+        // Making the slice makes events, and panics where that fails. So making an event is tried first.
         stream.context().new_event(None).map_err(|error| CudaError::Cudarc { text: error.to_string() })?;
         let (address, n_elements) = (self.address(), self.tensor().n_elements());
-        // SAFETY: upgrade_device_ptr wants a valid allocation with room for so many elements, whose bytes are valid ones:
-        // it is the memory of the tensor, which `self` borrows and which has the elements of its layout; elements are plain data.
-        // The allocation is not one of cudarc's to free, and `LentSlice` never lets it.
+        // SAFETY: upgrade_device_ptr requires a valid allocation with room for `n_elements`, whose bytes are
+        // valid elements. It is the memory of the tensor, which `self` borrows and which has the elements of
+        // its layout; elements are plain data. The allocation is not cudarc's to free, and `LentSlice` never
+        // lets it be freed.
         let slice = unsafe { stream.upgrade_device_ptr(address, n_elements) };
         let mut lent = LentSlice { slice: ManuallyDrop::new(slice), _on: self };
-        // As if this stream had just written it: cudarc has other streams wait for what this one waits for.
+        // Marks the slice as just written by this stream, so that cudarc makes other streams wait for what
+        // this one waits for.
         drop(lent.slice.device_ptr_mut(stream));
         Ok(lent)
     }
 }
 
 impl<T: DeviceRepr> LentSlice<'_, T> {
-    /// All of it, to read.
+    /// A read-only view of all elements.
     #[must_use]
     pub fn view(&self) -> CudaView<'_, T> {
         self.slice.as_view()
     }
 
-    /// All of it, to write.
+    /// A writable view of all elements.
     #[must_use]
     pub fn view_mut(&mut self) -> CudaViewMut<'_, T> {
         self.slice.as_view_mut()
     }
 }
 
-/// To read, for everything of cudarc that takes a slice. There is no `&mut CudaSlice`, which could be exchanged for another.
+/// For reading, wherever cudarc takes a slice. There is no `&mut CudaSlice`, because it could be swapped for
+/// another.
 impl<T: DeviceRepr> Deref for LentSlice<'_, T> {
     type Target = CudaSlice<T>;
 
@@ -120,22 +127,24 @@ impl<T: DeviceRepr> fmt::Debug for LentSlice<'_, T> {
 
 impl<T: DeviceRepr> Drop for LentSlice<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: take wants that the value is not used again: this is the drop.
+        // SAFETY: take requires that the value is not used again: this is the drop.
         let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
-        // Waits, on the stream, for what was queued for the slice on other streams, and does not free.
+        // Makes the stream wait for the work that was queued for the slice on other streams, and does not
+        // free the memory.
         let _ = slice.leak();
     }
 }
 
 impl<T: Element + DeviceRepr> CudaTensor<T> {
-    /// A tensor with a copy of what cudarc has in its memory, made on the device and counted by nobody: nothing of it passes
-    /// the host. In the default domain.
+    /// Makes a tensor with a copy of what cudarc has in its memory, in the default domain. The copy is made
+    /// on the device; no byte passes the host, so it is not counted as a copy.
     ///
-    /// The stream waits for all that was queued on the slice's own stream, and for what cudarc has tracked elsewhere.
+    /// The stream waits for all work that was queued on the slice's own stream, and for what cudarc has
+    /// tracked elsewhere.
     ///
     /// # Errors
-    /// As [`CudaTensor::zeros`]; [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; [`CudaError::Capturing`] while the
-    /// stream or that of the slice captures.
+    /// As [`CudaTensor::zeros`]; [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`];
+    /// [`CudaError::Capturing`] while the stream or the slice's stream captures.
     pub fn from_cuda_slice(
         stream: &Stream,
         slice: &impl DevicePtr<T>,
@@ -162,16 +171,17 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
             return Err(LayoutError::LengthMismatch { shape, n_elements, given }.into());
         }
         wait_for_own_stream(stream, theirs, slice.stream())?;
-        // Has the stream wait for the slice's last writer, and its next writer wait for the copy.
+        // Makes the stream wait for the slice's last writer, and the slice's next writer wait for the copy.
         let (from, _copied) = slice.device_ptr(theirs);
         tensor.on(stream)?.driver_copy_from(from)?;
-        // Where it is freed, perhaps next, which has to wait for the copy also where cudarc does not track it.
+        // The slice may be freed next, on its own stream. That stream has to wait for the copy even where
+        // cudarc does not track it.
         slice.stream().join(theirs)?;
         Ok(tensor)
     }
 }
 
-/// Has a stream wait for all that was queued on the stream of a slice, whether cudarc tracks it or not.
+/// Makes a stream wait for all work that was queued on a slice's stream, whether or not cudarc tracks it.
 pub(crate) fn wait_for_own_stream(stream: &Stream, theirs: &CudaStream, own: &Arc<CudaStream>) -> Result<()> {
     stream.refuse_capture()?;
     Stream::lent(stream.context().clone(), own.cu_stream().addr(), Lender::nobody()).refuse_capture()?;

@@ -1,9 +1,12 @@
-//! CUDA device memory between processes.
+//! CUDA device memory shared between processes.
 //!
-//! [`CudaTensor`] is a tensor in the memory of a device. It is made on a stream, used on streams, and travels through
-//! queues and spawn arguments as a handle, beside tensors of the host. Nothing of CUDA is needed to build. **All of it was shown
-//! on a software driver only: no real GPU has run it yet.** A machine without a driver or a device is no reason to panic:
-//! [`Driver::load`] answers an error for which [`CudaError::is_no_device`] is true.
+//! A [`CudaTensor`] is a tensor in the memory of a device. It is made on a stream and used on streams. It
+//! travels through queues and spawn arguments as a handle, next to tensors of the host.
+//!
+//! **All of this has run on a software driver only: no real GPU has run it yet.**
+//!
+//! Building needs nothing of CUDA. A machine without a driver or a device is an error, not a panic:
+//! [`Driver::load`] returns an error for which [`CudaError::is_no_device`] is true.
 //!
 //! ```
 //! use tensorferry_cuda_ipc::{CudaTensor, Driver, Stream};
@@ -31,9 +34,10 @@
 //!
 //! # Send and receive
 //!
-//! A tensor is a serde value that can be in any message which carries handles: in a queue (`tensorferry-queue`), among the arguments
-//! of a process (`tensorferry-spawn`), or in a [`Parcel`](tensorferry_reduce::Parcel), which needs no other crate. The number
-//! of a parcel is all that has to get to the other process, a member of the same domain.
+//! A tensor is a serde value. It can be part of any message that carries handles: an item of a queue
+//! (`tensorferry-queue`), an argument of a process (`tensorferry-spawn`), or a
+//! [`Parcel`](tensorferry_reduce::Parcel), which needs no other crate. Only the number of a parcel has to
+//! reach the other process, which must be a member of the same domain.
 //!
 //! ```
 //! use std::error::Error;
@@ -66,83 +70,116 @@
 //! # Ok::<(), Box<dyn Error>>(())
 //! ```
 //!
-//! (Where there is a driver this runs; `cargo xtask test` has it run on the software driver.)
+//! (This example runs where there is a driver; `cargo xtask test` runs it on the software driver.)
 //!
-//! - **Who has to live until when.** The *memory* of a tensor by the strategy vmm, or of a staged one, outlives its maker. By the
-//!   others, and so of one that was shared from cudarc without a copy, the maker has to live until everybody is done with it
-//!   (else [`CudaTensorError::MemoryGone`]); how they tell each other is the program's business. Whether it has to stay,
-//!   [`CudaTensor::outlives_maker`] tells.
-//! - **The contents need the sender** until its stream has written them. A process that ends normally waits for that, for 10 s at
-//!   most. One that is killed, or calls `_exit`, does not, and the receiver gets [`CudaTensorError::ProducerGone`].
-//!   `stream.synchronize()` before `put` excludes it.
-//! - **Who made the domain**, usually the process that called `start_processes`, has to live until each receiver has used
-//!   something of the tensor's slab once, on each device: it hands over the descriptor. Else the receiver gets
-//!   [`CudaTensorError::FdStore`] (`Gone`). A slab that was dropped since ([`CacheLimits::idle_slabs`]) is asked for again.
-//! - **Both can write it afterwards.** Before the sender overwrites what it has sent, it gets the tensor back from the
-//!   receiver, or an [`IpcEvent`], and brings it on its stream: `back.get()?.on(&stream)?`. The example `cuda_columns` does that.
-//! - **A message orders what it carries.** The tensor that comes out of it waits for the sender. Another handle on the same memory
-//!   that the receiver already holds does not: what the sender has queued since is not waited for on that one. Use the
-//!   tensor that came last, or an [`IpcEvent`].
-//! - **A device that cannot reach another** gets [`CudaError::NoPeerAccess`], when it uses a tensor, not when it receives it.
-//!   [`Device::can_access`] tells before, for the device of [`CudaTensor::device_uuid`]. The sender's way out is
-//!   [`CudaTensor::to_staged`]; a receiver that sees the tensor's device ([`Driver::device_by_uuid`]) can do the same on a stream
-//!   of that device.
+//! ## Which processes must stay alive
+//!
+//! - **The maker of the memory.** Memory of the strategy vmm, and of a staged tensor, outlives its maker.
+//!   With the other strategies the maker must live until every user is done, or the users get
+//!   [`CudaTensorError::MemoryGone`]. This includes a tensor that was shared from cudarc without a copy. How
+//!   the users report that they are done is up to the program. [`CudaTensor::outlives_maker`] tells whether
+//!   the maker must stay.
+//! - **The sender**, until its stream has written the contents. A process that ends normally waits for its
+//!   stream, for at most 10 s. A process that is killed or calls `_exit` does not wait, and the receiver gets
+//!   [`CudaTensorError::ProducerGone`]. Calling `stream.synchronize()` before `put` excludes this.
+//! - **The process that made the domain**, usually the caller of `start_processes`. It hands over the
+//!   descriptor of each slab. It must live until each receiver has used some tensor of the slab once, on each
+//!   device, or the receiver gets [`CudaTensorError::FdStore`] (`Gone`). A receiver that has dropped a slab
+//!   since ([`CacheLimits::idle_slabs`]) asks for its descriptor again.
+//!
+//! ## Order of reads and writes
+//!
+//! - **After a send, both processes can write the tensor.** Before the sender overwrites it, the sender gets
+//!   the tensor back from the receiver, or an [`IpcEvent`], and makes its stream wait for that:
+//!   `back.get()?.on(&stream)?`. The example `cuda_columns` does this.
+//! - **A message orders only what it carries.** The tensor that comes out of a message waits for the sender's
+//!   work. Another handle on the same memory, which the receiver already holds, does not wait for work that
+//!   the sender has queued since. Use the tensor that came last, or an [`IpcEvent`].
+//!
+//! ## Devices that cannot reach each other
+//!
+//! A receiver whose device cannot reach the tensor's device gets [`CudaError::NoPeerAccess`] when it uses the
+//! tensor, not when it receives it. [`Device::can_access`] tells this beforehand, for the device of
+//! [`CudaTensor::device_uuid`].
+//!
+//! The sender can send a [`CudaTensor::to_staged`] copy instead. A receiver that sees the tensor's device
+//! ([`Driver::device_by_uuid`]) can make such a copy on a stream of that device.
 //!
 //! # CUDA graphs
 //!
-//! No tensor is made, brought on a stream or sent while that stream captures ([`CudaError::Capturing`]). The address of a tensor
-//! on a device does not change as long as this process has the tensor. So call [`CudaTensor::on`] and take the address first,
-//! then capture with it; keep the tensor as long as the graph; and call `tensor.on(&stream)?` again before each launch of
-//! the graph, so that the stream waits for the sender, and others for the graph. `put` fails while any stream that the
-//! tensor was used on here captures. The software driver begins and ends captures and refuses what they forbid; it makes no graph.
+//! While a stream captures, no tensor can be made, used or sent on it ([`CudaError::Capturing`]). `put` fails
+//! while any stream captures on which this process has used the tensor.
+//!
+//! The address of a tensor on a device does not change while this process has the tensor. To use a tensor in
+//! a graph:
+//!
+//! 1. Call [`CudaTensor::on`] and take the address, then capture with it.
+//! 2. Keep the tensor as long as the graph.
+//! 3. Call `tensor.on(&stream)?` again before each launch. The stream then waits for the sender, and other
+//!    processes wait for the graph.
+//!
+//! The software driver begins and ends captures and refuses the calls that they forbid. It makes no graph.
 //!
 //! # How it works
 //!
-//! - **Memory** is made in *slabs*, by `cuMemCreate`. Small tensors share one; a slab crosses into another process once, as a
-//!   descriptor, and whatever lies in it is an offset from then on. A receiver can reach the neighbours of a tensor in its slab, too:
-//!   handles are for processes that trust each other. The descriptor is *stored* in the process that made the domain, its
-//!   *descriptor store*, before the first message names the slab, so a maker may end at any time.
-//! - **Other strategies** ([`CudaStrategy`]) serve devices without that, and memory that another library allocated: *legacy*, handles
-//!   of `cuIpcGetMemHandle`, and pools that can be exported. Such memory goes with the process that made it. *Lent* is memory of
-//!   another library that is shared as it is, without a copy.
-//! - **Who holds what** is said by holder bits in the domain, as for memory of the host: each slab and each storage has a
-//!   block there. Memory that a killed process held comes back. Where it also *used* it the slab is *poisoned*: a device may still be at
-//!   it, so no tensor is made in that slab any more, and it goes back to the driver once the rest of it is free
-//!   ([`DeviceStats::slabs_poisoned`]). A slab that is given up is *dying* until no device is at it, and no other process has it
-//!   open where that matters.
-//! - **Order.** Sending makes a *point* on the stream, which is an event that is recorded there, and receiving waits for it, whether
-//!   the memory is mapped already or not. A process that lets go of a tensor keeps its holder bit until its own streams are done
-//!   with it.
-//! - [`IpcEvent`] is an event that travels by itself, for an order that goes beyond one tensor.
-//! - **Below** are [`Driver`], [`Device`] (known by [`Uuid`], whatever number a process gives it), [`PrimaryContext`],
-//!   [`Stream`], and [`DeviceMemory`] with its [`DeviceMapping`].
+//! - **Slabs.** Memory is made in *slabs*, with `cuMemCreate`. Small tensors share a slab. A slab crosses
+//!   into another process once, as a descriptor; each tensor in it is an offset from then on. A receiver can
+//!   also reach the neighbours of a tensor in its slab, so handles are for processes that trust each other.
+//! - **Descriptor store.** Before the first message that names a slab, its maker *stores* the descriptor in
+//!   the process that made the domain, the *descriptor store*. So the maker may end at any time.
+//! - **Other strategies** ([`CudaStrategy`]) serve devices without `cuMemCreate`, and memory that another
+//!   library allocated: *legacy*, with handles of `cuIpcGetMemHandle`, and *pool*, with pools that can be
+//!   exported. Such memory ends with the process that made it. *Lent* memory is memory of another library
+//!   that is shared as it is, without a copy.
+//! - **Holder bits.** Each slab and each storage has a block in the domain. The holder bits of the block say
+//!   which processes hold the memory, as for memory of the host. Memory that a killed process held comes
+//!   back.
+//! - **Poisoned slabs.** If a killed process also *used* the memory, a device may still access it, so the
+//!   slab is *poisoned*. No tensor is made in a poisoned slab. It goes back to the driver once the rest of it
+//!   is free ([`DeviceStats::slabs_poisoned`]).
+//! - **Dying slabs.** A slab that its owner gives up is *dying* until no device uses it and, where that
+//!   matters, no other process has it open.
+//! - **Points.** Sending makes a *point*: it records an event on the stream. A receiver's stream waits for
+//!   the point, whether or not the memory is mapped already. A process that lets go of a tensor keeps its
+//!   holder bit until its own streams are done with the tensor.
+//! - **Events.** An [`IpcEvent`] is an event that travels by itself, to order more than one tensor.
+//! - **The driver below.** [`Driver`], [`Device`] (identified by a [`Uuid`], whatever ordinal a process gives
+//!   it), [`PrimaryContext`], [`Stream`], and [`DeviceMemory`] with its [`DeviceMapping`].
 //!
 //! # Features
 //!
-//! - `cudarc`: a [`Stream`] from an `Arc<CudaStream>`, a tensor on a stream as a `CudaSlice`, a tensor with a copy of a
-//!   `CudaSlice`, or over the very memory of one (`CudaTensor::share`). Needs no CUDA to build either, unless something else in the build asks cudarc to link.
+//! - `cudarc`: a [`Stream`] from an `Arc<CudaStream>`; a tensor on a stream as a `CudaSlice`; a tensor with a
+//!   copy of a `CudaSlice`; a tensor over the memory of a `CudaSlice` itself (`CudaTensor::share`). It needs
+//!   no CUDA to build either, unless something else in the build asks cudarc to link.
 //!
-//! # What it needs
+//! # Requirements
 //!
-//! - Linux and a driver of CUDA 11.4 or later ([`Driver::version`] of 11040): the newest function without which nothing works is
-//!   `cuDeviceGetUuid_v2`. That is by NVIDIA's reference; no such driver was tried. An older one is
-//!   [`CudaError::MissingSymbol`].
-//! - With the feature `cudarc`: cudarc 0.19, which is re-exported. Its `load_module` wants cudarc's own feature `nvrtc`, which the
-//!   program turns on; NVRTC itself is not needed for kernels in PTX.
+//! - Linux, and a driver of CUDA 11.4 or later ([`Driver::version`] of 11040 or more). `cuDeviceGetUuid_v2`
+//!   is the newest function that everything needs. This follows NVIDIA's reference; no such driver was tried.
+//!   An older driver is [`CudaError::MissingSymbol`].
+//! - With the feature `cudarc`: cudarc 0.19, which is re-exported. Its `load_module` needs cudarc's own
+//!   feature `nvrtc`, which the program turns on. Kernels in PTX do not need NVRTC itself.
 //!
-//! # Which driver
+//! # Which driver is loaded
 //!
-//! [`DRIVER_VARIABLE`] names a library and nothing else is tried; without it `libcuda.so.1` and `libcuda.so` are. cudarc
-//! looks for `libcuda.so` by itself; that the two have found the same driver is checked where a stream comes from it. The
-//! software driver answers to that name once it is loaded, so call [`Driver::load`] before the first call of cudarc.
+//! If [`DRIVER_VARIABLE`] is set, only the library that it names is tried. Otherwise `libcuda.so.1` is tried,
+//! then `libcuda.so`.
 //!
-//! # To test a program without a GPU
+//! cudarc looks for `libcuda.so` by itself. When a stream comes from cudarc, this crate checks that both have
+//! loaded the same driver. The software driver answers to the name `libcuda.so` once it is loaded, so call
+//! [`Driver::load`] before the first call of cudarc.
 //!
-//! The software driver is the crate `tensorferry-sim-cuda`, which is not published: make it a dev-dependency by its path, and cargo
-//! builds the library. `tensorferry_sim_cuda::environment(DRIVER_VARIABLE, "devices=2")` is the two variables with which a process
-//! finds it and has two devices; hand them to the processes that the test starts (`Options::env` of `tensorferry-spawn`), as
-//! `cuda_ranks` does for `--simulate`. It runs a small part of PTX, and times mean nothing. What else it does not model stands in
-//! its documentation.
+//! # Testing without a GPU
+//!
+//! The software driver is the crate `tensorferry-sim-cuda`, which is not published. Make it a dev-dependency
+//! by its path; cargo then builds the library.
+//!
+//! `tensorferry_sim_cuda::environment(DRIVER_VARIABLE, "devices=2")` returns two environment variables, with
+//! which a process finds the software driver and has two devices. Pass them to the processes that the test
+//! starts (`Options::env` of `tensorferry-spawn`), as `cuda_ranks` does for `--simulate`.
+//!
+//! The software driver runs a small part of PTX, and its timings mean nothing. Its documentation lists what
+//! else it does not model.
 
 #[cfg(feature = "cudarc")]
 mod lent_slice;

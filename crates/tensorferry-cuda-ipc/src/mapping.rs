@@ -1,4 +1,4 @@
-//! The place of memory among the addresses of a process.
+//! Device memory at an address of this process.
 
 use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
@@ -6,16 +6,17 @@ use crate::error::{CudaError, Result};
 use crate::memory::DeviceMemory;
 use crate::refused;
 
-/// Memory of a device, mapped: it has an address that kernels and copies of this process may use. Dropping it unmaps.
+/// Mapped device memory: it has an address that kernels and copies of this process may use. Dropping it
+/// unmaps the memory.
 ///
-/// The driver does not wait for the device when it unmaps: work that is queued for this address must be done before
-/// ([`PrimaryContext::synchronize`], or an event).
+/// The driver does not wait for the device when it unmaps. Work that is queued for this address must be done
+/// before ([`PrimaryContext::synchronize`], or an event).
 #[derive(Debug)]
 pub struct DeviceMapping {
     context: PrimaryContext,
     address: u64,
     len_bytes: usize,
-    /// What there is to take back, in the order in which it came.
+    /// The last step that was done; dropping undoes the steps in reverse order.
     stage: Stage,
 }
 
@@ -27,16 +28,17 @@ enum Stage {
 }
 
 impl DeviceMapping {
-    /// Maps all of `memory` for reading and writing by the device of `context`. The memory's handle may be released
-    /// afterwards: the mapping keeps the memory.
+    /// Maps all of `memory` for reading and writing by the device of `context`. The memory's handle may be
+    /// released afterwards: the mapping keeps the memory.
     ///
     /// # Errors
-    /// What the driver says, for example that the device cannot reach the memory of another one. Nothing is left then.
+    /// The driver's error, for example when the device cannot reach the memory of another device. In that
+    /// case nothing stays mapped.
     pub fn map(memory: &DeviceMemory, context: &PrimaryContext) -> Result<Self> {
         let driver = context.device().driver();
         let len_bytes = memory.len_bytes();
         let address = driver.reserve(len_bytes)?;
-        // From here on a drop takes back what was done so far.
+        // From here on a drop undoes the steps that were done.
         let mut mapping = Self { context: context.clone(), address, len_bytes, stage: Stage::Reserved };
         driver.map(address, len_bytes, memory.handle()?)?;
         mapping.stage = Stage::Mapped;
@@ -44,32 +46,32 @@ impl DeviceMapping {
         Ok(mapping)
     }
 
-    /// Where it begins, as a device pointer of this process.
+    /// The first address, as a device pointer of this process.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its length in bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// Copies bytes to the device. Blocks until that is done.
+    /// Copies bytes to the device. Blocks until the copy is done.
     ///
     /// # Errors
-    /// [`CudaError::OutOfRange`]; what the driver says.
+    /// [`CudaError::OutOfRange`]; the driver's error.
     pub fn write(&self, offset_bytes: usize, bytes: &[u8]) -> Result<()> {
         let address = self.address_of(offset_bytes, bytes.len())?;
         let _current = self.context.make_current()?;
         self.context.device().driver().copy_to_device(address, bytes)
     }
 
-    /// Copies bytes from the device. Blocks until that is done.
+    /// Copies bytes from the device. Blocks until the copy is done.
     ///
     /// # Errors
-    /// [`CudaError::OutOfRange`]; what the driver says.
+    /// [`CudaError::OutOfRange`]; the driver's error.
     pub fn read(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<()> {
         let address = self.address_of(offset_bytes, bytes.len())?;
         let _current = self.context.make_current()?;
@@ -84,20 +86,20 @@ impl DeviceMapping {
         Err(CudaError::OutOfRange { offset_bytes, len_bytes, mapping_len_bytes: self.len_bytes })
     }
 
-    /// Unmaps, as dropping does, and says how it went.
+    /// Unmaps the memory, as dropping does, and returns the driver's answer.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`]).
     pub fn close(mut self) -> Result<()> {
         self.close_once()
     }
 
     fn close_once(&mut self) -> Result<()> {
-        // A program may capture meanwhile.
+        // The program may be capturing.
         let _relaxed = Relaxed::begin();
         let driver = self.context.device().driver().clone();
         if self.stage == Stage::Mapped {
-            // Addresses under a mapping that could not be undone are never freed.
+            // If unmapping fails, the addresses below the mapping are never freed.
             self.go_back_to(Stage::Reserved, driver.unmap(self.address, self.len_bytes))?;
         }
         if self.stage == Stage::Reserved {
@@ -109,7 +111,7 @@ impl DeviceMapping {
     fn go_back_to(&mut self, stage: Stage, answer: Result<()>) -> Result<()> {
         self.stage = match &answer {
             Ok(()) => stage,
-            // Nothing was done, so it can be asked for again.
+            // The driver did nothing, so the call can be tried again.
             Err(error) if error.is_about_capture() => self.stage,
             Err(_) => Stage::Closed,
         };
@@ -119,7 +121,7 @@ impl DeviceMapping {
 
 impl Drop for DeviceMapping {
     fn drop(&mut self) {
-        // Whoever wants to know calls `close`.
+        // Errors are dropped here. A caller that needs them uses `close`.
         if self.close_once().is_err_and(|error| error.is_about_capture()) {
             let context = self.context.clone();
             let (address, len_bytes, stage) = (self.address, self.len_bytes, self.stage);

@@ -1,4 +1,4 @@
-//! Memory of a device that can leave its process.
+//! Device memory that can be shared with other processes.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -7,10 +7,10 @@ use crate::device::Device;
 use crate::error::{CudaError, Result};
 use crate::refused;
 
-/// Memory of a device: a handle of `cuMemCreate`, or one that was imported. Dropping it releases the handle; the memory
-/// itself goes with the last handle, mapping and descriptor of all processes.
+/// Device memory: a handle of `cuMemCreate`, or an imported one. Dropping it releases the handle. The memory
+/// itself is freed with the last handle, mapping and descriptor of all processes.
 ///
-/// It cannot be touched by itself: [`crate::DeviceMapping`] gives it an address.
+/// The memory has no address by itself: [`crate::DeviceMapping`] gives it one.
 #[derive(Debug)]
 pub struct DeviceMemory {
     device: Device,
@@ -20,24 +20,27 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Allocates. The content is what was there before.
+    /// Allocates memory. Its contents are unspecified.
     ///
     /// # Errors
-    /// [`CudaError::NotGranular`]; what the driver says, [`CudaError::is_out_of_memory`] among it; a missing function when
-    /// the driver is too old.
+    /// [`CudaError::NotGranular`]; the driver's error, which may be [`CudaError::is_out_of_memory`];
+    /// [`CudaError::MissingSymbol`] if the driver is too old.
     pub fn create(device: &Device, len_bytes: usize) -> Result<Self> {
         check_granularity(device, len_bytes)?;
         let handle = device.driver().create(device.ordinal(), len_bytes)?;
         Ok(Self { device: device.clone(), handle: Some(handle), len_bytes })
     }
 
-    /// Takes memory that another process exported, or this one. The descriptor stays the caller's, and may be closed.
+    /// Imports memory that another process exported, or this one. The caller keeps the descriptor and may
+    /// close it.
     ///
-    /// `len_bytes` is what the exporter said. A mapping of more than there is fails, so a wrong number does no harm.
+    /// `len_bytes` is the length that the exporter reported. Mapping more than there is fails, so a wrong
+    /// length does no harm.
     ///
     /// # Errors
-    /// [`CudaError::NotGranular`]; what the driver says: the descriptor is no memory of a device, or of a device that this
-    /// process does not see; or the memory lies on another device than `device`.
+    /// [`CudaError::NotGranular`]; [`CudaError::WrongDevice`] if the memory lies on another device than
+    /// `device`; the driver's error, for example for a descriptor that is no device memory, or is memory of a
+    /// device that this process does not see.
     pub fn import(device: &Device, fd: impl AsFd, len_bytes: usize) -> Result<Self> {
         check_granularity(device, len_bytes)?;
         let driver = device.driver();
@@ -49,46 +52,47 @@ impl DeviceMemory {
         Err(CudaError::WrongDevice { expected: device.uuid()?, found: driver.device(ordinal)?.uuid()? })
     }
 
-    /// A descriptor for another process: pass it over a Unix socket. It alone keeps the memory, until it is closed.
+    /// A descriptor of the memory, to pass to another process over a Unix socket. The descriptor by itself
+    /// keeps the memory until it is closed.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`]).
     pub fn export(&self) -> Result<OwnedFd> {
         self.device.driver().export(self.handle()?)
     }
 
-    /// Where it lies.
+    /// The device that has the memory.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Its length in bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
     pub(crate) fn handle(&self) -> Result<u64> {
-        // Only `release` takes it away, and that consumes the value.
+        // Only `release` takes the handle away, and it consumes the value.
         self.handle.ok_or(CudaError::Released)
     }
 
-    /// Releases the handle, as dropping does, and says how it went.
+    /// Releases the handle, as dropping does, and returns the driver's answer.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`]).
     pub fn release(mut self) -> Result<()> {
         self.release_once()
     }
 
     fn release_once(&mut self) -> Result<()> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // A program may capture meanwhile.
+        // The program may be capturing.
         let _relaxed = Relaxed::begin();
         let answer = self.device.driver().release(handle);
         if answer.as_ref().is_err_and(CudaError::is_about_capture) {
-            // Nothing was done, so it can be asked for again.
+            // The driver did nothing, so the release can be tried again.
             self.handle = Some(handle);
         }
         answer
@@ -97,7 +101,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // Whoever wants to know calls `release`.
+        // Errors are dropped here. A caller that needs them uses `release`.
         if self.release_once().is_err_and(|error| error.is_about_capture()) {
             let (device, handle, len_bytes) = (self.device.clone(), self.handle.take(), self.len_bytes);
             refused::keep(Self { device, handle, len_bytes });

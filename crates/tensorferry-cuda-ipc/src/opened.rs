@@ -1,9 +1,11 @@
-//! Memory of other processes that this one has opened, by legacy handles or through pools: each once, and counted.
+//! Memory of other processes that this process has opened, by legacy handles or through pools. Each is opened
+//! once, and counted.
 //!
-//! Some drivers refuse to open a handle twice, and a pool's pointer that was imported twice is gone with the first of the
-//! two that is freed. So there is one table for the process, whichever domain a handle came through. What is opened and
-//! closed is so under the lock of its own place in the table, so that nobody opens what is being closed. What could not be
-//! closed counts as open: its owner is not told that this process does not need it any more.
+//! Some drivers refuse to open a handle twice. And if a pool's pointer is imported twice, freeing one import
+//! invalidates the other. So there is one table for the process, whichever domain a handle came through.
+//! Opening and closing happen under the lock of the handle's entry, so that no thread opens what another is
+//! closing. Memory that could not be closed counts as open: its owner is not told that this process no longer
+//! needs it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,28 +22,28 @@ use crate::strategy::CudaStrategy;
 use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 
-/// Context; the pool here that it comes through, 0 for a legacy handle; handle. What a pool exports means something only
-/// together with the pool: another one may export the same.
+/// Context; the imported pool that it comes through, or 0 for a legacy handle; handle. A handle that a pool
+/// exports means something only together with the pool: another pool may export the same bytes.
 type Key = (usize, usize, [u8; IPC_HANDLE_LEN_BYTES]);
 
-/// An address of this process for memory of another one. The last one that goes closes it: before that process is told that
-/// this one does not need the memory any more.
+/// An address of this process for memory of another one. Dropping the last one closes the memory, before the
+/// other process is told that this one does not need it any more.
 #[derive(Debug)]
 pub(crate) struct Opened {
     context: PrimaryContext,
     pool: Option<Arc<ImportedPool>>,
     key: Key,
     place: Arc<Place>,
-    /// 0 where it is not open.
+    /// 0 if it is not open.
     address: u64,
-    /// As long as this process has it, the owner of the memory must not free it.
+    /// While this process holds the slab's block, the owner must not free the memory.
     slab: SlabControl,
 }
 
-/// The place of a handle in the table.
+/// The table's entry for a handle.
 #[derive(Debug, Default)]
 struct Place {
-    /// The address and how many there are; `None` while it is not open.
+    /// The address, and how often it is in use; `None` while it is not open.
     open: Mutex<Option<(u64, usize)>>,
 }
 
@@ -50,7 +52,8 @@ static OPENED: Mutex<Option<HashMap<Key, Arc<Place>>>> = Mutex::new(None);
 /// Slabs of which it cannot be known whether they are closed.
 static UNCLOSED: Mutex<Vec<SlabControl>> = Mutex::new(Vec::new());
 
-/// How many slabs could not be closed. Those whose owners are gone are forgotten: nobody will free them.
+/// The number of slabs that could not be closed. A slab whose owner has ended is forgotten: there is no
+/// process left to free it.
 pub(crate) fn count_unclosed() -> usize {
     let mut unclosed = lock(&UNCLOSED);
     unclosed.retain(|slab| !slab.is_owner_gone());
@@ -58,15 +61,15 @@ pub(crate) fn count_unclosed() -> usize {
 }
 
 impl Place {
-    /// The place of a handle, for one more.
+    /// The entry for a handle, with one more reference.
     fn of(key: Key) -> Arc<Self> {
         Arc::clone(lock(&OPENED).get_or_insert_default().entry(key).or_default())
     }
 
-    /// One less: with the last one the place goes.
+    /// Drops a reference to the entry, and removes the entry with the last one.
     fn leave(self: Arc<Self>, key: &Key) {
         let mut opened = lock(&OPENED);
-        // While the table is locked, so that of two who leave at once one is the last.
+        // Dropped while the table is locked, so that of two threads that leave at once one is the last.
         drop(self);
         let opened = opened.get_or_insert_default();
         if opened.get(key).is_some_and(|place| Arc::strong_count(place) == 1) {
@@ -76,8 +79,9 @@ impl Place {
 }
 
 impl Opened {
-    /// Opens what the slab names in the context of its device, and refuses less memory than `len_bytes`, which the slab says
-    /// that it has. Blocks for the descriptor store where a pool is opened the first time.
+    /// Opens the memory that the slab names, in the context of its device. Refuses memory that is shorter
+    /// than `len_bytes`, the length in the slab's block. Blocks on the descriptor store when a pool is opened
+    /// for the first time.
     pub(crate) fn open(
         heap: &Heap,
         slab: &SlabControl,
@@ -101,7 +105,7 @@ impl Opened {
         Ok(this)
     }
 
-    /// How much memory lies behind the address; `None` where the driver does not tell of memory that was opened.
+    /// How much memory follows the address; `None` if the driver does not tell this for opened memory.
     fn room_bytes(&self) -> Option<usize> {
         let _current = self.context.make_current().ok()?;
         let (base, len_bytes) = self.context.device().driver().address_range(self.address).ok()?;
@@ -128,22 +132,22 @@ impl Opened {
         self.address
     }
 
-    /// Of the memory's device.
+    /// The context of the memory's device.
     pub(crate) fn context(&self) -> &PrimaryContext {
         &self.context
     }
 
-    /// The pool here that it came through.
+    /// The imported pool that it came through.
     pub(crate) fn pool(&self) -> Option<usize> {
         self.pool.as_ref().map(|pool| pool.handle)
     }
 
-    /// Closes it if it is the last one.
+    /// Closes the memory if this is its last use.
     ///
     /// # Errors
-    /// What the driver says. Unless that is about a capture, it cannot be known whether it is closed.
+    /// The driver's error. Unless that is about a capture, it cannot be known whether the memory is closed.
     fn close(&self) -> Result<(), CudaError> {
-        // Nothing was opened when opening has failed.
+        // Opening has failed, so there is nothing to close.
         if self.address == 0 {
             return Ok(());
         }
@@ -172,7 +176,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         match self.close() {
             Ok(()) => {}
-            // It is open still, and closed when nothing captures any more.
+            // It is still open, and is closed when no stream captures any more.
             Err(error) if error.is_about_capture() => refused::keep(Self {
                 context: self.context.clone(),
                 pool: self.pool.clone(),
@@ -191,11 +195,12 @@ impl Drop for Opened {
 #[derive(Debug)]
 struct ImportedPool {
     handle: usize,
-    /// For freeing, and nothing else.
+    /// Used only for freeing.
     stream: Stream,
 }
 
-/// Context, domain, owner, name. A name may be used again, but not by the same owner while anything of the pool is open.
+/// Context, domain, owner, name. A name may be used again, but not by the same owner while anything of the
+/// pool is open.
 type PoolKey = (usize, u64, u64, u64);
 
 static POOLS: Mutex<Option<HashMap<PoolKey, Weak<ImportedPool>>>> = Mutex::new(None);
@@ -207,7 +212,7 @@ impl ImportedPool {
         if let Some(pool) = find() {
             return Ok(pool);
         }
-        // Not under the lock: the descriptor store may have to be waited for.
+        // Not under the lock, because this may wait for the descriptor store.
         let fd = heap.domain().fetch_fd(slab.pool_name())?;
         let stream = Stream::create(context)?;
         let mut pools = lock(&POOLS);

@@ -1,4 +1,4 @@
-//! Memory of the host that is pinned while copies run over it.
+//! Host memory that is pinned while copies run over it.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::control::SlabControl;
 use crate::driver::Driver;
 
-/// The copies of this process over one staged slab. While its memory is pinned, all of them are done by the device itself,
-/// whoever had it pinned; so it is unpinned after the last of them.
+/// The copies of this process over one staged slab. While the memory is pinned, the device does all of the
+/// copies itself, whichever of them pinned it. So it is unpinned after the last of them.
 #[derive(Debug, Default)]
 pub(crate) struct Pinning {
     copies: Mutex<Copies>,
@@ -29,9 +29,10 @@ pub(crate) struct Pinned<'a> {
 }
 
 impl Pinning {
-    /// Has the memory pinned as long as the answer lives, which is as long as the copy runs. Memory that shares its pages with
-    /// others is not, because they would be pinned with it; nor is what the driver refuses. Then it copies by way of
-    /// memory of its own, and so do all who come meanwhile.
+    /// Pins the memory as long as the returned guard lives, which is as long as the copy runs. Memory that
+    /// shares its pages with other blocks is not pinned, because the others would be pinned with it. Nor is
+    /// memory that the driver refuses to pin. Then the driver copies through memory of its own, for this copy
+    /// and all that start before it ends.
     pub(crate) fn pin<'a>(&'a self, driver: &'a Driver, slab: &'a SlabControl) -> Pinned<'a> {
         let mut copies = self.copies();
         if copies.n_running == 0 && slab.0.block().has_own_pages() {
@@ -52,8 +53,9 @@ impl Pinned<'_> {
         self.slab.staged_words()
     }
 
-    /// For a copy that may run on, because it could not be waited for. What is pinned stays so, and is used for nothing else,
-    /// until this process ends; what is not was copied before the driver returned.
+    /// For a copy that may still run, because it could not be waited for. Pinned memory stays pinned until
+    /// this process ends, and is used for nothing else. If it is not pinned, the driver copied the bytes
+    /// before it returned.
     pub(crate) fn abandon(self) {
         let is_pinned = self.pinning.copies().is_pinned;
         if is_pinned {
@@ -67,7 +69,7 @@ impl Drop for Pinned<'_> {
         let mut copies = self.pinning.copies();
         copies.n_running = copies.n_running.saturating_sub(1);
         if copies.n_running == 0 && std::mem::take(&mut copies.is_pinned) {
-            // Pinned for longer does no harm.
+            // If unpinning fails, the memory stays pinned, which does no harm.
             let _ = self.driver.unpin(self.slab.staged_words());
         }
     }

@@ -1,7 +1,7 @@
-//! The memory that a process makes device tensors in: slabs, cut into parts, kept for reuse.
+//! The memory in which a process makes device tensors: slabs, cut into parts and kept for reuse.
 //!
-//! Small tensors share a slab; a large one has its own. A part that came back has *points* behind which its last users are
-//! done: who gets it next waits for them on its stream, and nobody blocks.
+//! Small tensors share a slab; a large tensor has its own. A part that came back has *points*, behind which
+//! its last users are done. The stream of the next user waits for the points; no thread blocks.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use crate::slab::Slab;
 use crate::stream::Stream;
 use crate::tensor_error::Result;
 
-/// Where parts begin and what their lengths are multiples of: what the driver's own allocations are aligned to at least.
+/// Parts begin at multiples of this, and their lengths are multiples of it. It is the least alignment of the
+/// driver's own allocations.
 pub(crate) const ALIGN_BYTES: usize = 256;
 
-/// What is larger has a slab of its own.
+/// The longest part that shares a slab. A longer one has a slab of its own.
 const SMALL_BYTES: usize = 1 << 20;
 
 /// The slabs of one device in one domain.
@@ -25,11 +26,11 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Owned {
     slab: Arc<Slab>,
-    /// By offset, never two side by side.
+    /// Sorted by offset; no two are adjacent.
     holes: Vec<Hole>,
     is_small: bool,
-    /// It cannot be known who is at a part of it still.
-    is_spoilt: bool,
+    /// It cannot be known whether a part of the slab is still in use.
+    is_poisoned: bool,
 }
 
 #[derive(Debug)]
@@ -39,7 +40,7 @@ struct Hole {
     points: Vec<Arc<Event>>,
 }
 
-/// A part of a slab that is the caller's now.
+/// A part of a slab that belongs to the caller now.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) slab: Arc<Slab>,
@@ -55,7 +56,7 @@ pub(crate) struct Dying {
 }
 
 impl Part {
-    /// Has the stream wait for the last users.
+    /// Makes the stream wait for the last users of the part.
     pub(crate) fn hold_up(&self, stream: &Stream) -> Result<()> {
         for point in &self.points {
             point.hold_up(stream)?;
@@ -65,14 +66,14 @@ impl Part {
 }
 
 impl Dying {
-    /// Tells everybody that the slab is given up.
+    /// Marks the slab as given up, for all processes to see.
     pub(crate) fn retire(slab: Arc<Slab>, points: Vec<Arc<Event>>) -> Self {
         slab.control().retire();
         Self { slab, points }
     }
 
-    /// Whether a device may still be at it, or another process has it open and must close it first. With a context that broke,
-    /// that is for good.
+    /// Whether a device may still use the slab, or another process has it open and must close it first. If
+    /// the context broke, this stays true.
     pub(crate) fn is_busy(&self) -> bool {
         self.slab.is_open_elsewhere() || self.points.iter().any(|point| point.is_pending())
     }
@@ -81,12 +82,12 @@ impl Dying {
         &self.slab
     }
 
-    /// Whether only a device is waited for.
+    /// Whether only a device is still waited for.
     pub(crate) fn is_closed_elsewhere(&self) -> bool {
         !self.slab.is_open_elsewhere()
     }
 
-    /// Blocks until no device is.
+    /// Blocks until no device uses the slab.
     pub(crate) fn synchronize(&self) {
         for point in &self.points {
             let _ = point.synchronize();
@@ -94,7 +95,7 @@ impl Dying {
     }
 }
 
-/// The length of a part that holds `len_bytes`.
+/// The length of a part that holds `len_bytes`: at least one byte, rounded up to [`ALIGN_BYTES`].
 pub(crate) fn part_len_bytes(len_bytes: usize) -> Option<usize> {
     len_bytes.max(1).checked_next_multiple_of(ALIGN_BYTES)
 }
@@ -106,16 +107,16 @@ impl Pool {
 
     /// The length of the slab that is made when no part of `len_bytes` is free.
     pub(crate) fn slab_len_bytes(len_bytes: usize, granularity_bytes: usize) -> Option<usize> {
-        // Two of the largest small ones fit into a small slab.
+        // Two of the largest small parts fit into a small slab.
         let at_least = if len_bytes <= SMALL_BYTES { 2 * SMALL_BYTES } else { len_bytes };
         at_least.checked_next_multiple_of(granularity_bytes.max(ALIGN_BYTES))
     }
 
-    /// A free part of `len_bytes`, a multiple of [`ALIGN_BYTES`].
+    /// Takes a free part of `len_bytes`, a multiple of [`ALIGN_BYTES`].
     pub(crate) fn take(&mut self, len_bytes: usize) -> Option<Part> {
         let is_small = len_bytes <= SMALL_BYTES;
-        for owned in self.slabs.iter_mut().filter(|owned| owned.is_small == is_small && !owned.is_spoilt) {
-            // A large one has all of its slab, so a slab that is much too long is no place for it.
+        for owned in self.slabs.iter_mut().filter(|owned| owned.is_small == is_small && !owned.is_poisoned) {
+            // A large part takes all of its slab, so a slab that is much too long does not fit.
             let fits = |hole: &Hole| {
                 hole.len_bytes >= len_bytes && (is_small || hole.len_bytes - len_bytes <= len_bytes / 8)
             };
@@ -132,7 +133,7 @@ impl Pool {
         None
     }
 
-    /// Adds a fresh slab; the first `len_bytes` of it are the caller's.
+    /// Adds a fresh slab; its first `len_bytes` belong to the caller.
     pub(crate) fn add(&mut self, slab: Slab, len_bytes: usize) -> Part {
         let (slab, is_small) = (Arc::new(slab), len_bytes <= SMALL_BYTES);
         let rest = Hole {
@@ -141,21 +142,22 @@ impl Pool {
             points: Vec::new(),
         };
         let holes = if is_small && rest.len_bytes > 0 { vec![rest] } else { Vec::new() };
-        self.slabs.push(Owned { slab: Arc::clone(&slab), holes, is_small, is_spoilt: false });
+        self.slabs.push(Owned { slab: Arc::clone(&slab), holes, is_small, is_poisoned: false });
         Part { slab, offset_bytes: 0, points: Vec::new() }
     }
 
-    /// Takes a part back. `is_spoilt`: it cannot be known who is at the part still, so its slab is used for nothing any more.
+    /// Takes a part back. `is_poisoned`: it cannot be known whether the part is still in use, so no part of
+    /// its slab is handed out again.
     pub(crate) fn give_back(
         &mut self,
         slab: &Arc<Slab>,
         offset_bytes: usize,
         len_bytes: usize,
         points: Vec<Arc<Event>>,
-        is_spoilt: bool,
+        is_poisoned: bool,
     ) {
         let Some(owned) = self.slabs.iter_mut().find(|owned| Arc::ptr_eq(&owned.slab, slab)) else { return };
-        owned.is_spoilt |= is_spoilt;
+        owned.is_poisoned |= is_poisoned;
         let len_bytes = if owned.is_small { len_bytes } else { slab.len_bytes() };
         let at = owned.holes.partition_point(|hole| hole.offset_bytes < offset_bytes);
         owned.holes.insert(at, Hole { offset_bytes, len_bytes, points });
@@ -163,7 +165,7 @@ impl Pool {
         owned.join(at);
     }
 
-    /// Gives up slabs without a used part: those that are poisoned, and others until at most `keep_bytes` are free.
+    /// Gives up slabs without a used part: all poisoned ones, and others until at most `keep_bytes` are free.
     pub(crate) fn trim(&mut self, keep_bytes: usize) -> Vec<Dying> {
         let mut free_bytes: usize =
             self.slabs.iter().filter(|owned| owned.is_free()).map(Owned::len_bytes).sum();
@@ -172,7 +174,7 @@ impl Pool {
             for hole in &mut owned.holes {
                 hole.points.retain(|point| point.is_pending());
             }
-            if !owned.is_free() || !(owned.is_spoilt || free_bytes > keep_bytes) {
+            if !owned.is_free() || !(owned.is_poisoned || free_bytes > keep_bytes) {
                 return true;
             }
             free_bytes -= owned.len_bytes();
@@ -205,7 +207,7 @@ impl Owned {
         matches!(&self.holes[..], [hole] if hole.len_bytes == self.slab.len_bytes())
     }
 
-    /// Makes one of hole `at` and the one before it, if they lie side by side.
+    /// Joins hole `at` with the one before it, if they are adjacent.
     fn join(&mut self, at: usize) {
         let (Some(before), Some(hole)) =
             (at.checked_sub(1).and_then(|i| self.holes.get(i)), self.holes.get(at))

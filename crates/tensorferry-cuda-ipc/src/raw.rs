@@ -1,38 +1,39 @@
-//! The structures and numbers of the driver's C interface, from `cuda.h`, as far as they are used here. They are the same
-//! in all versions of CUDA since 11.
+//! The structures and numbers of the driver's C interface that are used here, from `cuda.h`. They are the
+//! same in all versions of CUDA since 11.
 
 pub(crate) const OUT_OF_MEMORY: u32 = 2;
 /// The library is the toolkit's stub; no device, or none that this process may see.
 pub(crate) const NO_DEVICE: [u32; 2] = [34, 100];
-/// Illegal address, launch timeout, device-side assert, hardware stack error, illegal instruction, misaligned address, invalid
-/// address space, invalid program counter, launch failed, tensor memory leak, and an error that the device has contained: of all
-/// these the CUDA reference says that the process has to end, or the context. Of uncorrectable errors of memory and NVLink (214, 220)
-/// it says nothing; memory that had one is not to be used again.
+/// Illegal address, launch timeout, device-side assert, hardware stack error, illegal instruction, misaligned
+/// address, invalid address space, invalid program counter, launch failed, tensor memory leak, and an error
+/// that the device has contained. For all of these the CUDA reference says that the process or the context
+/// has to end. For uncorrectable errors of memory and NVLink (214, 220) it says nothing; memory that had one
+/// must not be used again.
 pub(crate) const STICKY: [u32; 13] = [214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721];
 
-/// The driver is shutting down, the context is none any more, or was destroyed.
+/// The driver is shutting down, the context is invalid, or it was destroyed.
 pub(crate) const DESTROYED: [u32; 3] = [4, 201, 709];
 
 pub(crate) const NOT_READY: u32 = 600;
 pub(crate) const INVALID_VALUE: u32 = 1;
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
 pub(crate) const NOT_SUPPORTED: u32 = 801;
-/// What is refused because a stream captures, from unsupported to the wrong thread.
+/// Errors of calls that are refused because a stream captures, from unsupported to wrong thread.
 pub(crate) const STREAM_CAPTURE: std::ops::RangeInclusive<u32> = 900..=908;
 /// The null stream waits for a stream that captures.
 pub(crate) const STREAM_CAPTURE_IMPLICIT: u32 = 906;
 
-/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, without which nothing is opened.
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, without which no handle can be opened.
 pub(crate) const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for all contexts.
 pub(crate) const PORTABLE: u32 = 1;
 
-/// `CU_STREAM_NON_BLOCKING`: apart from the null stream.
+/// `CU_STREAM_NON_BLOCKING`: does not wait for the null stream.
 pub(crate) const STREAM_NON_BLOCKING: u32 = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
 pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
-/// `CU_EVENT_INTERPROCESS`; wants [`EVENT_DISABLE_TIMING`] beside it.
+/// `CU_EVENT_INTERPROCESS`; requires [`EVENT_DISABLE_TIMING`].
 pub(crate) const EVENT_INTERPROCESS: u32 = 4;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
@@ -100,7 +101,7 @@ impl Location {
 }
 
 impl AllocationProperties {
-    /// Memory of a device that can leave the process as a descriptor.
+    /// Device memory that can leave the process as a descriptor.
     pub(crate) fn exportable(ordinal: i32) -> Self {
         Self {
             kind: ALLOCATION_PINNED,
@@ -114,7 +115,7 @@ impl AllocationProperties {
         }
     }
 
-    /// Where the driver writes the properties of an allocation.
+    /// A place for the driver to write the properties of an allocation.
     pub(crate) fn unknown() -> Self {
         Self { kind: 0, handle_types: 0, location: Location { kind: 0, id: -1 }, ..Self::exportable(0) }
     }
@@ -125,7 +126,7 @@ impl AllocationProperties {
     }
 }
 
-/// `CUmemPoolProps`. Its tail has been cut up differently over the years, and is zero here.
+/// `CUmemPoolProps`. The layout of its tail differs between versions of CUDA; it is zero here.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct PoolProperties {

@@ -1,4 +1,4 @@
-//! What the driver would not take back while a stream captured: it is offered again.
+//! Objects that the driver refused to free while a stream captured. They are dropped again later.
 
 use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ type Refused = Vec<Box<dyn Any + Send>>;
 
 static REFUSED: Mutex<Refused> = Mutex::new(Vec::new());
 
-/// Keeps something whose drop was refused, to drop it again: the service thread does, as soon as it may.
+/// Keeps an object whose drop was refused. The service thread drops it again as soon as it may.
 pub(crate) fn keep(thing: impl Any + Send) {
     lock().push(Box::new(thing));
     registry::get().stir();
 }
 
-/// Drops what is kept; what is refused again keeps itself. Returns whether something is left.
+/// Drops all kept objects. An object that is refused again keeps itself. Returns whether any is left.
 pub(crate) fn offer_again() -> bool {
     let things = std::mem::take(&mut *lock());
     if !things.is_empty() {
@@ -26,7 +26,7 @@ pub(crate) fn offer_again() -> bool {
     is_any()
 }
 
-/// Whether something is kept.
+/// Whether any object is kept.
 pub(crate) fn is_any() -> bool {
     !lock().is_empty()
 }

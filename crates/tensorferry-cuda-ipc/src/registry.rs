@@ -1,7 +1,7 @@
-//! What this process has of device memory, and the thread that looks after what finishes elsewhere.
+//! The device memory of this process, and the service thread that waits for other processes and devices.
 //!
-//! The tables are locked for a moment at a time; nothing is mapped, unmapped or waited for under the lock. Locks are taken
-//! in this order: tables, then a storage's uses.
+//! The tables are locked only briefly: nothing is mapped, unmapped or waited for under the lock. The lock
+//! order is: tables, then the uses of a storage.
 
 mod full;
 mod tables;
@@ -32,35 +32,36 @@ use crate::tensor_error::{CudaTensorError, Result};
 use crate::tick::{SLOW_TICK, TICK, next_tick};
 use crate::timeline::Timeline;
 
-/// How long a process that ends waits for its device to do what others were told about.
+/// How long a process that ends waits for its device to finish work that other processes know of.
 const LAST_WORK: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     tables: Mutex<Tables>,
     stirred: Condvar,
-    /// The thread has looked around, or somebody has freed what was thrown away.
+    /// Signalled when the thread has done a round of housekeeping, or a thread has freed what was no longer
+    /// needed.
     looked: Condvar,
 }
 
-/// The one of this process.
+/// The registry of this process.
 pub(crate) fn get() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
     REGISTRY.get_or_init(Registry::default)
 }
 
-/// Has this process finish its last work when it ends. To be called when the driver is there: what a library wants done at the end
-/// is done in the opposite order, and after the driver's own functions for that it answers nothing any more.
+/// Makes this process finish its last work when it ends. Must be called after the driver is loaded: exit
+/// handlers run in reverse order, and after its own the driver no longer answers.
 pub(crate) fn finish_at_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Where this is refused, what a process sends just before it ends may arrive as an error.
+        // If this fails, a receiver may get an error for what this process sends just before it ends.
         let _ = tensorferry_os::child::at_exit(at_exit);
     });
 }
 
 extern "C" fn at_exit() {
-    // What was forked from this process has neither its thread nor its driver.
+    // A process that was forked from this one has neither the thread nor the driver.
     if Driver::loaded().is_some_and(|driver| driver.check_process().is_ok()) {
         get().finish_last_work();
     }
@@ -71,7 +72,7 @@ fn key_of(control: &Control) -> Result<(Key, &Heap)> {
     Ok(((heap.domain().id(), control.id()), heap))
 }
 
-/// What is found for a tensor.
+/// The memory that was found for a tensor.
 enum Found {
     Part(Part),
     Slab(Slab),
@@ -82,13 +83,14 @@ impl Registry {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tables, to look for what is not needed any more, and where to put it.
+    /// Locks the tables, and makes a place for what is no longer needed. The garbage is dropped after the
+    /// lock, because it calls the driver.
     fn clean_up(&self) -> (Garbage, MutexGuard<'_, Tables>) {
         let tables = self.tables();
         (Garbage::new(), tables)
     }
 
-    /// Memory of this process for a tensor of `len_bytes`, to be written on `stream`.
+    /// Allocates memory of this process for a tensor of `len_bytes`, to be written on `stream`.
     pub(crate) fn allocate(
         &'static self,
         heap: &Heap,
@@ -110,7 +112,7 @@ impl Registry {
         let control = match control {
             Ok(control) => control,
             Err(error) => {
-                // As it was taken: whoever used it last may still be at it.
+                // Given back as it was taken: its last users may still use it.
                 let (_garbage, mut tables) = self.clean_up();
                 if let Some(pool) = tables.pools.get_mut(&pool) {
                     pool.give_back(&part.slab, part.offset_bytes, part_len, part.points, false);
@@ -135,7 +137,8 @@ impl Registry {
         Ok(Hold::counted(storage))
     }
 
-    /// A part of an allocation of another library. That is to give it away afterwards ([`Slab::take_over`]).
+    /// Makes a storage of a part of an allocation of another library. That library is to give the allocation
+    /// away afterwards ([`Slab::take_over`]).
     pub(crate) fn lend(
         &'static self,
         heap: &Heap,
@@ -148,7 +151,8 @@ impl Registry {
         self.add_storage(control, Arc::new(slab), offset_bytes, len_bytes)
     }
 
-    /// A copy in memory of the host: of so many bytes at an address of the stream's device.
+    /// Copies `len_bytes` at an address of the stream's device into shared memory of the host, as a staged
+    /// storage.
     pub(crate) fn stage(
         &'static self,
         heap: &Heap,
@@ -158,7 +162,7 @@ impl Registry {
     ) -> Result<Arc<Hold>> {
         let context = stream.context();
         let slab = SlabControl::create_staged(heap, context.device().uuid()?, len_bytes)?;
-        // So that the copy can be waited for beside a capture.
+        // Allows waiting for the copy while another stream captures.
         let _relaxed = Relaxed::begin();
         let _current = context.make_current()?;
         let driver = context.device().driver();
@@ -194,7 +198,7 @@ impl Registry {
         part
     }
 
-    /// A part of a new slab.
+    /// Takes a part of a new slab.
     fn add_slab(
         &'static self,
         heap: &Heap,
@@ -209,7 +213,7 @@ impl Registry {
         let len_bytes = Pool::slab_len_bytes(part_len, granularity).ok_or_else(|| too_large(part_len))?;
         let id = (heap.domain().id(), context.handle(), strategy);
         let make = || match self.take_part(id, part_len) {
-            // It came back while a full device was waited for.
+            // A part came back while this thread waited for room.
             Some(part) => Ok(Found::Part(part)),
             None => Slab::create(heap, context, len_bytes, strategy).map(Found::Slab),
         };
@@ -217,14 +221,14 @@ impl Registry {
             Found::Part(part) => return Ok(part),
             Found::Slab(slab) => slab,
         };
-        // Now and not under the lock; a slab that cannot be mapped is no use.
+        // Mapped now and not under the lock. A slab that cannot be mapped is of no use.
         slab.address(context)?;
         let mut tables = self.tables();
         let pool = tables.pools.entry(id).or_default();
         Ok(pool.add(slab, part_len))
     }
 
-    /// The storage that a message names, which is one in this process whoever sent it.
+    /// The storage that a message names. It is one in this process, whichever process sent the message.
     pub(crate) fn hold(&'static self, storage: StorageControl, slab: SlabControl) -> Result<Arc<Hold>> {
         let (key, _) = key_of(&storage.0)?;
         let (slab_key, _) = key_of(&slab.0)?;
@@ -237,7 +241,8 @@ impl Registry {
         }
         let known = tables.slabs.get(&slab_key).cloned();
         let slab = known.map_or_else(|| Slab::of_another(slab).map(Arc::new), Ok)?;
-        // Against the length that was read when the slab came to be known, and is used from then on.
+        // Checked against the length that was read when this process learned of the slab, and is used from
+        // then on.
         let (offset_bytes, len_bytes) = storage.range_in(slab.control(), slab.len_bytes()).ok_or_else(bad)?;
         tables.slabs.insert(slab_key, Arc::clone(&slab));
         let storage = Storage::new(storage, slab, offset_bytes, len_bytes);
@@ -254,12 +259,12 @@ impl Registry {
         Ok(Arc::clone(timeline))
     }
 
-    /// The timeline of a stream of this process, made the first time.
+    /// The timeline of a stream of this process, made on first use.
     pub(crate) fn own_timeline(&'static self, heap: &Heap, stream: &Stream) -> Result<Arc<Timeline>> {
         let id = (heap.domain().id(), stream.context().handle(), stream.handle());
         let known = self.tables().own_timelines.get(&id).cloned();
         if let Some(known) = known {
-            // From here on it is not retired, because this has it, too.
+            // The timeline cannot be retired from here on, because this function holds it too.
             known.revive();
             self.stir();
             return Ok(known);
@@ -267,7 +272,7 @@ impl Registry {
         let fresh = Arc::new(Timeline::create(heap, stream)?);
         let (key, _) = key_of(&fresh.control().0)?;
         let mut tables = self.tables();
-        // Where two threads come here at once, one of them is used.
+        // If two threads come here at once, one of their timelines is used.
         let timeline = Arc::clone(tables.own_timelines.entry(id).or_insert_with(|| Arc::clone(&fresh)));
         if Arc::ptr_eq(&timeline, &fresh) {
             tables.timelines.insert(key, fresh);
@@ -277,7 +282,7 @@ impl Registry {
         Ok(timeline)
     }
 
-    /// The one of this process for an event: the one that is known already, or this.
+    /// The entry of this process for an event: the known one, or this one.
     pub(crate) fn keep_event(&'static self, event: SharedEvent) -> Result<Arc<SharedEvent>> {
         let (key, _) = key_of(&event.control().0)?;
         let mut tables = self.tables();
@@ -287,7 +292,7 @@ impl Registry {
         Ok(known)
     }
 
-    /// No tensor of this process holds the storage any more.
+    /// Called when the last tensor of this process has let go of the storage.
     pub(crate) fn let_go(&'static self, storage: &Arc<Storage>) {
         let Ok((key, _)) = key_of(&storage.control().0) else { return };
         let (mut garbage, mut tables) = self.clean_up();
@@ -307,21 +312,23 @@ impl Registry {
         }
     }
 
-    /// No handle of this process is on the event any more but this one, perhaps. With a driver the thread finds that out.
+    /// Called when a handle on the event is dropped, perhaps the last one of this process. If a driver is
+    /// loaded, the service thread finds that out instead.
     pub(crate) fn let_go_of_event(&self, event: &Arc<SharedEvent>) {
         let Ok((key, _)) = key_of(&event.control().0) else { return };
         if Driver::loaded().is_some() {
             return;
         }
         let mut tables = self.tables();
-        // The handle and the table have it.
+        // The handle and the table have one reference each.
         let gone = if Arc::strong_count(event) == 2 { tables.events.remove(&key) } else { None };
         drop(tables);
         drop(gone);
     }
 
-    /// Has the thread look around, which is started the first time. A process without a driver has none, because it may want to be
-    /// forked; there is nothing to wait for in it, so what it does not need goes at once.
+    /// Wakes the service thread, and starts it on first use. A process without a driver has no such thread,
+    /// because it may need to be forked. It has nothing to wait for either, so what it no longer needs is
+    /// dropped at once.
     pub(crate) fn stir(&'static self) {
         if Driver::loaded().is_none() {
             let (mut garbage, mut tables) = self.clean_up();
@@ -333,7 +340,7 @@ impl Registry {
         tables.is_stirred = true;
         if !tables.has_thread {
             let named = std::thread::Builder::new().name("tensorferry-cuda".to_owned());
-            // Without it, memory comes back when more is needed, and with `ipc_collect`.
+            // Without the thread, memory comes back when more is needed, and with `ipc_collect`.
             tables.has_thread = named.spawn(move || self.look_after()).is_ok();
         }
         drop(tables);
@@ -360,7 +367,8 @@ impl Registry {
             drop(tables);
             let wanted = self.housekeep();
             if wanted == Some(TICK) {
-                // What stirs meanwhile is seen after the pause: a busy process is not looked at for each message.
+                // A request that arrives meanwhile is served after the pause, so a busy process does not do a
+                // round for each message.
                 let pause = Instant::now() + TICK;
                 while let Some(left) = pause.checked_duration_since(Instant::now()).filter(|l| !l.is_zero()) {
                     std::thread::park_timeout(left);
@@ -370,7 +378,7 @@ impl Registry {
         }
     }
 
-    /// Lets go of what is not needed any more. Returns when to look again, if nothing stirs before.
+    /// Lets go of what is no longer needed. Returns when to look again, unless the thread is woken before.
     fn housekeep(&self) -> Option<Duration> {
         let (mut garbage, mut tables) = self.clean_up();
         let tick = tables.housekeep(&mut garbage);
@@ -378,17 +386,18 @@ impl Registry {
         if self.throw_away(tables, garbage) {
             return Some(TICK);
         }
-        // Their owners may go.
+        // Their owners may end, and then they no longer count.
         tick.or_else(|| (opened::count_unclosed() > 0).then_some(SLOW_TICK))
     }
 
-    /// Drops what is not needed any more, without the lock, when no device is at it. Whoever waits for memory meanwhile knows
-    /// that some is coming. Returns whether something is left that has to be looked at again soon.
+    /// Drops what is no longer needed, without the lock, once no device uses it. A thread that waits for
+    /// memory meanwhile knows that some is coming. Returns whether something is left that has to be looked at
+    /// again soon.
     fn throw_away(&self, mut tables: MutexGuard<'_, Tables>, mut garbage: Garbage) -> bool {
         tables.n_freeing += 1;
         drop(tables);
         garbage.dying.iter().for_each(Dying::synchronize);
-        // Of these the driver did not say that they are done.
+        // The driver did not say that a device is done with these.
         let busy: Vec<Dying> = garbage.dying.extract_if(.., |dying| dying.is_busy()).collect();
         let has_travelled = garbage.dying.iter().any(|dying| dying.slab().is_stored());
         drop(garbage);
@@ -410,7 +419,8 @@ impl Registry {
         let (mut garbage, mut tables) = self.clean_up();
         tables.settle(&mut garbage);
         tables.trim(keep_bytes);
-        // What others have open is freed when they have closed it, which may take them long.
+        // A slab that others have open is freed when they have closed it, which may take long. It is not
+        // waited for.
         garbage.dying = tables.dying.extract_if(.., |dying| dying.is_closed_elsewhere()).collect();
         tables.drop_unused(0, &mut garbage);
         if self.throw_away(tables, garbage) {
@@ -441,7 +451,7 @@ impl Registry {
             tensors: tables.storages.values().filter(|storage| storage.uses().is_held()).count(),
             tensors_leaving: tables.leaving.len(),
             timelines: tables.timelines.len(),
-            slabs_poisoned: tables.n_spoilt,
+            slabs_poisoned: tables.n_poisoned,
             slabs_lent: tables.storages.values().filter(|storage| storage.slab().is_lent()).count(),
             slabs_dying: tables.dying.len(),
             slabs_leaked: tables.leaked.len(),
@@ -449,8 +459,9 @@ impl Registry {
         }
     }
 
-    /// Before the process ends: what it has told others about is done, and they are told. The thread looks, because the
-    /// calling one has lost what it had in thread-local variables, of the driver too.
+    /// Called before the process ends: waits until work that other processes know of is done, and that is
+    /// noted for them. The service thread does the checks, because the calling thread has lost its
+    /// thread-local variables, including the driver's.
     fn finish_last_work(&self) {
         let begin = Instant::now();
         let mut tables = self.tables();

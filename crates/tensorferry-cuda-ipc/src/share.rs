@@ -1,4 +1,4 @@
-//! Memory that cudarc allocated, shared as it is where that is possible.
+//! Memory that cudarc allocated, shared without a copy where that is possible.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ pub struct ShareOptions {
 }
 
 impl ShareOptions {
-    /// As it is, by whatever strategy fits the memory; else with one copy on the device.
+    /// Shares the memory as it is, by whichever strategy fits it; otherwise copies it once on the device.
     #[must_use]
     pub const fn new() -> Self {
         Self { strategy: None, is_strict: false }
     }
 
-    /// By this strategy only. Memory that it does not fit is copied into memory that it fits.
+    /// Shares by this strategy only. Memory that does not fit it is copied into memory that does.
     #[must_use]
     pub const fn strategy(self, strategy: CudaStrategy) -> Self {
         Self { strategy: Some(strategy), ..self }
     }
 
-    /// Never with a copy: what cannot be shared as it is, is an error ([`CudaTensorError::NotShareable`]).
+    /// Never copies: memory that cannot be shared as it is, is an error ([`CudaTensorError::NotShareable`]).
     #[must_use]
     pub const fn strict(self) -> Self {
         Self { is_strict: true, ..self }
@@ -59,30 +59,36 @@ impl<T> ShareError<T> {
 }
 
 impl<T: Element + DeviceRepr> CudaTensor<T> {
-    /// Makes a tensor of memory that cudarc allocated, in the default domain. Memory of `cuMemAlloc` in
-    /// multiples of 2 MiB, and memory from a pool that can be exported ([`use_exportable_pool`](crate::use_exportable_pool)), is
-    /// shared as it is: nothing is copied, the memory is freed when nobody has the tensor any more, and it goes with this process
-    /// ([`CudaTensorError::MemoryGone`]): it should not end before the others have said that they are done. Other memory is
-    /// copied once, to the stream's device, and the copy is like any tensor that is made here; [`ShareOptions::strict`] makes an
-    /// error of that, and [`CudaTensor::is_lent`] tells. By default that is what happens: where the device has memory pools
-    /// cudarc allocates with `cuMemAllocAsync`, from the default pool, which cannot be exported.
+    /// Makes a tensor of memory that cudarc allocated, in the default domain.
     ///
-    /// Memory of `cuMemCreate` is refused, whatever the options: a slice over it is one that nobody can free by its address, nor could the driver be
-    /// asked which part of which handle lies there. [`CudaTensor::from_cuda_slice`] copies it and leaves the slice alone. Who
-    /// wants such memory shared makes a tensor of it to begin with, by the strategy vmm, and uses
-    /// [`OnStream::as_cuda_slice`](crate::OnStream::as_cuda_slice).
+    /// Two kinds of memory are shared as they are, without a copy: memory of `cuMemAlloc` in multiples of 2
+    /// MiB, and memory from a pool that can be exported
+    /// ([`use_exportable_pool`](crate::use_exportable_pool)). Such memory is freed when no process has the
+    /// tensor any more. It ends with this process ([`CudaTensorError::MemoryGone`]), so this process should
+    /// not end before the others have said that they are done.
     ///
-    /// The stream waits for all that was queued on the slice's own stream, and for what cudarc has tracked elsewhere. What was
-    /// queued by raw address on other streams is the caller's to order.
+    /// Other memory is copied once, to the stream's device, and the copy is like any tensor that is made
+    /// here. This is the default case: where the device has memory pools, cudarc allocates with
+    /// `cuMemAllocAsync` from the default pool, which cannot be exported. [`ShareOptions::strict`] makes a
+    /// copy an error, and [`CudaTensor::is_lent`] tells whether there was one.
     ///
-    /// Whoever receives the tensor can reach the whole allocation that the slice lies in, and no other: a smaller allocation of
-    /// `cuMemAlloc` may be part of a piece of 2 MiB, all of which a handle opens to others, with whatever else this process has
-    /// there. So that is copied, or refused.
+    /// Memory of `cuMemCreate` is refused, whatever the options. It cannot be freed by its address, and the
+    /// driver cannot be asked which part of which handle lies there. [`CudaTensor::from_cuda_slice`] copies
+    /// it and leaves the slice alone. To share such memory without a copy, begin with a tensor of the
+    /// strategy vmm and use [`OnStream::as_cuda_slice`](crate::OnStream::as_cuda_slice).
+    ///
+    /// The stream waits for all work that was queued on the slice's own stream, and for what cudarc has
+    /// tracked elsewhere. The caller has to order work that was queued by raw address on other streams.
+    ///
+    /// A receiver of the tensor can reach the whole allocation that the slice lies in, and no other. A
+    /// smaller allocation of `cuMemAlloc` may be part of a piece of 2 MiB. A handle opens the whole piece to
+    /// others, with everything else that this process has there. So such memory is copied, or refused.
     ///
     /// # Errors
-    /// With the slice: [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`]; [`CudaError::Capturing`] while the stream
-    /// or that of the slice captures; [`CudaTensorError::NotShareable`], for memory of `cuMemCreate` and with
-    /// [`ShareOptions::strict`]; as [`CudaTensor::zeros`].
+    /// The error gives the slice back. [`LayoutError::LengthMismatch`]; [`CudaError::NotOfCudarc`];
+    /// [`CudaError::Capturing`] while the stream or the slice's stream captures;
+    /// [`CudaTensorError::NotShareable`], for memory of `cuMemCreate` and with [`ShareOptions::strict`]; as
+    /// [`CudaTensor::zeros`].
     pub fn share(
         stream: &Stream,
         slice: CudaSlice<T>,
@@ -107,9 +113,10 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         }
     }
 
-    /// Whether it lies in memory that another library of this process has allocated: [`CudaTensor::share`] has not copied. False
-    /// after a copy, and in every other process that has received it. Whether the memory lives
-    /// on without the process that made it, [`CudaTensor::outlives_maker`] tells, here and there.
+    /// Whether the tensor lies in memory that another library of this process has allocated, so
+    /// [`CudaTensor::share`] did not copy. False after a copy, and in every other process that has received
+    /// the tensor. [`CudaTensor::outlives_maker`] tells, in every process, whether the memory lives on
+    /// without the process that made it.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.memory().is_some_and(|memory| memory.hold.storage().slab().is_lent())
@@ -128,7 +135,8 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     ) -> Result<Self, ShareError<T>> {
         match Self::try_share(heap, stream, &mut slice, shape.into(), options) {
             Ok(tensor) => {
-                // cudarc would free it on the slice's stream, which may capture by then. A slice that was copied is cudarc's.
+                // cudarc would free the memory on the slice's stream, which may capture by then. A slice that
+                // was copied stays cudarc's.
                 if let Some(memory) = tensor.memory()
                     && memory.hold.storage().slab().is_lent()
                 {
@@ -158,7 +166,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         }
         let own = Arc::clone(slice.stream());
         wait_for_own_stream(stream, theirs, &own)?;
-        // Has the stream wait for all that cudarc has queued for the slice elsewhere.
+        // Makes the stream wait for all work on the slice that cudarc has queued elsewhere.
         let (address, _written) = slice.device_ptr_mut(theirs);
         Lent::refuse_mapped(stream.context(), address)?;
         match Lent::around(heap, stream.context(), address, options.strategy) {
@@ -166,7 +174,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
             Err(CudaTensorError::NotShareable { .. }) if !options.is_strict => {
                 let tensor = Self::empty_by_in(heap, stream, layout.shape(), options.strategy)?;
                 tensor.on(stream)?.driver_copy_from(address)?;
-                // Where it is freed, which has to wait for the copy.
+                // The slice is freed on its own stream, which has to wait for the copy.
                 own.join(theirs)?;
                 Ok(tensor)
             }
@@ -180,7 +188,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         let Some(begin) = address.checked_sub(lent.address).and_then(|at| usize::try_from(at).ok()) else {
             return Err(outside);
         };
-        // Storages begin at round offsets, the elements perhaps a little later.
+        // Storages begin at multiples of `ALIGN_BYTES`; the elements may begin a little later.
         let offset_bytes = begin - begin % ALIGN_BYTES;
         let end = begin + layout.n_elements() * size_of::<T>();
         if end > lent.len_bytes || !(begin - offset_bytes).is_multiple_of(size_of::<T>()) {
@@ -190,7 +198,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
         let layout = Layout::new(layout.shape(), layout.strides(), first)?;
         let hold = registry::get().lend(heap, lent, offset_bytes, end - offset_bytes)?;
         let tensor = Self::from_parts(Some(Memory { hold, ready: None }), layout);
-        // Notes the stream, which waits for the last writer: whoever receives the tensor waits for the stream.
+        // Notes the stream, which waits for the last writer. A receiver of the tensor waits for the stream.
         tensor.on(stream)?;
         Ok(tensor)
     }

@@ -1,4 +1,4 @@
-//! A slab as one process sees it: device memory that has an address from when it is first used.
+//! A slab as one process sees it: device memory that gets an address on first use.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,37 +22,39 @@ use crate::strategy::CudaStrategy;
 use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 
-/// Device memory of this process or of another one. The last one that goes unmaps it: nothing may be queued for it by then.
+/// Device memory of this process or of another one. Dropping the last reference unmaps it; no work may be
+/// queued for it by then.
 pub(crate) struct Slab {
-    /// One for each context that uses it. Locked while one is made, so that it is made once; never while another process is
-    /// waited for. Closed before the holder bit goes, because some memory may not be freed while anybody has it open.
+    /// One view for each context that uses the slab. Locked while a view is made, so that it is made once;
+    /// never locked while waiting for another process. Declared before `control`, so closed before the holder
+    /// bit is cleared, because some memory must not be freed while any process has it open.
     views: Mutex<Vec<(usize, View)>>,
-    /// The memory itself, where it is this process's. Goes before the holder bit, too.
+    /// The memory itself, if this process made it. Also dropped before the holder bit is cleared.
     backing: Option<Backing>,
     control: SlabControl,
-    /// Read once, and believed from then on: others can write where it stands.
+    /// Read once and used from then on: other processes can write the word in shared memory.
     len_bytes: usize,
     strategy: CudaStrategy,
-    /// For the copies of what was staged.
+    /// For the copies of a staged slab.
     pinning: Pinning,
-    /// Whether the descriptor store has its descriptor.
+    /// Whether the descriptor store has the slab's descriptor.
     is_stored: AtomicBool,
-    /// Whether there is a view, for those who may not wait until one is made.
+    /// Whether there is a view, for callers that must not wait for `views`.
     is_mapped: AtomicBool,
 }
 
-/// What gives it an address for one context.
+/// The source of the slab's address in one context.
 enum View {
     Mapped(DeviceMapping),
     Opened(Opened),
-    /// The address that its maker has.
+    /// The address at which its maker has it.
     Own(u64),
-    /// A copy of what was staged.
+    /// A copy of a staged slab.
     Copy(Allocation),
 }
 
 impl Slab {
-    /// Makes one.
+    /// Makes a slab of this process.
     pub(crate) fn create(
         heap: &Heap,
         context: &PrimaryContext,
@@ -63,7 +65,7 @@ impl Slab {
         Self::over(heap, context.device(), len_bytes, backing)
     }
 
-    /// One over memory of another library, which is to give it away ([`Slab::take_over`]).
+    /// A slab over memory of another library, which is to give it away ([`Slab::take_over`]).
     pub(crate) fn lent(heap: &Heap, lent: Lent) -> Result<Self> {
         let (device, len_bytes) = (lent.context.device().clone(), lent.len_bytes);
         Self::over(heap, &device, len_bytes, Backing::Lent(lent))
@@ -76,7 +78,7 @@ impl Slab {
         Ok(Self::new(control, strategy, Some(backing)))
     }
 
-    /// One of another process. Nothing is asked of the driver yet.
+    /// A slab of another process. Makes no call of the driver.
     pub(crate) fn of_another(control: SlabControl) -> Result<Self> {
         let bad = CudaTensorError::BadMessage { what: "a slab that is shared in no way that is known" };
         let strategy = control.strategy().ok_or(bad)?;
@@ -116,12 +118,12 @@ impl Slab {
         self.backing.is_some()
     }
 
-    /// Whether it is memory of another library in this process.
+    /// Whether it is memory of another library of this process.
     pub(crate) fn is_lent(&self) -> bool {
         self.backing.as_ref().is_some_and(Backing::is_lent)
     }
 
-    /// Memory of another library is this process's to free from now on, at this address.
+    /// From now on this process is to free the memory of another library, at this address.
     pub(crate) fn take_over(&self, address: u64) {
         if let Some(backing) = &self.backing {
             backing.take_over(address);
@@ -132,29 +134,30 @@ impl Slab {
         self.is_mapped.load(Ordering::Acquire)
     }
 
-    /// Whether other processes may have got at it by its descriptor.
+    /// Whether other processes may have got the memory by its descriptor.
     pub(crate) fn is_stored(&self) -> bool {
         self.is_stored.load(Ordering::Acquire)
     }
 
-    /// Whether it must not be freed yet, because other processes may have it open. Each has closed it when it lets go of the
-    /// block.
+    /// Whether the slab must not be freed yet, because other processes may have it open. Each process closes
+    /// it before it lets go of the block.
     pub(crate) fn is_open_elsewhere(&self) -> bool {
         !self.strategy.outlives_maker() && !self.control.0.is_sole()
     }
 
-    /// Sees to it that other processes can get at the memory.
+    /// Makes sure that other processes can get the memory.
     pub(crate) fn store(&self) -> Result<()> {
         match &self.backing {
             Some(Backing::Created(memory)) => self.store_once(memory),
             Some(backing) => backing.pool().map_or(Ok(()), |pool| pool.store()),
-            // Whoever made it has stored it before it came here.
+            // Its maker has stored it before it came here.
             None => Ok(()),
         }
     }
 
     fn store_once(&self, memory: &DeviceMemory) -> Result<()> {
-        // The descriptor store may have to be waited for. Where two threads come here at once, both store it, which is as good.
+        // This may wait for the descriptor store. If two threads come here at once, both store the
+        // descriptor, which does no harm.
         if !self.is_stored() {
             let fd = memory.export()?;
             self.heap()?.domain().store_fd(self.control.name(), fd)?;
@@ -163,31 +166,32 @@ impl Slab {
         Ok(())
     }
 
-    /// Its address for the device of `context`, mapped or opened the first time.
+    /// The slab's address for the device of `stream`, mapped or opened on first use.
     ///
     /// # Errors
-    /// [`CudaTensorError::MemoryGone`], each time, where the memory went with its maker.
+    /// [`CudaTensorError::MemoryGone`], each time, if the memory ended with its maker.
     ///
     /// # Blocking
-    /// For the descriptor store, and for the copy of what was staged.
+    /// On the descriptor store, and on the copy of a staged slab.
     pub(crate) fn address_on(&self, stream: &Stream) -> Result<u64> {
         if self.strategy == CudaStrategy::Staged {
             if let Some(address) = address_in(&self.views(), stream.context()) {
                 return Ok(address);
             }
-            // The stream may be waiting for another process. Where two threads come here at once, both copy.
+            // Done without the lock, because the stream may be waiting for another process. If two threads
+            // come here at once, both copy.
             let copy = self.copy_on(stream)?;
             return self.add_view(stream.context(), |_| Ok(copy));
         }
         self.address(stream.context())
     }
 
-    /// A copy in the stream, which is there for all streams when this returns.
+    /// Makes a copy on the stream. Every stream can use it when this returns.
     fn copy_on(&self, stream: &Stream) -> Result<View> {
         let context = stream.context();
         let make = || Ok(Allocation::create(context, self.len_bytes)?);
         let copy = registry::get().make_room_for(context, self.len_bytes, make)?;
-        // So that the copy can be waited for beside a capture.
+        // Allows waiting for the copy while another stream captures.
         let _relaxed = Relaxed::begin();
         let _current = context.make_current()?;
         let driver = context.device().driver();
@@ -196,13 +200,13 @@ impl Slab {
         Ok(View::Copy(copy))
     }
 
-    /// As [`Slab::address_on`], for memory of a device.
+    /// As [`Slab::address_on`], for a slab that is not staged.
     pub(crate) fn address(&self, context: &PrimaryContext) -> Result<u64> {
         self.check_maker()?;
         if let Some(address) = address_in(&self.views(), context) {
             return Ok(address);
         }
-        // Whoever fails because its maker is just ending is told so.
+        // If this fails because the maker is just ending, the error says so.
         self.look(context).map_err(|error| self.check_maker().err().unwrap_or(error))
     }
 
@@ -224,10 +228,11 @@ impl Slab {
             return self.add_view(context, view);
         }
         let device = context.device().driver().device_by_uuid(self.uuid())?;
-        // The descriptor store may have to be waited for. Where two threads come here at once, both ask and one of them maps.
+        // This may wait for the descriptor store. If two threads come here at once, both fetch the descriptor
+        // and one of them maps.
         if self.strategy == CudaStrategy::Vmm {
             let fd = self.heap()?.domain().fetch_fd(self.control.name())?;
-            // A mapping keeps the memory: neither the descriptor nor the handle is needed afterwards.
+            // The mapping keeps the memory: neither the descriptor nor the handle is needed afterwards.
             return self.add_view(context, |slab| {
                 map(&DeviceMemory::import(&device, fd, slab.len_bytes)?, context).map(View::Mapped)
             });
@@ -293,7 +298,8 @@ fn map(memory: &DeviceMemory, context: &PrimaryContext) -> Result<DeviceMapping>
     Ok(DeviceMapping::map(memory, context)?)
 }
 
-/// Sees to it that the device of `user` reaches memory that has an address already: in the context `home`, or in a pool.
+/// Makes sure that the device of `user` reaches memory that has an address already, in the context `home` or
+/// in a pool.
 fn reach(home: &PrimaryContext, user: &PrimaryContext, pool: Option<usize>) -> Result<()> {
     if home.handle() == user.handle() {
         return Ok(());

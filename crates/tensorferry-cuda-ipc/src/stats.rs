@@ -1,67 +1,75 @@
-//! What this process has of device memory, in numbers, and how much of it is kept for later.
+//! Statistics about the device memory of this process, and limits on how much of it is cached.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::registry;
 
-/// Numbers of this process about device memory.
+/// Statistics about the device memory of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceStats {
     /// Slabs that this process made and has not given up.
     pub slabs_owned: usize,
-    /// Their length, in bytes.
+    /// Total length of these slabs, in bytes.
     pub owned_bytes: usize,
-    /// What of that is free for the next tensors, in bytes.
+    /// Bytes of these slabs that are free for the next tensors.
     pub free_bytes: usize,
-    /// Slabs of other processes that this one knows, and what was staged ([`CudaTensor::to_staged`](crate::CudaTensor::to_staged)),
-    /// by this process too.
+    /// Slabs of other processes that this process knows, and staged copies
+    /// ([`CudaTensor::to_staged`](crate::CudaTensor::to_staged)), including those that this process made.
     pub slabs_received: usize,
-    /// Those of them that are mapped here, or copied to a device here.
+    /// Those of `slabs_received` that are mapped here, or copied to a device here.
     pub slabs_mapped: usize,
     /// Storages that tensors of this process hold.
     pub tensors: usize,
-    /// Storages that no tensor here holds any more, which a device or another process is not done with.
+    /// Storages that no tensor of this process holds any more, but that a device or another process still
+    /// uses.
     pub tensors_leaving: usize,
     /// Streams, of this process and of others, whose points travel in messages.
     pub timelines: usize,
-    /// How often a part of a slab came back of which it cannot be known who is at it still: somebody died while using it, or
-    /// lost the context. Such a slab is used for nothing any more and given up when the rest of it is free.
+    /// How many parts came back poisoned: a device may still use such a part, because a process died while it
+    /// used it, or lost its context. No tensor is made in the slab of such a part any more. The slab is given
+    /// up when the rest of it is free.
     pub slabs_poisoned: u64,
-    /// Storages in memory of another library of this process, shared as it is; those that are being let go of, too.
+    /// Storages in memory that another library of this process allocated and that is shared as it is.
+    /// Includes those that are being let go of.
     pub slabs_lent: usize,
-    /// Slabs that are given up and not freed yet: a device is at them, or another process has them open.
+    /// Slabs that are given up and not freed yet, because a device uses them or another process has them
+    /// open.
     pub slabs_dying: usize,
-    /// Slabs, of this process and of others, that stay as they are until this process ends: its context broke, so it will never
-    /// be known when the device is done with them.
+    /// Slabs, of this process and of others, that stay until this process ends. The context broke, so it can
+    /// never be known when the device is done with them.
     pub slabs_leaked: usize,
-    /// Slabs of others that the driver has failed to close. Their owners cannot free them until this process ends.
+    /// Slabs of other processes that the driver has failed to close. Their owners cannot free them until this
+    /// process ends.
     pub slabs_unclosed: usize,
 }
 
-/// What this process has of the memory of one device, and how much of it is free at all.
+/// How much memory of one device this process has, and how much of the device is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceUsage {
-    /// In tensors of this process that lie in its own slabs, in bytes.
+    /// Bytes in tensors of this process that lie in its own slabs.
     pub live_bytes: usize,
-    /// What this process has let go of, and others, messages on their way or a device have not, in bytes.
+    /// Bytes that this process has let go of, but that other processes, messages in flight or a device still
+    /// use.
     pub leaving_bytes: usize,
-    /// Free parts of slabs of which others are in use, in bytes.
+    /// Bytes in free parts of slabs whose other parts are in use.
     pub free_bytes: usize,
-    /// Slabs that are given up and not freed yet, in bytes: a device is at them, or another process has them open.
+    /// Bytes in slabs that are given up and not freed yet, because a device uses them or another process has
+    /// them open.
     pub dying_bytes: usize,
-    /// Slabs of this process that stay as they are until it ends, because its context broke, in bytes.
+    /// Bytes in slabs of this process that stay until it ends, because its context broke.
     pub leaked_bytes: usize,
-    /// In memory of another library of this process, shared as it is; what is being let go of, too. In bytes.
+    /// Bytes in memory that another library of this process allocated and that is shared as it is. Includes
+    /// memory that is being let go of.
     pub lent_bytes: usize,
-    /// Slabs of other processes that are mapped here, in bytes. The copies of what was staged count for the device from which
-    /// it was staged.
+    /// Bytes in slabs of other processes that are mapped here. Copies of a staged tensor count for the device
+    /// from which it was staged.
     pub received_bytes: usize,
-    /// What of the device is free, in bytes.
+    /// Free bytes of the device.
     pub device_free_bytes: usize,
-    /// All that the device has, in bytes.
+    /// All bytes of the device.
     pub device_bytes: usize,
 }
 
@@ -78,7 +86,7 @@ impl fmt::Display for DeviceUsage {
     }
 }
 
-/// How much is kept for later, and how long is waited for what comes back.
+/// How much memory is cached, and how long an allocation on a full device waits.
 ///
 /// ```
 /// use tensorferry_cuda_ipc::{CacheLimits, set_cache_limits};
@@ -94,27 +102,28 @@ pub struct CacheLimits {
 }
 
 impl CacheLimits {
-    /// 1 GiB, 64 slabs and 2 s.
+    /// The defaults: 1 GiB, 64 slabs and 2 s.
     #[must_use]
     pub const fn new() -> Self {
         Self { free_bytes: 1 << 30, idle_slabs: 64, full_device_timeout: Duration::from_secs(2) }
     }
 
-    /// For each device, domain and strategy: free slabs of this process, in bytes. 1 GiB by default.
+    /// Sets how many bytes of free slabs this process keeps for each device, domain and strategy. 1 GiB by
+    /// default.
     #[must_use]
     pub const fn free_bytes(self, free_bytes: usize) -> Self {
         Self { free_bytes, ..self }
     }
 
-    /// Slabs of other processes that stay mapped although no tensor here lies in them. A slab that its owner gives up is
-    /// let go of at once. 64 by default.
+    /// Sets how many slabs of other processes stay mapped although no tensor of this process lies in them. A
+    /// slab that its owner gives up is unmapped at once. 64 by default.
     #[must_use]
     pub const fn idle_slabs(self, idle_slabs: usize) -> Self {
         Self { idle_slabs, ..self }
     }
 
-    /// How long a tensor that is made on a full device waits for memory that this process has let go of, and others or
-    /// devices have not. 2 s by default.
+    /// Sets how long an allocation on a full device waits for memory that this process has let go of, but
+    /// that other processes or devices still use. 2 s by default.
     #[must_use]
     pub const fn full_device_timeout(self, full_device_timeout: Duration) -> Self {
         Self { full_device_timeout, ..self }
@@ -127,32 +136,32 @@ impl Default for CacheLimits {
     }
 }
 
-/// Numbers of this process at this moment.
+/// The statistics of this process at this moment.
 #[must_use]
 pub fn device_stats() -> DeviceStats {
     registry::get().stats()
 }
 
-/// Sets how much is kept for later and how long is waited, from now on.
+/// Sets the cache limits of this process, from now on.
 pub fn set_cache_limits(limits: CacheLimits) {
     registry::get().set_limits(limits);
 }
 
-/// Frees what others have let go of: tensors of this process that nobody else holds any more, and slabs that their owners
-/// have given up. Now instead of a moment later.
+/// Frees tensors of this process that no process holds any more, and slabs that their owners have given up.
+/// Without this call, the same happens a moment later.
 pub fn ipc_collect() {
     registry::get().collect();
 }
 
-/// Gives all free device memory back to the driver: slabs of this process without tensors, and mappings of slabs of others
-/// that no tensor here lies in. The next tensors pay for it again.
+/// Gives all free device memory back to the driver: slabs of this process without tensors, and mappings of
+/// other processes' slabs in which no tensor of this process lies. The next tensors pay for it again.
 ///
-/// Of the strategy [`Pool`](crate::CudaStrategy::Pool) the driver keeps what it is given back until this process ends: it is free
-/// for that strategy, and for what else is allocated from the pool ([`use_exportable_pool`](crate::use_exportable_pool)), and for
-/// nothing else on the device.
+/// For the strategy [`Pool`](crate::CudaStrategy::Pool), the driver keeps the returned memory in the pool
+/// until this process ends. It is free for that strategy, and for other allocations from the pool
+/// ([`use_exportable_pool`](crate::use_exportable_pool)), but for nothing else on the device.
 ///
 /// # Blocking
-/// While a device is still at the last work for such memory.
+/// While a device is still running the last work that uses such memory.
 pub fn empty_cache() {
     registry::get().trim(0);
 }

@@ -12,7 +12,8 @@ use crate::stream::{KnownStream, Stream};
 use crate::tensor_error::Result;
 use crate::timeline::Timeline;
 
-/// A part of a slab, with one control block and so one holder bit in this process, however many tensors there are.
+/// A part of a slab. It has one control block, and so one holder bit for this process, however many tensors
+/// there are.
 #[derive(Debug)]
 pub(crate) struct Storage {
     control: StorageControl,
@@ -22,23 +23,24 @@ pub(crate) struct Storage {
     uses: Mutex<Uses>,
 }
 
-/// What this process does with it.
+/// How this process uses a storage.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
-    /// How many [`Hold`]s there are.
+    /// The number of [`Hold`]s.
     n_holds: usize,
-    /// The streams that were given its address and may have work queued for it. One that the program has no more becomes a point
-    /// in `leaving` when another one comes.
+    /// The streams that were given the address and may have work queued for it. When another stream is added,
+    /// each stream that the program no longer has is replaced by a point in `leaving`.
     streams: Vec<KnownStream>,
-    /// Those of them that could make no point when the last hold went, because they captured for example: each is asked again.
+    /// Streams that could not make a point when the last hold was dropped, for example because they captured.
+    /// Each is asked again.
     late: Vec<KnownStream>,
-    /// Points behind which the device does nothing with it any more.
+    /// Points behind which the device no longer uses the storage.
     leaving: Vec<Arc<Event>>,
-    /// Whether other processes were told that a device uses it.
+    /// Whether this process has marked the storage as used, for other processes to see.
     is_marked: bool,
-    /// Whether it cannot be known when the device is done with it.
+    /// Whether it cannot be known when the device is done with the storage.
     is_unknown: bool,
-    /// Whether it stands in the registry's list of what is to be let go of.
+    /// Whether the storage is in the registry's list of storages to let go of.
     pub(crate) is_listed: bool,
 }
 
@@ -73,7 +75,8 @@ impl Storage {
     }
 
     fn mark(&self, uses: &mut Uses) {
-        // Only the owner reuses the memory, and after its own death nobody does.
+        // Only the owner reuses the memory. After the owner's death no process does, so the owner needs no
+        // mark.
         if self.slab.is_own() || uses.is_marked {
             return;
         }
@@ -83,7 +86,7 @@ impl Storage {
         }
     }
 
-    /// Takes the mark back, unless it cannot be known that the device is done.
+    /// Clears the mark, unless it cannot be known when the device is done.
     pub(crate) fn unmark(&self, uses: &mut Uses) {
         if uses.is_marked
             && !uses.is_unknown
@@ -96,7 +99,8 @@ impl Storage {
 }
 
 impl Uses {
-    /// What a new handle does first, under the registry's lock: then nobody lets go of the storage meanwhile.
+    /// Counts a new handle. Called under the registry's lock, so that no other thread lets go of the storage
+    /// meanwhile.
     pub(crate) fn add_hold(&mut self) {
         self.n_holds += 1;
     }
@@ -105,21 +109,22 @@ impl Uses {
         self.n_holds > 0
     }
 
-    /// Notes a stream that is given the address, and forgets those that the program has no more. Answers what of them is to be
-    /// dropped once this is unlocked.
+    /// Notes a stream that is given the address, and forgets the streams that the program no longer has.
+    /// Returns the forgotten streams, for the caller to drop after unlocking.
     fn add(&mut self, stream: &Stream) -> Vec<KnownStream> {
         if self.streams.iter().any(|known| known.is(stream)) {
             return Vec::new();
         }
         let _relaxed = Relaxed::begin();
-        // What is over is not kept as long as the tensor is.
+        // Drops the points that are done, so that they do not stay as long as the tensor.
         self.is_busy();
         let forgotten = self.forget_unused();
         self.streams.push(stream.to_known());
         forgotten
     }
 
-    /// Makes a point behind the last work of each stream that nobody can give any more. One that cannot make it now stays.
+    /// Makes a point behind the last work of each stream that the program no longer has. A stream that cannot
+    /// make a point now stays.
     fn forget_unused(&mut self) -> Vec<KnownStream> {
         let (mut points, mut is_unknown) = (Vec::new(), false);
         let forgotten = self.streams.extract_if(.., |known| {
@@ -141,11 +146,11 @@ impl Uses {
         forgotten
     }
 
-    /// Makes a point behind all that the stream has to do now.
+    /// Makes a point behind all work that is queued on the stream now.
     fn leave(&mut self, stream: KnownStream) {
         match point_of(&stream.get()) {
             Ok(event) => self.leaving.push(Arc::new(event)),
-            // What the device does cannot be known any more.
+            // It can no longer be known when the device is done.
             Err(error) if error.is_for_good() => self.is_unknown = true,
             Err(_) => self.late.push(stream),
         }
@@ -157,7 +162,7 @@ impl Uses {
         !self.late.is_empty()
     }
 
-    /// Whether the device may still be at it, as far as can be known.
+    /// Whether the device may still use the storage, as far as can be known.
     pub(crate) fn is_busy(&mut self) -> bool {
         let is_late = self.is_late();
         let mut is_unknown = false;
@@ -183,15 +188,15 @@ impl Uses {
     }
 }
 
-/// A handle on a storage, of a tensor and its views. When the last one in this process goes, the storage is let go of: as
-/// soon as the device is done with it.
+/// A handle on a storage, shared by a tensor and its views. When the last one in this process is dropped, the
+/// registry lets go of the storage as soon as the device is done with it.
 #[derive(Debug)]
 pub(crate) struct Hold {
     storage: Arc<Storage>,
 }
 
 impl Hold {
-    /// For a hold that was counted already.
+    /// A handle for a hold that [`Uses::add_hold`] has already counted.
     pub(crate) fn counted(storage: Arc<Storage>) -> Arc<Self> {
         Arc::new(Self { storage })
     }
@@ -200,7 +205,7 @@ impl Hold {
         &self.storage
     }
 
-    /// Its address for work in `stream`, which is noted as a user of it.
+    /// The device address for work on `stream`, which is noted as a user of the storage.
     pub(crate) fn address_on(&self, stream: &Stream) -> Result<u64> {
         let base = self.storage.slab.address_on(stream)?;
         let mut uses = self.storage.uses();
@@ -211,9 +216,9 @@ impl Hold {
         Ok(base + self.storage.offset_bytes as u64)
     }
 
-    /// Makes a point behind `ready` and all that this process has told its streams to do with the storage, for the process
-    /// that the storage is sent to. `None` when there is nothing to wait for: then it may be used wherever this process
-    /// goes.
+    /// Makes a point behind `ready` and behind all work that this process has queued for the storage, for the
+    /// process to which the storage is sent. `None` when there is nothing to wait for: then the receiver may
+    /// use the storage without waiting.
     pub(crate) fn record_after(
         &self,
         ready: Option<&(Arc<Timeline>, u64)>,
@@ -223,7 +228,7 @@ impl Hold {
             let streams: Vec<Stream> = uses.streams.iter().map(KnownStream::get).collect();
             (streams, uses.leaving.clone())
         };
-        // The one that was used last has the others to wait for, so that one point is enough.
+        // The stream that was added last waits for the others, so that one point is enough.
         let Some((last, others)) = streams.split_last() else { return Ok(None) };
         last.refuse_capture()?;
         let _relaxed = Relaxed::begin();
@@ -236,7 +241,7 @@ impl Hold {
                 Event::recorded(other)?.hold_up(last)?;
             }
         }
-        // Of streams that are gone.
+        // Points of streams that the program no longer has.
         for point in points {
             if !point.is_done()? {
                 point.hold_up(last)?;
@@ -278,7 +283,7 @@ fn point_of(stream: &Stream) -> Result<Event, CudaError> {
     Event::recorded(stream)
 }
 
-/// `None` behind what is done.
+/// `None` if all work on the stream is done.
 fn last_point_of(stream: &Stream) -> Result<Option<Event>, CudaError> {
     stream.refuse_capture()?;
     if stream.is_idle()? { Ok(None) } else { Event::recorded(stream).map(Some) }

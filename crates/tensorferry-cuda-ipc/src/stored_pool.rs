@@ -1,4 +1,5 @@
-//! Pools as other processes know them: a block of the domain under whose name the descriptor store has the pool's descriptor.
+//! Pools as other processes see them: a block of the domain. The descriptor store has the pool's descriptor
+//! under the name of that block.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +11,13 @@ use crate::control::PoolControl;
 use crate::driver::Driver;
 use crate::tensor_error::{CudaTensorError, Result};
 
-/// A pool of this process, our own or another library's, whose memory is shared in a domain.
+/// A pool of this process, made by this crate or by another library, whose memory is shared in a domain.
 #[derive(Debug)]
 pub(crate) struct StoredPool {
     driver: Driver,
     handle: usize,
     control: PoolControl,
-    /// Whether the descriptor store has its descriptor.
+    /// Whether the descriptor store has the pool's descriptor.
     is_stored: AtomicBool,
 }
 
@@ -26,7 +27,7 @@ type Pools = HashMap<(u64, usize), Weak<StoredPool>>;
 static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
 
 impl StoredPool {
-    /// The one for this pool, made the first time. The pool lives as long as there is memory from it.
+    /// The entry for this pool, made on first use. The entry lives as long as memory from the pool is shared.
     pub(crate) fn of(heap: &Heap, driver: &Driver, handle: usize) -> Result<Arc<Self>> {
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = pools.get_or_insert_default();
@@ -46,12 +47,13 @@ impl StoredPool {
         self.handle
     }
 
-    /// What the descriptor store calls it.
+    /// The pool's name in the descriptor store.
     pub(crate) fn name(&self) -> u64 {
         self.control.name()
     }
 
-    /// Sees to it that the descriptor store has its descriptor. Where two threads come here at once, both store it, which is as good.
+    /// Makes sure that the descriptor store has the pool's descriptor. If two threads come here at once, both
+    /// store it, which does no harm.
     pub(crate) fn store(&self) -> Result<()> {
         if self.is_stored.load(Ordering::Acquire) {
             return Ok(());

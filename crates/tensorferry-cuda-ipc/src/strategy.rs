@@ -1,4 +1,4 @@
-//! The ways in which device memory is shared, and which of them is used.
+//! The strategies by which device memory is shared, and which of them is used.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,42 +8,47 @@ use std::sync::{Mutex, PoisonError};
 use crate::context::PrimaryContext;
 use crate::error::{CudaError, Result};
 
-/// How device memory gets to other processes.
+/// How device memory is shared with other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CudaStrategy {
-    /// Virtual memory management: memory of `cuMemCreate`, as a descriptor. It lives as long as anybody has it, so its maker
-    /// may end at any time. The default where the device has it.
+    /// Virtual memory management: memory of `cuMemCreate`, shared as a descriptor. It lives as long as any
+    /// process has it, so its maker may end at any time. The default where the device supports it.
     Vmm,
-    /// `cuIpcGetMemHandle`, as PyTorch does it: memory of `cuMemAlloc`. It goes with the process that made it.
+    /// Memory of `cuMemAlloc`, shared by `cuIpcGetMemHandle`, as PyTorch does it. It ends with the process
+    /// that made it.
     Legacy,
-    /// Memory of a pool that can be exported. It goes with the process that made it, and not before: what is freed stays in the pool,
-    /// for what this process allocates from it later ("IPC memory pools" in the CUDA programming guide).
+    /// Memory of a pool that can be exported. It ends with the process that made it, and not before: freed
+    /// memory stays in the pool for later allocations of this process from it ("IPC memory pools" in the CUDA
+    /// programming guide).
     Pool,
-    /// A copy in shared memory of the host, from which each process makes one on its device. Only where it is asked for
-    /// ([`CudaTensor::to_staged`](crate::CudaTensor::to_staged)): it is no shared memory of a device.
+    /// A copy in shared memory of the host, from which each process makes a copy on its device. It shares no
+    /// device memory, so it is used only on request
+    /// ([`CudaTensor::to_staged`](crate::CudaTensor::to_staged)).
     Staged,
 }
 
-/// A name that is none of a strategy's.
+/// A string that names no strategy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown strategy for device memory {name:?}: known are \"vmm\", \"legacy\" and \"pool\"")]
 pub struct ParseCudaStrategyError {
-    /// What was given.
+    /// The string.
     pub name: String,
 }
 
-/// One more than the code; 0 when none was set.
+/// The code of the strategy plus one; 0 if none was set.
 static CURRENT: AtomicU8 = AtomicU8::new(0);
 
 const ALL: [CudaStrategy; 3] = [CudaStrategy::Vmm, CudaStrategy::Legacy, CudaStrategy::Pool];
 
-/// The strategies that work on the device of a context, the preferred one first. Found out by trying, once for each context, where
-/// the driver has no attribute for it: what fails just then, because the device is full for example, is not among them, and is tried
-/// again the next time.
+/// The strategies that work on the device of a context, the preferred one first.
+///
+/// Where the driver has no attribute that tells, a strategy is tried, once for each context. A strategy whose
+/// trial fails for a passing reason, for example because the device is full, is left out and tried again the
+/// next time.
 ///
 /// # Errors
-/// What the driver says when it is asked for attributes, and when the context is broken or gone.
+/// The driver's error when an attribute cannot be read, or when the context is broken or was destroyed.
 pub fn get_all_cuda_strategies(context: &PrimaryContext) -> Result<Vec<CudaStrategy>> {
     let mut all = Vec::new();
     for strategy in ALL {
@@ -54,16 +59,19 @@ pub fn get_all_cuda_strategies(context: &PrimaryContext) -> Result<Vec<CudaStrat
     Ok(all)
 }
 
-/// The strategy that was set for this process; `None` when each device has the first one that works on it.
+/// The strategy that was set for this process; `None` if each device uses the first one that works on it.
 #[must_use]
 pub fn get_cuda_strategy() -> Option<CudaStrategy> {
     CURRENT.load(Ordering::Relaxed).checked_sub(1).and_then(|code| CudaStrategy::from_code(code.into()))
 }
 
-/// Sets the strategy of the tensors that this process makes from now on; `None` for the first one that works on their
-/// device. What others made is received whatever this says. On a device that does not support the strategy, making a
-/// tensor is an error; by [`CudaStrategy::Staged`] it always is. Processes that are started begin with `None`, and each sets
-/// its own. `CudaTensor::share` asks it only where it copies.
+/// Sets the strategy of the tensors that this process makes from now on. `None` means the first strategy that
+/// works on the tensor's device.
+///
+/// The setting does not affect tensors that this process receives. If the device does not support the
+/// strategy, making a tensor is an error; with [`CudaStrategy::Staged`] it always is. A process that is
+/// started by spawn or forkserver begins with `None`, and makes its own setting. `CudaTensor::share` uses the
+/// setting only where it copies.
 pub fn set_cuda_strategy(strategy: impl Into<Option<CudaStrategy>>) {
     let code = strategy.into().map_or(0, |strategy| strategy.code() + 1);
     let code = u8::try_from(code).unwrap_or(0);
@@ -71,13 +79,13 @@ pub fn set_cuda_strategy(strategy: impl Into<Option<CudaStrategy>>) {
 }
 
 impl CudaStrategy {
-    /// Whether memory that is shared like this lives on without the process that made it.
+    /// Whether memory of this strategy lives on without the process that made it.
     #[must_use]
     pub const fn outlives_maker(self) -> bool {
         matches!(self, Self::Vmm | Self::Staged)
     }
 
-    /// The number in shared memory.
+    /// The strategy's number in shared memory.
     pub(crate) const fn code(self) -> u64 {
         match self {
             Self::Vmm => 0,
@@ -91,7 +99,7 @@ impl CudaStrategy {
         ALL.into_iter().chain([Self::Staged]).find(|strategy| strategy.code() == code)
     }
 
-    /// The first one that works in a context, and whether that will be so for good.
+    /// The first strategy that works in a context, and whether that answer is final.
     pub(crate) fn preferred(context: &PrimaryContext) -> Result<(Self, bool)> {
         let mut is_certain = true;
         for strategy in ALL {
@@ -101,7 +109,7 @@ impl CudaStrategy {
                 Works::NotNow => is_certain = false,
             }
         }
-        // Then the driver says what is missing.
+        // No strategy works. The driver's error for this one tells what is missing.
         Ok((Self::Vmm, is_certain))
     }
 
@@ -127,7 +135,7 @@ enum Works {
     NotNow,
 }
 
-/// What was found out about legacy handles, by context.
+/// By context: whether legacy handles work there.
 static LEGACY: Mutex<Vec<(usize, Works)>> = Mutex::new(Vec::new());
 
 fn legacy_works_on(context: &PrimaryContext) -> Result<Works> {

@@ -1,7 +1,7 @@
-//! Streams: what a device does one after the other.
+//! Streams: queues of work that a device runs in order.
 //!
-//! The program and this library count apart who has a stream. What only the library knows still is a stream that nobody can give
-//! any work.
+//! Handles of the program and handles of this library are counted separately. If only the library still has a
+//! stream, no one can queue work on it any more.
 
 use std::any::Any;
 #[cfg(feature = "cudarc")]
@@ -15,12 +15,13 @@ use std::sync::{Mutex, PoisonError, Weak};
 use crate::context::PrimaryContext;
 use crate::error::{CudaError, Result};
 
-/// A stream of a device's primary context: work that is queued in it is done in order. Clones are the same stream.
+/// A stream of a device's primary context: its work runs in the order in which it was queued. Clones are the
+/// same stream.
 pub struct Stream {
     inner: Arc<Inner>,
 }
 
-/// A stream that the library knows, which keeps it from being destroyed.
+/// A stream that the library has noted. It keeps the stream from being destroyed.
 pub(crate) struct KnownStream {
     inner: Arc<Inner>,
 }
@@ -28,16 +29,17 @@ pub(crate) struct KnownStream {
 struct Inner {
     context: PrimaryContext,
     handle: usize,
-    /// What keeps the stream of another library alive; `None` for one of ours, which is destroyed at the end.
+    /// Keeps the stream of another library alive. `None` for a stream that this library made and destroys on
+    /// drop.
     lender: Option<Lender>,
-    /// How many [`Stream`]s there are.
+    /// The number of [`Stream`]s.
     n_handles: AtomicUsize,
 }
 
-/// What keeps the stream of another library alive.
+/// An owner that keeps the stream of another library alive.
 pub(crate) struct Lender {
     keeper: Box<dyn Any + Send + Sync>,
-    /// Whether the other library, or the program by it, can give the stream work.
+    /// Whether the other library, or the program through it, can still queue work on the stream.
     is_used: fn(&(dyn Any + Send + Sync)) -> bool,
 }
 
@@ -45,7 +47,7 @@ pub(crate) struct Lender {
 #[cfg(feature = "cudarc")]
 type Known = HashMap<(usize, usize), Weak<Inner>>;
 
-/// Streams of another library: each is one here as long as it is known, however often it came.
+/// Streams of another library. Each has one entry while it is noted, however often the program passes it in.
 #[cfg(feature = "cudarc")]
 static LENT: Mutex<Option<Known>> = Mutex::new(None);
 
@@ -57,17 +59,17 @@ impl Lender {
         Self { keeper: Box::new(keeper), is_used }
     }
 
-    /// For a stream that is there as long as its context.
+    /// For a stream that lives as long as its context.
     pub(crate) fn nobody() -> Self {
         Self::new((), |_| true)
     }
 }
 
 impl Stream {
-    /// Makes one that does not wait for the null stream.
+    /// Makes a stream that does not wait for the null stream.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error ([`CudaError::Driver`]).
     pub fn create(context: &PrimaryContext) -> Result<Self> {
         let _current = context.make_current()?;
         let handle = context.device().driver().stream_create()?;
@@ -78,20 +80,20 @@ impl Stream {
         Self { inner: Arc::new(Inner { context, handle, lender, n_handles: AtomicUsize::new(1) }) }
     }
 
-    /// The null stream of the context. It and the *blocking* streams of the context wait for each other. Streams of
-    /// [`Stream::create`] and of cudarc's `new_stream` are not blocking: order those with an event. The software driver
-    /// models no such waiting at all.
+    /// The null stream of the context. The null stream and the *blocking* streams of the context wait for
+    /// each other. Streams of [`Stream::create`] and of cudarc's `new_stream` are not blocking: order them
+    /// with an event. The software driver does not model such waiting.
     #[must_use]
     pub fn null(context: &PrimaryContext) -> Self {
         Self::lent(context.clone(), 0, Lender::nobody())
     }
 
-    /// A stream of another library, which lives as long as `lender` does.
+    /// A stream of another library. `lender` keeps it alive.
     pub(crate) fn lent(context: PrimaryContext, handle: usize, lender: Lender) -> Self {
         Self::new(context, handle, Some(lender))
     }
 
-    /// The one that is known already for this stream of another library, or a new one.
+    /// The noted entry for this stream of another library, or a new one.
     #[cfg(feature = "cudarc")]
     pub(crate) fn lent_once(context: PrimaryContext, handle: usize, lender: Lender) -> Self {
         let mut lent = LENT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,24 +108,24 @@ impl Stream {
         stream
     }
 
-    /// What keeps the stream of another library alive, if it is of that type.
+    /// The owner that keeps the stream alive, if it has the type `L`.
     #[cfg(feature = "cudarc")]
     pub(crate) fn lender<L: 'static>(&self) -> Option<&L> {
         self.inner.lender.as_ref()?.keeper.downcast_ref()
     }
 
-    /// The same stream, for those who have to know when the program has it no more.
+    /// The same stream, for code that has to learn when the program no longer has it.
     pub(crate) fn to_known(&self) -> KnownStream {
         KnownStream { inner: Arc::clone(&self.inner) }
     }
 
-    /// The context that it belongs to.
+    /// The context of the stream.
     #[must_use]
     pub fn context(&self) -> &PrimaryContext {
         &self.inner.context
     }
 
-    /// The driver's handle (`CUstream`), for libraries beside this one.
+    /// The driver's handle (`CUstream`), for use with other libraries.
     #[must_use]
     pub fn handle(&self) -> usize {
         self.inner.handle
@@ -135,13 +137,13 @@ impl Stream {
         self.handle() == other.handle() && self.context().handle() == other.context().handle()
     }
 
-    /// Waits until everything is done that was queued so far.
+    /// Waits until all work that was queued so far is done.
     ///
     /// # Errors
-    /// What the driver says, also about what was queued.
+    /// The driver's error, including errors of the queued work.
     ///
     /// # Blocking
-    /// For as long as the device takes.
+    /// Until the device is done.
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.context().make_current()?;
         self.context().device().driver().stream_synchronize(self.handle())
@@ -155,7 +157,7 @@ impl Stream {
         if is_capturing { Err(CudaError::Capturing) } else { Ok(()) }
     }
 
-    /// Whether everything is done that was queued so far.
+    /// Whether all work that was queued so far is done.
     pub(crate) fn is_idle(&self) -> Result<bool> {
         let _current = self.context().make_current()?;
         self.context().device().driver().stream_is_idle(self.handle())
@@ -182,7 +184,7 @@ impl fmt::Debug for Stream {
 }
 
 impl KnownStream {
-    /// The stream, for a moment: while the answer lives, the program seems to have it.
+    /// A [`Stream`] for a short use. While it lives, the program counts as having the stream.
     pub(crate) fn get(&self) -> Stream {
         self.inner.n_handles.fetch_add(1, Ordering::SeqCst);
         Stream { inner: Arc::clone(&self.inner) }
@@ -194,7 +196,7 @@ impl KnownStream {
         *handle == stream.handle() && context.handle() == stream.context().handle()
     }
 
-    /// Whether nobody can give it work any more: the program has no handle on it.
+    /// Whether no one can queue work on it any more: the program has no handle on it.
     pub(crate) fn is_unused(&self) -> bool {
         let is_lent = |lender: &Lender| (lender.is_used)(&*lender.keeper);
         self.inner.n_handles.load(Ordering::SeqCst) == 0 && !self.inner.lender.as_ref().is_some_and(is_lent)
@@ -212,7 +214,7 @@ impl Drop for Inner {
         if self.lender.is_none()
             && let Ok(_current) = self.context.make_current()
         {
-            // The driver finishes what is queued.
+            // The driver finishes the work that is queued.
             let _ = self.context.device().driver().stream_destroy(self.handle);
         }
     }

@@ -1,10 +1,10 @@
 //! The table of driver functions, filled at run time.
 //!
 //! # Safety
-//! Loading a library runs its initialisers, and a symbol is believed to have the type that it has in `cuda.h`. The names
-//! are those of the CUDA driver, or what the one who starts the process puts into [`DRIVER_VARIABLE`]: whoever can do
-//! that can run any code in the process anyway. The library is never unloaded, because threads of the driver run in it, so
-//! a function pointer stays valid.
+//! Loading a library runs its initialisers, and a symbol is assumed to have the type that it has in `cuda.h`.
+//! The library has the name of the CUDA driver, or the name in [`DRIVER_VARIABLE`]. A process that can set
+//! this variable for another can run any code in it anyway. The library is never unloaded, because threads of
+//! the driver run in it, so function pointers stay valid.
 #![expect(unsafe_code, reason = "loads the driver and finds its functions")]
 
 use std::ffi::{OsString, c_char, c_void};
@@ -15,7 +15,7 @@ use libloading::Library;
 use crate::error::{CudaError, Result};
 use crate::raw::{AccessDescription, AllocationProperties, IpcHandle, PoolProperties};
 
-/// The environment variable that names the driver's library. Only that one is tried then.
+/// The environment variable that names the driver's library. If it is set, no other library is tried.
 pub const DRIVER_VARIABLE: &str = "TENSORFERRY_CUDA_DRIVER";
 
 const DEFAULT_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
@@ -32,7 +32,7 @@ macro_rules! table {
             fn find(library: &Library) -> Result<Self> {
                 Ok(Self {
                     $($field: {
-                        // SAFETY: get needs the type of the symbol: the one of cuda.h, see above.
+                        // SAFETY: get requires the type of the symbol: it is the type in cuda.h, see above.
                         let symbol = unsafe {
                             library.get::<unsafe extern "C" fn($($type),*) -> u32>($symbol.as_bytes())
                         };
@@ -45,7 +45,7 @@ macro_rules! table {
 }
 
 table! {
-    /// What every driver has.
+    /// Functions that every driver has.
     Core {
         init = "cuInit"(u32);
         version = "cuDriverGetVersion"(*mut i32);
@@ -93,7 +93,7 @@ table! {
 }
 
 table! {
-    /// Handles that other processes open.
+    /// Legacy IPC: handles of events and memory for other processes.
     Ipc {
         event_handle = "cuIpcGetEventHandle"(*mut IpcHandle, usize);
         open_event = "cuIpcOpenEventHandle"(*mut usize, IpcHandle);
@@ -138,7 +138,8 @@ table! {
     }
 }
 
-/// All functions that are used. A group that an old driver lacks costs what needs it, not the program.
+/// All driver functions that are used. If an old driver lacks a group, only the operations that need the
+/// group fail.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) core: Core,
@@ -159,7 +160,8 @@ impl Table {
     fn load_first_of(names: &[OsString]) -> Result<Self> {
         let mut tried = Vec::new();
         for name in names {
-            // SAFETY: new runs the library's initialisers: it is the CUDA driver, or what the user named, see above.
+            // SAFETY: new runs the library's initialisers: the library is the CUDA driver, or the one that
+            // the user named, see above.
             match unsafe { Library::new(name) } {
                 Ok(library) => return Self::of(library),
                 Err(error) => tried.push(error.to_string()),
@@ -175,7 +177,7 @@ impl Table {
     }
 
     /// # Errors
-    /// The function that this driver lacks.
+    /// [`CudaError::MissingSymbol`] with the function that this driver lacks.
     pub(crate) fn vmm(&self) -> Result<&Vmm> {
         self.vmm.as_ref().map_err(Clone::clone)
     }

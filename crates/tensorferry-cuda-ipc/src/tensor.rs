@@ -17,42 +17,45 @@ use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 use crate::timeline::Timeline;
 
-/// A tensor in the memory of a device, which travels to other processes without a copy ([`CudaTensor::to_staged`] apart). A view
-/// of a storage, cheap to clone.
+/// A tensor in the memory of a device, which travels to other processes without a copy, except for
+/// [`CudaTensor::to_staged`]. It is a view of a storage and cheap to clone.
 ///
-/// Like a [`SharedTensor`](tensorferry_tensor::SharedTensor), it is for whoever has it to read and to write: what is done
-/// in one stream, and before a tensor is sent, is in order; beyond that its users agree among themselves. After it was sent
-/// both processes can write it, and nothing keeps them apart. A sender that wants to overwrite it gets the tensor back from the
-/// receiver, or an [`IpcEvent`](crate::IpcEvent), and brings it on its stream first: `back.get()?.on(&stream)?`. Nothing of it
-/// is ever lent as a reference.
+/// Like a [`SharedTensor`](tensorferry_tensor::SharedTensor), every process that has it can read and write
+/// it. Work in one stream is in order, and so is all work before a send. Beyond that the users agree among
+/// themselves: after a send both processes can write the tensor, and nothing keeps them apart. A sender that
+/// wants to overwrite it first gets the tensor back from the receiver, or an [`IpcEvent`](crate::IpcEvent),
+/// and makes its stream wait for that: `back.get()?.on(&stream)?`. The tensor never lends a reference to its
+/// elements.
 ///
-/// It is made on a stream of the caller, and used on streams ([`CudaTensor::on`]). Sending it makes a point behind all that
-/// this process has queued for it so far; whoever receives it has its stream wait for that point. That is for the tensor that is
-/// received: one that the receiver already holds, of the same memory, waits for what it came with. Receiving makes no call of
-/// the driver: a process without a device can hold a tensor, drop it, or pass it on.
+/// The tensor is made on a stream of the caller, and used on streams ([`CudaTensor::on`]). Sending it makes a
+/// point behind all work that this process has queued for it so far; the stream of a receiver waits for that
+/// point. This holds for the tensor that is received: another tensor of the same memory, which the receiver
+/// already holds, waits for the point that it came with. Receiving makes no call of the driver: a process
+/// without a device can hold a tensor, drop it, or pass it on.
 ///
-/// By the strategy [`Vmm`](crate::CudaStrategy::Vmm), the first choice where the device has it, the memory lives as long as
-/// anybody has the tensor, in whichever process, however the others end. By the strategies legacy and pool, and so what was
-/// shared from cudarc without a copy, it goes with the process that made it: whether that one has to stay,
-/// [`CudaTensor::outlives_maker`] tells. When the last one has let go of it and no device is
-/// at it any more, the process that made it may use the memory again.
+/// With the strategy [`Vmm`](crate::CudaStrategy::Vmm), the first choice where the device has it, the memory
+/// lives as long as any process has the tensor, however the other processes end. With the strategies legacy
+/// and pool, it ends with the process that made it; so does memory that was shared from cudarc without a
+/// copy. [`CudaTensor::outlives_maker`] tells whether the maker has to stay. When the last holder has let go
+/// and no device uses the memory any more, the process that made it may use it again.
 pub struct CudaTensor<T> {
     /// `None` when there are no elements.
     memory: Option<Memory>,
-    /// INVARIANT: fits into the storage.
+    /// INVARIANT: the layout fits into the storage.
     layout: Layout,
     elements: PhantomData<T>,
 }
 
-/// A storage, and what has to be done before it may be used.
+/// A storage, and the point to wait for before it is used.
 #[derive(Clone)]
 pub(crate) struct Memory {
-    /// A point of somebody else's stream. Goes first: when the hold does, it is looked at what is not needed any more.
+    /// The sender's point. Declared before `hold`, so dropped first: dropping the hold collects what is no
+    /// longer needed.
     pub(crate) ready: Option<Point>,
     pub(crate) hold: Arc<Hold>,
 }
 
-/// A point of a stream, of this process or another.
+/// A point of a stream, of this process or another: its timeline and its number.
 pub(crate) type Point = (Arc<Timeline>, u64);
 
 view_methods!(CudaTensor<T: Element>);
@@ -61,17 +64,18 @@ impl<T: Element> CudaTensor<T> {
     /// A tensor of zeros, made on this stream in the default domain.
     ///
     /// # Errors
-    /// [`CudaTensorError::Layout`] for a shape that overflows; [`CudaTensorError::DeviceFull`]; [`CudaTensorError::Cuda`] with
-    /// what the driver says, and [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaTensorError::Storage`].
+    /// [`CudaTensorError::Layout`] for a shape that overflows; [`CudaTensorError::DeviceFull`];
+    /// [`CudaTensorError::Cuda`] with the driver's error, or with
+    /// [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaTensorError::Storage`].
     ///
     /// # Blocking
-    /// Only when the device is full and memory that this process has let go of is on its way back, for
-    /// [`CacheLimits::full_device_timeout`](crate::CacheLimits::full_device_timeout) at most.
+    /// Only when the device is full and memory that this process has let go of is on its way back. It waits
+    /// for at most [`CacheLimits::full_device_timeout`](crate::CacheLimits::full_device_timeout).
     pub fn zeros(stream: &Stream, shape: impl Into<Shape>) -> Result<Self> {
         Self::zeros_in(Heap::current()?, stream, shape)
     }
 
-    /// [`CudaTensor::zeros`] in the domain of this heap: it can be sent through the queues of that domain.
+    /// [`CudaTensor::zeros`] in the domain of this heap, so it can be sent through the queues of that domain.
     ///
     /// # Errors
     /// As [`CudaTensor::zeros`].
@@ -82,7 +86,8 @@ impl<T: Element> CudaTensor<T> {
         Ok(tensor)
     }
 
-    /// A tensor with unspecified contents: whatever the last tensor of this process in this memory left.
+    /// A tensor with unspecified contents: the bytes that the last tensor of this process left in this
+    /// memory.
     ///
     /// # Errors
     /// As [`CudaTensor::zeros`].
@@ -98,11 +103,12 @@ impl<T: Element> CudaTensor<T> {
         Self::empty_by_in(heap, stream, shape, None)
     }
 
-    /// [`CudaTensor::empty`], shared by this strategy; by the one of the process ([`set_cuda_strategy`](crate::set_cuda_strategy)),
-    /// or the best that the device has, for `None`.
+    /// [`CudaTensor::empty`], shared by this strategy. `None` means the strategy of the process
+    /// ([`set_cuda_strategy`](crate::set_cuda_strategy)) if one is set, else the first that works on the
+    /// device.
     ///
     /// # Errors
-    /// As [`CudaTensor::zeros`]; what the driver says when the device does not have the strategy.
+    /// As [`CudaTensor::zeros`]; the driver's error when the device does not have the strategy.
     pub fn empty_by(
         stream: &Stream,
         shape: impl Into<Shape>,
@@ -137,7 +143,7 @@ impl<T: Element> CudaTensor<T> {
     /// As [`CudaTensor::zeros`], and [`LayoutError::LengthMismatch`].
     ///
     /// # Blocking
-    /// Until the elements are there.
+    /// Until the elements are on the device.
     pub fn from_slice(stream: &Stream, data: &[T], shape: impl Into<Shape>) -> Result<Self> {
         Self::from_slice_in(Heap::current()?, stream, data, shape)
     }
@@ -157,13 +163,13 @@ impl<T: Element> CudaTensor<T> {
         Ok(tensor)
     }
 
-    /// A tensor with a copy of one of the host.
+    /// A tensor with a copy of a tensor of the host.
     ///
     /// # Errors
     /// As [`CudaTensor::zeros`].
     ///
     /// # Blocking
-    /// Until the elements are there.
+    /// Until the elements are on the device.
     pub fn from_tensor(stream: &Stream, tensor: &Tensor<T>) -> Result<Self> {
         Self::from_tensor_in(Heap::current()?, stream, tensor)
     }
@@ -182,7 +188,7 @@ impl<T: Element> CudaTensor<T> {
         }
     }
 
-    /// `memory` has room for `layout`, and is there if there are elements.
+    /// `memory` must have room for `layout`, and must be there if `layout` has elements.
     pub(crate) const fn from_parts(memory: Option<Memory>, layout: Layout) -> Self {
         Self { memory, layout, elements: PhantomData }
     }
@@ -195,7 +201,7 @@ impl<T: Element> CudaTensor<T> {
         Self::from_parts(self.memory.clone(), layout)
     }
 
-    /// Shape, strides and offset.
+    /// The shape, strides and offset.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
@@ -207,53 +213,58 @@ impl<T: Element> CudaTensor<T> {
         T::DTYPE
     }
 
-    /// The device whose memory it lies in; `None` when it has no elements.
+    /// The device whose memory holds the tensor; `None` when the tensor has no elements.
     #[must_use]
     pub fn device_uuid(&self) -> Option<Uuid> {
         self.memory.as_ref().map(|memory| memory.hold.storage().slab().uuid())
     }
 
-    /// How it is shared; `None` when it has no elements.
+    /// The strategy by which the memory is shared; `None` when the tensor has no elements.
     #[must_use]
     pub fn strategy(&self) -> Option<CudaStrategy> {
         self.memory.as_ref().map(|memory| memory.hold.storage().slab().strategy())
     }
 
-    /// Whether its memory lives on without the process that made it. If not, that one has to stay until everybody is done with it.
-    /// True when it has no elements.
+    /// Whether the memory lives on without the process that made it. If not, that process has to stay until
+    /// every user is done. True when the tensor has no elements.
     #[must_use]
     pub fn outlives_maker(&self) -> bool {
         self.strategy().is_none_or(CudaStrategy::outlives_maker)
     }
 
-    /// Which storage this is a view of; equal ids in one domain are the same memory. `None` when it has no elements.
+    /// The id of the storage that this is a view of. Equal ids in one domain are the same memory. `None` when
+    /// the tensor has no elements.
     #[must_use]
     pub fn storage_id(&self) -> Option<BlockId> {
         self.memory.as_ref().map(|memory| memory.hold.storage().control().0.id())
     }
 
-    /// True when both are views of the same memory. Tensors without elements are nobody's memory.
+    /// True when both tensors are views of the same memory. False when either has no elements.
     #[must_use]
     pub fn shares_storage_with<U: Element>(&self, other: &CudaTensor<U>) -> bool {
         let storages = self.memory.as_ref().zip(other.memory.as_ref());
         storages.is_some_and(|(one, two)| Arc::ptr_eq(one.hold.storage(), two.hold.storage()))
     }
 
-    /// Makes the tensor ready for work on `stream`: the memory is mapped for its device, the first time in this process;
-    /// the stream waits for whoever sent the tensor, each time. What is queued on the stream before the last handle of this
-    /// process on the memory is dropped is over before the memory is used for anything else, so nobody has to synchronize
-    /// before dropping a tensor. That is for work that is queued while the program has the [`Stream`], or the stream of cudarc that
-    /// it came from; a tensor keeps no stream for the program.
+    /// Makes the tensor ready for work on `stream`. The first use in this process maps the memory for the
+    /// stream's device. Each use makes the stream wait for the sender's work.
+    ///
+    /// All work that is queued on the stream before this process drops its last handle on the memory
+    /// completes before the memory is used for anything else. So a tensor can be dropped without
+    /// synchronizing. This covers work that is queued while the program has the [`Stream`], or the stream of
+    /// cudarc that it came from; a tensor does not keep a stream for the program.
     ///
     /// # Errors
-    /// [`CudaError::Capturing`](crate::CudaError::Capturing); [`CudaError::NoPeerAccess`](crate::CudaError::NoPeerAccess)
-    /// and [`CudaError::DeviceNotVisible`](crate::CudaError::DeviceNotVisible) for memory of a device that this stream's
-    /// device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::MemoryGone`]; [`CudaTensorError::FdStore`];
-    /// [`CudaTensorError::DeviceFull`] for the copy of a tensor that was staged.
+    /// [`CudaError::Capturing`](crate::CudaError::Capturing);
+    /// [`CudaError::NoPeerAccess`](crate::CudaError::NoPeerAccess) and
+    /// [`CudaError::DeviceNotVisible`](crate::CudaError::DeviceNotVisible) for memory of a device that this
+    /// stream's device cannot reach; [`CudaTensorError::ProducerGone`]; [`CudaTensorError::MemoryGone`];
+    /// [`CudaTensorError::FdStore`]; [`CudaTensorError::DeviceFull`] for the copy of a staged tensor.
     ///
     /// # Blocking
-    /// Not for the device. The first time for a slab of another process: until the process that made the domain has handed
-    /// over its descriptor. The first time for a tensor that was staged: until its copy is there.
+    /// Not on the device, with one exception: the first use of a staged tensor blocks until its copy is on
+    /// the device. The first use of a slab of another process blocks until the process that made the domain
+    /// has handed over its descriptor.
     pub fn on<'a>(&'a self, stream: &'a Stream) -> Result<OnStream<'a, T>> {
         stream.refuse_capture()?;
         let mut base = 0;
@@ -272,7 +283,7 @@ impl<T: Element> CudaTensor<T> {
     /// As [`CudaTensor::on`].
     ///
     /// # Blocking
-    /// Until everything is done that was queued on the stream.
+    /// Until all work that was queued on the stream is done.
     pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>> {
         let on = self.on(stream)?;
         let (start, end) = (self.layout.offset(), self.layout.end());
@@ -318,18 +329,19 @@ impl<T: Element> CudaTensor<T> {
     /// As [`CudaTensor::on`]; [`LayoutError::LengthMismatch`]; [`LayoutError::NotContiguous`].
     ///
     /// # Blocking
-    /// Until the elements are there.
+    /// Until the elements are on the device.
     pub fn write_from(&self, stream: &Stream, data: &[T]) -> Result<()> {
         check_len(&self.layout, data.len())?;
         self.check_contiguous()?;
         self.on(stream)?.driver_write(data)
     }
 
-    /// Overwrites all elements with those of a tensor with as many elements, in row-major order, on this device or one that it
-    /// can reach.
+    /// Overwrites all elements with those of `other`, in row-major order. `other` must have as many elements,
+    /// and must lie on this stream's device or on one that it can reach.
     ///
     /// # Errors
-    /// As [`CudaTensor::on`], for both; [`LayoutError::LengthMismatch`]; [`LayoutError::NotContiguous`], for both.
+    /// As [`CudaTensor::on`], for both; [`LayoutError::LengthMismatch`]; [`LayoutError::NotContiguous`], for
+    /// both.
     pub fn copy_from(&self, stream: &Stream, other: &Self) -> Result<()> {
         check_len(&self.layout, other.n_elements())?;
         self.check_contiguous()?;
@@ -338,16 +350,20 @@ impl<T: Element> CudaTensor<T> {
         to.driver_copy_from(from.address())
     }
 
-    /// A copy of the tensor in shared memory of the host, which travels like any tensor: for devices and machines that cannot
-    /// share memory, and for a receiver on a device that cannot reach this one. Each process that uses it copies it to
-    /// the device of its stream the first time ([`CudaTensor::on`]), so what one writes the others do not see. Sent on, it is
-    /// what was staged. The host memory is pinned during the copies where the driver lets it be, and above 32 KiB.
+    /// Copies the tensor into shared memory of the host and returns a tensor of that copy, which travels like
+    /// any other. It is for devices and machines that cannot share memory, and for a receiver on a device
+    /// that cannot reach this one.
+    ///
+    /// Each process that uses the copy copies it to the device of its stream on the first use
+    /// ([`CudaTensor::on`]). So one process does not see what another writes, and a tensor that is sent on
+    /// carries the staged contents. The host memory is pinned during the copies if it is larger than 32 KiB
+    /// and the driver allows it.
     ///
     /// # Errors
-    /// As [`CudaTensor::on`]; [`CudaTensorError::Storage`] when the host's shared memory does not suffice.
+    /// As [`CudaTensor::on`]; [`CudaTensorError::Storage`] when the host's shared memory is not sufficient.
     ///
     /// # Blocking
-    /// Until everything is done that was queued on the stream, and the copy.
+    /// Until all work that was queued on the stream is done, and the copy.
     pub fn to_staged(&self, stream: &Stream) -> Result<Self> {
         let Some(memory) = self.memory.as_ref().filter(|_| self.n_elements() > 0) else {
             return Ok(self.clone());
@@ -355,7 +371,7 @@ impl<T: Element> CudaTensor<T> {
         let slab = memory.hold.storage().control().0.heap();
         let heap = slab.ok_or(CudaTensorError::BadMessage { what: "a storage without a block" })?;
         let on = self.on(stream)?;
-        // All of the span, so that views stay views.
+        // The whole range from first to last element, so that views keep their strides.
         let n_elements = self.layout.end().saturating_sub(self.layout.offset());
         let hold = registry::get().stage(heap, stream, on.address(), n_elements * size_of::<T>())?;
         let layout = Layout::new(self.shape().clone(), self.strides(), 0)?;
@@ -398,13 +414,14 @@ impl<T> fmt::Debug for CudaTensor<T> {
 pub struct OnStream<'a, T> {
     tensor: &'a CudaTensor<T>,
     stream: &'a Stream,
-    /// Of the storage; 0 when there are no elements.
+    /// The device address of the storage; 0 when there are no elements.
     base: u64,
 }
 
 impl<T: Element> OnStream<'_, T> {
-    /// The device address of the first element of the view (`CUdeviceptr`), for kernels and copies that are queued on this
-    /// stream; 0 when there are no elements. The other elements follow as [`CudaTensor::layout`] says.
+    /// The device address of the first element of the view (`CUdeviceptr`), for kernels and copies that are
+    /// queued on this stream; 0 when there are no elements. [`CudaTensor::layout`] gives the positions of the
+    /// other elements.
     #[must_use]
     pub fn address(&self) -> u64 {
         match self.base {

@@ -12,26 +12,29 @@ use crate::stats::DeviceUsage;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaTensorError {
-    /// The driver, or what it would be asked, was refused.
+    /// The driver returned an error, or this crate refused the call before the driver was asked.
     #[error(transparent)]
     Cuda(#[from] CudaError),
-    /// The device has no room. What this process kept for later was given back first, and what was on its way back did not
-    /// come in time ([`CacheLimits::full_device_timeout`](crate::CacheLimits::full_device_timeout)). What other processes keep for later is theirs to
-    /// give: [`empty_cache`](crate::empty_cache) there, or smaller [`CacheLimits`](crate::CacheLimits). What tensors of the strategy
-    /// [`Pool`](crate::CudaStrategy::Pool) once had is given back by no process before it ends, other than to that strategy.
+    /// The device is full. Before this error, this process gave back what it caches, and waited for memory
+    /// that was on its way back
+    /// ([`CacheLimits::full_device_timeout`](crate::CacheLimits::full_device_timeout)).
+    ///
+    /// Only another process can give back what it caches: call [`empty_cache`](crate::empty_cache) there, or
+    /// set smaller [`CacheLimits`](crate::CacheLimits). Until it ends, no process gives back memory that
+    /// tensors of the strategy [`Pool`](crate::CudaStrategy::Pool) have used, except to that strategy.
     #[error("no room for {len_bytes} bytes: {error}; {usage}")]
     DeviceFull {
-        /// What was wanted.
+        /// The length that was asked for.
         len_bytes: usize,
-        /// Who has it.
+        /// How much memory this process has, and for what.
         usage: Box<DeviceUsage>,
-        /// What the driver says.
+        /// The driver's error.
         error: CudaError,
     },
     /// A shape, a view or a length was refused.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// Shared memory for the tensor's header could not be had.
+    /// There was no shared memory for the tensor's control block.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// A tensor of the host could not be made.
@@ -40,11 +43,11 @@ pub enum CudaTensorError {
     /// A handle could not be put into a message, or taken out of one.
     #[error(transparent)]
     Transit(#[from] TransitError),
-    /// The descriptor of the memory could not be stored with the process that made the domain, or fetched from it
-    /// ([`FdStoreError::Gone`]: that process has ended).
+    /// The descriptor of the memory could not be stored in the process that made the domain, or fetched from
+    /// it. [`FdStoreError::Gone`] means that this process has ended.
     #[error(transparent)]
     FdStore(#[from] FdStoreError),
-    /// The elements have another type than was asked for.
+    /// The elements have another type than the one that was asked for.
     #[error("the tensor holds {found}, not {expected}")]
     DTypeMismatch {
         /// The type that was asked for.
@@ -52,30 +55,31 @@ pub enum CudaTensorError {
         /// The type of the tensor.
         found: DType,
     },
-    /// The process that sent the tensor ended before its device had done what the tensor is the result of: it was killed, has
-    /// called `_exit`, or was not done 10 s after it had begun to end.
+    /// The process that sent the tensor ended before its device had written the tensor: it was killed, it
+    /// called `_exit`, or the device was not done 10 s after the process began to end.
     #[error(
         "the process that sent the tensor ended before its stream had written it: the contents are unknown; synchronize the stream before sending where the sender may be killed"
     )]
     ProducerGone,
-    /// The process whose memory it was has ended, and took the memory along.
+    /// The process that made the memory has ended, and the memory with it.
     #[error(
         "the process that made the tensor's memory has ended, and its memory with it: memory of the strategies legacy and pool goes with its maker; use the strategy vmm, or let the maker wait"
     )]
     MemoryGone,
-    /// Memory of another library cannot be shared without a copy, and a copy was not wanted, or would not help.
+    /// Memory of another library cannot be shared without a copy, and a copy was not wanted or would not
+    /// help.
     #[error("the memory cannot be shared as it is: {why}")]
     NotShareable {
         /// The reason.
         why: &'static str,
     },
-    /// A message describes what cannot be.
+    /// The contents of a message contradict each other.
     #[error("the message is not from an honest sender: {what}")]
     BadMessage {
-        /// What is wrong.
+        /// The contradiction.
         what: &'static str,
     },
 }
 
-/// The result of something with device tensors.
+/// The result of an operation on device tensors.
 pub(crate) type Result<T, E = CudaTensorError> = std::result::Result<T, E>;

@@ -1,15 +1,16 @@
-//! How often the service thread looks.
+//! How often the service thread checks for finished work.
 
 use std::time::Duration;
 
-/// How often something is looked at that a device or another process is about to finish.
+/// The interval while a device or another process is about to finish something.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
-/// The same, at most, for what takes longer than that.
+/// The longest interval for work that takes longer than [`TICK`].
 const LONG_TICK: Duration = Duration::from_millis(100);
-/// How often something is looked at that may stay as it is for long: what is cached.
+/// The interval for what may stay unchanged for long, such as caches.
 pub(crate) const SLOW_TICK: Duration = Duration::from_millis(200);
 
-/// When to look again. What is not finished soon is looked at less and less often, until something stirs.
+/// The time until the next check. The interval doubles up to [`LONG_TICK`] while nothing finishes, and starts
+/// again when the thread is woken.
 pub(crate) fn next_tick(wanted: Duration, last: Option<Duration>, is_stirred: bool) -> Duration {
     match last {
         Some(last) if !is_stirred => wanted.max((last * 2).min(LONG_TICK)),

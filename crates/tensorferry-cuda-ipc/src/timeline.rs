@@ -1,14 +1,16 @@
-//! Timelines: how other processes wait for what a stream of this one has been told to do.
+//! Timelines: how other processes wait for work on a stream of this process.
 //!
-//! A timeline belongs to one stream. Its points are numbered; a point is recorded into one of a few interprocess events, in
-//! turn. Recording an event again moves it to later work of the same stream, so whoever waits for an older point waits for
-//! at least that. The owner notes in shared memory up to which number all is done: a process that comes late has nothing
-//! to ask of the driver, and nothing is lost when the owner has ended in good order.
+//! A timeline belongs to one stream, and its points are numbered. Each point is recorded into one of a few
+//! interprocess events, in turn. Recording an event again moves it to later work of the same stream, so a
+//! waiter for an older point waits for at least that point. The owner notes in shared memory the number up to
+//! which all points are done. So a process that looks later asks nothing of the driver, and loses nothing if
+//! the owner has ended normally.
 //!
-//! The owner keeps the events as long as anybody else has the timeline, because an opened event must not be used once its owner has
-//! destroyed it. So when its program has the stream no more and all is done, it says that the timeline is *retired*: then the others
-//! let go of it, and the owner follows. A message on its way has it as well; whoever takes that out knows it again, and needs none
-//! of its events.
+//! The owner keeps the events as long as another process has the timeline, because an opened event must not
+//! be used once its owner has destroyed it. When the owner's program no longer has the stream and all points
+//! are done, the owner marks the timeline as *retired*. Then the other processes let go of it, and the owner
+//! follows. A message in flight holds the timeline as well; its receiver learns of the timeline again, and
+//! needs none of its events.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +25,8 @@ use crate::tensor_error::{CudaTensorError, Result};
 
 #[derive(Debug)]
 pub(crate) struct Timeline {
-    /// Goes before the holder bit: opened events before their owner may destroy them.
+    /// Declared before `control`, so dropped before the holder bit is cleared: opened events must be dropped
+    /// before their owner may destroy them.
     side: Side,
     control: TimelineControl,
 }
@@ -32,17 +35,17 @@ pub(crate) struct Timeline {
 enum Side {
     Own {
         stream: KnownStream,
-        /// None where the device cannot share events: then each point is waited for when it is made.
+        /// Empty if the device cannot share events. Then each point is waited for when it is made.
         events: Vec<Event>,
         /// The number of the last point.
         last: Mutex<u64>,
     },
-    /// Events of another process, each opened when it is first needed.
+    /// Events of another process, each opened on first use.
     Opened([Mutex<Option<Event>>; N_EVENTS]),
 }
 
 impl Timeline {
-    /// Makes one for a stream.
+    /// Makes a timeline for a stream.
     pub(crate) fn create(heap: &Heap, stream: &Stream) -> Result<Self> {
         let context = stream.context();
         let n_events = if context.device().has_interprocess_events()? { N_EVENTS } else { 0 };
@@ -52,7 +55,7 @@ impl Timeline {
         Ok(Self { control, side: Side::Own { stream: stream.to_known(), events, last: Mutex::default() } })
     }
 
-    /// One of another process. Nothing is asked of the driver yet.
+    /// A timeline of another process. Makes no call of the driver.
     pub(crate) fn of_another(control: TimelineControl) -> Self {
         Self { control, side: Side::Opened(std::array::from_fn(|_| Mutex::default())) }
     }
@@ -61,7 +64,7 @@ impl Timeline {
         &self.control
     }
 
-    /// Makes a point of all that the stream has to do now.
+    /// Makes a point behind all work that is queued on the stream now.
     pub(crate) fn record(&self) -> Result<u64> {
         let Side::Own { stream, events, last } = &self.side else {
             return Err(CudaTensorError::BadMessage { what: "a timeline of another process" });
@@ -80,7 +83,7 @@ impl Timeline {
         Ok(number)
     }
 
-    /// Notes in shared memory what is done by now. Returns whether something is not.
+    /// Notes in shared memory which points are done. Returns whether some are not.
     pub(crate) fn publish(&self) -> bool {
         let Side::Own { events, last, .. } = &self.side else { return false };
         let last = lock(last);
@@ -92,15 +95,16 @@ impl Timeline {
                     return number < *last;
                 }
                 Some(Ok(false)) => {}
-                // The context is broken: nothing will be done any more, and nothing more be known.
+                // The context is broken: no point will be reached any more, and none can be asked about.
                 Some(Err(_)) | None => return false,
             }
         }
         oldest <= *last
     }
 
-    /// Whether nobody needs it any more, where no point of it is known here. Its owner tells the others when the stream is not used
-    /// and all is done, and needs it until none of them has it.
+    /// Whether this process no longer needs the timeline. The caller has no point of it. The owner retires
+    /// the timeline when its stream is not used and all points are done, and needs it until no other process
+    /// has it.
     pub(crate) fn is_unused(&self) -> bool {
         match &self.side {
             Side::Own { stream, .. } => {
@@ -110,7 +114,7 @@ impl Timeline {
                 }
                 is_retired && self.control.0.is_sole()
             }
-            // What was not opened costs nothing to know again.
+            // A timeline with no opened event costs nothing to learn of again.
             Side::Opened(events) => {
                 let is_open = |event: &Mutex<Option<Event>>| {
                     event.lock().unwrap_or_else(PoisonError::into_inner).is_some()
@@ -120,7 +124,7 @@ impl Timeline {
         }
     }
 
-    /// Its stream has work again.
+    /// The stream has work again.
     pub(crate) fn revive(&self) {
         self.control.set_retired(false);
     }
@@ -129,13 +133,14 @@ impl Timeline {
         matches!(self.side, Side::Own { .. })
     }
 
-    /// Has `stream` wait for a point. Costs a look at shared memory when the point is reached already.
+    /// Makes `stream` wait for a point. If the point is known to be reached, this costs one load from shared
+    /// memory.
     pub(crate) fn hold_up(&self, stream: &Stream, number: u64) -> Result<()> {
         if self.control.done() >= number {
             return Ok(());
         }
         match &self.side {
-            // What it waits for stands in it already.
+            // The point was recorded on this stream, so the stream's order is enough.
             Side::Own { stream: own, .. } if own.is(stream) => Ok(()),
             Side::Own { events, .. } => {
                 let event = events.get(index_of(number));
@@ -152,7 +157,8 @@ impl Timeline {
         number: u64,
     ) -> Result<()> {
         if !self.control.has_events() {
-            // Its owner notes each point before anybody learns of it.
+            // Without events, the owner notes each point as done before it sends it. So this point was never
+            // made.
             return Err(CudaTensorError::BadMessage { what: "a point that was never made" });
         }
         let _relaxed = Relaxed::begin();
@@ -168,13 +174,13 @@ impl Timeline {
                 return Ok(());
             }
             if self.control.is_owner_gone() {
-                // Nobody will finish it; a stream that waited for it might be broken by that, or wait for ever.
+                // The point will never be reached. A stream that waited for it might break, or wait forever.
                 return if event.is_done()? { Ok(()) } else { Err(CudaError::Released) };
             }
             event.hold_up(stream)
         };
         let Err(error) = wait(&mut slot) else { return Ok(()) };
-        // The owner may have ended meanwhile, after it had noted that all is done.
+        // The owner may have noted that all is done, and ended, since the first check.
         let is_gone = self.control.is_owner_gone();
         match self.control.done() >= number {
             true => Ok(()),
@@ -184,7 +190,7 @@ impl Timeline {
     }
 }
 
-/// Which event a point is recorded into.
+/// The index of the event into which a point is recorded.
 fn index_of(number: u64) -> usize {
     usize::try_from(number % N_EVENTS as u64).unwrap_or(0)
 }

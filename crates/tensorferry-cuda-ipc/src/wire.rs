@@ -1,7 +1,7 @@
-//! What of a device tensor stands in the payload of a message: see docs/WIRE.md, *Device memory*.
+//! The payload of a device tensor in a message: see docs/WIRE.md, *Device memory*.
 //!
-//! Everything else travels as handles beside it: the blocks of the storage, of its slab, and of the timeline that a receiver
-//! waits for. What arrives is checked before it is used.
+//! The rest travels as handles next to the payload: the blocks of the storage, of its slab, and of the
+//! timeline that a receiver waits for. All received values are checked before they are used.
 
 use serde::de::{self, Deserialize, Deserializer};
 use serde::ser::{self, Serialize, Serializer};
@@ -13,17 +13,17 @@ use crate::registry;
 use crate::tensor::{CudaTensor, Memory, Point};
 use crate::tensor_error::{CudaTensorError, Result};
 
-/// Indexes in the message's table of handles.
+/// Indexes in the message's table of handles: storage, slab, and timeline with the number of the point.
 type WireMemory = (u32, u32, Option<(u32, u64)>);
 
-/// The code of the dtype, the layout, the memory (absent when there are no elements).
+/// The code of the dtype, the layout, and the memory (absent if there are no elements).
 type WireTensor = (u8, Layout, Option<WireMemory>);
 
-/// Puts handles into the message that is being built, and makes a point on the streams that this process has used the
-/// tensor on: whoever receives it waits for that. Outside of a message this is an error.
+/// Puts handles into the message that is being built, and makes a point on the streams on which this process
+/// has used the tensor. A receiver waits for that point. Outside of a message this is an error.
 impl<T: Element> Serialize for CudaTensor<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // A view without elements leaves its memory behind.
+        // A view without elements is sent without its memory.
         let memory = self.memory().filter(|_| self.n_elements() > 0);
         let memory = memory.map(give).transpose().map_err(|e| ser::Error::custom(told(e)))?;
         (T::DTYPE.code(), self.layout(), memory).serialize(serializer)
@@ -36,7 +36,7 @@ impl<'de, T: Element> Deserialize<'de> for CudaTensor<T> {
     }
 }
 
-/// Tells the message in progress why, so that the caller of `put` or `get` has it in words.
+/// Stores the error in the message in progress, so that the caller of `put` or `get` gets it.
 fn told(error: CudaTensorError) -> CudaTensorError {
     reduce::refuse(&error);
     error
@@ -44,7 +44,7 @@ fn told(error: CudaTensorError) -> CudaTensorError {
 
 fn give(memory: &Memory) -> Result<WireMemory> {
     let (storage, slab) = (memory.hold.storage(), memory.hold.storage().slab());
-    // First, because it fails outside of a message, before anything is asked of the driver.
+    // First, because it fails outside of a message, before the driver is called.
     let storage_index = reduce::give_shared(storage.control().0.block())?;
     let slab_index = reduce::give_shared(slab.control().0.block())?;
     slab.store()?;
@@ -55,7 +55,8 @@ fn give(memory: &Memory) -> Result<WireMemory> {
     Ok((storage_index, slab_index, point.transpose()?))
 }
 
-/// What a receiver has to wait for. What was received and not used since is waited for as it came.
+/// The point that a receiver has to wait for. For a tensor that was received and not used since, it is the
+/// point that came with it.
 fn point_of(memory: &Memory) -> Result<Option<Point>> {
     if !memory.hold.is_used_here() {
         return Ok(memory.ready.clone());

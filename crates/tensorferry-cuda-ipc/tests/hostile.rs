@@ -1,4 +1,4 @@
-//! Messages that no honest sender writes. Receiving calls no driver, so this needs none.
+//! Messages that no honest sender writes. Receiving makes no call of the driver, so these tests need none.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use serde::{Serialize, Serializer};
@@ -8,7 +8,7 @@ use tensorferry_reduce::{Parcel, give_shared};
 use tensorferry_storage::{Heap, SharedBlock};
 use tensorferry_tensor::{DType, Layout};
 
-/// What an honest message has: the words of its blocks, and what the payload says.
+/// The parts of an honest message: its blocks, and the fields of the payload.
 #[derive(Clone)]
 struct Forged {
     storage: SharedBlock,
@@ -47,7 +47,7 @@ fn magic(text: [u8; 4]) -> u64 {
 
 const LEN_BYTES: u64 = 2 << 20;
 
-/// Of a slab with this strategy.
+/// The words of a slab with this strategy.
 fn slab_words(strategy: u64) -> [u64; 16] {
     let mut words = [0; 16];
     words[..4].copy_from_slice(&[magic(*b"SLAB") + (1 << 32), LEN_BYTES, 1, 2]);
@@ -55,7 +55,7 @@ fn slab_words(strategy: u64) -> [u64; 16] {
     words
 }
 
-/// A slab of 2 MiB and a storage of 4,096 bytes in it, of which the tensor has all.
+/// A slab of 2 MiB, a storage of 4,096 bytes in it, and a tensor over all of the storage.
 fn honest(heap: &Heap) -> Forged {
     let slab = block(heap, &slab_words(0));
     let storage = block(heap, &[magic(*b"DEVS"), slab.name(), 512, 4096, 0]);
@@ -113,7 +113,7 @@ fn numbers_and_blocks_that_contradict_each_other_are_refused() {
     let storage = block(&heap, &[magic(*b"DEVS"), slab.name(), 512, 4096, 0]);
     let error = refused(&heap, &Forged { slab, storage, ..honest.clone() });
     assert!(error.contains("shared in no way that is known"), "{error}");
-    // A float is no integer, whatever its width.
+    // A float is no integer, even of the same width.
     let code = DType::F32.code();
     assert!(refused(&heap, &Forged { code, ..honest.clone() }).contains("float32"));
 }

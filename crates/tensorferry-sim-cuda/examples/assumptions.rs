@@ -1,4 +1,4 @@
-//! Prints what the software driver assumes about the real one: question and answer, a line for each.
+//! Prints the assumptions of the software driver about the real one: a question and its answer on each line.
 //!
 //! ```text
 //! cargo run -p tensorferry-sim-cuda --example assumptions

@@ -1,15 +1,16 @@
-//! The C side: pointers as a C caller passes them, and the structures behind them.
+//! The C interface: pointers as a C caller passes them, and the structures that they point to.
 //!
 //! # Safety
-//! A pointer type here has no constructor: its values come in as arguments of the exported functions only, whose C
-//! callers promise what `cuda.h` asks of them: null, or valid for what the function does with it.
+//! The pointer types here have no constructor: their values come only from the arguments of the exported
+//! functions. The C caller promises what `cuda.h` requires of each pointer: it is null, or valid for what the
+//! function does with it.
 #![expect(unsafe_code, reason = "reads and writes what C callers point to")]
 
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::{Answer, Status};
 
-/// Where a C caller wants an answer.
+/// A pointer to the place where a C caller wants a result.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
@@ -21,8 +22,8 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(Status::INVALID_VALUE);
         }
-        // SAFETY: write needs validity, which the C caller promised for a pointer that is not null; alignment is not
-        // asked for.
+        // SAFETY: write requires validity, which the C caller promised for a pointer that is not null; the
+        // unaligned write requires no alignment.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
@@ -32,13 +33,13 @@ impl<T> Out<T> {
         if self.0.is_null() { Ok(()) } else { self.set(value) }
     }
 
-    /// The same address, for something else.
+    /// The same address, with another type.
     pub(crate) fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
     }
 }
 
-/// What a C caller points to.
+/// A pointer to a value of a C caller.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct In<T>(*const T);
@@ -50,25 +51,26 @@ impl<T: Copy> In<T> {
         self.at(0)
     }
 
-    /// The element with this index of an array, inside of the length that the caller gave.
+    /// The element with this index of an array. `index` must be below the length that the caller gave.
     pub(crate) fn at(self, index: usize) -> Answer<T> {
         if self.0.is_null() {
             return Err(Status::INVALID_VALUE);
         }
         let element = self.0.wrapping_add(index);
-        // SAFETY: read needs a valid, initialised value, which the C caller promised; alignment is not asked for.
+        // SAFETY: read requires a valid, initialised value, which the C caller promised; the unaligned read
+        // requires no alignment.
         Ok(unsafe { element.read_unaligned() })
     }
 }
 
 impl<T> In<T> {
-    /// The same address, of something else.
+    /// The same address, with another type.
     pub(crate) fn cast<U>(self) -> In<U> {
         In(self.0.cast())
     }
 }
 
-/// What a C caller points to, and where it wants an answer.
+/// A pointer to a value of a C caller, which a result replaces.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct InOut<T>(*mut T);
@@ -85,19 +87,20 @@ impl<T: Copy> InOut<T> {
     }
 }
 
-/// A text of a C caller.
+/// A string of a C caller.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Text(*const c_char);
 
 impl Text {
     /// # Errors
-    /// INVALID_VALUE for null and for what is no UTF-8.
+    /// INVALID_VALUE for null and for a string that is not UTF-8.
     pub(crate) fn get(self) -> Answer<String> {
         if self.0.is_null() {
             return Err(Status::INVALID_VALUE);
         }
-        // SAFETY: from_ptr needs a text that ends with a zero, which the C caller promised; it is copied at once.
+        // SAFETY: from_ptr requires a text that ends with a zero, which the C caller promised; it is copied
+        // at once.
         let text = unsafe { CStr::from_ptr(self.0) };
         text.to_str().map(str::to_owned).map_err(|_| Status::INVALID_VALUE)
     }
@@ -112,7 +115,7 @@ impl Arguments {
     /// Copies arguments of these lengths, as the real driver does at the launch.
     ///
     /// # Errors
-    /// INVALID_VALUE where there is null.
+    /// INVALID_VALUE if a pointer is null.
     pub(crate) fn get(self, lens_bytes: impl Iterator<Item = usize>) -> Answer<Vec<u64>> {
         let argument = |(index, len_bytes)| {
             let from = self.0.at(index)?;
@@ -126,19 +129,20 @@ impl Arguments {
     }
 }
 
-/// A function of a C caller that a stream runs when it comes to it, and what it is given.
+/// A function of a C caller, to be run on a stream.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct HostFunction(Option<unsafe extern "C" fn(*mut c_void)>);
 
 impl HostFunction {
-    /// The function, to be called with what is at `data`.
+    /// The function, to be called with the pointer `data`.
     ///
     /// # Errors
     /// INVALID_VALUE for null.
     pub(crate) fn with(self, data: usize) -> Answer<impl FnOnce() + Send> {
         let function = self.0.ok_or(Status::INVALID_VALUE)?;
-        // SAFETY: the C caller promised that the function may be called with this pointer, once, by a thread of the driver.
+        // SAFETY: the C caller promised that a thread of the driver may call the function with this pointer,
+        // once.
         Ok(move || unsafe { function(std::ptr::with_exposed_provenance_mut(data)) })
     }
 }
@@ -157,7 +161,7 @@ const LOCATION_DEVICE: u32 = 1;
 const ALLOCATION_PINNED: u32 = 1;
 
 impl Location {
-    /// The device, if it is one.
+    /// The ordinal, if the location is a device.
     pub(crate) fn device(self) -> Answer<i32> {
         if self.kind == LOCATION_DEVICE { Ok(self.id) } else { Err(Status::INVALID_VALUE) }
     }

@@ -1,4 +1,5 @@
-//! The device addresses of one driver: what lies where, who may touch it, and which rules were broken.
+//! The device addresses of one driver: which memory lies where, which devices may access it, and which rules
+//! were broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +9,10 @@ use crate::mapping::Mapping;
 use crate::vmm::AccessFlags;
 use crate::{Answer, Status};
 
-/// A device as this process numbers it.
+/// A device by its ordinal in this process.
 pub(crate) type Ordinal = usize;
 
-/// What a range of device addresses is.
+/// The kind of a range of device addresses, by the function that made it.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     /// `cuMemAlloc`.
@@ -33,9 +34,9 @@ pub(crate) struct Region {
     pub(crate) len_bytes: usize,
     pub(crate) device: Ordinal,
     pub(crate) kind: Kind,
-    /// Differs for everything that was ever at this address.
+    /// Unique among all regions that were ever at this address.
     pub(crate) id: u64,
-    /// The memory behind it stays mapped as long as the region is there.
+    /// Stays mapped as long as the region exists.
     pub(crate) memory: Arc<Mapping>,
 }
 
@@ -45,16 +46,16 @@ impl Region {
     }
 }
 
-/// Who touches memory, and how.
+/// An access to memory: by which device, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touch {
     pub(crate) device: Ordinal,
     pub(crate) is_write: bool,
-    /// A kernel reaches other devices only as a peer; copies are staged by the driver.
+    /// A kernel reaches memory of other devices only as a peer; the driver stages copies.
     pub(crate) is_kernel: bool,
 }
 
-/// Rules that were broken, for the tests to read.
+/// The rules that were broken, for tests to read.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     is_strict: bool,
@@ -80,13 +81,13 @@ impl Reports {
     }
 }
 
-/// The device addresses of one driver. Whoever reads or writes device memory holds its lock.
+/// The device addresses of one driver. Code that reads or writes device memory holds its lock.
 #[derive(Debug, Default)]
 pub(crate) struct AddressSpace {
     regions: BTreeMap<u64, Region>,
-    /// (who, whose memory).
+    /// (device, device whose memory it reaches).
     pub(crate) peers: BTreeSet<(Ordinal, Ordinal)>,
-    /// (pool, who): devices that reach the memory of a pool on another one.
+    /// (pool, device): devices that reach the memory of a pool on another device.
     pub(crate) pool_users: BTreeSet<(usize, Ordinal)>,
     pub(crate) reports: Arc<Reports>,
     next_id: u64,
@@ -116,7 +117,7 @@ impl AddressSpace {
         self.regions.insert(base, Region { base, len_bytes, device, kind, id: self.next_id, memory });
     }
 
-    /// The region that begins here.
+    /// The region that begins at `base`.
     pub(crate) fn at(&self, base: u64) -> Option<&Region> {
         self.regions.get(&base)
     }
@@ -125,7 +126,7 @@ impl AddressSpace {
         self.regions.get_mut(&base)
     }
 
-    /// The region that this address lies in.
+    /// The region that contains the address.
     pub(crate) fn around(&self, address: u64) -> Option<&Region> {
         self.regions
             .range(..=address)
@@ -142,7 +143,7 @@ impl AddressSpace {
         self.regions.values_mut()
     }
 
-    /// The bases of the regions that touch a range.
+    /// The bases of the regions that overlap a range.
     pub(crate) fn touching(&self, begin: u64, len_bytes: usize) -> Vec<u64> {
         let end = begin.saturating_add(len_bytes as u64);
         let inside = self.regions.range(..end).rev().take_while(|(_, region)| region.end() > begin);
@@ -155,7 +156,7 @@ impl AddressSpace {
         self.regions.remove(&base)
     }
 
-    /// Takes out everything that belongs to a context of this device.
+    /// Removes all regions that belong to a context of this device.
     pub(crate) fn remove_of_context(&mut self, device: Ordinal) -> Vec<Region> {
         let is_of = |region: &Region| {
             region.device == device && matches!(region.kind, Kind::Malloc { .. } | Kind::Ipc { .. })
@@ -164,10 +165,11 @@ impl AddressSpace {
         bases.into_iter().filter_map(|base| self.regions.remove(&base)).collect()
     }
 
-    /// Whether the whole range is device memory that may be touched this way.
+    /// Checks that the whole range is device memory that may be accessed this way.
     ///
     /// # Errors
-    /// INVALID_VALUE where there is no device memory; ILLEGAL_ADDRESS where there is some that may not be touched.
+    /// INVALID_VALUE if part of the range is no device memory; ILLEGAL_ADDRESS if part of it may not be
+    /// accessed.
     pub(crate) fn check(&self, begin: u64, len_bytes: usize, touch: Touch) -> Answer {
         let end = begin.checked_add(len_bytes as u64).ok_or(Status::INVALID_VALUE)?;
         let mut at = begin;
@@ -178,7 +180,7 @@ impl AddressSpace {
             if at >= end {
                 return Ok(());
             }
-            // Only mappings may be one range together; allocations that happen to lie side by side may not.
+            // A range may cover several mappings, but not several allocations that happen to be adjacent.
             let is_mapped = |region: &Region| matches!(region.kind, Kind::Vmm { .. });
             if !is_mapped(region) || !self.around(at).is_some_and(is_mapped) {
                 return Err(Status::INVALID_VALUE);
@@ -215,7 +217,7 @@ impl AddressSpace {
         }
         let is_reachable = region.device == touch.device
             || match &region.kind {
-                // Peer access between contexts does not say anything about pools.
+                // Peer access between contexts does not apply to pools.
                 Kind::Pool { pool, .. } | Kind::PoolImport { pool, .. } => {
                     self.pool_users.contains(&(*pool, touch.device))
                 }

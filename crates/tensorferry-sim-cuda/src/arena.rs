@@ -6,8 +6,8 @@
 //!   kept: how many bytes do not go back to the device
 //! ```
 //!
-//! Only the owner allocates. Small allocations share a granule of 2 MiB, and an importer maps whole granules, as the
-//! real driver is said to do.
+//! Only the owner allocates. Small allocations share a granule of 2 MiB, and an importer maps whole granules,
+//! as the real driver is said to do.
 #![expect(
     clippy::cast_possible_truncation,
     reason = "words are 64 bits wide here, and importer words are cut on purpose"
@@ -24,18 +24,19 @@ use crate::memory_file::{Label, MemoryFile, Purpose};
 use crate::token::Token;
 use crate::{Answer, Status};
 
-/// What memory is handed out in: 2 MiB.
+/// The granularity of memory: 2 MiB.
 pub(crate) const GRANULE_BYTES: usize = 2 << 20;
-/// Virtual only.
+/// Virtual size only; the file is sparse.
 const PAYLOAD_BYTES: usize = 16 << 30;
 const TABLE_BYTES: usize = GRANULE_BYTES;
 const SLOT_WORDS: usize = 16;
-/// One less than there is room for: the last word of the table is for what is kept.
+/// One less than there is room for: the last word of the table holds the kept bytes.
 const N_SLOTS: usize = TABLE_BYTES / 8 / SLOT_WORDS - 1;
 const KEPT: usize = TABLE_BYTES / 8 - 1;
 const N_IMPORTERS: usize = SLOT_WORDS - 3;
 const SMALL_ALIGN_BYTES: usize = 512;
-/// How much of an allocation has contents before anybody wrote it, at its beginning and at its end.
+/// The lengths of the parts at the beginning and at the end of an allocation that have contents before
+/// anything is written to it.
 pub(crate) const KEPT_BEGIN_BYTES: usize = 1 << 20;
 pub(crate) const KEPT_END_BYTES: usize = 4096;
 
@@ -44,7 +45,7 @@ const OFFSET: usize = 0;
 const LEN: usize = 1;
 /// Twice the generation, plus one while the allocation lives.
 const STATE: usize = 2;
-/// From here on: process number in the high half, low half of its start, 0 for nobody.
+/// From here on: process number in the high half, low half of its start time; 0 for none.
 const IMPORTERS: usize = 3;
 
 /// The table of slots of an arena, mapped.
@@ -71,17 +72,17 @@ impl Table {
         }
     }
 
-    /// How many bytes of the payload count as used, whatever is free in them.
+    /// How many bytes of the payload count as used, however many of them are free.
     fn kept(&self) -> Answer<u64> {
         Ok(self.words.word(KEPT)?.load(SeqCst))
     }
 
-    /// Whether the slot still holds the allocation with this generation.
+    /// Whether the slot still holds the allocation of this generation.
     fn is_live(&self, slot: u32, generation: u64) -> bool {
         self.get(slot, STATE) == Ok(generation * 2 + 1)
     }
 
-    /// Replaces the first importer word that is `old`.
+    /// Replaces the first importer word that equals `old`.
     fn swap_importer(&self, slot: u32, old: u64, new: u64) {
         for i in IMPORTERS..IMPORTERS + N_IMPORTERS {
             let Ok(word) = self.words.word(slot as usize * SLOT_WORDS + i) else { return };
@@ -92,28 +93,28 @@ impl Table {
     }
 }
 
-/// An arena of this process, or of another one whose pool was imported.
+/// An arena of this process, or one of another process whose pool was imported.
 #[derive(Debug)]
 pub(crate) struct Arena {
     table: Table,
-    /// Only where this process allocates.
+    /// `None` if this process does not allocate in it.
     payload: Option<Arc<Mapping>>,
-    /// Whether what was used once stays counted as used.
+    /// Whether memory that was used once stays counted as used.
     keeps: bool,
     used: Mutex<Used>,
 }
 
-/// What is allocated in an arena, and what was.
+/// The allocations of an arena, and how far they have ever reached.
 #[derive(Debug, Default)]
 struct Used {
     /// By offset: length and slot.
     allocations: BTreeMap<usize, (usize, u32)>,
-    /// How far allocations have ever reached: nobody had what lies behind.
+    /// The end of the highest allocation that there ever was. Memory behind it was never used.
     end: usize,
 }
 
 impl Used {
-    /// The first range that is free.
+    /// The first free range.
     fn find(&self, len_bytes: usize, align: usize) -> Answer<Range<usize>> {
         let mut offset = 0_usize;
         for (&begin, &(len, _)) in &self.allocations {
@@ -128,23 +129,24 @@ impl Used {
     }
 }
 
-/// How long an allocation really is, and where it may begin.
+/// The length of an allocation after rounding, and its alignment.
 fn rounded(len_bytes: usize) -> Answer<(usize, usize)> {
     let align = if len_bytes <= GRANULE_BYTES / 2 { SMALL_ALIGN_BYTES } else { GRANULE_BYTES };
     Ok((len_bytes.checked_next_multiple_of(align).ok_or(Status::OUT_OF_MEMORY)?, align))
 }
 
-/// What an arena has allocated.
+/// A new allocation of an arena.
 #[derive(Debug)]
 pub(crate) struct Allocated {
     pub(crate) slot: u32,
     pub(crate) address: u64,
-    /// The part of it that nobody had before, as offsets from its beginning.
+    /// The part of it that was never used before, as offsets from its beginning.
     pub(crate) fresh: Range<usize>,
 }
 
 impl Arena {
-    /// An arena that this process allocates in. Where it `keeps`, what was used once stays counted as used.
+    /// Makes an arena in which this process allocates. If it `keeps`, memory that was used once stays counted
+    /// as used.
     pub(crate) fn create(world: &str, purpose: Purpose, device: usize, keeps: bool) -> Answer<Self> {
         let label = Label { world: world.to_owned(), purpose, device, len_bytes: PAYLOAD_BYTES };
         let table = Table::of(MemoryFile::create(label, TABLE_BYTES)?)?;
@@ -169,7 +171,7 @@ impl Arena {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes more of the device an allocation would take.
+    /// How many more bytes of the device an allocation would take.
     pub(crate) fn growth_bytes(&self, len_bytes: usize) -> Answer<usize> {
         if !self.keeps {
             return Ok(len_bytes);
@@ -205,14 +207,15 @@ impl Arena {
         Ok(Allocated { slot, address: payload.address() + offset as u64, fresh })
     }
 
-    /// Frees; answers whether a process that lives still had it open.
+    /// Frees an allocation. Returns whether a process that runs still had it open.
     pub(crate) fn free(&self, slot: u32) -> Answer<bool> {
         let mut used = self.used();
         let offset = self.table.get(slot, OFFSET)?;
         let (len_bytes, _) = used.allocations.remove(&(offset as usize)).ok_or(Status::INVALID_VALUE)?;
         let state = self.table.get(slot, STATE)?;
         self.table.set(slot, STATE, state & !1);
-        // Whoever gets it next finds what was in it, but that long ranges would take a lot of real memory.
+        // The next user of the memory finds the old contents, except in long ranges, which would take much
+        // real memory.
         if let Some(len_bytes) = len_bytes.checked_sub(KEPT_BEGIN_BYTES + KEPT_END_BYTES) {
             let begin = TABLE_BYTES as u64 + offset + KEPT_BEGIN_BYTES as u64;
             self.table.file.discard(begin, len_bytes as u64);
@@ -221,13 +224,13 @@ impl Arena {
         Ok(importers.filter(|&importer| importer != 0).any(is_running))
     }
 
-    /// The name of an allocation for other processes.
+    /// The token by which other processes find an allocation.
     pub(crate) fn token(&self, owner: Identity, slot: u32) -> Answer<Token> {
         Ok(Token::new(owner, &self.table.file, slot, self.table.get(slot, STATE)? / 2))
     }
 }
 
-/// How many bytes of its device the arena takes whose file lies at this path.
+/// How many bytes of its device an arena takes; `path` is the path of its file.
 pub(crate) fn used_bytes(path: &str) -> usize {
     let Ok(file) = MemoryFile::open_path(path) else { return 0 };
     let Ok(table) = Table::of(file) else { return 0 };
@@ -237,7 +240,7 @@ pub(crate) fn used_bytes(path: &str) -> usize {
     usize::try_from(allocated.max(table.kept().unwrap_or(0))).unwrap_or(0)
 }
 
-/// One allocation of another process, mapped here.
+/// One allocation of another process, mapped in this one.
 #[derive(Debug)]
 pub(crate) struct Import {
     pub(crate) token: Token,
@@ -249,10 +252,10 @@ pub(crate) struct Import {
 }
 
 impl Import {
-    /// Opens what the token names.
+    /// Opens the allocation that the token names.
     ///
     /// # Errors
-    /// INVALID_HANDLE when its process is gone or has freed it.
+    /// INVALID_HANDLE if its process is gone or has freed it.
     pub(crate) fn open(token: Token, by: Identity) -> Answer<Self> {
         Self::in_file(MemoryFile::open_of(&token.owner, token.fd, token.inode)?, token, by)
     }
@@ -262,7 +265,7 @@ impl Import {
         let table = Table::of(file)?;
         let offset = table.get(token.slot, OFFSET)? as usize;
         let len_bytes = table.get(token.slot, LEN)? as usize;
-        // Whole granules: that is what the real driver maps.
+        // Whole granules, which is what the real driver maps.
         let begin = offset / GRANULE_BYTES * GRANULE_BYTES;
         let end = offset
             .checked_add(len_bytes)
@@ -279,7 +282,7 @@ impl Import {
         Ok(Self { token, address, len_bytes, payload, table, importer })
     }
 
-    /// Whether the exporter has freed it meanwhile.
+    /// Whether the exporter has freed the allocation meanwhile.
     pub(crate) fn is_freed(&self) -> bool {
         !self.table.is_live(self.token.slot, self.token.generation)
     }

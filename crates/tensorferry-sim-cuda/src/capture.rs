@@ -9,8 +9,9 @@ use std::thread::{self, ThreadId};
 use crate::driver::Driver;
 use crate::{Answer, Status};
 
-/// Functions that act at once, whatever streams do, so that a graph would lack what they did. NVIDIA names the allocation of
-/// memory as one of them; here it is all that allocate, free, map, wait for the device or ask it.
+/// Functions that act at once, whatever streams do, so a graph would lack their effect. NVIDIA names the
+/// allocation of memory as one of them. Here it is all functions that allocate, free, map, wait for the
+/// device or query it.
 const UNSAFE: &[&str] = &[
     "cuCtxSynchronize",
     "cuEventQuery",
@@ -45,15 +46,17 @@ const UNSAFE: &[&str] = &[
     "cuStreamSynchronize",
 ];
 
-/// `CUstreamCaptureMode`: of a capture, whom it keeps from such calls; of a thread, which captures keep it from them.
+/// `CUstreamCaptureMode`. The mode of a capture says which threads may not make such calls. The mode of a
+/// thread says which captures stop it from making them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Every thread; those in this mode of other threads, and the thread's own.
+    /// Capture: stops every thread. Thread: stopped by its own captures and by global captures of other
+    /// threads.
     #[default]
     Global,
-    /// The thread that captures; the thread's own.
+    /// Capture: stops the capturing thread. Thread: stopped by its own captures only.
     ThreadLocal,
-    /// Nobody; none.
+    /// Capture: stops no thread. Thread: stopped by no capture.
     Relaxed,
 }
 
@@ -77,7 +80,7 @@ impl Mode {
 }
 
 thread_local! {
-    /// The mode of this thread, by driver. Never dropped, as what is current.
+    /// The mode of this thread, by driver. Never dropped, for the same reason as `CURRENT` in `context.rs`.
     static MODES: ManuallyDrop<RefCell<BTreeMap<u32, Mode>>> =
         const { ManuallyDrop::new(RefCell::new(BTreeMap::new())) };
 }
@@ -101,7 +104,7 @@ impl Capture {
     }
 }
 
-/// The captures that go on in a driver.
+/// The captures in progress in a driver.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
     ongoing: Mutex<Vec<Capture>>,
@@ -114,10 +117,10 @@ impl Captures {
 }
 
 impl Driver {
-    /// Counts a call of `function`, which harms each capture that keeps this thread from it.
+    /// Counts a call of `function`, and invalidates each capture that stops this thread from making it.
     ///
     /// # Errors
-    /// STREAM_CAPTURE_UNSUPPORTED where there is one.
+    /// STREAM_CAPTURE_UNSUPPORTED if there is such a capture.
     pub(crate) fn meet_captures(&self, function: &str) -> Answer {
         if !UNSAFE.contains(&function) {
             return Ok(());
@@ -135,12 +138,12 @@ impl Driver {
         MODES.with(|modes| modes.borrow().get(&self.identity.instance).copied().unwrap_or_default())
     }
 
-    /// `cuThreadExchangeStreamCaptureMode`: the mode of this thread; answers what it was.
+    /// `cuThreadExchangeStreamCaptureMode`: sets the mode of this thread; returns the mode before.
     pub(crate) fn exchange_thread_mode(&self, mode: Mode) -> Mode {
         MODES.with(|modes| modes.borrow_mut().insert(self.identity.instance, mode).unwrap_or_default())
     }
 
-    /// `cuStreamBeginCapture`. Nothing is captured; the stream refuses everything until the end.
+    /// `cuStreamBeginCapture`. Nothing is captured: the stream refuses all work until the capture ends.
     pub(crate) fn stream_begin_capture(&self, id: usize, mode: Mode) -> Answer {
         let stream = self.stream(id)?;
         if id <= crate::context::LAST_SPECIAL_STREAM {
@@ -158,7 +161,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuStreamEndCapture`. Only in relaxed mode another thread may.
+    /// `cuStreamEndCapture`. Another thread may end the capture only in relaxed mode.
     pub(crate) fn stream_end_capture(&self, id: usize) -> Answer {
         let stream = self.stream(id)?;
         let mut ongoing = self.captures.lock();

@@ -1,4 +1,4 @@
-//! Primary contexts, which one is current, streams and peers.
+//! Primary contexts, the current context of a thread, streams and peers.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::memory_file::{Label, MemoryFile, Purpose};
 use crate::stream::{Pace, Stream};
 use crate::{Answer, Status};
 
-/// Null, legacy and per-thread: one stream here.
+/// The null, legacy and per-thread streams, which are one stream here.
 pub(crate) const LAST_SPECIAL_STREAM: usize = 2;
 
 /// The primary context of a device.
@@ -24,16 +24,17 @@ pub(crate) struct Context {
     n_retained: AtomicU32,
     broken: Arc<AtomicU32>,
     is_lost: AtomicBool,
-    /// What it takes of the memory of its device while it is retained, if the settings say so. It goes with the process, too.
+    /// The device memory that the context takes while it is retained, if the settings say so. It is also
+    /// freed when the process ends.
     own_memory: Mutex<Option<MemoryFile>>,
     pace: Arc<Pace>,
-    /// The null stream is 0.
+    /// By handle; the null stream is 0.
     streams: Mutex<BTreeMap<usize, Arc<Stream>>>,
 }
 
 thread_local! {
-    /// Driver and context, the current one last. Never dropped, because handlers of exit(3) still call the driver when what
-    /// can be dropped is gone.
+    /// Driver and context, the current one last. Never dropped, because handlers of exit(3) may still call
+    /// the driver after thread-local variables are dropped.
     static CURRENT: ManuallyDrop<RefCell<Vec<(u32, usize)>>> =
         const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
@@ -63,7 +64,7 @@ impl Context {
         if self.n_retained.load(Ordering::SeqCst) == 0 {
             return Err(Status::CONTEXT_IS_DESTROYED);
         }
-        // What broke a context is the answer to everything after it.
+        // After an error broke the context, every call returns that error.
         Status::from_code(self.broken.load(Ordering::SeqCst)).map_or(Ok(()), Err)
     }
 
@@ -94,7 +95,7 @@ impl Context {
         Ok(stream)
     }
 
-    /// Ends all streams, in the middle of what they do. Their handles are free.
+    /// Ends all streams, even in the middle of an operation, and frees their handles.
     pub(crate) fn end_streams(&self, handles: &Handles) {
         for (id, stream) in std::mem::take(&mut *self.streams()) {
             stream.end();
@@ -124,7 +125,7 @@ impl Driver {
         Ok(context)
     }
 
-    /// A stream by its handle.
+    /// The stream with this handle.
     pub(crate) fn stream(&self, id: usize) -> Answer<Arc<Stream>> {
         let current = self.current()?;
         if id <= LAST_SPECIAL_STREAM {
@@ -133,12 +134,12 @@ impl Driver {
         self.contexts.iter().find_map(|context| context.stream(id).ok()).ok_or(Status::INVALID_HANDLE)
     }
 
-    /// A stream by its handle, if it is one of the current context.
+    /// The stream with this handle, if it belongs to the current context.
     pub(crate) fn stream_of_current(&self, id: usize) -> Answer<Arc<Stream>> {
         self.current()?.stream(id)
     }
 
-    /// What an operation found; an illegal access breaks the current context.
+    /// Passes on the answer of an operation. An illegal access breaks the current context.
     pub(crate) fn breaking<T>(&self, answer: Answer<T>) -> Answer<T> {
         if let (Err(Status::ILLEGAL_ADDRESS), Ok(context)) = (&answer, self.current()) {
             context.break_with(Status::ILLEGAL_ADDRESS);
@@ -164,7 +165,7 @@ impl Driver {
         Ok(context.id)
     }
 
-    /// `cuDevicePrimaryCtxRelease`. With the last reference everything that belongs to the context goes.
+    /// `cuDevicePrimaryCtxRelease`. The last release frees all that belongs to the context.
     pub(crate) fn primary_ctx_release(&self, device: i32) -> Answer {
         let context = self.context_of(device)?;
         let mut own_memory = context.own_memory();
@@ -192,7 +193,7 @@ impl Driver {
         Ok(self.context_of(device)?.n_retained.load(Ordering::SeqCst) > 0)
     }
 
-    /// `cuCtxGetCurrent`; 0 when there is none.
+    /// `cuCtxGetCurrent`; 0 if there is none.
     pub(crate) fn ctx_get_current(&self) -> Answer<usize> {
         self.check_process()?;
         let mine = self.identity.instance;
@@ -201,7 +202,7 @@ impl Driver {
         Ok(found.unwrap_or(0))
     }
 
-    /// `cuCtxSetCurrent`: replaces the top of the stack; 0 takes it away.
+    /// `cuCtxSetCurrent`: replaces the top of the stack; 0 removes it.
     pub(crate) fn ctx_set_current(&self, id: usize) -> Answer {
         if id != 0 {
             self.context_with(id)?;
@@ -237,7 +238,7 @@ impl Driver {
         streams.iter().try_for_each(|stream| stream.synchronize())
     }
 
-    /// `cuCtxEnablePeerAccess`: the current context may reach the memory of `peer`.
+    /// `cuCtxEnablePeerAccess`: lets the current context access memory of `peer`.
     pub(crate) fn ctx_enable_peer_access(&self, peer: usize) -> Answer {
         let (me, peer) = (self.current()?.device, self.context_with(peer)?.device);
         if me == peer {
@@ -269,7 +270,7 @@ impl Driver {
         Ok(id)
     }
 
-    /// `cuStreamDestroy`. What is queued is still done.
+    /// `cuStreamDestroy`. Work that is queued is still done.
     pub(crate) fn stream_destroy(&self, id: usize) -> Answer {
         self.check_process()?;
         if id <= LAST_SPECIAL_STREAM {

@@ -1,4 +1,4 @@
-//! Copies and fills, at once and in streams.
+//! Copies and fills, synchronous and on streams.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::driver::Driver;
 use crate::stream::Stream;
 use crate::{Answer, Status};
 
-/// Rows of a fill.
+/// The rows of a fill.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
     pub(crate) pitch_bytes: usize,
@@ -20,7 +20,7 @@ impl Rows {
 }
 
 impl Driver {
-    /// Does something with device memory in a stream, after what was queued before.
+    /// Queues work on device memory.
     fn in_stream(
         &self,
         stream: &Stream,
@@ -29,14 +29,14 @@ impl Driver {
         let space = Arc::clone(&self.space);
         stream.push(move |stream| {
             let answer = work(&address_space::lock(&space), copying(stream.device));
-            // There was device memory at the call; what is gone by now is an address like any other wrong one.
+            // The range was device memory at the call. If it is no longer, that is an illegal address.
             answer.map_err(
                 |status| if status == Status::INVALID_VALUE { Status::ILLEGAL_ADDRESS } else { status },
             )
         })
     }
 
-    /// What the driver sees at the call already: ranges that are no device memory.
+    /// The check at the call: it refuses ranges that are no device memory.
     fn check_range(&self, stream: &Stream, address: u64, len_bytes: usize) -> Answer {
         let touch = copying(stream.device);
         let answer = self.space().check(address, len_bytes, touch);
@@ -57,7 +57,7 @@ impl Driver {
         self.in_stream(&stream, move |space, touch| space.write(to, &staged, touch))
     }
 
-    /// Copies to the host. With pageable memory this returns when the copy is done.
+    /// Copies to the host. To pageable memory, this returns when the copy is done.
     pub(crate) fn copy_dtoh(&self, to: HostMemory, from: u64, stream: usize) -> Answer {
         let stream = self.stream(stream)?;
         self.check_range(&stream, from, to.len_bytes)?;
@@ -97,13 +97,13 @@ impl Driver {
         })
     }
 
-    /// Does what `queue` queues in the null stream, and waits for it.
+    /// Runs `queue`, which queues work on the null stream, and waits for that work.
     pub(crate) fn at_once(&self, queue: impl FnOnce() -> Answer) -> Answer {
         queue()?;
         self.stream(0)?.synchronize()
     }
 
-    /// `cuMemcpyHtoD`. Pageable memory need only be staged when it returns, page-locked memory is read by then.
+    /// `cuMemcpyHtoD`. When it returns, pageable memory may be only staged; page-locked memory has been read.
     pub(crate) fn copy_htod_at_once(&self, to: u64, from: HostMemory) -> Answer {
         if self.pinned_around(from).is_some() {
             return self.at_once(|| self.copy_htod(to, from, 0));
@@ -114,7 +114,7 @@ impl Driver {
         self.on_device(|| self.copy_htod(to, from, 0))
     }
 
-    /// What a function without `Async` does on the device alone: with `staged_copies`, nobody waits for it.
+    /// The device-only work of a function without `Async`. With `staged_copies`, this does not wait for it.
     pub(crate) fn on_device(&self, queue: impl FnOnce() -> Answer) -> Answer {
         if self.settings.staged_copies { queue() } else { self.at_once(queue) }
     }

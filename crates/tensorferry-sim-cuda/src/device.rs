@@ -1,11 +1,12 @@
-//! What a device says of itself.
+//! The properties of a device.
 
 use crate::driver::Driver;
 use crate::{Answer, Status};
 
-/// The earliest version of which it is known here which attributes it knows.
+/// The earliest version for which the known attributes are listed here.
 pub(crate) const FIRST_VERSION: i32 = 11_040;
-/// From which version on which attribute is the first one that the driver does not know: `CU_DEVICE_ATTRIBUTE_MAX` in `cuda.h`.
+/// For each version: the first attribute that the driver does not know (`CU_DEVICE_ATTRIBUTE_MAX` in
+/// `cuda.h`).
 const FIRST_UNKNOWN_ATTRIBUTES: [(i32, i32); 12] = [
     (FIRST_VERSION, 120),
     (11_060, 122),
@@ -20,7 +21,7 @@ const FIRST_UNKNOWN_ATTRIBUTES: [(i32, i32); 12] = [
     (13_030, 157),
     (13_040, 162),
 ];
-/// What is shown when the settings name no limit.
+/// The memory that is reported if the settings name no limit.
 const DEFAULT_MEMORY_BYTES: usize = 4096 << 20;
 
 // Numbers of `CUdevice_attribute`.
@@ -45,7 +46,7 @@ impl Driver {
         i32::try_from(self.devices.len()).map_err(|_| Status::UNKNOWN)
     }
 
-    /// The device of the machine with this handle.
+    /// The machine's number of the device with this handle.
     fn device(&self, device: i32) -> Answer<usize> {
         self.check_process()?;
         let ordinal = usize::try_from(device).map_err(|_| Status::INVALID_DEVICE)?;
@@ -62,7 +63,7 @@ impl Driver {
         Ok(format!("software device {}", self.device(device)?))
     }
 
-    /// `cuDeviceGetUuid`: the same in every process, whatever it sees.
+    /// `cuDeviceGetUuid`: the same in every process, whichever devices the process sees.
     pub(crate) fn device_uuid(&self, device: i32) -> Answer<[u8; 16]> {
         let mut uuid = *b"SIM-CUDA-DEVICE\0";
         uuid[15] = u8::try_from(self.device(device)?).map_err(|_| Status::UNKNOWN)?;
@@ -82,7 +83,7 @@ impl Driver {
     /// `cuDeviceGetAttribute`. Attributes that nothing here depends on are 0.
     ///
     /// # Errors
-    /// INVALID_VALUE for what the driver's version does not know.
+    /// INVALID_VALUE for an attribute that the driver's version does not know.
     pub(crate) fn device_attribute(&self, attribute: i32, device: i32) -> Answer<i32> {
         self.device(device)?;
         let of_version =

@@ -23,21 +23,25 @@ use crate::stream::Pace;
 use crate::vmm::Physical;
 use crate::{Answer, Settings, Status};
 
-/// The driver of one process: what `cuInit` makes. Several in one process are strangers to each other.
+/// The driver of one process, as `cuInit` makes it. Several drivers in one process share nothing, like
+/// drivers of several processes.
 ///
-/// The C functions of the shared library are its methods, with the C types taken off.
+/// The C functions of the shared library are its methods, without the C types.
 ///
 /// # What a copy without `Async` waits for
 ///
-/// Ordinarily the copy. With the setting `staged_copies` it is what NVIDIA promises ("API synchronization behavior" in the
-/// documentation of the driver): a copy from pageable memory waits for what the null stream had to do before, and returns once
-/// the bytes are staged; copies on the device and fills return at once; copies to the host, and those from page-locked
-/// memory, are done when they return.
+/// Normally, for the copy itself. With the setting `staged_copies` the driver waits only for what NVIDIA
+/// promises ("API synchronization behavior" in the documentation of the driver):
+///
+/// - A copy from pageable memory waits for earlier work of the null stream, and returns once the bytes are
+///   staged.
+/// - Copies on the device and fills return at once.
+/// - Copies to the host, and copies from page-locked memory, are done when they return.
 #[derive(Debug)]
 pub struct Driver {
     pub(crate) settings: Settings,
     pub(crate) identity: Identity,
-    /// By ordinal: which device of the machine.
+    /// By ordinal: the device's number in the machine.
     pub(crate) devices: Vec<usize>,
     pub(crate) contexts: Vec<Context>,
     pub(crate) space: Shared,
@@ -52,7 +56,7 @@ pub struct Driver {
     tables: Mutex<Tables>,
 }
 
-/// What handles stand for.
+/// The objects that handles stand for.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) arenas: BTreeMap<Ordinal, Arc<Arena>>,
@@ -67,14 +71,14 @@ pub(crate) struct Tables {
     pub(crate) functions: BTreeMap<usize, Arc<Kernel>>,
 }
 
-/// A handle that nothing else has in this process.
+/// A handle that no other object of this process has.
 pub(crate) fn next_id() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0x5000_0000_0000);
     NEXT.fetch_add(64, Ordering::Relaxed)
 }
 
 impl Driver {
-    /// A driver on a machine as the settings describe it.
+    /// A driver on a machine with these settings.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let pace = Arc::new(Pace::new(settings.held, Duration::from_micros(settings.delay_us)));
@@ -101,11 +105,11 @@ impl Driver {
         }
     }
 
-    /// Tells the driver something while it runs: `held`, `running`, `fail=FUNCTION:CODE[:N]`, `kill=FUNCTION[:N]`,
-    /// `lose=FUNCTION[:N]`, `no-faults`, `lost=DEVICE`.
+    /// Changes a running driver. The words are `held`, `running`, `fail=FUNCTION:CODE[:N]`,
+    /// `kill=FUNCTION[:N]`, `lose=FUNCTION[:N]`, `no-faults` and `lost=DEVICE`; [`Settings`] explains them.
     ///
     /// # Errors
-    /// INVALID_VALUE when the word has no meaning.
+    /// INVALID_VALUE if the word has no meaning.
     pub fn control(&self, word: &str) -> Answer {
         match Control::parse(word)? {
             Control::Held => self.pace.set_held(true),
@@ -137,10 +141,10 @@ impl Driver {
         if self.is_down.load(Ordering::SeqCst) { Err(Status::DEINITIALIZED) } else { Ok(()) }
     }
 
-    /// What the driver does when its process has begun to exit: what is queued is not done any more, and every call from then
-    /// on says so.
+    /// Called when the process begins to exit. Queued work is not done any more, and every later call returns
+    /// DEINITIALIZED.
     pub(crate) fn tear_down(&self) {
-        // A fork has none of the threads, and locks as they were.
+        // A forked process has none of the threads, and its locks may be held for good.
         if self.check_process().is_ok() {
             self.is_down.store(true, Ordering::SeqCst);
             self.contexts.iter().for_each(|context| context.end_streams(&self.stream_handles));
@@ -155,7 +159,7 @@ impl Driver {
         address_space::lock(&self.space)
     }
 
-    /// Which device of the machine an ordinal is.
+    /// The machine's number of the device with this ordinal.
     pub(crate) fn physical(&self, ordinal: Ordinal) -> usize {
         self.devices.get(ordinal).copied().unwrap_or(usize::MAX)
     }
@@ -163,7 +167,7 @@ impl Driver {
     /// The ordinal of a device of the machine.
     ///
     /// # Errors
-    /// INVALID_DEVICE when this process does not see it.
+    /// INVALID_DEVICE if this process does not see it.
     pub(crate) fn ordinal_of(&self, physical: usize) -> Answer<Ordinal> {
         self.devices.iter().position(|&device| device == physical).ok_or(Status::INVALID_DEVICE)
     }

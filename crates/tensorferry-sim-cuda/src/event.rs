@@ -1,4 +1,4 @@
-//! Events: a page with two counters, shared when the event is an interprocess one.
+//! Events: a page with two counters, which is shared if the event is an interprocess one.
 #![expect(clippy::cast_possible_truncation, reason = "the words of recorders are cut into halves")]
 
 use std::sync::atomic::Ordering::SeqCst;
@@ -20,22 +20,22 @@ const BLOCKING_SYNC: u32 = 1;
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 
-// The page: one 32-bit word for waiting in a line of its own, then 64-bit words.
+// The page: one 32-bit word for waiting in a cache line of its own, then 64-bit words.
 const WAKE: usize = 0;
-/// How often it was recorded.
+/// The number of records.
 const ARMED: usize = 8;
-/// The highest record that is done.
+/// The number of the highest record that is done.
 const DONE: usize = 9;
 const DESTROYED: usize = 10;
-/// Process number and low half of the start of whoever recorded last.
+/// The process that recorded last: its number, and the low half of its start time.
 const RECORDER: usize = 11;
-/// Which driver of that process.
+/// The instance of the driver in that process.
 const RECORDER_INSTANCE: usize = 12;
 
-/// How often a waiter looks whether the recorder lives.
+/// How often a waiter checks whether the recorder lives.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// An event of this process, or one of another process that was opened.
+/// An event of this process, or an opened one of another process.
 #[derive(Debug)]
 pub(crate) struct Event {
     page: Mapping,
@@ -55,7 +55,7 @@ impl Event {
         Ok(!(self.is_imported && self.word(DESTROYED)? != 0))
     }
 
-    /// Counts a record by `by`; answers its number.
+    /// Counts a record by `by`; returns its number.
     fn arm(&self, by: Identity) -> Answer<u64> {
         let recorder = u64::from(by.pid) << 32 | by.start_ticks & 0xffff_ffff;
         self.page.word(RECORDER)?.store(recorder, SeqCst);
@@ -76,7 +76,7 @@ impl Event {
         Ok(self.word(DONE)? >= record)
     }
 
-    /// Whether whoever recorded last can still finish it.
+    /// Whether the process that recorded last can still finish the record.
     fn recorder_lives(&self) -> Answer<bool> {
         let recorder = self.word(RECORDER)?;
         let (pid, start_low) = ((recorder >> 32) as u32, recorder as u32);
@@ -84,10 +84,10 @@ impl Event {
         Ok(recorder == 0 || (identity::runs(pid, start_low) && identity::has_instance(pid, instance)))
     }
 
-    /// Waits until this record is done, or `is_over`.
+    /// Waits until this record is done, or until `is_over` returns true.
     ///
     /// # Errors
-    /// LAUNCH_FAILED when its recorder died before.
+    /// LAUNCH_FAILED if the recorder died before the record was done.
     fn wait(&self, record: u64, is_over: impl Fn() -> bool) -> Answer {
         let wake = self.page.half_word(WAKE)?;
         let look = futex::Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
@@ -96,7 +96,7 @@ impl Event {
             if self.is_done(record)? || is_over() {
                 return Ok(());
             }
-            // Any reason for having woken is a reason to look again.
+            // Whatever the reason for waking up, the loop checks again.
             let _ = futex::wait(wake, futex::Flags::empty(), seen, Some(&look));
             if !self.recorder_lives()? && !self.is_done(record)? {
                 return Err(Status::LAUNCH_FAILED);
@@ -156,7 +156,7 @@ impl Driver {
         Err(Status::INVALID_HANDLE)
     }
 
-    /// `cuEventDestroy`. Work that was queued with it still finds it.
+    /// `cuEventDestroy`. Work that was queued with the event can still use it.
     pub(crate) fn event_destroy(&self, event: usize) -> Answer {
         self.check_process()?;
         let handle = event;
@@ -182,7 +182,7 @@ impl Driver {
         stream.push_always(move |_: &Stream| event.complete(record))
     }
 
-    /// `cuStreamWaitEvent`. The wait is for what was recorded before this call.
+    /// `cuStreamWaitEvent`. The wait is for the last record before this call.
     pub(crate) fn stream_wait_event(&self, stream: usize, event: usize) -> Answer {
         let stream = self.stream(stream)?;
         let event = self.event(event)?;
@@ -201,7 +201,7 @@ impl Driver {
         if event.is_done(event.word(ARMED)?)? { Ok(()) } else { Err(Status::NOT_READY) }
     }
 
-    /// `cuEventSynchronize`. Blocks until the last record is done or its recorder is dead.
+    /// `cuEventSynchronize`. Blocks until the last record is done or its recorder has died.
     pub(crate) fn event_synchronize(&self, event: usize) -> Answer {
         let event = self.event(event)?;
         event.wait(event.word(ARMED)?, || false)

@@ -1,8 +1,8 @@
-//! The C functions of the shared library: each line takes the C types off and calls the driver.
+//! The C functions of the shared library. Each line converts the C types and calls the driver.
 //!
 //! # Safety
-//! Each symbol is one of `libcuda.so`, with the parameters that `cuda.h` gives it; nothing else in a program that loads
-//! this library defines it. Pointers are only looked at by the types of `abi.rs`.
+//! Each symbol is one of `libcuda.so`, with the parameters of `cuda.h`; no other code in a program that loads
+//! this library defines it. Only the types of `abi.rs` dereference pointers.
 #![expect(unsafe_code, reason = "exports the symbols of the driver")]
 
 use std::ffi::c_char;
@@ -30,7 +30,7 @@ fn driver() -> Answer<&'static Driver> {
     DRIVER.get().ok_or(Status::NOT_INITIALIZED)
 }
 
-/// The code for C; nothing may unwind into it.
+/// The result code for C. No panic may unwind into C.
 fn code(work: impl FnOnce() -> Answer) -> u32 {
     let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
     answer.unwrap_or(Err(Status::UNKNOWN)).map_or_else(Status::code, |()| 0)
@@ -45,7 +45,7 @@ fn call(function: &str, work: impl FnOnce(&Driver) -> Answer) -> u32 {
         }
         driver.meet_captures(function)?;
         let answer = work(driver);
-        // Who waited for a stream meanwhile did not see it come to its end.
+        // If the driver was torn down meanwhile, a stream that the call waited for was not finished.
         driver.check_process()?;
         driver.breaking(answer)
     })
@@ -95,7 +95,7 @@ extern "C" fn cuInit(flags: u32) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuDriverGetVersion(version: Out<i32>) -> u32 {
     code(|| {
-        // The one question about it that a driver answers before cuInit.
+        // The version is the only query that a driver answers before cuInit.
         let of_settings = || Settings::from_environment().map(|settings| settings.version);
         let found = DRIVER.get().map_or_else(of_settings, |driver| Ok(driver.settings.version));
         version.set(found.map_err(|_| Status::INVALID_VALUE)?)
@@ -112,7 +112,7 @@ extern "C" fn cuGetErrorString(error: u32, text: Out<*const c_char>) -> u32 {
     code(|| text.set(Status::text_of(error).ok_or(Status::INVALID_VALUE)?.as_ptr()))
 }
 
-/// Not a function of CUDA: tells the driver something while it runs, as [`Driver::control`].
+/// Not a function of CUDA: changes a running driver, as [`Driver::control`].
 #[unsafe(no_mangle)]
 extern "C" fn tensorferry_sim_cuda_control(word: Text) -> u32 {
     code(|| driver()?.control(&word.get()?))
@@ -136,7 +136,7 @@ fn set_attribute(out: Out<u8>, attribute: PointerAttribute) -> Answer {
     }
 }
 
-/// Attributes up to this one are of the type `int`, the others lengths.
+/// Attributes up to this number have the type `int`; the others are lengths.
 const LAST_INT_POOL_ATTRIBUTE: i32 = 3;
 
 fn get_pool_attribute(value: In<u64>, attribute: i32) -> Answer<u64> {

@@ -1,36 +1,36 @@
-//! Failures on order: which call of which function fails, and with what, or is lost, or kills its process.
+//! Injected faults: which call of which function fails and how, is lost, or kills its process.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::{Answer, Status};
 
-/// What a call comes to that was ordered to fail.
+/// The effect of an injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It does nothing and answers this.
+    /// The call does nothing and returns this.
     Fail(Status),
-    /// It does nothing and answers that all is well: what a driver does that leaks.
+    /// The call does nothing and reports success, as in a driver that leaks.
     Lose,
-    /// Its process is killed.
+    /// The process is killed.
     Kill,
 }
 
-/// What a function does with a call.
+/// The fate of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// What it is there for.
+    /// Do its work.
     Done,
-    /// Nothing, as if it had been done.
+    /// Do nothing, and report success.
     Lost,
 }
 
-/// One failure that was ordered.
+/// One injected fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// `*` for any.
+    /// `*` for any function.
     function: String,
     kind: Kind,
-    /// Calls of the function that still work before it.
+    /// The number of calls that still work before the fault.
     n_before: u32,
 }
 
@@ -44,12 +44,12 @@ impl Fault {
         parts.next().is_none().then_some(Self { function, kind, n_before })
     }
 
-    /// `cuMemMap`, or `cuMemMap:5`: a kill.
+    /// `cuMemMap`, or `cuMemMap:5`: a fault that kills the process.
     pub(crate) fn parse_kill(text: &str) -> Option<Self> {
         Self::parse_without_code(text, Kind::Kill)
     }
 
-    /// As [`Fault::parse_kill`]: a call that is lost.
+    /// As [`Fault::parse_kill`], for a call that is lost.
     pub(crate) fn parse_lose(text: &str) -> Option<Self> {
         Self::parse_without_code(text, Kind::Lose)
     }
@@ -60,7 +60,7 @@ impl Fault {
     }
 }
 
-/// The failures that are still to come.
+/// The faults that have not happened yet.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     ordered: Mutex<Vec<Fault>>,
@@ -75,12 +75,12 @@ impl Faults {
         self.ordered.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
     }
 
-    /// Forgets those that are still to come.
+    /// Cancels the faults that have not happened yet.
     pub(crate) fn clear(&self) {
         self.ordered.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Counts a call of `function`; the error is what it answers instead of being done.
+    /// Counts a call of `function`. An error is the call's answer, in place of its work.
     pub(crate) fn meet(&self, function: &str) -> Answer<Fate> {
         let mut ordered = self.ordered.lock().unwrap_or_else(PoisonError::into_inner);
         let is_meant = |fault: &Fault| fault.function == function || fault.function == ANY;
@@ -114,7 +114,7 @@ fn say(function: &str, what: &str) {
     eprintln!("sim-cuda: {function} {what} as ordered");
 }
 
-/// As a kill from outside would: nothing is unwound, flushed or dropped.
+/// As a kill from outside: nothing is unwound, flushed or dropped.
 fn die() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort()

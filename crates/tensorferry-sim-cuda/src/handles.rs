@@ -1,11 +1,11 @@
-//! Handles that are used again.
+//! Handles that are reused.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::driver::next_id;
 
-/// Handles of one kind. In a real driver they are addresses, so a new thing often has the handle of one that is gone, and
-/// whoever still uses the old handle does something to the new thing.
+/// Handles of one kind. In a real driver handles are addresses. So a new object often gets the handle of a
+/// destroyed one, and code that still uses the old handle changes the new object.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     freed: Mutex<Vec<usize>>,
@@ -18,7 +18,7 @@ impl Handles {
         freed.unwrap_or_else(next_id)
     }
 
-    /// Nothing has this handle any more.
+    /// Makes the handle free for reuse.
     pub(crate) fn give_back(&self, handle: usize) {
         self.freed.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
     }

@@ -14,13 +14,13 @@ const PAGE_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct Pinned {
     pages: Range<u64>,
-    /// `None` when the caller's own memory was registered.
+    /// `None` if the caller registered memory of its own.
     memory: Option<Mapping>,
-    /// Shared by the copies that are not done.
+    /// Each copy that is not done has a clone.
     in_use: Arc<()>,
 }
 
-/// Those that a range lies in: what else lies there is page-locked with it.
+/// The pages that contain a range. Everything else in these pages is page-locked with the range.
 fn pages_of(address: u64, len_bytes: usize) -> Range<u64> {
     let end = address.saturating_add(len_bytes as u64);
     address - address % PAGE_BYTES..end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(end)
@@ -82,7 +82,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether copies from and to this range are asynchronous: then each has a clone of the answer until it is done.
+    /// `Some` if copies from and to this range are asynchronous. Each such copy keeps a clone of the returned
+    /// `Arc` until it is done.
     pub(crate) fn pinned_around(&self, memory: HostMemory) -> Option<Arc<()>> {
         let range = pages_of(memory.address(), memory.len_bytes);
         let tables = self.tables();

@@ -16,7 +16,7 @@ impl Driver {
         if self.settings.has_ipc && self.settings.has_legacy { Ok(()) } else { Err(Status::NOT_SUPPORTED) }
     }
 
-    /// `cuIpcGetMemHandle`: an address inside of an allocation names the whole of it.
+    /// `cuIpcGetMemHandle`: an address inside an allocation names the whole allocation.
     pub(crate) fn ipc_get_mem_handle(&self, address: u64) -> Answer<[u8; TOKEN_BYTES]> {
         self.current()?;
         self.check_ipc()?;
@@ -24,12 +24,12 @@ impl Driver {
             Kind::Malloc { arena, slot } => {
                 Ok(arena.token(self.identity, *slot)?.to_bytes(token::Kind::Memory))
             }
-            // Memory of pools and mappings, and what came from elsewhere.
+            // Memory of pools, mappings, and imported memory.
             _ => Err(Status::INVALID_VALUE),
         }
     }
 
-    /// `cuIpcOpenMemHandle`. Opened again it has the same address, and is counted.
+    /// `cuIpcOpenMemHandle`. A second open has the same address and is counted.
     pub(crate) fn ipc_open_mem_handle(&self, handle: &[u8; TOKEN_BYTES], flags: u32) -> Answer<u64> {
         if flags != LAZY_ENABLE_PEER_ACCESS {
             return Err(Status::INVALID_VALUE);

@@ -1,34 +1,39 @@
 //! A software CUDA driver, for tests on machines without a GPU.
 //!
-//! Built as a shared library it has the C functions of `libcuda.so` that matter between processes: contexts, streams,
-//! events, copies, legacy IPC, virtual memory management, exportable pools, and kernels in a small part of PTX. Device
-//! memory is memory files, so it is really shared by real processes, and the kernel of the system counts who holds it.
-//! The rules of the real driver are enforced; breaking one is an error and a report ([`Driver::violations`]).
+//! As a shared library it exports the C functions of `libcuda.so` that matter between processes: contexts,
+//! streams, events, copies, legacy IPC, virtual memory management, exportable pools, and kernels in a small
+//! part of PTX. Device memory is memory files, so real processes really share it, and the operating system
+//! counts which of them hold it. The driver enforces the rules of the real driver. Breaking a rule is an
+//! error and a report ([`Driver::violations`]).
 //!
-//! Linked as a Rust library the same code is a value, [`Driver`]: several of them in one process are as strange to each
-//! other as several processes, so that most rules are tested without starting any.
+//! As a Rust library the same code is a value, [`Driver`]. Several drivers in one process are as separate as
+//! several processes, so most rules are tested without starting any process.
 //!
-//! What is assumed about the real driver is a table of questions and answers ([`QUESTIONS`]).
+//! A table of questions and answers ([`QUESTIONS`]) lists what is assumed about the real driver.
 //!
 //! # How it is found
 //!
-//! A package whose tests need the driver has this crate among its dev-dependencies. Cargo then builds the shared library
-//! beside the test binaries, [`library_path`] finds it there, and whoever starts a test process hands it the path in the
-//! variable that the loader of `tensorferry-cuda-ipc` reads. Nothing has to be installed or set by hand. The library's
-//! SONAME is `libcuda.so`, so everything else in the process that asks for a driver by that name gets this one too.
+//! A package whose tests need the driver has this crate among its dev-dependencies. Cargo then builds the
+//! shared library next to the test binaries, and [`library_path`] finds it there. The test passes the path to
+//! each process that it starts, in the variable that the loader of `tensorferry-cuda-ipc` reads. Nothing has
+//! to be installed or set by hand. The library's SONAME is `libcuda.so`, so all other code in the process
+//! that loads a driver by that name gets this one too.
 //!
 //! # Settings
 //!
-//! One environment variable, [`SETTINGS_VARIABLE`], read by `cuInit`; [`Settings`] has the grammar. `CUDA_VISIBLE_DEVICES`
-//! with ordinals is honoured. While it runs the driver is told more with [`Driver::control`], or from C with
-//! `tensorferry_sim_cuda_control(const char *)`.
+//! `cuInit` reads one environment variable, [`SETTINGS_VARIABLE`]; [`Settings`] has the grammar.
+//! `CUDA_VISIBLE_DEVICES` with ordinals is honoured. [`Driver::control`] changes some settings of a running
+//! driver; from C it is `tensorferry_sim_cuda_control(const char *)`.
 //!
 //! # What is not modelled
 //!
-//! The implicit waiting between the null stream and blocking streams, per-thread default streams (they are the null
-//! stream), graphs, two-dimensional copies, texture and array memory, MIG. Times mean nothing. `/proc/PID/fd` of the
-//! other processes must be readable, which it is for processes of one user. A descriptor that is on its way through a
-//! socket is not counted by `cuMemGetInfo`.
+//! - The implicit waiting between the null stream and blocking streams.
+//! - Per-thread default streams: they are the null stream.
+//! - Graphs, two-dimensional copies, texture and array memory, MIG.
+//! - Time: timings mean nothing.
+//!
+//! `/proc/PID/fd` of the other processes must be readable, which it is for processes of one user.
+//! `cuMemGetInfo` does not count a descriptor that is in flight through a socket.
 
 mod abi;
 mod access;

@@ -1,4 +1,4 @@
-//! `cuMemAlloc` and what can be asked about a device address.
+//! `cuMemAlloc`, and queries about device addresses.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::{Answer, Status};
 /// The allocation or mapping around an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
-    /// Where it begins.
+    /// The first address.
     pub base: u64,
-    /// How long it is, in bytes.
+    /// The length in bytes.
     pub len_bytes: usize,
 }
 
-/// What `cuPointerGetAttribute` answers, before it is written as C wants it.
+/// The answer of `cuPointerGetAttribute`, before it is written in its C type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointerAttribute {
     /// A handle, an address or a length.
@@ -44,7 +44,7 @@ const IS_MAPPED: i32 = 13;
 const HANDLE_TYPES: i32 = 14;
 const MEMPOOL: i32 = 17;
 
-/// What is in memory that nobody had before: anything but zeros.
+/// The contents of memory that was never used before: anything but zeros.
 const FRESH: u8 = 0xa5;
 
 /// `CU_MEMORYTYPE_DEVICE`.
@@ -62,14 +62,14 @@ impl Driver {
     }
 
     /// # Errors
-    /// OUT_OF_MEMORY when `len_bytes` more are beyond the limit of the settings.
+    /// OUT_OF_MEMORY if `len_bytes` more exceed the limit in the settings.
     pub(crate) fn check_limit(&self, device: usize, len_bytes: usize) -> Answer {
         let Some(limit) = self.settings.memory_bytes else { return Ok(()) };
         let used = self.used_bytes(device).saturating_add(len_bytes);
         if used > limit { Err(Status::OUT_OF_MEMORY) } else { Ok(()) }
     }
 
-    /// How much of a device all processes together use, as the kernel counts them.
+    /// How many bytes of a device all processes together use, as the kernel counts them.
     fn used_bytes(&self, device: usize) -> usize {
         let physical = self.physical(device);
         let files = memory_file::all_of(&self.settings.world);
@@ -95,7 +95,8 @@ impl Driver {
         self.add_allocated(&allocated, len_bytes, device, Kind::Malloc { arena, slot })
     }
 
-    /// Makes an allocation device memory, in which no zeros are to be relied on.
+    /// Makes device memory of an allocation. It is filled with a byte other than zero, so that callers do not
+    /// rely on zeros.
     pub(crate) fn add_allocated(
         &self,
         allocated: &Allocated,
@@ -136,7 +137,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Frees a slot of an arena of ours, and reports who still had it open.
+    /// Frees a slot of an arena of this process, and reports if another process still had it open.
     pub(crate) fn free_in(&self, arena: &Arena, slot: u32) -> Answer {
         if arena.free(slot)? {
             self.reports.add("memory was freed by its exporter while another process had it open");

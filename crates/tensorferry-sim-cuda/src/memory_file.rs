@@ -1,4 +1,4 @@
-//! Memory files: what device memory, tables and interprocess events are made of.
+//! Memory files, which hold device memory, tables and interprocess events.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use crate::{Answer, Status};
 
 const PREFIX: &str = "simcuda";
 
-/// What a memory file is for. It stands in its name, so that every process can tell.
+/// The purpose of a memory file. The name of the file contains it, so that every process can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Allocations of one process on one device.
@@ -22,7 +22,7 @@ pub(crate) enum Purpose {
     Vmm,
     /// An interprocess event.
     Event,
-    /// What a primary context takes for itself. Nobody reads it.
+    /// Memory that a primary context takes for itself. It is only counted.
     Context,
 }
 
@@ -36,12 +36,12 @@ impl Purpose {
     ];
 }
 
-/// What the name of a memory file says.
+/// The label in the name of a memory file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
     pub(crate) world: String,
     pub(crate) purpose: Purpose,
-    /// The device of the machine, not of the process.
+    /// The device's number in the machine, not its ordinal in the process.
     pub(crate) device: usize,
     pub(crate) len_bytes: usize,
 }
@@ -53,7 +53,7 @@ impl Label {
         format!("{PREFIX}:{}:{purpose}:{}:{}", self.world, self.device, self.len_bytes)
     }
 
-    /// Reads the target of a link in `/proc/PID/fd`.
+    /// Reads a label from the target of a link in `/proc/PID/fd`.
     pub(crate) fn parse(target: &str) -> Option<Self> {
         let name = target.strip_prefix("/memfd:")?.trim_end_matches(" (deleted)");
         let mut parts = name.split(':');
@@ -81,7 +81,7 @@ pub(crate) struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// Makes a file; `extra_bytes` come before the payload that the label counts.
+    /// Makes a file. `extra_bytes` come before the payload that the label counts.
     pub(crate) fn create(label: Label, extra_bytes: usize) -> Answer<Self> {
         let file = File::from(rustix::fs::memfd_create(label.name(), MemfdFlags::CLOEXEC)?);
         let len_bytes = u64::try_from(label.len_bytes + extra_bytes).map_err(|_| Status::OUT_OF_MEMORY)?;
@@ -89,7 +89,7 @@ impl MemoryFile {
         Self::of(file)
     }
 
-    /// Opens a descriptor of this process once more, by its number. It stays the caller's.
+    /// Opens a descriptor of this process again, by its number. The caller keeps the descriptor.
     pub(crate) fn reopen(fd: i32) -> Answer<Self> {
         Self::open_path(&format!("/proc/self/fd/{fd}"))
     }
@@ -104,9 +104,9 @@ impl MemoryFile {
         if file.inode == inode { Ok(file) } else { Err(Status::INVALID_HANDLE) }
     }
 
-    /// Opens a file that lies at this path in `/proc`.
+    /// Opens the memory file at this path in `/proc`.
     pub(crate) fn open_path(path: &str) -> Answer<Self> {
-        // The name is looked at first: opening anything else could have effects.
+        // The name is checked first: opening any other file could have effects.
         let target = std::fs::read_link(path).map_err(|_| Status::INVALID_VALUE)?;
         Label::parse(&target.to_string_lossy()).ok_or(Status::INVALID_VALUE)?;
         Self::of(File::options().read(true).write(true).open(path)?)
@@ -135,12 +135,12 @@ impl MemoryFile {
         Ok(self.file.try_clone()?.into())
     }
 
-    /// Gives whole pages inside of the range back to the system.
+    /// Gives whole pages inside the range back to the system.
     pub(crate) fn discard(&self, offset_bytes: u64, len_bytes: u64) {
         let begin = offset_bytes.next_multiple_of(4096);
         let end = (offset_bytes + len_bytes) & !4095;
         if begin < end {
-            // Failing to give memory back makes nothing wrong.
+            // If this fails, the pages stay allocated, which does no harm.
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = rustix::fs::fallocate(&self.file, flags, begin, end - begin);
         }
@@ -153,7 +153,7 @@ impl AsFd for MemoryFile {
     }
 }
 
-/// Every memory file of `world` that some process has open, each once: label, and a path to open it with.
+/// Every memory file of `world` that some process has open, each once: its label, and a path to open it with.
 pub(crate) fn all_of(world: &str) -> Vec<(Label, String)> {
     let mut found: Vec<(u64, Label, String)> = Vec::new();
     let entries = |path: &str| std::fs::read_dir(path).into_iter().flatten().flatten();

@@ -11,7 +11,7 @@ use crate::{Answer, Status};
 
 const MAX_THREADS_OF_A_BLOCK: u32 = 1024;
 
-/// A module that was loaded.
+/// A loaded module.
 #[derive(Debug)]
 pub(crate) struct Module {
     kernels: BTreeMap<String, Arc<Kernel>>,
@@ -50,7 +50,8 @@ impl Driver {
         self.tables().functions.get(&function).cloned().ok_or(Status::INVALID_HANDLE)
     }
 
-    /// `cuLaunchKernel`. The arguments were copied at the call. Other than a copy it needs a stream of the current context.
+    /// `cuLaunchKernel`. The arguments were copied at the call. Unlike a copy, it requires a stream of the
+    /// current context.
     pub(crate) fn launch(
         &self,
         kernel: Arc<Kernel>,

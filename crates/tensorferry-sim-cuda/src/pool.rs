@@ -1,4 +1,4 @@
-//! Memory pools, and how their memory gets to other processes.
+//! Memory pools, and how their memory is shared with other processes.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -13,20 +13,21 @@ use crate::token::{self, TOKEN_BYTES, Token};
 use crate::vmm::{AccessFlags, POSIX_FILE_DESCRIPTOR};
 use crate::{Answer, Status};
 
-/// A pool of this process, or one of another process.
+/// A pool of this process, or an imported one of another process.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) device: Ordinal,
     pub(crate) handle_types: u32,
     arena: Arc<Arena>,
     is_imported: bool,
-    /// By `CUmemPool_attribute`. They change nothing: nothing is used again before its time here, and what is kept is kept
+    /// By `CUmemPool_attribute`. They have no effect: memory is never reused early here. What is kept is kept
     /// whatever the threshold, as NVIDIA says of exportable pools.
     attributes: BTreeMap<i32, u64>,
 }
 
-/// Attributes that can be set, with what they are at first: whether memory is used again whose free another stream is known to
-/// wait for, has reached, or can be made to wait for; and how much is kept.
+/// The attributes that can be set, with their first values. The first three say whether the pool may reuse
+/// memory that another stream frees: if the stream is known to wait for the free (1), if the free has been
+/// reached (2), or by making the stream wait (3). The last is the threshold of bytes to keep.
 const ATTRIBUTES: [(i32, u64); 4] = [(1, 1), (2, 1), (3, 1), (4, 0)];
 
 impl Tables {
@@ -61,7 +62,7 @@ impl Driver {
         self.add_pool(&mut self.tables(), device, handle_types)
     }
 
-    /// `cuMemPoolDestroy`. Memory of it that is in use stays until it is freed.
+    /// `cuMemPoolDestroy`. Memory of the pool that is in use stays until it is freed.
     pub(crate) fn pool_destroy(&self, pool: usize) -> Answer {
         self.check_pools()?;
         let mut tables = self.tables();
@@ -73,7 +74,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuDeviceGetDefaultMemPool`: one that cannot be exported.
+    /// `cuDeviceGetDefaultMemPool`: a pool that cannot be exported.
     pub(crate) fn default_pool(&self, device: i32) -> Answer<usize> {
         self.check_pools()?;
         let device = self.check_ordinal(device)?;
@@ -106,7 +107,8 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuMemPoolTrimTo`. Either nothing is kept, or it is kept for good.
+    /// `cuMemPoolTrimTo`. It has nothing to do: a pool either keeps nothing, or keeps all memory until it is
+    /// destroyed.
     pub(crate) fn pool_trim(&self, pool: usize) -> Answer {
         self.check_pools()?;
         self.tables().pool(pool).map(|_| ())
@@ -159,7 +161,7 @@ impl Driver {
         self.add_allocated(&allocated, len_bytes, device, Kind::Pool { pool, arena, slot })
     }
 
-    /// `cuMemFreeAsync`: free for the stream's later work; here, once the stream gets there.
+    /// `cuMemFreeAsync`: the memory is free once the stream reaches this operation.
     pub(crate) fn free_async(&self, address: u64, stream: usize) -> Answer {
         let stream = self.stream(stream)?;
         let region = self.space().at(address).cloned().ok_or(Status::INVALID_VALUE)?;
@@ -169,7 +171,7 @@ impl Driver {
         let (space, reports) = (Arc::clone(&self.space), Arc::clone(&self.reports));
         stream.push(move |_: &Stream| {
             let mut space = address_space::lock(&space);
-            // Freed twice, the address may be somebody else's by now.
+            // If it was freed twice, the address may belong to another allocation by now.
             if space.at(address).map(|found| found.id) != Some(region.id) {
                 return Err(Status::INVALID_VALUE);
             }
@@ -183,7 +185,7 @@ impl Driver {
         })
     }
 
-    /// `cuMemPoolSetAccess`: devices beside the pool's own that may reach its memory.
+    /// `cuMemPoolSetAccess`: which devices besides the pool's own may access its memory.
     pub(crate) fn pool_set_access(&self, pool: usize, grants: &[(i32, AccessFlags)]) -> Answer {
         self.check_pools()?;
         let home = self.tables().pool(pool)?.device;
@@ -200,7 +202,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuMemPoolExportToShareableHandle`. The descriptor is the caller's.
+    /// `cuMemPoolExportToShareableHandle`. The caller owns the descriptor.
     pub(crate) fn pool_export(&self, pool: usize, handle_type: u32) -> Answer<OwnedFd> {
         self.check_pools()?;
         let mut tables = self.tables();
@@ -211,7 +213,7 @@ impl Driver {
         pool.arena.file().share()
     }
 
-    /// `cuMemPoolImportFromShareableHandle`. The descriptor stays the caller's.
+    /// `cuMemPoolImportFromShareableHandle`. The caller keeps the descriptor.
     pub(crate) fn pool_import(&self, fd: i32, handle_type: u32) -> Answer<usize> {
         self.check_pools()?;
         if handle_type != POSIX_FILE_DESCRIPTOR {
@@ -244,7 +246,7 @@ impl Driver {
         Ok(token.to_bytes(token::Kind::PoolPointer))
     }
 
-    /// `cuMemPoolImportPointer`. Imported again it has the same address, and is not counted.
+    /// `cuMemPoolImportPointer`. A second import has the same address and is not counted.
     pub(crate) fn pool_import_pointer(&self, pool: usize, data: &[u8; TOKEN_BYTES]) -> Answer<u64> {
         self.check_pools()?;
         let token = Token::from_bytes(data, token::Kind::PoolPointer)?;

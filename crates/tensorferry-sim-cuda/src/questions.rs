@@ -1,20 +1,21 @@
-//! What this driver assumes about the real one.
+//! The questions: assumptions about the real driver.
 
-/// A question about the behaviour of a driver, and the answer that the software driver gives.
+/// A question about the behaviour of a driver, and the answer of the software driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// A short name; recorded answers of real drivers go by it.
+    /// A short name. Recorded answers of real drivers refer to it.
     pub id: &'static str,
-    /// What is asked, in words.
+    /// The question, in words.
     pub asks: &'static str,
-    /// What the software driver answers. A test of the crate holds each against the code; the package `tests` puts most of
-    /// them to whichever driver there is, and holds the records of real ones against this.
+    /// The answer of the software driver. A test of this crate checks each answer against the code. The
+    /// package `tests` puts most of the questions to the driver of the machine, and compares records of real
+    /// drivers with these answers.
     pub answer: &'static str,
 }
 
 macro_rules! questions {
     ($($id:literal, $asks:literal, $answer:literal;)*) => {
-        /// All questions, with what the software driver answers. No answer was seen on a real driver yet.
+        /// All questions, with the answers of the software driver. No answer was seen on a real driver yet.
         pub const QUESTIONS: &[Question] =
             &[$(Question { id: $id, asks: $asks, answer: $answer }),*];
     };

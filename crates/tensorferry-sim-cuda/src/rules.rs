@@ -1,4 +1,4 @@
-//! Every question of the table, put to the driver.
+//! Tests that put every question of the table to the driver.
 
 mod contexts;
 mod events;
@@ -13,7 +13,7 @@ use crate::{Answer, Driver, QUESTIONS, Settings};
 
 const MIB: usize = 1 << 20;
 
-/// A machine of its own; the processes on it are drivers.
+/// A machine of its own. The processes on it are drivers.
 struct Machine {
     settings: String,
 }
@@ -49,7 +49,7 @@ fn use_device(driver: &Driver, device: i32) -> usize {
     context
 }
 
-/// Holds what was seen against the table.
+/// Compares an observed answer with the table.
 #[track_caller]
 fn holds(id: &str, seen: impl AsRef<str>) {
     let question = QUESTIONS.iter().find(|question| question.id == id).unwrap();
@@ -60,14 +60,14 @@ fn says<T>(answer: &Answer<T>) -> String {
     answer.as_ref().map_or_else(ToString::to_string, |_| "ok".to_owned())
 }
 
-/// The one word that all answers are.
+/// The answer, which must be the same for all.
 #[track_caller]
 fn all_say(answers: &[String]) -> &str {
     assert!(answers.iter().all(|answer| answer == &answers[0]), "{answers:?}");
     &answers[0]
 }
 
-/// What was answered, and whether the driver reported a broken rule.
+/// The answer, and whether the driver reported a broken rule.
 fn with_report<T>(answer: &Answer<T>, driver: &Driver) -> String {
     let reported = if driver.violations().is_empty() { "" } else { ", reported" };
     format!("{}{reported}", says(answer))
@@ -87,7 +87,7 @@ fn every_question_is_put() {
         include_str!("rules/pools.rs"),
         include_str!("rules/vmm.rs"),
     ];
-    // However it is broken into lines.
+    // Without white space, so that line breaks do not matter.
     let sources = sources.map(|source| source.split_whitespace().collect::<String>());
     for question in QUESTIONS {
         let put = format!("holds(\"{}\"", question.id);

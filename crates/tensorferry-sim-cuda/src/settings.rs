@@ -1,4 +1,4 @@
-//! How the machine looks that the driver simulates.
+//! The settings of the simulated machine.
 
 use crate::Status;
 use crate::device::FIRST_VERSION;
@@ -7,37 +7,22 @@ use crate::fault::Fault;
 /// The environment variable that `cuInit` reads.
 pub const SETTINGS_VARIABLE: &str = "TENSORFERRY_SIM_CUDA";
 
-/// How the simulated machine looks. The text form is a list of words separated by commas:
+/// The settings of the simulated machine. The text form is a list of words separated by commas:
 ///
 /// | word | meaning | default |
 /// | --- | --- | --- |
-/// | `devices=2` | how many devices the machine has | 1 |
-/// | `visible=1+0` | which of them this process sees, in which order | all |
-/// | `version=11.8` | the version of CUDA that the driver is of, 11.4 or later: its number, and which attributes of devices it knows | 13.0 |
-/// | `memory_mib=64` | memory of each device; allocations beyond it fail | no limit, 4096 shown |
-/// | `context_mib=500` | what each primary context that is retained takes of the memory of its device | 0 |
-/// | `pools_keep` | memory of exportable pools does not go back to the device before the pool is destroyed: its high-water mark counts | off |
-/// | `world=NAME` | memory of other worlds is not counted and cannot be imported: one machine per test | `default` |
-/// | `delay_us=200` | what every operation of a stream takes at least | 0 |
-/// | `staged_copies` | what the functions without `Async` have put onto the null stream may still go on when they return, as [`crate::Driver`] says | off |
-/// | `held` | streams do nothing until told `running` | running |
-/// | `disable=vmm+pool+ipc+legacy+peer` | what the devices do not support; `legacy` are handles of memory, `ipc` those and events | nothing |
-/// | `fail=cuMemMap:2` | the next call of this function answers this code, once; `:2:5` after five calls that work | nothing |
-/// | `kill=cuMemMap` | the next call of this function kills the process; `:5` after five calls that work | nothing |
-/// | `lose=cuMemFree_v2` | the next call of this function does nothing and answers that all is well; `:5` after five calls that work | nothing |
-/// | `lost=0` | this device has fallen off the bus | none |
-/// | `teardown` | once the process has begun to exit, from the handler on that `cuInit` registers, every call answers CUDA_ERROR_DEINITIALIZED | on |
-/// | `strict` | a broken rule aborts the process | reported only |
+/// | `devices=2` | the number of devices of the machine | 1 |
 ///
-/// Words without a value are also written `WORD=1`, and `WORD=0` for what they are not.
+/// A word without a value may also be written `WORD=1`, and `WORD=0` turns it off.
 ///
-/// `*` in the place of a function is any. [`crate::Driver::control`] takes `held`, `running`, `fail`, `kill`, `lose`, `lost`,
-/// and `no-faults` (what was ordered and has not happened is forgotten) while the driver runs.
+/// `*` in the place of a function means any function. [`crate::Driver::control`] takes `held`, `running`,
+/// `fail`, `kill`, `lose`, `lost` and `no-faults` while the driver runs. `no-faults` cancels the faults that
+/// have not happened yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub(crate) n_devices: usize,
     pub(crate) visible: Option<Vec<usize>>,
-    /// As `cuDriverGetVersion` answers it: 11080 for 11.8.
+    /// In the format of `cuDriverGetVersion`: 11080 for 11.8.
     pub(crate) version: i32,
     pub(crate) memory_bytes: Option<usize>,
     pub(crate) context_bytes: usize,
@@ -94,7 +79,7 @@ impl Settings {
     /// Reads the text form.
     ///
     /// # Errors
-    /// A word that has no meaning.
+    /// [`SettingsError`] with the first word that has no meaning.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         let mut settings = Self::default();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -106,11 +91,11 @@ impl Settings {
     /// Reads [`SETTINGS_VARIABLE`] and `CUDA_VISIBLE_DEVICES`.
     ///
     /// # Errors
-    /// A word that has no meaning.
+    /// [`SettingsError`] with the first word that has no meaning.
     pub(crate) fn from_environment() -> Result<Self, SettingsError> {
         let mut settings = Self::parse(&std::env::var(SETTINGS_VARIABLE).unwrap_or_default())?;
         if let Ok(list) = std::env::var("CUDA_VISIBLE_DEVICES") {
-            // As the driver has it: the list ends at the first entry that is no device.
+            // As in the real driver, the list ends at the first entry that is no device.
             let ordinals = list.split(',').map_while(|word| word.trim().parse().ok());
             settings.visible = Some(ordinals.take_while(|&ordinal| ordinal < settings.n_devices).collect());
         }
@@ -156,14 +141,14 @@ impl Settings {
         Some(())
     }
 
-    /// The devices of the machine that this process sees, in its order.
+    /// The devices of the machine that this process sees, in the order of their ordinals.
     pub(crate) fn visible_devices(&self) -> Vec<usize> {
         let all = || (0..self.n_devices).collect();
         self.visible.clone().unwrap_or_else(all).into_iter().filter(|&n| n < self.n_devices).collect()
     }
 }
 
-/// A word without a value, or with 1 or 0.
+/// The value of a word: none, 1 or 0.
 fn flag(value: &str) -> Option<bool> {
     match value {
         "" | "1" => Some(true),
@@ -180,7 +165,7 @@ fn version(value: &str) -> Option<i32> {
     ((0..100).contains(&minor) && version >= FIRST_VERSION).then_some(version)
 }
 
-/// A word that the driver is told while it runs.
+/// A word that changes a running driver.
 pub(crate) enum Control {
     Held,
     Running,

@@ -1,4 +1,4 @@
-//! What a driver function answers: the codes of `CUresult`, with their names and texts.
+//! The results of driver functions: the codes of `CUresult`, with their names and texts.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(u32);
 
-/// What a function of the driver answers.
+/// The result of a driver function.
 pub type Answer<T = ()> = Result<T, Status>;
 
 struct Known {
@@ -71,7 +71,8 @@ statuses! {
 }
 
 impl Status {
-    /// The status with this code; `None` for success and for codes that are not known here. Some are answered on order only.
+    /// The status with this code; `None` for success and for unknown codes. Some codes only occur as injected
+    /// faults.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
         (code != 0 && KNOWN.iter().any(|known| known.code == code)).then_some(Self(code))
@@ -109,7 +110,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// The kernel's refusals that have no meaning of their own in CUDA.
+/// Errors of the kernel that have no meaning of their own in CUDA.
 impl From<rustix::io::Errno> for Status {
     fn from(errno: rustix::io::Errno) -> Self {
         if errno == rustix::io::Errno::NOMEM { Self::OUT_OF_MEMORY } else { Self::UNKNOWN }
@@ -132,7 +133,8 @@ mod tests {
             assert!(KNOWN[..i].iter().all(|other| other.code != known.code), "{} twice", known.code);
             assert!(known.name.to_str().unwrap().starts_with("CUDA_"));
         }
-        // What breaks a context of a real driver can be ordered, though nothing here does it by itself.
+        // Codes that break a context of a real driver can be injected, though nothing here returns them by
+        // itself.
         for code in [4, 214, 220, 221, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721] {
             assert_eq!(Status::from_code(code).map(Status::code), Some(code));
         }

@@ -11,13 +11,13 @@ use crate::{Answer, Status};
 type Work = Box<dyn FnOnce(&Stream) -> Answer + Send>;
 
 enum Operation {
-    /// Not done any more once the context is broken.
+    /// Skipped once the context is broken.
     Work(Work),
-    /// Done in any case, so that nobody waits for ever.
+    /// Run in any case, so that no waiter waits forever.
     Always(Work),
 }
 
-/// How fast all streams of a driver go.
+/// How fast all streams of a driver run.
 #[derive(Debug)]
 pub(crate) struct Pace {
     is_held: Mutex<bool>,
@@ -35,7 +35,7 @@ impl Pace {
         self.changed.notify_all();
     }
 
-    /// Waits until streams run, and for as long as an operation takes at least.
+    /// Waits until streams run, and then for the least time that an operation takes.
     fn wait(&self, stream: &Stream) {
         let lock = || self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
         let mut is_held = lock();
@@ -63,14 +63,14 @@ pub(crate) struct Stream {
     queue: Mutex<Queue>,
     changed: Condvar,
     pace: Arc<Pace>,
-    /// The code of the error that broke the context; 0 while it is whole.
+    /// The code of the error that broke the context; 0 while it is intact.
     broken: Arc<AtomicU32>,
     ended: AtomicBool,
     is_capturing: AtomicBool,
 }
 
 impl Stream {
-    /// Starts the thread.
+    /// Starts the stream's thread.
     pub(crate) fn start(device: Ordinal, pace: Arc<Pace>, broken: Arc<AtomicU32>) -> Answer<Arc<Self>> {
         let stream = Arc::new(Self {
             device,
@@ -112,7 +112,7 @@ impl Stream {
                 Operation::Work(work) | Operation::Always(work) => work(self),
             };
             if let Err(status) = answer {
-                // The first error is the one that stays.
+                // The first error stays.
                 let _ = self.broken.compare_exchange(0, status.code(), Ordering::SeqCst, Ordering::SeqCst);
             }
             self.lock().n_done += 1;
@@ -120,12 +120,12 @@ impl Stream {
         }
     }
 
-    /// Queues work that is dropped when the context is broken by then.
+    /// Queues work that is skipped if the context is broken by then.
     pub(crate) fn push(&self, work: impl FnOnce(&Self) -> Answer + Send + 'static) -> Answer {
         self.add(Operation::Work(Box::new(work)))
     }
 
-    /// Queues work that is done in any case.
+    /// Queues work that runs in any case.
     pub(crate) fn push_always(&self, work: impl FnOnce(&Self) -> Answer + Send + 'static) -> Answer {
         self.add(Operation::Always(Box::new(work)))
     }
@@ -139,7 +139,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until everything queued so far is done.
+    /// Waits until all work that was queued so far is done.
     pub(crate) fn synchronize(&self) -> Answer {
         self.refuse_capture()?;
         let mut queue = self.lock();
@@ -152,7 +152,7 @@ impl Stream {
     }
 
     /// # Errors
-    /// NOT_READY while something is queued; the error that broke the context.
+    /// NOT_READY while work is queued; the error that broke the context.
     pub(crate) fn query(&self) -> Answer {
         self.refuse_capture()?;
         self.check()?;
@@ -172,7 +172,8 @@ impl Stream {
         self.is_capturing.load(Ordering::SeqCst)
     }
 
-    /// Answers what it was. Which captures there are, the driver knows.
+    /// Sets whether the stream captures; returns whether it did. [`crate::capture`] has the captures
+    /// themselves.
     pub(crate) fn set_capturing(&self, is_capturing: bool) -> bool {
         self.is_capturing.swap(is_capturing, Ordering::SeqCst)
     }
@@ -181,9 +182,9 @@ impl Stream {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// Lets the thread end; what is still queued is not done.
+    /// Makes the thread end. Work that is still queued is not done.
     pub(crate) fn end(&self) {
-        // Under the lock, so that the thread cannot miss it between looking and waiting.
+        // Under the lock, so that the thread cannot miss it between its check and its wait.
         let queue = self.lock();
         self.ended.store(true, Ordering::SeqCst);
         drop(queue);

@@ -1,15 +1,15 @@
-//! The 64 bytes that name an allocation or an event to another process.
+//! Tokens: the 64 bytes that name an allocation or an event to another process.
 
 use crate::identity::Identity;
 use crate::memory_file::MemoryFile;
 use crate::{Answer, Status};
 
-/// As large as `CUipcMemHandle`, `CUipcEventHandle` and `CUmemPoolPtrExportData`.
+/// The size of `CUipcMemHandle`, `CUipcEventHandle` and `CUmemPoolPtrExportData`.
 pub(crate) const TOKEN_BYTES: usize = 64;
 
 const MAGIC: u32 = 0x5143_0001;
 
-/// What kind of thing a token names.
+/// The kind of object that a token names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Memory = 1,
@@ -24,7 +24,7 @@ pub(crate) struct Token {
     pub(crate) fd: i32,
     pub(crate) inode: u64,
     pub(crate) slot: u32,
-    /// Which allocation in the slot: later ones have other numbers.
+    /// Which allocation in the slot: a later one has another number.
     pub(crate) generation: u64,
 }
 
@@ -55,7 +55,7 @@ impl Token {
     }
 
     /// # Errors
-    /// INVALID_VALUE when these are not the bytes of such a token.
+    /// INVALID_VALUE if the bytes are no token of this kind.
     pub(crate) fn from_bytes(bytes: &[u8; TOKEN_BYTES], kind: Kind) -> Answer<Self> {
         let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));

@@ -1,4 +1,4 @@
-//! Virtual memory management: memory, addresses and access, each on its own.
+//! Virtual memory management: physical memory, addresses and access, each separate.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::mapping::Mapping;
 use crate::memory_file::{Label, MemoryFile, Purpose};
 use crate::{Answer, Status};
 
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the one type of handle here.
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the only supported handle type.
 pub(crate) const POSIX_FILE_DESCRIPTOR: u32 = 1;
 
 /// `CUmemAccess_flags`.
@@ -43,7 +43,7 @@ impl AccessFlags {
     }
 }
 
-/// Physical memory, made here or imported.
+/// Physical memory, made in this process or imported.
 #[derive(Debug)]
 pub(crate) struct Physical {
     file: Arc<MemoryFile>,
@@ -59,7 +59,7 @@ impl Tables {
         self.physical.get_mut(&handle).filter(|physical| physical.n_handles > 0).ok_or(Status::INVALID_VALUE)
     }
 
-    /// The memory goes with its last handle and mapping.
+    /// Removes memory without handles and mappings.
     fn forget_if_unused(&mut self, handle: u64) {
         if self
             .physical
@@ -115,7 +115,7 @@ impl Driver {
         handle
     }
 
-    /// `cuMemRelease`. What is mapped stays.
+    /// `cuMemRelease`. Mapped memory stays.
     pub(crate) fn vmm_release(&self, handle: u64) -> Answer {
         self.check_vmm()?;
         let mut tables = self.tables();
@@ -124,7 +124,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuMemExportToShareableHandle`. The descriptor is the caller's.
+    /// `cuMemExportToShareableHandle`. The caller owns the descriptor.
     pub(crate) fn vmm_export(&self, handle: u64, handle_type: u32) -> Answer<OwnedFd> {
         self.check_vmm()?;
         let mut tables = self.tables();
@@ -135,7 +135,7 @@ impl Driver {
         physical.file.share()
     }
 
-    /// `cuMemImportFromShareableHandle`. The descriptor stays the caller's.
+    /// `cuMemImportFromShareableHandle`. The caller keeps the descriptor.
     pub(crate) fn vmm_import(&self, fd: i32, handle_type: u32) -> Answer<u64> {
         self.check_vmm()?;
         if handle_type != POSIX_FILE_DESCRIPTOR {
@@ -161,7 +161,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// `cuMemGetAllocationPropertiesFromHandle`: device and handle types.
+    /// `cuMemGetAllocationPropertiesFromHandle`: the device and the handle types.
     pub(crate) fn vmm_properties(&self, handle: u64) -> Answer<(i32, u32)> {
         self.check_vmm()?;
         let mut tables = self.tables();
@@ -181,7 +181,7 @@ impl Driver {
         Ok(address)
     }
 
-    /// `cuMemAddressFree`: the whole reservation, with nothing mapped in it.
+    /// `cuMemAddressFree`: frees a whole reservation in which nothing is mapped.
     pub(crate) fn vmm_address_free(&self, address: u64, len_bytes: usize) -> Answer {
         self.check_vmm()?;
         let mut tables = self.tables();
@@ -193,7 +193,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuMemMap`: all of a reserved and free range; the memory from its beginning.
+    /// `cuMemMap`: a reserved range with nothing mapped in it; maps the memory from its beginning.
     pub(crate) fn vmm_map(&self, address: u64, len_bytes: usize, offset_bytes: usize, handle: u64) -> Answer {
         self.check_vmm()?;
         if !is_granular(len_bytes) || offset_bytes != 0 || !address.is_multiple_of(GRANULE_BYTES as u64) {

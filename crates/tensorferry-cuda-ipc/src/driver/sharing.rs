@@ -1,10 +1,10 @@
-//! What of the driver serves the strategies legacy and pool, and memory that other libraries allocated.
+//! Driver functions for the strategies legacy and pool, and for memory that other libraries allocated.
 //!
 //! # Safety
-//! As in the file above: out-pointers point to locals of the type that the function writes, or a larger one where that
-//! depends on the attribute; handles, addresses and descriptors are checked by the driver. Host memory of a copy is atomic words,
-//! whose number was checked, and which are borrowed until the copy is done, or kept for good where that cannot be known; it
-//! is unpinned by the last of the copies over it.
+//! As in the file above. Out-pointers point to locals of the type that the function writes, or a larger one
+//! where the type depends on the attribute. The driver checks handles, addresses and descriptors. Host memory
+//! of a copy is a slice of atomic words, whose length was checked. It is borrowed until the copy is done, or
+//! kept until the process ends where that cannot be known. The last of the copies over the memory unpins it.
 #![expect(unsafe_code, reason = "calls the functions of the driver")]
 
 use std::ffi::c_void;
@@ -20,9 +20,9 @@ use crate::raw::{
     NOT_SUPPORTED, PEER_ACCESS_ALREADY_ENABLED, PORTABLE, POSIX_FILE_DESCRIPTOR, PoolProperties,
 };
 
-/// Memory as every driver knows it.
+/// Memory functions that every driver has.
 impl Driver {
-    /// In the current context.
+    /// Allocates in the current context.
     pub(crate) fn allocate(&self, len_bytes: usize) -> Result<u64> {
         let mut address = 0;
         call!(self, self.core(), allocate(&raw mut address, len_bytes), "cuMemAlloc_v2")?;
@@ -33,7 +33,7 @@ impl Driver {
         call!(self, self.core(), free(address), "cuMemFree_v2")
     }
 
-    /// Where the allocation around an address begins, and its length in bytes.
+    /// The first address of the allocation around `address`, and its length in bytes.
     pub(crate) fn address_range(&self, address: u64) -> Result<(u64, usize)> {
         let (mut base, mut len_bytes) = (0, 0);
         call!(
@@ -45,29 +45,30 @@ impl Driver {
         Ok((base, len_bytes))
     }
 
-    /// An attribute that is a number, a truth value or a handle.
+    /// Reads a pointer attribute that is a number, a truth value or a handle.
     pub(crate) fn pointer_attribute(&self, attribute: i32, address: u64) -> Result<u64> {
-        // Attributes differ in width; none that is asked for here is wider, and this machine is little-endian.
+        // Attributes differ in width. None that is asked for here is wider, and this machine is
+        // little-endian.
         let mut value = 0_u64;
         let to = (&raw mut value).cast::<c_void>();
         call!(self, self.core(), pointer_attribute(to, attribute, address), "cuPointerGetAttribute")?;
         Ok(value)
     }
 
-    /// Whether it is an address of `cuMemMap`, which is not freed like others.
+    /// Whether it is an address of `cuMemMap`, which cannot be freed by its address.
     pub(crate) fn is_mapped(&self, address: u64) -> Result<bool> {
         let Ok(vmm) = self.vmm() else { return Ok(false) };
         let at = ptr::without_provenance_mut::<c_void>(usize::try_from(address).unwrap_or(usize::MAX));
         let mut handle = 0;
         match call!(self, vmm, retain(&raw mut handle, at), "cuMemRetainAllocationHandle") {
             Ok(()) => self.release(handle).map(|()| true),
-            // Of every other address.
+            // The driver's answer for every other address.
             Err(error) if matches!(error.code(), Some(INVALID_VALUE | NOT_SUPPORTED)) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Lets the current context reach what others allocate in `peer`.
+    /// Lets the current context reach memory that is allocated in the context `peer`.
     pub(crate) fn enable_peer_access(&self, peer: usize) -> Result<()> {
         match call!(self, self.core(), enable_peer_access(peer, 0), "cuCtxEnablePeerAccess") {
             Err(error) if error.code() == Some(PEER_ACCESS_ALREADY_ENABLED) => Ok(()),
@@ -76,11 +77,11 @@ impl Driver {
     }
 }
 
-/// Copies between a device and shared memory of the host, which may be pinned. What
-/// others do with the words meanwhile is as with any [`AtomicU64`] that is written by halves: the copy may be torn, and
-/// nothing else.
+/// Copies between a device and shared memory of the host, which may be pinned. If others write the words
+/// meanwhile, the copy may be torn, as with any [`AtomicU64`] that is written in halves. Nothing worse
+/// happens.
 impl Driver {
-    /// Copies so many bytes into the host's memory, and waits until they are there.
+    /// Copies `len_bytes` into the host's memory, and waits until they are there.
     pub(crate) fn copy_to_shared(
         &self,
         to: Pinned<'_>,
@@ -94,7 +95,7 @@ impl Driver {
         self.finish(to, queued, stream)
     }
 
-    /// Copies so many bytes out of the host's memory, and waits until they are at the device.
+    /// Copies `len_bytes` out of the host's memory, and waits until they are on the device.
     pub(crate) fn copy_from_shared(
         &self,
         to: u64,
@@ -111,7 +112,8 @@ impl Driver {
     fn finish(&self, host: Pinned<'_>, queued: Result<()>, stream: usize) -> Result<()> {
         let waited = self.stream_synchronize(stream);
         if waited.is_err() {
-            // Even where it says that the context broke, or that the copy was not queued: it may tell of something earlier.
+            // Also if the error says that the context broke, or that the copy was not queued: it may be the
+            // error of an earlier call.
             host.abandon();
         }
         queued.and(waited)
@@ -131,7 +133,8 @@ impl Driver {
     }
 }
 
-/// Where the words begin, if there are so many bytes of them. Atomics may be written through a shared reference.
+/// A pointer to the first word, if `len_bytes` fit into the words. Atomics may be written through a shared
+/// reference.
 fn pointer_to(words: &[AtomicU64], len_bytes: usize) -> Result<*mut c_void> {
     let mapping_len_bytes = size_of_val(words);
     if len_bytes > mapping_len_bytes {
@@ -195,11 +198,12 @@ impl Driver {
         let (mut fd, pools, kind) = (-1_i32, self.pools()?, POSIX_FILE_DESCRIPTOR);
         let to = (&raw mut fd).cast::<c_void>();
         call!(self, pools, export(to, pool, kind, 0), "cuMemPoolExportToShareableHandle")?;
-        // SAFETY: from_raw_fd needs an open descriptor that nobody else owns: the driver has just made it for the caller.
+        // SAFETY: from_raw_fd requires an open descriptor with no other owner: the driver has just made it
+        // for the caller.
         Ok(closed_on_exec(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The descriptor stays the caller's.
+    /// The caller keeps the descriptor.
     pub(crate) fn pool_import(&self, fd: BorrowedFd<'_>) -> Result<usize> {
         let number = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX);
         let os_handle = ptr::without_provenance_mut::<c_void>(number);

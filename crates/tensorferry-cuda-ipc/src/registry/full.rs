@@ -1,4 +1,4 @@
-//! What happens when a device is full.
+//! Allocation on a full device.
 
 use std::time::Instant;
 
@@ -17,14 +17,15 @@ fn is_full(error: &CudaTensorError) -> bool {
 }
 
 impl Registry {
-    /// Makes something of `len_bytes` in the memory of a device. When that is full: again, after this process has given back
-    /// what it keeps for later, and as long as more of its memory is on its way back.
+    /// Runs `make`, which allocates `len_bytes` of device memory. If the device is full, gives back what this
+    /// process caches, and runs `make` again as long as more memory of this process is on its way back.
     ///
     /// # Errors
-    /// [`CudaTensorError::DeviceFull`]; what `make` says.
+    /// [`CudaTensorError::DeviceFull`]; errors of `make`.
     ///
     /// # Blocking
-    /// For [`CacheLimits::full_device_timeout`](crate::CacheLimits::full_device_timeout).
+    /// For at most [`CacheLimits::full_device_timeout`](crate::CacheLimits::full_device_timeout), if the
+    /// device is full.
     pub(crate) fn make_room_for<T>(
         &'static self,
         context: &PrimaryContext,
@@ -51,7 +52,7 @@ impl Registry {
         }
     }
 
-    /// Gives back what is kept for later. Returns whether more memory of this device is on its way back.
+    /// Gives back what this process caches. Returns whether more memory of this device is on its way back.
     fn give_back(&'static self, uuid: Uuid) -> bool {
         let (mut garbage, mut tables) = self.clean_up();
         tables.settle(&mut garbage);
@@ -68,7 +69,8 @@ impl Registry {
 impl Tables {
     fn is_coming(&self, uuid: Uuid) -> bool {
         let mut leaving = self.leaving.iter().filter_map(|key| self.storages.get(key));
-        // Others close what they had mapped of a slab that is given up, and then the descriptor store its descriptor.
+        // When a slab is given up, other processes unmap it, and then the descriptor store closes its
+        // descriptor.
         self.gave_up_at.is_some_and(|at| at.elapsed() < self.limits.full_device_timeout)
             || self.n_freeing > 0
             || refused::is_any()
@@ -92,7 +94,7 @@ impl Tables {
         usage.free_bytes = pools.map(|(_, pool)| Pool::free_bytes(pool)).sum();
         let dying = self.dying.iter().map(Dying::slab).filter(|slab| slab.uuid() == uuid);
         usage.dying_bytes = dying.filter(|slab| !self.is_leaked(slab)).map(|slab| slab.len_bytes()).sum();
-        // What is still in a pool is counted there, by its parts.
+        // A slab that is still in a pool counts there, by its parts.
         let is_in_pool = |slab| self.pools.values().any(|pool| pool.has(slab));
         let leaked = self.leaked.iter().filter(|slab| slab.is_own() && slab.uuid() == uuid);
         usage.leaked_bytes = leaked.filter(|slab| !is_in_pool(slab)).map(|slab| slab.len_bytes()).sum();

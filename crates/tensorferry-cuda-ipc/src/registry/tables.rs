@@ -1,4 +1,4 @@
-//! What a process has of device memory, in tables, and which of it is not needed any more.
+//! The tables of the registry, and the rules for what in them is no longer needed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,44 +18,46 @@ use crate::timeline::Timeline;
 
 /// A block of a domain.
 pub(super) type Key = (u64, BlockId);
-/// Domain and context, and how the memory is shared.
+/// Domain, context and strategy.
 pub(super) type PoolKey = (u64, usize, CudaStrategy);
 
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub(super) storages: HashMap<Key, Arc<Storage>>,
-    /// Storages that no tensor here holds, to be let go of.
+    /// Storages that no tensor of this process holds, to be let go of.
     pub(super) leaving: Vec<Key>,
     /// Slabs of other processes, mapped or not.
     pub(super) slabs: HashMap<Key, Arc<Slab>>,
-    /// Of other processes, and our own.
+    /// Timelines of other processes and of this one.
     pub(super) timelines: HashMap<Key, Arc<Timeline>>,
-    /// Our own: by domain, context and stream.
+    /// Timelines of this process, by domain, context and stream.
     pub(super) own_timelines: HashMap<(u64, usize, usize), Arc<Timeline>>,
-    /// Of this process, for as long as anybody has them, and of others.
+    /// Events of this process, as long as any process has them, and events of other processes.
     pub(super) events: HashMap<Key, Arc<SharedEvent>>,
     pub(super) pools: HashMap<PoolKey, Pool>,
-    /// Which strategy a context has when none is asked for, once it was found out.
+    /// By context: the strategy that is used when none is asked for, once it is known.
     pub(super) preferred: HashMap<usize, CudaStrategy>,
     pub(super) dying: Vec<Dying>,
-    /// How many threads are just dropping what was thrown away.
+    /// The number of threads that are dropping garbage now.
     pub(super) n_freeing: usize,
-    /// When the last slab was freed that others may have mapped.
+    /// When the last slab was freed that other processes may have mapped.
     pub(super) gave_up_at: Option<Instant>,
-    /// Slabs that a device of this process may be at until the process ends: they are never unmapped, closed or freed.
+    /// Slabs that a device of this process may use until the process ends. They are never unmapped, closed or
+    /// freed.
     pub(super) leaked: Vec<Arc<Slab>>,
     pub(super) limits: CacheLimits,
-    pub(super) n_spoilt: u64,
+    pub(super) n_poisoned: u64,
     pub(super) has_thread: bool,
-    /// There is something new to look at.
+    /// The service thread has been woken.
     pub(super) is_stirred: bool,
-    /// How often the thread has looked.
+    /// The number of rounds of the service thread.
     pub(super) n_looks: u64,
-    /// A stream was not done, when last looked at, with what others were told about.
+    /// In the last round, some stream had not finished work that other processes know of.
     pub(super) is_unfinished: bool,
 }
 
-/// What is dropped once the tables are unlocked, because that calls the driver, or the tables.
+/// Objects to drop after the tables are unlocked, because dropping them calls the driver, or locks the
+/// tables.
 #[derive(Debug)]
 pub(super) struct Garbage {
     _storages: Vec<Arc<Storage>>,
@@ -63,12 +65,11 @@ pub(super) struct Garbage {
     _timelines: Vec<Arc<Timeline>>,
     _events: Vec<Arc<SharedEvent>>,
     pub(super) dying: Vec<Dying>,
-    /// Goes last. What is asked of the driver about such things, and dropping them, disturbs nobody's capture.
+    /// Dropped last. Querying and dropping such objects does not disturb a capture meanwhile.
     _relaxed: Relaxed,
 }
 
 impl Garbage {
-    /// Nothing yet.
     pub(super) fn new() -> Self {
         Self {
             _storages: Vec::new(),
@@ -76,15 +77,15 @@ impl Garbage {
             _timelines: Vec::new(),
             _events: Vec::new(),
             dying: Vec::new(),
-            // What stands in the tables has loaded the driver before.
+            // If anything is in the tables, the driver was loaded before.
             _relaxed: Relaxed::begin(),
         }
     }
 }
 
 impl Tables {
-    /// Lets go of a storage if no tensor here holds it, and nobody and no device is at it as far as we wait for them.
-    /// Returns whether there is nothing more to do.
+    /// Lets go of a storage if no tensor of this process holds it, and no other process and no device uses
+    /// it, as far as this process waits for them. Returns whether there is nothing more to do.
     pub(super) fn try_settle(&mut self, key: Key, garbage: &mut Garbage) -> bool {
         let Some(storage) = self.storages.get(&key).cloned() else { return true };
         let mut uses = storage.uses();
@@ -94,20 +95,20 @@ impl Tables {
         }
         let is_unknown;
         if storage.slab().is_own() {
-            // What a stream was told that has made no point yet may run still.
+            // A stream that has not made its point yet may still run work on the storage.
             if uses.is_late() || !storage.control().0.is_sole() {
                 return false;
             }
             is_unknown = uses.is_unknown();
-            let is_spoilt = is_unknown || storage.control().is_used();
+            let is_poisoned = is_unknown || storage.control().is_used();
             let points = uses.take_leaving();
             drop(uses);
-            self.n_spoilt += u64::from(is_spoilt);
+            self.n_poisoned += u64::from(is_poisoned);
             let slab = storage.slab();
             if let Some(pool) = self.pool_of(key.0, slab) {
-                pool.give_back(slab, storage.offset_bytes(), storage.len_bytes(), points, is_spoilt);
+                pool.give_back(slab, storage.offset_bytes(), storage.len_bytes(), points, is_poisoned);
             } else {
-                // Another library gave it away: it is freed when nobody has it open any more.
+                // Another library gave it away. It is freed when no process has it open any more.
                 self.dying.push(Dying::retire(Arc::clone(slab), points));
             }
         } else {
@@ -149,7 +150,8 @@ impl Tables {
         self.pools.retain(|_, pool| pool.n_slabs() > 0);
     }
 
-    /// Drops what came from others and is used by nobody here: what its owner gave up, and what is too much.
+    /// Drops objects of other processes that this process does not use: those that their owners gave up, and
+    /// those beyond the cache limit.
     pub(super) fn drop_unused(&mut self, keep_slabs: usize, garbage: &mut Garbage) {
         let is_unused = |slab: &Arc<Slab>| Arc::strong_count(slab) == 1;
         let n_unused = self.slabs.values().filter(|slab| is_unused(slab)).count();
@@ -173,7 +175,8 @@ impl Tables {
             }
         });
         garbage._timelines.extend(gone.map(|(_, timeline)| timeline));
-        // An opened event must not be used after its owner has destroyed it.
+        // An opened event must not be used after its owner has destroyed it. So an event of this process
+        // stays while others have it.
         let gone = self.events.extract_if(|_, event| {
             let control = event.control();
             Arc::strong_count(event) == 1 && (!control.is_own() || control.0.is_sole())
@@ -181,11 +184,11 @@ impl Tables {
         garbage._events.extend(gone.map(|(_, event)| event));
     }
 
-    /// Forgets a slab of another process that nothing lies in any more but a storage that is just let go of. For a process that has
-    /// not mapped it.
+    /// Forgets a slab of another process in which nothing lies any more but `storage`, which is being let go
+    /// of. For a process that has not mapped the slab.
     pub(super) fn forget_slab_of(&mut self, storage: &Storage, garbage: &mut Garbage) {
         let slab = storage.slab();
-        // The table has it, and the storage.
+        // The table and the storage have one reference each.
         if !slab.is_own() && Arc::strong_count(slab) == 2 {
             let gone = self.slabs.extract_if(|_, known| Arc::ptr_eq(known, slab));
             garbage._slabs.extend(gone.map(|(_, slab)| slab));

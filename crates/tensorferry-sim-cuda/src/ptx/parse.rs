@@ -1,4 +1,4 @@
-//! From the text of a module to its kernels.
+//! The parser: from the text of a module to its kernels.
 
 use std::collections::BTreeMap;
 
@@ -20,21 +20,21 @@ pub(super) struct Parameter {
 
 #[derive(Debug)]
 pub(super) struct Instruction {
-    /// The register that decides, and the value that it must have.
+    /// The register that the instruction depends on, and the value that it must have.
     pub(super) predicate: Option<(String, bool)>,
     /// The operation and its modifiers.
     pub(super) words: Vec<String>,
     pub(super) operands: Vec<String>,
 }
 
-/// The operations that `run.rs` knows.
+/// The operations that `run.rs` implements.
 const OPERATIONS: [&str; 18] = [
     "ld", "st", "mov", "cvta", "cvt", "add", "sub", "mul", "mad", "fma", "shl", "and", "setp", "bra", "ret",
     "exit", "red", "atom",
 ];
 
 impl Kernel {
-    /// The lengths of the parameters in bytes, in their order.
+    /// The lengths of the parameters in bytes, in order.
     pub(crate) fn parameter_lens(&self) -> impl Iterator<Item = usize> {
         self.parameters.iter().map(|parameter| parameter.len_bytes)
     }
@@ -42,7 +42,7 @@ impl Kernel {
     /// All kernels of a module.
     ///
     /// # Errors
-    /// INVALID_PTX for what is no module, or uses what is not covered.
+    /// INVALID_PTX if the text is no module, or uses anything that is not covered.
     pub(crate) fn all_of(text: &str) -> Answer<BTreeMap<String, Self>> {
         let text: String =
             text.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
@@ -56,7 +56,7 @@ impl Kernel {
         if kernels.is_empty() { Err(Status::INVALID_PTX) } else { Ok(kernels) }
     }
 
-    /// Name, kernel, and the text behind it.
+    /// The name, the kernel, and the rest of the text.
     fn parse(text: &str) -> Option<(String, Self, &str)> {
         let (name, after) = text.split_once('(')?;
         let (parameters, after) = after.split_once(')')?;
@@ -101,7 +101,7 @@ impl Kernel {
     }
 }
 
-/// How many operands an instruction has at least.
+/// The least number of operands of an instruction.
 fn n_operands(words: &[String]) -> usize {
     match words[0].as_str() {
         "ret" | "exit" => 0,

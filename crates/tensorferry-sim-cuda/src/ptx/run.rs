@@ -7,17 +7,17 @@ use super::parse::{Instruction, len_bytes_of};
 use crate::address_space::{AddressSpace, Ordinal, Touch};
 use crate::{Answer, Status};
 
-/// More instructions than a kernel of the tests ever needs: it runs in a circle.
+/// More instructions than a kernel of the tests ever needs; a thread beyond this is in an endless loop.
 const MAX_STEPS_OF_A_THREAD: usize = 1_000_000;
 
-/// How many blocks there are, and how many threads in each.
+/// The number of blocks, and of threads in each block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
     pub(crate) blocks: [u32; 3],
     pub(crate) threads: [u32; 3],
 }
 
-/// Which thread of which block.
+/// The position of a thread: its block, and its place in the block.
 #[derive(Clone, Copy)]
 struct Place {
     block: [u32; 3],
@@ -44,7 +44,7 @@ impl Kernel {
     /// Runs all threads.
     ///
     /// # Errors
-    /// ILLEGAL_ADDRESS where a thread touches what it may not; LAUNCH_FAILED where one runs for ever.
+    /// ILLEGAL_ADDRESS if a thread accesses memory that it may not; LAUNCH_FAILED if a thread does not end.
     pub(crate) fn run(&self, arguments: &[u64], grid: Grid, space: &AddressSpace, device: Ordinal) -> Answer {
         let touch = Touch { device, is_write: false, is_kernel: true };
         for block in positions(grid.blocks) {
@@ -58,7 +58,7 @@ impl Kernel {
     }
 }
 
-/// In a kernel every address that is not device memory is an illegal one.
+/// In a kernel, every address that is not device memory is an illegal one.
 fn illegal<T>(answer: Answer<T>) -> Answer<T> {
     answer.map_err(|_| Status::ILLEGAL_ADDRESS)
 }
@@ -145,7 +145,7 @@ impl<'a> Thread<'a> {
         Ok(())
     }
 
-    /// Adds to a 32-bit word in one step; answers what it was.
+    /// Adds to a 32-bit word in one step; returns the word before.
     fn add_to_memory(&self, operand: &str, value: u64, kind: &str) -> Answer<u32> {
         let value = low(value);
         let add = |old: u32| match kind {
@@ -164,7 +164,7 @@ fn low(value: u64) -> u32 {
     value as u32
 }
 
-/// The value of a register as a number with a sign.
+/// The value of a register as a signed number.
 fn signed(kind: &str, value: u64) -> i64 {
     match kind {
         "s32" => low(value).cast_signed().into(),
@@ -179,7 +179,7 @@ fn compare(how: &str, kind: &str, a: u64, b: u64) -> Answer<bool> {
         "f32" => f32::from_bits(low(a)).partial_cmp(&f32::from_bits(low(b))),
         _ => Some(signed(kind, a).cmp(&signed(kind, b))),
     };
-    // Nothing is true of what is not a number, but that it differs.
+    // If an operand is NaN, only `ne` is true.
     let Some(order) = order else { return Ok(how == "ne") };
     match how {
         "eq" => Ok(order.is_eq()),
@@ -215,7 +215,7 @@ fn compute(words: &[&str], kind: &str, operands: [u64; 3]) -> Answer<u64> {
     };
     let result = match words[0] {
         "mov" | "cvta" => a,
-        // From the last type to the one before it; widening keeps the sign.
+        // Converts from the last type to the one before it; widening keeps the sign.
         "cvt" if !words.contains(&"f32") => signed(kind, a).cast_unsigned(),
         "add" => a.wrapping_add(b),
         "sub" => a.wrapping_sub(b),

@@ -1,4 +1,4 @@
-//! Contexts, devices, plain memory and the host's.
+//! Tests of contexts, devices, plain device memory and host memory.
 
 use super::{MIB, Machine, all_say, holds, says, use_device, used_mib, with_report};
 use crate::access::HostMemory;
@@ -7,7 +7,7 @@ use crate::{Driver, PointerAttribute, Settings, Status};
 #[test]
 fn a_forked_process_has_no_driver() {
     let mut process = Machine::new("").process();
-    // What a fork leaves behind: the driver's memory in a process with another number.
+    // As after a fork: the driver's memory in a process with another number.
     process.identity.pid += 1;
     let answers = [
         says(&process.device_count()),
@@ -164,7 +164,7 @@ fn host_memory_is_registered_by_pages_and_not_unregistered_under_a_copy() {
     let [first, second] = [0, 512].map(|at| HostMemory::from_c(page + at, 512).unwrap());
     process.host_register(first).unwrap();
     holds("host-register-page", says(&process.host_register(second)));
-    // What lies beside it is page-locked with it.
+    // Memory in the same page is page-locked with it.
     process.control("held").unwrap();
     let to = process.mem_alloc(512).unwrap();
     process.copy_htod(to, second, 0).unwrap();

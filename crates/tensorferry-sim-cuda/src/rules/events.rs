@@ -1,4 +1,4 @@
-//! Events and streams.
+//! Tests of events and streams.
 
 use super::{Machine, all_say, holds, says, use_device, with_report};
 use crate::capture::Mode;
@@ -7,7 +7,7 @@ use crate::{Answer, Driver, Status};
 
 const INTERPROCESS: u32 = 6;
 
-/// A stream, an event recorded in it behind a fill, and the memory that is filled.
+/// A stream, an event recorded on it behind a fill, and the memory that is filled.
 fn recorded(driver: &Driver) -> (usize, usize, u64) {
     let (stream, event) = (driver.stream_create(1).unwrap(), driver.event_create(INTERPROCESS).unwrap());
     let memory = driver.mem_alloc(4096).unwrap();
@@ -32,7 +32,7 @@ fn a_wait_orders_work_of_two_processes() {
     let theirs = consumer.ipc_open_mem_handle(&producer.ipc_get_mem_handle(memory).unwrap(), 1).unwrap();
     let opened = open(&consumer, &producer, event).unwrap();
     assert_eq!(consumer.event_query(opened), Err(Status::NOT_READY));
-    // Without a wait the consumer is too early, whatever the machine does: the producer's streams are held.
+    // Without a wait, the consumer always reads too early: the producer's streams are held.
     assert_eq!(consumer.read(theirs, 4).unwrap(), [0xa5; 4]);
     let stream = consumer.stream_create(1).unwrap();
     let copy = consumer.mem_alloc(4096).unwrap();
@@ -59,7 +59,8 @@ fn a_wait_is_bound_at_its_call() {
     process.stream_wait_event(early, event).unwrap();
     process.event_record(event, late).unwrap();
     assert_eq!(process.event_query(event), Err(Status::NOT_READY));
-    // Only the wait's own stream is over when the record is not done yet: nothing waits in a circle.
+    // If a wait were for later records, `early` would wait for a record behind the wait itself, and never
+    // end.
     process.stream_wait_event(late, event).unwrap();
     process.event_record(event, early).unwrap();
     process.control("running").unwrap();
@@ -175,7 +176,8 @@ fn a_capturing_stream_refuses() {
     process.event_synchronize(event).unwrap();
 }
 
-/// What another thread, in this mode, is told about such a call during a capture, and how the capture ends.
+/// The answer for another thread in this mode that makes such a call during a capture, and the answer at the
+/// end of the capture.
 fn met_elsewhere(capture: Mode, thread: Mode) -> String {
     let process = Machine::new("").process();
     let stream = process.stream_create(1).unwrap();
@@ -219,7 +221,7 @@ fn a_capture_is_spoilt_by_what_its_own_thread_does_unless_it_is_relaxed() {
     }
     process.stream_begin_capture(stream, Mode::ThreadLocal).unwrap();
     let end = || process.stream_end_capture(stream);
-    // A context is current in each thread by itself.
+    // Each thread has a current context of its own.
     let context = process.ctx_get_current().unwrap();
     let elsewhere = || process.ctx_set_current(context).and_then(|()| end());
     let ended = std::thread::scope(|scope| scope.spawn(elsewhere).join().unwrap());
@@ -245,7 +247,7 @@ fn handles_are_used_again() {
     process.event_destroy(event).unwrap();
     assert_eq!((process.stream_create(1), process.event_create(2)), (Ok(stream), Ok(event)));
     assert_ne!(process.stream_create(1), Ok(stream), "one at a time");
-    // What goes with its context is free, too.
+    // The handles of objects that end with their context are free, too.
     process.primary_ctx_release(0).unwrap();
     use_device(&process, 0);
     let again = [(); 2].map(|()| process.stream_create(1).unwrap());

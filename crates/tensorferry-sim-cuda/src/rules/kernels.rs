@@ -1,4 +1,4 @@
-//! Kernels.
+//! Tests of kernels.
 
 use super::{MIB, Machine, says, use_device};
 use crate::ptx::Grid;
@@ -150,7 +150,7 @@ fn a_launch_needs_a_stream_of_the_current_context() {
     launch(stream).unwrap();
     use_device(&process, 1);
     assert_eq!(launch(stream), Err(Status::INVALID_HANDLE));
-    // A copy may be put onto the stream of any context.
+    // A copy may be queued on a stream of any context.
     process.copy_dtod(data, data, 256, stream).unwrap();
     process.stream(stream).unwrap().synchronize().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Legacy IPC.
+//! Tests of legacy IPC.
 
 use super::{MIB, Machine, all_say, holds, says, used_mib, with_report};
 
@@ -77,7 +77,7 @@ fn a_handle_cannot_be_opened_after_a_free_or_a_death() {
     let handle = exporter.ipc_get_mem_handle(address).unwrap();
     exporter.mem_free(address).unwrap();
     holds("ipc-open-after-free", says(&importer.ipc_open_mem_handle(&handle, LAZY)));
-    // The same address and slot again: another allocation, another handle.
+    // Same address and slot, but another allocation and another handle.
     assert_eq!(exporter.mem_alloc(4 * MIB), Ok(address));
     assert_eq!(says(&importer.ipc_open_mem_handle(&handle, LAZY)), "CUDA_ERROR_INVALID_HANDLE");
     let handle = exporter.ipc_get_mem_handle(address).unwrap();
@@ -128,7 +128,7 @@ fn what_was_opened_is_neither_forwarded_nor_freed() {
     let opened = importer.ipc_open_mem_handle(&handle, LAZY).unwrap();
     holds("ipc-forward", says(&importer.ipc_get_mem_handle(opened)));
     holds("ipc-free-imported", says(&importer.mem_free(opened)));
-    // The bytes themselves may be passed on.
+    // The bytes of a handle may be passed on.
     assert!(machine.process().ipc_open_mem_handle(&handle, LAZY).is_ok());
 }
 

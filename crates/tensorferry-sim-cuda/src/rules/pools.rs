@@ -1,4 +1,4 @@
-//! Memory pools.
+//! Tests of memory pools.
 
 use std::os::fd::AsRawFd;
 
@@ -9,7 +9,7 @@ use crate::address_space::Touch;
 use crate::vmm::{AccessFlags, POSIX_FILE_DESCRIPTOR};
 use crate::{Driver, Status};
 
-/// An exportable pool and something in it.
+/// An exportable pool, and an allocation from it.
 fn pool(driver: &Driver) -> (usize, u64) {
     let pool = driver.pool_create(0, POSIX_FILE_DESCRIPTOR).unwrap();
     (pool, driver.alloc_from_pool(MIB, pool, 0).unwrap())
@@ -39,7 +39,7 @@ fn pool_memory_is_shared_by_pool_and_pointer() {
     assert_eq!(says(&again), "ok");
     let pool_again = importer.pool_export(ours, POSIX_FILE_DESCRIPTOR);
     holds("pool-re-export", format!("works; {}", says(&pool_again)));
-    // Importers first, the exporter last: the documented order.
+    // Importers free first, the exporter last: the documented order.
     importer.free_async(imported, 0).unwrap();
     importer.ctx_synchronize().unwrap();
     exporter.free_async(address, 0).unwrap();
@@ -158,7 +158,7 @@ fn an_exportable_pool_may_keep_what_it_had_until_it_is_destroyed() {
     process.pool_set_attribute(pool, 4, 0).unwrap();
     process.pool_trim(pool).unwrap();
     assert_eq!(used_mib(&process), 22, "neither the threshold nor trimming does anything");
-    // There is room for it in what is kept only.
+    // There is room only in the memory that the pool keeps.
     assert_eq!(process.mem_alloc(20 * MIB), Err(Status::OUT_OF_MEMORY));
     let large = process.alloc_from_pool(20 * MIB, pool, 0).unwrap();
     assert_eq!(used_mib(&process), 22);

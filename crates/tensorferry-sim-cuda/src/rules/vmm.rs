@@ -1,4 +1,4 @@
-//! Virtual memory management.
+//! Tests of virtual memory management.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -110,11 +110,11 @@ fn unmapping_does_not_wait_for_work() {
     let stream = process.stream_create(0).unwrap();
     process.fill(address, crate::copy::Rows::ONE, &[1], LEN, stream).unwrap();
     process.vmm_unmap(address, LEN).unwrap();
-    // Found now: as soon as the work has failed, nothing of the context is.
+    // Looked up now: once the work has failed, every lookup in the context fails.
     let stream = process.stream(stream).unwrap();
     assert_eq!(stream.query(), Err(Status::NOT_READY));
     process.control("running").unwrap();
-    // The range is no device memory any more when the work comes to it.
+    // The range is no device memory any more when the stream reaches the work.
     let answer = stream.synchronize();
     holds("vmm-unmap-queued", format!("does not wait; the work fails with {}", says(&answer)));
 }
