@@ -118,7 +118,7 @@ impl Control {
         self.0.heap()
     }
 
-    /// Whether only this process holds the block, and no message does.
+    /// Whether this is the only handle: no other process, no message and no clone here holds the block.
     pub(crate) fn is_sole(&self) -> bool {
         self.0.is_sole()
     }

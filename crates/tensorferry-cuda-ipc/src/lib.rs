@@ -234,7 +234,7 @@ mod error;
 mod tensor_error;
 
 pub use context::{CurrentContext, MemoryInfo, PrimaryContext};
-/// The version of cudarc whose types are at the surface.
+/// The version of cudarc whose types are in the public interface.
 #[cfg(feature = "cudarc")]
 #[doc(no_inline)]
 pub use cudarc;

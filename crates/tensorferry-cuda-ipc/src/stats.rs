@@ -91,7 +91,7 @@ impl fmt::Display for DeviceUsage {
 /// ```
 /// use tensorferry_cuda_ipc::{CacheLimits, set_cache_limits};
 ///
-/// // Nothing of others stays mapped that no tensor here lies in.
+/// // Unmap slabs of other processes as soon as no tensor of this process lies in them.
 /// set_cache_limits(CacheLimits::new().free_bytes(256 << 20).idle_slabs(0));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,12 +12,36 @@ pub const SETTINGS_VARIABLE: &str = "TENSORFERRY_SIM_CUDA";
 /// | word | meaning | default |
 /// | --- | --- | --- |
 /// | `devices=2` | the number of devices of the machine | 1 |
+/// | `visible=1+0` | which of them this process sees, in which order | all |
+/// | `version=11.8` | the driver's version of CUDA, 11.4 or later | 13.0 |
+/// | `memory_mib=64` | the memory of each device; allocations beyond it fail | no limit, 4096 shown |
+/// | `context_mib=500` | the device memory that each retained primary context takes | 0 |
+/// | `pools_keep` | exportable pools keep memory until they are destroyed | off |
+/// | `world=NAME` | the machine: memory of other worlds is not counted and cannot be imported | `default` |
+/// | `delay_us=200` | the least time that each operation of a stream takes | 0 |
+/// | `staged_copies` | functions without `Async` may return before their work is done | off |
+/// | `held` | streams do nothing until told `running` | running |
+/// | `disable=vmm+pool+ipc+legacy+peer` | features that the devices do not support | nothing |
+/// | `fail=cuMemMap:2` | the next call of the function returns this code, once | nothing |
+/// | `kill=cuMemMap` | the next call of the function kills the process | nothing |
+/// | `lose=cuMemFree_v2` | the next call of the function does nothing and reports success | nothing |
+/// | `lost=0` | this device has fallen off the bus | none |
+/// | `teardown` | calls return CUDA_ERROR_DEINITIALIZED once the process exits | on |
+/// | `strict` | a broken rule aborts the process | reported only |
 ///
 /// A word without a value may also be written `WORD=1`, and `WORD=0` turns it off.
 ///
-/// `*` in the place of a function means any function. [`crate::Driver::control`] takes `held`, `running`,
-/// `fail`, `kill`, `lose`, `lost` and `no-faults` while the driver runs. `no-faults` cancels the faults that
-/// have not happened yet.
+/// - `version` sets the number, and which device attributes the driver knows.
+/// - `pools_keep`: the high-water mark of such a pool counts as used device memory.
+/// - `world`: with a world of its own, each test has a machine of its own.
+/// - `staged_copies`: [`crate::Driver`] says what the functions still wait for.
+/// - `disable`: `legacy` means handles of memory; `ipc` means those and handles of events.
+/// - `fail`, `kill`, `lose`: `*` in the place of a function means any function. A last `:5` lets five calls
+///   work first, as in `fail=cuMemMap:2:5` and `kill=cuMemMap:5`.
+/// - `teardown`: calls fail from the exit handler on that `cuInit` registers.
+///
+/// [`crate::Driver::control`] takes `held`, `running`, `fail`, `kill`, `lose`, `lost` and `no-faults` while
+/// the driver runs. `no-faults` cancels the faults that have not happened yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub(crate) n_devices: usize,
