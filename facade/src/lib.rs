@@ -66,8 +66,8 @@ pub use reduce::bytes_copied;
 pub use sharing::{SharingStrategy, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy};
 #[doc(inline)]
 pub use spawn::{
-    ProcessContext, ProcessErrors, SpawnError, active_children, cpu_count, current_process, func, init,
-    parent_process, rank_seed, spawn, start_processes,
+    BoxedError, ProcessContext, ProcessErrors, SpawnError, active_children, cpu_count, current_process, func,
+    init, parent_process, rank_seed, spawn, start_processes,
 };
 #[doc(inline)]
 pub use storage::Heap;

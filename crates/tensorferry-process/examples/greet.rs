@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut text = String::new();
         reader.read_to_string(&mut text)?;
         let pid = child.pid();
-        let Some(exit) = child.wait(None)? else { continue };
+        let exit = child.wait()?;
         writeln!(out, "process {pid} {exit:#}\n  it wrote: {text:?}")?;
     }
     Ok(())

@@ -205,12 +205,32 @@ impl Child {
         Ok(is_new)
     }
 
-    /// Waits until it has ended, for at most `timeout` (for ever if `None`): how it ended, or `None` when it still runs.
+    /// Waits until the child has ended, and returns how. A second call returns the same answer at once.
+    ///
+    /// # Blocking
+    /// In poll(2), until the child ends.
     ///
     /// # Errors
     /// As [`Child::update`].
-    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<&Exit>> {
-        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+    pub fn wait(&mut self) -> Result<&Exit> {
+        let exit = loop {
+            if let Some(exit) = self.exit.take() {
+                break exit;
+            }
+            wait_end(std::slice::from_mut(self), None)?;
+        };
+        Ok(self.exit.insert(exit))
+    }
+
+    /// As [`Child::wait`], for at most `timeout`. `None` means that the child still runs.
+    ///
+    /// # Blocking
+    /// In poll(2), until the child ends or `timeout` has passed. As [`Child::update`] when the child is dead.
+    ///
+    /// # Errors
+    /// As [`Child::update`].
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Option<&Exit>> {
+        let deadline = Instant::now().checked_add(timeout);
         while self.exit.is_none() {
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             if !wait_end(std::slice::from_mut(self), left)? {
@@ -448,7 +468,7 @@ mod tests {
             socket::send_all(&theirs, bytes, &[]).unwrap();
             assert!(child.update().unwrap());
             assert!(child.garbled.is_some() && child.control.is_none());
-            assert!(child.wait(Some(Duration::ZERO)).unwrap().is_none(), "its process lives");
+            assert!(child.wait_timeout(Duration::ZERO).unwrap().is_none(), "its process lives");
             put_away(child);
         }
     }

@@ -197,7 +197,7 @@ impl ForkServer {
     fn died(&self) -> StartError {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         // It has closed its sockets, which it does by ending.
-        let how = match process.wait(Some(PATIENCE)) {
+        let how = match process.wait_timeout(PATIENCE) {
             Ok(Some(exit)) => exit.to_string(),
             // It has nothing to answer with.
             Ok(None) => {

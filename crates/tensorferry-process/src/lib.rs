@@ -37,7 +37,7 @@
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let mut child = Start::new(&GREET).payload(*b"world").start()?;
-//!     let exit = child.wait(None)?.expect("without a time-out, waiting ends with the child");
+//!     let exit = child.wait()?;
 //!     assert!(exit.is_success(), "{exit:#}");
 //!     Ok(())
 //! }

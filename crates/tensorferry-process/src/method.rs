@@ -72,6 +72,7 @@ impl fmt::Display for StartMethod {
 /// A name that no start method has.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no start method `{name}`; there are spawn, forkserver and fork")]
+#[non_exhaustive]
 pub struct ParseStartMethodError {
     /// The name.
     pub name: String,

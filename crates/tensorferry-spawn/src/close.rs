@@ -7,6 +7,7 @@ use crate::function::BoxedError;
 use crate::process::ProcessHandle;
 
 /// A handle that could not be closed, and why.
+#[non_exhaustive]
 pub struct CloseError<T> {
     /// The handle, as it was.
     pub handle: ProcessHandle<T>,
@@ -16,6 +17,7 @@ pub struct CloseError<T> {
 
 impl<T> CloseError<T> {
     /// The handle, to join it or to end the process.
+    #[must_use = "dropping the handle ends the process"]
     pub fn into_handle(self) -> ProcessHandle<T> {
         self.handle
     }

@@ -66,6 +66,8 @@ use crate::tee::TeeThread;
 #[must_use = "dropping it ends the processes"]
 pub struct ProcessContext<T> {
     children: Vec<Child>,
+    /// The rank of the first child. The others follow.
+    first_rank: usize,
     /// After the children, so that it is dropped when they are gone.
     tee: Option<TeeThread>,
     heap: Heap,
@@ -94,6 +96,7 @@ enum Verdict {
 impl<T> ProcessContext<T> {
     pub(crate) fn new(
         children: Vec<Child>,
+        first_rank: usize,
         heap: Heap,
         results: Results<T>,
         options: &Options,
@@ -109,6 +112,7 @@ impl<T> ProcessContext<T> {
         heap.domain().wake_service_soon();
         Self {
             children,
+            first_rank,
             tee,
             heap,
             results,
@@ -123,6 +127,10 @@ impl<T> ProcessContext<T> {
 
     pub(crate) fn children(&self) -> &[Child] {
         &self.children
+    }
+
+    pub(crate) fn first_rank(&self) -> usize {
+        self.first_rank
     }
 
     /// Reads what they have said and looks who has ended, without waiting.
@@ -292,11 +300,10 @@ impl<T> ProcessContext<T> {
     /// Every failure of a process by itself. One that ended without a word, and as our signals make it end, was stopped.
     fn errors(&self) -> Option<ProcessErrors> {
         let (mut failures, mut stopped) = (Vec::new(), Vec::new());
-        for (rank, child) in self.children.iter().enumerate() {
+        for ((rank, child), sent) in (self.first_rank..).zip(&self.children).zip(&self.stopped) {
             match child.exit() {
                 Some(exit) if !exit.is_success() => {
-                    let explains = |stopped: &Stopped| stopped.explains(exit.ended);
-                    if exit.report.is_none() && self.stopped.get(rank).is_some_and(explains) {
+                    if exit.report.is_none() && sent.explains(exit.ended) {
                         stopped.push(rank);
                     } else {
                         let kills = || self.out_of_memory_kills_since_start();
@@ -360,16 +367,17 @@ impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
             Err(error) => return Err(error),
         }
         let mut values: Vec<Option<T>> = self.children.iter().map(|_| None).collect();
-        for rank in 0..self.children.len() {
+        for (rank, _) in (self.first_rank..).zip(&self.children) {
             // All have put their value before they ended: nothing is waited for.
             let (from, value) =
                 self.results.get_nowait().map_err(|e| SpawnError::Value { rank, error: e.into() })?;
-            if let Some(place) = values.get_mut(from) {
+            let index = from.checked_sub(self.first_rank);
+            if let Some(place) = index.and_then(|index| values.get_mut(index)) {
                 *place = Some(value);
             }
         }
         let missing = |rank| SpawnError::Value { rank, error: "another process has sent two".into() };
-        values.into_iter().enumerate().map(|(rank, value)| value.ok_or_else(|| missing(rank))).collect()
+        (self.first_rank..).zip(values).map(|(rank, value)| value.ok_or_else(|| missing(rank))).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use crate::function::BoxedError;
 use crate::output::OutputError;
 
 /// Processes that could not be started, and why. Those that had been started already have been killed and collected.
+#[non_exhaustive]
 pub struct StartError<Args> {
     /// The arguments. Exclusive tensors in them are whole, unless a process had received them already.
     pub args: Args,
@@ -79,6 +80,7 @@ impl From<OutputError> for StartErrorKind {
 
 impl<Args> StartError<Args> {
     /// The arguments, to try again or to drop.
+    #[must_use]
     pub fn into_args(self) -> Args {
         self.args
     }
@@ -99,6 +101,13 @@ impl<Args> fmt::Display for StartError<Args> {
 impl<Args> Error for StartError<Args> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.kind.source()
+    }
+}
+
+impl<Args> From<StartError<Args>> for StartErrorKind {
+    /// Drops the arguments.
+    fn from(error: StartError<Args>) -> Self {
+        error.kind
     }
 }
 

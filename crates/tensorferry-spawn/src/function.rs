@@ -5,7 +5,23 @@ use std::error::Error;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A boxed error, as [`Outcome`] hands it on.
+/// Any error that can be sent between threads. A spawned function that returns it can use `?` on errors of any type.
+///
+/// ```
+/// use tensorferry_queue::Queue;
+/// use tensorferry_spawn::{BoxedError, func, spawn};
+///
+/// #[func]
+/// fn parse(rank: usize, text: String, numbers: Queue<(usize, u32)>) -> Result<(), BoxedError> {
+///     numbers.put((rank, text.parse()?))?;
+///     Ok(())
+/// }
+///
+/// let numbers = Queue::new(1)?;
+/// spawn(parse, (String::from("7"), numbers.clone()), 1)?;
+/// assert_eq!(numbers.get()?, (0, 7));
+/// # Ok::<(), BoxedError>(())
+/// ```
 pub type BoxedError = Box<dyn Error + Send + Sync>;
 
 /// What a spawned function may return: `()`, or a `Result` whose value travels and whose error can be told.

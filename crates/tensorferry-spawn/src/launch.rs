@@ -1,5 +1,7 @@
 //! From a function and its arguments to running processes.
 
+use std::ops::Range;
+
 use serde::Serialize;
 use tensorferry_domain::{MAX_MEMBERS, Parked};
 use tensorferry_process::{Child, Stage, Start, StartMethod, wait_any};
@@ -22,6 +24,8 @@ use crate::seed::{SEED_VARIABLE, rank_seed};
 /// What makes one process different from one of several: its name has no index, and its outputs are its own.
 #[derive(Debug)]
 pub(crate) struct Alone {
+    /// `None` when the caller has not chosen one.
+    pub(crate) rank: Option<usize>,
     pub(crate) outputs: Outputs,
 }
 
@@ -56,19 +60,25 @@ where
         Queue::new(nprocs.max(1)).map_err(|e| StartErrorKind::Memory(e.into()))?;
     let name = options.name.as_deref().unwrap_or_else(|| key.last_name());
     let is_alone = alone.is_some();
+    let chosen_rank = alone.as_ref().and_then(|alone| alone.rank);
+    let first_rank = chosen_rank.unwrap_or(0);
+    if let Err(error) = u32::try_from(first_rank) {
+        let error = tensorferry_process::StartError::Payload(error.into());
+        return Err(StartErrorKind::Process { rank: first_rank, error });
+    }
     let mut first = is_alone.then(Identity::next);
     // Declared before the children, so that it ends after them where this function fails.
     let (outputs, tee) = match (alone, &first) {
-        (Some(Alone { outputs }), Some(identity)) => {
+        (Some(Alone { outputs, .. }), Some(identity)) => {
             let name = options.name.clone().unwrap_or_else(|| identity.name());
-            let (outputs, tee) = output::open_alone(options, &name, outputs)?;
+            let (outputs, tee) = output::open_alone(options, &name, first_rank, outputs)?;
             (vec![outputs], tee)
         }
         _ => output::open(options, name, nprocs)?,
     };
-    let parcels = pack(&heap, &key, args, &results, nprocs)?;
+    let parcels = pack(&heap, &key, args, &results, first_rank..first_rank.saturating_add(nprocs))?;
     let mut children = Vec::with_capacity(nprocs);
-    let mut parcels = parcels.into_iter().zip(outputs).enumerate();
+    let mut parcels = (first_rank..).zip(parcels.into_iter().zip(outputs));
     while let Some((rank, (parcel, outputs))) = parcels.next() {
         let identity = first.take().unwrap_or_else(Identity::next);
         let name = match &options.name {
@@ -76,7 +86,8 @@ where
             None if is_alone => identity.name(),
             _ => format!("{name} {rank}"),
         };
-        let who = Who { rank, nprocs, name, identity, is_alone };
+        let known_rank = if is_alone { chosen_rank } else { Some(rank) };
+        let who = Who { rank, known_rank, nprocs, name, identity };
         match start(options, &heap, &key, who, parcel, outputs) {
             Ok(child) => children.push(child),
             Err(error) => {
@@ -89,7 +100,7 @@ where
             }
         }
     }
-    Ok(ProcessContext::new(children, heap, results, options, tee))
+    Ok(ProcessContext::new(children, first_rank, heap, results, options, tee))
 }
 
 /// One parcel for each process, because what is given away exclusively can be in one only.
@@ -98,10 +109,10 @@ fn pack<Args: Serialize, T: Serialize>(
     key: &Key,
     args: &Args,
     results: &Results<T>,
-    nprocs: usize,
+    ranks: Range<usize>,
 ) -> Result<Vec<Parcel>, StartErrorKind> {
-    let mut parcels = Vec::with_capacity(nprocs);
-    for rank in 0..nprocs {
+    let mut parcels = Vec::with_capacity(ranks.len());
+    for rank in ranks {
         match Parcel::pack(heap, &(args, results)) {
             Ok(parcel) => parcels.push(parcel),
             Err(error) => {
@@ -117,10 +128,11 @@ fn pack<Args: Serialize, T: Serialize>(
 /// One of the processes.
 struct Who {
     rank: usize,
+    /// What [`CurrentProcess::rank`](crate::CurrentProcess::rank) returns there.
+    known_rank: Option<usize>,
     nprocs: usize,
     name: String,
     identity: Identity,
-    is_alone: bool,
 }
 
 /// Starts one of them, and posts its arguments.
@@ -178,9 +190,9 @@ fn start(
 
 /// What the options say of one of them.
 fn configure(options: &Options, who: &Who, outputs: Outputs) -> Start {
-    let &Who { rank, nprocs, ref name, is_alone, .. } = who;
+    let &Who { rank, known_rank, nprocs, ref name, .. } = who;
     let mut start = Start::new(&ENTRY).name(name.as_str()).on_drop(options.on_drop);
-    if !is_alone {
+    if let Some(rank) = known_rank {
         start = start.rank(rank);
     }
     if options.is_daemon {

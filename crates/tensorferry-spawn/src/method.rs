@@ -27,6 +27,7 @@ fn default() -> MutexGuard<'static, Option<StartMethod>> {
     "the start method is {settled} already, by an earlier call or because a process was started; set it first, or use \
      `force_start_method` or a context"
 )]
+#[non_exhaustive]
 pub struct StartMethodSettledError {
     /// What it is.
     pub settled: StartMethod,

@@ -84,9 +84,10 @@ pub(crate) fn open(
 pub(crate) fn open_alone(
     options: &Options,
     name: &str,
+    rank: usize,
     outputs: Outputs,
 ) -> Result<(Outputs, Option<TeeThread>), OutputError> {
-    let place = Place { dir: options.log_dir.as_deref(), prefix: &format!("[{name}] "), rank: 0 };
+    let place = Place { dir: options.log_dir.as_deref(), prefix: &format!("[{name}] "), rank };
     let mut streams = Vec::new();
     let outputs = place.open(options.tee, outputs, &mut streams)?;
     Ok((outputs, tee(streams)?))

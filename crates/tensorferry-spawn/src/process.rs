@@ -16,7 +16,7 @@ use crate::function::Function;
 use crate::launch::{self, Alone};
 use crate::options::Options;
 use crate::output::{Outputs, Tee};
-use crate::rank::RankEnvironment;
+use crate::rank::{RANK, RankEnvironment};
 
 /// A process about to be started, to call one function.
 ///
@@ -40,6 +40,7 @@ use crate::rank::RankEnvironment;
 pub struct Process<F, Args> {
     function: F,
     args: Args,
+    rank: Option<usize>,
     options: Options,
     outputs: Outputs,
 }
@@ -52,7 +53,7 @@ where
     /// A process that will call `function` with index 0 and `args`, a tuple. Nothing is started.
     pub fn new(function: F, args: Args) -> Self {
         let options = Options::new().rank_environment(RankEnvironment::Inherited);
-        Self { function, args, options, outputs: Outputs::default() }
+        Self { function, args, rank: None, options, outputs: Outputs::default() }
     }
 
     fn with(mut self, change: impl FnOnce(Options) -> Options) -> Self {
@@ -64,6 +65,34 @@ where
     /// first process that this one starts, `Process-1:2` for the second that that one starts.
     pub fn name(self, name: impl Into<String>) -> Self {
         self.with(|options| options.name(name))
+    }
+
+    /// Sets the process's rank: the first argument of its function, its
+    /// [`CurrentProcess::rank`](crate::CurrentProcess::rank), the variable `RANK`, and the number in errors. Without this
+    /// call these are 0, `None`, the `RANK` of this process, and 0.
+    ///
+    /// The variable is set as by [`Process::env`], so the later of both calls wins. [`Process::start`] fails if `rank` does
+    /// not fit into a `u32`.
+    ///
+    /// ```
+    /// use tensorferry_spawn::{Process, SpawnError, func};
+    ///
+    /// #[func]
+    /// fn fail(rank: usize) -> Result<(), String> {
+    ///     Err(format!("rank {rank}, RANK {:?}", std::env::var("RANK")))
+    /// }
+    ///
+    /// let Err(SpawnError::Failed(errors)) = Process::new(fail, ()).rank(3).start()?.into_value() else {
+    ///     panic!("it fails");
+    /// };
+    /// let error = errors.root_cause();
+    /// assert_eq!(error.rank, 3);
+    /// assert_eq!(error.report().unwrap().message, r#"rank 3, RANK Ok("3")"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn rank(mut self, rank: usize) -> Self {
+        self.rank = Some(rank);
+        self.env(RANK, rank.to_string())
     }
 
     /// Sets a variable in its environment; see [`Options::env`].
@@ -152,8 +181,8 @@ where
     /// # Errors
     /// As [`start_processes`](crate::start_processes): no process is left, and the arguments come back.
     pub fn start(self) -> Result<ProcessHandle<F::Value>, StartError<Args>> {
-        let Self { function, args, options, outputs } = self;
-        match launch::launch(&options, function, &args, 1, Some(Alone { outputs })) {
+        let Self { function, args, rank, options, outputs } = self;
+        match launch::launch(&options, function, &args, 1, Some(Alone { rank, outputs })) {
             Ok(context) => Ok(ProcessHandle { context }),
             Err(kind) => Err(StartError { args, kind }),
         }
@@ -306,8 +335,9 @@ impl<T: Serialize + DeserializeOwned> ProcessHandle<T> {
     /// As [`ProcessHandle::join`]; [`SpawnError::Value`] when the value has been lost on the way.
     pub fn into_value(mut self) -> Result<T, SpawnError> {
         self.join()?;
+        let rank = self.context.first_rank();
         let value = self.context.into_values()?.pop();
-        value.ok_or_else(|| SpawnError::Value { rank: 0, error: "there is none".into() })
+        value.ok_or_else(|| SpawnError::Value { rank, error: "there is none".into() })
     }
 }
 

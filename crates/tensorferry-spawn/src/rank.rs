@@ -1,7 +1,7 @@
 //! The variables that tell a process which of several it is.
 
 /// Index of the process among all that work together.
-const RANK: &str = "RANK";
+pub(crate) const RANK: &str = "RANK";
 
 /// Index of the process among those on its machine.
 const LOCAL_RANK: &str = "LOCAL_RANK";

@@ -140,7 +140,7 @@ fn run_alone(entry: &'static Entry) {
             start = start.env(name, value);
         }
         let mut child = start.start().unwrap();
-        let exit = child.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+        let exit = child.wait_timeout(DEADLINE).unwrap().expect("it did not end");
         assert!(exit.is_success(), "{exit:#}");
     });
 }

@@ -3,7 +3,8 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use tensorferry::spawn::{OnDrop, SpawnError, StartErrorKind, Tee, func};
+use tensorferry::BoxedError;
+use tensorferry::spawn::{OnDrop, SpawnError, StartErrorKind, Tee, current_process, func};
 use tensorferry_os::socket::{Interest, wait_ready};
 
 use crate::support::{DEADLINE, Meeting, attend, exists, for_every_method, read_to_end, within_deadline};
@@ -38,6 +39,15 @@ fn exit_with(_rank: usize, code: i32) {
     std::process::exit(code);
 }
 
+/// Its index as the function, this library and the environment have it; an error where it is asked for one.
+#[func]
+fn tell_rank(rank: usize, fails: bool) -> Result<(usize, Option<usize>, Option<String>), BoxedError> {
+    if fails {
+        return Err("asked to".into());
+    }
+    Ok((rank, current_process().rank(), std::env::var("RANK").ok()))
+}
+
 fn not_registered(_rank: usize, _text: String) {}
 
 for_every_method! {
@@ -51,6 +61,23 @@ for_every_method! {
             assert_eq!(cause.report().unwrap().message, "nothing to add");
         }
         assert_eq!(process.exit_code().unwrap(), Some(1));
+    }
+
+    fn a_process_by_itself_can_have_a_rank(method: Context) {
+        let told = method.process(tell_rank, (false,)).rank(3).start().unwrap().into_value().unwrap();
+        assert_eq!(told, (3, Some(3), Some(String::from("3"))));
+        let told = method.process(tell_rank, (false,)).rank(3).env("RANK", "x").start().unwrap().into_value();
+        assert_eq!(told.unwrap(), (3, Some(3), Some(String::from("x"))));
+        let told = method.process(tell_rank, (false,)).env_remove("RANK").start().unwrap().into_value();
+        assert_eq!(told.unwrap(), (0, None, None));
+
+        let mut process = method.process(tell_rank, (true,)).rank(3).start().unwrap();
+        let SpawnError::Failed(errors) = process.join().unwrap_err() else { panic!("it failed") };
+        assert_eq!(errors.root_cause().rank, 3);
+        assert!(errors.to_string().starts_with("process 3 (`"), "{errors}");
+
+        let too_large = method.process(tell_rank, (false,)).rank(usize::MAX).start().unwrap_err();
+        assert!(matches!(too_large.into(), StartErrorKind::Process { rank: usize::MAX, .. }));
     }
 
     fn it_is_watched_until_it_ends(method: Context) {

@@ -50,7 +50,7 @@ pub(crate) fn allow() {
 fn run(entry: &'static tensorferry_process::Entry, payload: &str) {
     allow();
     let mut child = Start::new(entry).payload(payload).start().unwrap();
-    let exit = child.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+    let exit = child.wait_timeout(DEADLINE).unwrap().expect("it did not end");
     assert!(exit.is_success(), "{exit:#}");
 }
 
@@ -351,7 +351,7 @@ fn what_was_buffered_is_written_once() {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut child = Start::new(&BUFFERED).stdout(writer).start().unwrap();
     assert_eq!(read_to_end(reader), "before <0><0> after");
-    assert!(child.wait(Some(DEADLINE)).unwrap().unwrap().is_success());
+    assert!(child.wait_timeout(DEADLINE).unwrap().unwrap().is_success());
 }
 
 /// Gets tensors and drops them, so that the memory of whoever sends them comes back all the time.

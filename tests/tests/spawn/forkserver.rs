@@ -85,7 +85,7 @@ fn parent_of(pid: u32) -> u32 {
 
 fn run(entry: &'static tensorferry_process::Entry, payload: String) {
     let mut child = Start::new(entry).payload(payload).start().unwrap();
-    let exit = child.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+    let exit = child.wait_timeout(DEADLINE).unwrap().expect("it did not end");
     assert!(exit.is_success(), "{exit:#}");
 }
 

@@ -110,7 +110,7 @@ fn group(child: &Child) -> Pid {
 /// Ends by SIGINT, for which a shell says 130 (bash(1)), without a word; and with it all others.
 fn assert_interrupted(mut child: Child, out: PipeReader, err: PipeReader) {
     let group = child.pid();
-    let exit = child.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+    let exit = child.wait_timeout(DEADLINE).unwrap().expect("it did not end");
     assert_eq!(exit.ended, Ended::Signaled { signal: 2, core_dumped: false }, "{exit:#}");
     // The ends of the pipes are the ends of all who had them.
     assert_eq!((read_to_end(out), read_to_end(err)), (String::new(), String::new()));
@@ -156,7 +156,7 @@ for_every_program! {
         assert_eq!(guests[4].rank, MAIN);
         guests[4].release();
         killpg(group(&child), Signal::SIGINT).unwrap();
-        let exit = child.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+        let exit = child.wait_timeout(DEADLINE).unwrap().expect("it did not end");
         assert!(exit.is_success(), "{exit:#}");
         let mut status = Vec::new();
         std::io::Read::read_to_end(&mut { out }, &mut status).unwrap();

@@ -215,7 +215,7 @@ for_every_program! {
     fn active_children_are_those_that_run_whoever_has_started_them(method: StartMethod) {
         let meeting = Meeting::new();
         let mut child = Start::new(&ALONE).payload(format!("{method} {}", meeting.name())).start().unwrap();
-        let exit = child.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+        let exit = child.wait_timeout(DEADLINE).unwrap().expect("it did not end");
         assert!(exit.is_success(), "{exit:#}");
     }
 }

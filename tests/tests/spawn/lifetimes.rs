@@ -51,7 +51,7 @@ fn head(inherited: &mut Inherited) -> Result<(), Failure> {
 fn overseer(inherited: &mut Inherited) -> Result<(), Failure> {
     let before = Leftovers::look();
     let mut main = Start::new(&HEAD).payload(inherited.payload()).start()?;
-    main.wait(Some(DEADLINE))?.ok_or_else(|| Failure::Refused(String::from("it lives on")))?;
+    main.wait_timeout(DEADLINE)?.ok_or_else(|| Failure::Refused(String::from("it lives on")))?;
     drop(main);
     before.wait_nothing_more();
     Ok(())
@@ -168,7 +168,7 @@ for_every_program! {
         let parent = parent_of(branch.pid);
         let main = if method == StartMethod::Forkserver { parent_of(parent) } else { parent };
         PidFd::open(main).unwrap().send_signal(SIGKILL).unwrap();
-        let exit = overseer.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+        let exit = overseer.wait_timeout(DEADLINE).unwrap().expect("it did not end");
         assert!(exit.is_success(), "{exit:#}");
         guests.iter().for_each(Guest::wait_gone);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "temporary files");
@@ -179,7 +179,7 @@ for_every_program! {
         let meeting = Meeting::new();
         let mut main = Start::new(&HEAD).payload(format!("{method} {}", meeting.name())).start().unwrap();
         meeting.guests(6).iter().for_each(Guest::release);
-        let exit = main.wait(Some(DEADLINE)).unwrap().expect("it did not end");
+        let exit = main.wait_timeout(DEADLINE).unwrap().expect("it did not end");
         assert!(exit.is_success(), "{exit:#}");
     }
 }

@@ -161,7 +161,7 @@ fn outputs_of(method: StartMethod, choice: &str) -> (String, String) {
     let start = Start::new(&TEE).payload(format!("{method} {choice}")).stdout(theirs_out).stderr(theirs_err);
     let mut parent = start.start().unwrap();
     let texts = (read_to_end(stdout), read_to_end(stderr));
-    assert_succeeded(parent.wait(Some(DEADLINE)).unwrap());
+    assert_succeeded(parent.wait_timeout(DEADLINE).unwrap());
     texts
 }
 
@@ -347,7 +347,7 @@ for_every_program! {
         full.write_all(&[b'.'; 64 << 10]).unwrap();
         let start = Start::new(&UNREAD).payload(format!("{method} {}", folder.0.display())).stdout(full);
         let mut parent = start.start().unwrap();
-        assert_succeeded(parent.wait(Some(DEADLINE)).unwrap());
+        assert_succeeded(parent.wait_timeout(DEADLINE).unwrap());
         if method != StartMethod::Fork {
             assert_eq!(folder.read("1/stdout.log"), "rank 1 to stdout\n");
         }

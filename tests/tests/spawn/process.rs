@@ -27,7 +27,7 @@ fn start(entry: &'static Entry, payload: &str) -> Child {
 }
 
 fn exit(child: &mut Child) -> &Exit {
-    child.wait(Some(DEADLINE)).unwrap().expect("the child did not end")
+    child.wait_timeout(DEADLINE).unwrap().expect("the child did not end")
 }
 
 /// Tells what it was given: payload, name, what the kernel calls it, standard input, the mark, and the
@@ -123,7 +123,7 @@ fn nest(inherited: &mut Inherited) -> Result<(), Failure> {
         b"main thread" => start(),
         _ => std::thread::spawn(start).join().unwrap(),
     };
-    child.wait(None)?;
+    child.wait()?;
     Ok(())
 }
 
@@ -269,11 +269,11 @@ fn a_panic_that_is_caught_is_no_failure() {
 fn waiting_has_a_time_out_and_a_silent_child_is_no_reason_to_hang() {
     let Waiting { mut child, input, output } = start_waiting(&WAIT, "");
     assert_eq!(read_line(output.try_clone().unwrap()), child.pid().to_string());
-    assert!(child.wait(Some(Duration::from_millis(20))).unwrap().is_none());
+    assert!(child.wait_timeout(Duration::from_millis(20)).unwrap().is_none());
     assert_eq!(child.stage(), Stage::Entered);
     // Stopped, it says nothing and does not die; SIGKILL ends it all the same.
     child.send_signal(19).unwrap();
-    assert!(child.wait(Some(Duration::from_millis(20))).unwrap().is_none());
+    assert!(child.wait_timeout(Duration::from_millis(20)).unwrap().is_none());
     child.kill().unwrap();
     assert_eq!(exit(&mut child).ended, Ended::Signaled { signal: 9, core_dumped: false });
     assert!(!exists(child.pid()), "it must have been collected");
@@ -328,7 +328,7 @@ fn a_child_outlives_the_thread_that_started_it() {
     assert_eq!(read_line(output.try_clone().unwrap()), child.pid().to_string());
     // Were it tied to that thread, it would be dead by now or soon: the thread is gone, the process still
     // answers.
-    assert!(child.wait(Some(Duration::from_millis(50))).unwrap().is_none());
+    assert!(child.wait_timeout(Duration::from_millis(50)).unwrap().is_none());
     drop(input);
     assert_eq!(read_to_end(output), "done\n");
     assert!(exit(&mut child).is_success());
@@ -356,7 +356,7 @@ fn a_parent_that_is_killed_at_any_moment_leaves_nothing() {
     // notice.
     for moment in 0..60 {
         let Waiting { mut child, input, output } = start_waiting(&NEST, "another thread");
-        child.wait(Some(Duration::from_micros(moment * 50))).unwrap();
+        child.wait_timeout(Duration::from_micros(moment * 50)).unwrap();
         child.kill().unwrap();
         let said = read_to_end(output);
         assert!(!said.contains("done"), "moment {moment}: {said}");

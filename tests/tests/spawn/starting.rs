@@ -146,7 +146,7 @@ for_every_method! {
 for_every_program! {
     fn a_start_that_fails_half_way_leaves_nothing(method: StartMethod) {
         let mut child = Start::new(&CRAMPED).payload(format!("{method} ")).start().unwrap();
-        let exit = child.wait(Some(DEADLINE * 2)).unwrap().expect("it did not end");
+        let exit = child.wait_timeout(DEADLINE * 2).unwrap().expect("it did not end");
         assert!(exit.is_success(), "{exit:#}");
     }
 }
