@@ -1,7 +1,7 @@
-//! Starts this program once more to run a function, hands it bytes and a descriptor, and reports how it went.
+//! Starts this program again to run a function, passes it bytes and a descriptor, and reports how it ended.
 //!
-//! What to see: two children, one that returns and one that panics; the panic's message, place and stack arrive in
-//! the parent, and `main` runs once.
+//! Expected output: two children, one that returns and one that panics. The panic's message, location and
+//! backtrace arrive in the parent, and `main` runs once.
 
 use std::io::{Read as _, Write as _};
 

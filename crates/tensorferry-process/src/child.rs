@@ -15,33 +15,35 @@ use crate::exit::{Ended, Exit, Stage};
 use crate::protocol::{Frame, FrameReader};
 use crate::relay::Relay;
 
-/// Panics of a child that are kept, in case one of them turns out to have been its end.
+/// How many panics of a child are kept, in case one of them turns out to have ended it.
 const MAX_PANICS: usize = 16;
 
-/// For so long after its start a child wakes nobody by what it says: see [`wait_end`].
+/// How long after its start the messages of a child do not wake the caller: see [`wait_end`].
 const FIRST_STEPS: Duration = Duration::from_millis(10);
 
-/// What dropping a [`Child`] does to a process that still runs. It is always collected, so that no zombie is left.
+/// What dropping a [`Child`] does to a process that still runs. The child is also reaped, so no zombie
+/// remains. The exception is a child that has changed its user, so that the kernel refuses SIGKILL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDrop {
-    /// SIGKILL. What it was doing is lost.
+    /// Send SIGKILL. The child's unfinished work is lost.
     #[default]
     Kill,
-    /// Wait until it ends by itself.
+    /// Wait until the child ends by itself.
     Wait,
 }
 
 /// A process that was started to run an entry.
 ///
-/// It is watched through two descriptors: the pidfd, which tells of its death however it died, and the control socket,
-/// over which it tells how it fares. Neither is waited for alone, so a child that says nothing more is no reason to hang.
+/// The parent watches it through two descriptors. The pidfd becomes readable when the child dies, in whatever
+/// way. The control socket carries the child's messages. Every wait includes the pidfd, so a silent child
+/// cannot make the parent hang.
 #[derive(Debug)]
 pub struct Child {
     process: ChildProcess,
-    /// Who tells how it ended, where it is not a child of this process.
+    /// Reports how the child ended, if it is not a child of this process in the kernel's view.
     relay: Option<Relay>,
-    // `None` once the child has closed its end or sent what cannot be read.
+    // `None` once the child has closed its end or has sent bytes that cannot be decoded.
     control: Option<OwnedFd>,
     reader: FrameReader,
     stage: Stage,
@@ -73,14 +75,14 @@ impl Child {
         }
     }
 
-    /// A child of a fork server.
+    /// Makes it a child of a fork server.
     pub(crate) fn relayed(mut self, relay: Relay) -> Self {
         self.relay = Some(relay);
         self
     }
 
     /// # Errors
-    /// ECHILD in a process that was forked from the one that started it: it is a sister of that process.
+    /// ECHILD in a process that was forked from the one that started the child: there the child is a sibling.
     fn check_is_mine(&self) -> Result<()> {
         if self.process.is_mine() {
             return Ok(());
@@ -90,7 +92,7 @@ impl Child {
         Err(tensorferry_os::Error::new(call, std::io::Error::from_raw_os_error(os::ECHILD)))
     }
 
-    /// How it ended, if it has; collects it.
+    /// Returns how the child ended, if it has, and reaps it.
     fn look_for_end(&mut self) -> Result<Option<Ended>> {
         match &mut self.relay {
             Some(relay) => relay.look(self.process.pidfd()),
@@ -103,58 +105,60 @@ impl Child {
         self.control.as_ref().map(AsFd::as_fd)
     }
 
-    /// What it was named at its start.
+    /// Its name, as set when it was started.
     #[must_use]
     pub fn name(&self) -> &str {
         self.process.name()
     }
 
-    /// Its process number.
+    /// Its process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// The descriptor that stands for it, readable when it has ended.
+    /// Its pidfd, which is readable once the child has ended.
     #[must_use]
     pub fn pidfd(&self) -> &PidFd {
         self.process.pidfd()
     }
 
-    /// What others may have of it: who it is, whether it lives, signals.
+    /// The shared view of this child: its identity, whether it is alive, and signals.
     #[must_use]
     pub fn process(&self) -> &ChildProcess {
         &self.process
     }
 
-    /// How far it has come, as of the last [`Child::update`] or wait.
+    /// How far the child has come, as of the last [`Child::update`] or wait.
     #[must_use]
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// What it said about its failure so far. It may say so some time before it has ended.
+    /// What the child has reported about its failure so far. The report may arrive some time before the child
+    /// ends.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
         self.exit.as_ref().map_or(self.report.as_ref(), |exit| exit.report.as_ref())
     }
 
-    /// How it ended, once that has been seen by [`Child::update`] or a wait.
+    /// How the child ended, once [`Child::update`] or a wait has seen it.
     #[must_use]
     pub fn exit(&self) -> Option<&Exit> {
         self.exit.as_ref()
     }
 
-    /// Sends a signal. A child that has ended is no error.
+    /// Sends a signal. Does nothing if the child has ended.
     ///
     /// # Errors
-    /// EPERM when it has changed its user, EINVAL for a number that is no signal.
+    /// EPERM when the child has changed its user, EINVAL for an invalid signal number. ECHILD in a process
+    /// that was forked from the one that started the child.
     pub fn send_signal(&self, signal: i32) -> Result<()> {
         self.check_is_mine()?;
         if self.exit.is_some() { Ok(()) } else { self.process.send_signal(signal) }
     }
 
-    /// Asks it to end: SIGTERM.
+    /// Sends SIGTERM, which asks the child to end.
     ///
     /// # Errors
     /// As [`Child::send_signal`].
@@ -162,7 +166,7 @@ impl Child {
         self.send_signal(SIGTERM)
     }
 
-    /// Ends it: SIGKILL.
+    /// Sends SIGKILL, which ends the child.
     ///
     /// # Errors
     /// As [`Child::send_signal`].
@@ -170,20 +174,23 @@ impl Child {
         self.send_signal(SIGKILL)
     }
 
-    /// Reads what it has said and looks whether it has ended, without waiting; true when something is new.
+    /// Reads the child's messages and checks whether it has ended, without waiting. Returns true if anything
+    /// is new.
     ///
     /// # Blocking
-    /// For a dead child of a fork server until the server has collected it, at most two seconds; then how it ended is
-    /// [`Ended::StatusUnavailable`].
+    /// Not while the child is alive. For a dead child of a fork server, until the server has reaped it, for
+    /// two seconds at most. After that [`Exit::ended`] is [`Ended::StatusUnavailable`].
     ///
     /// # Errors
-    /// The kernel's error of poll(2), recvmsg(2) or waitid(2).
+    /// The kernel's error of poll(2), recvmsg(2) or waitid(2). ECHILD in a process that was forked from the
+    /// one that started the child.
     pub fn update(&mut self) -> Result<bool> {
         if self.exit.is_some() {
             return Ok(false);
         }
         self.check_is_mine()?;
-        // In this order: what it wrote before it died is in the socket when its death is seen.
+        // The order matters: when the parent sees the death, everything the child wrote before it is in the
+        // socket.
         let now = os::monotonic_now();
         let ended = self.look_for_end()?;
         let mut is_new = self.drain();
@@ -240,7 +247,8 @@ impl Child {
         Ok(self.exit.as_ref())
     }
 
-    /// Reads all frames that are there. A stream that ends or makes no sense is closed; the pidfd remains.
+    /// Reads all available frames. Closes the socket at the end of the stream and after an invalid frame. The
+    /// pidfd stays.
     fn drain(&mut self) -> bool {
         let mut is_new = false;
         let mut chunk = [0; 8 << 10];
@@ -259,7 +267,7 @@ impl Child {
                     self.reader.push(&chunk[..n]);
                     is_new |= self.read_frames();
                 }
-                // ECONNRESET: it died without reading all of the payload.
+                // ECONNRESET: the child died before it had read the whole payload.
                 Err(_) => self.control = None,
             }
         }
@@ -310,8 +318,8 @@ impl Drop for Child {
         if self.exit.is_some() || self.check_is_mine().is_err() {
             return;
         }
-        // Errors have nobody to go to. The kernel can refuse neither to a parent that holds the pidfd, unless the child
-        // has become another user.
+        // `drop` cannot return errors. The kernel refuses neither the signal nor the wait to a parent that
+        // holds the pidfd, unless the child has changed its user.
         let may_wait = match self.on_drop {
             OnDrop::Kill => self.process.kill().is_ok(),
             OnDrop::Wait => true,
@@ -324,8 +332,11 @@ impl Drop for Child {
     }
 }
 
-/// Waits until one of the children says something or ends, for at most `timeout` (for ever if `None`), and updates
-/// them all. False when the time was up, or when all had ended before.
+/// Waits until one of the children sends a message or ends, for at most `timeout` (without limit if `None`),
+/// and updates them all. Returns false when the time is up, or when all had ended before.
+///
+/// # Blocking
+/// In poll(2), until a child sends a message or ends, or `timeout` has passed.
 ///
 /// # Errors
 /// As [`Child::update`].
@@ -333,10 +344,14 @@ pub fn wait_any(children: &mut [Child], timeout: Option<Duration>) -> Result<boo
     wait(children, timeout, Duration::ZERO)
 }
 
-/// As [`wait_any`], for who waits for children to end: what a single child says within 10 ms after its start wakes nobody. It is
-/// read when these are over, when the child ends, and at the next call after `timeout`. Every child tells that it has come as far
-/// as its function, and who is woken for that takes the processor from a child that may be done soon after. Of several children one
-/// may fail because of another; there everything wakes, so that it is known who was still alive when the first one failed.
+/// As [`wait_any`], but with a single child, messages in its first 10 ms do not wake the caller; they are
+/// read later. This avoids preempting a short-lived child.
+///
+/// With several children every message wakes the caller. One child may fail because of another, and the
+/// caller needs to know which children were alive when the first one failed.
+///
+/// # Blocking
+/// As [`wait_any`], except for the messages above.
 ///
 /// # Errors
 /// As [`Child::update`].
@@ -344,7 +359,7 @@ pub fn wait_end(children: &mut [Child], timeout: Option<Duration>) -> Result<boo
     wait(children, timeout, first_steps(children))
 }
 
-/// For how long these children wake nobody.
+/// How long after their start the messages of these children do not wake the caller.
 fn first_steps(children: &[Child]) -> Duration {
     if children.len() == 1 { FIRST_STEPS } else { Duration::ZERO }
 }
@@ -369,7 +384,8 @@ fn wait(children: &mut [Child], timeout: Option<Duration>, first_steps: Duration
     }
 }
 
-/// What to wait for: of children that are younger than `first_steps` only their end; and for how long it is only that.
+/// Returns the descriptors to wait for, and for how long the wait is restricted. It waits only for the end of
+/// children that are younger than `first_steps`.
 fn waited(
     children: &[Child],
     now: Duration,
@@ -382,9 +398,9 @@ fn waited(
     (waited, living().filter_map(quiet_for).min())
 }
 
-/// What tells that a child has ended, and, unless it is to be quiet, that it has said something.
+/// The descriptors that show that a child has ended and, unless it is quiet, that it has sent a message.
 fn watched(child: &Child, is_quiet: bool) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
-    // One that has finished says nothing more: the end of its socket, just before its own, is no news.
+    // A child that has finished sends nothing more. Its socket closes just before it ends, which is not news.
     let control = child.control().filter(|_| !is_quiet && child.stage < Stage::Finished);
     std::iter::once(child.pidfd().as_fd()).chain(control).map(|fd| (fd, Interest::Readable))
 }
@@ -394,7 +410,8 @@ mod tests {
     use super::*;
     use crate::children::Identity;
 
-    /// A child that is only its socket; the process behind its pidfd is this one, so it must not be dropped as alive.
+    /// A child without a process of its own: its pidfd is that of this process, so the caller must mark it as
+    /// ended before dropping it.
     fn child() -> (Child, OwnedFd) {
         let (ours, theirs) = socket::pair().unwrap();
         let pidfd = PidFd::of_self().unwrap();

@@ -1,4 +1,4 @@
-//! The children of this process that are alive, whoever in it has started them.
+//! The live children of this process, whichever part of it started them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,36 +8,37 @@ use tensorferry_os::Result;
 use tensorferry_os::child::{SIGINT, SIGKILL, SIGTERM};
 use tensorferry_os::pidfd::PidFd;
 
-/// All that have been started and whose handles are still there, in that order.
+/// All children whose handles still exist, in the order of their start.
 static CHILDREN: Mutex<Vec<Weak<Known>>> = Mutex::new(Vec::new());
 
-/// A child of this process, as anybody in this process may know it: to look at it, to wait for it, to send it signals.
+/// A child of this process: any part of this process can query it, wait for it and send it signals.
 ///
-/// How it ended is told to whoever has started it, and to nobody else. This value keeps one descriptor open, also when the
-/// process has ended; it never means another process that got the same number.
+/// Only the handle that started the child reports how it ended. This value keeps one descriptor open, even
+/// after the process has ended. It never refers to another process that got the same process ID.
 #[derive(Clone, Debug)]
 pub struct ChildProcess(Arc<Known>);
 
 #[derive(Debug)]
 struct Known {
-    /// Whose child it is: a process that was forked from this one has the memory and another number.
+    /// The process that started the child. A process forked from it has this memory too, but another process
+    /// ID.
     parent_pid: u32,
     identity: Identity,
     pidfd: PidFd,
 }
 
-/// As what a child is started.
+/// How a child is identified.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) name: String,
     pub(crate) rank: Option<usize>,
     pub(crate) is_daemon: bool,
-    /// Started by this crate for itself: no child that anybody asked for.
+    /// Whether this crate started it for its own use. [`active_children`] omits such children.
     pub(crate) is_helper: bool,
 }
 
 impl ChildProcess {
-    /// A child that has just been started. From here on [`active_children`] has it.
+    /// A child that has just been started. [`active_children`] lists it from here on.
     pub(crate) fn new(identity: Identity, pidfd: PidFd) -> Self {
         let known = Arc::new(Known { parent_pid: std::process::id(), identity, pidfd });
         let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,36 +51,36 @@ impl ChildProcess {
         &self.0.pidfd
     }
 
-    /// Whether this process has started it, and is not a fork of the one that has.
+    /// Whether this process started the child. False in a fork of the process that did.
     pub(crate) fn is_mine(&self) -> bool {
         self.0.parent_pid == std::process::id()
     }
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.identity.name
     }
 
-    /// Its process number.
+    /// Its process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.0.pidfd.pid()
     }
 
-    /// Its index among those that were started together; `None` when it was started by itself.
+    /// Its index among the processes that were started together. `None` if it was started without one.
     #[must_use]
     pub fn rank(&self) -> Option<usize> {
         self.0.identity.rank
     }
 
-    /// Whether it may start no children of its own; see [`Start::daemon`](crate::Start::daemon).
+    /// Whether it is forbidden to start children of its own; see [`Start::daemon`](crate::Start::daemon).
     #[must_use]
     pub fn is_daemon(&self) -> bool {
         self.0.identity.is_daemon
     }
 
-    /// Whether it still runs. Does not wait.
+    /// Whether it still runs. Does not block.
     ///
     /// # Errors
     /// The kernel's error of poll(2).
@@ -87,16 +88,16 @@ impl ChildProcess {
         self.0.pidfd.is_dead().map(|is_dead| !is_dead)
     }
 
-    /// The descriptor that stands for it: readable, for poll(2), when it has ended, and from then on.
+    /// Its pidfd, which poll(2) reports as readable from the moment the child has ended.
     #[must_use]
     pub fn sentinel(&self) -> BorrowedFd<'_> {
         self.0.pidfd.as_fd()
     }
 
-    /// Waits until it has ended. Takes nothing away from whoever has started it.
+    /// Waits until it has ended. Does not reap it, so the handle that started it still learns how it ended.
     ///
     /// # Blocking
-    /// For as long as it takes, asleep in poll(2).
+    /// In poll(2), until the child ends.
     ///
     /// # Errors
     /// The kernel's error of poll(2).
@@ -104,10 +105,10 @@ impl ChildProcess {
         self.0.pidfd.wait_dead(None).map(drop)
     }
 
-    /// As [`ChildProcess::join`], for at most `timeout`: whether it has ended.
+    /// As [`ChildProcess::join`], for at most `timeout`. Returns whether it has ended.
     ///
     /// # Blocking
-    /// For at most `timeout`, asleep in poll(2).
+    /// In poll(2), until the child ends or `timeout` has passed.
     ///
     /// # Errors
     /// As [`ChildProcess::join`].
@@ -115,15 +116,15 @@ impl ChildProcess {
         self.0.pidfd.wait_dead(Some(timeout))
     }
 
-    /// Sends a signal. That it has ended is no error.
+    /// Sends a signal. Does nothing if the child has ended.
     ///
     /// # Errors
-    /// EPERM when it has changed its user, EINVAL for a number that is no signal.
+    /// EPERM when the child has changed its user, EINVAL for an invalid signal number.
     pub fn send_signal(&self, signal: i32) -> Result<()> {
         self.0.pidfd.send_signal(signal)
     }
 
-    /// Asks it to end: SIGTERM.
+    /// Sends SIGTERM, which asks the child to end.
     ///
     /// # Errors
     /// As [`ChildProcess::send_signal`].
@@ -131,7 +132,7 @@ impl ChildProcess {
         self.send_signal(SIGTERM)
     }
 
-    /// Ends it: SIGKILL.
+    /// Sends SIGKILL, which ends the child.
     ///
     /// # Errors
     /// As [`ChildProcess::send_signal`].
@@ -139,7 +140,7 @@ impl ChildProcess {
         self.send_signal(SIGKILL)
     }
 
-    /// Does what Ctrl-C does: SIGINT.
+    /// Sends SIGINT, as Ctrl-C does.
     ///
     /// # Errors
     /// As [`ChildProcess::send_signal`].
@@ -154,10 +155,11 @@ impl AsFd for ChildProcess {
     }
 }
 
-/// The children that this process has started by this library and that still run, in the order of their start.
+/// The children that this process has started with this library and that still run, in the order of their
+/// start.
 ///
-/// Those that have ended are not among them, whether or not somebody has waited for them. Nothing is collected here: that is
-/// done by the handle that each child belongs to.
+/// Children that have ended are omitted, whether or not anything has waited for them. This function reaps
+/// none of them; the handle of each child does.
 ///
 /// # Errors
 /// The kernel's error of poll(2).

@@ -4,16 +4,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::parent::ParentProcess;
 
-/// What a process is called that was not started by this library.
+/// The name of a process that this library did not start.
 const MAIN_NAME: &str = "MainProcess";
 
-/// Where this process comes from, if it is a child.
+/// The origin of this process, if it is a child.
 static ORIGIN: Mutex<Option<Arc<Origin>>> = Mutex::new(None);
 
 /// What a child was told about itself.
 #[derive(Debug)]
 pub(crate) struct Origin {
-    /// Whose story this is: a process that was forked from this one has the memory and another number.
+    /// The process that this describes. A process forked from it has this memory too, but another process ID.
     pid: u32,
     pub(crate) name: String,
     pub(crate) rank: Option<usize>,
@@ -32,51 +32,51 @@ pub(crate) fn become_child(origin: Origin) {
     *ORIGIN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(origin));
 }
 
-/// Where this process comes from; `None` when something else has started it.
+/// The origin of this process; `None` if something other than this library started it.
 pub(crate) fn origin() -> Option<Arc<Origin>> {
     let origin = ORIGIN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     origin.filter(|origin| origin.pid == std::process::id())
 }
 
-/// The process that asks, from [`current_process`].
+/// The calling process, from [`current_process`].
 #[derive(Clone, Debug)]
 pub struct CurrentProcess {
     origin: Option<Arc<Origin>>,
 }
 
 impl CurrentProcess {
-    /// What its parent calls it; `MainProcess` when it was not started by this library.
+    /// The name that its parent gave it; `MainProcess` if this library did not start it.
     #[must_use]
     pub fn name(&self) -> &str {
         self.origin.as_ref().map_or(MAIN_NAME, |origin| &origin.name)
     }
 
-    /// Its process number.
+    /// Its process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         std::process::id()
     }
 
-    /// Its index among those that were started together; `None` when it was started by itself.
+    /// Its index among the processes that were started together. `None` if it was started without one.
     #[must_use]
     pub fn rank(&self) -> Option<usize> {
         self.origin.as_ref().and_then(|origin| origin.rank)
     }
 
-    /// Whether it was not started by this library.
+    /// Whether it was started by something other than this library.
     #[must_use]
     pub fn is_main(&self) -> bool {
         self.origin.is_none()
     }
 
-    /// Whether it may start no children; see [`Start::daemon`](crate::Start::daemon).
+    /// Whether it is forbidden to start children; see [`Start::daemon`](crate::Start::daemon).
     #[must_use]
     pub fn is_daemon(&self) -> bool {
         self.origin.as_ref().is_some_and(|origin| origin.is_daemon)
     }
 }
 
-/// This process: its name, and whether and as what it was started by this library.
+/// The calling process: its name, and whether and how this library started it.
 #[must_use]
 pub fn current_process() -> CurrentProcess {
     CurrentProcess { origin: origin() }

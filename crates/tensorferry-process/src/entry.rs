@@ -1,20 +1,24 @@
-//! Where a child begins: before `main`, in a constructor that every program with this library has.
+//! Where a child begins: in a constructor that runs before `main` in every program that links this library.
 //!
-//! The C library calls the functions of `.init_array` before `main`, after all shared libraries are ready. Ours asks
-//! whether the process was started as a child. If it was, the process meets its parent, runs the entry that the parent
-//! named, tells how it went, and exits; `main` never runs. So there is nothing to call first, and nothing to forget: it
-//! works in binaries, examples, benches and tests, whatever their `main` does.
+//! The C library calls the functions of `.init_array` before `main`, after all shared libraries are ready.
+//! The constructor checks whether the process was started as a child. If so, the process meets its parent,
+//! runs the entry that the parent named, reports the result, and exits. `main` never runs. So a program needs
+//! no set-up call. This works in binaries, examples, benches and tests, whatever their `main` does.
 //!
-//! Three things differ from a function that `main` calls. Constructors of the executable that come after ours in link
-//! order (static objects of C++ code that is linked statically) have not run. A stack overflow on the main thread ends
-//! with SIGSEGV and without Rust's message. And the main thread has no name in Rust's eyes: in reports it is `main`, and
-//! a panic on it is printed with the name of the process.
+//! Three things differ from a function that `main` calls:
+//! - Constructors of the executable that come after this one in link order have not run. These are static
+//!   objects of C++ code that is linked statically.
+//! - A stack overflow on the main thread ends with SIGSEGV, without Rust's message.
+//! - Rust does not know the name of the main thread. Reports call it `main`, and a panic on it is printed
+//!   with the name of the process.
 //!
-//! Whatever signal mask the parent has, SIGTERM and SIGINT are not blocked in a child, because that is how it is stopped.
+//! SIGTERM and SIGINT are unblocked in a child, whatever the parent's signal mask is, because these signals
+//! stop a child.
 //!
 //! # Safety
-//! The only unsafe thing here is the attribute that places the constructor. What is placed has the type that the
-//! C library calls (it ignores the arguments), unwinds never, and uses nothing that Rust's runtime sets up later.
+//! The only unsafe code here is the attribute that places the constructor. The placed function has the type
+//! that the C library calls; it ignores the arguments that the C library passes. It never unwinds, and uses
+//! nothing that Rust's runtime sets up later.
 #![expect(unsafe_code, reason = "a function in .init_array is how code runs before main")]
 
 use std::error::Error;
@@ -34,7 +38,7 @@ use crate::link::{Fds, Link};
 use crate::protocol::{Frame, Hello};
 use crate::report::{Report, ReportKind};
 
-/// Set in the environment of a child and nowhere else; the child removes it at once.
+/// Set in the environment of a child and nowhere else. The child removes it at once.
 pub(crate) const VARIABLE: &str = "TENSORFERRY_CHILD";
 
 /// Exit code of a child whose entry panicked, failed or was refused.
@@ -43,7 +47,7 @@ pub const EXIT_CODE_RAISED: i32 = 1;
 /// Exit code of a process that was marked as a child but found no parent (`EX_PROTOCOL` of sysexits.h).
 pub const EXIT_CODE_NO_PARENT: i32 = 76;
 
-/// What a child runs.
+/// The function that a child runs.
 pub type Run = fn(&mut Inherited) -> Result<(), Failure>;
 
 /// A function that a child can be started with, found by its name. Made by [`entry!`](crate::entry!).
@@ -55,21 +59,21 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An entry; it counts only when it stands in [`ENTRIES`], which [`entry!`](crate::entry!) sees to.
+    /// An entry. A child finds it only in [`ENTRIES`], where [`entry!`](crate::entry!) places it.
     #[must_use]
     pub const fn new(name: &'static str, run: Run) -> Self {
         Self { name, run, has_guard: true }
     }
 
-    /// The same without a [`Guard`](crate::Guard), which takes a part of a start: what it runs starts that later
-    /// ([`Inherited::guard`]), or does without. A process without one may outlive its parent once the kernel has forgotten its
-    /// death signal.
+    /// The same entry without a [`Guard`](crate::Guard), whose start takes a part of the child's start-up
+    /// time. The entry's function can start the guard later ([`Inherited::guard`]) or do without. A process
+    /// without a guard may outlive its parent once the kernel has cleared its death signal.
     #[must_use]
     pub const fn without_guard(self) -> Self {
         Self { has_guard: false, ..self }
     }
 
-    /// The name that parent and child know it by.
+    /// The name by which parent and child refer to it.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
@@ -81,7 +85,7 @@ impl Entry {
 pub static ENTRIES: [Entry];
 
 crate::entry! {
-    /// Forks on request.
+    /// Runs the fork server.
     pub(crate) static FORKSERVER = "tensorferry.forkserver" => crate::forkserver::serve::serve, without_guard;
 }
 
@@ -90,18 +94,18 @@ pub(crate) fn n_named(name: &str) -> usize {
     ENTRIES.iter().filter(|entry| entry.name == name).count()
 }
 
-/// Names for a message.
+/// Joins names for a message.
 pub(crate) fn listed(names: &[&str]) -> String {
     if names.is_empty() { String::from("none") } else { names.join(", ") }
 }
 
-/// Why an entry did not do what it should. Every error turns into one with `?`.
+/// Why an entry failed. `?` converts every error into one.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
     /// The work failed.
     Error(Box<dyn Error + Send + Sync>),
-    /// The work was not begun: what the parent asked for cannot be done.
+    /// The work was not begun, because the request cannot be carried out.
     Refused(String),
 }
 
@@ -111,10 +115,10 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// Becomes the child that this process was started as; returns at once when it was not.
+/// Becomes the child that this process was started as. Returns at once if it was not started as one.
 ///
-/// Where the program has the constructor, as every Linux program has, this never does anything: the child did not get
-/// as far as `main`. It is for programs that are put together in a way that loses constructors.
+/// In a program that has the constructor, as every Linux program does, this does nothing: a child never
+/// reaches `main`. It is for programs whose linking drops constructors.
 pub fn init() {
     if let Some(nonce) = os::take_variable(VARIABLE) {
         std::process::exit(live(&nonce));
@@ -129,22 +133,22 @@ extern "C" fn constructor() {
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// An address in this library's code, to find out which file it is part of.
+/// An address in this library's code, to find the file that contains it.
 pub(crate) fn own_address() -> usize {
     (CONSTRUCTOR as *const ()).addr()
 }
 
-/// The entry of this name.
+/// The entry with this name.
 fn find(name: &str) -> Option<&'static Entry> {
     ENTRIES.iter().find(|entry| entry.name == name)
 }
 
-/// What the entry of this name runs.
+/// The function of the entry with this name.
 pub(crate) fn find_run(name: &str) -> Option<Run> {
     find(name).map(|entry| entry.run)
 }
 
-/// The whole life of a child that was executed; returns its exit code.
+/// The whole life of a child that was executed. Returns its exit code.
 fn live(nonce: &OsStr) -> i32 {
     live_with(|| {
         let _ = os::ignore_sigpipe();
@@ -152,8 +156,8 @@ fn live(nonce: &OsStr) -> i32 {
     })
 }
 
-/// The life of a child that was forked, from the moment on at which it has one thread and its end of the control socket.
-/// First of all it does `settle`; what that returns is kept as long as the child runs.
+/// The life of a forked child, from the point at which it has one thread and its end of the control socket.
+/// Calls `settle` first, and keeps its result until the child ends.
 pub(crate) fn live_forked<T>(
     control: OwnedFd,
     nonce: &str,
@@ -168,17 +172,17 @@ pub(crate) fn live_forked<T>(
     live_with(settled)
 }
 
-/// The life of a child; returns its exit code.
+/// The life of a child. Returns its exit code.
 fn live_with(meet: impl FnOnce() -> Result<(Inherited, Run), ProtocolError> + UnwindSafe) -> i32 {
-    // Before it has other threads: it is stopped by these.
+    // Before the child has other threads, which inherit the mask: these signals stop it.
     let _ = os::unblock_stop_signals();
     let met = std::panic::catch_unwind(meet);
     let (mut inherited, run) = match met {
         Ok(Ok(met)) => met,
-        // Whoever ended the parent, with Ctrl-C for one, is not to be told by each of its children.
+        // The user who ended the parent, for example with Ctrl-C, does not need a message from each child.
         Ok(Err(ProtocolError::Orphan { .. })) => return EXIT_CODE_NO_PARENT,
         Ok(Err(error)) => {
-            // There is no parent to tell, so people must be told.
+            // There is no parent to report to, so the message goes to standard error.
             let _ = writeln!(std::io::stderr(), "tensorferry: {error}");
             return EXIT_CODE_NO_PARENT;
         }
@@ -191,7 +195,7 @@ fn live_with(meet: impl FnOnce() -> Result<(Inherited, Run), ProtocolError> + Un
             return 0;
         }
         Ok(Err(report)) => (*report, None),
-        // It may panic when it is dropped, so it never is.
+        // Dropping the payload may panic, so it is never dropped.
         Err(payload) => hook::explain(ManuallyDrop::new(payload).as_ref()),
     };
     inherited.link().send(&Frame::Raised(report));
@@ -201,7 +205,7 @@ fn live_with(meet: impl FnOnce() -> Result<(Inherited, Run), ProtocolError> + Un
     EXIT_CODE_RAISED
 }
 
-/// Receives what the parent has sent, and finds the entry that it asks for.
+/// Receives the parent's messages and finds the requested entry.
 fn meet((link, hello, fds): (Link, Hello, Fds)) -> Result<(Inherited, Run), ProtocolError> {
     let link = hook::install(link);
     prepare(link, hello, fds).inspect_err(|error| {
@@ -221,7 +225,7 @@ fn prepare(link: &'static Link, hello: Hello, fds: Fds) -> Result<(Inherited, Ru
     Ok((inherited, entry.run))
 }
 
-/// Runs the entry. Backtraces end where a name begins with `__tensorferry_`.
+/// Runs the entry. Backtraces are cut at a frame whose name begins with `__tensorferry_`.
 #[inline(never)]
 fn __tensorferry_entry(run: Run, inherited: &mut Inherited) -> Result<(), Box<Report>> {
     let result = run(inherited).map_err(|failure| match failure {

@@ -1,4 +1,4 @@
-//! What can go wrong between a parent and its children.
+//! Errors between a parent and its children.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,7 +9,7 @@ use tensorferry_os::fork::ForkError;
 use crate::StartMethod;
 use crate::entry::VARIABLE;
 
-/// Why a child could not be started. No process is left behind in any of these cases.
+/// Why a child could not be started. No process remains in any of these cases.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -19,7 +19,7 @@ pub enum StartError {
          ({VARIABLE} is still set); call `init()` as the first line of `main`, or unset {VARIABLE}"
     )]
     NeverEntered,
-    /// Nobody has called [`allow_fork`](crate::allow_fork).
+    /// [`allow_fork`](crate::allow_fork) has not been called.
     #[error(
         "this process may not be forked: call `unsafe {{ allow_fork() }}` first, which says what a program must keep to \
          then, or use another start method"
@@ -30,54 +30,54 @@ pub enum StartError {
         "refused to start a process from `{name}`, which was started as a daemonic process; those have no children"
     )]
     Daemonic {
-        /// What this process is called.
+        /// The name of this process.
         name: String,
     },
-    /// The running program is not the one that this library is linked into.
+    /// The running program is not the file that this library is linked into.
     #[error(
         "the running program is {}, but this library is part of {}, so running the program again would not \
          come back here; name an executable that links this library and calls its entries", .program.display(),
         .library.display()
     )]
     ForeignExecutable {
-        /// What `/proc/self/exe` leads to.
+        /// The target of `/proc/self/exe`.
         program: PathBuf,
-        /// The file that holds this library's code.
+        /// The file that contains this library's code.
         library: PathBuf,
     },
-    /// Two entries are registered under one name, so the child could not know which one is meant.
+    /// Several entries have the same name, so the child cannot know which one is meant.
     #[error("{n} entries are registered as `{name}`; give each its own name")]
     DuplicateEntry {
         /// The name.
         name: &'static str,
-        /// How many have it.
+        /// How many entries have it.
         n: usize,
     },
-    /// More descriptors than one message carries.
+    /// More descriptors than one message can carry.
     #[error(
         "{n_fds} descriptors cannot be handed over, the limit is {limit}; pass one that leads to the others"
     )]
     TooManyDescriptors {
         /// How many were given.
         n_fds: usize,
-        /// How many go.
+        /// How many one message can carry.
         limit: usize,
     },
     /// A payload, a name or an entry's name over its limit.
     #[error("what the child is to be told cannot be sent: {0}; put data into shared memory")]
     Message(ProtocolError),
-    /// What was to make the payload has failed.
+    /// The function that makes the payload failed.
     #[error("the payload for the child cannot be made: {0}")]
     Payload(Box<dyn std::error::Error + Send + Sync>),
     /// The program could not be executed.
     #[error("cannot execute {}: {error}", .executable.display())]
     Execute {
-        /// What was to be executed.
+        /// The program.
         executable: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// No environment can hold this variable, or be asked for it.
+    /// An environment cannot hold this variable, or a program cannot look it up.
     #[error(
         "the child cannot have the variable {name:?}: a name must not be empty and has no `=` in it, and neither a name nor a \
          value has a zero byte"
@@ -89,9 +89,9 @@ pub enum StartError {
     /// The working directory cannot be entered.
     #[error("the child cannot have {} as its working directory: {error}", .path.display())]
     CurrentDir {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
     },
     /// Another program was named for a method that can only start this one.
@@ -107,10 +107,10 @@ pub enum StartError {
     /// This process cannot be forked.
     #[error("this process cannot be forked: {0}")]
     Fork(ForkError),
-    /// A library of this process says that it must not be forked.
+    /// A library of this process reports that the process must not be forked.
     #[error("this process cannot be forked: {reason}; use another start method")]
     Hazard {
-        /// What the library says.
+        /// The library's reason.
         reason: String,
     },
     /// The fork server could not start the child.
@@ -135,47 +135,47 @@ impl From<ForkError> for StartError {
     }
 }
 
-/// Why a fork server did not do what it was asked for.
+/// Why a fork server did not carry out a request.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForkServerError {
-    /// It ended, with the start unanswered. The next start begins a new one.
+    /// It ended before it had answered the request. The next start begins a new one.
     #[error("the fork server (process {pid}) has not started the child: it {how}")]
     Died {
-        /// Its process number.
+        /// Its process ID.
         pid: u32,
-        /// How it ended, with its report where a preload failed.
+        /// How it ended, with its report if a preload failed.
         how: String,
     },
-    /// It could not fork, or the child could not be given its nice value or processors.
+    /// It could not fork, or could not set the child's nice value or processors.
     #[error("the fork server (process {pid}) has not started the child: {reason}")]
     Refused {
-        /// Its process number.
+        /// Its process ID.
         pid: u32,
-        /// Why, in the server's words.
+        /// The server's reason.
         reason: String,
     },
-    /// It runs already, so that nothing can be preloaded into it.
+    /// It runs already, so nothing can be preloaded into it.
     #[error("the fork server (process {pid}) runs already; preload before the first start")]
     Running {
-        /// Its process number.
+        /// Its process ID.
         pid: u32,
     },
 }
 
 tensorferry_os::debug_as_display!(ForkServerError);
 
-/// Bytes on the control socket that cannot be understood.
+/// A message of the start-up protocol that cannot be read, or a step of the protocol that failed.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// The variable is set, but standard input is no socket.
+    /// The variable is set, but standard input is not a socket.
     #[error(
         "{VARIABLE} is set, but standard input is not the socket of a parent; this process was not started by \
          tensorferry, unset {VARIABLE} to run it by itself"
     )]
     NoSocket,
-    /// The variable is set, but nobody has written to the socket.
+    /// The variable is set, but the socket is empty.
     #[error(
         "{VARIABLE} is set, but the socket on standard input holds no greeting from a parent; unset {VARIABLE} \
          to run this program by itself"
@@ -184,52 +184,52 @@ pub enum ProtocolError {
     /// The stream ended inside a frame.
     #[error("the stream ended after {got_bytes} of {wanted_bytes} bytes")]
     Ended {
-        /// What came.
+        /// The bytes received.
         got_bytes: usize,
-        /// What was announced.
+        /// The bytes announced.
         wanted_bytes: usize,
     },
-    /// The first frame does not begin like ours.
+    /// The first frame begins with the wrong magic number.
     #[error("the first frame begins with {found:#010x}, expected {expected:#010x}")]
     WrongMagic {
-        /// What it begins with.
+        /// The number found.
         found: u32,
-        /// What it should begin with.
+        /// The number expected.
         expected: u32,
     },
-    /// Parent and child speak different versions, because they are different programs.
+    /// Parent and child use different protocol versions, because they are different programs.
     #[error("the parent speaks version {found} of the start-up protocol, this program speaks {expected}")]
     WrongVersion {
-        /// The parent's.
+        /// The parent's version.
         found: u16,
-        /// Ours.
+        /// This program's version.
         expected: u16,
     },
-    /// Socket and variable do not belong together.
+    /// The socket and the environment variable belong to different starts.
     #[error("the greeting on standard input is for another process ({VARIABLE} differs)")]
     WrongNonce,
-    /// A length over the limit.
+    /// A frame's length is over the limit.
     #[error("a frame of {len_bytes} bytes is over the limit of {limit_bytes}")]
     FrameTooLong {
         /// The announced length.
         len_bytes: usize,
-        /// The longest one.
+        /// The limit.
         limit_bytes: usize,
     },
-    /// A payload over the limit.
+    /// A payload's length is over the limit.
     #[error("a payload of {len_bytes} bytes is over the limit of {limit_bytes}")]
     PayloadTooLong {
         /// The announced length.
         len_bytes: usize,
-        /// The longest one.
+        /// The limit.
         limit_bytes: usize,
     },
-    /// A frame's bytes are not what they should be.
+    /// The bytes of a frame cannot be encoded or decoded.
     #[error("a {what} of {len_bytes} bytes cannot be read: {error}")]
     Malformed {
-        /// Which kind of frame.
+        /// The kind of frame.
         what: &'static str,
-        /// Its length.
+        /// Its length; 0 where it could not be encoded.
         len_bytes: usize,
         /// What is wrong with it.
         error: Box<dyn std::error::Error + Send + Sync>,
@@ -237,34 +237,34 @@ pub enum ProtocolError {
     /// A frame has more bytes than its content.
     #[error("a {what} has {left_bytes} bytes too many")]
     Trailing {
-        /// Which kind of frame.
+        /// The kind of frame.
         what: &'static str,
-        /// How many.
+        /// How many more.
         left_bytes: usize,
     },
-    /// Not all descriptors came.
+    /// Not all descriptors arrived.
     #[error("{got} of {sent} descriptors arrived")]
     Descriptors {
-        /// Announced.
+        /// How many were announced.
         sent: u32,
-        /// Arrived.
+        /// How many arrived.
         got: usize,
     },
     /// The parent died while this process was starting.
     #[error("the parent (process {pid}) is gone")]
     Orphan {
-        /// Its process number.
+        /// Its process ID.
         pid: u32,
     },
-    /// The thread that ends this process with its parent cannot be started.
+    /// The thread that ends this process when its parent ends could not be started.
     #[error("the thread that watches the parent cannot be started: {0}")]
     Guard(io::Error),
-    /// This program has no such entry.
+    /// This program has no entry with this name.
     #[error("no entry is registered as `{name}` in this program; it has {}", crate::entry::listed(.known))]
     UnknownEntry {
-        /// What the parent asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The names of this program's entries.
         known: Vec<&'static str>,
     },
     /// A system call failed.

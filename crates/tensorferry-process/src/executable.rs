@@ -1,19 +1,20 @@
-//! Whether running this program again would come back to this library.
+//! Whether the running program is the file that contains this library, so that executing it again reaches
+//! this library.
 //!
-//! In a Python extension it would not: the running program is the interpreter, and this library is a file that the
-//! interpreter has loaded. The kernel knows which file each address of the process comes from.
+//! In a Python extension it is not: the running program is the interpreter, and this library is a file that
+//! the interpreter has loaded. The kernel records which file each address of the process comes from.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The running program, whatever has happened to its file since it started.
+/// The running program, even if its file has been renamed or removed since it started.
 pub(crate) const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
-/// `Err((program, library))` when the running program is another file than the one that holds this library.
+/// Returns `Err((program, library))` if the running program is not the file that contains this library.
 ///
-/// When it cannot be told, the answer is that it is the same: then a child that is not ours never enters, which is
-/// told as such.
+/// Returns `Ok` if this cannot be determined. A child of another program then never enters, and the parent
+/// reports that.
 pub(crate) fn check_is_ours() -> Result<(), (PathBuf, PathBuf)> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     match LIBRARY.get_or_init(foreign_library) {
@@ -22,12 +23,12 @@ pub(crate) fn check_is_ours() -> Result<(), (PathBuf, PathBuf)> {
     }
 }
 
-/// The file that holds this library, when that is not the running program.
+/// The file that contains this library, if that is not the running program.
 fn foreign_library() -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let library = mapped_file(&maps, crate::entry::own_address())?;
-    // The link's text and the map's are made by the same function of the kernel. The inode decides where a file
-    // system shows two names for one file.
+    // The kernel uses the same function for the text of the link and of the map. The inode decides where a
+    // file system shows one file under two names.
     let program = std::fs::read_link(OWN_EXECUTABLE).ok()?;
     let inode = std::fs::metadata(OWN_EXECUTABLE).ok()?.ino();
     if library.path == program || library.inode == inode { None } else { Some(library.path.to_owned()) }
@@ -49,7 +50,8 @@ fn mapped_file(maps: &str, address: usize) -> Option<MappedFile<'_>> {
         if !(start..end).contains(&address) {
             return None;
         }
-        // Permissions, offset and device, then the inode; the path begins at the first slash and may hold spaces.
+        // Permissions, offset and device come first, then the inode. The path begins at the first slash and
+        // may contain spaces.
         let inode = rest.split_ascii_whitespace().nth(3)?.parse().ok()?;
         let path = &rest[rest.find('/')?..];
         Some(MappedFile { inode, path: Path::new(path) })

@@ -15,9 +15,9 @@ use crate::{EXIT_CODE_RAISED, Report};
 pub enum Stage {
     /// The process exists.
     Started,
-    /// It has found its parent.
+    /// It has connected to its parent.
     Entered,
-    /// It has adopted what the payload refers to.
+    /// It has adopted everything that the payload refers to.
     Taken,
     /// Its entry has failed.
     Raised,
@@ -25,33 +25,35 @@ pub enum Stage {
     Finished,
 }
 
-/// How a child ended: what the kernel says and what the child said.
+/// How a child ended: the kernel's status and the child's own report.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Exit {
-    /// What the kernel says.
+    /// The kernel's status.
     pub ended: Ended,
     /// How far the child had come.
     pub stage: Stage,
-    /// Why it failed, if it could say so: its entry panicked, failed or was refused, or a panic aborted it.
+    /// Why it failed, if it could report it: its entry panicked, failed or was refused, or a panic aborted
+    /// the process.
     pub report: Option<Report>,
-    /// When the parent last saw it alive (`CLOCK_MONOTONIC`): it ended some time after this. Nobody knows better, because
-    /// the kernel does not keep the moment of a death.
+    /// When the parent last saw it alive (`CLOCK_MONOTONIC`). It ended some time after this. The exact time
+    /// is unknown, because the kernel does not record when a process dies.
     pub alive_at: Duration,
-    /// What was wrong with the bytes that the child sent, if anything.
+    /// What was wrong with the child's messages, if anything.
     pub garbled: Option<ProtocolError>,
 }
 
 impl Exit {
-    /// Whether the entry returned and the process then exited with 0, or nobody can tell how it exited. A process that exits with 0 before its entry
-    /// has returned has not done its work.
+    /// Whether the entry returned and the process then exited with 0. The entry's return alone suffices if
+    /// the exit status is unknown. A process that exits with 0 before its entry has returned has not
+    /// succeeded.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.stage == Stage::Finished
             && matches!(self.ended, Ended::Exited { code: 0 } | Ended::Lost | Ended::StatusUnavailable)
     }
 
-    /// The exit code, or minus the number of the signal; `None` when it is lost.
+    /// The exit code, or the negated signal number. `None` if the status is unknown.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
         match self.ended {
@@ -61,8 +63,8 @@ impl Exit {
         }
     }
 
-    /// Adds what the child said about its panics, when the process was aborted: the last panic is the one, those
-    /// before it may be why.
+    /// Adds the child's panics to the report if the process was aborted. The last panic is taken as the
+    /// reason, the earlier ones as its possible causes.
     pub(crate) fn explain_abort(&mut self, mut panics: Vec<Report>) {
         let aborted = matches!(self.ended, Ended::Signaled { signal: SIGABRT, .. });
         if self.report.is_some() || !aborted {
@@ -77,9 +79,9 @@ impl Exit {
     }
 }
 
-/// One fragment: `exited with code 3`, `terminated by signal SIGKILL`; what was missing; then the report. The alternate
-/// form (`{:#}`) adds the report's backtrace. That a child which has said why it failed then exits with
-/// [`EXIT_CODE_RAISED`] goes without saying.
+/// One fragment: `exited with code 3` or `terminated by signal SIGKILL`, then what was missing, then the
+/// report. The alternate form (`{:#}`) adds the report's backtrace. The exit code [`EXIT_CODE_RAISED`] is not
+/// shown for a child that has reported its failure.
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ended {

@@ -1,10 +1,11 @@
-//! A child that is a fork of this very process: what is looked at before, and how it begins.
+//! A child that is a fork of this process: the checks before the fork, and the child's first steps.
 //!
 //! # Safety
-//! Rust's references promise something within one process. A fork has a copy of every reference of its parent, and those
-//! into memory that is shared mean the same memory in both. Handles of this library know in which process they are, and
-//! those that are one process's alone lend nothing in a fork. A slice that was lent before the fork knows nothing. So the
-//! start method fork is something that a program has to allow, by an unsafe function.
+//! The guarantees of Rust's references hold within one process. A fork has a copy of every reference of its
+//! parent, and references into shared memory refer to the same memory in both processes. Handles of this
+//! library record the process that they belong to, and exclusive handles lend nothing in a fork. A slice that
+//! was lent before the fork has no such check. So a program has to allow the start method fork with an unsafe
+//! function.
 #![expect(unsafe_code, reason = "forks, where the program has allowed it")]
 
 use std::ffi::OsString;
@@ -22,10 +23,11 @@ use crate::guard;
 use crate::redirect::Outputs;
 use crate::starter;
 
-/// Says why this process must not be forked now, if there is a reason.
+/// Returns the reason why this process must not be forked now, if there is one.
 pub type Hazard = fn() -> Option<String>;
 
-/// What is asked before this process is forked, collected by the linker. Made by [`fork_hazard!`](crate::fork_hazard!).
+/// The checks to make before this process is forked, collected by the linker. Made by
+/// [`fork_hazard!`](crate::fork_hazard!).
 #[linkme::distributed_slice]
 pub static HAZARDS: [Hazard];
 
@@ -34,13 +36,15 @@ static ALLOWED: AtomicBool = AtomicBool::new(false);
 /// Allows [`StartMethod::Fork`](crate::StartMethod::Fork) in this process and in those that it starts.
 ///
 /// # Safety
-/// From here on, whenever a process is started by a fork:
-/// - No slice that a `TensorMut` or another exclusive handle on shared memory has lent before is used in the child. Slices on
-///   the stack of the starting thread are out of its reach; those in statics or in leaked memory are not.
-/// - The threads named to [`Start::parked`](crate::Start::parked) stand still, outside of every function that locks or
-///   allocates. (The functions of `tensorferry-spawn` see to that themselves.)
-/// - Who starts a forked member of a domain by other means than `tensorferry-spawn` lets go of nothing in shared memory until
-///   it has rejoined.
+/// From this call on, the caller must guarantee for every process that is started by a fork:
+/// - The child uses no slice that a `TensorMut` or another exclusive handle on shared memory lent before the
+///   fork. The child cannot reach slices on the stack of the starting thread. It can reach slices in statics
+///   and in leaked memory.
+/// - The threads passed to [`Start::parked`](crate::Start::parked) stay blocked, outside of every function
+///   that locks or allocates, until the start has returned. (`tensorferry-spawn` ensures this for the threads
+///   that it passes.)
+/// - A member of a domain that is forked by other means than `tensorferry-spawn` releases nothing in shared
+///   memory until it has rejoined.
 pub unsafe fn allow_fork() {
     ALLOWED.store(true, Ordering::SeqCst);
 }
@@ -49,12 +53,12 @@ pub(crate) fn is_allowed() -> bool {
     ALLOWED.load(Ordering::SeqCst)
 }
 
-/// The parent has allowed it for its processes too.
+/// Adopts the parent's permission to fork.
 pub(crate) fn inherit_allowance() {
     ALLOWED.store(true, Ordering::SeqCst);
 }
 
-/// What a forked child is to be.
+/// What the child needs after the fork.
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) control: OwnedFd,
@@ -64,7 +68,8 @@ pub(crate) struct Child {
     pub(crate) environment: Vec<(OsString, Option<OsString>)>,
 }
 
-/// Forks. Returns in the parent only; the child runs its entry on top of the parent's stack, which is never returned to.
+/// Forks. Returns in the parent only. The child runs its entry on top of the parent's stack, and never
+/// returns to it.
 pub(crate) fn fork(parked: &[u32], ours: OwnedFd, child: Child) -> Result<(PidFd, OwnedFd), StartError> {
     if !is_allowed() {
         return Err(StartError::ForkNotAllowed);
@@ -74,17 +79,18 @@ pub(crate) fn fork(parked: &[u32], ours: OwnedFd, child: Child) -> Result<(PidFd
     }
     let starter = starter::park();
     let parked: Vec<u32> = parked.iter().copied().chain(guard::parked()).chain(starter.thread_id()).collect();
-    // SAFETY: the numbers are those of the guard, if there is one, which only waits for the parent's end, of the thread that
-    // starts processes, which stands still as long as it is parked, and of threads that stand still (the promise of
-    // `allow_fork`, as is what the child does with shared memory).
+    // SAFETY: all threads in `parked` are outside of every function that locks or allocates until this
+    // returns. The guard, if there is one, only waits for the parent's end. The thread that starts processes
+    // waits as long as `starter` exists. The others are parked by the contract of `allow_fork`. The same
+    // contract covers the child's use of shared memory.
     match unsafe { fork_alone(&parked) }? {
         Forked::Child => {
             starter.forget();
-            // The parent's end.
+            // The parent's end of the control socket.
             drop(ours);
             child.live()
         }
-        // Nobody else collects it, so the number is its own until we do.
+        // Nothing else reaps the child, so its process ID cannot be reused before this call.
         Forked::Parent { pid } => match PidFd::open(pid) {
             Ok(pidfd) => Ok((pidfd, ours)),
             Err(error) => {
@@ -99,7 +105,7 @@ impl Child {
     fn live(self) -> ! {
         let Self { control, nonce, outputs, current_dir, environment } = self;
         let settle = || {
-            // First of all, so that the time in which the parent's death goes unnoticed is short.
+            // First, to shorten the time in which the parent's death would go unnoticed.
             os::die_with_parent()?;
             os::null_stdin()?;
             outputs.take_over()?;
@@ -109,7 +115,7 @@ impl Child {
             for (name, value) in environment {
                 os::set_variable(&name, value.as_deref())?;
             }
-            // They are the parent's.
+            // These belong to the parent.
             forkserver::forget();
             guard::forget();
             Ok(())

@@ -1,4 +1,4 @@
-//! The fork server of this process: started on first use, asked to fork, replaced when it has died.
+//! The fork server of this process: started on first use, asked to fork, replaced after its death.
 //!
 //! ```text
 //! this process                          server (this program, one thread)       child
@@ -9,11 +9,14 @@
 //!   ◀──────────────── Ended(status)     collects it when its pidfd is readable
 //! ```
 //!
-//! - The pidfd that this process gets names that child and no other: its parent opened it before it could have collected it.
-//! - The server dies with this process, as every child does. The children of the server are on a *leash* of this process, not
-//!   of the server: they are killed when this process ends, however it ends, and not when the server does.
-//! - Who asks a server that is gone is told, and the next start begins a new one. What the children of the old one do is still
-//!   seen, through their control sockets and pidfds; only their exit codes are lost with it.
+//! - The pidfd that this process receives refers to the right child. The child's parent, the server, opened
+//!   it before it could have reaped the child.
+//! - The server dies with this process, as every child does. The server's children hang on a *leash* of this
+//!   process, not of the server. The kernel kills them when this process ends, however it ends. They survive
+//!   the server.
+//! - A request to a dead server fails with an error, and the next start begins a new server. This process
+//!   still sees what the children of the old server do, through their control sockets and pidfds. Only their
+//!   exit codes are lost.
 
 pub(crate) mod serve;
 pub(crate) mod wire;
@@ -33,7 +36,7 @@ use crate::error::{ForkServerError, ProtocolError, StartError};
 use crate::relay::Relay;
 use crate::start::Start;
 
-/// What is to run in a server before it serves, and the server.
+/// What to run in a server before it serves, and the server.
 #[derive(Debug)]
 struct Current {
     preloads: serve::Preloads,
@@ -41,8 +44,8 @@ struct Current {
     leash: Option<Leash>,
 }
 
-/// Both ends of the leash of what this process has forked, by whichever of its servers. It is held as long as the process
-/// lives, and the kernel closes it then.
+/// Both ends of the leash of every process that a server of this process has forked. This process holds the
+/// leash as long as it lives; the kernel closes it at the end.
 #[derive(Debug)]
 struct Leash {
     _held: OwnedFd,
@@ -55,8 +58,9 @@ fn current() -> MutexGuard<'static, Current> {
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has the fork server of this process run `entry` with `payload` once before it forks anything; what that leaves in
-/// memory, each child begins with. Several run in the order in which they were named. They must not leave a thread.
+/// Makes the fork server of this process run `entry` with `payload` once, before it forks anything. Each
+/// child begins with a copy of the resulting memory. Several entries run in the order of these calls. They
+/// must not leave a thread behind.
 ///
 /// # Errors
 /// [`ForkServerError::Running`] when the server was started already.
@@ -69,35 +73,36 @@ pub fn preload_forkserver(entry: &'static Entry, payload: impl Into<Vec<u8>>) ->
     Ok(())
 }
 
-/// How long a server that has closed its sockets has to end, which decides about nothing but the words of the error.
+/// How long a server that has closed its sockets has to end. Only the text of the error depends on it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// In a process that was forked from the client: the server, and the leash of its children, are the parent's.
+/// For a process that was forked from the client: the server and the leash belong to the parent.
 pub(crate) fn forget() {
-    // Nobody was inside at the fork: that would have been another thread.
+    // The lock is free: only another thread could have held it at the fork, and then the fork is refused.
     if let Ok(mut current) = CURRENT.try_lock() {
         *current = Current { preloads: std::mem::take(&mut current.preloads), server: None, leash: None };
     }
 }
 
-/// A server and the ways to it.
+/// A server and its sockets.
 #[derive(Debug)]
 pub(crate) struct ForkServer {
-    /// Whose it is: a process that was forked from this one has the memory and none of the rights.
+    /// The server's client. A process forked from the client has this memory too, but must not use the
+    /// server.
     client_pid: u32,
     process: Mutex<Child>,
     pidfd: PidFd,
     requests: Mutex<OwnedFd>,
 }
 
-/// What a start through a server gives.
+/// The result of a start through a server.
 pub(crate) struct Started {
     pub(crate) pidfd: PidFd,
     pub(crate) relay: Relay,
 }
 
 impl ForkServer {
-    /// The server of this process; a new one when there is none or it has died.
+    /// Returns the server of this process. Starts one if there is none, or if the last one has died.
     pub(crate) fn get() -> Result<Arc<Self>, StartError> {
         let mut current = current();
         current.server.take_if(|server| server.is_dead());
@@ -144,10 +149,10 @@ impl ForkServer {
         self.pidfd.is_dead().unwrap_or(false)
     }
 
-    /// Has the server fork a child.
+    /// Makes the server fork a child.
     ///
     /// # Blocking
-    /// Until the server has done it, for the first one with its preloads, or has died.
+    /// Until the server has answered or has died. The first call also waits for the preloads.
     pub(crate) fn fork(&self, request: &Request, fds: ForkFds) -> Result<Started, StartError> {
         let (words, theirs) = socket::message_pair()?;
         {
@@ -162,7 +167,7 @@ impl ForkServer {
             let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
             match request.send(&requests, &fds) {
                 Ok(()) => {}
-                // It has closed its socket, which it does by ending; its pidfd tells a little later.
+                // A server closes its socket only by ending. Its pidfd becomes readable a little later.
                 Err(ProtocolError::Os(error))
                     if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
                 {
@@ -171,7 +176,7 @@ impl ForkServer {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Only the server has these now, so its end is the end of what can be heard from it.
+        // From here on only the server has these, so the socket closes when the server ends.
         drop((theirs, fds));
         let mut pidfds = Vec::new();
         loop {
@@ -186,20 +191,21 @@ impl ForkServer {
                     return Err(ForkServerError::Refused { pid: self.pid(), reason }.into());
                 }
                 Ok(None) if !is_dead => {}
-                // The child's pidfd could not be taken (EMFILE). It finds its control socket closed, and ends.
+                // This process could not receive the child's pidfd (EMFILE). The child finds its control
+                // socket closed, and ends.
                 Err(ProtocolError::Os(error)) => return Err(error.into()),
                 Ok(Some(Word::Ended(_)) | None) | Err(_) => return Err(self.died()),
             }
         }
     }
 
-    /// What became of a server that does not answer.
+    /// The error for a server that does not answer.
     fn died(&self) -> StartError {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        // It has closed its sockets, which it does by ending.
+        // A server normally closes its sockets only by ending.
         let how = match process.wait_timeout(PATIENCE) {
             Ok(Some(exit)) => exit.to_string(),
-            // It has nothing to answer with.
+            // The server is alive, but could not send its answer.
             Ok(None) => {
                 String::from("lives and has closed the socket for its answer, as without memory for one")
             }
@@ -209,7 +215,7 @@ impl ForkServer {
     }
 }
 
-/// What a forked child gets of its client's.
+/// The client's descriptors that a forked child receives.
 pub(crate) struct ForkFds {
     pub(crate) control: OwnedFd,
     pub(crate) stdout: OwnedFd,

@@ -1,10 +1,14 @@
-//! The thread of a child that watches its parent: started before the entry runs, or by the entry ([`Guard`]).
+//! The thread of a child that watches its parent. It starts before the entry runs, or the entry starts it
+//! ([`Guard`]).
 //!
-//! The kernel kills a child when its parent dies (`PR_SET_PDEATHSIG`, prctl(2)), at once and even while it is stopped. But
-//! it forgets the request when the child changes its user or group, or executes a program that does, and it counts the
-//! thread that started the child as the parent. This thread waits for the parent's pidfd, so that it is about the process
-//! and cannot be forgotten. Where it cannot wait for descriptors (`RLIMIT_NOFILE` of 0, or it has none any more), it asks twice a
-//! second whose child this process is: the kernel gives orphans to another process. Whichever comes first ends the child.
+//! The kernel kills a child when its parent dies (`PR_SET_PDEATHSIG`, prctl(2)), at once and even while the
+//! child is stopped. It has two limits. The kernel clears the request when the child changes its user or
+//! group, or executes a program that does. And it takes the thread that started the child as the parent. This
+//! thread waits for the parent's pidfd, which refers to the process and is never cleared.
+//!
+//! Waiting for a descriptor fails with an `RLIMIT_NOFILE` of 0, and when the descriptor is gone. Then the
+//! thread checks twice a second which process is the parent of this one: the kernel gives orphans to another
+//! process. The child ends by the first of these that takes effect.
 
 use std::io;
 use std::sync::atomic::AtomicU32;
@@ -17,21 +21,21 @@ use tensorferry_os::futex;
 
 use crate::parent::ParentProcess;
 
-/// It waits and then ends the process; most of this is for the thread's own start.
+/// The thread waits and then ends the process. Most of this is for the start of the thread itself.
 const STACK_LEN_BYTES: usize = 64 << 10;
 
-/// How often it asks where it cannot wait.
+/// How often the thread checks for the parent where it cannot wait.
 const ASKS_EVERY: Duration = Duration::from_millis(500);
 
-/// The number of this process's guard, once it is where it stands still.
+/// The thread ID of this process's guard, once the thread runs.
 static GUARD: Mutex<Option<Arc<OnceLock<u32>>>> = Mutex::new(None);
 
-/// The thread of a process that ends it with its parent, where the kernel forgets to. From
+/// Ends this process when its parent ends, where the kernel's own request was cleared. From
 /// [`Inherited::guard`](crate::Inherited::guard).
 #[derive(Clone, Debug)]
 pub struct Guard {
     parent: ParentProcess,
-    /// Whose child this process is in the eyes of the kernel: the parent's or that of its fork server.
+    /// This process's parent in the kernel's view: the parent itself or its fork server.
     kernels_parent: u32,
 }
 
@@ -45,25 +49,26 @@ impl Guard {
         if self.parent.pidfd().wait_dead(None).is_ok() {
             return;
         }
-        // Nobody wakes it.
+        // Nothing wakes this futex, so the wait ends with its time-out.
         let event = AtomicU32::new(0);
         while !self.is_orphaned() {
             let _ = futex::wait(&event, 0, Some(ASKS_EVERY));
         }
     }
 
-    /// Whether the kernel has given this process to another parent; for a child of a fork server, which may end before the parent
-    /// does, also whether nobody has the parent's number any more. (Nothing is known of a parent in another PID namespace.)
+    /// Whether the kernel has given this process to another parent. A fork server may end before its client
+    /// does. So for its child, the client's process ID must also be unused. (This process learns nothing
+    /// about a parent in another PID namespace.)
     fn is_orphaned(&self) -> bool {
         let parent = self.parent.pid();
         os::parent_pid() != self.kernels_parent && (self.kernels_parent == parent || !os::is_somebody(parent))
     }
 
-    /// Starts the thread, unless it was started before. It holds nothing and allocates nothing from then on, and is killed
-    /// with the process. A parent that has ended already ends this process at once.
+    /// Starts the thread, unless it was started before. From then on the thread holds and allocates nothing.
+    /// It ends with the process. If the parent has ended already, this process is killed at once.
     ///
     /// # Errors
-    /// The kernel's error when no thread is to be had; it may be tried again.
+    /// The kernel's error when it cannot create a thread. The caller may try again.
     pub fn start(&self) -> io::Result<()> {
         let mut guard = GUARD.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.is_some() {
@@ -82,14 +87,14 @@ impl Guard {
     }
 }
 
-/// The number of the guard of this process, a thread that stands still for as long as the parent lives. `None` where there
-/// is none.
+/// The thread ID of this process's guard, if there is one. The guard stays parked as long as the parent
+/// lives.
 pub(crate) fn parked() -> Option<u32> {
     let number = GUARD.lock().unwrap_or_else(PoisonError::into_inner).clone();
     number.map(|number| *number.wait())
 }
 
-/// In a process that was forked: the guard was a thread of the parent's.
+/// For a process that was forked: the guard is a thread of the parent.
 pub(crate) fn forget() {
     *GUARD.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }

@@ -1,9 +1,9 @@
-//! The child's panic hook: remembers where a panic came from, and tells the parent before an abort.
+//! The child's panic hook: records where a panic occurred, and tells the parent before an abort.
 //!
-//! A hook runs on the panicking thread before anything unwinds, and it runs even where a panic aborts the process.
-//! It cannot know whether the panic will be caught. So it sends what it knows at once, and the parent uses it only
-//! if the process then aborts. Panics that do unwind out of the entry are reported by `entry.rs`, with
-//! the place and the stack that were remembered here.
+//! A hook runs on the panicking thread before any unwinding, and also when the panic aborts the process. It
+//! cannot know whether the panic will be caught. So it sends a report at once, and the parent uses the report
+//! only if the process then aborts. `entry.rs` reports panics that unwind out of the entry, with the location
+//! and the backtrace recorded here.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -19,11 +19,11 @@ use crate::link::Link;
 use crate::protocol::Frame;
 use crate::report::{Report, ReportKind, trim_backtrace};
 
-/// Panics that are remembered.
+/// How many panics are recorded.
 const MAX_RECORDS: usize = 8;
 
-/// Panics that are sent as they happen, and how much of their messages. So many fit into the socket's buffer, so
-/// that a program that panics and catches all day never waits for a parent that does not read.
+/// How many panics are sent as they happen, and the longest message. These fit into the socket's buffer. So a
+/// program that keeps panicking and catching never waits for a parent that does not read.
 const MAX_SENT: usize = 8;
 const MAX_SENT_MESSAGE_LEN_BYTES: usize = 2 << 10;
 
@@ -40,14 +40,14 @@ struct State {
     n_sent: AtomicUsize,
 }
 
-/// Of this process; what was forked has its own. Each stays for as long as the process lives.
+/// The state of this process. A forked process installs its own. A state is never freed.
 static STATE: Mutex<Option<&'static State>> = Mutex::new(None);
 
 fn state() -> Option<&'static State> {
     *STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes this process tell about its panics over `link`, and keeps the link for as long as the process lives.
+/// Makes this process report its panics over `link`. The link stays open as long as the process lives.
 pub(crate) fn install(link: Link) -> &'static Link {
     let state: &State = Box::leak(Box::new(State {
         link,
@@ -56,7 +56,7 @@ pub(crate) fn install(link: Link) -> &'static Link {
         n_sent: AtomicUsize::new(0),
     }));
     let before = STATE.lock().unwrap_or_else(PoisonError::into_inner).replace(state);
-    // What was forked has the hook of its parent, which asks for the state of now.
+    // A forked process has its parent's hook already, which uses the current state.
     if before.is_none() {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
@@ -73,8 +73,9 @@ pub(crate) fn install(link: Link) -> &'static Link {
     &state.link
 }
 
-/// Says on standard error what the standard library says there, whose hook is the previous one where no `main` has run: it does
-/// not know that this is the main thread. The line begins with the name of the process, because others may write beside it.
+/// Prints a panic of the entry's thread on standard error, like the standard library's hook. Without a
+/// `main`, that hook does not know that this is the main thread. The line begins with the name of the
+/// process, because other processes may write to the same place.
 fn print(info: &PanicHookInfo<'_>, backtrace: Option<&Backtrace>) {
     let (me, message) = (current_process(), message(info.payload()));
     let place = info.location().map(|location| format!(" at {location}")).unwrap_or_default();
@@ -86,7 +87,7 @@ fn print(info: &PanicHookInfo<'_>, backtrace: Option<&Backtrace>) {
         (Some("full"), Some(backtrace)) => text.push_str(&format!("stack backtrace:\n{backtrace}")),
         (Some(_), Some(backtrace)) => text.push_str(&format!("stack backtrace:\n{}\n", readable(backtrace))),
     }
-    // Whoever has closed standard error does not want to know.
+    // If standard error is closed, the message is lost.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
@@ -115,7 +116,7 @@ fn record(state: &State, info: &PanicHookInfo<'_>) -> Option<Arc<Backtrace>> {
     backtrace
 }
 
-/// The text of a panic.
+/// The message of a panic.
 fn message(payload: &(dyn Any + Send)) -> &str {
     payload
         .downcast_ref::<&'static str>()
@@ -124,18 +125,19 @@ fn message(payload: &(dyn Any + Send)) -> &str {
         .unwrap_or("Box<dyn Any>")
 }
 
-/// Whether to capture the stack: unless one of the variables says `0`. The library's own variable decides, as in
-/// `std::backtrace`; unlike there, saying nothing means yes, because the report is all that is left of the process.
+/// Whether to capture the backtrace: unless a variable says `0`. `RUST_LIB_BACKTRACE` takes precedence, as in
+/// `std::backtrace`. Unlike there, an unset variable means yes, because the report is all that remains of the
+/// process.
 fn wants_backtrace(variable: impl Fn(&str) -> Option<String>) -> bool {
     variable("RUST_LIB_BACKTRACE").or_else(|| variable("RUST_BACKTRACE")).is_none_or(|value| value != "0")
 }
 
-/// Turns addresses into names, which takes milliseconds for the first backtrace of a process.
+/// Resolves addresses to names, which takes milliseconds for the first backtrace of a process.
 fn readable(backtrace: &Backtrace) -> String {
     trim_backtrace(&backtrace.to_string(), "__tensorferry_")
 }
 
-/// The report of a panic that came out of the entry, and the way to its backtrace.
+/// Returns the report of a panic that left the entry, and a function that makes its backtrace.
 pub(crate) fn explain(payload: &(dyn Any + Send)) -> (Report, Option<impl FnOnce() -> String + use<>>) {
     let text = message(payload);
     let fallback = Report::new(ReportKind::Panic, text);
@@ -145,10 +147,10 @@ pub(crate) fn explain(payload: &(dyn Any + Send)) -> (Report, Option<impl FnOnce
     (report, backtrace.map(|captured| move || readable(&captured)))
 }
 
-/// The record of the panic that `fallback` is about, with the other threads' panics as its causes.
+/// Finds the record of the panic that `fallback` describes, and adds the other threads' panics as its causes.
 ///
-/// A payload that another thread panicked with may be thrown again here without a hook seeing it (`resume_unwind`,
-/// as scoped thread pools do): then the record of that thread is the one.
+/// A panic payload of another thread may be thrown again here without a hook seeing it (`resume_unwind`, as
+/// scoped thread pools do). Then the record of that other thread is the right one.
 fn choose(
     records: &VecDeque<Record>,
     entry_thread: ThreadId,

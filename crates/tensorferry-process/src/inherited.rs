@@ -1,4 +1,4 @@
-//! What a child was given.
+//! What a child received from its parent.
 
 use std::os::fd::OwnedFd;
 
@@ -12,7 +12,8 @@ use crate::guard::Guard;
 use crate::link::{Fds, Link};
 use crate::protocol::{Frame, Hello};
 
-/// What an entry gets: its name, the payload, the descriptors, and the way to its parent.
+/// The argument of an entry: the child's name, the payload, the descriptors, and the connection to the
+/// parent.
 #[derive(Debug)]
 pub struct Inherited {
     link: &'static Link,
@@ -23,8 +24,8 @@ pub struct Inherited {
 
 impl Inherited {
     pub(crate) fn receive(link: &'static Link, hello: &Hello, fds: Fds) -> Result<Self, ProtocolError> {
-        // A parent that closes the socket before all is said is dying, or has given this child up and kills it. Where it has
-        // not read that this one has entered, that is ECONNRESET.
+        // A parent that closes the socket early is dying, or has given this child up and kills it. The error
+        // is ECONNRESET if the parent has not read this child's `Entered`.
         let payload = link.read_payload().map_err(|error| match error {
             ProtocolError::Ended { .. } => ProtocolError::Orphan { pid: hello.parent_pid },
             ProtocolError::Os(error) if error.is_closed() => ProtocolError::Orphan { pid: hello.parent_pid },
@@ -38,8 +39,9 @@ impl Inherited {
         Ok(Self { link, name: hello.name.clone(), payload, fds })
     }
 
-    /// What ends this process with its parent, to be started by an entry [without](crate::Entry::without_guard) it. With the
-    /// payload this process has been told when and where to run, so that its threads inherit that.
+    /// The guard that ends this process with its parent, for an entry that was registered
+    /// [without](crate::Entry::without_guard) one. The parent sets the child's nice value and processors
+    /// before it sends the payload, so the guard's thread inherits them.
     #[must_use]
     pub fn guard(&self) -> Guard {
         Guard::new(self.fds.parent.clone(), self.fds.kernels_parent)
@@ -57,31 +59,32 @@ impl Inherited {
         self.link
     }
 
-    /// What the parent calls this child.
+    /// The name that the parent gave this child.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The bytes that the parent sent along.
+    /// The payload.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// The descriptors that the parent handed over, in its order. The second call gives none.
+    /// The descriptors that the parent passed, in its order. A second call returns none.
     #[must_use]
     pub fn take_fds(&mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.fds.passed)
     }
 
-    /// The parent. It is alive, or this process is about to be killed.
+    /// The parent's pidfd. The parent is alive, or this process is about to be killed.
     #[must_use]
     pub fn parent(&self) -> &PidFd {
         self.fds.parent.pidfd()
     }
 
-    /// Tells the parent that what the payload refers to has been adopted, so that it may let go of it.
+    /// Tells the parent that this process has adopted everything the payload refers to, so the parent may
+    /// release it.
     pub fn taken(&self) {
         self.link.send(&Frame::Taken);
     }

@@ -1,4 +1,4 @@
-//! Run this program once more, as a child that calls a registered function, and learn how it went.
+//! Starts this program again as a child that calls a registered function, and reports how the child ended.
 //!
 //! ```text
 //! parent                                                   child
@@ -12,21 +12,23 @@
 //!   Exit { ended, report, .. } ◀──────────────────── pidfd   exit code or signal
 //! ```
 //!
-//! - Nothing has to be called first: the child begins in a constructor before `main` ([`mod@entry`] says what that
-//!   means), in binaries, examples, benches and under `cargo test`. [`init`] is the portable form.
-//! - A child never outlives its parent, whichever thread started it, and neither do the children that it starts: the
-//!   kernel kills it (`PR_SET_PDEATHSIG`), and a thread of it ([`Guard`]) watches the parent's pidfd for where the kernel forgets to.
-//! - [`current_process`], [`parent_process`] and [`active_children`] tell who is who.
-//! - A process that is marked as a child without a parent's socket is an error that ends it, and a process that was
-//!   marked but never entered refuses to start others: there is no way to start processes without end.
-//! - This crate carries opaque bytes and descriptors. It knows neither tensors nor shared memory.
+//! - The program calls nothing first. The child begins in a constructor before `main`, in binaries, examples,
+//!   benches and under `cargo test`. [`mod@entry`] describes the consequences. [`init`] is the portable form.
+//! - A child never outlives its parent, whichever thread started it. The same holds for the children that it
+//!   starts. The kernel kills the child (`PR_SET_PDEATHSIG`). A thread of the child ([`Guard`]) also watches
+//!   the parent's pidfd, for the cases in which the kernel drops that request.
+//! - [`current_process`], [`parent_process`] and [`active_children`] identify processes.
+//! - A process that is marked as a child but has no socket to a parent reports an error and exits. A process
+//!   that was marked but never ran its entry refuses to start others. So processes cannot start each other
+//!   without end.
+//! - This crate carries opaque bytes and descriptors. It does not know tensors or shared memory.
 //!
 //! # Example
 //! ```
 //! use tensorferry_process::{Failure, Inherited, Start};
 //!
 //! tensorferry_process::entry! {
-//!     /// Doubles nothing, but says hello.
+//!     /// Prints a greeting.
 //!     static GREET = "example.greet" => greet;
 //! }
 //!
@@ -44,9 +46,9 @@
 //! ```
 //!
 //! # Limits
-//! Linux with `/proc`. Entries in a Rust `dylib` are not found from the executable. A child that executes another program
-//! with other rights (a set-user-id program, execve(2)) may outlive its parent: that program has none of this library's
-//! threads, and the kernel forgets the death signal.
+//! Linux with `/proc`. The executable does not find entries in a Rust `dylib`. A child that executes another
+//! program with other privileges (a set-user-ID program, execve(2)) may outlive its parent: that program has
+//! none of this library's threads, and the kernel clears the death signal.
 
 mod child;
 mod children;

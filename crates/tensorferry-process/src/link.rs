@@ -15,36 +15,36 @@ use crate::protocol::{self, Frame, Hello, PAYLOAD_PREFIX_LEN_BYTES, PREFIX_LEN_B
 /// The socket to the parent.
 #[derive(Debug)]
 pub(crate) struct Link {
-    // Panic hooks of several threads may write at once; a frame must come out in one piece. `None` once this process has
-    // nothing more to say over it.
+    // The lock keeps a frame in one piece, because the panic hooks of several threads may write at once.
+    // `None` once this process has closed the socket.
     socket: Mutex<Option<OwnedFd>>,
 }
 
-/// Whose child this process is in the eyes of the kernel.
+/// Which process is this process's parent in the kernel's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parent {
-    /// That of the process that speaks over the socket.
+    /// The process at the other end of the socket.
     Peer,
-    /// That of its fork server.
+    /// A fork server of that process.
     Other,
 }
 
-/// Descriptors that came with the hello: the parent's pidfd and those that the caller handed over.
+/// The descriptors that came with the hello: the parent's pidfd and those that the caller passed.
 #[derive(Debug)]
 pub(crate) struct Fds {
     pub(crate) parent: ParentProcess,
-    /// Whose child this process is in the eyes of the kernel.
+    /// The process ID of this process's parent in the kernel's view.
     pub(crate) kernels_parent: u32,
     pub(crate) passed: Vec<OwnedFd>,
 }
 
 impl Link {
-    /// Takes the socket from standard input, reads the hello, and makes sure that the parent is there and that
+    /// Takes the socket from standard input and reads the hello. Makes sure that the parent is alive and that
     /// this process will not outlive it.
     ///
-    /// Never waits for a parent that is not there: the hello was in the socket before this process existed.
+    /// Does not wait for a parent that is gone: the hello was in the socket before this process existed.
     pub(crate) fn meet(nonce: &OsStr) -> Result<(Self, Hello, Fds), ProtocolError> {
-        // First of all, so that the time in which the parent's death goes unnoticed is short.
+        // First, to shorten the time in which the parent's death would go unnoticed.
         os::die_with_parent()?;
         if !socket::is_socket(std::io::stdin()) {
             return Err(ProtocolError::NoSocket);
@@ -52,7 +52,8 @@ impl Link {
         Self::greet(os::take_stdin()?, nonce, Parent::Peer)
     }
 
-    /// As [`Link::meet`], over a socket that is there already. That this process does not outlive its parent is seen to.
+    /// As [`Link::meet`], over a given socket. The caller has made sure that this process will not outlive
+    /// its parent.
     pub(crate) fn greet(
         socket: OwnedFd,
         nonce: &OsStr,
@@ -67,8 +68,8 @@ impl Link {
             return Err(missing);
         }
         let parent = PidFd::from_fd(fds.remove(0), hello.parent_pid);
-        // The signal does not come for a parent that was gone before it was asked for. Then either the pidfd says
-        // so, or, when the parent's last thread is just ending, this process has already been given to another.
+        // No signal comes for a parent that had died before the request for it. Then the pidfd shows the
+        // death. Or the parent's last thread is just ending, and this process already has another parent.
         let kernels_parent = os::parent_pid();
         let is_other = kernels_parent != 0 && kernels_parent != hello.parent_pid;
         if parent.is_dead()? || (whose == Parent::Peer && is_other) {
@@ -90,8 +91,8 @@ impl Link {
         read_exactly(socket, protocol::payload_len_bytes(prefix)?)
     }
 
-    /// Sends a frame. That the parent is gone, or has stopped listening, is no error here: this process is about to
-    /// be killed, or nobody wants to know.
+    /// Sends a frame. Ignores errors: the parent is gone and this process is about to be killed, or the
+    /// parent no longer reads.
     pub(crate) fn send(&self, frame: &Frame) {
         if let Ok(bytes) = frame.encode()
             && let Some(socket) = &*self.lock()
@@ -110,7 +111,7 @@ impl Link {
     }
 }
 
-/// Waits for so many bytes. Memory grows with what has come, not with what was announced.
+/// Reads exactly `len_bytes`. Memory grows with the bytes received, not with the announced length.
 fn read_exactly(socket: &OwnedFd, len_bytes: usize) -> Result<Vec<u8>, ProtocolError> {
     const AHEAD_LEN_BYTES: usize = 16 << 10;
     let mut bytes = Vec::new();
@@ -126,7 +127,7 @@ fn read_exactly(socket: &OwnedFd, len_bytes: usize) -> Result<Vec<u8>, ProtocolE
     Ok(bytes)
 }
 
-/// The hello frame and the descriptors on it.
+/// Reads the hello frame and its descriptors.
 fn greeting(socket: &OwnedFd) -> Result<(Hello, Vec<OwnedFd>), ProtocolError> {
     let mut fds = Vec::new();
     let mut prefix = [0; PREFIX_LEN_BYTES];

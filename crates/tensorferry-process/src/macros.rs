@@ -1,6 +1,7 @@
 //! Registration of entries.
 
-/// Registers functions that are asked before this process is forked, and may name a reason not to.
+/// Registers functions that are called before this process is forked. Each returns a reason not to fork, or
+/// `None`.
 ///
 /// ```
 /// tensorferry_process::fork_hazard! {
@@ -22,8 +23,8 @@ macro_rules! fork_hazard {
 
 /// Registers functions that a child can be started with.
 ///
-/// Each line makes a `static` of type [`Entry`](crate::Entry), under a name that must be unique in the program. What follows the
-/// function is a setting of [`Entry`](crate::Entry): `=> idle, without_guard;`.
+/// Each line makes a `static` of type [`Entry`](crate::Entry), under a name that must be unique in the
+/// program. A method of [`Entry`](crate::Entry) may follow the function, as in `=> idle, without_guard;`.
 ///
 /// ```
 /// use tensorferry_process::{Failure, Inherited};

@@ -1,58 +1,61 @@
-//! How a child comes into being.
+//! How a child process is created.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a child comes into being.
+/// How a child process is created.
 ///
-/// | | time to start | what the child has of its parent | when |
+/// | | time to start | the child has | use it for |
 /// | --- | --- | --- | --- |
-/// | [`Spawn`](Self::Spawn) | that of executing the program | its arguments | always works |
-/// | [`Forkserver`](Self::Forkserver) | that of a fork of a small process | its arguments, and what was preloaded | many starts, or costly preparation |
-/// | [`Fork`](Self::Fork) | that of a fork of the parent | everything | a parent without threads whose state is to be inherited |
+/// | [`Spawn`](Self::Spawn) | executing the program | its arguments | any program |
+/// | [`Forkserver`](Self::Forkserver) | forking a small process | arguments, preloads | many, costly starts |
+/// | [`Fork`](Self::Fork) | forking the parent | the memory of its parent | a parent without other threads |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum StartMethod {
-    /// This program is executed once more. The child begins with nothing but what it is given, whatever threads, locks and
-    /// drivers its parent has.
+    /// Executes this program again. The child begins with nothing but what it is given, whatever threads,
+    /// locks and drivers its parent has.
     #[default]
     Spawn,
-    /// A server process, started once by this process, forks on request. It is this program executed once more, with one
-    /// thread and without any state but what was preloaded, so that forking it is cheap and safe whatever threads its
-    /// client has.
+    /// A server process, which this process starts once, forks on request. The server is this program
+    /// executed again, with one thread and no state except the preloads. So forking it is cheap, and safe
+    /// whatever threads its client has.
     ///
-    /// A child has the environment, the working directory, and the standard output and error of its client at the moment of
-    /// the start, as a spawned one has. What else the kernel lets processes inherit (user, limits, umask, nice value,
-    /// processors, namespaces) is what this process had when the server was started.
+    /// A child has the client's environment, working directory, standard output and standard error as of the
+    /// start, like a spawned one. Everything else that processes inherit (user, limits, umask, nice value,
+    /// processors, namespaces) is as it was in the client when the server was started.
     Forkserver,
-    /// This process is forked. The child has a copy of all memory of its parent, as it was at the moment of the start.
+    /// Forks this process. The child has a copy of all memory of its parent, as of the start.
     ///
-    /// Tensors and queues in statics are the child's as they are the parent's; `TensorMut`, leases and the sole ends of
-    /// channels stay with the parent, and the child's copies of them are as if sent away. The child holds what its parent held at
-    /// the start until it drops it, or ends. The start takes until the child holds it, so it waits for a child that is stopped.
+    /// The child can use tensors and queues in statics, as its parent can. `TensorMut`, leases and the sole
+    /// ends of channels stay with the parent; the child's copies of them behave as if they had been sent
+    /// away. Until it drops them or ends, the child holds the shared memory that its parent held at the
+    /// start. The start waits until the child holds it. So it waits for a child that is stopped.
     ///
-    /// A slice that is lent from an exclusive tensor is the same memory in both processes, so a program has to allow forks:
-    /// [`allow_fork`](crate::allow_fork).
+    /// A slice lent by an exclusive tensor refers to the same memory in both processes. So a program has to
+    /// allow forks: [`allow_fork`](crate::allow_fork).
     ///
-    /// A child has every end of a queue that its parent has, also those that only the parent uses, until it ends. So a receiver
-    /// in it is not told that the senders are gone as long as another forked child, or itself, has such a copy: close queues
-    /// whose end matters, as with pipes and fork(2) everywhere.
+    /// A child has every end of a queue that its parent has, until the child ends. This includes ends that
+    /// only the parent uses. A receiver in a child does not learn that the senders are gone as long as a
+    /// forked child, itself included, has such a copy. Close queues whose end matters, as with pipes and
+    /// fork(2).
     ///
-    /// Refused when the process has another thread than the calling one, because what such a thread has locked would stay
-    /// locked in the child, or when it uses a GPU. The service threads of this library stand still for it. Random number generators that exist already give the same
-    /// numbers in each child.
+    /// The start fails if the process has a thread other than the calling one, because the locks of that
+    /// thread would stay locked in the child. It also fails if the process uses a GPU. The service threads of
+    /// this library are parked for the fork. Existing random number generators produce the same numbers in
+    /// each child.
     Fork,
 }
 
 impl StartMethod {
-    /// All of them, the default first.
+    /// All start methods, the default first.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
         [Self::Spawn, Self::Forkserver, Self::Fork].into_iter()
     }
 
-    /// `spawn`, `forkserver` or `fork`, as Python calls them.
+    /// `spawn`, `forkserver` or `fork`, as in Python.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -69,7 +72,7 @@ impl fmt::Display for StartMethod {
     }
 }
 
-/// A name that no start method has.
+/// The error for a name that no start method has.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no start method `{name}`; there are spawn, forkserver and fork")]
 #[non_exhaustive]

@@ -11,8 +11,8 @@ use crate::current;
 
 /// The process that started this one, from [`parent_process`].
 ///
-/// This process is killed when its parent ends, so what is seen here is the parent's last moment at most: it is for those
-/// who watch the parent beside other things, or who want to know who it is.
+/// This process is killed when its parent ends, so it sees the parent's end only for a short time, if at all.
+/// This type is for programs that wait for the parent among other events, or that need its identity.
 #[derive(Clone, Debug)]
 pub struct ParentProcess {
     name: Arc<str>,
@@ -28,19 +28,19 @@ impl ParentProcess {
         &self.pidfd
     }
 
-    /// What it is called: [`CurrentProcess::name`](crate::CurrentProcess::name) there.
+    /// Its name, as [`CurrentProcess::name`](crate::CurrentProcess::name) returns it there.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process number, in its own PID namespace.
+    /// Its process ID, in its own PID namespace.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pidfd.pid()
     }
 
-    /// Whether it still runs. Does not wait.
+    /// Whether it still runs. Does not block.
     ///
     /// # Errors
     /// The kernel's error of poll(2).
@@ -48,16 +48,16 @@ impl ParentProcess {
         self.pidfd.is_dead().map(|is_dead| !is_dead)
     }
 
-    /// The descriptor that stands for it: readable, for poll(2), when it has ended.
+    /// Its pidfd, which poll(2) reports as readable once the parent has ended.
     #[must_use]
     pub fn sentinel(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Waits until it has ended. Seldom returns: this process ends with it.
+    /// Waits until the parent has ended. Seldom returns, because this process is killed then.
     ///
     /// # Blocking
-    /// For as long as it takes, asleep in poll(2).
+    /// In poll(2), until the parent ends.
     ///
     /// # Errors
     /// The kernel's error of poll(2).
@@ -65,10 +65,10 @@ impl ParentProcess {
         self.pidfd.wait_dead(None).map(drop)
     }
 
-    /// As [`ParentProcess::join`], for at most `timeout`: whether it has ended.
+    /// As [`ParentProcess::join`], for at most `timeout`. Returns whether the parent has ended.
     ///
     /// # Blocking
-    /// For at most `timeout`, asleep in poll(2).
+    /// In poll(2), until the parent ends or `timeout` has passed.
     ///
     /// # Errors
     /// As [`ParentProcess::join`].
@@ -83,8 +83,8 @@ impl AsFd for ParentProcess {
     }
 }
 
-/// The process that started this one by this library; `None` in a process that something else has started, as the main
-/// process.
+/// The process that started this one with this library. `None` in a process that something else started, such
+/// as the main process.
 #[must_use]
 pub fn parent_process() -> Option<ParentProcess> {
     current::origin().map(|origin| origin.parent.clone())

@@ -1,9 +1,10 @@
-//! What parent and child say to each other over the control socket, byte for byte.
+//! The protocol between parent and child over the control socket.
 //!
-//! Everything is a *frame*: a little-endian `u32` length, then that many bytes. The parent sends one frame, the
-//! [`Hello`] (magic, version, then postcard), with descriptors attached to its first byte, and after it, once the
-//! child exists, the payload: a little-endian `u64` length and the bytes. The child answers with [`Frame`]s in
-//! postcard. Every length is held against a limit before memory is taken for it.
+//! Every message is a *frame*: a little-endian `u32` length, then that many bytes. The parent sends one
+//! frame, the [`Hello`] (magic, version, then postcard), with descriptors attached to its first byte. Once
+//! the child exists, the parent sends the payload: a little-endian `u64` length and the bytes. The child
+//! answers with [`Frame`]s in postcard. The reader checks every length against a limit before it allocates
+//! memory.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,65 +14,65 @@ use crate::error::ProtocolError;
 /// First bytes of a hello: "TFCH" read as a little-endian number.
 const MAGIC: u32 = u32::from_le_bytes(*b"TFCH");
 
-/// Raised whenever a frame changes its shape. Parent and child are the same program, unless the caller named
-/// another executable.
+/// Raised whenever the format of a frame changes. Parent and child are the same program, unless the caller
+/// named another executable.
 const VERSION: u16 = 3;
 
-/// Longest frame that either side accepts, in bytes. A report is capped to less than this (`report.rs`).
+/// Longest frame that either side accepts, in bytes. A report is cut to less than this (`report.rs`).
 pub(crate) const MAX_FRAME_LEN_BYTES: usize = 128 << 10;
 
 /// Longest payload, in bytes. A payload is for handles and settings; data travels in shared memory.
 pub(crate) const MAX_PAYLOAD_LEN_BYTES: usize = 16 << 20;
 
-/// The bytes of a length prefix.
+/// The length of a frame's prefix, in bytes.
 pub(crate) const PREFIX_LEN_BYTES: usize = 4;
 
-/// The bytes of the length before a payload.
+/// The length of a payload's prefix, in bytes.
 pub(crate) const PAYLOAD_PREFIX_LEN_BYTES: usize = 8;
 
-/// Magic and version stand before the postcard part, so that they can be read whatever the version is.
+/// Length of magic and version, in bytes. They precede the postcard part, so that any version can read them.
 const HELLO_HEAD_LEN_BYTES: usize = 6;
 
-/// The parent's only frame: who starts whom, to do what.
+/// The parent's only frame: which process starts which child, to run which entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
-    /// The same as in the environment variable, which proves that socket and variable belong together.
+    /// The same as in the environment variable, to show that socket and variable belong together.
     pub nonce: String,
-    /// The parent's process number in its own namespace.
+    /// The parent's process ID in its own namespace.
     pub parent_pid: u32,
-    /// What the parent is called.
+    /// The parent's name.
     pub parent_name: String,
     /// Name of the registered entry to run.
     pub entry: String,
-    /// What the child is called in reports and by `ps`.
+    /// The child's name, in reports and for `ps`.
     pub name: String,
-    /// Its index among those that were started together.
+    /// The child's index among the processes that were started together.
     pub rank: Option<u64>,
-    /// Whether it may start no children.
+    /// Whether the child is forbidden to start children.
     pub is_daemon: bool,
     pub may_fork: bool,
-    /// Descriptors attached to this frame, the parent's pidfd included.
+    /// How many descriptors are attached to this frame, including the parent's pidfd.
     pub n_fds: u32,
 }
 
-/// What a child tells its parent.
+/// A message of a child to its parent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Frame {
-    /// The child has found its parent and is about to run its entry.
+    /// The child has connected to its parent and is about to run its entry.
     Entered,
-    /// What the payload refers to has been adopted: the parent may let go of it.
+    /// The child has adopted everything that the payload refers to, so the parent may release it.
     Taken,
-    /// A thread panics. Whether that ends the process is not known yet.
+    /// A thread panics. It is not known yet whether that ends the process.
     Panicked(Report),
     /// The entry failed. The process is about to exit.
     Raised(Report),
-    /// The backtrace of the report before: turning addresses into names takes long, so it comes after.
+    /// The backtrace of the last report. It comes later, because resolving its addresses takes long.
     Backtrace(String),
     /// The entry returned. The process is about to exit.
     Finished,
 }
 
-/// One frame around `body`.
+/// Makes a frame of `body`.
 fn frame(body: &[u8]) -> Result<Vec<u8>, ProtocolError> {
     check_len(body.len())?;
     let len = u32::try_from(body.len()).map_err(|_| too_long(body.len()))?;
@@ -89,21 +90,21 @@ fn check_len(len_bytes: usize) -> Result<(), ProtocolError> {
     if len_bytes > MAX_FRAME_LEN_BYTES { Err(too_long(len_bytes)) } else { Ok(()) }
 }
 
-/// The length that a prefix announces, once it has been held against the limit.
+/// The length that a prefix announces, checked against the limit.
 pub(crate) fn body_len_bytes(prefix: [u8; PREFIX_LEN_BYTES]) -> Result<usize, ProtocolError> {
     let len = usize::try_from(u32::from_le_bytes(prefix)).unwrap_or(usize::MAX);
     check_len(len)?;
     Ok(len)
 }
 
-/// What stands before a payload of this length.
+/// The prefix of a payload of this length.
 pub(crate) fn payload_prefix(len_bytes: usize) -> Result<[u8; PAYLOAD_PREFIX_LEN_BYTES], ProtocolError> {
     check_payload_len(len_bytes)?;
     let len = u64::try_from(len_bytes).unwrap_or(u64::MAX);
     Ok(len.to_le_bytes())
 }
 
-/// The length that a payload's prefix announces, once it has been held against the limit.
+/// The length that a payload's prefix announces, checked against the limit.
 pub(crate) fn payload_len_bytes(prefix: [u8; PAYLOAD_PREFIX_LEN_BYTES]) -> Result<usize, ProtocolError> {
     let len = usize::try_from(u64::from_le_bytes(prefix)).unwrap_or(usize::MAX);
     check_payload_len(len)?;
@@ -129,7 +130,7 @@ impl Hello {
         frame(&body)
     }
 
-    /// Reads the body of a hello frame.
+    /// Decodes the body of a hello frame.
     pub(crate) fn decode(body: &[u8]) -> Result<Self, ProtocolError> {
         let Some((head, rest)) = body.split_first_chunk::<HELLO_HEAD_LEN_BYTES>() else {
             return Err(ProtocolError::Ended { got_bytes: body.len(), wanted_bytes: HELLO_HEAD_LEN_BYTES });
@@ -147,7 +148,7 @@ impl Hello {
 }
 
 impl Frame {
-    /// The bytes of this frame, prefix included.
+    /// The bytes of this frame, including the prefix.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, ProtocolError> {
         let body = postcard::to_stdvec(self).map_err(|e| malformed("frame", 0, e))?;
         frame(&body)
@@ -158,25 +159,25 @@ fn malformed(what: &'static str, len_bytes: usize, error: postcard::Error) -> Pr
     ProtocolError::Malformed { what, len_bytes, error: error.into() }
 }
 
-/// Reads a value that takes all of `body`.
+/// Decodes a value that takes all of `body`.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(what: &'static str, body: &'a [u8]) -> Result<T, ProtocolError> {
     let (value, rest) = postcard::take_from_bytes(body).map_err(|e| malformed(what, body.len(), e))?;
     if rest.is_empty() { Ok(value) } else { Err(ProtocolError::Trailing { what, left_bytes: rest.len() }) }
 }
 
-/// Cuts a stream of bytes into frames, however the socket has cut it.
+/// Splits a stream of bytes into frames, however the socket has cut it.
 #[derive(Debug, Default)]
 pub(crate) struct FrameReader {
     buffer: Vec<u8>,
 }
 
 impl FrameReader {
-    /// Adds bytes as they came.
+    /// Adds bytes as they arrive.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, or `None` until more bytes have come.
+    /// The next complete frame, or `None` until more bytes arrive.
     pub(crate) fn next_frame(&mut self) -> Result<Option<Frame>, ProtocolError> {
         let Some((prefix, rest)) = self.buffer.split_first_chunk::<PREFIX_LEN_BYTES>() else {
             return Ok(None);
@@ -188,26 +189,26 @@ impl FrameReader {
         Ok(Some(decoded))
     }
 
-    /// Bytes of a frame that has not come whole.
+    /// How many bytes of an incomplete frame there are.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.buffer.len()
     }
 }
 
-/// What a child does with the body of a hello, which may be anything: reads it, and says what it has read. For fuzzing.
+/// Decodes the body of a hello from arbitrary bytes, as a child does, and encodes it again. For fuzzing.
 ///
 /// # Errors
-/// As a child's refusal.
+/// Why a child would refuse it.
 #[doc(hidden)]
 pub fn read_hello(body: &[u8]) -> Result<Vec<u8>, ProtocolError> {
     let encoded = Hello::decode(body)?.encode()?;
     Ok(encoded.get(PREFIX_LEN_BYTES..).unwrap_or_default().to_vec())
 }
 
-/// What a parent does with what its child has sent, which may be anything: cuts it into frames and shows them. For fuzzing.
+/// Decodes frames from arbitrary bytes, as a parent does, and returns them as text. For fuzzing.
 ///
 /// # Errors
-/// As what a parent calls garbled.
+/// What a parent would store in [`Exit::garbled`](crate::Exit::garbled).
 #[doc(hidden)]
 pub fn read_frames(pieces: impl IntoIterator<Item: AsRef<[u8]>>) -> Result<String, ProtocolError> {
     let (mut reader, mut shown) = (FrameReader::default(), String::new());

@@ -1,4 +1,4 @@
-//! Where an output of a child goes.
+//! Where the standard output and error of a child go.
 
 use std::fs::File;
 use std::io::{self, PipeWriter};
@@ -14,14 +14,14 @@ pub enum Redirect {
     /// To that of this process.
     #[default]
     Inherit,
-    /// Nowhere: `/dev/null`.
+    /// To `/dev/null`.
     Null,
     /// To a file, a pipe or a socket.
     To(OwnedFd),
 }
 
 impl Redirect {
-    /// For a program that is about to be executed; `None` leaves its output as it is.
+    /// For a program that is about to be executed. `None` leaves its output as it is.
     pub(crate) fn into_stdio(self) -> Option<Stdio> {
         match self {
             Self::Inherit => None,
@@ -30,7 +30,7 @@ impl Redirect {
         }
     }
 
-    /// For a process that is forked; `own` is what inheriting means.
+    /// For a process that is forked. `own` is the output to inherit.
     pub(crate) fn into_fd(self, own: BorrowedFd<'_>) -> tensorferry_os::Result<OwnedFd> {
         match self {
             Self::Inherit => {

@@ -1,4 +1,4 @@
-//! How a child ended that is not a child of this process, as its fork server tells.
+//! Receives from a fork server how one of its children ended.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tensorferry_os::socket::{self, Interest};
 use crate::exit::Ended;
 use crate::forkserver::wire::{self, Word};
 
-/// How long a server has between the death of a child and its word about it. One that is stopped would say nothing for as
-/// long as it is. Only the exit code depends on it: that the child is dead is known.
+/// How long a server has to report a child's death. A stopped server would report nothing until it continues.
+/// Only the exit code depends on this; the pidfd shows the death itself.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The socket over which a fork server tells about one child. It is closed by the server's end, so nobody waits for a
-/// server that is gone.
+/// The socket on which a fork server reports about one child. It closes when the server ends, so no wait
+/// outlasts the server.
 #[derive(Debug)]
 pub(crate) struct Relay {
     socket: Option<OwnedFd>,
@@ -28,7 +28,7 @@ impl Relay {
     /// How the child ended, if it is dead.
     ///
     /// # Blocking
-    /// When the child is dead, until its server has collected it, for at most two seconds.
+    /// For a dead child, until its server has reaped it, for two seconds at most.
     pub(crate) fn look(&mut self, pidfd: &PidFd) -> tensorferry_os::Result<Option<Ended>> {
         if !pidfd.is_dead()? {
             return Ok(None);
@@ -37,12 +37,13 @@ impl Relay {
         socket::wait_ready(&[(socket.as_fd(), Interest::Readable)], Some(PATIENCE))?;
         Ok(Some(match wire::hear(&socket) {
             Ok(Some(Word::Ended(status))) => status.into(),
-            // Nothing, the end of the stream, or what cannot be understood.
+            // No word, the end of the stream, or a word that cannot be decoded.
             Ok(None | Some(Word::Started { .. } | Word::Refused { .. })) | Err(_) => Ended::StatusUnavailable,
         }))
     }
 
-    /// Waits until the server has collected the child, or has ended. For a child that is dead.
+    /// Waits until the server has reaped the child or has ended, for two seconds at most. The child must be
+    /// dead.
     pub(crate) fn wait_collected(&self) {
         if let Some(socket) = &self.socket {
             let _ = socket::wait_ready(&[(socket.as_fd(), Interest::Readable)], Some(PATIENCE));

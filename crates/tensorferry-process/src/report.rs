@@ -1,4 +1,4 @@
-//! Why an entry failed, in a form that travels.
+//! Why an entry failed, in a form that can be sent.
 
 use std::error::Error;
 use std::fmt;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tensorferry_os::child::monotonic_now;
 
-/// Caps of the parts of a report, in bytes. Together they stay below the longest frame, and below what a socket
-/// holds, so that a child never waits for a parent that does not read.
+/// Limits of the parts of a report, in bytes. Together they stay below the longest frame and below the
+/// capacity of a socket. So a child never waits for a parent that does not read.
 const MAX_MESSAGE_LEN_BYTES: usize = 16 << 10;
 const MAX_BACKTRACE_LEN_BYTES: usize = 32 << 10;
 const MAX_LINK_LEN_BYTES: usize = 1 << 10;
@@ -23,18 +23,18 @@ pub enum ReportKind {
     Panic,
     /// It returned an error.
     Error,
-    /// It was not run: what the parent asked for cannot be done.
+    /// It was not run, because the parent's request cannot be carried out.
     Refused,
 }
 
-/// A place in source code.
+/// A location in source code.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Location {
-    /// Path as the compiler was given it.
+    /// The path as the compiler was given it.
     pub file: String,
-    /// First line is 1.
+    /// The line, from 1.
     pub line: u32,
-    /// First column is 1.
+    /// The column, from 1.
     pub column: u32,
 }
 
@@ -44,31 +44,31 @@ impl fmt::Display for Location {
     }
 }
 
-/// What a child tells about its failure.
+/// A child's report of its failure.
 ///
-/// Displayed as one line, followed by one line for each cause; the alternate form (`{:#}`) adds the backtrace.
+/// `Display` writes one line, then one line for each cause. The alternate form (`{:#}`) adds the backtrace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
     /// Panic, error or refusal.
     pub kind: ReportKind,
-    /// The panic's or the error's message, cut at 16 KiB.
+    /// The message of the panic or error, cut at 16 KiB.
     pub message: String,
-    /// Where it panicked. An error does not know where it was made.
+    /// Where it panicked. `None` for an error, which does not record a location.
     pub location: Option<Location>,
-    /// The thread that it happened on.
+    /// The name of the thread that failed.
     pub thread: String,
-    /// The causes of an error, nearest first; for a panic, earlier panics on other threads.
+    /// The causes of an error, nearest first. For a panic, earlier panics on other threads.
     pub chain: Vec<String>,
-    /// The panicking thread's stack, cut at 64 frames and 32 KiB. Captured unless `RUST_BACKTRACE` or
-    /// `RUST_LIB_BACKTRACE` says `0`.
+    /// The stack of the panicking thread, cut at 64 frames and 32 KiB. Captured unless `RUST_BACKTRACE` or
+    /// `RUST_LIB_BACKTRACE` is `0`.
     pub backtrace: Option<String>,
-    /// When it happened, on a clock that all processes of the machine share (`CLOCK_MONOTONIC`).
+    /// When it failed, on a clock that all processes of the machine share (`CLOCK_MONOTONIC`).
     pub raised_at: Duration,
 }
 
 impl Report {
-    /// A report that says `message` and nothing else.
+    /// A report with `message` and nothing else.
     pub(crate) fn new(kind: ReportKind, message: &str) -> Self {
         Self {
             kind,
@@ -81,7 +81,7 @@ impl Report {
         }
     }
 
-    /// The report of an error that was returned: its message and those of its sources.
+    /// The report of a returned error: its message and those of its sources.
     pub(crate) fn of_error(error: &(dyn Error + 'static)) -> Self {
         let mut report = Self::new(ReportKind::Error, &error.to_string());
         let mut source = error.source();
@@ -94,7 +94,7 @@ impl Report {
         report
     }
 
-    /// Adds the place and the thread of a panic.
+    /// Adds the location and the thread of a panic.
     pub(crate) fn at(mut self, location: Option<&std::panic::Location<'_>>, thread: &str) -> Self {
         self.location = location.map(|l| Location {
             file: cut(l.file(), MAX_NAME_LEN_BYTES),
@@ -105,12 +105,12 @@ impl Report {
         self
     }
 
-    /// The same with a shorter message.
+    /// The same report with a shorter message.
     pub(crate) fn with_message_cut_to(&self, limit_bytes: usize) -> Self {
         Self { message: cut(&self.message, limit_bytes), ..self.clone() }
     }
 
-    /// Adds one cause; false when there is no room for another.
+    /// Adds one cause. Returns false when there is no room for another.
     pub(crate) fn add_link(&mut self, text: &str) -> bool {
         if self.chain.len() >= MAX_LINKS {
             return false;
@@ -143,7 +143,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The first `limit_bytes` of a text, at a character's end, with a note of what is missing.
+/// The first `limit_bytes` of a text, cut at a character boundary, with a note of how much is missing.
 fn cut(text: &str, limit_bytes: usize) -> String {
     if text.len() <= limit_bytes {
         return text.to_owned();
@@ -152,10 +152,10 @@ fn cut(text: &str, limit_bytes: usize) -> String {
     format!("{} ... ({} more bytes)", &text[..kept], text.len() - kept)
 }
 
-/// The frames that a reader wants: without the panic machinery above and the process entry below them.
+/// Keeps the frames of interest: without the panic machinery above and the process entry below them.
 ///
-/// `text` is what `std::backtrace` prints: frames as `  12: name`, each perhaps followed by `      at file:line`.
-/// Frames from the first whose name holds `entry_marker` on are ours.
+/// `text` is the output of `std::backtrace`: frames as ` 12: name`, each optionally followed by ` at
+/// file:line`. The frames of this library begin at the first whose name contains `entry_marker`.
 pub(crate) fn trim_backtrace(text: &str, entry_marker: &str) -> String {
     const MAX_FRAMES: usize = 64;
     const MACHINERY: [&str; 6] = [
@@ -168,7 +168,7 @@ pub(crate) fn trim_backtrace(text: &str, entry_marker: &str) -> String {
     ];
     let frames = frames(text);
     let end = frames.iter().position(|frame| frame.contains(entry_marker)).unwrap_or(frames.len());
-    // The standard library puts this function between the panic and its own handling of it.
+    // The standard library places this function between the panic and its own handling of it.
     let hook_end = frames.iter().position(|frame| frame.contains("__rust_end_short_backtrace"));
     let mut start = hook_end.map_or(0, |at| at + 1);
     while frames.get(start).is_some_and(|f| MACHINERY.iter().any(|name| frame_name(f).starts_with(name))) {
@@ -186,7 +186,7 @@ pub(crate) fn trim_backtrace(text: &str, entry_marker: &str) -> String {
     cut(&kept, MAX_BACKTRACE_LEN_BYTES)
 }
 
-/// One piece of text per frame, its `at` line included.
+/// One slice per frame, including its `at` line.
 fn frames(text: &str) -> Vec<&str> {
     let mut starts = Vec::new();
     let mut at = 0;

@@ -26,10 +26,11 @@ use crate::protocol::{self, Hello};
 use crate::redirect::{Outputs, Redirect};
 use crate::starter;
 
-/// A child about to be started: this program once more, to run `entry` instead of `main`.
+/// A child about to be started. It is this program, which runs `entry` instead of `main`.
 ///
-/// The child has the same arguments and environment, `/dev/null` as standard input, and shares standard output and
-/// error unless told otherwise. It is killed when this process ends, however it ends.
+/// The child has the arguments and the environment of this process, and `/dev/null` as standard input. It
+/// shares standard output and error with this process by default. It is killed when this process ends,
+/// however that ends.
 #[derive(Debug)]
 pub struct Start {
     entry: &'static Entry,
@@ -74,44 +75,45 @@ impl Start {
         }
     }
 
-    /// What the child is called in reports and, cut to 15 bytes, by `ps`. The entry's name by default.
+    /// Sets the child's name, for reports and, cut to 15 bytes, for `ps`. The entry's name by default.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Bytes for the entry, at most 16 MiB.
+    /// Sets the bytes for the entry, at most 16 MiB.
     #[must_use]
     pub fn payload(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.payload = bytes.into();
         self
     }
 
-    /// One more descriptor for the entry, at most 252.
+    /// Adds a descriptor for the entry. At most 252 are allowed.
     #[must_use]
     pub fn fd(mut self, fd: OwnedFd) -> Self {
         self.fds.push(fd);
         self
     }
 
-    /// How the child comes into being: [`StartMethod::Spawn`] by default.
+    /// Sets how the child is created: [`StartMethod::Spawn`] by default.
     #[must_use]
     pub fn method(mut self, method: StartMethod) -> Self {
         self.method = method;
         self
     }
 
-    /// For [`StartMethod::Fork`]: threads of this process, by number (gettid(2)), that stand still and hold no lock until
-    /// [`Start::start`] has returned. Any other thread but the calling one is in the way of a fork.
+    /// For [`StartMethod::Fork`]: names threads of this process by their thread ID (gettid(2)). They must
+    /// stay blocked and hold no lock until [`Start::start`] has returned. A fork fails if there is any thread
+    /// other than these and the calling one.
     #[must_use]
     pub fn parked(mut self, thread_ids: impl IntoIterator<Item = u32>) -> Self {
         self.parked.extend(thread_ids);
         self
     }
 
-    /// Sets a variable in the child's environment. A name that is none is an error of the start: an empty one, or one with `=`
-    /// in it.
+    /// Sets a variable in the child's environment. The start fails if the name is empty or contains `=`, or
+    /// if name or value contains a zero byte.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.environment.push((name.as_ref().to_owned(), Some(value.as_ref().to_owned())));
@@ -125,93 +127,101 @@ impl Start {
         self
     }
 
-    /// Another program to run, which must link this library and have the entry. Needed where the running program is
-    /// not ours, as in a Python extension. For [`StartMethod::Spawn`] only.
+    /// Sets another program to run. It must link this library and have the entry. Needed where the running
+    /// program does not contain this library, as in a Python extension. For [`StartMethod::Spawn`] only.
     #[must_use]
     pub fn executable(mut self, path: impl Into<PathBuf>) -> Self {
         self.executable = Some(path.into());
         self
     }
 
-    /// Where the child's standard output goes.
+    /// Sets where the child's standard output goes.
     #[must_use]
     pub fn stdout(mut self, to: impl Into<Redirect>) -> Self {
         self.stdout = to.into();
         self
     }
 
-    /// Where the child's standard error goes.
+    /// Sets where the child's standard error goes.
     #[must_use]
     pub fn stderr(mut self, to: impl Into<Redirect>) -> Self {
         self.stderr = to.into();
         self
     }
 
-    /// The child's working directory. A relative path is relative to that of this process.
+    /// Sets the child's working directory. A relative path is relative to that of this process.
     #[must_use]
     pub fn current_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.current_dir = Some(path.into());
         self
     }
 
-    /// The child's nice value, from -20 to 19 (19 runs only when others do not want to); set before the entry runs.
+    /// Sets the child's nice value before the entry runs, from -20 (most favorable) to 19 (least favorable;
+    /// setpriority(2)).
     #[must_use]
     pub fn nice(mut self, value: i32) -> Self {
         self.nice = Some(value);
         self
     }
 
-    /// The processors that the child may run on, by number from 0; set before the entry runs.
+    /// Sets the processors that the child may run on, by number from 0, before the entry runs.
     #[must_use]
     pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
         self.cpus = Some(cpus.into_iter().collect());
         self
     }
 
-    /// The child's index among those that are started together, for [`CurrentProcess::rank`](crate::CurrentProcess::rank)
-    /// there and [`ChildProcess::rank`] here. None by default.
+    /// Sets the child's index among the processes that are started together.
+    /// [`CurrentProcess::rank`](crate::CurrentProcess::rank) returns it in the child, and
+    /// [`ChildProcess::rank`] in this process. None by default.
     #[must_use]
     pub fn rank(mut self, rank: usize) -> Self {
         self.rank = Some(rank);
         self
     }
 
-    /// Makes the child daemonic, as Python's `daemon=True`: it may not start children by this library
-    /// ([`StartError::Daemonic`]), and it is killed, never waited for, when its [`Child`] is dropped, whatever
-    /// [`Start::on_drop`] says.
+    /// Makes the child daemonic, as Python's `daemon=True`. A daemonic child may not start children with this
+    /// library ([`StartError::Daemonic`]). Dropping its [`Child`] kills it, whatever [`Start::on_drop`] says.
     ///
-    /// Python also ends daemonic processes, and no others, when their parent ends in good order. Here no child outlives its
-    /// parent, daemonic or not.
+    /// Python also ends daemonic processes, and no others, when their parent exits normally. Here no child
+    /// outlives its parent, daemonic or not.
     #[must_use]
     pub fn daemon(mut self) -> Self {
         self.is_daemon = true;
         self
     }
 
-    /// What happens to a child that still runs when its [`Child`] is dropped: [`OnDrop::Kill`] by default.
+    /// Sets what dropping the [`Child`] does to a process that still runs: [`OnDrop::Kill`] by default.
     #[must_use]
     pub fn on_drop(mut self, policy: OnDrop) -> Self {
         self.on_drop = policy;
         self
     }
 
-    /// Starts the child. Returns once the process exists and the payload is on its way, not when it has entered; a
-    /// payload larger than the socket's buffer (about 200 KiB) is waited for until the child reads it or dies.
+    /// Starts the child. Returns once the process exists and the payload has been sent. Does not wait until
+    /// the child has entered.
+    ///
+    /// # Blocking
+    /// A payload larger than the socket's buffer (about 200 KiB) blocks until the child has read enough of
+    /// it, or dies. [`StartMethod::Forkserver`] also waits for the server's answer.
     ///
     /// # Errors
-    /// [`StartError`] says each of them. No process is left then.
+    /// Each variant of [`StartError`]. No process remains then.
     pub fn start(mut self) -> Result<Child, StartError> {
         let payload = std::mem::take(&mut self.payload);
         protocol::payload_prefix(payload.len())?;
         self.start_with(|_| Ok(payload))
     }
 
-    /// As [`Start::start`], with a payload that is made once the process exists, from its pidfd: for what has to
-    /// name the child. The child waits for it.
+    /// As [`Start::start`], but `payload` makes the payload once the process exists, from its pidfd. This
+    /// allows a payload that identifies the child. The child waits for it.
+    ///
+    /// # Blocking
+    /// As [`Start::start`].
     ///
     /// # Errors
-    /// [`StartError::Payload`] when `payload` fails; the process has been killed and collected then. Otherwise as
-    /// [`Start::start`].
+    /// [`StartError::Payload`] when `payload` fails. The process has been killed and reaped then. Otherwise
+    /// as [`Start::start`].
     pub fn start_with<F>(mut self, payload: F) -> Result<Child, StartError>
     where
         F: FnOnce(&PidFd) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>>,
@@ -220,7 +230,7 @@ impl Start {
         let nonce = nonce();
         let (control, theirs) = socket::pair()?;
         self.greet(&control, &nonce)?;
-        // The copies that ride on the greeting are enough.
+        // The copies attached to the hello are enough.
         self.fds.clear();
         let on_drop = if self.is_daemon { OnDrop::Kill } else { self.on_drop };
         let identity = Identity {
@@ -248,7 +258,7 @@ impl Start {
             }
         };
         let payload = payload(child.pidfd()).map_err(|error| {
-            // Whatever is to happen to a child that is dropped, one without its payload can only wait for it.
+            // A child without its payload could only wait for it, so it is killed whatever `on_drop` says.
             let _ = child.kill();
             StartError::Payload(error)
         })?;
@@ -258,7 +268,7 @@ impl Start {
         Ok(child)
     }
 
-    /// Runs the program once more.
+    /// Executes the program.
     fn execute(
         self,
         control: OwnedFd,
@@ -269,21 +279,22 @@ impl Start {
     ) -> Result<Child, StartError> {
         let (nice, cpus) = (self.nice, self.cpus.clone());
         let (command, executable) = self.command(theirs, nonce);
-        // Starting consumes the command and with it our copy of the child's end of the socket.
+        // `starter::start` consumes the command, and with it this process's copy of the child's end of the
+        // socket.
         let mut process =
             starter::start(command).map_err(|error| StartError::Execute { executable, error })?;
         let pidfd = PidFd::open(process.id()).inspect_err(|_| {
-            // Without a pidfd it cannot be watched. That it may be gone already makes no difference.
+            // Without a pidfd the child cannot be watched. It does not matter if it is dead already.
             let _ = process.kill();
             let _ = process.wait();
         })?;
         let child = Child::new(ChildProcess::new(identity, pidfd), control, on_drop);
-        // Here it waits for its payload and has one thread.
+        // At this point the child waits for its payload and has one thread.
         schedule(child.pidfd(), nice, cpus.as_deref()).inspect_err(|_| drop(child.kill()))?;
         Ok(child)
     }
 
-    /// Has the fork server fork.
+    /// Makes the fork server fork.
     fn ask_forkserver(self, theirs: OwnedFd, nonce: String) -> Result<Started, StartError> {
         let request = Request { nice: self.nice, cpus: self.cpus, ..Request::new(nonce, &self.environment) };
         let Outputs { stdout, stderr } = Outputs::open(self.stdout, self.stderr)?;
@@ -317,7 +328,8 @@ impl Start {
             return Err(StartError::Variable { name: name.clone() });
         }
         if let Some(dir) = &self.current_dir {
-            // The kernel's answer to the start would not tell whether it is about this or about the program.
+            // The kernel's error at the start would not tell whether it concerns the directory or the
+            // program.
             std::fs::metadata(dir.join("."))
                 .map_err(|error| StartError::CurrentDir { path: dir.clone(), error })?;
         }
@@ -328,7 +340,7 @@ impl Start {
         Ok(())
     }
 
-    /// Puts the hello into the socket before the process exists, so that a child never waits for it.
+    /// Sends the hello into the socket before the process exists, so that a child never waits for it.
     fn greet(&self, control: &OwnedFd, nonce: &str) -> Result<(), StartError> {
         let me = PidFd::of_self()?;
         let fds: Vec<_> = std::iter::once(me.as_fd()).chain(self.fds.iter().map(AsFd::as_fd)).collect();
@@ -343,7 +355,7 @@ impl Start {
             may_fork: fork::is_allowed(),
             n_fds: u32::try_from(fds.len()).unwrap_or(u32::MAX),
         };
-        // The socket is empty and its buffer longer than the longest frame: this does not block.
+        // The socket is empty, and its buffer is larger than the longest frame, so this does not block.
         socket::send_all(control, &hello.encode()?, &fds)?;
         Ok(())
     }
@@ -377,7 +389,7 @@ impl Start {
     }
 }
 
-/// Sets when and where a child runs.
+/// Sets the nice value and the processors of a child.
 pub(crate) fn schedule(
     child: &PidFd,
     nice: Option<i32>,
@@ -389,21 +401,22 @@ pub(crate) fn schedule(
     cpus.map_or(Ok(()), |cpus| os::set_cpus(child, cpus))
 }
 
-/// A process that carries the mark of a child was started as one. Had it entered, the mark would be gone. So it runs
-/// its `main` by mistake, and if that starts children, they would do the same, without end.
+/// A process that has the variable set was started as a child, and never entered: entering removes the
+/// variable. So it runs its `main` by mistake. If that `main` starts children, they would do the same,
+/// without end.
 fn refuse_unentered(mark: Option<&OsStr>) -> Result<(), StartError> {
     if mark.is_some() { Err(StartError::NeverEntered) } else { Ok(()) }
 }
 
-/// 128 bits that no other start has. They tell accidents apart, not attackers: whoever can write to the socket that
-/// is a process's standard input already controls it.
+/// 128 random bits that no other start has. They detect accidents, not attackers: a process that can write to
+/// another's standard input socket already controls it.
 fn nonce() -> String {
     // The standard library seeds each of these from the system's random numbers.
     let half = || RandomState::new().hash_one(std::process::id());
     format!("{:016x}{:016x}", half(), half())
 }
 
-/// Sends bytes while watching the child: one that has died takes no more, and `wait` will tell.
+/// Sends bytes while watching the child. Returns early if the child has died; a later wait reports that.
 fn send_watching(child: &Child, bytes: &[u8]) -> Result<(), StartError> {
     let Some(control) = child.control() else { return Ok(()) };
     let mut sent = 0;
@@ -417,7 +430,7 @@ fn send_watching(child: &Child, bytes: &[u8]) -> Result<(), StartError> {
                     return Ok(());
                 }
             }
-            // EPIPE or ECONNRESET: the child is gone.
+            // EPIPE or ECONNRESET: the child has ended.
             Err(_) => return Ok(()),
         }
     }

@@ -1,12 +1,12 @@
 //! The thread that starts children.
 //!
-//! A child asks to be killed when its parent dies, but the kernel takes "parent" to be the *thread* that started it
-//! (`PR_SET_PDEATHSIG`, prctl(2)): started from a worker thread, children would die with that thread. So they are
-//! started from the main thread when that is the caller, and otherwise from one thread that is made for it and that
-//! lives as long as the process.
+//! A child asks to be killed when its parent dies, but for the kernel the parent is the *thread* that started
+//! it (`PR_SET_PDEATHSIG`, prctl(2)). A child started from a worker thread would die with that thread. So the
+//! main thread starts children itself. For all other threads, one dedicated thread starts them, which lives
+//! as long as the process.
 //!
-//! So that this thread is not in the way of a fork for ever after, it stands still between two jobs: it waits for a condition
-//! under the lock of its jobs, and whoever forks holds that lock meanwhile.
+//! This thread must not prevent later forks. So it is parked between two jobs: it waits on a condition
+//! variable under the lock of its jobs. A thread that forks holds that lock.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,9 +22,10 @@ struct Job {
 }
 
 struct Starter {
-    /// Whose thread it is: a process that was forked from this one has the memory but not the thread.
+    /// The process that the thread belongs to. A process forked from it has this memory too, but not the
+    /// thread.
     pid: u32,
-    /// Its number, once it runs.
+    /// Its thread ID, once it runs.
     thread_id: Option<u32>,
     jobs: VecDeque<Job>,
     is_busy: bool,
@@ -37,9 +38,9 @@ impl Starter {
 }
 
 static STARTER: Mutex<Option<Starter>> = Mutex::new(None);
-/// There is a job.
+/// Signalled when there is a job.
 static WORK: Condvar = Condvar::new();
-/// There is none, and the thread is about to wait for one.
+/// Signalled when there is no job and the thread is about to wait for one.
 static IDLE: Condvar = Condvar::new();
 
 fn starter() -> MutexGuard<'static, Option<Starter>> {
@@ -66,7 +67,7 @@ pub(crate) fn start(mut command: Command) -> io::Result<Child> {
     answer.recv().map_err(|_| io::Error::other("the thread that starts processes is gone"))?
 }
 
-/// What the thread does, for as long as the process lives.
+/// The body of the thread.
 fn serve() {
     let mut starter = starter();
     while let Some(running) = &mut *starter {
@@ -79,15 +80,15 @@ fn serve() {
         };
         running.is_busy = true;
         drop(starter);
-        // A caller that is gone has nobody to tell; `Child` of std neither kills nor waits when it is dropped.
+        // The caller may be gone. Dropping std's `Child` neither kills the process nor waits for it.
         let _ = job.reply.send(job.command.spawn());
         drop(job);
         starter = self::starter();
     }
 }
 
-/// The thread stands still as long as this exists: it waits for the condition or for the lock, which allocates nothing, and
-/// holds no other lock.
+/// Keeps the thread parked as long as this exists. The thread waits for the condition variable or for the
+/// lock, which allocates nothing, and holds no other lock.
 pub(crate) struct Parked(MutexGuard<'static, Option<Starter>>);
 
 /// Waits until the thread has no job, and keeps it from getting one.
@@ -101,12 +102,12 @@ pub(crate) fn park() -> Parked {
 }
 
 impl Parked {
-    /// The number of the thread, if there is one.
+    /// The thread's ID, if there is one.
     pub(crate) fn thread_id(&self) -> Option<u32> {
         self.0.as_ref().filter(|running| running.is_mine()).and_then(|running| running.thread_id)
     }
 
-    /// In a process that was forked meanwhile: the thread was the parent's.
+    /// For a process that was forked in the meantime: the thread belongs to the parent.
     pub(crate) fn forget(mut self) {
         *self.0 = None;
     }

@@ -1,7 +1,7 @@
 //! Spawns a registered function in three processes, then one that fails in one of them.
 //!
-//! What to see: the values in order of the index; then the failure of one process with message, place and stack, and
-//! the others stopped because of it.
+//! Expected output: the values in order of the index, then the failure of one process with message, location
+//! and backtrace. The others are stopped because of it.
 
 use std::io::Write as _;
 
@@ -18,7 +18,7 @@ fn stumble(rank: usize) {
         let empty: [u8; 0] = [];
         assert_eq!(empty.len(), rank, "process {rank} has nothing to do");
     }
-    // The others would go on for ever.
+    // The others do not end by themselves.
     loop {
         std::thread::park();
     }

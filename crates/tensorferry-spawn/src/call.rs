@@ -1,4 +1,4 @@
-//! The child's side: what it is told to do, and doing it.
+//! The child's side: reading its order and calling the function.
 
 use serde::{Deserialize, Serialize};
 use tensorferry_domain::{Admission, DomainFds};
@@ -21,27 +21,27 @@ tensorferry_process::entry! {
     pub(crate) static PRELOAD = "tensorferry.preload" => preload;
 }
 
-/// What a parent tells a child; the domain's descriptor travels beside it.
+/// What a parent tells a child. The domain's descriptor is sent with it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) rank: u32,
     pub(crate) function: Key,
     pub(crate) admission: Admission,
-    /// The number of the parcel with the arguments and the way back for the value.
+    /// The number of the parcel with the arguments and the queue for the value.
     pub(crate) parcel: u64,
     pub(crate) strategy: String,
     pub(crate) identity: Identity,
-    /// What counts in the parent where no method is named.
+    /// The parent's default start method.
     pub(crate) default_method: StartMethod,
 }
 
-/// Where a child's value goes: its index and the value.
+/// The queue for the children's values, each with the child's index.
 pub(crate) type Results<T> = Queue<(usize, T)>;
 
 /// One call of a registered function, in the child.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// `None` in a fork server, where there is nobody to pass anything.
+    /// `None` in a fork server, where the function has no arguments and its value goes nowhere.
     order: Option<Opened<'a>>,
     rank: usize,
 }
@@ -58,8 +58,8 @@ impl Call<'_> {
     /// Opens the arguments, calls the function, and sends its value to the parent.
     ///
     /// # Errors
-    /// [`Failure::Refused`] when the arguments cannot be read; the function's own error; or that its value cannot be
-    /// sent.
+    /// [`Failure::Refused`] when the arguments cannot be read. [`Failure::Error`] with the function's own
+    /// error, or when its value cannot be sent.
     pub fn run<F, Args>(self, function: F) -> Result<(), Failure>
     where
         F: Function<Args>,
@@ -73,7 +73,7 @@ impl Call<'_> {
         };
         let (args, results): (Args, Results<F::Value>) =
             Parcel::open(&heap, parcel).map_err(|e| unreadable(&e))?;
-        // From here on the child itself holds what the arguments name.
+        // From here on the child itself holds the tensors and queues in its arguments.
         inherited.taken();
         let value = __tensorferry_call(function, self.rank, args).map_err(Failure::Error)?;
         results
@@ -82,7 +82,7 @@ impl Call<'_> {
     }
 }
 
-/// Calls the function. Backtraces end where a name begins with `__tensorferry_`.
+/// Calls the function. Backtraces are cut at a frame whose name begins with `__tensorferry_`.
 #[inline(never)]
 fn __tensorferry_call<F: Function<Args>, Args>(
     function: F,
@@ -95,7 +95,8 @@ fn __tensorferry_call<F: Function<Args>, Args>(
     result
 }
 
-/// What a child does with an order, which may be anything, before it joins: reads it and finds the function. For fuzzing.
+/// Decodes an order from arbitrary bytes, as a child does before it joins, and finds the function. For
+/// fuzzing.
 ///
 /// # Errors
 /// Why a child would refuse it.
@@ -105,7 +106,7 @@ pub fn read_order(payload: &[u8]) -> Result<(), String> {
     registry::resolve(&order.function).map(drop).map_err(|error| error.to_string())
 }
 
-/// Joins the parent's domain and runs what it asks for.
+/// Joins the parent's domain and runs the requested function.
 fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     let refused = |what: &str, error: &dyn std::fmt::Display| Failure::Refused(format!("{what}: {error}"));
     let order: Order =
@@ -114,24 +115,24 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     let fds = DomainFds::from_message(inherited.take_fds());
     let fds = fds.ok_or_else(|| Failure::Refused(String::from("the descriptor of the domain is missing")))?;
     let joined = match Heap::inherited() {
-        // This process was forked from a member and has everything that it holds.
+        // This process was forked from a member, and has everything that the member holds.
         Some(heap) => heap.rejoin(order.admission, fds.fd_store).map(|()| {
-            // From here on the parent may let go of what it holds.
+            // From here on the parent may release what it holds.
             inherited.taken();
             heap
         }),
         None => Heap::join(fds, order.admission),
     };
     let heap = joined.map_err(|e| refused("the domain cannot be joined", &e))?;
-    // Its thread is made beside the function, not before: what a start waits for is to be short.
+    // The guard starts while the function runs, not before it, to keep the start short.
     let guard = inherited.guard();
     heap.domain().defer(move || guard.start().is_ok());
-    // The service thread has just been started, and seldom sleeps yet.
+    // The service thread has just been started, and is rarely asleep yet.
     heap.domain().wake_service();
     if let Ok(strategy) = order.strategy.parse::<SharingStrategy>()
         && strategy != get_sharing_strategy()
     {
-        // What works in the parent works here; and if not, this process has its own default.
+        // A strategy that works in the parent works here. If it does not, this process keeps its own default.
         let _ = set_sharing_strategy(strategy);
     }
     order.identity.adopt();
@@ -140,7 +141,7 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     function.run(Call { order: Some(Opened { inherited, heap, parcel: order.parcel }), rank })
 }
 
-/// What [`PRELOAD`] is told.
+/// The payload for [`PRELOAD`].
 pub(crate) fn preload_payload(key: &Key) -> Result<Vec<u8>, StartErrorKind> {
     postcard::to_stdvec(key).map_err(|error| StartErrorKind::Arguments {
         function: key.name().to_owned(),
@@ -149,7 +150,7 @@ pub(crate) fn preload_payload(key: &Key) -> Result<Vec<u8>, StartErrorKind> {
     })
 }
 
-/// Calls one function that takes nothing.
+/// Calls one function without arguments.
 fn preload(inherited: &mut Inherited) -> Result<(), Failure> {
     let key: Key = postcard::from_bytes(inherited.payload())?;
     let function = registry::resolve(&key).map_err(|e| Failure::Refused(e.to_string()))?;

@@ -6,12 +6,12 @@ use std::fmt;
 use crate::function::BoxedError;
 use crate::process::ProcessHandle;
 
-/// A handle that could not be closed, and why.
+/// A handle that could not be closed, and the reason.
 #[non_exhaustive]
 pub struct CloseError<T> {
-    /// The handle, as it was.
+    /// The unchanged handle.
     pub handle: ProcessHandle<T>,
-    /// Why.
+    /// The reason.
     pub kind: CloseErrorKind,
 }
 
@@ -30,7 +30,7 @@ pub enum CloseErrorKind {
     /// The process still runs.
     #[error("it still runs; end it or join it first")]
     Running,
-    /// The kernel does not tell whether it runs.
+    /// The kernel did not report whether the process runs.
     #[error("the kernel does not tell whether it runs: {0}")]
     Wait(BoxedError),
 }

@@ -1,4 +1,4 @@
-//! Processes that were started together: waiting for them, stopping them, and what they return.
+//! Processes that were started together: waiting for them, stopping them, and their values.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, OnceLock};
@@ -21,20 +21,23 @@ use crate::tee::TeeThread;
 
 /// Processes that were started together, each with its index.
 ///
-/// They belong to this value: dropping it kills those that still run (SIGKILL), or waits for them where
-/// [`Options::on_drop`] says so, and collects them all. They never outlive this process either, however it ends.
+/// Dropping this value kills the processes that still run (SIGKILL), or waits for them if
+/// [`Options::on_drop`] says so, and reaps them all. The processes never outlive this process, however it
+/// ends.
 ///
 /// # When a process fails
-/// Nothing happens by itself: that a process has failed is seen, and the others are stopped, inside of
-/// [`ProcessContext::join`] and what calls it ([`ProcessContext::take_values`], [`ProcessContext::into_values`]). There is no
-/// thread that looks. So a program that is busy with something else while its processes run, as one that feeds them through a
-/// queue, does one of these:
-/// - It joins without waiting now and then: `context.join_timeout(Duration::ZERO)?` is an error when all have ended and one
-///   has failed, and carries on with the stopping of the others until then.
-/// - It waits for the [sentinels](ProcessContext::sentinels) in the poll loop that it has anyway, and joins when one is readable.
-/// - It gives the context to a thread that joins: a context is `Send` where the values are.
+/// No thread watches the processes. A failure is detected, and the others are stopped, only inside
+/// [`ProcessContext::join`] and the functions that call it ([`ProcessContext::take_values`],
+/// [`ProcessContext::into_values`]). A program that does other work while its processes run, such as feeding
+/// them through a queue, has three choices:
+/// - Call `context.join_timeout(Duration::ZERO)?` now and then. It returns an error once all have ended and
+///   one has failed. Until then each call continues to stop the others.
+/// - Wait for the [sentinels](ProcessContext::sentinels) in an existing poll loop, and join when one is
+///   readable.
+/// - Move the context to a thread that joins. A context is `Send` if its values are.
 ///
-/// Who waits on a queue to which the processes have the other ends is told when they are gone, without any of this.
+/// A wait on a queue whose other ends are in the processes ends with an error once they are gone, without any
+/// of this.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,7 +55,7 @@ use crate::tee::TeeThread;
 /// let jobs = Queue::new(4)?;
 /// let mut workers = start_processes(work, (jobs.clone(),), 2)?;
 /// let end = loop {
-///     // Full is no reason to wait: who would make room may have failed.
+///     // Do not wait while the queue is full: the worker that would make room may have failed.
 ///     let _ = jobs.put_nowait(7);
 ///     match workers.join_timeout(Duration::from_millis(1)) {
 ///         Ok(false) => {}
@@ -75,21 +78,22 @@ pub struct ProcessContext<T> {
     grace_period: Option<Duration>,
     on_drop: OnDrop,
     stop: Option<Stop>,
-    /// Scope we have sent a signal.
+    /// The signals that this context has sent to each child.
     stopped: Vec<Stopped>,
-    /// As of 10 ms after the start at the latest, to tell whether the out-of-memory killer came by. Read by the service thread,
-    /// because the kernel takes some time to count; not there where a process ends sooner than that.
+    /// The count of out-of-memory kills 10 ms after the start at the latest, to detect kills since then. The
+    /// service thread reads it, because that takes the kernel some time. Empty if a process ends sooner than
+    /// that.
     out_of_memory_kills: Arc<OnceLock<u64>>,
-    /// The answer, once all have ended.
+    /// The result, once all have ended.
     verdict: Option<Verdict>,
 }
 
-/// How it went, once all have ended.
+/// The result, once all have ended.
 #[derive(Debug)]
 enum Verdict {
     Succeeded,
     Failed(ProcessErrors),
-    /// All succeeded, and what they wrote is not whole.
+    /// All succeeded, but their output was not kept in full.
     Output(OutputError),
 }
 
@@ -133,36 +137,36 @@ impl<T> ProcessContext<T> {
         self.first_rank
     }
 
-    /// Reads what they have said and looks who has ended, without waiting.
+    /// Reads the children's messages and checks which have ended, without waiting.
     pub(crate) fn update(&mut self) -> Result<(), SpawnError> {
         let updated = self.children.iter_mut().try_for_each(|child| child.update().map(drop));
         updated.map_err(|error| SpawnError::Wait(error.into()))
     }
 
-    /// The process numbers, in order of the index.
+    /// The process IDs, in order of the index.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.children.iter().map(Child::pid).collect()
     }
 
-    /// The processes, in order of the index: who they are, whether they live, signals for one of them.
+    /// The processes, in order of the index: their identity, whether they are alive, and signals for each.
     #[must_use]
     pub fn processes(&self) -> Vec<ChildProcess> {
         self.children.iter().map(|child| child.process().clone()).collect()
     }
 
-    /// The descriptors that stand for the processes, in order of the index: each is readable, for poll(2) and what is built
-    /// on it, when its process has ended, and stays so. Nothing has to be read from them, and waiting for them takes
-    /// nothing away from [`ProcessContext::join`].
+    /// The pidfds of the processes, in order of the index. Each is readable for poll(2), epoll(7) and the
+    /// like once its process has ended, and stays readable. Nothing has to be read from them, and waiting for
+    /// them does not affect [`ProcessContext::join`].
     #[must_use]
     pub fn sentinels(&self) -> Vec<BorrowedFd<'_>> {
         self.children.iter().map(|child| child.pidfd().as_fd()).collect()
     }
 
-    /// Sends a signal to all that still run. That they then end by it is a failure like any other.
+    /// Sends a signal to all processes that still run. A process that ends by this signal counts as failed.
     ///
     /// # Errors
-    /// [`SpawnError::Wait`] with the first refusal; the others have been sent it all the same.
+    /// [`SpawnError::Wait`] with the first error. The signal has been sent to the others all the same.
     pub fn send_signal(&self, signal: i32) -> Result<(), SpawnError> {
         let mut refused = None;
         for child in &self.children {
@@ -171,7 +175,7 @@ impl<T> ProcessContext<T> {
         refused.map_or(Ok(()), |error| Err(SpawnError::Wait(error.into())))
     }
 
-    /// Asks all that still run to end: SIGTERM.
+    /// Sends SIGTERM to all processes that still run, which asks them to end.
     ///
     /// # Errors
     /// As [`ProcessContext::send_signal`].
@@ -179,7 +183,7 @@ impl<T> ProcessContext<T> {
         self.send_signal(SIGTERM)
     }
 
-    /// Ends all that still run: SIGKILL.
+    /// Sends SIGKILL to all processes that still run, which ends them.
     ///
     /// # Errors
     /// As [`ProcessContext::send_signal`].
@@ -187,7 +191,7 @@ impl<T> ProcessContext<T> {
         self.send_signal(SIGKILL)
     }
 
-    /// Does to all that still run what Ctrl-C does: SIGINT.
+    /// Sends SIGINT to all processes that still run, as Ctrl-C does.
     ///
     /// # Errors
     /// As [`ProcessContext::send_signal`].
@@ -195,32 +199,34 @@ impl<T> ProcessContext<T> {
         self.send_signal(SIGINT)
     }
 
-    /// Waits until all processes have ended, in whatever order. May be called again, with the same answer.
+    /// Waits until all processes have ended, in any order. A second call returns the same result.
     ///
-    /// When one fails, the others have the [grace period](ProcessContext::set_grace_period) to end by themselves, then they
-    /// get SIGTERM, then they have as long again, then they get SIGKILL. Where there is none, SIGTERM comes at once and
-    /// SIGKILL after 30 seconds. Processes begin with SIGTERM and SIGINT not blocked, also where this one waits for them by
-    /// sigwait(3) and so has them blocked.
+    /// When one fails, the others have the [grace period](ProcessContext::set_grace_period) to end by
+    /// themselves. Then they get SIGTERM, and after the same period again SIGKILL. Without a grace period,
+    /// SIGTERM comes at once and SIGKILL after 30 seconds. SIGTERM and SIGINT are unblocked when a process
+    /// begins, even if this process blocks them to wait with sigwait(3).
     ///
-    /// There is one clock for all of them, which starts when the first failure is seen. So the stopping takes twice the grace
-    /// period at most, however many processes there are and whatever they do with SIGTERM, and then as long as the kernel
-    /// takes to end processes by SIGKILL.
+    /// One clock applies to all processes. It starts when the first failure is seen. So stopping takes at
+    /// most twice the grace period, however many processes there are and however they handle SIGTERM, plus
+    /// the time that the kernel takes to end processes by SIGKILL.
     ///
     /// # Blocking
-    /// For as long as it takes, asleep in poll(2); with [`Options::tee`](crate::Options::tee) for a second more at the end,
-    /// when nobody reads the output of this process.
+    /// In poll(2), until all processes have ended. With [`Options::tee`](crate::Options::tee) up to one
+    /// second more, if nothing reads the output of this process.
     ///
     /// # Errors
     /// - [`SpawnError::Failed`] with every process that failed, the root cause first, once all have ended.
-    /// - [`SpawnError::Output`] when all succeeded but a file of [`Options::tee`](crate::Options::tee) could not be written.
-    /// - [`SpawnError::Wait`] when the kernel refuses to wait.
+    /// - [`SpawnError::Output`] when all succeeded but their output was not kept in full. Only with
+    ///   [`Options::tee`](crate::Options::tee).
+    /// - [`SpawnError::Wait`] when waiting failed in the kernel.
     pub fn join(&mut self) -> Result<(), SpawnError> {
         while !self.join_until(None)? {}
         Ok(())
     }
 
-    /// As [`ProcessContext::join`], for at most `timeout`: whether all have ended, and succeeded. A stopping that the
-    /// time-out interrupts goes on in the next call.
+    /// As [`ProcessContext::join`], for at most `timeout`. Returns true if all have ended and succeeded,
+    /// false if the time is up. If the time-out interrupts the stopping of processes, the next call continues
+    /// it.
     ///
     /// # Blocking
     /// As [`ProcessContext::join`], for at most `timeout`.
@@ -231,9 +237,9 @@ impl<T> ProcessContext<T> {
         self.join_until(Instant::now().checked_add(timeout))
     }
 
-    /// How long the others have once one has failed, before they get SIGTERM, and again before SIGKILL: instead of that of
-    /// [`Options::grace_period`](crate::Options::grace_period). What counts is the grace period at the moment at which a
-    /// [`join`](ProcessContext::join) sees the first failure.
+    /// Replaces the [`Options::grace_period`](crate::Options::grace_period): how long the others have before
+    /// SIGTERM once one has failed, and again before SIGKILL. A [`join`](ProcessContext::join) uses the value
+    /// that is set when it sees the first failure.
     pub fn set_grace_period(&mut self, grace_period: Duration) {
         self.grace_period = Some(grace_period);
     }
@@ -261,7 +267,7 @@ impl<T> ProcessContext<T> {
             wait_end(&mut self.children, wait).map_err(wait_failed)?;
         }
         if self.verdict.is_none() {
-            // Whoever puts to them or gets from them from here on is told that they are gone.
+            // From here on, a put to or a get from these processes ends with an error.
             self.heap.domain().sweep_dead();
             self.heap.collect();
             let kept = self.tee.take().map_or(Ok(()), TeeThread::finish);
@@ -278,8 +284,9 @@ impl<T> ProcessContext<T> {
         }
     }
 
-    /// Signals those that still run. One that has said how its function went is on its way out and may finish telling,
-    /// until SIGKILL. Refusals are left: the next step, or the caller's time-out, comes all the same.
+    /// Signals the children that still run. A child that has reported the outcome of its function is about to
+    /// exit, so it gets no SIGTERM and can finish its report. Errors are ignored: the next step, or the
+    /// caller's time-out, follows anyway.
     fn carry_out(&mut self, step: Step) {
         for (child, stopped) in self.children.iter().zip(&mut self.stopped) {
             if child.exit().is_some() || (step == Step::Terminate && child.stage() >= Stage::Raised) {
@@ -297,7 +304,8 @@ impl<T> ProcessContext<T> {
         out_of_memory_kills().zip(then).map_or(0, |(now, then)| now.saturating_sub(then))
     }
 
-    /// Every failure of a process by itself. One that ended without a word, and as our signals make it end, was stopped.
+    /// The independent failures. A child that reported nothing, and ended as this context's signals make it
+    /// end, counts as stopped.
     fn errors(&self) -> Option<ProcessErrors> {
         let (mut failures, mut stopped) = (Vec::new(), Vec::new());
         for ((rank, child), sent) in (self.first_rank..).zip(&self.children).zip(&self.stopped) {
@@ -318,22 +326,22 @@ impl<T> ProcessContext<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
-    /// Waits for all processes for as long as it takes, and returns their values in order of the index.
+    /// Waits for all processes, and returns their values in order of the index.
     ///
     /// # Blocking
-    /// Until all processes have ended.
+    /// Until all processes have ended, as [`ProcessContext::join`].
     ///
     /// # Errors
-    /// As [`ProcessContext::join`]; [`SpawnError::Value`] when a value has been lost on the way. Where values matter more than
-    /// what the processes wrote, [`SpawnError::Output`] need not cost them: call [`ProcessContext::join`] and then
+    /// As [`ProcessContext::join`], and [`SpawnError::Value`] when a value did not arrive. To get the values
+    /// in spite of [`SpawnError::Output`], call [`ProcessContext::join`] and then
     /// [`ProcessContext::take_values`].
     pub fn into_values(mut self) -> Result<Vec<T>, SpawnError> {
         self.join()?;
         self.take_values()
     }
 
-    /// Waits for all processes for as long as it takes, and takes their values, in order of the index. What they wrote plays
-    /// no part: after [`SpawnError::Output`] the values are still here.
+    /// Waits for all processes, and takes their values, in order of the index. Ignores
+    /// [`SpawnError::Output`]: the values are available after it.
     ///
     /// ```
     /// use tensorferry_spawn::{Options, SpawnError, Tee, func};
@@ -344,7 +352,7 @@ impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
     ///     Ok(rank + 1)
     /// }
     ///
-    /// // The kernel says of this file that the disk is full (full(4)).
+    /// // Writing to this file fails as on a full disk (full(4)).
     /// let logs = std::env::temp_dir().join(format!("tensorferry-full-{}", std::process::id()));
     /// std::fs::create_dir_all(logs.join("0"))?;
     /// std::os::unix::fs::symlink("/dev/full", logs.join("0/stdout.log"))?;
@@ -356,11 +364,11 @@ impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
     /// ```
     ///
     /// # Blocking
-    /// Until all processes have ended.
+    /// Until all processes have ended, as [`ProcessContext::join`].
     ///
     /// # Errors
     /// - [`SpawnError::Failed`] and [`SpawnError::Wait`] as from [`ProcessContext::join`].
-    /// - [`SpawnError::Value`] when a value has been lost on the way, or the values have been taken already.
+    /// - [`SpawnError::Value`] when a value did not arrive, or the values have been taken already.
     pub fn take_values(&mut self) -> Result<Vec<T>, SpawnError> {
         match self.join() {
             Ok(()) | Err(SpawnError::Output(_)) => {}
@@ -368,7 +376,7 @@ impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
         }
         let mut values: Vec<Option<T>> = self.children.iter().map(|_| None).collect();
         for (rank, _) in (self.first_rank..).zip(&self.children) {
-            // All have put their value before they ended: nothing is waited for.
+            // Every process put its value before it ended, so there is nothing to wait for.
             let (from, value) =
                 self.results.get_nowait().map_err(|e| SpawnError::Value { rank, error: e.into() })?;
             let index = from.checked_sub(self.first_rank);
@@ -381,7 +389,7 @@ impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
     }
 }
 
-/// What we have sent to a process.
+/// The signals that this context has sent to a process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stopped {
     terminated: bool,
@@ -389,8 +397,8 @@ struct Stopped {
 }
 
 impl Stopped {
-    /// Whether that is why it ended so. A signal that is not ours was somebody else's, even if ours came as well; with an
-    /// exit code a process ends that handles SIGTERM.
+    /// Whether these signals explain how the process ended. A process that handles SIGTERM ends with an exit
+    /// code. Any other signal came from elsewhere, even if this context sent one too.
     fn explains(self, ended: Ended) -> bool {
         match ended {
             Ended::Signaled { signal: SIGTERM, .. } => self.terminated,
@@ -401,14 +409,14 @@ impl Stopped {
     }
 }
 
-/// Whether a process has failed, be it that it has ended or that it has said so.
+/// Whether a process has failed: it has reported a failure, or has ended without success.
 fn has_failed(child: &Child) -> bool {
     child.stage() == Stage::Raised || child.exit().is_some_and(|exit| !exit.is_success())
 }
 
 impl<T> Drop for ProcessContext<T> {
     fn drop(&mut self) {
-        // All at once; the children's own drops then collect one after the other, or wait.
+        // Kill all of them first. The children's own drops then reap them one by one, or wait.
         if self.on_drop == OnDrop::Kill {
             for child in &self.children {
                 let _ = child.kill();

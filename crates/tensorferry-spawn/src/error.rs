@@ -1,4 +1,4 @@
-//! Why processes could not be started, or have no values to return.
+//! Why processes could not be started, or did not return their values.
 
 use std::error::Error;
 use std::fmt;
@@ -7,12 +7,13 @@ use crate::failure::ProcessErrors;
 use crate::function::BoxedError;
 use crate::output::OutputError;
 
-/// Processes that could not be started, and why. Those that had been started already have been killed and collected.
+/// Processes that could not be started, and the reason. Processes that had already been started were killed
+/// and reaped.
 #[non_exhaustive]
 pub struct StartError<Args> {
-    /// The arguments. Exclusive tensors in them are whole, unless a process had received them already.
+    /// The arguments. Exclusive tensors in them are intact, unless a process had received them already.
     pub args: Args,
-    /// Why.
+    /// The reason.
     pub kind: StartErrorKind,
 }
 
@@ -20,52 +21,54 @@ pub struct StartError<Args> {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartErrorKind {
-    /// The function is not in the table of functions. No process was started.
+    /// The function is not registered. No process was started.
     #[error("`{function}` cannot be spawned because it is not registered: {hint}")]
     NotRegistered {
-        /// The function's path, or what it is.
+        /// The function's path, or its type.
         function: &'static str,
         /// What to do.
         hint: &'static str,
     },
-    /// The arguments cannot travel. No process was started.
+    /// The arguments cannot be sent. No process was started.
     #[error("the arguments of `{function}` for process {rank} cannot be sent: {error}")]
     Arguments {
         /// The function's path.
         function: String,
-        /// Which process they were for.
+        /// The index of the process that they were for.
         rank: usize,
-        /// What serde or the transport says.
+        /// The error of serde or the transport.
         error: BoxedError,
     },
-    /// A domain has no room for so many. No process was started.
+    /// The domain does not have room for that many processes. No process was started.
     #[error("{nprocs} processes cannot be started: a domain has {places} places (taken: {taken})")]
     TooMany {
-        /// How many were asked for.
+        /// The requested number.
         nprocs: usize,
-        /// How many are members of the domain now, this process included.
+        /// How many members the domain has now, including this process.
         taken: usize,
-        /// How many there can be.
+        /// How many it can have.
         places: usize,
     },
-    /// There is no shared memory to start in.
+    /// There is no shared memory for the processes. No process was started.
     #[error("no shared memory for the processes: {0}")]
     Memory(BoxedError),
-    /// A file for the output of the processes, or the way to pass it on, is not to be had. No process was started.
+    /// A log file cannot be opened, or the pipes or the thread for [`Options::tee`](crate::Options::tee)
+    /// cannot be created. No process was started.
     #[error("no process was started: {0}")]
     Output(OutputError),
-    /// To pass lines on (tee) takes a thread of this process, which the start method fork does not allow.
+    /// [`Options::tee`](crate::Options::tee) needs a thread in this process, which the start method fork does
+    /// not allow. No process was started.
     #[error(
         "what the processes write cannot be passed on line by line (tee) with the start method fork, because it \
          takes a thread: use log_dir without tee, or another start method"
     )]
     TeeWithFork,
-    /// A process could not be started.
+    /// A process could not be started. Those that had already been started were killed and reaped.
     #[error("process {rank} cannot be started: {error}")]
     Process {
-        /// Which one.
+        /// Its index.
         rank: usize,
-        /// Why.
+        /// The reason.
         error: tensorferry_process::StartError,
     },
 }
@@ -79,7 +82,7 @@ impl From<OutputError> for StartErrorKind {
 }
 
 impl<Args> StartError<Args> {
-    /// The arguments, to try again or to drop.
+    /// The arguments, for example to try again.
     #[must_use]
     pub fn into_args(self) -> Args {
         self.args
@@ -112,16 +115,16 @@ impl<Args> From<StartError<Args>> for StartErrorKind {
 }
 
 impl<Args> From<StartError<Args>> for SpawnError {
-    /// Without the arguments.
+    /// Drops the arguments.
     fn from(error: StartError<Args>) -> Self {
         Self::Start(error.kind)
     }
 }
 
-/// Why `spawn` has no values to return.
+/// Why processes did not return their values.
 ///
-/// Displayed in a line for each failure. `Debug`, which is what a `main` that returns it prints, and `{:#}` add the
-/// backtraces.
+/// `Display` writes a line for each failure. `Debug`, which a `main` that returns this error prints, and
+/// `{:#}` add the backtraces.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
@@ -131,18 +134,18 @@ pub enum SpawnError {
     /// At least one process failed.
     #[error(transparent)]
     Failed(#[from] ProcessErrors),
-    /// All processes succeeded, but a value has not arrived.
+    /// All processes succeeded, but a value did not arrive.
     #[error("the value of process {rank} has not arrived: {error}")]
     Value {
-        /// Whose value.
+        /// The index of the process.
         rank: usize,
-        /// Why.
+        /// The reason.
         error: BoxedError,
     },
-    /// All processes succeeded, but what they wrote has not been kept whole.
+    /// All processes succeeded, but their output was not kept in full.
     #[error("all processes succeeded, but {0}")]
     Output(OutputError),
-    /// Waiting failed.
+    /// Waiting or sending a signal failed.
     #[error("waiting for the processes failed: {0}")]
     Wait(BoxedError),
 }
@@ -156,30 +159,30 @@ impl fmt::Debug for SpawnError {
     }
 }
 
-/// Why a child did not do what it was asked for.
+/// Why a child refused its order.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The function is not in the child's table.
+    /// The child's program has no function with this path.
     #[error(
         "this program has no function `{function}`; it has {}", if .known.is_empty() { String::from("none") } else { .known.join(", ") }
     )]
     Unknown {
         /// The function's path.
         function: String,
-        /// What there is.
+        /// The functions that it has.
         known: Vec<&'static str>,
     },
-    /// The function is there, with other types.
+    /// The function exists there, but with other types.
     #[error(
         "`{function}` was to be called as {wanted}, but this program has it as {here}; start the same build"
     )]
     OtherTypes {
         /// The function's path.
         function: String,
-        /// What the parent wants.
+        /// The types that the parent uses.
         wanted: String,
-        /// What the child has.
+        /// The types that the child has.
         here: String,
     },
 }

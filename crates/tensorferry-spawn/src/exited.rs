@@ -1,4 +1,4 @@
-//! A process that ended before its time without a word.
+//! A process that ended early without a report.
 
 use std::error::Error;
 use std::fmt;
@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Cause, ProcessError};
 
-/// The failure of one process that did not say why: it exited, or a signal ended it. The other kind is
+/// The failure of a process that did not report why: it exited, or a signal ended it. The other kind is
 /// [`ProcessRaisedError`](crate::ProcessRaisedError).
 ///
-/// Made of a [`ProcessError`], for those who handle the two kinds in different places. Displayed as that is.
+/// Made from a [`ProcessError`], for programs that handle the two kinds in different places. `Display` writes
+/// what that writes.
 ///
 /// ```
 /// use tensorferry_spawn::{ProcessExitedError, SpawnError, func, spawn};
@@ -30,24 +31,25 @@ use crate::failure::{Cause, ProcessError};
 pub struct ProcessExitedError {
     /// The index of the process.
     pub rank: usize,
-    /// What it was called.
+    /// Its name.
     pub name: String,
-    /// Its process number.
+    /// Its process ID.
     pub pid: u32,
-    /// The exit code, or minus the number of the signal; `None` when something else in the parent has collected it.
+    /// The exit code, or the negated signal number; `None` if it is unknown ([`Cause::Lost`] and
+    /// [`Cause::StatusUnavailable`]).
     pub exit_code: Option<i32>,
     /// The name of the signal, as in signal(7).
     pub signal_name: Option<String>,
     /// See [`ProcessError::out_of_memory_kills`].
     pub out_of_memory_kills: u64,
-    /// All of it in words.
+    /// The whole message.
     text: String,
 }
 
 impl TryFrom<ProcessError> for ProcessExitedError {
     type Error = ProcessError;
 
-    /// The failure itself when the process said why.
+    /// Returns the failure itself if the process reported why it failed.
     fn try_from(error: ProcessError) -> Result<Self, ProcessError> {
         if matches!(error.cause, Cause::Raised(_)) {
             return Err(error);

@@ -1,4 +1,4 @@
-//! How processes failed, and which of them was the first.
+//! How processes failed, and which failed first.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -8,60 +8,64 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tensorferry_process::{Child, Ended, Exit, Report, SIGINT, SIGKILL, signal_name};
 
-/// What ended a process before its time.
+/// What ended a process early.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Cause {
-    /// It panicked, returned an error, or was refused, and said so.
+    /// It panicked, returned an error, or was refused, and reported it.
     Raised(Box<Report>),
-    /// It exited without saying why.
+    /// It exited without a report.
     Exited {
         /// The exit code. 0 means that it exited before its function had returned.
         code: i32,
     },
     /// A signal ended it.
     Signaled {
-        /// The signal's number.
+        /// The signal number.
         signal: i32,
         /// Whether the kernel wrote a core dump.
         core_dumped: bool,
     },
-    /// It ended, and something else in this process has collected its exit status.
+    /// Its exit status is lost: SIGCHLD is ignored in this process, or another part of this process has
+    /// collected the status.
     Lost,
-    /// It ended, and its fork server, which would have known how, was killed.
+    /// Its fork server was killed or stopped before it could report the status.
     StatusUnavailable,
 }
 
 /// The failure of one process. [`ProcessRaisedError`](crate::ProcessRaisedError) and
-/// [`ProcessExitedError`](crate::ProcessExitedError) are the two kinds of it as types of their own.
+/// [`ProcessExitedError`](crate::ProcessExitedError) are its two kinds as separate types.
 ///
-/// Displayed in one line, with a line for each cause of an error. `Debug`, which is what a `main` that returns it prints,
-/// and `{:#}` add the backtrace. A serde value, so that a process can pass on what its own children did.
+/// `Display` writes one line, and a line for each cause of an error. `Debug`, which a `main` that returns
+/// this error prints, and `{:#}` add the backtrace. It implements the serde traits, so a process can forward
+/// the failures of its own children.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ProcessError {
     /// The index of the process.
     pub rank: usize,
-    /// What it was called: by [`Options::name`](crate::Options::name), or its function's name; then its index.
+    /// Its name: that of [`Options::name`](crate::Options::name) or of its function, followed by its index.
+    /// For a [`Process`](crate::Process), that of [`Process::name`](crate::Process::name).
     pub name: String,
-    /// Its process number.
+    /// Its process ID.
     pub pid: u32,
     /// What ended it.
     pub cause: Cause,
-    /// When it happened, as near as can be known (`CLOCK_MONOTONIC`): the moment that its report names, or the last
-    /// moment at which it was seen alive.
+    /// When it failed, as precisely as is known (`CLOCK_MONOTONIC`): the time in its report, or the last time
+    /// at which it was seen alive.
     pub at: Duration,
-    /// For SIGKILL: how many processes the kernel's out-of-memory killer has ended on this machine since the start. The
-    /// kernel does not say which, so more than 0 is a strong hint and not a proof.
+    /// For SIGKILL: how many processes the kernel's out-of-memory killer has ended on this machine since the
+    /// start; otherwise 0. The kernel does not say which processes these were. So a number above 0 is a
+    /// strong hint, not a proof.
     pub out_of_memory_kills: u64,
     pub(crate) exit_code: Option<i32>,
-    /// Exit code or signal in words, and what else is to be said; the second time with the backtrace.
+    /// The exit code or signal in words, with the report. `ended_in_full` also has the backtrace.
     pub(crate) ended: String,
     pub(crate) ended_in_full: String,
 }
 
 impl ProcessError {
-    /// `out_of_memory_kills` is asked only where it can matter.
+    /// Calls `out_of_memory_kills` only where it can matter.
     pub(crate) fn new(
         rank: usize,
         child: &Child,
@@ -93,8 +97,9 @@ impl ProcessError {
         }
     }
 
-    /// Its exit code, or minus the number of the signal that ended it, as Python has it; `None` when something else in the
-    /// parent has collected it. A process that raised has one too: 1, unless it ended in another way while it told.
+    /// The exit code, or the negated number of the signal that ended it, as in Python. `None` if it is
+    /// unknown ([`Cause::Lost`] and [`Cause::StatusUnavailable`]). A process that reported a failure has an
+    /// exit code too: 1, unless it ended in another way during the report.
     #[must_use]
     pub fn exit_code(&self) -> Option<i32> {
         self.exit_code
@@ -106,15 +111,16 @@ impl ProcessError {
         self.exit_code.filter(|code| *code < 0).map(|code| signal_name(-code))
     }
 
-    /// What a shell would say of it in `$?`: the exit code, or 128 and the number of the signal. For a program that ends as
-    /// its process did: `ExitCode::from(error.shell_status())`. 1 where the code is not known, or 0 although it failed.
+    /// The status that a shell would have in `$?`: the exit code, or 128 plus the signal number. A program
+    /// that ends like its child uses `ExitCode::from(error.shell_status())`. 1 if the code is unknown, or is
+    /// 0 although the process failed.
     #[must_use]
     pub fn shell_status(&self) -> u8 {
         let status = self.exit_code.map(|code| if code < 0 { 128_i32.saturating_sub(code) } else { code });
         status.and_then(|status| u8::try_from(status).ok()).filter(|status| *status != 0).unwrap_or(1)
     }
 
-    /// What the process said about its failure, if it could.
+    /// The process's report of its failure, if there is one.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
         match &self.cause {
@@ -146,7 +152,8 @@ impl fmt::Debug for ProcessError {
 
 impl Error for ProcessError {}
 
-/// Every process that failed by itself, the root cause first. Displayed like [`ProcessError`], and a serde value like it.
+/// Every process that failed independently, the root cause first. It is displayed like [`ProcessError`], and
+/// implements the serde traits too.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Told")]
 pub struct ProcessErrors {
@@ -156,14 +163,14 @@ pub struct ProcessErrors {
 }
 
 impl ProcessErrors {
-    /// `None` when nothing failed.
+    /// `None` if nothing failed.
     pub(crate) fn new(mut failures: Vec<ProcessError>, stopped: Vec<usize>) -> Option<Self> {
         failures.sort_by_key(|failure| (failure.at, failure.rank));
         if failures.is_empty() { None } else { Some(Self { failures, stopped }) }
     }
 
-    /// All failures, the earliest first. A process that died without a word counts from the last moment at which it
-    /// was seen alive, because the others' errors are then often about its death.
+    /// All failures, the earliest first. A process that died without a report counts from the last time at
+    /// which it was seen alive, because the other processes' errors are often consequences of its death.
     #[must_use]
     pub fn failures(&self) -> &[ProcessError] {
         &self.failures
@@ -175,8 +182,8 @@ impl ProcessErrors {
         &self.failures[0]
     }
 
-    /// Whether every process that did not succeed ended by SIGINT, as with Ctrl-C in a terminal, which goes to parent and
-    /// children alike. A program that catches it need not tell of each process then.
+    /// Whether SIGINT ended every process that did not succeed. Ctrl-C in a terminal sends it to parent and
+    /// children alike. A program that handles Ctrl-C need not report each process then.
     #[must_use]
     pub fn is_interrupt(&self) -> bool {
         self.stopped.is_empty()
@@ -186,14 +193,14 @@ impl ProcessErrors {
                 .all(|failure| matches!(failure.cause, Cause::Signaled { signal: SIGINT, .. }))
     }
 
-    /// The processes that had to be stopped because of the failures, by index.
+    /// The indices of the processes that were stopped because of the failures.
     #[must_use]
     pub fn stopped(&self) -> &[usize] {
         &self.stopped
     }
 }
 
-/// [`ProcessErrors`] as another process has sent them.
+/// [`ProcessErrors`] as received from another process, before the check that there is a failure.
 #[derive(Deserialize)]
 #[serde(rename = "ProcessErrors")]
 struct Told {

@@ -1,11 +1,13 @@
-//! What can be spawned, as traits: a function of an index and up to eight arguments, and what it may return.
+//! Traits for functions that can be spawned: those with an index and up to eight arguments, and their return
+//! types.
 
 use std::error::Error;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Any error that can be sent between threads. A spawned function that returns it can use `?` on errors of any type.
+/// Any error that can be sent between threads. A spawned function that returns it can use `?` on errors of
+/// any type.
 ///
 /// ```
 /// use tensorferry_queue::Queue;
@@ -24,20 +26,21 @@ use serde::de::DeserializeOwned;
 /// ```
 pub type BoxedError = Box<dyn Error + Send + Sync>;
 
-/// What a spawned function may return: `()`, or a `Result` whose value travels and whose error can be told.
+/// The return types of spawned functions: `()`, or a `Result` whose value can be serialized and whose error
+/// can be reported.
 #[diagnostic::on_unimplemented(
     message = "a spawned function cannot return `{Self}`",
     note = "it returns `()` or `Result<T, E>`, where serde can read and write `T`, and `E` is an error type, `String` or \
             `anyhow::Error`"
 )]
 pub trait Outcome {
-    /// What travels back to the parent.
+    /// The value that is sent back to the parent.
     type Value: Serialize + DeserializeOwned;
 
-    /// The value, or the error in the form in which it is reported.
+    /// The value, or the error that is reported.
     ///
     /// # Errors
-    /// The function's own.
+    /// The function's own error.
     fn into_result(self) -> Result<Self::Value, BoxedError>;
 }
 
@@ -63,8 +66,8 @@ where
 
 /// A function that takes the index of its process and then `Args`, a tuple.
 ///
-/// Implemented for every function and closure of that shape; which of them can really be spawned is known by the
-/// attribute [`func`](crate::func), and looked at before a process is started.
+/// Implemented for every function and closure with such a signature. Only functions with the attribute
+/// [`func`](crate::func) can be spawned. That is checked before a process is started.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a function that can be spawned with `{Args}`",
     note = "it takes the index of its process, `usize`, then each element of the tuple by value; one argument is \
@@ -72,13 +75,13 @@ where
     note = "serde must be able to read and write every argument"
 )]
 pub trait Function<Args>: Copy + 'static {
-    /// What travels back to the parent.
+    /// The value that is sent back to the parent.
     type Value: Serialize + DeserializeOwned;
 
-    /// Calls it.
+    /// Calls the function.
     ///
     /// # Errors
-    /// The function's own.
+    /// The function's own error.
     fn call(self, rank: usize, args: Args) -> Result<Self::Value, BoxedError>;
 }
 
@@ -121,7 +124,7 @@ mod tests {
         if a == 0 { Err(String::from("zero")) } else { Ok(rank + usize::from(a) + b.len()) }
     }
 
-    /// The value's type follows from the function alone.
+    /// Shows that the function alone determines the type of the value.
     fn called<F: Function<Args>, Args>(function: F, rank: usize, args: Args) -> Result<F::Value, BoxedError> {
         function.call(rank, args)
     }

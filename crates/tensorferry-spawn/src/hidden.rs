@@ -1,4 +1,5 @@
-//! What the output of [`func`](crate::func) and the fuzz targets name. Not for use by hand, and free to change.
+//! For the code that [`func`](crate::func) generates and for the fuzz targets. Not for direct use; may
+//! change.
 
 pub use crate::call::{Call, read_order};
 pub use crate::registry::{FUNCTIONS, Registered, Signature};

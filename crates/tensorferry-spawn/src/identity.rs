@@ -1,9 +1,9 @@
-//! The name of a process that was given none: `Process-1`, and `Process-1:2` for the second child of the first child.
+//! Default names of processes: `Process-1`, and `Process-1:2` for the second child of the first child.
 
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
-/// Who this process is, and how many it has started.
+/// The identity of this process, and how many processes it has started.
 static LINEAGE: Mutex<Lineage> = Mutex::new(Lineage { own: Identity(Vec::new()), n_started: 0 });
 
 #[derive(Debug)]
@@ -12,12 +12,13 @@ struct Lineage {
     n_started: u32,
 }
 
-/// The number of each process on the way from the main process to this one, from 1; none for the main process.
+/// The number, from 1, of each process on the path from the main process to this one. Empty for the main
+/// process.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Identity(Vec<u32>);
 
 impl Identity {
-    /// That of the next process which this one starts.
+    /// The identity of the next process that this one starts.
     pub(crate) fn next() -> Self {
         let mut lineage = LINEAGE.lock().unwrap_or_else(PoisonError::into_inner);
         lineage.n_started = lineage.n_started.saturating_add(1);
@@ -26,12 +27,12 @@ impl Identity {
         Self(numbers)
     }
 
-    /// Makes this process the one with this identity. It has started nobody yet.
+    /// Gives this process an identity. It has not started any process yet.
     pub(crate) fn adopt(self) {
         *LINEAGE.lock().unwrap_or_else(PoisonError::into_inner) = Lineage { own: self, n_started: 0 };
     }
 
-    /// Python's name for it.
+    /// Its name, as in Python.
     pub(crate) fn name(&self) -> String {
         let mut name = String::from("Process");
         for (n, number) in self.0.iter().enumerate() {

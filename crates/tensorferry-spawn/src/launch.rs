@@ -21,7 +21,7 @@ use crate::output::{self, Outputs, Tee};
 use crate::registry::{self, Key};
 use crate::seed::{SEED_VARIABLE, rank_seed};
 
-/// What makes one process different from one of several: its name has no index, and its outputs are its own.
+/// Settings of a single process. Its name has no index, and its outputs can be redirected.
 #[derive(Debug)]
 pub(crate) struct Alone {
     /// `None` when the caller has not chosen one.
@@ -29,7 +29,7 @@ pub(crate) struct Alone {
     pub(crate) outputs: Outputs,
 }
 
-/// Starts the processes. Everything that can be refused is refused before the first of them exists.
+/// Starts the processes. Every check that can be made without a process is made before the first one exists.
 pub(crate) fn launch<F, Args>(
     options: &Options,
     function: F,
@@ -49,7 +49,7 @@ where
     let heap = Heap::current().cloned().map_err(|e| StartErrorKind::Memory(e.into()))?;
     let mut taken = heap.domain().members().len();
     if taken.saturating_add(nprocs) > MAX_MEMBERS {
-        // Some of them may be dead.
+        // Some members may be dead.
         heap.domain().sweep_all_dead();
         taken = heap.domain().members().len();
     }
@@ -67,7 +67,7 @@ where
         return Err(StartErrorKind::Process { rank: first_rank, error });
     }
     let mut first = is_alone.then(Identity::next);
-    // Declared before the children, so that it ends after them where this function fails.
+    // Declared before the children, so that it is dropped after them if this function fails.
     let (outputs, tee) = match (alone, &first) {
         (Some(Alone { outputs, .. }), Some(identity)) => {
             let name = options.name.clone().unwrap_or_else(|| identity.name());
@@ -92,7 +92,7 @@ where
             Ok(child) => children.push(child),
             Err(error) => {
                 parcels.for_each(|(_, (parcel, _))| parcel.take_back());
-                // Collects those that run already, and takes back what they had as members of the domain.
+                // Reaps the children that already run, and reclaims what they held as members of the domain.
                 children.iter().for_each(|child: &Child| drop(child.kill()));
                 drop(children);
                 heap.domain().sweep_dead();
@@ -103,7 +103,7 @@ where
     Ok(ProcessContext::new(children, first_rank, heap, results, options, tee))
 }
 
-/// One parcel for each process, because what is given away exclusively can be in one only.
+/// One parcel for each process, because a value that is given away exclusively can be in one only.
 fn pack<Args: Serialize, T: Serialize>(
     heap: &Heap,
     key: &Key,
@@ -145,7 +145,8 @@ fn start(
     outputs: Outputs,
 ) -> Result<Child, tensorferry_process::StartError> {
     let method = options.start_method.unwrap_or_else(get_start_method);
-    // Until the forked child holds by itself what it has copies of, nothing here may let go of it.
+    // Until the forked child itself holds the memory that its copied handles refer to, no thread of this
+    // process may release that memory.
     let parked = (method == StartMethod::Fork).then(Parked::all);
     let start = configure(options, &who, outputs).method(method);
     let Who { rank, identity, .. } = who;
@@ -170,8 +171,8 @@ fn start(
         })
     });
     match (child, newcomer) {
-        // From here on the arguments are held for the child, not by this process's own calls: when the child has adopted
-        // them or is gone, nothing here keeps a queue's other side waiting.
+        // From here on the parcel is held for the child, not on behalf of this process. Once the child has
+        // adopted the arguments or is gone, nothing here keeps the other side of a queue waiting.
         (Ok(mut child), Some(newcomer)) => {
             parcel.post(newcomer);
             if parked.is_some() {
@@ -188,7 +189,7 @@ fn start(
     }
 }
 
-/// What the options say of one of them.
+/// Applies the options to one of them.
 fn configure(options: &Options, who: &Who, outputs: Outputs) -> Start {
     let &Who { rank, known_rank, nprocs, ref name, .. } = who;
     let mut start = Start::new(&ENTRY).name(name.as_str()).on_drop(options.on_drop);
@@ -211,7 +212,7 @@ fn configure(options: &Options, who: &Who, outputs: Outputs) -> Start {
     for (variable, value) in options.rank_environment.variables(rank, nprocs) {
         start = start.env(variable, value);
     }
-    // Two processes with one seed would be a mistake, so this process's own does not go on.
+    // Two processes must not have the same seed, so a child does not inherit this process's seed.
     start = match options.seed {
         Some(base) => {
             let rank = options.rank_environment.global_rank(rank);

@@ -1,24 +1,28 @@
-//! Run registered functions in child processes, with typed arguments, values that come back, and whole error reports.
+//! Runs registered functions in child processes, with typed arguments, returned values and complete error
+//! reports.
 //!
-//! A child is this program once more. It does not run `main`: it joins the parent's domain, opens its arguments, calls
-//! the function, puts its value into a queue, and exits ([`tensorferry_process`] is how). Tensors and queues
-//! in arguments and values travel by handle; what a child returns outlives it.
+//! A child is this program, started again. It does not run `main`. It joins the parent's domain, opens its
+//! arguments, calls the function, puts its value into a queue, and exits. [`tensorferry_process`] starts it.
+//! Tensors and queues in arguments and values are sent as handles. A value that a child returns outlives the
+//! child.
 //!
-//! - [`func`] registers a function. It stays callable as it is.
-//! - [`spawn`] starts `nprocs` processes and waits for their values; [`start_processes`] gives a [`ProcessContext`].
-//! - A process is this program executed once more ([`StartMethod::Spawn`]), or forked by a server that is
-//!   ([`StartMethod::Forkserver`]), or a fork of this process ([`StartMethod::Fork`]); [`set_start_method`] and
-//!   [`get_context`] choose.
-//! - [`Process`] is one process by itself, with settings of its own.
-//! - The function gets the index of its process first. Programs that ask the environment find it in `RANK` and
-//!   `LOCAL_RANK`, and the number of processes in `WORLD_SIZE`; [`RankEnvironment`] has the choices.
-//! - When a process fails, the others are stopped, and [`ProcessErrors`] has **all** failures, the root cause first:
-//!   panic message, place and stack; the chain of an error; exit code or signal.
-//! - What the processes write can go to files, and line by line to the output of this process ([`Options::log_dir`],
-//!   [`Options::tee`]).
-//! - [`current_process`], [`parent_process`] and [`active_children`] say who is who, [`cpu_count`] how many processors there
-//!   are to use, and [`rank_seed`] gives each process its own random numbers.
-//! - Nothing has to be called first, and no process outlives its parent.
+//! - [`func`] registers a function. The function can still be called as usual.
+//! - [`spawn`] starts `nprocs` processes and waits for their values. [`start_processes`] returns a
+//!   [`ProcessContext`].
+//! - A process is this program executed again ([`StartMethod::Spawn`]), a fork of a server that is this
+//!   program ([`StartMethod::Forkserver`]), or a fork of this process ([`StartMethod::Fork`]).
+//!   [`set_start_method`] and [`get_context`] choose the method.
+//! - [`Process`] is a single process with its own settings.
+//! - The function's first argument is the index of its process. Programs that read the environment find it in
+//!   `RANK` and `LOCAL_RANK`, and the number of processes in `WORLD_SIZE`. [`RankEnvironment`] lists the
+//!   choices.
+//! - When a process fails, the others are stopped. [`ProcessErrors`] contains **all** failures, the root
+//!   cause first: panic message, location and backtrace; the chain of an error; exit code or signal.
+//! - The output of the processes can go to files, and line by line to the output of this process
+//!   ([`Options::log_dir`], [`Options::tee`]).
+//! - [`current_process`], [`parent_process`] and [`active_children`] identify processes. [`cpu_count`]
+//!   returns how many processors can be used. [`rank_seed`] gives each process its own random numbers.
+//! - The program calls nothing first, and no process outlives its parent.
 //!
 //! # Example
 //! ```
@@ -37,7 +41,7 @@
 //! }
 //! ```
 //!
-//! # What cannot be registered
+//! # Functions that cannot be registered
 //! ```compile_fail
 //! #[tensorferry_spawn::func]
 //! fn generic<T>(rank: usize, value: T) {}
@@ -67,8 +71,8 @@
 //! ```
 //!
 //! # Limits
-//! Those of [`tensorferry_process`]. A function in a crate of which nothing else is used is not linked, and so not
-//! registered; [`registered`] lists those that are.
+//! Those of [`tensorferry_process`]. The linker drops a function in a crate of which nothing else is used, so
+//! that function is not registered. [`registered`] lists the registered functions.
 
 mod call;
 mod close;

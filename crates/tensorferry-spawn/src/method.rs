@@ -1,4 +1,4 @@
-//! The start method that counts where none is named, and contexts that name one.
+//! The default start method, and contexts with a start method of their own.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,14 +14,14 @@ use crate::options::Options;
 use crate::process::Process;
 use crate::registry;
 
-/// Set once, by name or by being used.
+/// Set once, explicitly or by the first use.
 static DEFAULT: Mutex<Option<StartMethod>> = Mutex::new(None);
 
 fn default() -> MutexGuard<'static, Option<StartMethod>> {
     DEFAULT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The start method of this process was settled before.
+/// The error for a start method that was settled before.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the start method is {settled} already, by an earlier call or because a process was started; set it first, or use \
@@ -29,26 +29,27 @@ fn default() -> MutexGuard<'static, Option<StartMethod>> {
 )]
 #[non_exhaustive]
 pub struct StartMethodSettledError {
-    /// What it is.
+    /// The start method in effect.
     pub settled: StartMethod,
 }
 
 tensorferry_os::debug_as_display!(StartMethodSettledError);
 
-/// The start method that counts in this process where none is named: [`StartMethod::Spawn`] unless it was set, and in a
-/// started process what it was in its parent.
+/// The default start method of this process: [`StartMethod::Spawn`] unless it was set. A started process has
+/// its parent's default.
 ///
-/// Asking settles it, as starting a process does: from then on only [`force_start_method`] changes it.
+/// This call settles the default, as starting a process does. From then on only [`force_start_method`]
+/// changes it.
 #[must_use]
 pub fn get_start_method() -> StartMethod {
     *default().get_or_insert_default()
 }
 
-/// Sets the start method that counts in this process where none is named. To be called once, early in `main`: code that has
-/// asked for it or started a process relies on what it was.
+/// Sets the default start method of this process. Call it once, early in `main`: code that has queried the
+/// default or started a process relies on it.
 ///
 /// # Errors
-/// [`StartMethodSettledError`] when it was set, asked for or used before.
+/// [`StartMethodSettledError`] when the default has already been set, queried or used.
 ///
 /// # Examples
 /// ```
@@ -70,7 +71,7 @@ pub fn set_start_method(method: StartMethod) -> Result<(), StartMethodSettledErr
     }
 }
 
-/// As [`set_start_method`], whatever it was before. Processes that run already stay what they are.
+/// As [`set_start_method`], even if the default is settled. Processes that already run are not affected.
 pub fn force_start_method(method: StartMethod) {
     *default() = Some(method);
 }
@@ -81,8 +82,8 @@ pub fn get_all_start_methods() -> Vec<StartMethod> {
     StartMethod::all().collect()
 }
 
-/// The context of a start method: the functions of this crate with that method, whatever the default is. A library that
-/// starts processes uses one, and so leaves the default to the program.
+/// The context of a start method: the functions of this crate with that method, whatever the default is. A
+/// library that starts processes uses a context, and so leaves the default to the program.
 ///
 /// ```
 /// use tensorferry_spawn::{StartMethod, func, get_context};
@@ -108,13 +109,13 @@ pub struct Context {
 }
 
 impl Context {
-    /// The method.
+    /// The start method.
     #[must_use]
     pub fn start_method(self) -> StartMethod {
         self.method
     }
 
-    /// Settings with this method.
+    /// Options with this start method.
     #[must_use]
     pub fn options(self) -> Options {
         Options::new().start_method(self.method)
@@ -162,16 +163,17 @@ impl Context {
     }
 }
 
-/// Has the fork server call `function` once, before it starts the first process, with 0 for the index. What the function
-/// leaves in statics (tables, parsed files, opened libraries) each process of [`StartMethod::Forkserver`] begins with, without
-/// doing it again. The function must have the attribute [`func`](crate::func). Several are called in this order.
+/// Makes the fork server call `function` once, with index 0, before it starts the first process. Each process
+/// of [`StartMethod::Forkserver`] begins with the statics that the function has filled (tables, parsed files,
+/// opened libraries). The function must have the attribute [`func`](crate::func). Several functions are
+/// called in the order of these calls.
 ///
-/// It must not leave a thread, and so must not use shared memory: the first start is an error then, which names the threads. A
-/// failure of the function is an error of the start too.
+/// The function must not leave a thread behind, and so must not use shared memory. Otherwise the first start
+/// fails with an error that names the threads. The start also fails if the function fails.
 ///
 /// # Errors
-/// - [`PreloadError::Running`] when this process has started its fork server already.
-/// - [`PreloadError::NotRegistered`] when the function has no attribute [`func`](crate::func).
+/// - [`PreloadError::Running`] when this process has already started its fork server.
+/// - [`PreloadError::NotRegistered`] when the function does not have the attribute [`func`](crate::func).
 ///
 /// # Examples
 /// ```
@@ -200,11 +202,11 @@ pub fn forkserver_preload<F: Function<()>>(function: F) -> Result<(), PreloadErr
     Ok(preload_forkserver(&PRELOAD, payload)?)
 }
 
-/// Why something cannot be preloaded.
+/// Why a function cannot be preloaded.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PreloadError {
-    /// The function is not in the table of functions.
+    /// The function is not registered.
     #[error(transparent)]
     NotRegistered(StartErrorKind),
     /// The fork server runs already.

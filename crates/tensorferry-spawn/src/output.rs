@@ -11,8 +11,8 @@ use tensorferry_process::Redirect;
 use crate::options::Options;
 use crate::tee::{Stream, TeeThread};
 
-/// Which output of the processes goes on to the same output of this process, each line after the name of its process:
-/// `[train 0] epoch 3`. Set by [`Options::tee`](crate::Options::tee).
+/// Which output of the processes is forwarded to the same output of this process. Each line begins with the
+/// name of its process: `[train 0] epoch 3`. Set by [`Options::tee`](crate::Options::tee).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Tee {
@@ -31,20 +31,20 @@ pub enum Tee {
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// A file cannot be created or written: what came after this is not in it.
+    /// A file cannot be created or written. It lacks all later output.
     #[error("the output of process {rank} cannot be written to {}: {error}", .path.display())]
     File {
-        /// Whose output.
+        /// The index of the process.
         rank: usize,
-        /// The file or its folder.
+        /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: Arc<io::Error>,
     },
-    /// A pipe, or the thread that passes lines on, is not to be had, or waiting for lines has failed.
+    /// A pipe or the thread that forwards lines cannot be created, or waiting or reading failed.
     #[error("the output of the processes cannot be passed on: {error}")]
     Tee {
-        /// The kernel's answer.
+        /// The kernel's error.
         error: Arc<io::Error>,
     },
 }
@@ -57,15 +57,15 @@ impl OutputError {
     }
 }
 
-/// What one process gets as its outputs.
+/// The outputs of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     pub(crate) stdout: Redirect,
     pub(crate) stderr: Redirect,
 }
 
-/// Opens the outputs of all processes, in order of the index, and starts the thread that passes lines on where it is
-/// asked for.
+/// Opens the outputs of all processes, in order of the index. Starts the thread that forwards lines if it is
+/// needed.
 pub(crate) fn open(
     options: &Options,
     name: &str,
@@ -80,7 +80,7 @@ pub(crate) fn open(
     Ok((all, tee(streams)?))
 }
 
-/// As [`open`], for one process by itself. What goes elsewhere already stays as it is.
+/// As [`open`], for a single process. Outputs that are redirected already stay as they are.
 pub(crate) fn open_alone(
     options: &Options,
     name: &str,
@@ -97,7 +97,7 @@ fn tee(streams: Vec<Stream>) -> Result<Option<TeeThread>, OutputError> {
     if streams.is_empty() { Ok(None) } else { TeeThread::start(streams).map(Some) }
 }
 
-/// Where what one process writes is kept, and how it is told from what others write.
+/// Where the output of one process is kept, and the prefix of its forwarded lines.
 struct Place<'a> {
     dir: Option<&'a Path>,
     prefix: &'a str,
@@ -137,13 +137,13 @@ impl Place<'_> {
     }
 }
 
-/// A copy of an output of this process. Not the standard library's handle: a thread that holds its lock while it waits for
-/// the processes must not hold them up.
+/// A copy of an output of this process. It is not the standard library's handle, because a thread that holds
+/// that lock while it waits for the processes would block them.
 fn own(is_wanted: bool, output: impl AsFd) -> Result<Option<OwnedFd>, OutputError> {
     is_wanted.then(|| output.as_fd().try_clone_to_owned()).transpose().map_err(OutputError::tee)
 }
 
-/// A file that is only ever written at its end, so that several processes can share it.
+/// A file that is opened for appending, so that several processes can share it.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub(crate) file: File,

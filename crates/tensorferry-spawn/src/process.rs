@@ -1,4 +1,4 @@
-//! One process by itself: what it is to be, and the handle on it once it runs.
+//! A single process: its settings, and its handle once it runs.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,10 +18,10 @@ use crate::options::Options;
 use crate::output::{Outputs, Tee};
 use crate::rank::{RANK, RankEnvironment};
 
-/// A process about to be started, to call one function.
+/// A process to be started, which calls one function.
 ///
-/// The function must have the attribute [`func`](crate::func); its index is 0. [`Process::start`] consumes this value, so a
-/// process is started once.
+/// The function must have the attribute [`func`](crate::func). Its index is 0 unless [`Process::rank`] sets
+/// it. [`Process::start`] consumes this value.
 ///
 /// ```
 /// use tensorferry_spawn::{Process, func};
@@ -50,7 +50,7 @@ where
     F: Function<Args>,
     Args: Serialize + DeserializeOwned,
 {
-    /// A process that will call `function` with index 0 and `args`, a tuple. Nothing is started.
+    /// A process that will call `function` with its index and `args`, a tuple. Does not start it.
     pub fn new(function: F, args: Args) -> Self {
         let options = Options::new().rank_environment(RankEnvironment::Inherited);
         Self { function, args, rank: None, options, outputs: Outputs::default() }
@@ -61,18 +61,18 @@ where
         self
     }
 
-    /// What the process is called in reports and, cut to 15 bytes, by `ps`. Python's names by default: `Process-1` for the
-    /// first process that this one starts, `Process-1:2` for the second that that one starts.
+    /// Sets its name, for reports and, cut to 15 bytes, for `ps`. Python's names by default: `Process-1` for
+    /// the first process that this one starts, `Process-1:2` for the second process that `Process-1` starts.
     pub fn name(self, name: impl Into<String>) -> Self {
         self.with(|options| options.name(name))
     }
 
     /// Sets the process's rank: the first argument of its function, its
-    /// [`CurrentProcess::rank`](crate::CurrentProcess::rank), the variable `RANK`, and the number in errors. Without this
-    /// call these are 0, `None`, the `RANK` of this process, and 0.
+    /// [`CurrentProcess::rank`](crate::CurrentProcess::rank), the variable `RANK`, and the number in errors.
+    /// Without this call these are 0, `None`, the `RANK` of this process, and 0.
     ///
-    /// The variable is set as by [`Process::env`], so the later of both calls wins. [`Process::start`] fails if `rank` does
-    /// not fit into a `u32`.
+    /// The variable is set as by [`Process::env`], so the later of both calls wins. [`Process::start`] fails
+    /// if `rank` does not fit into a `u32`.
     ///
     /// ```
     /// use tensorferry_spawn::{Process, SpawnError, func};
@@ -105,22 +105,22 @@ where
         self.with(|options| options.env_remove(name))
     }
 
-    /// Another program to run; see [`Options::executable`].
+    /// Sets another program to run; see [`Options::executable`].
     pub fn executable(self, path: impl Into<PathBuf>) -> Self {
         self.with(|options| options.executable(path))
     }
 
-    /// Its working directory.
+    /// Sets its working directory; see [`Options::current_dir`].
     pub fn current_dir(self, path: impl Into<PathBuf>) -> Self {
         self.with(|options| options.current_dir(path))
     }
 
-    /// Its nice value; see [`Options::nice`].
+    /// Sets its nice value; see [`Options::nice`].
     pub fn nice(self, value: i32) -> Self {
         self.with(|options| options.nice(value))
     }
 
-    /// The processors that it may run on; see [`Options::cpus`].
+    /// Sets the processors that it may run on; see [`Options::cpus`].
     pub fn cpus(self, cpus: impl IntoIterator<Item = usize>) -> Self {
         self.with(|options| options.cpus(cpus))
     }
@@ -130,56 +130,58 @@ where
         self.with(Options::daemon)
     }
 
-    /// What happens when the handle of a process that still runs is dropped: [`OnDrop::Kill`] by default.
+    /// Sets what dropping the handle does to a process that still runs: [`OnDrop::Kill`] by default.
     pub fn on_drop(self, policy: OnDrop) -> Self {
         self.with(|options| options.on_drop(policy))
     }
 
-    /// How it comes into being; see [`Options::start_method`].
+    /// Sets how it is created; see [`Options::start_method`].
     pub fn start_method(self, method: StartMethod) -> Self {
         self.with(|options| options.start_method(method))
     }
 
-    /// Gives it a seed in the variable `TENSORFERRY_SEED`: [`rank_seed`](crate::rank_seed) of `base` and 0; see
-    /// [`Options::seed`].
+    /// Gives it a seed in the variable `TENSORFERRY_SEED`: [`rank_seed`](crate::rank_seed) of `base` and its
+    /// index; see [`Options::seed`].
     pub fn seed(self, base: u64) -> Self {
         self.with(|options| options.seed(base))
     }
 
-    /// Keeps what it writes in `stdout.log` and `stderr.log` in this folder, after what they hold already; see
-    /// [`Options::log_dir`]. An output that [`Process::stdout`] or [`Process::stderr`] sends elsewhere is not kept.
+    /// Writes its output to `stdout.log` and `stderr.log` in this directory; see [`Options::log_dir`].
+    /// Existing files are appended to. An output that [`Process::stdout`] or [`Process::stderr`] redirects is
+    /// not written there.
     pub fn log_dir(self, dir: impl Into<PathBuf>) -> Self {
         self.with(|options| options.log_dir(dir))
     }
 
-    /// Passes on what it writes to the same output of this process, each line after its name: `[Process-1] epoch 3`; see
-    /// [`Options::tee`]. Not what [`Process::stdout`] or [`Process::stderr`] sends elsewhere.
+    /// Forwards its output to the same output of this process. Each line begins with its name, as in
+    /// `[Process-1] epoch 3`; see [`Options::tee`]. An output that [`Process::stdout`] or [`Process::stderr`]
+    /// redirects is not forwarded.
     pub fn tee(self, choice: Tee) -> Self {
         self.with(|options| options.tee(choice))
     }
 
-    /// How long it has to exit once it has said that its function failed, and again after SIGTERM; see
-    /// [`Options::grace_period`].
+    /// Sets how long it has to exit once it has reported the failure of its function: twice this period, then
+    /// it gets SIGKILL. It gets no SIGTERM, because it is about to exit. Without this call it has 30 seconds.
     pub fn grace_period(self, grace_period: Duration) -> Self {
         self.with(|options| options.grace_period(grace_period))
     }
 
-    /// Where its standard output goes. Its standard input is always `/dev/null`.
+    /// Sets where its standard output goes. Its standard input is always `/dev/null`.
     pub fn stdout(mut self, to: impl Into<Redirect>) -> Self {
         self.outputs.stdout = to.into();
         self
     }
 
-    /// Where its standard error goes.
+    /// Sets where its standard error goes.
     pub fn stderr(mut self, to: impl Into<Redirect>) -> Self {
         self.outputs.stderr = to.into();
         self
     }
 
-    /// Starts it, and returns without waiting for it.
+    /// Starts it, and returns without waiting for its end.
     ///
     /// # Errors
-    /// As [`start_processes`](crate::start_processes): no process is left, and the arguments come back.
+    /// As [`Options::start_processes`]. The arguments are returned.
     pub fn start(self) -> Result<ProcessHandle<F::Value>, StartError<Args>> {
         let Self { function, args, rank, options, outputs } = self;
         match launch::launch(&options, function, &args, 1, Some(Alone { rank, outputs })) {
@@ -189,9 +191,9 @@ where
     }
 }
 
-/// A process that was started by [`Process::start`]; it may have ended.
+/// A process that was started by [`Process::start`]. It may have ended.
 ///
-/// It never outlives this process. What dropping the handle does is said by [`Process::on_drop`].
+/// It never outlives this process. [`Process::on_drop`] sets what dropping the handle does.
 #[derive(Debug)]
 #[must_use = "dropping it ends the process"]
 pub struct ProcessHandle<T> {
@@ -204,25 +206,25 @@ impl<T> ProcessHandle<T> {
         &self.context.children()[0]
     }
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.child().name()
     }
 
-    /// Its process number.
+    /// Its process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child().pid()
     }
 
-    /// Whether it may start no processes of its own; see [`Process::daemon`].
+    /// Whether it is forbidden to start processes of its own; see [`Process::daemon`].
     #[must_use]
     pub fn is_daemon(&self) -> bool {
         self.child().process().is_daemon()
     }
 
-    /// The descriptor that stands for it: readable, for poll(2), when it has ended, and from then on.
+    /// Its pidfd, which poll(2) reports as readable from the moment the process has ended.
     #[must_use]
     pub fn sentinel(&self) -> BorrowedFd<'_> {
         self.child().pidfd().as_fd()
@@ -231,19 +233,23 @@ impl<T> ProcessHandle<T> {
     /// Whether it still runs.
     ///
     /// # Blocking
-    /// Never, but for a dead one of [`StartMethod::Forkserver`] until its server has collected it, for two seconds at most.
+    /// Not while it runs. For a dead process of [`StartMethod::Forkserver`], until its server has reaped it,
+    /// for two seconds at most.
     ///
     /// # Errors
-    /// [`SpawnError::Wait`] when the kernel refuses to tell.
+    /// [`SpawnError::Wait`] when the kernel does not report it.
     pub fn is_alive(&mut self) -> Result<bool, SpawnError> {
         self.context.update()?;
         Ok(self.child().exit().is_none())
     }
 
-    /// Its exit code, or minus the number of the signal that ended it; `None` while it runs, when something else in
-    /// this process has collected its exit status, and when its fork server was killed or stopped before it could tell. 0
-    /// alone is not success: a process that exits with 0 before its function has returned has failed, and
-    /// [`ProcessHandle::join`] says so.
+    /// The exit code, or the negated number of the signal that ended it. `None` in three cases: it still
+    /// runs; its exit status is lost ([`Cause::Lost`](crate::Cause::Lost)); its fork server was killed or
+    /// stopped before it could report the status
+    /// ([`Cause::StatusUnavailable`](crate::Cause::StatusUnavailable)).
+    ///
+    /// 0 alone does not mean success: a process that exits with 0 before its function has returned has
+    /// failed, and [`ProcessHandle::join`] reports it.
     ///
     /// # Blocking
     /// As [`ProcessHandle::is_alive`].
@@ -256,19 +262,27 @@ impl<T> ProcessHandle<T> {
         Ok(self.child().exit().and_then(|exit| exit.code()))
     }
 
-    /// Waits until it has ended. May be called again, with the same answer.
+    /// Waits until it has ended. A second call returns the same result.
     ///
     /// # Blocking
-    /// For as long as it takes, asleep in poll(2). One that has said that its function failed has 30 seconds to exit.
+    /// In poll(2), until the process ends. A process that has reported the failure of its function has 30
+    /// seconds to exit, or twice the [`Process::grace_period`]. With [`Process::tee`] up to one second more,
+    /// if nothing reads the output of this process.
     ///
     /// # Errors
-    /// - [`SpawnError::Failed`] when it has failed or was ended by a signal, whoever sent it.
-    /// - [`SpawnError::Wait`] when the kernel refuses to wait.
+    /// - [`SpawnError::Failed`] when it has failed, or a signal ended it, from whatever source.
+    /// - [`SpawnError::Output`] when it succeeded but its output was not kept in full. Only with
+    ///   [`Process::tee`].
+    /// - [`SpawnError::Wait`] when waiting failed in the kernel.
     pub fn join(&mut self) -> Result<(), SpawnError> {
         self.context.join()
     }
 
-    /// As [`ProcessHandle::join`], for at most `timeout`: whether it has ended.
+    /// As [`ProcessHandle::join`], for at most `timeout`. Returns true if it has ended and succeeded, false
+    /// if the time is up.
+    ///
+    /// # Blocking
+    /// As [`ProcessHandle::join`], for at most `timeout`.
     ///
     /// # Errors
     /// As [`ProcessHandle::join`].
@@ -276,15 +290,16 @@ impl<T> ProcessHandle<T> {
         self.context.join_timeout(timeout)
     }
 
-    /// Sends a signal. That it has ended is no error.
+    /// Sends a signal. Does nothing if it has ended.
     ///
     /// # Errors
-    /// [`SpawnError::Wait`] when the kernel refuses: it has changed its user, or there is no such signal.
+    /// [`SpawnError::Wait`] when the kernel refuses: the process has changed its user, or the signal number
+    /// is invalid.
     pub fn send_signal(&self, signal: i32) -> Result<(), SpawnError> {
         self.context.send_signal(signal)
     }
 
-    /// Asks it to end: SIGTERM.
+    /// Sends SIGTERM, which asks it to end.
     ///
     /// # Errors
     /// As [`ProcessHandle::send_signal`].
@@ -292,7 +307,7 @@ impl<T> ProcessHandle<T> {
         self.send_signal(SIGTERM)
     }
 
-    /// Ends it: SIGKILL.
+    /// Sends SIGKILL, which ends it.
     ///
     /// # Errors
     /// As [`ProcessHandle::send_signal`].
@@ -300,7 +315,7 @@ impl<T> ProcessHandle<T> {
         self.send_signal(SIGKILL)
     }
 
-    /// Does what Ctrl-C does: SIGINT.
+    /// Sends SIGINT, as Ctrl-C does.
     ///
     /// # Errors
     /// As [`ProcessHandle::send_signal`].
@@ -310,11 +325,15 @@ impl<T> ProcessHandle<T> {
 }
 
 impl<T> ProcessHandle<T> {
-    /// Gives back what this process keeps for it, which is two descriptors at most, and forgets it. Does not wait, and says
-    /// nothing of how it ended: [`ProcessHandle::join`] does.
+    /// Releases what this process keeps for it, two descriptors at most, and forgets it. Does not wait for
+    /// its end, and does not report how it ended: [`ProcessHandle::join`] does.
+    ///
+    /// # Blocking
+    /// As [`ProcessHandle::is_alive`].
     ///
     /// # Errors
-    /// [`CloseError`] with the handle, when it still runs.
+    /// [`CloseError`], which returns the handle. Its kind is [`CloseErrorKind::Running`] while the process
+    /// runs, and [`CloseErrorKind::Wait`] when the kernel does not report whether it does.
     #[expect(clippy::result_large_err, reason = "it gives the handle back, which is large")]
     pub fn close(mut self) -> Result<(), CloseError<T>> {
         match self.is_alive() {
@@ -326,13 +345,13 @@ impl<T> ProcessHandle<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> ProcessHandle<T> {
-    /// Waits until it has ended, and returns what its function returned.
+    /// Waits until it has ended, and returns its function's value.
     ///
     /// # Blocking
     /// As [`ProcessHandle::join`].
     ///
     /// # Errors
-    /// As [`ProcessHandle::join`]; [`SpawnError::Value`] when the value has been lost on the way.
+    /// As [`ProcessHandle::join`], and [`SpawnError::Value`] when the value did not arrive.
     pub fn into_value(mut self) -> Result<T, SpawnError> {
         self.join()?;
         let rank = self.context.first_rank();

@@ -1,4 +1,4 @@
-//! A process that failed and said why.
+//! A process that failed and reported why.
 
 use std::error::Error;
 use std::fmt;
@@ -8,11 +8,11 @@ use tensorferry_process::Report;
 
 use crate::failure::{Cause, ProcessError};
 
-/// The failure of one process that said why: it panicked, returned an error, or could not do what it was asked for. The other
-/// kind is [`ProcessExitedError`](crate::ProcessExitedError).
+/// The failure of a process that reported why: it panicked, returned an error, or refused its order. The
+/// other kind is [`ProcessExitedError`](crate::ProcessExitedError).
 ///
-/// Made of a [`ProcessError`], for those who handle the two kinds in different places. Displayed as that is, in one line and a
-/// line for each cause; `{:#}` adds the backtrace.
+/// Made from a [`ProcessError`], for programs that handle the two kinds in different places. `Display` writes
+/// one line, and a line for each cause; `{:#}` adds the backtrace.
 ///
 /// ```
 /// use tensorferry_spawn::{ProcessRaisedError, SpawnError, func, spawn};
@@ -32,18 +32,18 @@ use crate::failure::{Cause, ProcessError};
 pub struct ProcessRaisedError {
     /// The index of the process.
     pub rank: usize,
-    /// What it was called.
+    /// Its name.
     pub name: String,
-    /// Its process number.
+    /// Its process ID.
     pub pid: u32,
-    /// What it said.
+    /// Its report.
     pub report: Report,
 }
 
 impl TryFrom<ProcessError> for ProcessRaisedError {
     type Error = ProcessError;
 
-    /// The failure itself when the process did not say why.
+    /// Returns the failure itself if the process did not report why it failed.
     fn try_from(error: ProcessError) -> Result<Self, ProcessError> {
         match error.cause {
             Cause::Raised(report) => {

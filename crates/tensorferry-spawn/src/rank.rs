@@ -1,4 +1,4 @@
-//! The variables that tell a process which of several it is.
+//! The variables that tell a process its place among several.
 
 /// Index of the process among all that work together.
 pub(crate) const RANK: &str = "RANK";
@@ -9,28 +9,28 @@ const LOCAL_RANK: &str = "LOCAL_RANK";
 /// How many work together.
 const WORLD_SIZE: &str = "WORLD_SIZE";
 
-/// What the processes find in `RANK`, `LOCAL_RANK` and `WORLD_SIZE`: the variables by which torchrun, and the programs
-/// and libraries that are made for it, tell processes apart.
+/// The contents of `RANK`, `LOCAL_RANK` and `WORLD_SIZE` in the processes. torchrun, and programs and
+/// libraries that are made for it, use these variables.
 ///
-/// Set by [`Options::rank_environment`](crate::Options::rank_environment). What is set or removed by name, with
-/// [`Options::env`](crate::Options::env), [`Options::env_of`](crate::Options::env_of) or
-/// [`Options::env_remove`](crate::Options::env_remove), wins.
+/// Set by [`Options::rank_environment`](crate::Options::rank_environment). A variable that is set or removed
+/// by name, with [`Options::env`](crate::Options::env), [`Options::env_of`](crate::Options::env_of) or
+/// [`Options::env_remove`](crate::Options::env_remove), takes precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RankEnvironment {
-    /// `RANK` and `LOCAL_RANK` are the index of the process, `WORLD_SIZE` is how many are started together. Whatever this
-    /// process itself has in them is replaced.
+    /// `RANK` and `LOCAL_RANK` are the index of the process. `WORLD_SIZE` is how many are started together.
+    /// They replace the values of this process.
     #[default]
     Indices,
-    /// The processes are some of a larger group, as one machine's of several: `RANK` is `first_rank` and the index,
-    /// `LOCAL_RANK` the index, `WORLD_SIZE` as given.
+    /// The processes are part of a larger group, such as those of one machine among several. `RANK` is
+    /// `first_rank` plus the index, `LOCAL_RANK` is the index, and `WORLD_SIZE` is as given.
     PartOf {
         /// `RANK` of the process with index 0.
         first_rank: usize,
-        /// How many are in the whole group.
+        /// How many processes the whole group has.
         world_size: usize,
     },
-    /// Nothing is set: the processes have what this process has.
+    /// Sets nothing: the processes inherit the values of this process.
     Inherited,
 }
 

@@ -1,9 +1,9 @@
-//! The table of functions: who is in it, and how parent and child agree on one of them.
+//! The table of functions, and how parent and child agree on one of them.
 //!
-//! The linker collects the entries that [`func`](crate::func) makes. The parent finds a function by its type, which no
-//! two functions share even when they have the same name. What travels is its place in the table with its name and the
-//! names of its arguments' types; the child looks at that place and believes it only if the names agree, because it may
-//! be another build of the program. No address travels.
+//! The linker collects the entries that [`func`](crate::func) makes. The parent finds a function by its type,
+//! which is unique even if two functions have the same name. It sends the function's place in the table, its
+//! name, and the names of its types. The child may be another build of the program. So it uses that place
+//! only if the names agree, and searches for the names otherwise. No address is sent.
 
 use std::any::TypeId;
 
@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::error::{Refusal, StartErrorKind};
 use crate::function::Function;
 
-/// What is known about a function.
+/// Name and types of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     type_id: TypeId,
@@ -41,13 +41,13 @@ impl Signature {
         self.name
     }
 
-    /// Its arguments after the index, as a tuple.
+    /// The types of its arguments after the index, as a tuple.
     #[must_use]
     pub fn arguments(&self) -> &'static str {
         self.arguments
     }
 
-    /// What it returns to the parent.
+    /// The type of the value that it returns to the parent.
     #[must_use]
     pub fn value(&self) -> &'static str {
         self.value
@@ -78,13 +78,13 @@ impl Registered {
 #[linkme::distributed_slice]
 pub static FUNCTIONS: [Registered];
 
-/// The functions of this program that can be spawned. One that stands in a crate of which nothing else is used is not
-/// linked, and so not among them.
+/// The functions of this program that can be spawned. The linker drops a function in a crate of which nothing
+/// else is used, so it is not among them.
 pub fn registered() -> impl Iterator<Item = Signature> {
     FUNCTIONS.iter().map(|function| (function.signature)())
 }
 
-/// How a function is named to another process.
+/// Identifies a function to another process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Key {
     place: u32,
@@ -108,7 +108,7 @@ impl Key {
 /// The key of a function of this program.
 pub(crate) fn find<F: Function<Args>, Args>(function: &F) -> Result<Key, StartErrorKind> {
     let wanted = Signature::of::<F, Args>(function);
-    // Comparing whole signatures: the same function can be called with one tuple of types only.
+    // Compares whole signatures: a function can be called with one tuple of types only.
     let place = registered().position(|signature| signature == wanted);
     let place = place.and_then(|place| u32::try_from(place).ok());
     match place {
@@ -122,7 +122,7 @@ pub(crate) fn find<F: Function<Args>, Args>(function: &F) -> Result<Key, StartEr
     }
 }
 
-/// What to do about a function that is not in the table.
+/// What to do about a function that is not registered.
 fn hint(name: &str) -> &'static str {
     if name.ends_with("{{closure}}") {
         "a closure cannot be spawned: write a function with `#[func]` and pass what the closure captures as arguments"
@@ -133,7 +133,7 @@ fn hint(name: &str) -> &'static str {
     }
 }
 
-/// The function that another process means by `key`.
+/// The function that another process identifies by `key`.
 pub(crate) fn resolve(key: &Key) -> Result<&'static Registered, Refusal> {
     resolve_in(&FUNCTIONS, key)
 }

@@ -1,17 +1,18 @@
 //! A seed for each rank.
 
-/// Where the spacing of SplitMix64 comes from: 2⁶⁴ divided by the golden ratio, made odd.
+/// The increment of SplitMix64: 2⁶⁴ divided by the golden ratio, made odd.
 const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Where a process finds its seed.
+/// The variable in which a process finds its seed.
 pub(crate) const SEED_VARIABLE: &str = "TENSORFERRY_SEED";
 
-/// The seed of one rank, made from the seed of the whole run: the same for the same numbers, on every machine and in every
-/// version of this library.
+/// The seed of one rank, derived from the seed of the whole run. The result depends on the two numbers only,
+/// on every machine and in every version of this library.
 ///
-/// It is output number `rank` (from 0) of SplitMix64 (Steele, Lea and Flood, 2014) that starts at the SplitMix64 finaliser of
-/// `base`. So no two ranks of one run have the same seed, and neighbours have nothing in common: `base + rank`, which is the
-/// usual way, gives rank 1 of run 0 the seed of rank 0 of run 1, and weak generators begin alike with seeds that are alike.
+/// It is output number `rank` (from 0) of SplitMix64 (Steele, Lea and Flood, 2014), started at the SplitMix64
+/// finaliser of `base`. So no two ranks of a run have the same seed, and neighbouring seeds are unrelated.
+/// The usual `base + rank` gives rank 1 of run 0 the seed of rank 0 of run 1. Also, weak generators produce
+/// similar first numbers for similar seeds.
 ///
 /// [`Options::seed`](crate::Options::seed) puts it into the environment of each process.
 ///

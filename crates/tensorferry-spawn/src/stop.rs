@@ -1,20 +1,20 @@
-//! How the other processes are stopped once one has failed: grace, SIGTERM, patience, SIGKILL.
+//! Stopping the other processes once one has failed: grace period, SIGTERM, patience, SIGKILL.
 
 use std::time::{Duration, Instant};
 
-/// How long a process has between SIGTERM and SIGKILL when no grace period was named.
+/// The time between SIGTERM and SIGKILL without a grace period.
 pub(crate) const DEFAULT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is to be done to those that still run.
+/// What to do to the processes that still run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// SIGTERM.
+    /// Send SIGTERM.
     Terminate,
-    /// SIGKILL.
+    /// Send SIGKILL.
     Kill,
 }
 
-/// The stopping as far as it has come. It knows time and nothing of processes.
+/// The schedule of the steps. It knows only times, not processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
     next: Option<(Step, Instant)>,
@@ -22,14 +22,14 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Begins at the first failure. With a grace period the others have that long to end by themselves, and as long
-    /// again after SIGTERM. Without one, SIGTERM comes at once and SIGKILL after 30 seconds.
+    /// Begins at the first failure. With a grace period the others have that long to end by themselves, and
+    /// the same time again after SIGTERM. Without one, SIGTERM comes at once and SIGKILL after 30 seconds.
     pub(crate) fn begin(now: Instant, grace_period: Option<Duration>) -> Self {
         let next = later(now, grace_period.unwrap_or(Duration::ZERO)).map(|at| (Step::Terminate, at));
         Self { next, patience: grace_period.unwrap_or(DEFAULT_PATIENCE) }
     }
 
-    /// The step that is due, once.
+    /// The step that is due. Returns each step once.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Step> {
         let (step, _) = self.next.filter(|&(_, at)| at <= now)?;
         self.next = match step {
@@ -39,13 +39,13 @@ impl Stop {
         Some(step)
     }
 
-    /// When the next step is due; `None` when there is none.
+    /// When the next step is due; `None` if there is none.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.next.map(|(_, at)| at)
     }
 }
 
-/// `None` for a moment that the clock cannot express: it will not come.
+/// `None` if the clock cannot express the time. Then the step never comes.
 fn later(now: Instant, by: Duration) -> Option<Instant> {
     now.checked_add(by)
 }

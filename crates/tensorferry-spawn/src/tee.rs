@@ -1,7 +1,9 @@
-//! The thread that passes on what processes write: to their files, and line by line to the outputs of this process.
+//! The thread that forwards the output of processes: to their files, and line by line to the outputs of this
+//! process.
 //!
-//! One thread serves all processes of a context. It waits in poll(2) for their pipes and for the word that they have ended.
-//! Then it reads what is left in the pipes and ends too, whoever else may still hold the other ends open.
+//! One thread serves all processes of a context. It waits in poll(2) for their pipes and for the event that
+//! the processes have ended. Then it reads the rest from the pipes and ends, even if other processes hold
+//! their write ends open.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -16,20 +18,21 @@ use tensorferry_os::socket::{Interest, wait_ready};
 
 use crate::output::{LogFile, OutputError};
 
-/// Read at once, in bytes.
+/// How much is read at once, in bytes.
 const CHUNK_LEN_BYTES: usize = 16 << 10;
 
-/// A longer line is passed on in pieces, in bytes.
+/// Longest line that is forwarded in one piece, in bytes.
 const MAX_LINE_LEN_BYTES: usize = 16 << 10;
 
-/// What is read from each pipe once the processes have ended, in chunks: the 1 MiB that a process may make its pipe hold
-/// (`/proc/sys/fs/pipe-max-size`, pipe(7)). More can only come from somebody who still writes.
+/// How much is read from the pipes once the processes have ended, in chunks: the 1 MiB that a process may set
+/// as the capacity of its pipe (`/proc/sys/fs/pipe-max-size`, pipe(7)). Any more comes from a process that
+/// still writes.
 const MAX_LAST_CHUNKS: usize = (1 << 20) / CHUNK_LEN_BYTES;
 
-/// What a pipe that poll(2) calls writable takes without blocking (`PIPE_BUF`, pipe(7)).
+/// How much a pipe that poll(2) reports as writable takes without blocking (`PIPE_BUF`, pipe(7)).
 const PIECE_LEN_BYTES: usize = 4096;
 
-/// How long an output of this process that nobody reads is waited for once the processes have ended.
+/// How long to wait for an output of this process that nothing reads, once the processes have ended.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// One output of one process.
@@ -38,19 +41,19 @@ pub(crate) struct Stream {
     reader: PipeReader,
     file: Option<LogFile>,
     prefix: String,
-    /// `None` once it has turned out that nobody reads it.
+    /// `None` once nothing reads it.
     to: Option<File>,
-    /// A line that has not come whole.
+    /// An incomplete line.
     line: Vec<u8>,
 }
 
 impl Stream {
-    /// Everything goes from `reader` to `file`, and line by line, after `prefix`, to `to`.
+    /// Copies `reader` to `file`, and its lines, each after `prefix`, to `to`.
     pub(crate) fn new(reader: PipeReader, file: Option<LogFile>, prefix: String, to: OwnedFd) -> Self {
         Self { reader, file, prefix, to: Some(to.into()), line: Vec::new() }
     }
 
-    /// Passes on what is there; false at the end.
+    /// Forwards the available bytes. Returns false at the end of the stream.
     fn pass_on(
         &mut self,
         chunk: &mut [u8],
@@ -68,7 +71,7 @@ impl Stream {
         if let Some(mut log) = self.file.take() {
             match log.file.write_all(bytes) {
                 Ok(()) => self.file = Some(log),
-                // The rest is still read, so that the process goes on.
+                // The rest is still read, so that the process does not block.
                 Err(error) if failed.is_none() => {
                     *failed =
                         Some(OutputError::File { rank: log.rank, path: log.path, error: Arc::new(error) });
@@ -85,7 +88,7 @@ impl Stream {
         Ok(n > 0)
     }
 
-    /// Passes on the line so far.
+    /// Forwards the line so far.
     fn end_line(&mut self, end: &End<'_>) {
         if self.line.is_empty() {
             return;
@@ -102,14 +105,15 @@ impl Stream {
     }
 }
 
-/// The word that the processes have ended, and how long there is still to write after it.
+/// The event that the processes have ended, and the deadline for writes after it.
 struct End<'a> {
     ended: &'a EventFd,
     until: OnceCell<Instant>,
 }
 
 impl End<'_> {
-    /// Waits until `to` takes bytes; once the processes have ended, for no longer than [`LAST_PATIENCE`] in all.
+    /// Waits until `to` accepts bytes. Once the processes have ended, waits for at most [`LAST_PATIENCE`] in
+    /// all.
     fn wait_writable(&self, to: &File) -> io::Result<()> {
         let writable = (to.as_fd(), Interest::Writable);
         if wait_ready(&[writable, (self.ended.as_fd(), Interest::Readable)], None)?[0] {
@@ -136,7 +140,7 @@ fn put(mut to: &File, bytes: &[u8], end: &End<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads until all pipes are closed or the processes have ended; the first error of a file, if there was one.
+/// Reads until all pipes are closed or the processes have ended. Returns the first error.
 fn run(mut streams: Vec<Stream>, ended: &EventFd) -> Result<(), OutputError> {
     let (mut chunk, mut failed) = (vec![0; CHUNK_LEN_BYTES], None);
     let mut last_chunks = 0;
@@ -174,7 +178,7 @@ fn run(mut streams: Vec<Stream>, ended: &EventFd) -> Result<(), OutputError> {
     failed.map_or(Ok(()), Err)
 }
 
-/// The thread. Dropping it ends it: it is for after the processes have ended.
+/// The thread. Dropping this ends it, so drop it after the processes have ended.
 #[derive(Debug)]
 pub(crate) struct TeeThread {
     ended: Arc<EventFd>,
@@ -190,7 +194,7 @@ impl TeeThread {
         Ok(Self { ended: ring, thread: Some(thread) })
     }
 
-    /// Waits until everything that is in the pipes has been passed on.
+    /// Waits until everything in the pipes has been forwarded.
     pub(crate) fn finish(mut self) -> Result<(), OutputError> {
         self.end()
     }
@@ -198,7 +202,7 @@ impl TeeThread {
     fn end(&mut self) -> Result<(), OutputError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.ended.signal();
-        // It does not panic; were it to, the processes' files would be short.
+        // The thread does not panic. If it did, the files of the processes would be incomplete.
         thread.join().unwrap_or_else(|_| Err(OutputError::tee(io::Error::other("its thread panicked"))))
     }
 }

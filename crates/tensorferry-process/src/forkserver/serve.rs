@@ -1,7 +1,7 @@
-//! The server: one thread, which forks on request, collects what it has forked, and tells.
+//! The server: one thread that forks on request, reaps its children, and reports how they ended.
 //!
 //! # Safety
-//! The server forks, and is made for that: it has one thread, and nothing in it is shared with others.
+//! This process may fork: it has one thread, and shares no written memory with other processes.
 #![expect(unsafe_code, reason = "forks")]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::redirect::Outputs;
 /// What a server is told at its start: the entries to run before it serves, each with its payload.
 pub(crate) type Preloads = Vec<(String, Vec<u8>)>;
 
-/// A child of the server, and where its client hears about it.
+/// A child of the server, and the socket on which its client hears about it.
 struct Forkling {
     pidfd: PidFd,
     words: OwnedFd,
@@ -29,7 +29,7 @@ struct Forkling {
 
 /// Everything that the server has open. A forked child drops it.
 struct Server {
-    /// As of the moment after the preloads. Since then nothing but this file runs in this process.
+    /// Established right after the preloads. Since then only the code of this file has run in this process.
     alone: Alone,
     requests: OwnedFd,
     leash: OwnedFd,
@@ -52,7 +52,7 @@ pub(crate) fn serve(inherited: &mut Inherited) -> Result<(), Failure> {
         }
         other => other.into(),
     })?;
-    // From here on it keeps no output, no folder and no terminal of its client busy.
+    // From here on the server does not keep its client's outputs, directory and terminal open.
     let null = || Ok::<_, tensorferry_os::Error>(Outputs { stdout: os::null()?, stderr: os::null()? });
     null()?.take_over()?;
     os::enter_dir(os::open_dir("/".as_ref())?)?;
@@ -69,9 +69,9 @@ fn preload(inherited: &mut Inherited, preloads: Preloads) -> Result<(), Failure>
     Ok(())
 }
 
-/// Tells the client of a child that was just forked. The child waits for its client meanwhile.
+/// Tells the client about a child that was just forked. The child meanwhile waits for its client.
 fn announce(pid: u32, request: &Request, words: &OwnedFd) -> Result<PidFd, ProtocolError> {
-    // Nobody else collects it, so the number is still its own.
+    // Nothing else reaps the child, so its process ID cannot be reused before this call.
     let pidfd = PidFd::open(pid)?;
     crate::start::schedule(&pidfd, request.nice, request.cpus.as_deref())?;
     wire::say(words, &Word::Started { pid }, Some(pidfd.as_fd()))?;
@@ -90,31 +90,32 @@ impl Server {
             if ready.first() == Some(&true) {
                 match Request::receive(&self.requests) {
                     Ok(Some((request, fds))) => self = self.answer(inherited, request, fds)?,
-                    // The client is gone, and so will be its children: it held their leash.
+                    // The client is gone. Its children die too, because it held their leash.
                     Ok(None) => return Ok(()),
-                    // It makes no sense, or its descriptors could not be opened here (RLIMIT_NOFILE), and what follows
-                    // cannot be understood either. The client is told and starts another server.
+                    // The request cannot be decoded, or its descriptors could not be received here
+                    // (RLIMIT_NOFILE). The rest of the stream is then unusable. The client sees the server
+                    // end, and starts another one.
                     Err(error) => return Err(error.into()),
                 }
             }
         }
     }
 
-    /// Tells about those that have ended.
+    /// Reports the children that have ended.
     fn collect(&mut self) {
         self.children.retain(|child| match os::reap(&child.pidfd) {
             Ok(None) => true,
             Ok(Some(ended)) => {
-                // That nobody listens any more is no error: the client is gone, or has lost interest in the child.
+                // A closed socket is no error: the client is gone, or has dropped the child.
                 let _ = wire::say(&child.words, &Word::Ended(ended.into()), None);
                 false
             }
-            // It cannot be collected; that the socket is closed says so.
+            // The child cannot be reaped. Closing its socket tells the client.
             Err(_) => false,
         });
     }
 
-    /// Forks. Returns in the server only.
+    /// Forks a child. Returns in the server only.
     fn answer(
         mut self,
         inherited: &Inherited,
@@ -122,12 +123,12 @@ impl Server {
         fds: Descriptors<OwnedFd>,
     ) -> Result<Self, Failure> {
         let refuse = |words: &OwnedFd, error: &dyn std::fmt::Display| {
-            // Where not even that can be said, the client sees its socket closed.
+            // If this fails too, the client sees its socket closed.
             let _ = wire::say(words, &Word::Refused { reason: error.to_string() }, None);
         };
-        // SAFETY: no thread is parked. Since it was looked, this thread has run nothing but this file, which starts no thread and
-        // no driver. The server is a member of no domain, whose service thread would have been in the way, so it has no memory
-        // that is shared and written.
+        // SAFETY: no thread is parked. Since `Alone::check`, this thread has run only the code of this file,
+        // which starts no thread and no driver. The server is a member of no domain: the service thread of a
+        // domain would have failed the check. So the server has no shared memory that is written.
         match unsafe { self.alone.fork() } {
             Ok(Forked::Child) => self.become_child(inherited, request, fds),
             Err(error) => refuse(&fds.words, &error),
@@ -142,16 +143,17 @@ impl Server {
         Ok(self)
     }
 
-    /// The rest of the life of what was forked.
+    /// The rest of the life of the forked child.
     fn become_child(self, inherited: &Inherited, mut request: Request, fds: Descriptors<OwnedFd>) -> ! {
         let Descriptors { control, words, stdout, stderr, current_dir } = fds;
         self.dispositions.restore();
         let (nonce, environment) = (request.nonce.clone(), request.take_environment());
         let settle = || {
-            // The client is gone, and nobody would ever end this process. Its pidfd may not tell yet: a process that ends
-            // closes its files first.
+            // `None`: the client is gone, so nothing would ever end this process. Its pidfd may not show that
+            // yet, because a process that exits closes its files first.
             let Some(leash) = Leash::arm(&self.leash)? else { exit_at_once(EXIT_CODE_NO_PARENT) };
-            // The others' sockets tell their client that the server is gone, which must not wait for this process.
+            // The sockets of the other children tell their clients that the server is gone. Copies in this
+            // process would delay that.
             drop((self, words));
             inherited.link().close();
             Outputs { stdout, stderr }.take_over()?;

@@ -1,8 +1,9 @@
-//! What a fork server and its client say to each other.
+//! The protocol between a fork server and its client.
 //!
-//! The client sends *requests* over one stream socket: a little-endian `u64` length and then postcard, with descriptors
-//! attached to the first byte. Each request brings a socket of its own, which keeps messages whole (`SOCK_SEQPACKET`), and
-//! over which the server sends *words* about the one child: that it was started, with its pidfd, and how it ended.
+//! The client sends *requests* over one stream socket: a little-endian `u64` length and then postcard, with
+//! descriptors attached to the first byte. Each request brings a socket of its own, which preserves message
+//! boundaries (`SOCK_SEQPACKET`). Over it the server sends *words* about the one child: that it was started,
+//! with its pidfd, and how it ended.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -19,20 +20,20 @@ use crate::protocol::{PAYLOAD_PREFIX_LEN_BYTES, decode, payload_len_bytes, paylo
 /// Longest word, in bytes.
 const MAX_WORD_LEN_BYTES: usize = 4 << 10;
 
-/// How much of a reason is said; in UTF-8 it fits into a word.
+/// Longest reason. In UTF-8 it fits into a word.
 const MAX_REASON_LEN_CHARS: usize = MAX_WORD_LEN_BYTES / 4 - 16;
 
-/// A child that the client wants.
+/// A child that the client requests.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
-    /// The same as in the hello that lies in the child's control socket.
+    /// The nonce of the hello, which is already in the child's control socket.
     pub(crate) nonce: String,
     pub(crate) environment: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) nice: Option<i32>,
     pub(crate) cpus: Option<Vec<usize>>,
 }
 
-/// The descriptors that ride on a request, in this order.
+/// The descriptors attached to a request, in this order.
 #[derive(Debug)]
 pub(crate) struct Descriptors<T> {
     /// The child's end of its control socket.
@@ -58,24 +59,24 @@ impl<T> Descriptors<T> {
     }
 }
 
-/// What a server says about one child.
+/// A message of a server about one child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Word {
-    /// It exists; its pidfd rides on this word.
+    /// It exists. Its pidfd is attached to this word.
     Started {
-        /// Its process number as the server sees it.
+        /// Its process ID as the server sees it.
         pid: u32,
     },
-    /// It does not exist, and why.
+    /// It could not be started.
     Refused {
-        /// For people.
+        /// The reason, for people.
         reason: String,
     },
-    /// It has ended and was collected.
+    /// It has ended and was reaped.
     Ended(Status),
 }
 
-/// [`Ended`] in a form that travels.
+/// [`Ended`] in a form that can be serialized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Status {
     Exited { code: i32 },
@@ -104,11 +105,11 @@ impl From<Ended> for Status {
 }
 
 impl Request {
-    /// With the environment of this process, changed as the list says.
+    /// A request with the environment of this process, changed as the list says.
     pub(crate) fn new(nonce: String, changes: &[(OsString, Option<OsString>)]) -> Self {
         let changed = |name: &OsString| changes.iter().any(|(changed, _)| changed == name);
         let kept = std::env::vars_os().filter(|(name, _)| !changed(name));
-        // The last change of a name counts.
+        // The last change of a name wins.
         let set = changes.iter().enumerate().filter_map(|(at, (name, value))| {
             let is_last = changes[at + 1..].iter().all(|(later, _)| later != name);
             is_last.then(|| Some((name.clone(), value.clone()?)))?
@@ -117,7 +118,7 @@ impl Request {
         Self { nonce, environment: environment.collect(), nice: None, cpus: None }
     }
 
-    /// Sends it. Blocks while the server does not read.
+    /// Sends it. Blocks while the socket is full.
     pub(crate) fn send(&self, to: &OwnedFd, fds: &Descriptors<BorrowedFd<'_>>) -> Result<(), ProtocolError> {
         let body = postcard::to_stdvec(self).map_err(|error| ProtocolError::Malformed {
             what: "request",
@@ -130,7 +131,7 @@ impl Request {
         Ok(socket::send_all(to, &bytes, &fds)?)
     }
 
-    /// Waits for the next one; `None` when the client is gone.
+    /// Waits for the next request; `None` when the client is gone.
     pub(crate) fn receive(from: &OwnedFd) -> Result<Option<(Self, Descriptors<OwnedFd>)>, ProtocolError> {
         let mut fds = Vec::new();
         let mut prefix = [0; PAYLOAD_PREFIX_LEN_BYTES];
@@ -144,14 +145,14 @@ impl Request {
         Ok(Some((decode("request", &body)?, Descriptors::from_list(fds)?)))
     }
 
-    /// The environment as the standard library has it.
+    /// The environment in the types of the standard library.
     pub(crate) fn take_environment(&mut self) -> impl Iterator<Item = (OsString, OsString)> + use<> {
         let environment = std::mem::take(&mut self.environment).into_iter();
         environment.map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value)))
     }
 }
 
-/// Waits until the buffer is full; false at the end of the stream, in whatever it ends.
+/// Waits until the buffer is full. Returns false at the end of the stream, even in the middle of a buffer.
 fn fill(from: &OwnedFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<bool, ProtocolError> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -163,11 +164,11 @@ fn fill(from: &OwnedFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<boo
     Ok(true)
 }
 
-/// Says a word, cut so that it fits.
+/// Sends a word, cut so that it fits. Does not block.
 ///
 /// # Errors
-/// EPIPE or ECONNRESET when nobody listens any more. ETOOMANYREFS when too many descriptors are on their way already, ENOBUFS and ENOMEM;
-/// EAGAIN when the words before were not heard. Nothing was said then.
+/// EPIPE or ECONNRESET when the other end is closed. ETOOMANYREFS when too many descriptors are in flight.
+/// ENOBUFS and ENOMEM. EAGAIN when the socket is full. Nothing was sent in these cases.
 pub(crate) fn say(to: &OwnedFd, word: &Word, pidfd: Option<BorrowedFd<'_>>) -> Result<(), ProtocolError> {
     let cut = match word {
         Word::Refused { reason } => {
@@ -186,7 +187,7 @@ pub(crate) fn say(to: &OwnedFd, word: &Word, pidfd: Option<BorrowedFd<'_>>) -> R
     }
 }
 
-/// The next word, if it is there.
+/// The next word, if it has arrived. Does not block.
 ///
 /// # Errors
 /// [`ProtocolError::Ended`] at the end of the stream.
@@ -194,7 +195,7 @@ pub(crate) fn hear(from: impl AsFd) -> Result<Option<Word>, ProtocolError> {
     hear_with(from, &mut Vec::new())
 }
 
-/// As [`hear`], with the descriptor that rides on the word.
+/// As [`hear`], with the descriptor that is attached to the word.
 pub(crate) fn hear_with(from: impl AsFd, fds: &mut Vec<OwnedFd>) -> Result<Option<Word>, ProtocolError> {
     let mut buffer = [0; MAX_WORD_LEN_BYTES];
     match socket::try_receive(from, &mut buffer, fds)? {
@@ -204,19 +205,20 @@ pub(crate) fn hear_with(from: impl AsFd, fds: &mut Vec<OwnedFd>) -> Result<Optio
     }
 }
 
-/// What a fork server makes of a request, which may be anything: for fuzzing, how many variables the child would have.
+/// Decodes a request from arbitrary bytes, as a fork server does, and returns how many variables the child
+/// would have. For fuzzing.
 ///
 /// # Errors
-/// Why it would end the connection.
+/// Why the server would end.
 #[doc(hidden)]
 pub fn read_request(body: &[u8]) -> Result<usize, ProtocolError> {
     decode("request", body).map(|mut request: Request| request.take_environment().count())
 }
 
-/// What a client makes of a word of its fork server, which may be anything: for fuzzing, as text.
+/// Decodes a word from arbitrary bytes, as a client does, and returns it as text. For fuzzing.
 ///
 /// # Errors
-/// Why it would take the server for gone.
+/// Why the client would treat the server as dead.
 #[doc(hidden)]
 pub fn read_word(word: &[u8]) -> Result<String, ProtocolError> {
     decode("word", word).map(|word: Word| format!("{word:?}"))
