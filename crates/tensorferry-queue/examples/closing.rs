@@ -1,4 +1,5 @@
-//! One producer, several workers, and two ways to tell the workers that there is no more: sentinels and `close`.
+//! One producer, several workers, and two ways to tell the workers that no more work comes: sentinels and
+//! `close`.
 //!
 //! `cargo run -p tensorferry-queue --example closing`
 
@@ -11,7 +12,7 @@ use tensorferry_queue::{GetError, Queue};
 const WORKERS: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Python's way: a sentinel for each worker. One fewer, and one worker waits for ever.
+    // Python's way: a sentinel for each worker. With one fewer, one worker never returns.
     let work = Queue::<Option<u32>>::new(4)?;
     let done = thread::scope(|scope| {
         let workers: Vec<_> =
@@ -26,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })?;
     println!("with sentinels: {done} items");
 
-    // The better way: what is in a closed queue can still be got, then every worker is told.
+    // The better way: the workers still get what is in a closed queue, and then `Closed`.
     let work = Queue::<u32>::new(4)?;
     let done = thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(|| work.iter().count())).collect();
@@ -38,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })?;
     println!("with close: {done} items");
 
-    // Errors say what happened, and a value that was not sent comes back.
+    // Errors say what happened, and give back a value that was not sent.
     if let Err(GetError::Closed) = work.get() {
         println!("nothing more to get");
     }

@@ -2,28 +2,32 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_storage::{Deadline, Heap, Role, StorageError};
 
 use crate::PutError;
 use crate::typed::{Typed, within};
 
-/// The putting end of a channel. Clonable and sendable; the channel has senders as long as one exists anywhere,
-/// in a message on its way included.
+/// The sending end of a channel.
+///
+/// It can be cloned and sent. The channel has a sender as long as one exists in any process, or in a message
+/// that is on its way.
 pub struct Sender<T> {
     typed: Typed<T>,
 }
 
-/// The getting end of a channel. Clonable and sendable; each message goes to one receiver.
+/// The receiving end of a channel.
+///
+/// It can be cloned and sent. Each message goes to one receiver.
 pub struct Receiver<T> {
     typed: Typed<T>,
 }
 
-/// A channel for at most `capacity_items` messages (at least one) in the default domain.
+/// Makes a channel for at most `capacity_items` messages (at least one) in the default domain.
 ///
 /// # Errors
-/// [`StorageError`] when there is no memory for it.
+/// As [`Queue::new`](crate::Queue::new).
 pub fn channel<T>(capacity_items: usize) -> Result<(Sender<T>, Receiver<T>), StorageError> {
     channel_in(Heap::current()?, capacity_items)
 }
@@ -34,8 +38,8 @@ pub fn channel<T>(capacity_items: usize) -> Result<(Sender<T>, Receiver<T>), Sto
 /// As [`channel`].
 pub fn channel_in<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, Receiver<T>), StorageError> {
     let both = Typed::create(heap, capacity_items)?;
-    let sender = both.with_role(Role { sends: true, receives: false })?;
-    let receiver = both.with_role(Role { sends: false, receives: true })?;
+    let sender = both.with_role(Role::SENDER)?;
+    let receiver = both.with_role(Role::RECEIVER)?;
     Ok((Sender::over(sender), Receiver::over(receiver)))
 }
 
@@ -54,32 +58,52 @@ impl<T> Receiver<T> {
 impl<T: Serialize + DeserializeOwned> Sender<T> {
     /// Puts a value; waits while the channel is full.
     ///
+    /// ```
+    /// use tensorferry_queue::{PutErrorKind, channel};
+    ///
+    /// let (sender, receiver) = channel(1)?;
+    /// sender.put(1)?;
+    /// drop(receiver);
+    /// let refused = sender.put(2).unwrap_err();
+    /// assert!(matches!(refused.kind, PutErrorKind::Disconnected));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Blocking
+    /// As [`Queue::put`](crate::Queue::put). The end or death of the last receiver wakes the call.
+    ///
     /// # Errors
-    /// [`PutError`] with the value: closed, every receiver gone or dead, or the value cannot be sent.
+    /// As [`Queue::put`](crate::Queue::put). [`Disconnected`](crate::PutErrorKind::Disconnected) and
+    /// [`PeerDied`](crate::PutErrorKind::PeerDied) are returned when no receiver is left.
     pub fn put(&self, value: T) -> Result<(), PutError<T>> {
         self.typed.put(value, Deadline::Never)
     }
 
     /// As [`Sender::put`], waiting for at most `timeout`.
     ///
+    /// # Blocking
+    /// As [`Sender::put`], for at most `timeout`.
+    ///
     /// # Errors
-    /// As [`Sender::put`], or the channel stayed full.
+    /// As [`Sender::put`], and [`Full`](crate::PutErrorKind::Full) when the channel stayed full.
     pub fn put_timeout(&self, value: T, timeout: Duration) -> Result<(), PutError<T>> {
         self.typed.put(value, within(timeout))
     }
 
     /// As [`Sender::put`], without waiting.
     ///
+    /// # Blocking
+    /// Never waits for room in the channel.
+    ///
     /// # Errors
-    /// As [`Sender::put`], or the channel is full.
+    /// As [`Sender::put`], and [`Full`](crate::PutErrorKind::Full) when the channel is full.
+    #[doc(alias = "try_put")]
     pub fn put_nowait(&self, value: T) -> Result<(), PutError<T>> {
         self.typed.put(value, Deadline::Now)
     }
 }
 
-crate::getting::getting!(Receiver);
-
-/// What both ends have in common.
+/// Cloning and sending, for a handle whose only field is `typed`.
 macro_rules! end {
     ($end:ident, $role:expr) => {
         impl<T> Clone for $end<T> {
@@ -88,28 +112,31 @@ macro_rules! end {
             }
         }
 
-        impl<T> Serialize for $end<T> {
-            /// Sends a handle on the channel. Works only inside a message.
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        impl<T> serde::Serialize for $end<T> {
+            /// Sends another handle with the same role. Works only inside a message.
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let index = tensorferry_reduce::give_ring(self.typed.ring().attachment());
                 index.map_err(serde::ser::Error::custom)?.serialize(serializer)
             }
         }
 
-        impl<'de, T> Deserialize<'de> for $end<T> {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        impl<'de, T> serde::Deserialize<'de> for $end<T> {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let attachment = tensorferry_reduce::take_ring(u32::deserialize(deserializer)?);
                 let attachment = attachment.map_err(serde::de::Error::custom)?;
-                Ok(Self { typed: Typed::open(attachment, $role).map_err(serde::de::Error::custom)? })
+                let typed = crate::typed::Typed::open(attachment, $role).map_err(serde::de::Error::custom)?;
+                Ok(Self { typed })
             }
         }
     };
 }
 
+pub(crate) use end;
+
+crate::getting::getting!(Receiver);
 crate::busy_poll::busy_poll!(Sender);
 crate::busy_poll::busy_poll!(Receiver);
 crate::status::status!(Sender);
 crate::status::status!(Receiver);
-
-end!(Sender, Role { sends: true, receives: false });
-end!(Receiver, Role { sends: false, receives: true });
+end!(Sender, Role::SENDER);
+end!(Receiver, Role::RECEIVER);

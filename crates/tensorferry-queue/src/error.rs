@@ -5,10 +5,10 @@ use std::fmt;
 use tensorferry_reduce::{DecodeError, EncodeError};
 use tensorferry_storage::{RingPutError, RingTakeError, StorageError};
 
-/// Why an end of a queue could not be taken over from a message. Whoever gets has its words.
+/// Why an end of a queue could not be made from a message. The caller of `get` sees its text.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
-    /// The kernel had no memory to map it.
+    /// The kernel had no memory to map the ring.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The message grants another role than this end has.
@@ -23,66 +23,97 @@ pub(crate) enum OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutErrorKind {
-    /// The queue was full for as long as the call may wait.
+    /// The queue was full until the time of the call was over.
     #[error("the queue is full")]
     Full,
-    /// Somebody closed the queue.
+    /// The queue is closed.
     #[error("the queue is closed")]
     Closed,
     /// Every other process that could receive has let go of its end.
     ///
-    /// A [`Sender`](crate::Sender) whose process has no receiving end is told at every put. A [`Queue`](crate::Queue) can
-    /// receive too, so this process itself could still make room: it is told once when the others are gone and the queue
-    /// is full, and whoever puts again has decided to wait.
+    /// A [`Sender`](crate::Sender) gets this from every put, unless its process has a receiving end. A
+    /// [`Queue`](crate::Queue) can receive too, so its own process can still make room. It gets this once,
+    /// when the others are gone and the queue is full; the next put waits.
     #[error("every receiver of the queue is gone")]
     Disconnected,
-    /// As [`Disconnected`](Self::Disconnected), and at least one of the receivers was killed. (One that panics or returns
-    /// an error lets go of its end in order: whether all is well is for `join` to say.)
+    /// As [`Disconnected`](Self::Disconnected), and at least one of the receivers was killed.
+    ///
+    /// A receiver that panics or returns an error still lets go of its end in order; `join` reports such
+    /// failures.
     #[error("every process that could receive from the queue is gone, and at least one of them died")]
     PeerDied,
     /// This end was sent to another process.
     #[error("this end of the queue was moved to another process")]
     Moved,
-    /// The value cannot be sent.
+    /// The value cannot be sent, or there is no memory for its message.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// The value has something exclusive in it, and a message of a queue with leases may be delivered again.
+    /// The value holds something exclusive, and a message of a queue with leases may be delivered again.
     #[error("{}", RingPutError::NotRepeatable)]
     NotRepeatable,
-    /// The message could not be placed: too many handles, or this process was declared dead.
+    /// The value holds more handles (tensors, queues) than one message can carry.
+    #[error("the message could not be placed: {}", RingPutError::TooManyHandles(*.n_handles))]
+    TooManyHandles {
+        /// The handles in the message.
+        n_handles: usize,
+    },
+    /// Another member of the domain declared this process dead while it was putting.
+    #[error("the message could not be placed: {}", RingPutError::Fenced)]
+    DeclaredDead,
+    /// The ring failed in a way that this version of the crate does not know.
     #[error("the message could not be placed: {0}")]
-    Refused(String),
+    Other(RingPutError),
 }
 
 /// A value that was not put, and why. Nothing was sent.
+#[non_exhaustive]
 pub struct PutError<T> {
-    /// The value, whole.
+    /// The value, unchanged.
     pub value: T,
-    /// Why.
+    /// Why it was not put.
     pub kind: PutErrorKind,
 }
 
 impl<T> PutError<T> {
-    /// The value, to try again or to drop.
+    pub(crate) const fn new(value: T, kind: PutErrorKind) -> Self {
+        Self { value, kind }
+    }
+
+    /// Returns the value, to put it again or to drop it.
+    #[must_use]
     pub fn into_value(self) -> T {
         self.value
     }
 
     /// Whether the queue was full.
-    pub fn is_full(&self) -> bool {
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
         matches!(self.kind, PutErrorKind::Full)
     }
 
-    /// Whether it makes no sense to put again: the queue is closed, everybody else who could receive is gone, or this end was
-    /// moved. (Where this process could itself receive, a later put may succeed: see [`PutErrorKind::Disconnected`].)
-    pub fn is_final(&self) -> bool {
-        use PutErrorKind::{Closed, Disconnected, Moved, PeerDied};
-        matches!(self.kind, Closed | Disconnected | PeerDied | Moved)
+    /// Whether no later put can be expected to succeed: the queue is closed, every other process that could
+    /// receive is gone, this end was moved, or this process was declared dead.
+    ///
+    /// A process that can itself receive may still put after [`Disconnected`](PutErrorKind::Disconnected) or
+    /// [`PeerDied`](PutErrorKind::PeerDied).
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        use PutErrorKind::{Closed, DeclaredDead, Disconnected, Moved, PeerDied};
+        matches!(self.kind, Closed | Disconnected | PeerDied | Moved | DeclaredDead)
     }
 
-    /// Whether there was no shared memory for it: what it takes is to be freed, by whoever has it, before it is put again.
+    /// Whether there was no shared memory for the message. A later put can succeed once the holders of other
+    /// blocks have freed them.
+    #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         matches!(&self.kind, PutErrorKind::Encode(error) if error.is_out_of_memory())
+    }
+}
+
+/// Drops the value.
+impl<T> From<PutError<T>> for PutErrorKind {
+    fn from(error: PutError<T>) -> Self {
+        error.kind
     }
 }
 
@@ -104,11 +135,13 @@ impl<T> std::error::Error for PutError<T> {
     }
 }
 
-/// Why no value was got. `Debug`, which is what a `main` that returns it prints, says the same as `Display`.
+/// Why no value was got.
+///
+/// `Debug` prints the same text as `Display`, because a `main` that returns the error prints `Debug`.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum GetError {
-    /// Nothing came for as long as the call may wait.
+    /// No value came until the time of the call was over.
     #[error("the queue is empty")]
     Empty,
     /// The queue is closed, and everything that was in it has been got.
@@ -116,13 +149,15 @@ pub enum GetError {
     Closed,
     /// Every other process that could put has let go of its end, and everything that was put has been got.
     ///
-    /// A [`Receiver`](crate::Receiver) whose process has no sending end is told at every get. A [`Queue`](crate::Queue) can
-    /// put too, so this process itself could still send: it is told once when the others are gone, and whoever gets again
-    /// has decided to wait.
+    /// A [`Receiver`](crate::Receiver) gets this from every get, unless its process has a sending end. A
+    /// [`Queue`](crate::Queue) can put too, so its own process can still send. It gets this once, when the
+    /// others are gone; the next get waits.
     #[error("every sender of the queue is gone")]
     Disconnected,
-    /// As [`Disconnected`](Self::Disconnected), and at least one of the senders was killed. (One that panics or returns an
-    /// error lets go of its end in order: whether all is well is for `join` to say.)
+    /// As [`Disconnected`](Self::Disconnected), and at least one of the senders was killed.
+    ///
+    /// A sender that panics or returns an error still lets go of its end in order; `join` reports such
+    /// failures.
     #[error("every process that could send to the queue is gone, and at least one of them died")]
     PeerDied,
     /// This end was sent to another process.
@@ -131,22 +166,36 @@ pub enum GetError {
     /// The queue was made without leases; see [`Queue::with_leases`](crate::Queue::with_leases).
     #[error("the queue was made without leases: make it by `Queue::with_leases`")]
     NoLeases,
-    /// This process has every lease of the queue already.
+    /// This process holds every lease of the queue. The field is their number.
     #[error("this process has all {0} leases of the queue: acknowledge one first")]
     AllLeased(usize),
-    /// A message came that is not what it should be. It is lost; the next `get` gets the next one. With
-    /// [`DecodeError::Storage`] of a kernel error (no memory to map what the message names) it stays in the queue.
+    /// The message that was taken cannot be decoded. It is lost; the next `get` gets the next message.
+    ///
+    /// With a [`DecodeError::Storage`] that holds an error of the kernel (no memory to map what the message
+    /// names), the message stays in the queue.
     #[error(transparent)]
     Decode(#[from] DecodeError),
+    /// The ring failed in a way that this version of the crate does not know.
+    #[error("no message could be taken: {0}")]
+    Other(RingTakeError),
 }
 
 tensorferry_storage::debug_as_display!(GetError);
 
 impl GetError {
-    /// Whether it makes no sense to get again: the queue is closed, everybody else who could put is gone, this end was moved, or
-    /// there are no leases. (Where this process could itself put, a later get may succeed: see [`GetError::Disconnected`].)
+    /// Whether the queue was empty.
     #[must_use]
-    pub fn is_final(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+
+    /// Whether no later get can be expected to succeed: the queue is closed, every other process that could
+    /// put is gone, this end was moved, or the queue has no leases.
+    ///
+    /// A process that can itself put may still get after [`Disconnected`](Self::Disconnected) or
+    /// [`PeerDied`](Self::PeerDied).
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
         matches!(self, Self::Closed | Self::Disconnected | Self::PeerDied | Self::Moved | Self::NoLeases)
     }
 }
@@ -158,9 +207,11 @@ impl PutErrorKind {
             RingPutError::Closed => Self::Closed,
             RingPutError::NoReceivers => Self::Disconnected,
             RingPutError::PeerDied => Self::PeerDied,
+            RingPutError::Fenced => Self::DeclaredDead,
+            RingPutError::TooManyHandles(n_handles) => Self::TooManyHandles { n_handles },
             RingPutError::NotRepeatable => Self::NotRepeatable,
             RingPutError::Storage(error) => Self::Encode(EncodeError::Storage(*error)),
-            other => Self::Refused(other.to_string()),
+            other => Self::Other(other),
         }
     }
 }
@@ -169,12 +220,31 @@ impl GetError {
     pub(crate) fn of(failure: RingTakeError) -> Self {
         match failure {
             RingTakeError::Empty => Self::Empty,
+            RingTakeError::Closed => Self::Closed,
             RingTakeError::NoSenders => Self::Disconnected,
             RingTakeError::PeerDied => Self::PeerDied,
             RingTakeError::NoLeases => Self::NoLeases,
             RingTakeError::AllLeased(max_leases) => Self::AllLeased(max_leases),
             RingTakeError::Storage(error) => Self::Decode(DecodeError::Storage(*error)),
-            _ => Self::Closed,
+            other => Self::Other(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_ring_keeps_its_kind_and_its_text() {
+        let dead = PutError::new((), PutErrorKind::of(RingPutError::Fenced));
+        assert!(matches!(dead.kind, PutErrorKind::DeclaredDead) && dead.is_final());
+        assert!(dead.to_string().ends_with(&RingPutError::Fenced.to_string()), "{dead}");
+        let too_many = PutError::new((), PutErrorKind::of(RingPutError::TooManyHandles(65_536)));
+        let too_many = PutErrorKind::from(too_many);
+        assert!(matches!(too_many, PutErrorKind::TooManyHandles { n_handles: 65_536 }));
+        assert!(too_many.to_string().contains("65536 handles"), "{too_many}");
+        assert!(matches!(GetError::of(RingTakeError::Closed), GetError::Closed));
+        assert!(GetError::of(RingTakeError::Empty).is_empty());
     }
 }

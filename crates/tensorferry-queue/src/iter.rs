@@ -1,4 +1,4 @@
-//! Getting until there is nothing more to come.
+//! Iterating over the values of a queue until the first error.
 
 use std::fmt;
 use std::iter::FusedIterator;
@@ -10,18 +10,25 @@ use tensorferry_storage::{Consumers, Deadline};
 use crate::typed::Typed;
 use crate::{GetError, SoleReceiver};
 
-/// Blocks for each value and ends with the first error, which it keeps.
+/// An iterator over the values that a queue delivers. Each step blocks until there is a value.
+///
+/// The first error ends the iteration. A `for` loop ends in the same way whether the queue was closed or a
+/// sender died, so call [`Iter::finish`] after it:
 ///
 /// ```
-/// use tensorferry_queue::{GetError, Queue};
+/// use tensorferry_queue::Queue;
 ///
 /// let jobs = Queue::new(4)?;
 /// jobs.put(1)?;
 /// jobs.put(2)?;
 /// jobs.close();
 /// let mut todo = jobs.iter();
-/// assert_eq!(todo.by_ref().sum::<i32>(), 3);
-/// assert!(matches!(todo.end(), Some(GetError::Closed)));
+/// let mut sum = 0;
+/// for job in &mut todo {
+///     sum += job;
+/// }
+/// todo.finish()?; // an error if a sender died or a message could not be decoded
+/// assert_eq!(sum, 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Iter<'a, T> {
@@ -29,7 +36,7 @@ pub struct Iter<'a, T> {
     end: Option<GetError>,
 }
 
-/// Whose values they are.
+/// The handle that the values come from.
 enum Source<'a, T> {
     Many(&'a Typed<T>),
     Sole(&'a mut SoleReceiver<T>),
@@ -44,11 +51,35 @@ impl<'a, T> Iter<'a, T> {
         Self { from: Source::Sole(receiver), end: None }
     }
 
-    /// Why the iteration ended: closed, disconnected, a peer's death, or a message that could not be decoded. `None`
-    /// while it has not.
+    /// The error that ended the iteration. `None` while it has not ended.
+    ///
+    /// ```
+    /// use tensorferry_queue::{GetError, Queue};
+    ///
+    /// let jobs = Queue::<u32>::new(4)?;
+    /// jobs.close();
+    /// let mut todo = jobs.iter();
+    /// assert!(todo.end().is_none());
+    /// assert_eq!(todo.next(), None);
+    /// assert!(matches!(todo.end(), Some(GetError::Closed)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn end(&self) -> Option<&GetError> {
         self.end.as_ref()
+    }
+
+    /// Tells a normal end from a failure. Returns `Ok` if the queue was closed, if every sender let go of its
+    /// end, or if the iteration has not ended.
+    ///
+    /// # Errors
+    /// Every other [`GetError`] that ended the iteration, such as [`GetError::PeerDied`] and
+    /// [`GetError::Decode`].
+    pub fn finish(self) -> Result<(), GetError> {
+        match self.end {
+            None | Some(GetError::Closed | GetError::Disconnected) => Ok(()),
+            Some(error) => Err(error),
+        }
     }
 }
 

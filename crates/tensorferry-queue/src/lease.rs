@@ -1,18 +1,21 @@
-//! A value that comes back when its worker dies.
+//! A value that comes back to its queue when the process that works on it dies.
 
 use std::fmt;
 use std::ops::Deref;
 
 use tensorferry_storage::{Lease as RawLease, LeaseLostError};
 
-/// A value that this process works on, and that somebody else gets if it dies before [`Lease::ack`].
+/// A value that this process works on. If the process dies before [`Lease::ack`], another one gets the value.
 ///
-/// Dropping a lease without acknowledging it gives the value back too: a worker that panics, or that returns early with
-/// `?`, loses nothing. Whoever comes next gets it before everything that is in the queue. Exactly one process has a
-/// lease on a message at a time; work that was done before a death is done again, so it is to be repeatable, or its
-/// results told apart by what is in the message.
+/// Dropping a lease without acknowledging it gives the value back too, so a worker that panics, or that
+/// returns early with `?`, loses nothing. The next receiver gets the value before everything that is in the
+/// queue.
 ///
-/// Reads as the value.
+/// Exactly one process holds a lease on a message at a time. Work that was done before a death is done again.
+/// Therefore the work must be repeatable, or the message must hold something that tells repeated results
+/// apart.
+///
+/// A lease dereferences to the value.
 #[must_use = "dropping it gives the value back"]
 pub struct Lease<T> {
     value: T,
@@ -24,24 +27,26 @@ impl<T> Lease<T> {
         Self { value, raw }
     }
 
-    /// How often the value has been delivered, this time included: more than 1 means that somebody died over it, or gave
-    /// it back. Stops at 65,535.
+    /// How often the value has been delivered, this time included. More than 1 means that an earlier holder
+    /// died or gave the value back. The count stops at 65,535.
     #[must_use]
     pub fn deliveries(&self) -> u16 {
         self.raw.deliveries()
     }
 
-    /// Says that the work is done: nobody gets the value again. It is this process's own from here on.
+    /// Acknowledges the value: the work is done, and no process gets it again. Returns the value, which now
+    /// belongs to this process.
     ///
     /// # Errors
-    /// [`LeaseLostError`] when another member has declared this process dead, which needs proof of its death: it is the answer
-    /// to what cannot happen.
+    /// [`LeaseLostError`] when another member has declared this process dead. A member needs proof of a death
+    /// for that, so a living process does not see this error.
     pub fn ack(self) -> Result<T, LeaseLostError> {
         self.raw.ack()?;
         Ok(self.value)
     }
 
-    /// Gives the value back, to be the first in line for anybody, this process included. The same as dropping the lease.
+    /// Gives the value back, as dropping the lease does. The next receiver gets it, which may be in this
+    /// process.
     pub fn give_back(self) {}
 }
 

@@ -1,24 +1,27 @@
 //! A bounded queue between processes that carries handles instead of bytes.
 //!
-//! [`Queue`] is Python's `multiprocessing.Queue` in shape: one handle that puts and gets, cloned and sent to whoever
-//! should use it, with `put`, `get`, their `_timeout` and `_nowait` forms, `len`, `is_empty`, `is_full` and `close`.
-//! It has no feeder thread: a value is serialised inside `put`, on the calling thread, so what cannot be sent is an
-//! error there and then, and a value that was not sent is given back in the error.
+//! [`Queue`] has the shape of Python's `multiprocessing.Queue`: one handle that puts and gets. Clone it, or
+//! send it to each process that needs it. It has `put` and `get` with their `_timeout` and `_nowait` forms,
+//! `len`, `is_empty`, `is_full` and `close`. There is no feeder thread: `put` serialises the value on the
+//! calling thread. A value that cannot be sent is therefore an error of that `put`, and the error gives the
+//! value back.
 //!
-//! Where the two sides are known, ends with one role say more: [`channel`] gives a [`Sender`] and a [`Receiver`] and
-//! tells each when the other side is gone; [`spsc`], [`mpsc`] and [`spmc`] give ends that cannot be cloned
-//! ([`SoleSender`], [`SoleReceiver`]) and are faster for it. All use the same ring.
+//! [`channel`] gives a [`Sender`] and a [`Receiver`], and tells each of them when the other side is gone.
+//! [`spsc`], [`mpsc`] and [`spmc`] give ends that cannot be cloned ([`SoleSender`], [`SoleReceiver`]); a sole
+//! receiver is faster than a [`Receiver`]. All of them use the same ring.
 //!
-//! A queue reaches another process as an argument of a function that `tensorferry-spawn` starts there, or in a message of
-//! another queue, by itself or inside of any value that serde can write. (Underneath, `tensorferry_reduce::Parcel` packs a
-//! value with everything that it names, for a member of the domain to open.)
+//! A queue reaches another process as an argument of a function that `tensorferry-spawn` starts there, or in
+//! a message of another queue. It can be sent by itself or inside any value that serde can write.
+//! (Internally, `tensorferry_reduce::Parcel` packs a value and the handles in it, for a member of the domain
+//! to open.)
 //!
-//! What is promised: once `put` has returned, exactly one `get` returns the message, whatever happens to the
-//! sender. A process that is killed in the middle of a call blocks nobody. When the last other process dies, who
-//! waits for it is told: `PeerDied`, which is not `Closed`.
+//! Once `put` has returned `Ok`, exactly one `get` returns the message, whatever happens to the sender. A
+//! process that is killed in the middle of a call blocks no other process. When the last other process dies,
+//! the processes that wait for it get `PeerDied`, which is not `Closed`.
 //!
-//! A plain `get` takes a message for good: it dies with its taker. [`Queue::with_leases`] makes a queue whose messages can
-//! be leased instead: what a worker has not acknowledged when it dies is delivered again, first in line.
+//! A plain `get` takes a message for good: if the process that took it dies, the message is lost with it.
+//! [`Queue::with_leases`] makes a queue whose messages can be leased instead. A message that a worker has not
+//! acknowledged when it dies is delivered again, before all others.
 //!
 //! ```
 //! use tensorferry_queue::Queue;
@@ -59,4 +62,4 @@ pub use iter::Iter;
 pub use lease::Lease;
 pub use queue::Queue;
 pub use sole::{SoleReceiver, SoleSender, mpsc, mpsc_in, spmc, spmc_in, spsc, spsc_in};
-pub use tensorferry_storage::{LeaseLostError, StorageError};
+pub use tensorferry_storage::{LeaseLostError, RingPutError, RingTakeError, StorageError};

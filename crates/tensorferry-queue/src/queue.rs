@@ -1,9 +1,9 @@
-//! The queue with one kind of handle, as Python has it.
+//! The queue with one kind of handle, as in Python.
 
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_storage::{Deadline, Heap, Role, StorageError};
 
 use crate::typed::{Typed, within};
@@ -11,18 +11,20 @@ use crate::{PutError, Receiver, Sender};
 
 /// A bounded queue that any number of processes put to and get from.
 ///
-/// Cloning a handle is cheap; sending it through a queue or as a spawn argument gives the other process a handle of
-/// its own. Messages that one sender puts are got in that order.
+/// Cloning a handle is cheap. Sending a handle through a queue or as a spawn argument gives the other process
+/// a handle of its own. Receivers get the messages of one sender in the order in which it put them.
 pub struct Queue<T> {
     typed: Typed<T>,
 }
 
 impl<T> Queue<T> {
-    /// A queue for at most `capacity_items` messages in the default domain. From 1 to 1,048,576; 0 makes 1, because there is no
-    /// queue without a bound. It takes 256 bytes for each message that it has room for.
+    /// Makes a queue for at most `capacity_items` messages in the default domain.
+    ///
+    /// The capacity is from 1 to 1,048,576. 0 makes a queue for 1 message, because every queue is bounded.
+    /// The queue takes 256 bytes for each message that it has room for.
     ///
     /// # Errors
-    /// [`StorageError`] when there is no memory for it, or when it is too large.
+    /// [`StorageError`] when there is no memory for the queue, or when the capacity is too large.
     pub fn new(capacity_items: usize) -> Result<Self, StorageError> {
         Self::new_in(Heap::current()?, capacity_items)
     }
@@ -35,11 +37,12 @@ impl<T> Queue<T> {
         Ok(Self { typed: Typed::create(heap, capacity_items)? })
     }
 
-    /// As [`Queue::new`], with room for `max_leases` values that are being worked on at a time (at most 65,536; 320 bytes
-    /// each). See [`Queue::get_leased`].
+    /// As [`Queue::new`], with room for `max_leases` values that are leased at the same time (at most 65,536;
+    /// 320 bytes each). See [`Queue::get_leased`].
     ///
-    /// What may be delivered again cannot be exclusive: a value with a `TensorMut` or a sole end in it is refused by
-    /// `put`; freeze the tensor, clone the sender.
+    /// A message of such a queue may be delivered more than once, so nothing in it can be exclusive: `put`
+    /// refuses a value that holds a `TensorMut` or a sole end. Freeze the tensor, or send a [`Sender`]
+    /// instead.
     ///
     /// # Errors
     /// As [`Queue::new`].
@@ -59,44 +62,93 @@ impl<T> Queue<T> {
         Ok(Self { typed: Typed::with_leases(heap, capacity_items, max_leases)? })
     }
 
-    /// An end that only puts. Its receivers learn when every sender is gone.
+    /// Makes an end that only puts. Receivers of the queue learn when every sender is gone.
     ///
     /// # Errors
     /// [`StorageError`].
     pub fn sender(&self) -> Result<Sender<T>, StorageError> {
-        Ok(Sender::over(self.typed.with_role(Role { sends: true, receives: false })?))
+        Ok(Sender::over(self.typed.with_role(Role::SENDER)?))
     }
 
-    /// An end that only gets. Its senders learn when every receiver is gone.
+    /// Makes an end that only gets. Senders of the queue learn when every receiver is gone.
     ///
     /// # Errors
     /// [`StorageError`].
     pub fn receiver(&self) -> Result<Receiver<T>, StorageError> {
-        Ok(Receiver::over(self.typed.with_role(Role { sends: false, receives: true })?))
+        Ok(Receiver::over(self.typed.with_role(Role::RECEIVER)?))
     }
 }
 
 impl<T: Serialize + DeserializeOwned> Queue<T> {
     /// Puts a value; waits while the queue is full.
     ///
+    /// ```
+    /// use tensorferry_queue::{PutErrorKind, Queue};
+    ///
+    /// let queue = Queue::new(2)?;
+    /// queue.put("first".to_owned())?;
+    /// queue.close();
+    /// let refused = queue.put("second".to_owned()).unwrap_err();
+    /// assert!(matches!(refused.kind, PutErrorKind::Closed));
+    /// assert_eq!(refused.into_value(), "second"); // nothing was sent
+    /// assert_eq!(queue.get()?, "first");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Blocking
+    /// Blocks while the queue is full. A receiver that takes a message wakes the call, and so do
+    /// [`Queue::close`] and the end or death of the other processes that can receive. The call polls for a
+    /// moment before it sleeps: see [`Queue::set_busy_poll`].
+    ///
     /// # Errors
-    /// [`PutError`] with the value: the queue is closed, the only other processes died, or the value cannot be sent.
+    /// A [`PutError`] holds the value. Its [`kind`](PutError::kind) is one of
+    ///
+    /// - [`Closed`](crate::PutErrorKind::Closed): the queue is closed.
+    /// - [`Disconnected`](crate::PutErrorKind::Disconnected): every other process that could receive let go
+    ///   of its end.
+    /// - [`PeerDied`](crate::PutErrorKind::PeerDied): as `Disconnected`, and at least one of them died.
+    /// - [`Encode`](crate::PutErrorKind::Encode): the value cannot be sent, or there is no memory for it.
+    /// - [`NotRepeatable`](crate::PutErrorKind::NotRepeatable): the value holds something exclusive, and this
+    ///   is a queue [with leases](Queue::with_leases).
+    /// - [`TooManyHandles`](crate::PutErrorKind::TooManyHandles): the value holds more handles than a message
+    ///   can carry.
+    /// - [`DeclaredDead`](crate::PutErrorKind::DeclaredDead): another member of the domain declared this
+    ///   process dead.
+    /// - [`Other`](crate::PutErrorKind::Other): the ring failed in a way that this version of the crate does
+    ///   not know.
     pub fn put(&self, value: T) -> Result<(), PutError<T>> {
         self.typed.put(value, Deadline::Never)
     }
 
     /// As [`Queue::put`], waiting for at most `timeout`.
     ///
+    /// # Blocking
+    /// As [`Queue::put`], for at most `timeout`.
+    ///
     /// # Errors
-    /// As [`Queue::put`], or the queue stayed full.
+    /// As [`Queue::put`], and [`Full`](crate::PutErrorKind::Full) when the queue stayed full.
     pub fn put_timeout(&self, value: T, timeout: Duration) -> Result<(), PutError<T>> {
         self.typed.put(value, within(timeout))
     }
 
     /// As [`Queue::put`], without waiting.
     ///
+    /// ```
+    /// use tensorferry_queue::Queue;
+    ///
+    /// let queue = Queue::new(1)?;
+    /// queue.put_nowait(1)?;
+    /// let refused = queue.put_nowait(2).unwrap_err();
+    /// assert!(refused.is_full());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Blocking
+    /// Never waits for room in the queue.
+    ///
     /// # Errors
-    /// As [`Queue::put`], or the queue is full.
+    /// As [`Queue::put`], and [`Full`](crate::PutErrorKind::Full) when the queue is full.
+    #[doc(alias = "try_put")]
     pub fn put_nowait(&self, value: T) -> Result<(), PutError<T>> {
         self.typed.put(value, Deadline::Now)
     }
@@ -105,27 +157,4 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
 crate::getting::getting!(Queue);
 crate::busy_poll::busy_poll!(Queue);
 crate::status::status!(Queue);
-
-impl<T> Clone for Queue<T> {
-    fn clone(&self) -> Self {
-        Self { typed: self.typed.clone() }
-    }
-}
-
-impl<T> Serialize for Queue<T> {
-    /// Sends a handle on the queue. Works only inside a message.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let index = tensorferry_reduce::give_ring(self.typed.ring().attachment());
-        index.map_err(serde::ser::Error::custom)?.serialize(serializer)
-    }
-}
-
-impl<'de, T> Deserialize<'de> for Queue<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let attachment = tensorferry_reduce::take_ring(u32::deserialize(deserializer)?);
-        let typed = attachment.map_err(serde::de::Error::custom).and_then(|attachment| {
-            Typed::open(attachment, Role { sends: true, receives: true }).map_err(serde::de::Error::custom)
-        })?;
-        Ok(Self { typed })
-    }
-}
+crate::ends::end!(Queue, Role::BOTH);

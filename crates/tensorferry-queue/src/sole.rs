@@ -1,9 +1,9 @@
 //! Ends that cannot be cloned: the only sender or the only receiver of a channel.
 //!
-//! There is never a second one: the ends are not `Clone`, every call takes `&mut self`, and sending an end to another
-//! process turns this one off for good, even where it can still be reached through an alias. A sole receiver saves a
-//! claim on each message. Nothing unsound rests on being alone: whoever forges a second end finds that each message
-//! still goes to one of them.
+//! There is never a second one. The ends are not `Clone`, and every call takes `&mut self`. Sending an end to
+//! another process disables this one for good, even where it can still be reached through an alias. A sole
+//! receiver saves a claim on each message. Soundness does not depend on being the only one: if a program
+//! forges a second receiver, each message still goes to one of the two.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use crate::{GetError, Iter, PutError, PutErrorKind, Receiver, Sender};
 pub struct SoleSender<T> {
     typed: Typed<T>,
     moved: Arc<AtomicBool>,
-    /// Whose it is. In a process that was forked it is still the parent's.
+    /// The owner of the end. In a forked process this is still the parent.
     member: Member,
 }
 
@@ -29,17 +29,15 @@ pub struct SoleSender<T> {
 pub struct SoleReceiver<T> {
     typed: Typed<T>,
     moved: Arc<AtomicBool>,
-    /// Whose it is. In a process that was forked it is still the parent's.
+    /// The owner of the end. In a forked process this is still the parent.
     member: Member,
 }
 
-const SENDS: Role = Role { sends: true, receives: false };
-const RECEIVES: Role = Role { sends: false, receives: true };
-
-/// A channel with one sender and one receiver, for at most `capacity_items` messages, in the default domain.
+/// Makes a channel with one sender and one receiver, for at most `capacity_items` messages, in the default
+/// domain.
 ///
 /// # Errors
-/// [`StorageError`] when there is no memory for it.
+/// As [`Queue::new`](crate::Queue::new).
 pub fn spsc<T>(capacity_items: usize) -> Result<(SoleSender<T>, SoleReceiver<T>), StorageError> {
     spsc_in(Heap::current()?, capacity_items)
 }
@@ -53,10 +51,11 @@ pub fn spsc_in<T>(
     capacity_items: usize,
 ) -> Result<(SoleSender<T>, SoleReceiver<T>), StorageError> {
     let both = Typed::create(heap, capacity_items)?;
-    Ok((SoleSender::over(both.with_role(SENDS)?), SoleReceiver::over(both.with_role(RECEIVES)?)))
+    Ok((SoleSender::over(both.with_role(Role::SENDER)?), SoleReceiver::over(both.with_role(Role::RECEIVER)?)))
 }
 
-/// A channel with many senders and one receiver, for at most `capacity_items` messages, in the default domain.
+/// Makes a channel with many senders and one receiver, for at most `capacity_items` messages, in the default
+/// domain.
 ///
 /// # Errors
 /// As [`spsc`].
@@ -70,10 +69,11 @@ pub fn mpsc<T>(capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), St
 /// As [`spsc`].
 pub fn mpsc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, SoleReceiver<T>), StorageError> {
     let both = Typed::create(heap, capacity_items)?;
-    Ok((Sender::over(both.with_role(SENDS)?), SoleReceiver::over(both.with_role(RECEIVES)?)))
+    Ok((Sender::over(both.with_role(Role::SENDER)?), SoleReceiver::over(both.with_role(Role::RECEIVER)?)))
 }
 
-/// A channel with one sender and many receivers, for at most `capacity_items` messages, in the default domain.
+/// Makes a channel with one sender and many receivers, for at most `capacity_items` messages, in the default
+/// domain.
 ///
 /// # Errors
 /// As [`spsc`].
@@ -87,38 +87,47 @@ pub fn spmc<T>(capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), St
 /// As [`spsc`].
 pub fn spmc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, Receiver<T>), StorageError> {
     let both = Typed::create(heap, capacity_items)?;
-    Ok((SoleSender::over(both.with_role(SENDS)?), Receiver::over(both.with_role(RECEIVES)?)))
+    Ok((SoleSender::over(both.with_role(Role::SENDER)?), Receiver::over(both.with_role(Role::RECEIVER)?)))
 }
 
 impl<T: Serialize + DeserializeOwned> SoleSender<T> {
     /// Puts a value; waits while the channel is full.
     ///
+    /// # Blocking
+    /// As [`Sender::put`].
+    ///
     /// # Errors
-    /// [`PutError`] with the value: closed, the receivers gone or dead, this end moved away, or the value cannot be
-    /// sent.
+    /// As [`Sender::put`], and [`PutErrorKind::Moved`] when this end was sent to another process.
     pub fn put(&mut self, value: T) -> Result<(), PutError<T>> {
         self.put_with(value, Deadline::Never)
     }
 
     /// As [`SoleSender::put`], waiting for at most `timeout`.
     ///
+    /// # Blocking
+    /// As [`Sender::put`], for at most `timeout`.
+    ///
     /// # Errors
-    /// As [`SoleSender::put`], or the channel stayed full.
+    /// As [`SoleSender::put`], and [`PutErrorKind::Full`] when the channel stayed full.
     pub fn put_timeout(&mut self, value: T, timeout: Duration) -> Result<(), PutError<T>> {
         self.put_with(value, within(timeout))
     }
 
     /// As [`SoleSender::put`], without waiting.
     ///
+    /// # Blocking
+    /// Never waits for room in the channel.
+    ///
     /// # Errors
-    /// As [`SoleSender::put`], or the channel is full.
+    /// As [`SoleSender::put`], and [`PutErrorKind::Full`] when the channel is full.
+    #[doc(alias = "try_put")]
     pub fn put_nowait(&mut self, value: T) -> Result<(), PutError<T>> {
         self.put_with(value, Deadline::Now)
     }
 
     fn put_with(&mut self, value: T, deadline: Deadline) -> Result<(), PutError<T>> {
         if self.is_moved() {
-            return Err(PutError { value, kind: PutErrorKind::Moved });
+            return Err(PutError::new(value, PutErrorKind::Moved));
         }
         self.typed.put(value, deadline)
     }
@@ -127,29 +136,43 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
 impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
     /// Gets a value; waits while the channel is empty.
     ///
+    /// # Blocking
+    /// As [`Receiver::get`].
+    ///
     /// # Errors
-    /// [`GetError`]: closed or the senders gone, and drained; the last sender dead; this end moved away.
+    /// As [`Receiver::get`], and [`GetError::Moved`] when this end was sent to another process.
     pub fn get(&mut self) -> Result<T, GetError> {
         self.get_with(Deadline::Never)
     }
 
     /// As [`SoleReceiver::get`], waiting for at most `timeout`.
     ///
+    /// # Blocking
+    /// As [`Receiver::get`], for at most `timeout`.
+    ///
     /// # Errors
-    /// As [`SoleReceiver::get`], or [`GetError::Empty`].
+    /// As [`SoleReceiver::get`], and [`GetError::Empty`] when no value came in time.
     pub fn get_timeout(&mut self, timeout: Duration) -> Result<T, GetError> {
         self.get_with(within(timeout))
     }
 
     /// As [`SoleReceiver::get`], without waiting.
     ///
+    /// # Blocking
+    /// Never waits for a value.
+    ///
     /// # Errors
-    /// As [`SoleReceiver::get`], or [`GetError::Empty`].
+    /// As [`SoleReceiver::get`], and [`GetError::Empty`] when there is no value.
+    #[doc(alias = "try_get")]
     pub fn get_nowait(&mut self) -> Result<T, GetError> {
         self.get_with(Deadline::Now)
     }
 
-    /// Gets values until nothing more can come. What ended it is in [`Iter::end`].
+    /// Gets values until the first error. [`Iter::finish`] tells a normal end from a failure, and
+    /// [`Iter::end`] has the error itself.
+    ///
+    /// # Blocking
+    /// Each step blocks as [`SoleReceiver::get`] does.
     #[must_use]
     pub fn iter(&mut self) -> Iter<'_, T> {
         Iter::sole(self)
@@ -172,7 +195,7 @@ impl<'a, T: Serialize + DeserializeOwned> IntoIterator for &'a mut SoleReceiver<
     }
 }
 
-/// What both ends have in common.
+/// Moving and sending, for both ends.
 macro_rules! sole_end {
     ($end:ident, $role:expr) => {
         impl<T> $end<T> {
@@ -181,7 +204,8 @@ macro_rules! sole_end {
                 Self { typed, moved: Arc::default(), member }
             }
 
-            /// Whether this is not the end any more: it was sent away, or this process was forked from the one that has it.
+            /// Whether this handle is no longer the end: it was sent away, or this process is a fork of the
+            /// one that has it.
             fn is_moved(&self) -> bool {
                 self.moved.load(Ordering::SeqCst) || self.typed.ring().heap().domain().me() != self.member
             }
@@ -191,7 +215,8 @@ macro_rules! sole_end {
             /// Moves this end to the receiver of the message. Works only inside a message, and once.
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 if self.is_moved() {
-                    // Also where it was not this handle that was sent: the message is refused for one reason.
+                    // A forked process did not send the handle. Set the flag there too, so that the message
+                    // is refused for the same reason.
                     self.moved.store(true, Ordering::SeqCst);
                 }
                 let attachment = self.typed.ring().attachment();
@@ -215,5 +240,5 @@ crate::busy_poll::busy_poll!(SoleReceiver);
 crate::status::status!(SoleSender);
 crate::status::status!(SoleReceiver);
 
-sole_end!(SoleSender, SENDS);
-sole_end!(SoleReceiver, RECEIVES);
+sole_end!(SoleSender, Role::SENDER);
+sole_end!(SoleReceiver, Role::RECEIVER);

@@ -4,37 +4,42 @@
 macro_rules! status {
     ($handle:ident) => {
         impl<T> $handle<T> {
-            /// How many messages fit.
+            /// The number of messages that the queue has room for.
             #[doc(alias = "maxsize")]
             #[must_use]
             pub fn capacity_items(&self) -> usize {
                 self.typed.ring().capacity_items()
             }
 
-            /// About how many messages are in the queue; others may be putting and getting. Leased ones that came back count
-            /// too, so that it may be more than its capacity.
+            /// The number of messages in the queue. It is approximate while other threads or processes put
+            /// and get.
+            ///
+            /// Leased messages that came back count too, so the number can exceed the capacity.
             #[doc(alias = "qsize")]
             #[must_use]
             pub fn len(&self) -> usize {
                 self.typed.ring().len()
             }
 
-            /// Whether the queue seems empty.
+            /// Whether the queue seems empty. Approximate, as [`len`](Self::len).
             #[doc(alias = "empty")]
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// Whether the queue seems full: whether a put would wait. Leased messages take no room.
+            /// Whether the queue seems full, so that a put would wait. Leased messages take no room.
             #[doc(alias = "full")]
             #[must_use]
             pub fn is_full(&self) -> bool {
                 self.typed.ring().is_full()
             }
 
-            /// Refuses every further put, in every process. What is in the queue can still be got; after that `get` returns
-            /// [`GetError::Closed`](crate::GetError::Closed), to every receiver: no sentinels are needed.
+            /// Closes the queue: every later put is refused, in every process.
+            ///
+            /// Receivers can still get what is in the queue. After that, `get` returns
+            /// [`GetError::Closed`](crate::GetError::Closed) to every receiver, so no sentinels are needed.
+            /// Calls that wait in a put or a get wake up.
             pub fn close(&self) {
                 self.typed.ring().close();
             }

@@ -14,7 +14,7 @@ use tensorferry_storage::{Attachment, Consumers, Deadline, Heap, IncomingMessage
 use crate::error::OpenError;
 use crate::{GetError, Lease, PutError, PutErrorKind};
 
-/// The ring behind every kind of end.
+/// The ring behind every kind of handle.
 pub(crate) struct Typed<T> {
     ring: Arc<Ring>,
     carries: PhantomData<fn(T) -> T>,
@@ -34,7 +34,7 @@ impl<T> Typed<T> {
         Ok(Self { ring: Arc::new(ring), carries: PhantomData })
     }
 
-    /// Takes over a ring from a message that grants at least the wanted role.
+    /// Attaches to a ring from a message, which must grant at least the wanted role.
     pub(crate) fn open(attachment: Attachment, wanted: Role) -> Result<Self, OpenError> {
         let role = attachment.role();
         if (wanted.sends && !role.sends) || (wanted.receives && !role.receives) {
@@ -64,7 +64,7 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
         });
         match sent {
             Ok(()) => Ok(()),
-            Err(kind) => Err(PutError { value, kind }),
+            Err(kind) => Err(PutError::new(value, kind)),
         }
     }
 
@@ -79,7 +79,7 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
         match decode(&mut message) {
             Ok(value) => Ok(Lease::new(value, raw)),
             Err(error) => {
-                // Who comes next could not decode it either.
+                // The next receiver could not decode it either.
                 let _ = raw.ack();
                 Err(error.into())
             }
@@ -93,12 +93,12 @@ impl<T> Clone for Typed<T> {
     }
 }
 
-/// Deadline for at most `timeout`.
+/// The deadline that ends `timeout` from now; never, if that instant cannot be represented.
 pub(crate) fn within(timeout: Duration) -> Deadline {
     Instant::now().checked_add(timeout).map_or(Deadline::Never, Deadline::At)
 }
 
-/// Tells the type of one queue from that of another among processes of one program.
+/// A hash of the name of `T`. It tells the types of queues apart between processes of one program.
 fn type_hash<T>() -> u64 {
     let mut hasher = DefaultHasher::new();
     type_name::<T>().hash(&mut hasher);

@@ -32,6 +32,15 @@ pub struct Role {
     pub receives: bool,
 }
 
+impl Role {
+    /// May put, but not get.
+    pub const SENDER: Self = Self { sends: true, receives: false };
+    /// May get, but not put.
+    pub const RECEIVER: Self = Self { sends: false, receives: true };
+    /// May put and get.
+    pub const BOTH: Self = Self { sends: true, receives: true };
+}
+
 /// A reference in a message: `header line:34 | generation:26 | grant:4`.
 ///
 /// The line is the header's offset in the data area in units of 64 bytes; the generation is defence in depth

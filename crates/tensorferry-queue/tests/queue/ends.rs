@@ -1,4 +1,4 @@
-//! Ends with one role, and ends that there is only one of.
+//! Ends with one role, and ends that cannot be cloned.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ fn sole_ends_pass_messages_in_order() {
     assert_eq!(receiver.clone().get().unwrap(), 2);
 }
 
-/// Shares one end with whoever holds a clone: what serde allows and a sole end must survive.
+/// Shares one end between all its clones. Serde allows that, and a sole end must survive it.
 #[derive(Clone)]
 struct Alias(Arc<SoleSender<u8>>);
 

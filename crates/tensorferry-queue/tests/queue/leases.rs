@@ -18,7 +18,7 @@ fn what_is_acknowledged_is_gone_and_what_is_given_back_comes_first() {
     assert_eq!((*zero, *one, *two), (0, 1, 2));
     assert_eq!((zero.deliveries(), queue.len()), (1, 2));
     assert_eq!(one.ack().unwrap(), 1);
-    // In another order than they were put in.
+    // In another order than that of the puts.
     drop(two);
     zero.give_back();
     assert_eq!(queue.len(), 4);
@@ -27,7 +27,7 @@ fn what_is_acknowledged_is_gone_and_what_is_given_back_comes_first() {
     assert_eq!(queue.get().unwrap(), 2, "a plain get takes what came back, for good");
     assert_eq!(again.ack().unwrap(), 0);
     assert_eq!([queue.get().unwrap(), *queue.get_leased().unwrap()], [3, 4]);
-    // The last one was dropped.
+    // The last lease was dropped.
     assert_eq!((queue.len(), *queue.get_leased().unwrap()), (1, 4));
     assert_eq!(queue.get_leased().unwrap().deliveries(), 3);
 }
@@ -125,7 +125,7 @@ fn memory_is_held_until_the_end_and_nothing_exclusive_is_leased() {
     queue.put(Bytes::Frozen(block.freeze())).unwrap();
     let is_whole = |bytes: &Bytes| matches!(bytes, Bytes::Frozen(block) if block.len_bytes() == 100 && block.bytes() == [7; 100]);
     for deliveries in 1..4 {
-        // Nobody but the record's last owner holds it between two deliveries.
+        // Between two deliveries only the record's last owner holds the block.
         heap.collect();
         let lease = queue.get_leased().unwrap();
         assert!(is_whole(&lease) && lease.deliveries() == deliveries);
@@ -139,7 +139,7 @@ fn memory_is_held_until_the_end_and_nothing_exclusive_is_leased() {
 
 #[test]
 fn what_was_given_back_is_held_also_when_its_sender_looks_at_what_was_taken() {
-    // So long that each of them has its sender look.
+    // Long enough that each put makes the sender check what was taken.
     const LEN_BYTES: usize = 64 << 10;
     let heap = heap();
     let queue = Queue::with_leases_in(&heap, 4, 4).unwrap();
@@ -193,7 +193,7 @@ fn many_threads_share_leases_and_lose_and_double_nothing() {
         }
         queue.close();
         let mut all: Vec<u32> = workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect();
-        // Given back by the last worker after the others had gone.
+        // The last worker may have given some back after the others had returned.
         all.extend(std::iter::from_fn(|| queue.get_nowait().ok()));
         all
     });

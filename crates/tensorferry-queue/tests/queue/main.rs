@@ -1,4 +1,4 @@
-//! Typed queues inside one process. What needs several processes is tested in the `tests` package.
+//! Typed queues inside one process. The `tests` package tests them between processes.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -31,7 +31,7 @@ fn any_serde_type_travels() {
     assert_eq!(queue.get().unwrap(), Job::Stop);
 }
 
-/// What serde's attributes and maps of anything ask of a format: names, and to be told apart without a type.
+/// Needs field names and a self-describing format: serde's attributes, and maps of any value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Request {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ fn what_serdes_attributes_make_of_a_type_arrives_as_it_was() {
     }
 }
 
-/// Is serialised gladly and refuses to come back.
+/// Can be serialised, but not deserialised.
 #[derive(Debug, Serialize)]
 struct OneWay;
 
@@ -107,6 +107,24 @@ fn a_value_that_refuses_to_come_back_says_why_and_the_queue_goes_on() {
         "{error}"
     );
     assert_eq!(queue.get().unwrap().unwrap_err(), 3);
+}
+
+#[test]
+fn an_iteration_that_failed_does_not_finish_well() {
+    let queue = Queue::new_in(&heap(), 4).unwrap();
+    queue.put(Err(1)).unwrap();
+    queue.put(Ok(OneWay)).unwrap();
+    queue.put(Err(2)).unwrap();
+    queue.close();
+    let mut values = queue.iter();
+    let numbers: Vec<u8> = values.by_ref().filter_map(Result::err).collect();
+    assert_eq!(numbers, [1]);
+    assert!(matches!(values.finish(), Err(GetError::Decode(_))));
+    let mut rest = queue.iter();
+    assert_eq!(rest.next().unwrap().unwrap_err(), 2);
+    queue.iter().finish().unwrap();
+    assert!(rest.next().is_none());
+    rest.finish().unwrap();
 }
 
 #[test]
@@ -156,7 +174,7 @@ fn a_queue_travels_through_a_queue() {
 #[test]
 fn a_queue_of_another_type_is_refused() {
     let heap = heap();
-    // Two queues whose messages look alike on the wire, so that only the rings can tell.
+    // Two queues whose messages look alike on the wire, so that only the rings tell them apart.
     #[derive(Serialize, Deserialize)]
     struct Carrier<T>(Queue<T>);
     let carrier = Carrier(Queue::<u8>::new_in(&heap, 2).unwrap());
@@ -201,7 +219,7 @@ fn a_queue_of_any_size_is_made_or_refused() {
     assert_eq!(Queue::<u8>::new_in(&heap(), 0).unwrap().capacity_items(), 1);
 }
 
-/// Gives an exclusive block away and panics before the message is complete.
+/// Gives an exclusive block away, and panics before the message is complete.
 #[derive(Debug)]
 struct Panics(tensorferry_storage::ExclusiveBlock);
 
