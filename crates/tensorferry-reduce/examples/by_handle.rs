@@ -1,4 +1,4 @@
-//! A type of your own that travels by handle, inside of other types, without a copy.
+//! A type of your own that travels by handle, inside other types, without a copy.
 //!
 //! `cargo run -p tensorferry-reduce --example by_handle`
 
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     block.bytes_mut().fill(200);
     let sample = Sample { label: "a grey square".to_owned(), picture: Picture(block.freeze()) };
 
-    // A queue does this inside `put` and `get`; a parcel is the same for one value without a queue.
+    // A queue does this inside `put` and `get`. A parcel does it for one value, without a queue.
     let parcel = Parcel::pack(heap, &sample)?;
     let received: Sample = Parcel::open(heap, parcel.id())?;
     let bytes = received.picture.0.bytes();
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("the same memory: {}", received.picture.0.id() == sample.picture.0.id());
     println!("bytes copied on the way: {}", bytes_copied());
 
-    // Outside of a message a handle would be a dangling promise.
+    // Outside a message nothing would keep the memory of a handle alive.
     if let Err(error) = give_frozen(&sample.picture.0) {
         println!("elsewhere: {error}");
     }

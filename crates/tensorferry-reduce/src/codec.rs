@@ -10,18 +10,25 @@ use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandles, Scratch};
 use crate::transit::{Inbound, Outbound, Transit, during, during_to};
 use crate::{DecodeError, EncodeError};
 
-/// Serialises `value` for the domain of `heap` and hands payload and handles to `send`, which takes the handles that it
-/// sends. What it leaves there, because it fails, is whole again.
+/// Serialises `value` for the domain of `heap`, and calls `send` with the payload and the handles.
 ///
-/// The bytes are MessagePack, structs with their field names, so that every serde type travels: flattened, untagged and
-/// skipped fields, `serde_json::Value`. (What no self-describing format can tell apart is lost: `Some(None)` and
-/// `Some(())` arrive as `None`. In an untagged enum the first variant that reads an exclusive tensor takes it, also if
-/// that variant then does not fit. A `Vec<u8>` is a sequence of numbers to serde; the crate `serde_bytes` makes it
-/// bytes. Bytes are also what describes a tensor: in an untagged enum a variant of bytes has to stand behind those of
-/// tensors.) `value` is serialised on the calling thread: what cannot be sent is an error here.
+/// `send` takes the handles that it sends. The handles that it leaves are taken back, so that what they gave
+/// away is whole again.
+///
+/// The value is serialised on the calling thread, so a value that cannot be sent is an error here. The
+/// payload is MessagePack, in which structs have their field names. Every serde type can therefore travel,
+/// with flattened, untagged and skipped fields, and so can `serde_json::Value`. The format has these limits:
+///
+/// - `Some(None)` and `Some(())` arrive as `None`, because a self-describing format cannot tell them apart.
+/// - In an untagged enum, the first variant that reads an exclusive tensor takes it, even if that variant
+///   then does not fit.
+/// - To serde, a `Vec<u8>` is a sequence of numbers. The crate `serde_bytes` makes it bytes.
+/// - The description of a tensor is bytes too, so in an untagged enum a variant of bytes must come after
+///   those of tensors.
 ///
 /// # Errors
-/// [`EncodeError`] when the value cannot be serialised; then `send` is not called. Otherwise what `send` returns.
+/// [`EncodeError`] when the value cannot be serialised; then `send` is not called. Otherwise the error of
+/// `send`.
 pub fn with_encoded<T, R, E>(
     heap: &Heap,
     value: &T,
@@ -41,7 +48,7 @@ where
         return Err(EncodeError::from(crate::TransitError::NotInTransit).into());
     };
     if let Err(error) = encoded {
-        // What was given away comes back as `outbound` is dropped.
+        // Dropping `outbound` takes back what was given away.
         let refusal = outbound.refusal.take();
         return Err(refusal
             .map_or_else(|| EncodeError::Serialize(error.into()), EncodeError::Transit)
@@ -50,14 +57,14 @@ where
     send(&buffer, &mut outbound.handles)
 }
 
-/// Makes a value of a message that was taken. Nothing in the payload is trusted.
+/// Deserialises a value from a message that was taken. Nothing in the payload is trusted.
 ///
 /// # Errors
-/// [`DecodeError`]; everything that the message held is let go of then, as far as the value has not taken it.
+/// [`DecodeError`]; the handles of the message are dropped then.
 pub fn decode<T: DeserializeOwned>(message: &mut IncomingMessage) -> Result<T, DecodeError> {
     let inbound = Inbound { handles: std::mem::take(&mut message.handles), refusal: None };
     let transit = RefCell::new(Transit::In(inbound));
-    // Bytes and strings are read where they lie, so that they are copied once, into the value.
+    // Bytes and strings are borrowed from the payload, so that they are copied once, into the value.
     let mut payload = rmp_serde::Deserializer::from_read_ref(&*message.payload).with_human_readable();
     match during(&transit, || T::deserialize(&mut payload)) {
         Ok(value) if is_at_end(&mut payload) => Ok(value),
@@ -69,8 +76,9 @@ pub fn decode<T: DeserializeOwned>(message: &mut IncomingMessage) -> Result<T, D
     }
 }
 
-/// Whether nothing begins where the value has ended. A `bool` does not look into what it finds, so that only an end here is
-/// taken for one.
+/// Whether the payload ends where the value has ended.
+///
+/// A `bool` reads nothing inside a list or a map, so only the end of the payload gives this error.
 fn is_at_end<'de, D>(rest: D) -> bool
 where
     D: Deserializer<'de, Error = rmp_serde::decode::Error>,

@@ -1,12 +1,14 @@
-//! Why a value could not be sent, or a message not be understood.
+//! Why a value could not be sent, or a message could not be decoded.
+
+use std::sync::Arc;
 
 use tensorferry_storage::StorageError;
 
 /// Why a handle could not be given or taken.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransitError {
-    /// Serialising or deserialising happens outside of a message.
+    /// A handle was serialised or deserialised outside a message.
     #[error(
         "shared memory can be serialised only by sending it through a queue or as a spawn argument, not with another serde format"
     )]
@@ -29,17 +31,19 @@ pub enum TransitError {
     /// The payload names a handle that the message does not have, or one of another kind.
     #[error("the payload names handle {index} as {wanted}, but the message has no such handle")]
     NoSuchHandle {
-        /// What the payload says.
+        /// The index in the payload.
         index: u32,
-        /// What it should be.
+        /// The kind of handle that the payload names.
         wanted: &'static str,
     },
-    /// A reducer refused, in its own words.
+    /// A reducer refused. The text is its own.
     #[error("{0}")]
     Refused(String),
     /// There was no memory to copy a tensor into the domain of the message.
+    ///
+    /// The error is shared, because a refusal is kept for the message and returned to the reducer.
     #[error("copying a tensor into the message's domain failed: {0}")]
-    NoMemory(String),
+    NoMemory(Arc<StorageError>),
 }
 
 tensorferry_storage::debug_as_display!(TransitError);
@@ -48,10 +52,10 @@ tensorferry_storage::debug_as_display!(TransitError);
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// Something in the value cannot travel.
+    /// A part of the value cannot travel.
     #[error(transparent)]
     Transit(#[from] TransitError),
-    /// The value's own `Serialize` refused.
+    /// The value's own `Serialize` failed.
     #[error("the value cannot be serialised: {0}")]
     Serialize(Box<dyn std::error::Error + Send + Sync>),
     /// There was no memory for the message.
@@ -62,28 +66,30 @@ pub enum EncodeError {
 tensorferry_storage::debug_as_display!(EncodeError);
 
 impl EncodeError {
-    /// Whether memory of the domain was short, for the message or for a copy of what is in it.
+    /// Whether the memory of the domain ran out, for the message or for the copy of a tensor in it.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         match self {
-            Self::Transit(error) => matches!(error, TransitError::NoMemory(_)),
+            Self::Transit(error) => {
+                matches!(error, TransitError::NoMemory(shortage) if shortage.is_out_of_memory())
+            }
             Self::Storage(error) => error.is_out_of_memory(),
             Self::Serialize(_) => false,
         }
     }
 }
 
-/// Why a message could not be decoded. The message is lost; the queue goes on.
+/// Why a message could not be decoded. The message is lost, and the queue goes on.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// A handle in it is not what the payload says.
+    /// A handle in the message is not what the payload says.
     #[error(transparent)]
     Transit(#[from] TransitError),
     /// The payload is not of the expected type.
     #[error("the message is not of the expected type: {0}")]
     Deserialize(Box<dyn std::error::Error + Send + Sync>),
-    /// Bytes were left over.
+    /// The payload goes on after the value.
     #[error("the message is longer than the expected type")]
     LeftOver,
     /// The message could not be opened.

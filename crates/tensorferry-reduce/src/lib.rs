@@ -1,12 +1,12 @@
-//! Reducers: how a value travels. Bytes go into a payload, memory goes beside it as handles.
+//! Reducers: how a value travels. Bytes go into a payload, and memory travels beside it as handles.
 //!
-//! Any `serde` type may hold tensors, queues and whatever else has a reducer, anywhere inside. Serialising such a
-//! thing puts a handle into the table of the message that is being built on this thread, and an index into the payload;
-//! deserialising takes the handle back out. Outside of a message both fail with an error that says so: a tensor
-//! written to JSON would be a dangling promise.
+//! A `serde` type may hold tensors, queues and other types that have a reducer, at any depth. Serialising
+//! such a part puts a handle into the table of the message that this thread is building, and the index of the
+//! handle into the payload. Deserialising takes the handle out of the table again. Outside a message both
+//! fail with an error that says so: a handle written to JSON would refer to memory that nothing keeps alive.
 //!
-//! For users this crate is invisible: queues and spawn call [`with_encoded`] and [`decode`]. For a type that
-//! travels by handle it offers the `give_*` and `take_*` functions:
+//! Most programs never call this crate: queues and spawn call [`with_encoded`] and [`decode`]. A type of your
+//! own that travels by handle uses the `give_*` and `take_*` functions:
 //!
 //! ```
 //! use serde::{Deserialize, Deserializer, Serialize, Serializer};

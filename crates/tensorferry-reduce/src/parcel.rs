@@ -1,4 +1,4 @@
-//! A value packed in shared memory, outside of any queue.
+//! A value packed in shared memory, outside any queue.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -7,42 +7,46 @@ use tensorferry_storage::{Heap, Parcel as RawParcel};
 
 use crate::{DecodeError, EncodeError, decode, with_encoded};
 
-/// A value that another member of the domain can open by a plain number: the arguments of a process that is being
-/// started, for example. Keep it until the other side has opened it or is gone, and no longer: an end of a queue in it counts as
-/// an end, so that nobody is told that the other side is gone. [`Parcel::post`] leaves that to the library.
+/// A value that another member of the domain can open by a plain number. The arguments of a process that is
+/// being started are one.
+///
+/// Keep the parcel until the other side has opened it or is gone, and no longer. An end of a queue in the
+/// parcel counts as an end of that queue. While it exists, the queue does not report that its ends of this
+/// kind are gone. [`Parcel::post`] leaves this to the library.
 #[derive(Debug)]
 pub struct Parcel {
     raw: RawParcel,
 }
 
 impl Parcel {
-    /// Packs a value. Exclusive tensors in it are given away.
+    /// Packs a value. This moves the exclusive tensors in it into the parcel.
     ///
     /// # Errors
-    /// [`EncodeError`]; the value is whole then.
+    /// [`EncodeError`]; the value is unchanged then.
     pub fn pack<T: Serialize + ?Sized>(heap: &Heap, value: &T) -> Result<Self, EncodeError> {
         with_encoded(heap, value, |payload, handles| {
             Ok(Self { raw: RawParcel::pack(heap, payload, std::mem::take(handles))? })
         })
     }
 
-    /// The number by which [`Parcel::open`] finds it.
+    /// The number by which [`Parcel::open`] finds the parcel.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.raw.id()
     }
 
-    /// Leaves the parcel to its heap, which keeps it until `to` has opened it or is no member any more.
+    /// Hands the parcel to its heap, which keeps it until `to` has opened it or is no longer a member.
     pub fn post(self, to: Member) {
         self.raw.post(to);
     }
 
-    /// Gives exclusive tensors in it back to where they came from, unless it was opened.
+    /// Gives the exclusive tensors in the parcel back to the value that was packed, unless the parcel was
+    /// opened.
     pub fn take_back(self) {
         self.raw.take_back();
     }
 
-    /// Opens the parcel with this number. A parcel can be opened once.
+    /// Opens the parcel with this number, which is possible once.
     ///
     /// # Errors
     /// [`DecodeError`] when the number names no parcel, or the parcel holds no `T`.

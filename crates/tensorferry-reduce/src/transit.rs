@@ -11,10 +11,11 @@ use tensorferry_storage::{
 
 use crate::{TransitError, count_copied};
 
-/// How far back a handle is looked for before it gets an entry of its own; two entries for one block do no harm.
+/// The number of latest entries that are searched for a handle on the same block before it gets an entry of
+/// its own. Two entries for one block do no harm.
 const LOOK_BACK: usize = 8;
 
-/// What is in transit on this thread.
+/// The message in progress on this thread.
 pub(crate) enum Transit {
     Out(Outbound),
     In(Inbound),
@@ -23,9 +24,9 @@ pub(crate) enum Transit {
 /// A message being built.
 pub(crate) struct Outbound {
     pub(crate) handles: OutgoingHandles,
-    /// The blocks of `handles`, side by side, to look one up.
+    /// The ids of the blocks of `handles`, side by side, for the search.
     pub(crate) ids: smallvec::SmallVec<[u64; 2]>,
-    /// Why a reducer refused, in full: serde keeps only that it did.
+    /// The error of the reducer that refused. Serde keeps only its text.
     pub(crate) refusal: Option<TransitError>,
 }
 
@@ -36,14 +37,14 @@ pub(crate) struct Inbound {
 }
 
 scoped_tls::scoped_thread_local! {
-    /// The message in progress is the last one: a reducer may itself send a message. It stays where its maker has it and is
-    /// not moved in and out.
+    /// The innermost message in progress: a reducer may itself send a message. It is borrowed from its maker,
+    /// so that it is not moved in and out.
     static TRANSIT: RefCell<Transit>
 }
 
 scoped_tls::scoped_thread_local! {
-    /// The heap of the last message that is being built, borrowed from whoever sends it: to have one more reference would count
-    /// it twice for each message.
+    /// The heap of the innermost message that is being built. It is borrowed from the sender, because a
+    /// reference of its own would count up and down for each message.
     static HEAP: Heap
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn during_to<R>(heap: &Heap, transit: &RefCell<Transit>, work: impl F
     HEAP.set(heap, || during(transit, work))
 }
 
-/// Puts `transit` in place while `work` runs. What was there before is in place again afterwards.
+/// Makes `transit` the message in progress while `work` runs, and restores the previous one afterwards.
 #[inline]
 pub(crate) fn during<R>(transit: &RefCell<Transit>, work: impl FnOnce() -> R) -> R {
     TRANSIT.set(transit, work)
@@ -72,7 +73,7 @@ fn with_transit<R>(use_it: impl FnOnce(Option<&mut Transit>) -> R) -> R {
 fn outbound<R>(give: impl FnOnce(&mut Outbound) -> Result<R, TransitError>) -> Result<R, TransitError> {
     with_transit(|transit| match transit {
         Some(Transit::Out(out)) => match give(out) {
-            // Made anew: an error has room for more than a value, and all of it would be moved.
+            // A new `Ok`: moving the old result would copy the room of an error too.
             Ok(given) => Ok(given),
             Err(error) => {
                 out.refusal = Some(error.clone());
@@ -97,17 +98,19 @@ fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Res
     })
 }
 
-/// Says why a reducer refuses, as a typed error: it reaches the caller of `put` or `get` as [`TransitError::Refused`], and
-/// not among the errors of the wire format. Call it just before returning an error from `serialize` or `deserialize`;
-/// outside of a message it does nothing.
+/// Records why a reducer refuses. The caller of `put` or `get` then gets [`TransitError::Refused`] instead of
+/// an error of the wire format.
+///
+/// Call it just before returning an error from `serialize` or `deserialize`. Outside a message it does
+/// nothing.
 pub fn refuse(reason: impl std::fmt::Display) {
     refuse_as(TransitError::Refused(reason.to_string()));
 }
 
-/// As [`refuse`], for a reason that the caller is to have as another error than [`TransitError::Refused`].
+/// As [`refuse`], with another error than [`TransitError::Refused`].
 pub fn refuse_as(refusal: TransitError) {
     with_transit(|transit| match transit {
-        // What was refused first is the reason; what follows from it says less.
+        // The first refusal is the reason. Later ones only follow from it.
         Some(Transit::Out(out)) => {
             out.refusal.get_or_insert(refusal);
         }
@@ -118,14 +121,17 @@ pub fn refuse_as(refusal: TransitError) {
     });
 }
 
-/// Lets the receiver read `block`. Returns the index to write into the payload; a block that was given before in
-/// the same message keeps its index. A block of another domain is copied into the message's, and counted.
+/// Lets the receiver read `block`. Returns the index to write into the payload.
+///
+/// A block that was given earlier in the same message usually keeps its index. A block of another domain is
+/// copied into the message's domain, and [`bytes_copied`](crate::bytes_copied) counts the bytes.
 ///
 /// # Errors
-/// [`TransitError::NotInTransit`] outside of a message, [`TransitError::NoMemory`] when a copy was needed and failed.
+/// [`TransitError::NotInTransit`] outside a message, [`TransitError::NoMemory`] when a copy was needed and
+/// failed, [`TransitError::Moved`] for an empty block.
 pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
     outbound(|out| {
-        // What is asked of the block is asked before there is a handle: what was just written would be waited for.
+        // Read from the block before the handle is made: a read just after a write of the same memory stalls.
         if is_in_message_domain(block.heap().ok_or(TransitError::Moved)?) {
             return out.add(block.id(), || OutgoingHandle::frozen(block)).ok_or(TransitError::Moved);
         }
@@ -134,10 +140,10 @@ pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
     })
 }
 
-/// A block of another domain as one of the message's.
+/// Copies a block of another domain into the domain of the message.
 #[cold]
 fn copy_home(block: &FrozenBlock) -> Result<FrozenBlock, TransitError> {
-    let no_memory = |error: tensorferry_storage::StorageError| TransitError::NoMemory(error.to_string());
+    let no_memory = |error| TransitError::NoMemory(Arc::new(error));
     let mut copy = HEAP.with(|heap| heap.allocate(block.len_bytes())).map_err(no_memory)?;
     copy.bytes_mut().copy_from_slice(block.bytes());
     count_copied(block.len_bytes());
@@ -147,7 +153,8 @@ fn copy_home(block: &FrozenBlock) -> Result<FrozenBlock, TransitError> {
 /// Lets the receiver read and write `block` too. Returns the index to write into the payload.
 ///
 /// # Errors
-/// [`TransitError::NotInTransit`] outside of a message, [`TransitError::ForeignDomain`].
+/// [`TransitError::NotInTransit`] outside a message, [`TransitError::ForeignDomain`] for a block of another
+/// domain, [`TransitError::Moved`] for an empty block.
 pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
     outbound(|out| {
         if !is_in_message_domain(block.heap().ok_or(TransitError::Moved)?) {
@@ -157,12 +164,14 @@ pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
     })
 }
 
-/// Gives `block` away. It is empty from now on, wherever it is still referred to; if the message is not sent, it
-/// becomes whole again. Returns the index to write into the payload.
+/// Moves `block` into the message. Returns the index to write into the payload.
+///
+/// From now on every reference to the block finds it empty. If the message is not sent, the block becomes
+/// whole again.
 ///
 /// # Errors
-/// [`TransitError::NotInTransit`] outside of a message, [`TransitError::Moved`] when it was given away already,
-/// [`TransitError::ForeignDomain`].
+/// [`TransitError::NotInTransit`] outside a message, [`TransitError::Moved`] when the block was moved
+/// already, [`TransitError::ForeignDomain`] for a block of another domain.
 pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::exclusive(block).ok_or(TransitError::Moved)?;
@@ -174,10 +183,12 @@ pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> {
     })
 }
 
-/// Lets the receiver use the ring of `attachment` in the same role. Returns the index to write into the payload.
+/// Lets the receiver use the ring of `attachment` in the same role. Returns the index to write into the
+/// payload.
 ///
 /// # Errors
-/// [`TransitError::NotInTransit`] outside of a message, [`TransitError::ForeignDomain`].
+/// [`TransitError::NotInTransit`] outside a message, [`TransitError::ForeignDomain`] for a ring of another
+/// domain.
 pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::ring(attachment);
@@ -188,8 +199,8 @@ pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
     })
 }
 
-/// As [`give_ring`], for an end that only one may have: sets `moved`, and clears it again if the message is not
-/// sent.
+/// As [`give_ring`], for an end that only one handle may have. Sets `moved`, and clears it again if the
+/// message is not sent.
 ///
 /// # Errors
 /// As [`give_ring`], and [`TransitError::MovedEnd`] when the flag was set already.
@@ -204,18 +215,19 @@ pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Resul
     })
 }
 
-/// The heap of the message being built: what is private is copied into it to be sent.
+/// The heap of the message that is being built. Private memory is copied into it to be sent.
 ///
 /// # Errors
-/// [`TransitError::NotInTransit`] outside of a message.
+/// [`TransitError::NotInTransit`] outside a message.
 pub fn heap() -> Result<Heap, TransitError> {
     outbound(|_| Ok(HEAP.with(Heap::clone)))
 }
 
-/// The frozen block with this index. It may be taken several times: each view of a storage takes it.
+/// The frozen block with this index. It can be taken several times: each view of a storage takes it.
 ///
 /// # Errors
-/// [`TransitError::NotInTransit`] outside of a message, [`TransitError::NoSuchHandle`].
+/// [`TransitError::NotInTransit`] outside a message, [`TransitError::NoSuchHandle`] when the message has no
+/// such handle.
 pub fn take_frozen(index: u32) -> Result<FrozenBlock, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Frozen(block)) => Ok(block.take()),
@@ -223,7 +235,7 @@ pub fn take_frozen(index: u32) -> Result<FrozenBlock, TransitError> {
     })
 }
 
-/// The shared block with this index. It may be taken several times.
+/// The shared block with this index. It can be taken several times.
 ///
 /// # Errors
 /// As [`take_frozen`].
@@ -237,7 +249,7 @@ pub fn take_shared(index: u32) -> Result<SharedBlock, TransitError> {
 /// The exclusive block with this index. It can be taken once.
 ///
 /// # Errors
-/// As [`take_frozen`]; the second time too.
+/// As [`take_frozen`]; [`TransitError::NoSuchHandle`] also when the block was taken already.
 pub fn take_exclusive(index: u32) -> Result<ExclusiveBlock, TransitError> {
     let missing = TransitError::NoSuchHandle { index, wanted: "an exclusive block, not taken yet" };
     inbound(|incoming| match incoming.get(index) {
@@ -268,12 +280,13 @@ impl Outbound {
         Self { handles: OutgoingHandles::new(), ids: smallvec::SmallVec::new(), refusal: None }
     }
 
-    /// The index of a handle on the block `id`, which may have one that serves. `None` when there is none to be had. It is made
-    /// here: to hand it over takes 17 instructions more.
+    /// The index of a handle on the block `id`: an equivalent one that the message has already, or a new one.
+    /// `None` when `handle` gives none. A closure makes the handle here, because passing it takes 17
+    /// instructions more.
     #[inline]
     fn add(&mut self, BlockId(id): BlockId, handle: impl FnOnce() -> Option<OutgoingHandle>) -> Option<u32> {
         let handle = handle()?;
-        // Nearly always there is none yet, which is known soonest without a look at each.
+        // There is nearly always none yet. Comparing the ids finds that out fastest.
         let earliest = self.ids.len().saturating_sub(LOOK_BACK);
         let known = if self.ids[earliest..].contains(&id) { self.find(earliest, id, &handle) } else { None };
         Some(known.unwrap_or_else(|| self.push_with(handle, id)))
@@ -297,16 +310,17 @@ impl Outbound {
     fn push_with(&mut self, handle: OutgoingHandle, id: u64) -> u32 {
         self.ids.push(id);
         self.handles.push(handle);
-        // More than four billion handles are refused long before, as more than a message can have.
+        // A message with more handles than 32 bits can count is refused later, because its table has too
+        // many.
         u32::try_from(self.handles.len() - 1).unwrap_or(u32::MAX)
     }
 }
 
 impl Drop for Outbound {
-    /// Makes whole again what was given away and not sent: the value could not be serialised, a `Serialize` panicked, or
-    /// the message was refused.
+    /// Takes back what was given away and not sent: the value could not be serialised, a `Serialize`
+    /// panicked, or the message was refused.
     fn drop(&mut self) {
-        // Nearly always: who sends them takes them.
+        // The usual case: the sender has taken the handles.
         if self.handles.is_empty() {
             return;
         }

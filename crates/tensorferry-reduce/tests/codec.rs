@@ -1,4 +1,4 @@
-//! Payloads that are not quite what was expected.
+//! Payloads that are not exactly as expected.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,8 +20,8 @@ fn decoded<T: serde::de::DeserializeOwned>(ring: &Ring, payload: &[u8]) -> Resul
 fn what_follows_a_value_is_an_error() {
     let ring = ring();
     assert_eq!(decoded::<u8>(&ring, &[5]).unwrap(), 5);
-    // One more number; the beginning of bytes without their length; bytes that are cut off; lists and tables without what they
-    // announce; a truth and nothing.
+    // One more number; a marker of bytes without a length; truncated bytes; lists and maps without the
+    // entries that they announce; a boolean, nil, and a truncated extension.
     for rest in [&[6][..], &[0xc4], &[0xc4, 9, 1], &[0x91], &[0x81], &[0xdd], &[0xc3], &[0xc0], &[0xd4]] {
         let payload = [&[5], rest].concat();
         assert!(matches!(decoded::<u8>(&ring, &payload), Err(DecodeError::LeftOver)), "{rest:?}");

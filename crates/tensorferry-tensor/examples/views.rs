@@ -1,4 +1,4 @@
-//! Views of one storage: what they share, what they cost, and how to let go of the rest.
+//! Views of one storage: the memory that they share, and how to free the rest.
 //!
 //! `cargo run -p tensorferry-tensor --example views`
 
@@ -31,7 +31,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     describe("flat after a copy", &columns.contiguous()?.flatten()?);
 
-    // A view keeps the whole storage; compact() copies what it covers, so that the rest can be freed.
+    // A view keeps the whole storage alive. compact() copies the part that it covers, so that the rest can be
+    // freed.
     let image = batch.select(0, 1)?.compact()?;
     println!("compact: its own storage: {}", !image.shares_storage_with(&batch));
 

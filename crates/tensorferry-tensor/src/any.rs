@@ -1,4 +1,4 @@
-//! Tensors whose element type is known only at run time.
+//! Tensors whose element type is known at run time only.
 
 use tensorferry_storage::{BlockId, FrozenBlock, Heap};
 
@@ -11,10 +11,10 @@ use crate::layout::{Layout, LayoutRef};
 use crate::storage::FrozenStorage;
 use crate::views::view_methods;
 
-/// A frozen tensor that carries its [`DType`]: what a receiver takes that does not know what it will get.
+/// A frozen tensor that carries its [`DType`], for a receiver that does not know the element type in advance.
 ///
-/// It is made from a [`Tensor`] and gives one back with [`AnyTensor::downcast`]. A type that this build has no element
-/// for (such as `float16` without the feature `half`) can be held, viewed and forwarded all the same.
+/// It is made from a [`Tensor`], and [`AnyTensor::downcast`] turns it back into one. It can hold, view and
+/// forward a type that this build has no element for, such as `float16` without the feature `half`.
 #[derive(Clone, Debug)]
 pub struct AnyTensor {
     dtype: DType,
@@ -72,8 +72,8 @@ impl AnyTensor {
         Ok(Tensor::from_checked(self.storage, self.layout))
     }
 
-    /// The bytes of the elements in row-major order, copied. None in a process that has none of this memory (see
-    /// [`Tensor::to_vec`]).
+    /// A copy of the bytes of the elements, in row-major order. Empty in a process that has no access to this
+    /// memory (see [`Tensor::to_vec`]).
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let size_bytes = self.dtype.size_bytes();
@@ -111,7 +111,7 @@ impl AnyTensor {
         Ok(Self { dtype: self.dtype, storage, layout: self.layout.rebased().into() })
     }
 
-    /// True when the elements lie in shared memory.
+    /// Whether the elements lie in shared memory.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.storage.block().is_some()
@@ -139,13 +139,13 @@ impl AnyTensor {
         Self { dtype: self.dtype, storage: FrozenStorage::Block(block), layout: self.layout.clone() }
     }
 
-    /// Which storage in shared memory this is a view of, or `None` while it is private.
+    /// The storage in shared memory that this is a view of, or `None` while it is private.
     #[must_use]
     pub fn storage_id(&self) -> Option<BlockId> {
         self.storage.id()
     }
 
-    /// True when both are views of the same memory. Storages without bytes are nobody's memory.
+    /// Whether both are views of the same memory. False for storages without bytes.
     #[must_use]
     pub fn shares_storage_with(&self, other: &Self) -> bool {
         self.storage.is_same(&other.storage)
@@ -168,7 +168,7 @@ impl<T: Element> TryFrom<AnyTensor> for Tensor<T> {
     }
 }
 
-/// The tensor holds another type; [`DowncastError::into_tensor`] gives it back.
+/// The tensor holds another type. [`DowncastError::into_tensor`] gives the tensor back.
 #[derive(thiserror::Error)]
 #[error("the tensor holds {}, not {expected}", tensor.dtype())]
 pub struct DowncastError {

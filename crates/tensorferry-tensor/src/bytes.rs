@@ -1,4 +1,4 @@
-//! Bytes as elements, and elements gathered from bytes.
+//! Bytes as elements, and gathering the elements of a view.
 
 use crate::element::Element;
 use crate::error::TensorError;
@@ -13,8 +13,10 @@ pub(crate) fn check_len(layout: &Layout, given: usize) -> Result<(), LayoutError
     Err(LayoutError::LengthMismatch { shape, n_elements: layout.n_elements(), given })
 }
 
-/// All whole elements of a storage. Storage of this crate and the one below is always aligned; what comes from
-/// elsewhere is checked here once, on receipt.
+/// All whole elements of a storage.
+///
+/// Storage of this crate and of `tensorferry-storage` is always aligned. Other storage is checked here, on
+/// receipt.
 pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<&[T], TensorError> {
     let whole = bytes.len() - bytes.len() % size_of::<T>();
     if whole == 0 {
@@ -23,7 +25,7 @@ pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<&[T], TensorError> {
     bytemuck::try_cast_slice(&bytes[..whole]).map_err(|_| TensorError::Misaligned { dtype: T::DTYPE })
 }
 
-/// [`elements`], to write.
+/// As [`elements`], for writing.
 pub(crate) fn elements_mut<T: Element>(bytes: &mut [u8]) -> Result<&mut [T], TensorError> {
     let whole = bytes.len() - bytes.len() % size_of::<T>();
     if whole == 0 {
@@ -32,9 +34,10 @@ pub(crate) fn elements_mut<T: Element>(bytes: &mut [u8]) -> Result<&mut [T], Ten
     bytemuck::try_cast_slice_mut(&mut bytes[..whole]).map_err(|_| TensorError::Misaligned { dtype: T::DTYPE })
 }
 
-/// The elements of a view in row-major order, copied from `storage` to `out`, both in units of `size` array items.
+/// Copies the elements of a view from `storage` to `out`, in row-major order. An element has `size` array
+/// items.
 ///
-/// `out` has room for exactly the elements of the layout, which fits the storage.
+/// Precondition: the layout fits the storage, and `out` has room for exactly its elements.
 pub(crate) fn gather<U: Copy>(storage: &[U], layout: &Layout, size: usize, out: &mut [U]) {
     let runs = layout.runs();
     let run_len = runs.run_len() * size;

@@ -1,31 +1,34 @@
-//! Lengths or strides, without an allocation up to rank 5.
+//! Lengths or strides. Up to rank 5 they need no allocation.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
-/// How many lie in place.
+/// The largest rank that is stored in place.
 const FEW: usize = 5;
 
-/// Lengths or strides, one for each dimension. A clone is a copy of a size that is known before: a tensor is cloned for
-/// each message that it is in, and a copy of `rank` numbers would be a call.
+/// Lengths or strides, one for each dimension.
 ///
-/// All of it are whole words, the tag too, which is a value that no rank has. A tag of one byte would have the rest copied
-/// in pieces that straddle words, for which a processor waits when it has just written them.
+/// A clone copies a size that is known at compile time. A tensor is cloned for each message that it is in,
+/// and a copy of `rank` numbers would be a call.
+///
+/// All parts are whole words. The enum's tag is one too, because it uses a value that no rank has. With a tag
+/// of one byte, the rest would be copied in pieces that straddle words, and a processor stalls on those when
+/// it has just written them.
 pub(crate) enum Dims {
     Few(Few),
     /// More than [`FEW`].
     Many(Box<[usize]>),
 }
 
-/// The first `rank` count; the others mean nothing.
+/// Up to [`FEW`] numbers. Only the first `rank` are valid.
 #[derive(Clone, Copy)]
 pub(crate) struct Few {
     dims: [usize; FEW],
     rank: Rank,
 }
 
-/// At most [`FEW`], as a word.
+/// A rank of at most [`FEW`], as a word.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 enum Rank {
@@ -68,7 +71,7 @@ impl Dims {
     #[inline]
     pub(crate) fn from_slice(given: &[usize]) -> Self {
         let mut dims = Self::from_elem(0, given.len());
-        // Not `copy_from_slice`, for the few of them.
+        // A loop, because `copy_from_slice` is a call, which costs more than a few numbers.
         dims.iter_mut().zip(given).for_each(|(dim, given)| *dim = *given);
         dims
     }
@@ -77,13 +80,13 @@ impl Dims {
         self.insert(self.len(), dim);
     }
 
-    /// Makes room at `at`, which is at most the rank.
+    /// Inserts `dim` at position `at`, which is at most the rank.
     pub(crate) fn insert(&mut self, at: usize, dim: usize) {
         let (before, after) = self.split_at(at.min(self.len()));
         *self = before.iter().copied().chain([dim]).chain(after.iter().copied()).collect();
     }
 
-    /// Takes the one at `at` out, if there is one.
+    /// Removes and returns the number at position `at`, if there is one.
     pub(crate) fn remove(&mut self, at: usize) -> Option<usize> {
         let removed = self.get(at).copied();
         *self = self.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, dim)| *dim).collect();

@@ -1,22 +1,22 @@
-//! What one element is: the closed list of data types and their names.
+//! The data types of elements, and their names.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The type of one element, known at run time.
+/// The type of one element, at run time.
 ///
-/// The list covers the types of DLPack 1.1 and of safetensors 0.8. The number of a variant is what travels between
-/// processes ([`DType::code`]); it never changes, and new types get new numbers.
+/// The list covers the types of DLPack 1.1 and of safetensors 0.8. The number of a variant ([`DType::code`])
+/// travels between processes. It never changes, and new types get new numbers.
 ///
-/// `Display` and [`DType::name`] give PyTorch's name (`float32`). `FromStr` reads that name, with or without the
-/// prefix `torch.`, and also Rust's (`f32`) and safetensors' (`F32`).
+/// `Display` and [`DType::name`] give PyTorch's name (`float32`). `FromStr` reads that name, with or without
+/// the prefix `torch.`, and also Rust's (`f32`) and safetensors' (`F32`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum DType {
-    /// A truth value in one byte: zero is false, anything else is true.
+    /// A boolean in one byte: zero is false, every other value is true.
     Bool = 1,
     /// Unsigned, 1 byte.
     U8 = 2,
@@ -54,7 +54,7 @@ pub enum DType {
     F8E4M3 = 18,
     /// 8 bits: 4 of exponent (bias 11), 3 of mantissa, one NaN, no negative zero.
     F8E4M3B11Fnuz = 19,
-    /// 8 bits: 4 of exponent, 3 of mantissa, no infinities. This is what safetensors calls `F8_E4M3`.
+    /// 8 bits: 4 of exponent, 3 of mantissa, no infinities. Safetensors calls it `F8_E4M3`.
     F8E4M3Fn = 20,
     /// 8 bits: 4 of exponent (bias 8), 3 of mantissa, one NaN, no negative zero.
     F8E4M3Fnuz = 21,
@@ -64,9 +64,11 @@ pub enum DType {
     F8E5M2Fnuz = 23,
     /// 8 bits of exponent and nothing else: a scale.
     F8E8M0Fnu = 24,
-    /// 6 bits (2 of exponent, 3 of mantissa) in the lower bits of one byte; the packed form is not an element.
+    /// 6 bits (2 of exponent, 3 of mantissa) in the lower bits of one byte; the packed form is not an
+    /// element.
     F6E2M3Fn = 25,
-    /// 6 bits (3 of exponent, 2 of mantissa) in the lower bits of one byte; the packed form is not an element.
+    /// 6 bits (3 of exponent, 2 of mantissa) in the lower bits of one byte; the packed form is not an
+    /// element.
     F6E3M2Fn = 26,
     /// Two 4-bit floats (2 of exponent, 1 of mantissa) in one byte, which counts as one element.
     F4E2M1FnX2 = 27,
@@ -81,7 +83,7 @@ pub struct ParseDTypeError {
 
 tensorferry_storage::debug_as_display!(ParseDTypeError);
 
-/// Every type with its name in PyTorch (or DLPack's, where PyTorch has none), in Rust, and in safetensors.
+/// Every type with its name in PyTorch (or in DLPack, if PyTorch has none), in Rust, and in safetensors.
 const NAMES: &[(DType, &str, &str, &str)] = &[
     (DType::Bool, "bool", "bool", "BOOL"),
     (DType::U8, "uint8", "u8", "U8"),
@@ -141,19 +143,19 @@ impl DType {
         }
     }
 
-    /// True for every floating-point type, of whatever width; false for complex ones.
+    /// Whether the type is a floating-point type of any width. False for complex types.
     #[must_use]
     pub const fn is_floating_point(self) -> bool {
         matches!(self as u8, 10..=13 | 17..=27)
     }
 
-    /// True for the three complex types.
+    /// Whether the type is one of the three complex types.
     #[must_use]
     pub const fn is_complex(self) -> bool {
         matches!(self, Self::Complex32 | Self::Complex64 | Self::Complex128)
     }
 
-    /// The number that stands for this type in a message.
+    /// The number of this type in a message.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
@@ -165,7 +167,7 @@ impl DType {
         Self::all().find(|dtype| dtype.code() == code)
     }
 
-    /// PyTorch's name without its prefix, such as `float32`; DLPack's where PyTorch has no such type.
+    /// PyTorch's name without its prefix, such as `float32`. DLPack's name if PyTorch has no such type.
     #[must_use]
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|row| row.0 == self).map_or("unknown", |row| row.1)
@@ -191,7 +193,7 @@ impl FromStr for DType {
     }
 }
 
-/// A name in a format for people, the code (one byte) in any other.
+/// Writes the name in a human-readable format, and the code (one byte) in any other.
 impl Serialize for DType {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {

@@ -15,9 +15,9 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A truth value as it lies in memory: one byte, zero is false, anything else is true.
+/// A boolean in one byte of memory: zero is false, every other value is true.
 ///
-/// Rust's `bool` has only two valid bytes, so memory that another process filled cannot be read as one.
+/// Rust's `bool` has only two valid bytes, so memory that another process filled cannot be read as `bool`.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct Bool(u8);
@@ -62,10 +62,10 @@ impl PartialEq for Bool {
 
 impl Eq for Bool {}
 
-/// Plain data that can be an element: every bit pattern is a value, there are no pointers and no padding.
+/// Plain data that can be an element: every bit pattern is a value, and there are no pointers and no padding.
 ///
-/// The trait is sealed; its implementors are Rust's integers and floats, [`Bool`], `half`'s floats, [`Complex`] and
-/// the small floats of this crate.
+/// The trait is sealed. It is implemented for Rust's integers and floats, [`Bool`], `half`'s floats,
+/// [`Complex`] and the small floats of this crate.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of a tensor",
     note = "elements are integers and floats, `Complex` of them, and `tensorferry_tensor::Bool` instead of `bool`; a struct becomes a \
@@ -76,15 +76,15 @@ pub trait Element: Pod + Debug + Default + PartialEq + Send + Sync + sealed::Sea
     const DTYPE: DType;
 }
 
-/// An element that fits a 64-bit word, so that it can be read and written atomically.
+/// An element that fits into a 64-bit word, so that it can be read and written atomically.
 ///
-/// Only `complex128`, with its 16 bytes, does not: a shared tensor of it is refused by the compiler.
+/// Only `complex128` does not fit, because it has 16 bytes. The compiler refuses a shared tensor of it.
 pub trait AtomicElement: Element {
     /// The elements in one 64-bit word, in the order of their addresses.
     #[doc(hidden)]
     type Lanes: Pod + AsRef<[Self]> + AsMut<[Self]>;
 
-    /// How many elements share one word.
+    /// The number of elements that share one word.
     #[doc(hidden)]
     const N_LANES: usize = size_of::<u64>() / size_of::<Self>();
 }

@@ -14,10 +14,10 @@ pub enum TensorError {
     /// A shape, a view or an index was refused.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// Shared memory could not be had; the message carries the numbers.
+    /// Shared memory could not be allocated or opened. The text has the numbers.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The elements have another type than was asked for.
+    /// The elements have another type than the caller asked for.
     #[error("the tensor holds {found}, not {expected}")]
     DTypeMismatch {
         /// The type that was asked for.
@@ -25,7 +25,7 @@ pub enum TensorError {
         /// The type of the tensor.
         found: DType,
     },
-    /// The storage does not begin at an address that its elements need.
+    /// The address of the storage is not aligned for its elements.
     #[error("the storage is not aligned for {dtype}")]
     Misaligned {
         /// The type of the elements.
@@ -35,7 +35,7 @@ pub enum TensorError {
 
 tensorferry_storage::debug_as_display!(TensorError);
 
-/// The vector does not fit the shape; [`FromVecError::into_data`] gives it back.
+/// The vector does not fit the shape. [`FromVecError::into_data`] gives the vector back.
 #[derive(thiserror::Error)]
 #[error("{reason}")]
 pub struct FromVecError<T> {
@@ -43,7 +43,7 @@ pub struct FromVecError<T> {
     reason: LayoutError,
 }
 
-/// Without the elements, of which there may be millions.
+/// Prints the text without the elements, because there may be millions.
 impl<T> fmt::Debug for FromVecError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -80,15 +80,42 @@ impl<T> From<FromVecError<T>> for LayoutError {
     }
 }
 
-/// The tensor cannot be written; [`TryIntoMutError::into_tensor`] gives it back. `V` is the kind of tensor.
+/// Why a tensor cannot become exclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TryIntoMutErrorKind {
+    /// The tensor is not the row-major view of its whole storage.
+    #[error("the tensor is a view of part of its storage")]
+    PartialView,
+    /// The storage is private memory, even if a copy in shared memory exists already.
+    /// [`Tensor::to_mut`](crate::Tensor::to_mut) makes a writable copy.
+    #[error("the tensor is private; to_mut() copies it")]
+    Private,
+    /// There is another holder: a clone, another process, a message on its way, or the process that sent the
+    /// tensor. The sender lets go within a tenth of a second.
+    #[error(
+        "somebody else holds it too: a clone, another process, a message on its way, or the process that \
+         sent it, which lets go within a tenth of a second; send a TensorMut where buffers go round"
+    )]
+    InUse,
+}
+
+/// The tensor cannot become exclusive. [`TryIntoMutError::into_tensor`] gives it back. `V` is the kind of
+/// tensor.
 pub struct TryIntoMutError<V> {
     tensor: Box<V>,
-    reason: &'static str,
+    kind: TryIntoMutErrorKind,
 }
 
 impl<V> TryIntoMutError<V> {
-    pub(crate) fn new(tensor: V, reason: &'static str) -> Self {
-        Self { tensor: Box::new(tensor), reason }
+    pub(crate) fn new(tensor: V, kind: TryIntoMutErrorKind) -> Self {
+        Self { tensor: Box::new(tensor), kind }
+    }
+
+    /// Why the tensor cannot become exclusive.
+    #[must_use]
+    pub const fn kind(&self) -> TryIntoMutErrorKind {
+        self.kind
     }
 
     /// The tensor, unchanged.
@@ -100,13 +127,13 @@ impl<V> TryIntoMutError<V> {
 
 impl<V> fmt::Debug for TryIntoMutError<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryIntoMutError").field("reason", &self.reason).finish_non_exhaustive()
+        f.debug_struct("TryIntoMutError").field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 
 impl<V> fmt::Display for TryIntoMutError<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the tensor cannot become exclusive: {}", self.reason)
+        write!(f, "the tensor cannot become exclusive: {}", self.kind)
     }
 }
 

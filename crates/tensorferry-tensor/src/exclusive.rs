@@ -1,4 +1,4 @@
-//! Tensors with one owner in all processes: what is filled before it is sent.
+//! Tensors with one owner in all processes, to be filled before they are sent.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,22 +16,24 @@ use crate::shape::Shape;
 use crate::shared::SharedTensor;
 use crate::storage::FrozenStorage;
 
-/// A tensor in shared memory that nobody else can read or write: contiguous, and the whole of its storage.
+/// A tensor in shared memory that only this handle can read and write. It is contiguous and covers its whole
+/// storage.
 ///
-/// Sending it moves it: the receiver owns it, and what stays here reads as empty. That can happen through a shared
-/// reference (a clone of an `Arc` around the tensor may be sent), which is why reading wants `&mut self` too: no slice
-/// can be alive when the tensor leaves.
+/// Sending the tensor moves it: the receiver owns it, and the tensor here reads as empty. This can happen
+/// through a shared reference, because a clone of an `Arc` around the tensor may be sent. Reading therefore
+/// takes `&mut self` too, so that no slice is alive when the tensor leaves.
 ///
-/// The memory goes back to its owner's free list when the tensor is dropped, in whichever process that is.
+/// Dropping the tensor, in any process, returns the memory to the free list of the process that owns the
+/// memory.
 pub struct TensorMut<T> {
-    /// INVARIANT: holds at least the bytes of `layout`, aligned for `T`, unless it has been moved away.
+    /// INVARIANT: holds at least the bytes of `layout`, aligned for `T`, unless it was moved away.
     block: ExclusiveBlock,
     /// Contiguous from element 0.
     layout: LayoutRef,
     elements: PhantomData<T>,
 }
 
-/// What the shape of a tensor reads as once it was moved away.
+/// The shape of a tensor that was moved away.
 static EMPTY_SHAPE: LazyLock<Shape> = LazyLock::new(|| Shape::from([0]));
 
 impl<T: Element> TensorMut<T> {
@@ -43,7 +45,7 @@ impl<T: Element> TensorMut<T> {
         Self::zeros_in(Heap::current()?, shape)
     }
 
-    /// [`TensorMut::zeros`] in the given memory.
+    /// As [`TensorMut::zeros`], in the domain of `heap`.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
@@ -51,8 +53,8 @@ impl<T: Element> TensorMut<T> {
         Self::allocate(shape, |len_bytes| Ok(heap.allocate_zeroed(len_bytes)?))
     }
 
-    /// A tensor with unspecified contents: whatever the last user of this memory left, never another domain's.
-    /// The cheapest way to memory that will be overwritten anyway.
+    /// A tensor with unspecified contents: the bytes that the last user of this memory in the same domain
+    /// left. It is the cheapest way to allocate memory that is overwritten anyway.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
@@ -60,7 +62,7 @@ impl<T: Element> TensorMut<T> {
         Self::empty_in(Heap::current()?, shape)
     }
 
-    /// [`TensorMut::empty`] in the given memory.
+    /// As [`TensorMut::empty`], in the domain of `heap`.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
@@ -68,7 +70,7 @@ impl<T: Element> TensorMut<T> {
         Self::allocate(shape, |len_bytes| Ok(heap.allocate(len_bytes)?))
     }
 
-    /// A tensor with one value everywhere.
+    /// A tensor whose elements are all `value`.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
@@ -76,7 +78,7 @@ impl<T: Element> TensorMut<T> {
         Self::full_in(Heap::current()?, shape, value)
     }
 
-    /// [`TensorMut::full`] in the given memory.
+    /// As [`TensorMut::full`], in the domain of `heap`.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
@@ -94,7 +96,7 @@ impl<T: Element> TensorMut<T> {
         Self::from_slice_in(Heap::current()?, data, shape)
     }
 
-    /// [`TensorMut::from_slice`] in the given memory.
+    /// As [`TensorMut::from_slice`], in the domain of `heap`.
     ///
     /// # Errors
     /// As [`TensorMut::from_slice`].
@@ -114,13 +116,14 @@ impl<T: Element> TensorMut<T> {
         Self::from_parts(block(layout.n_elements() * size_of::<T>())?, layout)
     }
 
-    /// `layout` is contiguous from element 0. Refuses a block that is too small or not aligned.
+    /// Precondition: `layout` is contiguous from element 0. Refuses a block that is too small or not aligned.
     pub(crate) fn from_parts(mut block: ExclusiveBlock, layout: LayoutRef) -> Result<Self, TensorError> {
         layout.check_fits(bytes::elements::<T>(block.bytes())?.len())?;
         Ok(Self::from_checked(block, layout))
     }
 
-    /// The block is aligned for `T` and holds the elements of `layout`, which is contiguous from element 0.
+    /// Precondition: the block is aligned for `T` and holds the elements of `layout`, which is contiguous
+    /// from element 0.
     pub(crate) fn from_checked(block: ExclusiveBlock, layout: LayoutRef) -> Self {
         Self { block, layout: layout.with_usual_strides(), elements: PhantomData }
     }
@@ -137,7 +140,7 @@ impl<T: Element> TensorMut<T> {
         self.shape().len()
     }
 
-    /// The type of the elements.
+    /// The data type of the elements.
     #[must_use]
     pub fn dtype(&self) -> DType {
         T::DTYPE
@@ -149,19 +152,19 @@ impl<T: Element> TensorMut<T> {
         self.shape().iter().product()
     }
 
-    /// True when the tensor was sent away through an alias. It has no elements any more.
+    /// Whether the tensor was sent away through an alias. It has no elements then.
     #[must_use]
     pub fn is_moved(&self) -> bool {
         self.block.is_moved()
     }
 
-    /// Which storage this is; equal ids in one domain are the same memory.
+    /// The id of the storage. Equal ids in one domain are the same memory.
     #[must_use]
     pub fn storage_id(&self) -> BlockId {
         self.block.id()
     }
 
-    /// The elements in row-major order. See [`TensorMut`] for why this takes `&mut self`.
+    /// The elements in row-major order. [`TensorMut`] says why this takes `&mut self`.
     #[must_use]
     pub fn as_slice(&mut self) -> &[T] {
         let n_elements = self.n_elements();
@@ -178,11 +181,12 @@ impl<T: Element> TensorMut<T> {
             .unwrap_or_default()
     }
 
-    /// Gives this tensor another shape with as many elements; the bytes stay where they are. Other kinds of tensor have
-    /// `reshape`, which leaves them as they are and returns a view; of what is exclusive there are no views.
+    /// Gives this tensor another shape with as many elements. The bytes stay where they are.
+    ///
+    /// The other kinds of tensor have `reshape`, which returns a view. An exclusive tensor has no views.
     ///
     /// # Errors
-    /// [`LayoutError::ReshapeCount`], and what [`Layout::contiguous`] refuses. The tensor is unchanged then.
+    /// [`LayoutError::ReshapeCount`], and the errors of [`Layout::contiguous`]. The tensor is unchanged then.
     pub fn set_shape(&mut self, shape: impl Into<Shape>) -> Result<(), LayoutError> {
         let reshaped = Layout::contiguous(self.shape().clone())?.reshape(shape)?;
         if !self.is_moved() {
@@ -191,14 +195,14 @@ impl<T: Element> TensorMut<T> {
         Ok(())
     }
 
-    /// Ends writing for good, or until [`Tensor::try_into_mut`]: from here on everybody may read.
+    /// Ends writing: from now on every holder may read. [`Tensor::try_into_mut`] reverses this.
     #[must_use]
     pub fn freeze(self) -> Tensor<T> {
         let (block, layout) = self.into_parts();
         Tensor::from_checked(FrozenStorage::Block(block.freeze()), layout)
     }
 
-    /// The block and its layout, which is empty if it was moved away.
+    /// The block and its layout, which is empty if the block was moved away.
     fn into_parts(self) -> (ExclusiveBlock, LayoutRef) {
         if self.is_moved() {
             return (self.block, Layout::empty().into());
@@ -206,14 +210,14 @@ impl<T: Element> TensorMut<T> {
         (self.block, self.layout)
     }
 
-    /// The block, and the layout that it had before it was moved away, if it was.
+    /// The block and its layout. A block that was moved away still has the layout that it had before.
     pub(crate) fn parts(&self) -> (&ExclusiveBlock, &LayoutRef) {
         (&self.block, &self.layout)
     }
 }
 
 impl<T: crate::element::AtomicElement> TensorMut<T> {
-    /// Lets several processes read and write the elements at once, atomically.
+    /// Lets several processes read and write the elements at the same time, atomically.
     #[must_use]
     pub fn share(self) -> SharedTensor<T> {
         let (block, layout) = self.into_parts();

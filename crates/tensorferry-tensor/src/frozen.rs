@@ -1,6 +1,7 @@
-//! Tensors that nobody writes any more: what is sent, cloned and viewed.
+//! Tensors that are no longer written. They can be sent, cloned and viewed.
 
 use std::fmt;
+use std::iter::FusedIterator;
 use std::marker::PhantomData;
 
 use tensorferry_storage::{BlockId, FrozenBlock, Heap};
@@ -8,19 +9,21 @@ use tensorferry_storage::{BlockId, FrozenBlock, Heap};
 use crate::bytes;
 use crate::dtype::DType;
 use crate::element::Element;
-use crate::error::{FromVecError, TensorError, TryIntoMutError};
+use crate::error::{FromVecError, TensorError, TryIntoMutError, TryIntoMutErrorKind};
 use crate::exclusive::TensorMut;
 use crate::layout::{Layout, LayoutError, LayoutRef, Offsets};
 use crate::shape::Shape;
 use crate::storage::FrozenStorage;
 use crate::views::view_methods;
 
-/// A tensor whose elements do not change while anybody holds it: a view of a storage, cheap to clone.
+/// A tensor whose elements do not change while it has a holder. It is a view of a storage, and cheap to
+/// clone.
 ///
-/// It begins private, from a vector and without a copy ([`Tensor::from_vec`]), or in shared memory
-/// ([`TensorMut::freeze`], or received). Private storage is copied into shared memory when one of its views is sent or
-/// [shared](Tensor::share_memory), once; the bytes are counted. A view keeps the whole storage alive;
-/// [`Tensor::compact`] copies what the view covers.
+/// The storage is private or in shared memory. [`Tensor::from_vec`] makes a private one without a copy;
+/// [`TensorMut::freeze`] and receiving give one in shared memory. A private storage is copied into shared
+/// memory once, when one of its views is sent or [shared](Tensor::share_memory); the bytes are counted.
+///
+/// A view keeps the whole storage alive. [`Tensor::compact`] copies the part that the view covers.
 #[derive(Clone)]
 pub struct Tensor<T> {
     /// INVARIANT: aligned for `T`, and large enough for `layout`.
@@ -35,7 +38,7 @@ impl<T: Element> Tensor<T> {
     /// A private tensor of these elements in row-major order. Nothing is copied.
     ///
     /// # Errors
-    /// [`FromVecError`], which holds the vector, when the shape has another number of elements or overflows.
+    /// [`FromVecError`] when the shape has another number of elements or overflows. It holds the vector.
     pub fn from_vec(data: Vec<T>, shape: impl Into<Shape>) -> Result<Self, FromVecError<T>> {
         let checked = Layout::contiguous(shape)
             .and_then(|layout| bytes::check_len(&layout, data.len()).map(|()| layout));
@@ -53,13 +56,13 @@ impl<T: Element> Tensor<T> {
         Self::from_checked(FrozenStorage::private(vec![value]), layout)
     }
 
-    /// The storage is aligned for `T`, and the layout fits it.
+    /// Precondition: the storage is aligned for `T`, and the layout fits it.
     #[inline]
     pub(crate) fn from_checked(storage: FrozenStorage, layout: impl Into<LayoutRef>) -> Self {
         Self { storage, layout: layout.into(), elements: PhantomData }
     }
 
-    /// A view of a block, which is aligned for every element. Refuses one that is too small.
+    /// A view of a block. Blocks are aligned for every element type; one that is too small is refused.
     #[inline]
     pub(crate) fn from_block(block: FrozenBlock, layout: LayoutRef) -> Result<Self, TensorError> {
         layout.check_fits(block.len_bytes() / size_of::<T>())?;
@@ -102,7 +105,7 @@ impl<T: Element> Tensor<T> {
     /// The elements as one slice.
     ///
     /// # Errors
-    /// [`LayoutError::NotContiguous`] for a view whose elements do not lie side by side.
+    /// [`LayoutError::NotContiguous`] for a view whose elements are not adjacent.
     pub fn as_slice(&self) -> Result<&[T], LayoutError> {
         if !self.is_contiguous() {
             return Err(LayoutError::NotContiguous {
@@ -113,8 +116,10 @@ impl<T: Element> Tensor<T> {
         Ok(self.whole().get(self.offset()..self.offset() + self.n_elements()).unwrap_or_default())
     }
 
-    /// The elements in row-major order, copied. As everywhere, none in a process that was forked from a member by something else
-    /// than this library, which has none of its memory.
+    /// A copy of the elements in row-major order.
+    ///
+    /// Empty in a process that was forked from a member, but not by this library: such a process has no
+    /// access to the member's memory.
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
         if self.layout.check_fits(self.whole().len()).is_err() {
@@ -125,8 +130,8 @@ impl<T: Element> Tensor<T> {
         elements
     }
 
-    /// The elements in row-major order. This is the vector of [`Tensor::from_vec`] itself, uncopied, when this is the
-    /// only view of all of it.
+    /// The elements in row-major order. Returns the vector of [`Tensor::from_vec`] without a copy, if this is
+    /// its only view and covers all of it.
     #[must_use]
     pub fn into_vec(self) -> Vec<T> {
         if !self.is_whole() {
@@ -136,7 +141,7 @@ impl<T: Element> Tensor<T> {
         storage.try_into_vec().unwrap_or_else(|storage| Self::from_checked(storage, layout).to_vec())
     }
 
-    /// The elements in row-major order, by reference.
+    /// Iterates over the elements by reference, in row-major order.
     #[must_use]
     pub fn iter(&self) -> Iter<'_, T> {
         Iter(match self.as_slice() {
@@ -150,8 +155,8 @@ impl<T: Element> Tensor<T> {
     /// One element.
     ///
     /// # Errors
-    /// [`LayoutError::IndexRank`], [`LayoutError::IndexOutOfRange`]. [`LayoutError::StorageTooSmall`] in a process that has none
-    /// of this memory (see [`Tensor::to_vec`]).
+    /// [`LayoutError::IndexRank`], [`LayoutError::IndexOutOfRange`]. [`LayoutError::StorageTooSmall`] in a
+    /// process that has no access to this memory (see [`Tensor::to_vec`]).
     pub fn get(&self, index: impl AsRef<[usize]>) -> Result<T, LayoutError> {
         self.at(self.layout.offset_of(index.as_ref())?)
     }
@@ -162,10 +167,10 @@ impl<T: Element> Tensor<T> {
         Ok(elements[position])
     }
 
-    /// The element of a tensor that has exactly one, of whatever rank.
+    /// The element of a tensor of any rank that has exactly one.
     ///
     /// # Errors
-    /// [`LayoutError::NotOneElement`]; [`LayoutError::StorageTooSmall`] as of [`Tensor::get`].
+    /// [`LayoutError::NotOneElement`]; [`LayoutError::StorageTooSmall`] as for [`Tensor::get`].
     pub fn item(&self) -> Result<T, LayoutError> {
         match self.n_elements() {
             1 => self.at(self.offset()),
@@ -175,8 +180,8 @@ impl<T: Element> Tensor<T> {
         }
     }
 
-    /// The same elements in row-major order: this tensor if it is contiguous, a copy otherwise, private or in the
-    /// default domain as this one is.
+    /// The same elements in row-major order: this tensor if it is contiguous, a copy otherwise. The copy of a
+    /// private tensor is private; any other copy lies in the default domain.
     ///
     /// # Errors
     /// [`TensorError::Storage`] when shared memory runs out.
@@ -188,8 +193,8 @@ impl<T: Element> Tensor<T> {
         Ok(Self::from_checked(self.storage.gathered(T::DTYPE, &self.layout)?, layout))
     }
 
-    /// The same view over a storage of its own that holds no more than the span between the view's first and last
-    /// element, so that the rest of the old one can be freed. A view of a whole storage is returned as it is.
+    /// The same view over a storage of its own, so that the old one can be freed. The new storage holds the
+    /// span from the view's first to its last element. A view of a whole storage is returned as it is.
     ///
     /// # Errors
     /// [`TensorError::Storage`] when shared memory runs out.
@@ -200,14 +205,14 @@ impl<T: Element> Tensor<T> {
         Ok(Self::from_checked(self.storage.span(T::DTYPE, &self.layout)?, self.layout.rebased()))
     }
 
-    /// True when the elements lie in shared memory: sending the tensor copies nothing then.
+    /// Whether the elements lie in shared memory, so that sending the tensor copies nothing.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.storage.block().is_some()
     }
 
-    /// This tensor in the default domain's shared memory. A private storage is copied, once for all its views, and the
-    /// bytes are counted; a shared one is only named again.
+    /// This tensor in the default domain's shared memory. A private storage is copied once for all its views,
+    /// and the bytes are counted. A tensor that lies in shared memory already is cloned.
     ///
     /// # Errors
     /// [`TensorError::Storage`] when shared memory runs out.
@@ -216,7 +221,7 @@ impl<T: Element> Tensor<T> {
         Ok(self.over(block))
     }
 
-    /// [`Tensor::share_memory`] in the given memory, unless the tensor is shared already.
+    /// As [`Tensor::share_memory`], in the domain of `heap`, unless the tensor lies in shared memory already.
     ///
     /// # Errors
     /// As [`Tensor::share_memory`].
@@ -229,19 +234,19 @@ impl<T: Element> Tensor<T> {
         Self::from_checked(FrozenStorage::Block(block), self.layout.clone())
     }
 
-    /// Which storage in shared memory this is a view of, or `None` while it is private.
+    /// The storage in shared memory that this is a view of, or `None` while it is private.
     #[must_use]
     pub fn storage_id(&self) -> Option<BlockId> {
         self.storage.id()
     }
 
-    /// True when both are views of the same memory. Storages without bytes are nobody's memory.
+    /// Whether both are views of the same memory. False for storages without bytes.
     #[must_use]
     pub fn shares_storage_with<U: Element>(&self, other: &Tensor<U>) -> bool {
         self.storage.is_same(&other.storage)
     }
 
-    /// A copy in shared memory that can be written.
+    /// A writable copy in the default domain's shared memory.
     ///
     /// # Errors
     /// [`TensorError::Storage`] when shared memory runs out.
@@ -249,7 +254,7 @@ impl<T: Element> Tensor<T> {
         self.to_mut_in(Heap::current()?)
     }
 
-    /// [`Tensor::to_mut`] in the given memory.
+    /// As [`Tensor::to_mut`], in the domain of `heap`.
     ///
     /// # Errors
     /// As [`Tensor::to_mut`].
@@ -260,7 +265,7 @@ impl<T: Element> Tensor<T> {
         Ok(copy)
     }
 
-    /// This tensor as one that can be written: the same memory where [`Tensor::try_into_mut`] allows it, a copy
+    /// Makes the tensor writable: in the same memory if [`Tensor::try_into_mut`] allows it, as a copy
     /// otherwise.
     ///
     /// # Errors
@@ -269,37 +274,49 @@ impl<T: Element> Tensor<T> {
         self.try_into_mut().or_else(|refused| refused.into_tensor().to_mut())
     }
 
-    /// This memory, to write again, if this is the only view of it anywhere and covers all of it.
+    /// Makes the tensor exclusive in the same memory, if this is the only view of it in any process and
+    /// covers all of it.
     ///
-    /// A process that has sent the tensor holds it until it has seen that it was taken, which may be a tenth of a second
-    /// later. So buffers that go round between processes are better sent as [`TensorMut`], which is the receiver's at
-    /// once.
+    /// A process that has sent the tensor holds it until it notices that the message was taken. That may be a
+    /// tenth of a second later. Buffers that go round between processes are therefore better sent as
+    /// [`TensorMut`], which the receiver owns at once.
+    ///
+    /// ```
+    /// use tensorferry_tensor::{TensorMut, TryIntoMutErrorKind};
+    ///
+    /// let tensor = TensorMut::<u8>::zeros([3])?.freeze();
+    /// let clone = tensor.clone();
+    /// let refused = tensor.try_into_mut().unwrap_err();
+    /// assert_eq!(refused.kind(), TryIntoMutErrorKind::InUse);
+    /// drop(clone);
+    /// assert!(refused.into_tensor().try_into_mut().is_ok());
+    /// # Ok::<(), tensorferry_tensor::TensorError>(())
+    /// ```
     ///
     /// # Errors
-    /// [`TryIntoMutError`] gives the tensor back and says what is in the way.
+    /// [`TryIntoMutError`] gives the tensor back, and its [`kind`](TryIntoMutError::kind) says why.
     pub fn try_into_mut(self) -> Result<TensorMut<T>, TryIntoMutError<Self>> {
         if !self.is_whole() {
-            return Err(TryIntoMutError::new(self, "the tensor is a view of part of its storage"));
+            return Err(TryIntoMutError::new(self, TryIntoMutErrorKind::PartialView));
         }
         let Self { storage, layout, .. } = self;
-        let refused =
-            |storage, layout, reason| TryIntoMutError::new(Self::from_checked(storage, layout), reason);
+        let refused = |storage, layout, kind| TryIntoMutError::new(Self::from_checked(storage, layout), kind);
         let FrozenStorage::Block(block) = storage else {
-            return Err(refused(storage, layout, "the tensor is private; to_mut() copies it"));
+            return Err(refused(storage, layout, TryIntoMutErrorKind::Private));
         };
         match block.try_into_exclusive() {
             Ok(block) => Ok(TensorMut::from_checked(block, layout)),
-            Err(block) => Err(refused(FrozenStorage::Block(block), layout, SOMEBODY_ELSE)),
+            Err(block) => Err(refused(FrozenStorage::Block(block), layout, TryIntoMutErrorKind::InUse)),
         }
     }
 
-    /// True for the row-major view of the whole storage.
+    /// Whether this is the row-major view of the whole storage.
     fn is_whole(&self) -> bool {
         self.offset() == 0 && self.is_contiguous() && self.n_elements() == self.whole().len()
     }
 }
 
-/// Two tensors are equal when shape and elements are, wherever the elements lie.
+/// Two tensors are equal if their shapes and elements are, whatever their storage.
 impl<T: Element> PartialEq for Tensor<T> {
     fn eq(&self, other: &Self) -> bool {
         self.shape() == other.shape() && self.iter().eq(other.iter())
@@ -327,6 +344,13 @@ impl<T: Element> From<Vec<T>> for Tensor<T> {
     }
 }
 
+impl<T: Element> From<TensorMut<T>> for Tensor<T> {
+    /// As [`TensorMut::freeze`].
+    fn from(tensor: TensorMut<T>) -> Self {
+        tensor.freeze()
+    }
+}
+
 impl<'a, T: Element> IntoIterator for &'a Tensor<T> {
     type Item = &'a T;
     type IntoIter = Iter<'a, T>;
@@ -336,17 +360,13 @@ impl<'a, T: Element> IntoIterator for &'a Tensor<T> {
     }
 }
 
-/// Why a whole tensor cannot be written.
-const SOMEBODY_ELSE: &str = "somebody else holds it too: a clone, another process, a message on its way, or the process that \
-     sent it, which lets go within a tenth of a second; send a TensorMut where buffers go round";
-
 /// The elements of a tensor in row-major order; made by [`Tensor::iter`].
 #[derive(Clone, Debug)]
 pub struct Iter<'a, T>(Walk<'a, T>);
 
 #[derive(Clone, Debug)]
 enum Walk<'a, T> {
-    /// As fast as a slice, which is what it is.
+    /// A slice, which is the fastest to walk.
     Contiguous(std::slice::Iter<'a, T>),
     Strided {
         elements: &'a [T],
@@ -385,3 +405,5 @@ impl<'a, T> Iterator for Iter<'a, T> {
 }
 
 impl<T> ExactSizeIterator for Iter<'_, T> {}
+
+impl<T> FusedIterator for Iter<'_, T> {}

@@ -1,26 +1,30 @@
-//! Tensors in shared memory: what is in a block, how it is laid out, and who may do what with it.
+//! Tensors in shared memory: the elements in a block, their layout, and the access that each kind of tensor
+//! gives.
 //!
-//! | type | you get | others can |
+//! | type | this holder has | other holders can |
 //! | --- | --- | --- |
 //! | [`TensorMut<T>`] exclusive | `&[T]`, `&mut [T]`; sending it moves it | nothing |
-//! | [`Tensor<T>`] frozen | `&[T]`, `Clone`, views; back to exclusive when nobody else holds it | read |
+//! | [`Tensor<T>`] frozen | `&[T]`, `Clone`, views; back to exclusive when there is no other holder | read |
 //! | [`SharedTensor<T>`] shared on purpose | atomic access to elements, in bulk too; views | read and write |
-//! | [`AnyTensor`] frozen | its [`DType`] at run time; [`AnyTensor::downcast`] gives the [`Tensor<T>`] | read |
+//! | [`AnyTensor`] frozen | its [`DType`] at run time; [`AnyTensor::downcast`] to [`Tensor<T>`] | read |
 //!
-//! A tensor begins exclusive, in shared memory ([`TensorMut::zeros`], never copied), or private, from a vector
-//! ([`Tensor::from_vec`], copied once when it is sent or [shared](Tensor::share_memory), and counted). All four are
-//! `serde` types: inside of a message they travel as a handle and a few numbers, whatever the size of their storage;
-//! outside of a message serialising them is an error. Elements are plain data ([`Element`]): Rust's numbers, [`Bool`],
-//! [`Complex`], `half`'s floats, and floats of 8 bits and fewer.
+//! A tensor begins in one of two ways. An exclusive tensor ([`TensorMut::zeros`]) lies in shared memory and
+//! is never copied. A private tensor ([`Tensor::from_vec`]) lies in a vector. It is copied once, and counted,
+//! when it is sent or [shared](Tensor::share_memory).
 //!
-//! Views share the storage and keep it alive. Several views of one storage in one message arrive as views of one
-//! storage. [`Layout`] does the arithmetic and can be used alone: shapes, strides and offsets are elements, row-major,
-//! and numbers from another process are checked before they are used.
+//! All four types implement `serde`'s traits. Inside a message they travel as a handle and a few numbers,
+//! whatever the size of their storage. Outside a message serialising them is an error. Elements are plain
+//! data ([`Element`]): Rust's numbers, [`Bool`], [`Complex`], `half`'s floats, and floats of 8 bits and
+//! fewer.
+//!
+//! Views share the storage and keep it alive. Several views of one storage in one message arrive as views of
+//! one storage. [`Layout`] does the arithmetic and can be used alone. Shapes, strides and offsets count
+//! elements, and the order is row-major. Numbers from another process are checked before they are used.
 //!
 //! ```
 //! use tensorferry_tensor::{AnyTensor, SharedTensor, Tensor, TensorMut};
 //!
-//! // Filled by one owner, then read by everybody.
+//! // One owner fills the tensor, then everybody reads it.
 //! let mut image = TensorMut::<u8>::zeros([3, 480, 640])?;
 //! image.as_mut_slice()[7] = 255;
 //! let image: Tensor<u8> = image.freeze();
@@ -31,17 +35,17 @@
 //! assert_eq!(left_half.get([0, 7, 0])?, 255);
 //! assert!(left_half.shares_storage_with(&image));
 //!
-//! // Once nobody else holds it, the memory can be written again.
+//! // Without another holder, the memory can be written again.
 //! drop(left_half);
 //! let mut image = image.try_into_mut()?;
 //! image.as_mut_slice().fill(0);
 //!
-//! // Parameters that several processes change at once.
+//! // Several processes change these parameters at the same time.
 //! let weights = SharedTensor::<f32>::zeros([128, 10])?;
 //! weights.select(0, 5)?.add_scaled_from(&[1.0; 10], -0.5)?;
 //! assert_eq!(weights.load([5, 9])?, -0.5);
 //!
-//! // The type can wait until run time.
+//! // The element type can be known at run time only.
 //! let any = AnyTensor::from(Tensor::from_vec(vec![1_i64, 2, 3], [3])?);
 //! assert_eq!(any.dtype().to_string(), "int64");
 //! assert!(any.downcast::<f32>().is_err());
@@ -51,11 +55,11 @@
 //! # Features
 //!
 //! - `half` (on by default): elements `f16`, `bf16` and `Complex<f16>`.
-//! - `ndarray`: tensors as array views (`view`, `view_mut`), and arrays as tensors.
+//! - `ndarray`: tensors as array views (`as_array`, `as_array_mut`), and arrays as tensors.
 //!
 //! # What this crate does not do
 //!
-//! It computes nothing. It starts no processes and has no queue: messages are built by `tensorferry-reduce`.
+//! It computes nothing. It starts no processes and has no queue. `tensorferry-reduce` builds the messages.
 
 #![forbid(unsafe_code)]
 
@@ -87,7 +91,7 @@ mod error;
 pub use any::{AnyTensor, DowncastError};
 pub use dtype::{DType, ParseDTypeError};
 pub use element::{AtomicElement, AtomicNumber, Bool, Element};
-pub use error::{FromVecError, TensorError, TryIntoMutError};
+pub use error::{FromVecError, TensorError, TryIntoMutError, TryIntoMutErrorKind};
 pub use exclusive::TensorMut;
 pub use frozen::{Iter, Tensor};
 #[cfg(feature = "half")]

@@ -9,7 +9,8 @@ use crate::frozen::Tensor;
 use crate::layout::{Layout, LayoutError};
 use crate::storage::FrozenStorage;
 
-/// ndarray counts in `isize`, and so does every layout; what it still refuses is reported as this.
+/// The error for a layout that ndarray refuses. ndarray counts in `isize`, and every layout fits that
+/// already.
 fn refused(layout: &Layout) -> LayoutError {
     LayoutError::OutOfAddressRange {
         shape: Box::new(layout.shape().clone()),
@@ -26,7 +27,7 @@ impl<T: Element> Tensor<T> {
     pub fn as_array(&self) -> Result<ArrayViewD<'_, T>, LayoutError> {
         let layout = self.layout();
         if layout.n_elements() == 0 {
-            // ndarray has rules of its own for strides over nothing.
+            // ndarray has rules of its own for the strides of an empty array.
             return ArrayViewD::from_shape(IxDyn(layout.shape()), &[]).map_err(|_| refused(layout));
         }
         let elements = self.whole().get(layout.offset()..).unwrap_or_default();
@@ -36,7 +37,7 @@ impl<T: Element> Tensor<T> {
 }
 
 impl<T: Element> TensorMut<T> {
-    /// The tensor as an array over the same memory, to write.
+    /// The tensor as a writable array over the same memory.
     ///
     /// # Errors
     /// [`LayoutError::OutOfAddressRange`] for a shape that ndarray cannot express.
@@ -45,7 +46,7 @@ impl<T: Element> TensorMut<T> {
         ArrayViewMutD::from_shape(IxDyn(layout.shape()), self.as_mut_slice()).map_err(|_| refused(&layout))
     }
 
-    /// A tensor in shared memory with a copy of an array, in row-major order: `from_array(array.view())`.
+    /// Copies an array into a tensor in shared memory, in row-major order: `from_array(array.view())`.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
@@ -56,10 +57,11 @@ impl<T: Element> TensorMut<T> {
     }
 }
 
-/// A private tensor. An array in row-major order is not copied; one in another order is, once.
+/// Makes a private tensor. An array in row-major order is not copied; an array in another order is copied
+/// once.
 impl<T: Element, D: Dimension> From<ndarray::Array<T, D>> for Tensor<T> {
     fn from(array: ndarray::Array<T, D>) -> Self {
-        // An array's shape is a valid layout, so what cannot be one is never met.
+        // The shape of an array is always a valid layout, so the fallback is never used.
         let layout = Layout::contiguous(array.shape()).unwrap_or_else(|_| Layout::empty());
         let standard =
             if array.is_standard_layout() { array } else { array.as_standard_layout().into_owned() };

@@ -1,10 +1,10 @@
-//! The last few of something, the oldest forgotten first.
+//! A small cache that replaces its oldest entry.
 
-/// At most `N`, kept for who will probably ask for one of them next.
+/// The last `N` entries that were added.
 #[derive(Debug)]
 pub(crate) struct Recent<T, const N: usize> {
     entries: [Option<T>; N],
-    /// Which is forgotten next.
+    /// The index of the entry that is replaced next.
     next: usize,
 }
 

@@ -1,14 +1,15 @@
-//! The lengths of a tensor's dimensions, kept without an allocation up to rank 5.
+//! The lengths of a tensor's dimensions. Up to rank 5 they need no allocation.
 
 use std::fmt;
 use std::ops::Deref;
 
 use crate::dims::Dims;
 
-/// The length of each dimension in elements, the slowest-varying first. Rank 0 is a scalar.
+/// The length of each dimension in elements, the slowest-varying dimension first. Rank 0 is a scalar.
 ///
-/// Reads as a slice, and is made from an array, a slice or a vector: `[2, 3].into()`. That every product and sum of it
-/// fits is checked where it becomes a [`Layout`](crate::Layout), not here.
+/// A shape dereferences to a slice, and is made from an array, a slice or a vector: `[2, 3].into()`. It is
+/// not checked for overflow. [`Layout::contiguous`](crate::Layout::contiguous) and
+/// [`Layout::new`](crate::Layout::new) check it.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shape(Dims);
 

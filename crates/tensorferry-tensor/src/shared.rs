@@ -1,4 +1,4 @@
-//! Tensors that several processes read and write at the same time, on purpose.
+//! Tensors that several processes read and write at the same time.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,28 +9,30 @@ use tensorferry_storage::{BlockId, Heap, SharedBlock};
 use crate::bytes;
 use crate::dtype::DType;
 use crate::element::{AtomicElement, AtomicNumber};
-use crate::error::{TensorError, TryIntoMutError};
+use crate::error::{TensorError, TryIntoMutError, TryIntoMutErrorKind};
 use crate::exclusive::TensorMut;
 use crate::layout::{Layout, LayoutError, LayoutRef};
 use crate::shape::Shape;
 use crate::views::view_methods;
 use crate::words;
 
-/// A tensor whose elements every holder may read and write while others do: parameters in Hogwild training, counters,
-/// flags. A view of a storage, cheap to clone; a clone is the same memory.
+/// A tensor whose elements every holder may read and write while other holders do. Parameters in Hogwild
+/// training, counters and flags are such tensors. It is a view of a storage, and cheap to clone; a clone is
+/// the same memory.
 ///
-/// No slice of it is ever lent out; all access is atomic, element by element:
+/// The tensor lends out no slices. All access is atomic, element by element:
 ///
-/// - An element is never torn: a reader sees a value that somebody stored, whole.
-/// - A bulk operation is *not* atomic as a whole. [`SharedTensor::to_vec`] while somebody writes may see some elements
-///   from before and some from after.
-/// - [`SharedTensor::fetch_add`] and the `add` family lose no addition, whoever adds at the same time.
-/// - Single-element operations order what is around them: a [`SharedTensor::load`] that sees a
-///   [`SharedTensor::store`] also sees what the storing process did before it. Bulk operations order nothing; send a
-///   message, or store to an element, when the other side has to see all of it.
+/// - An element is never torn: a reader sees a whole value that some process stored.
+/// - A bulk operation is *not* atomic as a whole. A [`SharedTensor::to_vec`] during a write may see some
+///   elements from before it and some from after it.
+/// - [`SharedTensor::fetch_add`], [`SharedTensor::add_from`] and [`SharedTensor::add_scaled_from`] lose no
+///   addition, even when several processes add at the same time.
+/// - Single-element operations acquire and release: a [`SharedTensor::load`] that sees a
+///   [`SharedTensor::store`] also sees everything that the storing process did before it. Bulk operations
+///   order nothing. Send a message or store to an element, so that the other side sees all of a bulk write.
 ///
-/// Elements smaller than 8 bytes share a 64-bit word with their neighbours, as memory has no atomics of mixed sizes;
-/// that is not visible, except that writing part of a word takes a compare-and-swap.
+/// Elements smaller than 8 bytes share a 64-bit word with their neighbours, because memory has no atomics of
+/// mixed sizes. The only visible effect is that a write of part of a word takes a compare-and-swap.
 ///
 /// Elements of 16 bytes cannot be shared:
 ///
@@ -58,7 +60,7 @@ impl<T: AtomicElement> SharedTensor<T> {
         Ok(TensorMut::zeros(shape)?.share())
     }
 
-    /// [`SharedTensor::zeros`] in the given memory.
+    /// As [`SharedTensor::zeros`], in the domain of `heap`.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
@@ -74,7 +76,7 @@ impl<T: AtomicElement> SharedTensor<T> {
         Ok(TensorMut::from_slice(data, shape)?.share())
     }
 
-    /// [`SharedTensor::from_slice`] in the given memory.
+    /// As [`SharedTensor::from_slice`], in the domain of `heap`.
     ///
     /// # Errors
     /// As [`TensorMut::from_slice`].
@@ -82,7 +84,7 @@ impl<T: AtomicElement> SharedTensor<T> {
         Ok(TensorMut::from_slice_in(heap, data, shape)?.share())
     }
 
-    /// A shared tensor with one value everywhere.
+    /// A shared tensor whose elements are all `value`.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
@@ -90,7 +92,7 @@ impl<T: AtomicElement> SharedTensor<T> {
         Ok(TensorMut::full(shape, value)?.share())
     }
 
-    /// [`SharedTensor::full`] in the given memory.
+    /// As [`SharedTensor::full`], in the domain of `heap`.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
@@ -98,7 +100,7 @@ impl<T: AtomicElement> SharedTensor<T> {
         Ok(TensorMut::full_in(heap, shape, value)?.share())
     }
 
-    /// The layout fits the block.
+    /// Precondition: the layout fits the block.
     pub(crate) fn from_checked(block: SharedBlock, layout: impl Into<LayoutRef>) -> Self {
         Self { block, layout: layout.into(), elements: PhantomData }
     }
@@ -133,13 +135,13 @@ impl<T: AtomicElement> SharedTensor<T> {
         T::DTYPE
     }
 
-    /// Which storage this is a view of.
+    /// The storage that this is a view of.
     #[must_use]
     pub fn storage_id(&self) -> BlockId {
         self.block.id()
     }
 
-    /// True when both are views of the same memory. Storages without bytes are nobody's memory.
+    /// Whether both are views of the same memory. False for storages without bytes.
     #[must_use]
     pub fn shares_storage_with<U: AtomicElement>(&self, other: &SharedTensor<U>) -> bool {
         self.block.len_bytes() > 0 && other.block.len_bytes() > 0 && self.block.id() == other.block.id()
@@ -148,7 +150,8 @@ impl<T: AtomicElement> SharedTensor<T> {
     /// The words of the storage.
     ///
     /// # Errors
-    /// [`LayoutError::StorageTooSmall`] in a process that was forked by something else than this library: it has none of them.
+    /// [`LayoutError::StorageTooSmall`] in a process that was forked, but not by this library: it has no
+    /// access to the words.
     fn words(&self) -> Result<&[AtomicU64], LayoutError> {
         let words = self.block.words();
         self.layout.check_fits(words.len() * T::N_LANES)?;
@@ -158,8 +161,9 @@ impl<T: AtomicElement> SharedTensor<T> {
     /// Reads one element.
     ///
     /// # Errors
-    /// [`LayoutError::IndexRank`], [`LayoutError::IndexOutOfRange`]. As of every access, [`LayoutError::StorageTooSmall`] in a
-    /// process that was forked from a member by something else than this library, which has none of its memory.
+    /// [`LayoutError::IndexRank`], [`LayoutError::IndexOutOfRange`]. [`LayoutError::StorageTooSmall`] in a
+    /// process that was forked from a member, but not by this library: no access to the member's memory
+    /// succeeds there.
     pub fn load(&self, index: impl AsRef<[usize]>) -> Result<T, LayoutError> {
         Ok(words::load(self.words()?, self.layout.offset_of(index.as_ref())?))
     }
@@ -173,7 +177,7 @@ impl<T: AtomicElement> SharedTensor<T> {
         Ok(())
     }
 
-    /// Writes one element and returns the one that was there.
+    /// Writes one element and returns the old value.
     ///
     /// # Errors
     /// As [`SharedTensor::load`].
@@ -184,7 +188,8 @@ impl<T: AtomicElement> SharedTensor<T> {
     /// Copies all elements to `out` in row-major order. Not atomic as a whole; see [`SharedTensor`].
     ///
     /// # Errors
-    /// [`LayoutError::LengthMismatch`] when `out` has another length.
+    /// [`LayoutError::LengthMismatch`] when `out` has another length; [`LayoutError::StorageTooSmall`] as for
+    /// [`SharedTensor::load`].
     pub fn read_into(&self, out: &mut [T]) -> Result<(), LayoutError> {
         bytes::check_len(&self.layout, out.len())?;
         let (words, runs) = (self.words()?, self.layout.runs());
@@ -195,12 +200,12 @@ impl<T: AtomicElement> SharedTensor<T> {
         Ok(())
     }
 
-    /// All elements in row-major order. Not atomic as a whole; see [`SharedTensor`]. None in a process that has none of this
-    /// memory (see [`SharedTensor::load`]).
+    /// A copy of all elements in row-major order. Not atomic as a whole; see [`SharedTensor`]. Empty in a
+    /// process that has no access to this memory (see [`SharedTensor::load`]).
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
         let mut elements = vec![T::zeroed(); self.n_elements()];
-        // The length is right by construction.
+        // The length matches, so that only missing memory is an error.
         if self.read_into(&mut elements).is_err() {
             elements.clear();
         }
@@ -210,13 +215,14 @@ impl<T: AtomicElement> SharedTensor<T> {
     /// Writes all elements, given in row-major order. Not atomic as a whole; see [`SharedTensor`].
     ///
     /// # Errors
-    /// [`LayoutError::LengthMismatch`] when `data` has another length.
+    /// [`LayoutError::LengthMismatch`] when `data` has another length; [`LayoutError::StorageTooSmall`] as
+    /// for [`SharedTensor::load`].
     pub fn write_from(&self, data: &[T]) -> Result<(), LayoutError> {
         self.for_each_run(data, words::write)
     }
 
-    /// Writes one value to all elements. Not atomic as a whole; see [`SharedTensor`]. Does nothing in a process that has none of
-    /// this memory (see [`SharedTensor::load`]).
+    /// Writes one value to all elements. Not atomic as a whole; see [`SharedTensor`]. Does nothing in a
+    /// process that has no access to this memory (see [`SharedTensor::load`]).
     pub fn fill(&self, value: T) {
         let Ok(words) = self.words() else { return };
         let runs = self.layout.runs();
@@ -239,27 +245,28 @@ impl<T: AtomicElement> SharedTensor<T> {
         Ok(())
     }
 
-    /// This memory, to write without atomics, if this is the only view of it anywhere and covers all of it.
+    /// Makes the tensor exclusive in the same memory, to write without atomics, if this is the only view of
+    /// it in any process and covers all of it.
     ///
     /// # Errors
-    /// [`TryIntoMutError`] gives the tensor back and says what is in the way.
+    /// [`TryIntoMutError`] gives the tensor back, and its [`kind`](TryIntoMutError::kind) says why.
     pub fn try_into_mut(self) -> Result<TensorMut<T>, TryIntoMutError<Self>> {
         let storage_elements = self.block.len_bytes() / size_of::<T>();
         if self.offset() != 0 || !self.is_contiguous() || self.n_elements() != storage_elements {
-            return Err(TryIntoMutError::new(self, "the tensor is a view of part of its storage"));
+            return Err(TryIntoMutError::new(self, TryIntoMutErrorKind::PartialView));
         }
         let Self { block, layout, .. } = self;
         match block.try_into_exclusive() {
             Ok(block) => Ok(TensorMut::from_checked(block, layout)),
             Err(block) => {
-                Err(TryIntoMutError::new(Self::from_checked(block, layout), "somebody else holds it too"))
+                Err(TryIntoMutError::new(Self::from_checked(block, layout), TryIntoMutErrorKind::InUse))
             }
         }
     }
 }
 
 impl<T: AtomicNumber> SharedTensor<T> {
-    /// Adds to one element and returns what was there before. Integers wrap around.
+    /// Adds to one element and returns the old value. Integers wrap around.
     ///
     /// # Errors
     /// As [`SharedTensor::load`].
@@ -267,25 +274,35 @@ impl<T: AtomicNumber> SharedTensor<T> {
         Ok(words::update(self.words()?, self.layout.offset_of(index.as_ref())?, |old: T| old.plus(value)))
     }
 
-    /// Adds `data`, given in row-major order, element by element. No addition is lost; the whole is not atomic.
+    /// Adds `data`, given in row-major order, element by element. No addition is lost, but the whole is not
+    /// atomic.
     ///
-    /// Words that would have only zeros added are skipped.
+    /// A word that only zeros are added to is skipped.
     ///
     /// # Errors
-    /// [`LayoutError::LengthMismatch`] when `data` has another length.
+    /// [`LayoutError::LengthMismatch`] when `data` has another length; [`LayoutError::StorageTooSmall`] as
+    /// for [`SharedTensor::load`].
     pub fn add_from(&self, data: &[T]) -> Result<(), LayoutError> {
         self.for_each_run(data, |words, start, data| words::add(words, start, data, |value| value))
     }
 
-    /// Adds `alpha * data`, element by element: a step of gradient descent with `alpha` = minus the learning rate.
-    /// As [`SharedTensor::add_from`] otherwise.
+    /// As [`SharedTensor::add_from`], for `alpha * data`. With `alpha` = minus the learning rate this is a
+    /// step of gradient descent.
     ///
     /// # Errors
-    /// [`LayoutError::LengthMismatch`] when `data` has another length.
+    /// [`LayoutError::LengthMismatch`] when `data` has another length; [`LayoutError::StorageTooSmall`] as
+    /// for [`SharedTensor::load`].
     pub fn add_scaled_from(&self, data: &[T], alpha: T) -> Result<(), LayoutError> {
         self.for_each_run(data, |words, start, data| {
             words::add(words, start, data, |value| value.times(alpha))
         })
+    }
+}
+
+impl<T: AtomicElement> From<TensorMut<T>> for SharedTensor<T> {
+    /// As [`TensorMut::share`].
+    fn from(tensor: TensorMut<T>) -> Self {
+        tensor.share()
     }
 }
 

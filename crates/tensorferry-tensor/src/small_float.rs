@@ -1,8 +1,8 @@
 //! Floats of eight bits and fewer, as plain bytes with conversions.
 //!
-//! The names say the format as OCP, ONNX and PyTorch spell it: `E4M3` has 4 bits of exponent and 3 of mantissa, `Fn` is
-//! finite with NaN (no infinities), `Uz` has an unsigned zero, and a lone `F`, `N`, `U` drops one of these. Formats
-//! without a suffix follow IEEE 754.
+//! The names spell the format as OCP, ONNX and PyTorch do: `E4M3` has 4 bits of exponent and 3 of mantissa,
+//! `Fn` is finite with NaN (no infinities), `Uz` has an unsigned zero, and a lone `F`, `N`, `U` drops one of
+//! these. Formats without a suffix follow IEEE 754.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -55,7 +55,7 @@ impl Format {
         }
     }
 
-    /// The value of a code; exact, as binary32 holds every number of every format.
+    /// The value of a code. It is exact, because binary32 holds every number of every format.
     fn decode(self, bits: u8) -> f32 {
         let bits = u32::from(bits) & (self.sign_bit() * 2 - 1);
         let code = bits & (self.sign_bit() - 1);
@@ -72,13 +72,15 @@ impl Format {
             let fraction = code & ((1 << self.mantissa_bits) - 1);
             let significand = if exponent == 0 { fraction } else { fraction | (1 << self.mantissa_bits) };
             let unit = exponent.max(1).cast_signed() - self.bias - self.mantissa_bits.cast_signed();
-            // Both factors are exact: the significand has at most 5 bits, the power is far inside binary32's range.
+            // Both factors are exact: the significand has at most 5 bits, and the power is far inside
+            // binary32's range.
             (0..significand).fold(0.0, |sum, _| sum + 1.0) * 2_f32.powi(unit)
         };
         if negative { -magnitude } else { magnitude }
     }
 
-    /// The code of the nearest number, ties to even. What is too large becomes an infinity, or NaN in a format that has none.
+    /// The code of the nearest number, ties to even. A number that is too large becomes an infinity; NaN in a
+    /// format without infinities; the largest number in one without NaN.
     fn encode(self, value: f32) -> u8 {
         let bits = value.to_bits();
         let sign = if value.is_sign_negative() { self.sign_bit() } else { 0 };
@@ -90,7 +92,8 @@ impl Format {
             let exponent = ((bits >> 23) & 0xff).cast_signed() - 127;
             let significand = (bits & 0x7f_ffff) | 0x80_0000;
             let target = exponent.max(1 - self.bias);
-            // The value is significand * 2^(exponent - 23), the unit of the result 2^(target - mantissa_bits).
+            // The value is significand * 2^(exponent - 23), and the unit of the result is 2^(target -
+            // mantissa_bits).
             let shift = (23 - self.mantissa_bits) + (target - exponent).cast_unsigned();
             let quotient = if shift > 25 { 0 } else { round_shift(significand, shift) };
             let code = ((target + self.bias - 1).cast_unsigned() << self.mantissa_bits) + quotient;
@@ -113,7 +116,7 @@ impl Format {
     }
 }
 
-/// `value / 2^shift`, to the nearest integer, ties to the even one. `shift` is 1..=25.
+/// `value / 2^shift`, rounded to the nearest integer, ties to even. `shift` is 1..=25.
 const fn round_shift(value: u32, shift: u32) -> u32 {
     let floor = value >> shift;
     let rest = value & ((1 << shift) - 1);
@@ -121,7 +124,7 @@ const fn round_shift(value: u32, shift: u32) -> u32 {
     if rest > half || (rest == half && floor & 1 == 1) { floor + 1 } else { floor }
 }
 
-/// Compares values as the numbers that they stand for.
+/// Compares values as the numbers that they represent.
 macro_rules! by_number {
     ($name:ident) => {
         impl PartialEq for $name {
@@ -142,8 +145,8 @@ macro_rules! small_float {
     ($(#[$doc:meta])* $name:ident, $exponent_bits:literal, $mantissa_bits:literal, $bias:literal, $specials:ident) => {
         $(#[$doc])*
         ///
-        /// Any byte is a valid value. They are compared as the numbers that they stand for: NaN equals nothing, and the zeros are
-        /// equal.
+        /// Any byte is a valid value. Values are compared as the numbers that they represent: NaN equals
+        /// nothing, and the two zeros are equal.
         #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
         #[repr(transparent)]
         pub struct $name(u8);
@@ -168,14 +171,14 @@ macro_rules! small_float {
                 self.0
             }
 
-            /// The number that the bits stand for, exactly.
+            /// The number that the bits represent, exactly.
             #[must_use]
             pub fn to_f32(self) -> f32 {
                 Self::FORMAT.decode(self.0)
             }
 
-            /// The nearest value, ties to even. What is too large becomes an infinity; NaN in a format that has
-            /// no infinities; the largest number in one that has no NaN either.
+            /// The nearest value, ties to even. A number that is too large becomes an infinity; NaN in a
+            /// format without infinities; the largest number in one that has no NaN either.
             #[must_use]
             pub fn from_f32(value: f32) -> Self {
                 Self(Self::FORMAT.encode(value))
@@ -206,9 +209,9 @@ small_float!(/// `float8_e5m2`: 5 bits of exponent (bias 15), 2 of mantissa, IEE
     F8E5M2, 5, 2, 15, Ieee);
 small_float!(/// `float8_e5m2fnuz`: 5 bits of exponent (bias 16), 2 of mantissa; largest 57344.
     F8E5M2Fnuz, 5, 2, 16, Fnuz);
-small_float!(/// `float6_e2m3fn` in the lower six bits of a byte: 2 bits of exponent (bias 1), 3 of mantissa; largest 7.5.
+small_float!(/// `float6_e2m3fn`, the lower 6 bits of a byte: 2 bits of exponent (bias 1), 3 of mantissa; largest 7.5.
     F6E2M3Fn, 2, 3, 1, Finite);
-small_float!(/// `float6_e3m2fn` in the lower six bits of a byte: 3 bits of exponent (bias 3), 2 of mantissa; largest 28.
+small_float!(/// `float6_e3m2fn`, the lower 6 bits of a byte: 3 bits of exponent (bias 3), 2 of mantissa; largest 28.
     F6E3M2Fn, 3, 2, 3, Finite);
 
 /// `float8_e8m0fnu`: a power of two from 2^-127 to 2^127, or NaN; the scale of a block of smaller floats.
@@ -231,7 +234,7 @@ impl F8E8M0Fnu {
         self.0
     }
 
-    /// The number that the bits stand for, exactly.
+    /// The number that the bits represent, exactly.
     #[must_use]
     pub const fn to_f32(self) -> f32 {
         match self.0 {

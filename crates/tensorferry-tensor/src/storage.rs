@@ -1,4 +1,4 @@
-//! What a frozen tensor reads from: a private vector, or a block of shared memory.
+//! The storage of a frozen tensor: a private vector, or a block of shared memory.
 
 use std::any::Any;
 use std::fmt;
@@ -12,20 +12,20 @@ use crate::element::Element;
 use crate::error::TensorError;
 use crate::layout::Layout;
 
-/// The bytes under frozen tensors; cloning it never copies them.
+/// The bytes under frozen tensors. Cloning never copies them.
 #[derive(Clone)]
 pub(crate) enum FrozenStorage {
     /// Memory of this process only, until it is shared.
     Private(Arc<dyn PrivateBytes>),
-    /// Memory that all processes of the domain read.
+    /// Memory that all processes of the domain can read.
     Block(FrozenBlock),
 }
 
-/// A vector whose element type has been forgotten.
+/// A vector whose element type is erased.
 pub(crate) trait PrivateBytes: Any + Send + Sync {
     fn bytes(&self) -> &[u8];
-    /// The copy in shared memory, made when the first view of this storage is shared or sent. It is kept so that all
-    /// views, in one message or many, arrive as views of one storage.
+    /// The copy in shared memory, made when the first view of this storage is shared or sent. It is kept, so
+    /// that all views, in one message or in many, arrive as views of one storage.
     fn copy(&self) -> &OnceLock<FrozenBlock>;
 }
 
@@ -99,13 +99,16 @@ impl FrozenStorage {
         tensorferry_reduce::count_copied(bytes.len());
         let copy = copy.freeze();
         Ok(match self {
-            // When another thread was faster, its copy is the one that everybody uses.
+            // If another thread was faster, all views use its copy.
             Self::Private(private) => private.copy().get_or_init(|| copy).clone(),
             Self::Block(_) => copy,
         })
     }
 
-    /// The vector itself when nobody else uses it and its elements are of type `T`; the storage otherwise.
+    /// The vector itself, if this is its only reference and its elements are of type `T`.
+    ///
+    /// # Errors
+    /// The storage, otherwise.
     pub(crate) fn try_into_vec<T: Element>(self) -> Result<Vec<T>, Self> {
         let Self::Private(private) = self else { return Err(self) };
         let any: Arc<dyn Any + Send + Sync> = Arc::clone(&private) as _;
@@ -114,14 +117,16 @@ impl FrozenStorage {
         Arc::try_unwrap(typed).map(|private| private.data).map_err(|used| Self::Private(used))
     }
 
-    /// A storage of the same kind (private or shared) with exactly the elements of `layout`, in row-major order.
+    /// A storage of the same kind (private or shared) with exactly the elements of `layout`, in row-major
+    /// order.
     pub(crate) fn gathered(&self, dtype: DType, layout: &Layout) -> Result<Self, TensorError> {
         layout.check_fits(self.bytes().len() / dtype.size_bytes())?;
         let len_bytes = layout.n_elements() * dtype.size_bytes();
         self.copied(len_bytes, |from, to| bytes::gather(from, layout, dtype.size_bytes(), to))
     }
 
-    /// A storage of the same kind with only the span that `layout` covers; `layout.rebased()` fits it.
+    /// A storage of the same kind (private or shared) with only the span that `layout` covers.
+    /// `layout.rebased()` fits it.
     pub(crate) fn span(&self, dtype: DType, layout: &Layout) -> Result<Self, TensorError> {
         layout.check_fits(self.bytes().len() / dtype.size_bytes())?;
         let start = layout.offset() * dtype.size_bytes();
@@ -132,7 +137,7 @@ impl FrozenStorage {
     fn copied(&self, len_bytes: usize, fill: impl FnOnce(&[u8], &mut [u8])) -> Result<Self, TensorError> {
         let mut copy = match self {
             Self::Private(_) => {
-                // Words, so that every element type is aligned.
+                // Words, because their alignment is enough for every element type.
                 let mut words = vec![0_u64; len_bytes.div_ceil(size_of::<u64>())];
                 let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
                 fill(self.bytes(), &mut bytes[..len_bytes]);

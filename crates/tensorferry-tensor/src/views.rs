@@ -1,8 +1,10 @@
-//! The view methods that all tensors over a shared storage have in common.
+//! The view methods that all kinds of tensor with views have in common.
 
-/// Writes the view methods for a type that has `fn layout(&self) -> &Layout` and `fn with_layout(&self, Layout) -> Self`.
+/// Implements the view methods for a type with `fn layout(&self) -> &Layout` and
+/// `fn with_layout(&self, Layout) -> Self`.
 ///
-/// Hidden, because it is for the crates beside this one. The caller has [`Layout`](crate::Layout) in scope, for the docs.
+/// The macro is hidden, because only the other crates of this workspace use it. The caller must have
+/// [`Layout`](crate::Layout) in scope, for the links in the docs.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __view_methods {
@@ -20,7 +22,7 @@ macro_rules! __view_methods {
                 self.layout().strides()
             }
 
-            /// Where the first element lies in the storage, in elements.
+            /// The position of the first element in the storage, in elements.
             #[must_use]
             pub fn offset(&self) -> usize {
                 self.layout().offset()
@@ -38,7 +40,7 @@ macro_rules! __view_methods {
                 self.layout().n_elements()
             }
 
-            /// True when the elements lie one after the other in row-major order.
+            /// Whether the elements are adjacent, in row-major order.
             #[must_use]
             pub fn is_contiguous(&self) -> bool {
                 self.layout().is_contiguous()
@@ -52,7 +54,8 @@ macro_rules! __view_methods {
                 Ok(self.with_layout(self.layout().narrow(dim, start, len)?))
             }
 
-            /// A view of a range, with a step, in each dimension; the dimensions beyond the last slice stay whole.
+            /// A view of a range, with a step, in each dimension; the dimensions beyond the last slice stay
+            /// whole.
             ///
             /// # Errors
             /// As [`Layout::slice`].
@@ -60,7 +63,7 @@ macro_rules! __view_methods {
                 Ok(self.with_layout(self.layout().slice(slices)?))
             }
 
-            /// A view of one index of a dimension, which disappears.
+            /// A view of one index of a dimension, without that dimension.
             ///
             /// # Errors
             /// As [`Layout::select`].
@@ -68,7 +71,7 @@ macro_rules! __view_methods {
                 Ok(self.with_layout(self.layout().select(dim, index)?))
             }
 
-            /// A view in which two dimensions have changed places.
+            /// A view in which two dimensions are swapped.
             ///
             /// # Errors
             /// As [`Layout::transpose`].
@@ -84,8 +87,8 @@ macro_rules! __view_methods {
                 Ok(self.with_layout(self.layout().permute(dims)?))
             }
 
-            /// A view of the same elements under another shape. Never copies: when the strides do not allow it, the
-            /// error says so.
+            /// A view of the same elements under another shape. It never copies: if the strides do not allow
+            /// such a view, it is an error.
             ///
             /// # Errors
             /// As [`Layout::reshape`].
@@ -101,7 +104,8 @@ macro_rules! __view_methods {
                 Ok(self.with_layout(self.layout().flatten()?))
             }
 
-            /// A view that repeats lengths of 1, and adds dimensions in front, up to `shape`; nothing is copied.
+            /// A view of shape `shape`, which repeats dimensions of length 1 and adds dimensions in front.
+            /// Nothing is copied.
             ///
             /// # Errors
             /// As [`Layout::expand`].
@@ -109,7 +113,7 @@ macro_rules! __view_methods {
                 Ok(self.with_layout(self.layout().expand(shape)?))
             }
 
-            /// A view without dimension `dim` if its length is 1, and of everything otherwise.
+            /// A view without dimension `dim` if its length is 1, and the same view otherwise.
             ///
             /// # Errors
             /// As [`Layout::squeeze`].

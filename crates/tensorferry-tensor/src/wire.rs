@@ -1,10 +1,11 @@
-//! What of a tensor stands in the payload of a message; the bytes themselves travel as a handle beside it.
+//! The part of a tensor that travels in the payload of a message. The elements travel as a handle beside it.
 //!
-//! All three kinds of tensor have one description: the index of the storage in the message's table of handles (absent when
-//! there are no elements), dtype, shape, strides (absent when contiguous) and offset. It is a string of bytes, whatever
-//! the format of the message is: there may be hundreds in a message, and numbers that describe themselves take several times
-//! as long to read. The table knows whether an entry is exclusive, frozen or shared, and refuses to hand it out as another.
-//! Everything that arrives is checked before it is used: rank, overflow, the end of the storage, the element type.
+//! All kinds of tensor have the same description: the index of the storage in the message's table of handles
+//! (absent when there are no elements), dtype, shape, strides (absent when contiguous) and offset. The
+//! description is a string of bytes in every format. A message may have hundreds of them, and self-describing
+//! numbers take several times as long to read. The table knows whether an entry is exclusive, frozen or
+//! shared, and refuses to return it as another kind. Everything that arrives is checked before it is used:
+//! rank, overflow, the end of the storage, the element type.
 
 mod description;
 mod numbers;
@@ -12,6 +13,7 @@ mod recent;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{self, Serialize, Serializer};
@@ -30,12 +32,12 @@ use crate::storage::FrozenStorage;
 pub(crate) use description::Written;
 use description::{Description, Form, MAX_BYTES, Received, Unreadable};
 
-/// What is made of a description that was read.
+/// A tensor that is made from a description that was read.
 trait Receive: Sized {
     fn receive(received: Received<'_>) -> Result<Self, Refusal>;
 }
 
-/// Why nothing was made of a description, or none was made of a tensor.
+/// Why a description could not be made from a tensor, or a tensor from a description.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -81,7 +83,7 @@ impl From<LayoutError> for Refusal {
     }
 }
 
-/// Reads a description and makes of it what is received, in one place.
+/// Reads a description and makes the tensor from it.
 fn receive<'de, R: Receive, D: Deserializer<'de>>(deserializer: D) -> Result<R, D::Error> {
     struct Bytes<R>(PhantomData<R>);
 
@@ -99,7 +101,7 @@ fn receive<'de, R: Receive, D: Deserializer<'de>>(deserializer: D) -> Result<R, 
                 .map_err(|refusal| E::custom(told(refusal)))
         }
 
-        /// From a format that has no bytes, through which a value may have gone on its way.
+        /// Reads a format without bytes, which the value may have passed through on its way.
         fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<R, A::Error> {
             let mut bytes = Vec::new();
             while let Some(byte) = sequence.next_element()? {
@@ -115,7 +117,7 @@ fn receive<'de, R: Receive, D: Deserializer<'de>>(deserializer: D) -> Result<R, 
     deserializer.deserialize_bytes(Bytes(PhantomData))
 }
 
-/// Lengths or strides of a layout as a sequence; at most [`MAX_RANK`], and no allocation up to 5.
+/// Lengths or strides of a layout as a sequence of at most [`MAX_RANK`]. Allocates above rank 5 only.
 struct WireDims(Dims);
 
 impl<'de> Deserialize<'de> for WireDims {
@@ -145,7 +147,7 @@ impl<'de> Deserialize<'de> for WireDims {
     }
 }
 
-/// Shape, strides (absent when contiguous), offset: plain numbers, which any format carries.
+/// Writes shape, strides (absent when contiguous) and offset, as plain numbers that any format carries.
 impl Serialize for Layout {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let strides = (!self.is_contiguous()).then_some(self.strides());
@@ -153,7 +155,7 @@ impl Serialize for Layout {
     }
 }
 
-/// Refuses what [`Layout::new`] refuses.
+/// Refuses the layouts that [`Layout::new`] refuses.
 impl<'de> Deserialize<'de> for Layout {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (WireDims(shape), strides, offset): (_, Option<WireDims>, _) =
@@ -224,21 +226,23 @@ fn write<S: Serializer>(
     described.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)
 }
 
-/// Tells the message in progress why, so that the caller of `put` or `get` has it as a typed error.
-/// What cannot even be read says nothing of the tensor, and is left to serde.
-fn told(refusal: Refusal) -> Refusal {
-    match &refusal {
+/// Records the refusal in the message in progress, so that the caller of `put` or `get` gets a typed error.
+/// Returns its text. A description that cannot be read says nothing about a tensor, and its error is left to
+/// serde.
+fn told(refusal: Refusal) -> String {
+    let text = refusal.to_string();
+    match refusal {
         Refusal::Unreadable(_) => {}
         Refusal::Refused(TensorError::Storage(shortage)) if shortage.is_out_of_memory() => {
-            tensorferry_reduce::refuse_as(TransitError::NoMemory(shortage.to_string()));
+            tensorferry_reduce::refuse_as(TransitError::NoMemory(Arc::new(shortage)));
         }
-        _ => tensorferry_reduce::refuse(&refusal),
+        _ => tensorferry_reduce::refuse(&text),
     }
-    refusal
+    text
 }
 
-/// Moves the tensor into the message that is being built. What stays here reads as empty, unless the message cannot be
-/// sent. Outside of a message this is an error.
+/// Moves the tensor into the message that is being built. The tensor here reads as empty then, unless the
+/// message cannot be sent. Outside a message this is an error.
 impl<T: Element> Serialize for TensorMut<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (block, layout) = self.parts();
@@ -253,8 +257,8 @@ impl<'de, T: Element> Deserialize<'de> for TensorMut<T> {
     }
 }
 
-/// Puts a handle into the message that is being built; private storage is copied into shared memory first, once.
-/// Outside of a message this is an error.
+/// Puts a handle into the message that is being built. A private storage is copied into shared memory first,
+/// once. Outside a message this is an error.
 impl<T: Element> Serialize for Tensor<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         write(Description::of(T::DTYPE, self.layout_ref(), || give_frozen(self.storage())), serializer)
@@ -280,8 +284,8 @@ impl<'de> Deserialize<'de> for AnyTensor {
     }
 }
 
-/// Puts a handle into the message that is being built; the receiver reads and writes the same memory. Outside of a
-/// message this is an error.
+/// Puts a handle into the message that is being built. The receiver reads and writes the same memory. Outside
+/// a message this is an error.
 impl<T: AtomicElement> Serialize for SharedTensor<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let give = || Ok(tensorferry_reduce::give_shared(self.block())?);

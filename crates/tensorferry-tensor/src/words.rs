@@ -1,15 +1,15 @@
-//! Elements inside of 64-bit words, read and written atomically.
+//! Elements inside 64-bit words, read and written atomically.
 //!
-//! Every access to shared memory is an atomic access to a whole word, so that accesses of different sizes never meet.
-//! An element never crosses a word: sizes are powers of two up to 8, and storage begins on a word. Positions are in
-//! elements from the start of the storage; the callers have checked that they are inside.
+//! Every access to shared memory is an atomic access to a whole word, so accesses of different sizes never
+//! overlap. An element never crosses a word: sizes are powers of two up to 8, and storage begins at a word.
+//! Positions count elements from the start of the storage. The callers have checked that they are inside.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::element::{AtomicElement, AtomicNumber};
 
-/// The element at a position. Acquires what [`update`] released.
+/// The element at a position. Acquires, to pair with the release of [`update`].
 pub(crate) fn load<T: AtomicElement>(words: &[AtomicU64], position: usize) -> T {
     lanes::<T>(words[position / T::N_LANES].load(Acquire)).as_ref()[position % T::N_LANES]
 }
@@ -35,7 +35,7 @@ pub(crate) fn read<T: AtomicElement>(words: &[AtomicU64], start: usize, out: &mu
     let mut whole = rest.chunks_exact_mut(T::N_LANES);
     let n_whole = whole.len();
     for (word, out) in words.iter().zip(&mut whole) {
-        // As bytes, so that it is one store and not one for each element.
+        // As bytes, so that this is one store and not one for each element.
         bytemuck::cast_slice_mut(out).copy_from_slice(&word.load(Relaxed).to_ne_bytes());
     }
     let tail = whole.into_remainder();
@@ -84,8 +84,8 @@ pub(crate) fn add<T: AtomicNumber>(words: &[AtomicU64], start: usize, data: &[T]
     );
 }
 
-/// Runs over the words that `data` covers from `start` on: `whole` for a word that it covers entirely, `part` for each
-/// element in a word that it shares with others.
+/// Walks the words that `data` covers from `start` on. Calls `whole` for a word that it covers entirely, and
+/// `part` for each of its elements in a word that it covers in part.
 #[inline]
 fn each_word<T: AtomicElement>(
     words: &[AtomicU64],
@@ -117,7 +117,7 @@ fn each_word<T: AtomicElement>(
     }
 }
 
-/// How many elements lie before the first word boundary.
+/// The number of elements before the first word boundary.
 fn head_len<T: AtomicElement>(start: usize, len: usize) -> usize {
     match start % T::N_LANES {
         0 => 0,

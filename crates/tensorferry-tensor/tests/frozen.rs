@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tensorferry_reduce::with_encoded;
 use tensorferry_storage::Heap;
-use tensorferry_tensor::{DimSlice, LayoutError, Tensor, TensorMut};
+use tensorferry_tensor::{DimSlice, LayoutError, Tensor, TensorMut, TryIntoMutErrorKind};
 
 use crate::send;
 
@@ -65,11 +65,31 @@ fn copies_happen_only_where_asked_for() {
 }
 
 #[test]
+fn an_exclusive_tensor_converts_into_a_frozen_one() {
+    let tensor = Tensor::from(TensorMut::from_slice(&[1_u8, 2, 3, 4], [2, 2]).unwrap());
+    assert_eq!((tensor.shape().to_vec(), tensor.to_vec()), (vec![2, 2], vec![1, 2, 3, 4]));
+}
+
+#[test]
+fn an_iterator_knows_its_length_and_stays_at_its_end() {
+    fn check(mut values: impl ExactSizeIterator<Item = i32> + std::iter::FusedIterator, expected: &[i32]) {
+        for (at, value) in expected.iter().enumerate() {
+            assert_eq!((values.len(), values.next()), (expected.len() - at, Some(*value)));
+        }
+        assert_eq!((values.len(), values.next(), values.next()), (0, None, None));
+    }
+    let tensor = counting(&[2, 3]);
+    check(tensor.iter().copied(), &[0, 1, 2, 3, 4, 5]);
+    check(tensor.transpose(0, 1).unwrap().iter().copied(), &[0, 3, 1, 4, 2, 5]);
+}
+
+#[test]
 fn back_to_writing_when_nobody_else_holds_it() {
     let tensor = counting(&[3]);
     let id = tensor.storage_id().unwrap();
     let clone = tensor.clone();
     let refused = tensor.try_into_mut().unwrap_err();
+    assert_eq!(refused.kind(), TryIntoMutErrorKind::InUse);
     assert!(refused.to_string().contains("somebody else holds it too: a clone"), "{refused}");
     let tensor = refused.into_tensor();
     drop(clone);
@@ -80,6 +100,7 @@ fn back_to_writing_when_nobody_else_holds_it() {
     let view = tensor.narrow(0, 0, 2).unwrap();
     drop(tensor);
     let refused = view.try_into_mut().unwrap_err();
+    assert_eq!(refused.kind(), TryIntoMutErrorKind::PartialView);
     assert!(refused.to_string().contains("part of its storage"));
     assert_eq!(refused.into_tensor().into_mut().unwrap().as_slice(), [0, 1]);
     let tensor = counting(&[3]);
@@ -142,7 +163,7 @@ fn a_view_costs_the_same_whatever_its_storage() {
     let row = |tensor: &Tensor<i32>| tensor.select(0, 1).unwrap();
     let (small, large) = (counting(&[2, 16]), counting(&[2000, 16]));
     assert_eq!(cost(&row(&small)), cost(&row(&large)));
-    // The bytes' length in two, mark, dtype, rank and length, no strides, offset, index in two.
+    // The length of the bytes (two), mark, dtype, rank and length, no strides, offset, index (two).
     assert_eq!(cost(&row(&small)), (10, 1));
     assert_eq!(cost(&vec![row(&small), row(&small), small.clone()]).1, 1, "one storage is one handle");
     assert_eq!(cost(&small.narrow(0, 0, 0).unwrap()).1, 0);

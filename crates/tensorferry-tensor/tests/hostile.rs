@@ -1,4 +1,4 @@
-//! Messages that no honest sender writes: real storage, forged numbers.
+//! Messages with real storage and forged numbers, which no honest sender writes.
 
 use proptest::prelude::*;
 use serde::{Serialize, Serializer, ser};

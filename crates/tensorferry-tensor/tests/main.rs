@@ -1,5 +1,5 @@
-//! The crate's public interface in one process: a message that is packed and opened here goes through the same memory
-//! and the same checks as one between processes.
+//! The crate's public interface in one process. A message that is packed and opened here goes through the
+//! same memory and the same checks as one between processes.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops here")]
 
@@ -20,7 +20,7 @@ fn send<T: Serialize + ?Sized, U: DeserializeOwned>(value: &T) -> U {
     try_send(value).unwrap()
 }
 
-/// As [`send`], with what the receiver says.
+/// As [`send`], with the error of the receiver.
 fn try_send<T: Serialize + ?Sized, U: DeserializeOwned>(value: &T) -> Result<U, DecodeError> {
     let heap = Heap::current().unwrap();
     let parcel = Parcel::pack(heap, value).unwrap();

@@ -1,5 +1,5 @@
-//! Private tensors: no copy until one is needed, then exactly one, and counted. These are the only tests of this binary
-//! that copy private memory, and they take turns, as the count is the whole process's.
+//! Private tensors: no copy until one is needed, then exactly one, which is counted. These are the only tests
+//! of this binary that copy private memory. They take turns, because the counter is global to the process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -79,7 +79,7 @@ fn sharing_copies_once_for_all_views() {
     assert_eq!(bytes_copied() - before, 16);
     assert_eq!((shared.to_vec(), shared_row.to_vec()), (vec![1, 2, 3, 4], vec![3, 4]));
 
-    // The vector and its memory of the copy are gone; the copy is this one's alone.
+    // The vector, which held the copy too, is gone. The tensor is the only holder of the copy.
     drop((tensor, row, shared_row));
     assert!(shared.try_into_mut().is_ok());
 }

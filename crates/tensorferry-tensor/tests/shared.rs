@@ -4,7 +4,8 @@ use std::thread;
 
 use tensorferry_storage::Heap;
 use tensorferry_tensor::{
-    AtomicNumber, Bool, Complex, DimSlice, LayoutError, SharedTensor, TensorMut, bf16, f16,
+    AtomicNumber, Bool, Complex, DimSlice, LayoutError, SharedTensor, TensorMut, TryIntoMutErrorKind, bf16,
+    f16,
 };
 
 use crate::send;
@@ -114,10 +115,16 @@ fn what_was_received_is_the_same_memory() {
 fn back_to_one_owner_when_nobody_else_holds_it() {
     let mut tensor = TensorMut::from_slice(&[1, 2, 3], [3]).unwrap();
     tensor.as_mut_slice()[0] = 7;
-    let shared = tensor.share();
+    let shared = SharedTensor::from(tensor);
     let view = shared.narrow(0, 0, 2).unwrap();
-    let shared = shared.try_into_mut().unwrap_err().into_tensor();
-    assert!(view.try_into_mut().unwrap_err().to_string().contains("part of its storage"));
+    let refused = shared.try_into_mut().unwrap_err();
+    assert_eq!(refused.kind(), TryIntoMutErrorKind::InUse);
+    assert!(refused.to_string().contains("somebody else holds it too: a clone"), "{refused}");
+    let shared = refused.into_tensor();
+    let refused = view.try_into_mut().unwrap_err();
+    assert_eq!(refused.kind(), TryIntoMutErrorKind::PartialView);
+    assert!(refused.to_string().contains("part of its storage"));
+    drop(refused);
     shared.store([1], 8).unwrap();
     assert_eq!(shared.try_into_mut().unwrap().freeze().to_vec(), [7, 8, 3]);
 }

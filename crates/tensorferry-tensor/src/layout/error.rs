@@ -9,18 +9,18 @@ pub enum LayoutError {
     /// More dimensions than [`MAX_RANK`](crate::MAX_RANK).
     #[error("rank {rank} exceeds the largest rank {}", crate::MAX_RANK)]
     RankTooLarge {
-        /// The rank that was asked for.
+        /// The rank that the caller asked for.
         rank: usize,
     },
-    /// One stride is needed for each length.
+    /// A shape needs one stride for each length.
     #[error("a shape of rank {shape_rank} needs as many strides, not {strides_rank}")]
     RanksDiffer {
-        /// How many lengths there are.
+        /// The number of lengths.
         shape_rank: usize,
-        /// How many strides there are.
+        /// The number of strides.
         strides_rank: usize,
     },
-    /// The product of the non-zero lengths does not fit.
+    /// The product of the non-zero lengths is too large.
     #[error("shape {shape} has more elements than memory can hold")]
     TooManyElements {
         /// The shape in question.
@@ -43,7 +43,7 @@ pub enum LayoutError {
     StorageTooSmall {
         /// One past the last element of the view.
         needed_elements: usize,
-        /// What the storage holds.
+        /// The number of elements in the storage.
         storage_elements: usize,
     },
     /// The data that came with a shape has another length.
@@ -51,15 +51,15 @@ pub enum LayoutError {
     LengthMismatch {
         /// The shape in question.
         shape: Box<Shape>,
-        /// How many elements that shape has.
+        /// The number of elements of that shape.
         n_elements: usize,
-        /// How many there were.
+        /// The number of elements that were given.
         given: usize,
     },
     /// There is no such dimension.
     #[error("dimension {dim} does not exist in rank {rank}")]
     DimOutOfRange {
-        /// The dimension that was asked for, counted from 0.
+        /// The dimension that the caller asked for, counted from 0.
         dim: usize,
         /// The rank of the tensor.
         rank: usize,
@@ -85,15 +85,15 @@ pub enum LayoutError {
     /// More slices than dimensions.
     #[error("{given} slices were given for rank {rank}")]
     TooManySlices {
-        /// How many slices there were.
+        /// The number of slices that were given.
         given: usize,
         /// The rank of the tensor.
         rank: usize,
     },
-    /// An index has one number for each dimension.
+    /// An index needs one number for each dimension.
     #[error("an index of {given} numbers was given for rank {rank}")]
     IndexRank {
-        /// How many numbers there were.
+        /// The number of numbers in the index.
         given: usize,
         /// The rank of the tensor.
         rank: usize,
@@ -103,15 +103,15 @@ pub enum LayoutError {
     IndexOutOfRange {
         /// The dimension, counted from 0.
         dim: usize,
-        /// The index that was asked for.
+        /// The index that the caller asked for.
         index: usize,
         /// The length of the dimension.
         len: usize,
     },
-    /// `permute` wants each dimension exactly once.
+    /// `permute` needs each dimension exactly once.
     #[error("{dims:?} is not a permutation of the dimensions of rank {rank}")]
     NotAPermutation {
-        /// What was given.
+        /// The dimensions that were given.
         dims: Box<[usize]>,
         /// The rank of the tensor.
         rank: usize,
@@ -119,11 +119,11 @@ pub enum LayoutError {
     /// A reshape has to keep the number of elements.
     #[error("shape {from} of {from_elements} elements cannot become {to}")]
     ReshapeCount {
-        /// The shape as it is.
+        /// The present shape.
         from: Box<Shape>,
-        /// How many elements it has.
+        /// The number of elements of that shape.
         from_elements: usize,
-        /// The shape that was asked for.
+        /// The shape that the caller asked for.
         to: Box<Shape>,
     },
     /// The strides do not allow this reshape without a copy.
@@ -131,22 +131,22 @@ pub enum LayoutError {
         "shape {from} with strides {strides:?} cannot become {to} without a copy; call contiguous() first"
     )]
     ReshapeNeedsCopy {
-        /// The shape as it is.
+        /// The present shape.
         from: Box<Shape>,
         /// Its strides.
         strides: Box<[usize]>,
-        /// The shape that was asked for.
+        /// The shape that the caller asked for.
         to: Box<Shape>,
     },
     /// Only lengths of 1 expand, and dimensions are added only in front.
     #[error("shape {from} cannot be expanded to {to}")]
     Expand {
-        /// The shape as it is.
+        /// The present shape.
         from: Box<Shape>,
-        /// The shape that was asked for.
+        /// The shape that the caller asked for.
         to: Box<Shape>,
     },
-    /// The elements of the view do not lie side by side.
+    /// The elements of the view are not adjacent.
     #[error(
         "shape {shape} with strides {strides:?} is not contiguous; call contiguous(), iter() or to_vec()"
     )]
@@ -156,12 +156,12 @@ pub enum LayoutError {
         /// Its strides.
         strides: Box<[usize]>,
     },
-    /// `item` wants exactly one element.
+    /// `item` needs exactly one element.
     #[error("shape {shape} has {n_elements} elements, but item() needs exactly one")]
     NotOneElement {
         /// The shape in question.
         shape: Box<Shape>,
-        /// How many elements it has.
+        /// The number of elements of that shape.
         n_elements: usize,
     },
 }

@@ -1,8 +1,8 @@
-//! The layout of a tensor as the tensor has it: a pointer to one that does not change.
+//! The layout inside a tensor: a pointer to an immutable layout.
 //!
-//! A tensor is moved and cloned for each message that it is in, and a layout has sixteen words. Most tensors of a program
-//! have one of a few contiguous layouts, so those are made once and kept for good: to clone one is to copy a pointer, and
-//! nothing is counted. All others are counted.
+//! A tensor is moved and cloned for each message that it is in, and a layout has sixteen words. Most tensors
+//! of a program have one of a few contiguous layouts. Those are interned: made once, and never freed. Cloning
+//! one copies a pointer, without a reference count. All other layouts are reference-counted.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,25 +19,26 @@ use crate::wire::Written;
 /// A layout that several tensors have.
 #[derive(Clone)]
 pub(crate) enum LayoutRef {
-    /// Contiguous and from element 0; kept for good.
+    /// Contiguous from element 0, and never freed.
     Interned(&'static Interned),
     Counted(Arc<Layout>),
 }
 
-/// A layout that is kept for good.
+/// A layout that is never freed.
 #[derive(Debug)]
 pub(crate) struct Interned {
     layout: Layout,
-    /// Its numbers as they travel, unless they are long.
+    /// The encoded numbers of the layout, unless they are long.
     written: Option<Written>,
 }
 
-/// How many are kept for good in a process, some 250 bytes each with their entry. Shapes that come after that are counted.
+/// The number of layouts that a process interns, some 250 bytes each with their entry. Later ones are
+/// reference-counted.
 const MAX_INTERNED: usize = 1024;
-/// How many a thread remembers, to find them without the table.
+/// The number of layouts that a thread keeps, to find them without the table.
 const MAX_RECENT: usize = 4;
 
-/// Layouts that are kept for good, by their shapes. It only grows, and nobody waits for it.
+/// The interned layouts by their shapes. The table only grows, and no thread waits for its lock.
 struct Table {
     layouts: RwLock<Option<HashMap<Shape, &'static Interned>>>,
     max_layouts: usize,
@@ -94,7 +95,7 @@ impl LayoutRef {
         }
     }
 
-    /// Its numbers as they travel, where they are kept.
+    /// The encoded numbers of the layout, if it keeps them.
     #[inline]
     pub(crate) fn written(&self) -> Option<&'static Written> {
         match self {
@@ -103,8 +104,8 @@ impl LayoutRef {
         }
     }
 
-    /// Of a layout that is contiguous from element 0: the one that [`Layout::contiguous`] makes, where a length of 1 has
-    /// the usual stride.
+    /// Replaces a layout that is contiguous from element 0 by the one that [`Layout::contiguous`] makes. The
+    /// two can differ in the strides of dimensions of length 1.
     pub(crate) fn with_usual_strides(self) -> Self {
         match self {
             Self::Interned(_) => self,
@@ -127,7 +128,8 @@ impl Table {
         Self { layouts: RwLock::new(None), max_layouts }
     }
 
-    /// The one like this. `None` where there is none and is to be none, and where somebody is changing the table at the moment.
+    /// The interned layout that equals `layout`, added if there is room. `None` if `layout` is not to be
+    /// interned, or if the lock is not free.
     fn intern(&self, layout: &Layout) -> Option<&'static Interned> {
         if layout.offset() != 0 || !layout.is_contiguous() {
             return None;
@@ -137,7 +139,7 @@ impl Table {
             known.as_ref().map_or((None, 0), |known| (known.get(layout.shape()).copied(), known.len()));
         drop(known);
         if found.is_some() || n_known >= self.max_layouts {
-            // A length of 1 may have any stride, which is kept as it is.
+            // A dimension of length 1 may have any stride, which must be kept.
             return found.filter(|found| found.layout == *layout);
         }
         let usual = Layout::contiguous(layout.shape().clone()).ok().filter(|usual| usual == layout)?;
@@ -157,7 +159,7 @@ impl Table {
 
 #[inline]
 fn find(recent: &Recent<&'static Interned, MAX_RECENT>, layout: &Layout) -> Option<&'static Interned> {
-    // Number by number, because to compare the few of them as bytes is a call.
+    // Number by number, because a comparison as bytes is a call.
     let is_same = |known: &&&Interned| {
         let known = &known.layout;
         known.offset() == layout.offset()

@@ -1,7 +1,8 @@
-//! Where the elements of a view lie in its storage: shape, strides and offset, always checked.
+//! The position of a view's elements in its storage: shape, strides and offset, always checked.
 //!
-//! A [`Layout`] that exists can be walked without a further check: one constructor refuses what overflows, and every
-//! operation ends in it. Whether it fits a storage is asked once, with [`Layout::check_fits`], when the two meet.
+//! A [`Layout`] can be walked without overflow checks. Its constructors refuse numbers that overflow, and
+//! every operation ends in one of them. [`Layout::check_fits`] checks once that a layout fits a storage, when
+//! the two are combined.
 
 mod error;
 mod interned;
@@ -19,37 +20,38 @@ pub use slice::DimSlice;
 use crate::dims::Dims;
 use crate::shape::Shape;
 
-/// The largest rank that a layout can have; NumPy's limit too.
+/// The largest rank that a layout can have. NumPy has the same limit.
 pub const MAX_RANK: usize = 64;
 
-/// The largest element count, offset and stride: what an allocation can hold at all of the largest elements, which have
-/// 16 bytes. A number of elements times their size therefore never overflows.
+/// The largest element count, offset and stride: the largest elements have 16 bytes, and no allocation can
+/// hold more of them. A number of elements times their size therefore never overflows.
 const MAX_ELEMENTS: usize = isize::MAX.cast_unsigned() / 16;
 
 /// Shape, strides and offset of a view, in elements.
 ///
-/// Element `[i, j, ..]` lies at `offset + i * strides[0] + j * strides[1] + ..` of the storage. Strides are never
-/// negative; a stride of 0 repeats an element ([`Layout::expand`]).
+/// Element `[i, j, ..]` is at position `offset + i * strides[0] + j * strides[1] + ..` of the storage.
+/// Strides are never negative. A stride of 0 repeats an element ([`Layout::expand`]).
 ///
-/// A layout without elements (a length of 0) addresses nothing: its offset is 0 and its strides are those of a
-/// contiguous layout.
+/// A layout without elements (a length of 0) addresses nothing: its offset is 0 and its strides are those of
+/// a contiguous layout.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
     /// INVARIANT: as many as `shape` has; each at most `MAX_ELEMENTS`.
     strides: Dims,
-    /// INVARIANT: with elements, `offset + sum((len - 1) * stride)` is below `MAX_ELEMENTS`; without, it is 0.
+    /// INVARIANT: with elements, `offset + sum((len - 1) * stride)` is below `MAX_ELEMENTS`. Without, the offset is
+    /// 0.
     offset: usize,
     /// INVARIANT: the product of the shape.
     n_elements: usize,
-    /// INVARIANT: one past the last element that it addresses; 0 when it has none.
+    /// INVARIANT: one past the last element that the layout addresses; 0 when it has none.
     end: usize,
-    /// INVARIANT: whether the elements lie one after the other in row-major order.
+    /// INVARIANT: whether the elements are adjacent, in row-major order.
     is_contiguous: bool,
 }
 
 impl Clone for Layout {
-    /// Written where it is to be: what is written and moved at once is waited for.
+    /// Builds the clone in place, because moving memory just after writing it stalls.
     #[inline(always)]
     fn clone(&self) -> Self {
         let &Self { ref shape, ref strides, offset, n_elements, end, is_contiguous } = self;
@@ -57,7 +59,8 @@ impl Clone for Layout {
     }
 }
 
-/// Row-major strides, and the product of the lengths. `None` when that of the non-zero ones exceeds [`MAX_ELEMENTS`].
+/// Row-major strides, and the product of the lengths. `None` when the product of the non-zero lengths exceeds
+/// [`MAX_ELEMENTS`].
 #[inline]
 fn contiguous_strides(shape: &[usize]) -> Option<(Dims, usize)> {
     let mut strides = Dims::from_elem(1, shape.len());
@@ -74,11 +77,13 @@ fn contiguous_strides(shape: &[usize]) -> Option<(Dims, usize)> {
 }
 
 impl Layout {
-    /// A layout from numbers that nobody has checked.
+    /// A layout from unchecked numbers.
     ///
     /// # Errors
-    /// [`LayoutError`] when the rank exceeds [`MAX_RANK`], when shape and strides differ in rank, or when an element
-    /// would lie beyond what any memory can hold.
+    /// - [`LayoutError::RanksDiffer`] when shape and strides differ in rank.
+    /// - [`LayoutError::RankTooLarge`] when the rank exceeds [`MAX_RANK`].
+    /// - [`LayoutError::TooManyElements`] and [`LayoutError::OutOfAddressRange`] when an element would lie
+    ///   beyond what any memory can hold.
     pub fn new(shape: impl Into<Shape>, strides: &[usize], offset: usize) -> Result<Self, LayoutError> {
         let shape = shape.into();
         if shape.rank() != strides.len() {
@@ -111,8 +116,8 @@ impl Layout {
     /// The row-major layout of a shape, from element 0.
     ///
     /// # Errors
-    /// [`LayoutError::RankTooLarge`], or [`LayoutError::TooManyElements`] when the product of the non-zero lengths
-    /// exceeds what memory can hold.
+    /// [`LayoutError::RankTooLarge`], or [`LayoutError::TooManyElements`] when the product of the non-zero
+    /// lengths exceeds what memory can hold.
     pub fn contiguous(shape: impl Into<Shape>) -> Result<Self, LayoutError> {
         let shape = shape.into();
         if shape.rank() > MAX_RANK {
@@ -126,7 +131,7 @@ impl Layout {
         }
     }
 
-    /// The layout of no elements at all: shape `[0]`.
+    /// The layout without elements, of shape `[0]`.
     #[must_use]
     pub fn empty() -> Self {
         let (shape, strides) = (Shape::from([0]), Dims::from_slice(&[1]));
@@ -145,7 +150,7 @@ impl Layout {
         &self.strides
     }
 
-    /// Where the first element lies in the storage, in elements.
+    /// The position of the first element in the storage, in elements.
     #[must_use]
     pub const fn offset(&self) -> usize {
         self.offset
@@ -163,8 +168,8 @@ impl Layout {
         self.n_elements
     }
 
-    /// True when the elements lie one after the other in row-major order. Lengths of 1 and layouts without elements
-    /// do not disturb that, whatever their strides.
+    /// Whether the elements are adjacent, in row-major order. The strides of dimensions of length 1 do not
+    /// matter, nor do those of a layout without elements.
     #[must_use]
     pub const fn is_contiguous(&self) -> bool {
         self.is_contiguous
@@ -188,11 +193,11 @@ impl Layout {
         Ok(())
     }
 
-    /// Where the element with this index lies in the storage.
+    /// The position in the storage of the element with this index.
     ///
     /// # Errors
-    /// [`LayoutError::IndexRank`] for too few or too many numbers, [`LayoutError::IndexOutOfRange`] for one that is
-    /// not below its length.
+    /// [`LayoutError::IndexRank`] for too few or too many numbers, [`LayoutError::IndexOutOfRange`] for a
+    /// number that is not below the length of its dimension.
     pub fn offset_of(&self, index: &[usize]) -> Result<usize, LayoutError> {
         if index.len() != self.rank() {
             return Err(LayoutError::IndexRank { given: index.len(), rank: self.rank() });
@@ -209,13 +214,13 @@ impl Layout {
         Ok(offset)
     }
 
-    /// The place of every element in the storage, in row-major order.
+    /// The position of every element in the storage, in row-major order.
     #[must_use]
     pub fn offsets(&self) -> Offsets<'_> {
         Offsets::new(&self.shape, &self.strides, self.offset, self.n_elements)
     }
 
-    /// The same order, cut into runs of elements that lie side by side.
+    /// The same order, cut into runs of adjacent elements.
     pub(crate) fn runs(&self) -> Runs<'_> {
         let (outer, run_len) = self.contiguous_tail();
         let n_runs = self.n_elements.checked_div(run_len).unwrap_or(0);
@@ -223,7 +228,7 @@ impl Layout {
         Runs::new(starts, run_len)
     }
 
-    /// The number of leading dimensions that have to be walked, and the elements in a run of the others.
+    /// The number of leading dimensions to walk, and the number of adjacent elements in the others.
     fn contiguous_tail(&self) -> (usize, usize) {
         let mut run_len = 1;
         for (dim, (len, stride)) in self.shape.iter().zip(&self.strides).enumerate().rev() {
@@ -235,7 +240,7 @@ impl Layout {
         (0, run_len)
     }
 
-    /// The same shape and strides from element 0: what a copy of only the span looks like.
+    /// The same shape and strides from element 0: the layout of a copy of the span.
     pub(crate) fn rebased(&self) -> Self {
         Self { offset: 0, end: self.end - self.offset, ..self.clone() }
     }

@@ -2,7 +2,10 @@
 
 use crate::dims::Dims;
 
-/// The place of each element in the storage, in row-major order; made by [`Layout::offsets`](crate::Layout::offsets).
+/// An iterator over the positions of the elements in the storage, in row-major order. [`Layout::offsets`]
+/// makes it.
+///
+/// [`Layout::offsets`]: crate::Layout::offsets
 #[derive(Clone, Debug)]
 pub struct Offsets<'a> {
     shape: &'a [usize],
@@ -26,7 +29,8 @@ impl Iterator for Offsets<'_> {
         self.remaining = self.remaining.checked_sub(1)?;
         let current = self.next;
         for ((index, len), stride) in self.index.iter_mut().zip(self.shape).zip(self.strides).rev() {
-            // No overflow: offsets and strides are far below `usize::MAX`, and a full dimension is taken back at once.
+            // No overflow: offsets and strides are far below `usize::MAX`, and a full dimension is subtracted
+            // at once.
             *index += 1;
             self.next += stride;
             if *index < *len {
@@ -45,7 +49,7 @@ impl Iterator for Offsets<'_> {
 
 impl ExactSizeIterator for Offsets<'_> {}
 
-/// The starts of runs of elements that lie side by side, all of one length, in row-major order.
+/// An iterator over the starts of runs of adjacent elements, all of one length, in row-major order.
 #[derive(Clone, Debug)]
 pub(crate) struct Runs<'a> {
     starts: Offsets<'a>,
@@ -57,7 +61,7 @@ impl<'a> Runs<'a> {
         Self { starts, run_len }
     }
 
-    /// Elements in each run; never 0, so that it can be the length of a chunk.
+    /// The number of elements in each run. Never 0, so that it can be the length of a chunk.
     pub(crate) fn run_len(&self) -> usize {
         self.run_len.max(1)
     }

@@ -8,8 +8,8 @@ impl Layout {
     /// The same elements in the same row-major order under another shape, without a copy.
     ///
     /// # Errors
-    /// [`LayoutError::ReshapeCount`] when the number of elements differs, [`LayoutError::ReshapeNeedsCopy`] when the
-    /// strides have no such view; what [`Layout::contiguous`] refuses.
+    /// [`LayoutError::ReshapeCount`] when the number of elements differs, [`LayoutError::ReshapeNeedsCopy`]
+    /// when the strides have no such view, and the errors of [`Layout::contiguous`].
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self, LayoutError> {
         let target = Self::contiguous(shape)?;
         if target.n_elements != self.n_elements {
@@ -42,13 +42,14 @@ impl Layout {
 
     /// The strides that make `target` (of as many elements, at least one) a view of this layout.
     ///
-    /// Neighbouring dimensions that step evenly form a chunk; a view exists if each chunk is a product of new lengths.
+    /// Adjacent dimensions that step evenly form a chunk. A view exists if each chunk is a product of new
+    /// lengths.
     fn strides_for(&self, target: &[usize]) -> Option<Dims> {
         if self.is_contiguous() {
             return contiguous_strides(target).map(|(strides, _)| strides);
         }
-        // Lengths of 1 say nothing about the memory, so they are left out. `old` is not empty: a layout of one
-        // element is contiguous.
+        // Dimensions of length 1 say nothing about the memory, so they are left out. `old` is not empty,
+        // because a layout of one element is contiguous.
         let mut old =
             self.shape.iter().copied().zip(self.strides.iter().copied()).filter(|(len, _)| *len != 1).rev();
         let mut strides = Dims::from_elem(1, target.len());

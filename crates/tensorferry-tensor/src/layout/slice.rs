@@ -2,9 +2,9 @@
 
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
 
-/// Which indexes of one dimension a slice keeps: `start`, `start + step`, .. below `end`.
+/// The indexes of one dimension that a slice keeps: `start`, `start + step`, .. below `end`.
 ///
-/// Made from a range: `DimSlice::from(1..5).step(2)`, `(..).into()`.
+/// It is made from a range: `DimSlice::from(1..5).step(2)`, `(..).into()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DimSlice {
     pub(super) start: usize,
@@ -16,7 +16,7 @@ impl DimSlice {
     /// The whole dimension.
     pub const ALL: Self = Self { start: 0, end: None, step: 1 };
 
-    /// The same range, keeping only every `step`-th index; 0 is refused where the slice is used.
+    /// The same range with only every `step`-th index. [`Layout::slice`](super::Layout::slice) refuses 0.
     #[must_use]
     pub const fn step(self, step: usize) -> Self {
         Self { step, ..self }

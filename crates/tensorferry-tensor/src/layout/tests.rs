@@ -1,4 +1,4 @@
-//! Layout operations one by one, and against a naive model that keeps a list of places.
+//! Layout operations one by one, and against a naive model that keeps a list of positions.
 
 use proptest::prelude::*;
 
@@ -131,7 +131,7 @@ fn runs_are_as_long_as_the_memory_allows() {
     assert_eq!(count(&layout(&[])), (1, 1));
 }
 
-/// One operation with raw numbers; each is brought into range, or is refused by layout and model alike.
+/// One operation with raw numbers. Each is reduced into range, or both the layout and the model refuse it.
 #[derive(Clone, Debug)]
 enum Op {
     Narrow(usize, usize, usize),
@@ -162,7 +162,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A tensor as a shape and the place of each element in row-major order.
+/// A tensor as a shape and the position of each element, in row-major order.
 #[derive(Clone, Debug, PartialEq)]
 struct Model {
     shape: Vec<usize>,
@@ -170,7 +170,7 @@ struct Model {
 }
 
 impl Model {
-    /// The model with this shape whose element at `index` is the one that `source` finds in `self`.
+    /// The model with this shape whose element at `index` is the element of `self` at `source(index)`.
     fn gather(&self, shape: Vec<usize>, source: impl Fn(&[usize]) -> Vec<usize>) -> Self {
         let n_elements = shape.iter().product();
         let places = (0..n_elements)
@@ -317,7 +317,7 @@ proptest! {
                     model = expected;
                 }
                 (Err(_), None) => {}
-                // Flattening a view that strides cannot express is refused; then no single stride fits its places.
+                // Flattening is refused for a view that no single stride can express.
                 (Err(LayoutError::ReshapeNeedsCopy { .. }), Some(expected)) => {
                     let even = expected.places.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
                     let mut steps: Vec<usize> = even.collect();

@@ -1,4 +1,4 @@
-//! Views: layouts made from a layout, over the same storage.
+//! Views: layouts that are made from a layout, over the same storage.
 
 use smallvec::SmallVec;
 
@@ -18,11 +18,11 @@ impl Layout {
         self.slice(&slices)
     }
 
-    /// A range with a step in each dimension; dimensions beyond the last slice stay whole.
+    /// A range with a step in each dimension. Dimensions beyond the last slice stay whole.
     ///
     /// # Errors
-    /// [`LayoutError::TooManySlices`], [`LayoutError::RangeOutOfBounds`], [`LayoutError::ZeroStep`]. Ranges are not
-    /// clamped.
+    /// [`LayoutError::TooManySlices`], [`LayoutError::RangeOutOfBounds`], [`LayoutError::ZeroStep`]. Ranges
+    /// are not clamped.
     pub fn slice(&self, slices: &[DimSlice]) -> Result<Self, LayoutError> {
         if slices.len() > self.rank() {
             return Err(LayoutError::TooManySlices { given: slices.len(), rank: self.rank() });
@@ -41,7 +41,7 @@ impl Layout {
         if shape.contains(&0) {
             return Self::contiguous(shape);
         }
-        // What is left has elements, so each `start` is an index and each step stays inside its dimension.
+        // The view has elements, so each `start` is an index and each step stays inside its dimension.
         let mut strides = self.strides.clone();
         let mut offset = self.offset;
         for ((stride, len), slice) in strides.iter_mut().zip(shape.iter()).zip(slices) {
@@ -53,7 +53,7 @@ impl Layout {
         Self::new(shape, &strides, offset)
     }
 
-    /// One index of a dimension, which disappears.
+    /// One index of a dimension, without that dimension.
     ///
     /// # Errors
     /// [`LayoutError::DimOutOfRange`], [`LayoutError::IndexOutOfRange`].
@@ -71,7 +71,7 @@ impl Layout {
         Self::new(shape, &strides, offset)
     }
 
-    /// Two dimensions change places.
+    /// Swaps two dimensions.
     ///
     /// # Errors
     /// [`LayoutError::DimOutOfRange`].
@@ -99,12 +99,12 @@ impl Layout {
         Self::new(shape, &strides, self.offset)
     }
 
-    /// Lengths of 1 are repeated, and dimensions are added in front, until the shape is `shape`. Nothing is copied:
-    /// what is repeated gets stride 0.
+    /// Repeats dimensions of length 1, and adds dimensions in front, to get the shape `shape`. Nothing is
+    /// copied: a repeated dimension has stride 0.
     ///
     /// # Errors
-    /// [`LayoutError::Expand`]; [`LayoutError::TooManyElements`] and [`LayoutError::RankTooLarge`] for a shape that
-    /// could not be addressed.
+    /// [`LayoutError::Expand`] when the shapes do not match; [`LayoutError::TooManyElements`] and
+    /// [`LayoutError::RankTooLarge`] for a shape that cannot be addressed.
     pub fn expand(&self, shape: impl Into<Shape>) -> Result<Self, LayoutError> {
         let shape = shape.into();
         let refused =
@@ -121,7 +121,7 @@ impl Layout {
         Self::new(shape, &strides, self.offset)
     }
 
-    /// Removes dimension `dim` if its length is 1, and changes nothing otherwise.
+    /// Removes dimension `dim` if its length is 1. Changes nothing otherwise.
     ///
     /// # Errors
     /// [`LayoutError::DimOutOfRange`].
@@ -130,7 +130,7 @@ impl Layout {
         if self.shape[dim] == 1 { self.select(dim, 0) } else { Ok(self.clone()) }
     }
 
-    /// Adds a dimension of length 1 that becomes dimension `dim`; `dim` may be the rank.
+    /// Adds a dimension of length 1, which becomes dimension `dim`. `dim` may be the rank.
     ///
     /// # Errors
     /// [`LayoutError::DimOutOfRange`], [`LayoutError::RankTooLarge`].

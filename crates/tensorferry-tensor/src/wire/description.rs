@@ -1,8 +1,8 @@
-//! The string of bytes that describes a tensor: what is written, and what is read of it. `docs/WIRE.md` has it as a table.
+//! The string of bytes that describes a tensor. `docs/WIRE.md` has it as a table.
 //!
-//! First stands the storage, which differs from tensor to tensor; then the *form*, dtype and layout, which most tensors of a
-//! stream have in common. So the numbers of a layout that is kept for good are kept as they are written, and a form that
-//! came before is known again as a whole (`recent.rs`).
+//! The storage comes first, because it differs from tensor to tensor. The *form* (dtype and layout) follows,
+//! which most tensors of a stream have in common. An interned layout therefore keeps its numbers in encoded
+//! form, and a form that was read recently is recognised as a whole (`recent.rs`).
 
 use serde::ser::{Serialize, Serializer};
 
@@ -15,19 +15,21 @@ use crate::error::TensorError;
 use crate::layout::{Layout, LayoutError, LayoutRef, MAX_RANK};
 use crate::shape::Shape;
 
-/// The first byte of a description. No text begins with it, so that none is taken for one where both are possible.
+/// The first byte of a description. No UTF-8 text begins with it, so a text cannot be mistaken for a
+/// description.
 pub(super) const MARK: u8 = 0xff;
-/// No description is longer: two lists of 64 numbers of at most 10 bytes, and a few more.
+/// The longest description: two lists of 64 numbers of at most 10 bytes, and a few more.
 pub(super) const MAX_BYTES: usize = 2 * MAX_RANK * 10 + 32;
 
-/// What stands before the layout where it is short: the mark, that there is a storage, its index, the dtype.
+/// The bytes before the layout in a short description: the mark, the flag of the storage, its index, the
+/// dtype.
 const HEAD_BYTES: usize = 4;
 const SHORT_WORDS: usize = 4;
 const SHORT_BYTES: usize = SHORT_WORDS * 8;
 /// An index below this is one byte.
 const SHORT_INDEX: u32 = 0x80;
 
-/// The numbers of a layout as they are written, with room for what stands before them, if all of it is short.
+/// The encoded numbers of a layout, with room for the head before them, if all of it is short.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     /// Little-endian. The first [`HEAD_BYTES`] are zero.
@@ -36,7 +38,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// `None` for a layout whose numbers are long.
+    /// Encodes a layout. `None` if its numbers are long.
     pub(crate) fn of(layout: &Layout) -> Option<Self> {
         let mut numbers = Numbers::<MAX_BYTES>::default();
         put_layout(&mut numbers, layout);
@@ -48,7 +50,8 @@ impl Written {
         Some(Self { words: words.map(u64::from_le_bytes), len_bytes })
     }
 
-    /// The whole description. In words, because a description that is written byte by byte would be waited for by who copies it.
+    /// The whole description. It is made in words, because a copy of bytes that were just written one by one
+    /// stalls.
     #[inline]
     fn with_head(&self, index: u8, dtype: DType) -> [u64; SHORT_WORDS] {
         const { assert!(DType::F4E2M1FnX2.code() < 0x80, "the last code is one byte") };
@@ -74,7 +77,8 @@ pub(super) struct Description<'a> {
 }
 
 impl<'a> Description<'a> {
-    /// Describes a tensor; `give` puts its storage into the message and is called only if there are elements.
+    /// Describes a tensor. `give` puts its storage into the message, and is called only if there are
+    /// elements.
     #[inline]
     pub(super) fn of(
         dtype: DType,
@@ -85,7 +89,7 @@ impl<'a> Description<'a> {
         Ok(Self { dtype, layout, storage })
     }
 
-    /// All of it as numbers, whatever their length.
+    /// Encodes the description for any length of its numbers.
     #[cold]
     fn write(&self) -> Numbers<MAX_BYTES> {
         let mut numbers = Numbers::after(MARK);
@@ -112,7 +116,7 @@ impl Serialize for Description<'_> {
     }
 }
 
-/// Shape, strides, absent when they are those of a contiguous layout, and offset.
+/// Writes shape, strides (absent when contiguous) and offset.
 fn put_layout(numbers: &mut Numbers<MAX_BYTES>, layout: &Layout) {
     numbers.put_list(layout.shape());
     let strides = (!layout.is_contiguous()).then_some(layout.strides());
@@ -123,10 +127,11 @@ fn put_layout(numbers: &mut Numbers<MAX_BYTES>, layout: &Layout) {
     numbers.put(layout.offset() as u64);
 }
 
-/// A description as it is read: the form is believed in nothing before [`Received::form`].
+/// A description that was received. The form is not checked before [`Received::form`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received<'a> {
-    /// Index in the message's table of handles. A whole word: half of one would be put beside its tag, and both be waited for.
+    /// Index in the message's table of handles. A whole word: half a word would share one with the tag, and
+    /// reading both after writing them one by one would stall.
     storage: Option<usize>,
     form: &'a [u8],
 }
@@ -139,10 +144,10 @@ pub(super) struct Form {
 }
 
 impl<'a> Received<'a> {
-    /// Refuses what describes no tensor.
+    /// Splits off the storage. Refuses bytes that do not begin a description.
     #[inline]
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Unreadable> {
-        // Nearly all of them.
+        // The usual case.
         if let [MARK, 1, index @ ..0x80, form @ ..] = bytes {
             return Ok(Self { storage: Some((*index).into()), form });
         }
@@ -164,8 +169,8 @@ impl<'a> Received<'a> {
         self.storage.map(index).transpose()
     }
 
-    /// Refuses what is cut off, too long, or no number of its kind, a dtype that is not `expected`, and a storage without
-    /// elements or elements without a storage.
+    /// Checks the form. Refuses one that is cut off, too long, or has an invalid number; a dtype that is not
+    /// `expected`; and a storage without elements, or elements without a storage.
     #[inline]
     pub(super) fn form(self, expected: Option<DType>) -> Result<Form, Refusal> {
         let form = recent::form(self.form, read_form)?;
@@ -182,7 +187,7 @@ impl<'a> Received<'a> {
     }
 }
 
-/// The numbers of a form, checked. It depends on nothing else.
+/// Reads and checks the numbers of a form. The result depends on these bytes only.
 #[cold]
 fn read_form(form: &[u8]) -> Result<Form, Refusal> {
     let mut rest = form;
@@ -207,14 +212,14 @@ fn read_layout(rest: &mut &[u8]) -> Result<Layout, Refusal> {
     })
 }
 
-/// Why a description cannot be read, or does not describe a tensor.
+/// Why a description cannot be read, or describes no tensor.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(super) enum Unreadable {
     #[error("the message has a storage for a tensor of 0 elements")]
     StorageWithoutElements,
     #[error("the message has no storage for a tensor of {0} elements")]
     NoStorage(usize),
-    /// An exclusive tensor owns a whole storage in row-major order, and the message describes another.
+    /// An exclusive tensor owns a whole storage in row-major order, but the message describes another layout.
     #[error("an exclusive tensor is contiguous from element 0, but the message has strides or offset {0}")]
     NotWhole(usize),
     #[error("what stands there describes no tensor")]

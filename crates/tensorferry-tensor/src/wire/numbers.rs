@@ -1,17 +1,19 @@
-//! Numbers in as few bytes as they need: seven bits in each, the lowest first, and the eighth says that more follow (LEB128,
-//! which is postcard's form too). Most numbers of a tensor's description fit into one.
+//! Numbers as LEB128, which postcard uses too.
+//!
+//! Each byte has seven bits of the number, the lowest first. The eighth bit says that more bytes follow. Most
+//! numbers of a tensor's description fit into one byte.
 
 use arrayvec::ArrayVec;
 
-/// No number is longer.
+/// The length of the longest number.
 const MAX_NUMBER_BYTES: usize = 10;
 
-/// Numbers as they are written, in at most so many bytes; what is beyond is left out.
+/// Encoded numbers, in at most `MAX_BYTES` bytes. Further bytes are dropped.
 #[derive(Debug, Default)]
 pub(super) struct Numbers<const MAX_BYTES: usize>(ArrayVec<u8, MAX_BYTES>);
 
 impl<const MAX_BYTES: usize> Numbers<MAX_BYTES> {
-    /// Numbers that will follow this byte.
+    /// Starts with this byte.
     #[inline]
     pub(super) fn after(first: u8) -> Self {
         let mut numbers = Self::default();
@@ -22,7 +24,7 @@ impl<const MAX_BYTES: usize> Numbers<MAX_BYTES> {
     #[inline]
     pub(super) fn put(&mut self, number: u64) {
         match u8::try_from(number) {
-            // Nearly all of them.
+            // The usual case.
             Ok(byte) if byte < 0x80 => self.push(byte),
             _ => self.put_long(number),
         }
@@ -38,7 +40,7 @@ impl<const MAX_BYTES: usize> Numbers<MAX_BYTES> {
         self.push(rest.to_le_bytes()[0]);
     }
 
-    /// How many there are, then each of them.
+    /// Writes the length of the list, then each number.
     #[inline]
     pub(super) fn put_list(&mut self, numbers: &[usize]) {
         self.put(numbers.len() as u64);
@@ -56,10 +58,10 @@ impl<const MAX_BYTES: usize> Numbers<MAX_BYTES> {
     }
 }
 
-/// Takes the first number off; `None` where none is, or one that has more than 64 bits.
+/// Removes and returns the first number. `None` if there is none, or if it has more than 64 bits.
 #[inline]
 pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
-    // Nearly all of them.
+    // One byte is the usual case.
     match bytes.split_first() {
         Some((&byte, rest)) if byte < 0x80 => {
             *bytes = rest;

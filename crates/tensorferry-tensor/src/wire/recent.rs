@@ -1,16 +1,16 @@
-//! The forms that a thread has read last.
+//! The forms that a thread has read recently.
 //!
-//! Most streams have tensors of one form, or of few. That the bytes are those of a form that was checked before is
-//! found out in less time than they are read and checked again.
+//! Most streams have tensors of one form, or of a few. Comparing the bytes with those of a form that was
+//! checked before takes less time than reading and checking them again.
 
 use std::cell::RefCell;
 
 use super::description::Form;
 use crate::recent::Recent;
 
-/// How many a thread remembers: a message of a batch and its labels has two.
+/// The number of forms that a thread keeps. A message with a batch and its labels has two.
 const MAX_FORMS: usize = 4;
-/// Longer ones are read every time.
+/// The longest form that is kept. Longer ones are read every time.
 const MAX_BYTES: usize = 24;
 
 #[derive(Debug)]
@@ -24,10 +24,10 @@ thread_local! {
     static RECENT: RefCell<Recent<Read, MAX_FORMS>> = const { RefCell::new(Recent::new()) };
 }
 
-/// The form that `read` makes of these bytes. `read` depends on nothing else.
+/// The form that `read` makes from these bytes. The result of `read` must depend on them only.
 #[inline]
 pub(super) fn form<E>(bytes: &[u8], read: impl FnOnce(&[u8]) -> Result<Form, E>) -> Result<Form, E> {
-    // A thread that is about to end remembers nothing.
+    // A thread that is ending has no cache any more.
     let known = RECENT.try_with(|recent| find(&*recent.try_borrow().ok()?, bytes));
     if let Ok(Some(form)) = known {
         return Ok(form);
@@ -48,8 +48,10 @@ fn find(recent: &Recent<Read, MAX_FORMS>, bytes: &[u8]) -> Option<Form> {
     Some(read.form.clone())
 }
 
-/// Whether `kept` begins with these bytes. Most forms are short, and to compare a few bytes is a call, but to compare the first
-/// of them and the last, which may overlap, is not.
+/// Whether `kept` begins with these bytes.
+///
+/// Most forms are short. Comparing a slice of a few bytes is a call; comparing its first and its last bytes
+/// as arrays, which may overlap, is not.
 #[inline]
 fn begins_with(kept: &[u8; MAX_BYTES], bytes: &[u8]) -> bool {
     let Some(kept) = kept.get(..bytes.len()) else { return false };
@@ -75,7 +77,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::layout::Layout;
 
-    /// Reads the first byte as the length of a vector; there has to be one.
+    /// Reads the first byte as the length of a vector. It is an error if there is none.
     fn read(bytes: &[u8], n_reads: &Cell<u32>) -> Result<Form, ()> {
         form(bytes, |bytes| {
             n_reads.set(n_reads.get() + 1);

@@ -1,4 +1,4 @@
-//! The payload of a tensor: its bytes, round trips, and numbers that no honest sender writes.
+//! The payload of a tensor: its bytes, round trips, and forged numbers.
 
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ impl<'de> Deserialize<'de> for Carried {
     }
 }
 
-/// A description of these numbers, which may be any.
+/// A description of these numbers, which need not be valid.
 fn bytes(shape: &[usize], strides: Option<&[usize]>, offset: usize, storage: Option<u32>) -> Vec<u8> {
     let mut numbers = Numbers::<MAX_BYTES>::after(MARK);
     numbers.put(storage.is_some().into());
@@ -39,7 +39,7 @@ fn bytes(shape: &[usize], strides: Option<&[usize]>, offset: usize, storage: Opt
     numbers.as_bytes().to_vec()
 }
 
-/// What is made of this description.
+/// The result of reading this description.
 fn made<R: Receive>(
     shape: &[usize],
     strides: Option<&[usize]>,
@@ -49,7 +49,7 @@ fn made<R: Receive>(
     R::receive(Received::read(&bytes(shape, strides, offset, storage))?)
 }
 
-/// What is made of these bytes.
+/// The result of reading these bytes.
 fn read(bytes: &[u8]) -> Result<Carried, String> {
     Received::read(bytes)
         .map_err(Refusal::from)
@@ -57,7 +57,7 @@ fn read(bytes: &[u8]) -> Result<Carried, String> {
         .map_err(|refusal| refusal.to_string())
 }
 
-/// A description as it is written.
+/// The bytes of a description.
 fn written(layout: &LayoutRef, storage: Option<u32>) -> Vec<u8> {
     let description = Description { dtype: DType::F32, layout, storage };
     let bytes: serde_bytes::ByteBuf =
@@ -117,7 +117,7 @@ fn a_description_that_is_long_or_went_through_another_format_arrives_too() {
     let shape = [usize::MAX; MAX_RANK];
     let bytes = bytes(&shape, Some(&shape), 1, None);
     assert!(bytes.len() > 1000 && bytes.len() < MAX_BYTES);
-    // Read to the end, and refused for what it says.
+    // Read to the end, and refused for its numbers.
     let refused = "more elements than memory can hold";
     assert!(read(&bytes).unwrap_err().contains(refused));
     let text = serde_json::to_string(&bytes).unwrap();
@@ -187,7 +187,7 @@ fn a_rank_beyond_the_limit_is_refused_before_it_is_stored() {
         read(&[MARK, 1, 0xff, 0xff, 0xff, 0xff, 0x1f, 12]).is_err_and(|error| error.contains("no storage"))
     );
     assert!(read(&[MARK, 2, 0, 12, 1, 1, 0, 0]).is_err_and(|error| error.contains('2')));
-    // One byte too many, and no dtype that there is.
+    // One byte too many, and an unknown dtype.
     assert!(read(&[MARK, 0, 12, 1, 0, 0, 0, 9]).is_err_and(|error| error.contains("1 bytes too long")));
     assert!(read(&[MARK, 0, 100, 1, 1, 0, 0]).is_err_and(|error| error.contains("100")));
 }
