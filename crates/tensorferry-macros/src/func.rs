@@ -1,4 +1,4 @@
-//! What `#[func]` makes of a function: the function, and an entry in the table of functions.
+//! The expansion of `#[func]`: the function, and an entry in the table of functions.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -7,7 +7,7 @@ use syn::{Attribute, Error, FnArg, ItemFn, Result, Safety, Signature, Type};
 
 use crate::path::Options;
 
-/// Arguments after the index; as many as `tensorferry-spawn` has implementations for.
+/// The most arguments after the index. `tensorferry-spawn` implements its trait for up to this number.
 const MAX_ARGUMENTS: usize = 8;
 
 pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -18,7 +18,7 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenS
     let arguments = arguments(&function.sig)?;
     let spawn = options.module();
     let name = &function.sig.ident;
-    // A function that is configured away must not be registered either.
+    // A `cfg` that removes the function must remove its entry too.
     let conditions = function.attrs.iter().filter(|a: &&Attribute| a.path().is_ident("cfg"));
     let tuple = quote!((#(#arguments,)*));
     Ok(quote! {

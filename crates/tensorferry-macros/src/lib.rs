@@ -1,16 +1,17 @@
-//! The attributes of `tensorferry-spawn`. Use them from there, or from the facade: `tensorferry_spawn::func`,
-//! `tensorferry::func`.
+//! The attributes of `tensorferry-spawn`. Use them from that crate, or from the facade:
+//! `tensorferry_spawn::func`, `tensorferry::func`.
 
 mod func;
 mod path;
 
 use proc_macro::TokenStream;
 
-/// Registers a function, so that `spawn` can run it in another process. The function stays callable as it is.
+/// Registers a function, so that `spawn` can run it in another process. The function can still be called
+/// directly.
 ///
-/// The first argument is the index of the process, `usize`; up to eight more follow, owned types that serde can read
-/// and write (tensors and queues among them). It returns `()` or a `Result` whose value serde can read and write
-/// and whose error can be boxed.
+/// The first argument is the index of the process, a `usize`. Up to eight more arguments follow. They have
+/// owned types that serde can read and write, such as tensors and queues. The function returns `()`, or a
+/// `Result` whose value serde can read and write and whose error can be boxed.
 ///
 /// ```text
 /// #[tensorferry::func]
@@ -19,12 +20,16 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// Generic functions cannot be registered (each of their instances is another function), nor can `async`, `unsafe` and
-/// `extern` functions, functions inside of an `impl` (with `self` or without: call them from one beside it), and functions that
-/// borrow their arguments.
+/// These functions cannot be registered:
 ///
-/// `#[func(crate = path)]` names the module that `tensorferry-spawn` is found at. Without it, the attribute looks into
-/// the package's manifest for `tensorferry-spawn` or `tensorferry`, under whatever name they have there.
+/// - generic functions, because each of their instances is another function;
+/// - `async`, `unsafe` and `extern` functions;
+/// - functions inside an `impl`, with `self` or without: call them from a function outside it;
+/// - functions that borrow their arguments.
+///
+/// `#[func(crate = path)]` names the module where `tensorferry-spawn` is found. Without it, the attribute
+/// looks in the package's manifest for `tensorferry-spawn`, then for `tensorferry`, under any name that they
+/// have there.
 #[proc_macro_attribute]
 pub fn func(attribute: TokenStream, item: TokenStream) -> TokenStream {
     func::expand(attribute.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

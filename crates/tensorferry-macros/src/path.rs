@@ -1,4 +1,4 @@
-//! Where the attribute's output finds `tensorferry-spawn`.
+//! The path to `tensorferry-spawn` in the output of the attribute.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Span, TokenStream};
@@ -6,7 +6,7 @@ use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::{Ident, Path, Token};
 
-/// What stands in the parentheses of the attribute: nothing, or `crate = path`.
+/// The options in the parentheses of the attribute: nothing, or `crate = path`.
 pub(crate) struct Options {
     path: Option<Path>,
 }
@@ -30,13 +30,13 @@ impl Parse for Options {
 }
 
 impl Options {
-    /// The path of the module that has `hidden` in it.
+    /// The path of the module that contains `hidden`.
     pub(crate) fn module(&self) -> TokenStream {
         if let Some(path) = &self.path {
             return quote!(#path);
         }
         let named = |found: &FoundCrate, own_name: &str| {
-            // In a package's own examples and tests the package has its usual name.
+            // A package's own examples and tests see the package under its own name.
             let name = match found {
                 FoundCrate::Itself => own_name,
                 FoundCrate::Name(name) => name,

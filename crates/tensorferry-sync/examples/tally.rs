@@ -12,8 +12,8 @@ const WORKERS: usize = 3;
 const NUMBERS: u64 = 30_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // All of this lies in shared memory: sent through a queue or as spawn arguments, these handles would mean the same
-    // memory in another process. Threads stand in for processes here.
+    // All of this lies in shared memory. Another process that gets these handles, through a queue or as spawn
+    // arguments, uses the same memory. Threads stand in for processes here.
     let next = RawValue::new(1_u64)?;
     let primes = RawValue::new(0_u32)?;
     let looked_at = RawArray::full(WORKERS, 0_u64)?;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let (next, primes, looked_at, largest) =
                 (next.clone(), primes.clone(), looked_at.clone(), largest.clone());
             scope.spawn(move || {
-                // fetch_add hands out each number once, however many ask.
+                // fetch_add hands out each number once, to one of the workers.
                 while let number @ 1..=NUMBERS = next.fetch_add(1) {
                     if let Some(looked_at) = looked_at.at(rank) {
                         looked_at.fetch_add(1);

@@ -1,8 +1,9 @@
 //! A fixed number of values in shared memory.
 
 use std::fmt;
+use std::iter::FusedIterator;
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use tensorferry_storage::{Heap, SharedBlock, StorageError};
@@ -11,19 +12,19 @@ use crate::element::RawElement;
 use crate::wire::{ELEMENT_LEN_BYTES, Wire, told};
 use crate::{OutOfRangeError, Scalar};
 
-/// An array that several processes read and write, without a lock: Python's `RawArray`, with atomic steps.
+/// An array that several processes read and write without a lock: Python's `RawArray`, with atomic steps.
 ///
-/// Clone it or send it to have another handle on the same memory. A call on one element is one atomic, sequentially
-/// consistent step; a call on many is one such step for each element, so others may see it, or write, in between.
-/// Nothing waits.
+/// A clone, or the value that a receiver gets, is another handle on the same memory. A call on one element is
+/// one atomic, sequentially consistent step. A call on many elements is one such step for each, so other
+/// processes may read and write in between. No call blocks.
 pub struct RawArray<T> {
-    /// INVARIANT: a whole number of words long, one for each element; empty when there are none.
+    /// INVARIANT: one word for each element, and nothing else; empty when there are no elements.
     block: SharedBlock,
     holds: PhantomData<fn(T) -> T>,
 }
 
 impl<T: Scalar> RawArray<T> {
-    /// An array with these elements in the default domain.
+    /// Makes an array with these elements in the default domain.
     ///
     /// # Errors
     /// [`StorageError`] when there is no memory for it.
@@ -40,7 +41,7 @@ impl<T: Scalar> RawArray<T> {
         Ok(Self { block, holds: PhantomData })
     }
 
-    /// An array of `len` elements that are all `value`, in the default domain.
+    /// Makes an array of `len` elements that are all `value`, in the default domain.
     ///
     /// # Errors
     /// As [`RawArray::new`].
@@ -57,19 +58,19 @@ impl<T: Scalar> RawArray<T> {
         Ok(Self { block, holds: PhantomData })
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.block.len_bytes() / ELEMENT_LEN_BYTES
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The element at `index`; `None` outside of the array.
+    /// The value of the element at `index`. `None` outside the array.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<T> {
         self.at(index).map(RawElement::get)
@@ -78,13 +79,13 @@ impl<T: Scalar> RawArray<T> {
     /// Replaces the element at `index`.
     ///
     /// # Errors
-    /// [`OutOfRangeError`]
+    /// [`OutOfRangeError`] when there is no such element.
     pub fn set(&self, index: usize, value: T) -> Result<(), OutOfRangeError> {
         self.at(index).ok_or(OutOfRangeError { index, len: self.len() })?.set(value);
         Ok(())
     }
 
-    /// The element at `index`, for every other step; `None` outside of the array.
+    /// The element at `index`, for the other operations. `None` outside the array.
     ///
     /// ```
     /// # use tensorferry_sync::RawArray;
@@ -98,10 +99,23 @@ impl<T: Scalar> RawArray<T> {
         self.block.words().get(index).map(RawElement::new)
     }
 
-    /// A copy of all elements, read one after the other.
+    /// Iterates over the values of the elements. Each step loads one element, at the time of the step.
+    ///
+    /// ```
+    /// # use tensorferry_sync::RawArray;
+    /// let counts = RawArray::new(&[1_u32, 2, 3])?;
+    /// assert_eq!(counts.iter().sum::<u32>(), 6);
+    /// # Ok::<(), tensorferry_sync::StorageError>(())
+    /// ```
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter { words: self.block.words().iter(), holds: PhantomData }
+    }
+
+    /// A copy of all elements, which are read one after the other.
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
-        self.block.words().iter().map(|word| RawElement::new(word).get()).collect()
+        self.iter().collect()
     }
 
     /// Replaces all elements, one after the other.
@@ -111,14 +125,53 @@ impl<T: Scalar> RawArray<T> {
         }
     }
 
-    /// Whether both are handles on the same memory. Empty arrays have none and are the same.
+    /// Whether both are handles on the same memory. Empty arrays have no memory; two of them count as the
+    /// same.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
         (self.is_empty() && other.is_empty()) || std::ptr::eq(self.block.words(), other.block.words())
     }
 }
 
-/// A block of `len` words that hold `values`.
+/// An iterator over the values of a [`RawArray`], made by [`RawArray::iter`].
+#[derive(Clone)]
+pub struct Iter<'a, T> {
+    words: std::slice::Iter<'a, AtomicU64>,
+    holds: PhantomData<T>,
+}
+
+impl<T: Scalar> Iterator for Iter<'_, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.words.next().map(|word| RawElement::new(word).get())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.words.size_hint()
+    }
+}
+
+impl<T: Scalar> ExactSizeIterator for Iter<'_, T> {}
+
+impl<T: Scalar> FusedIterator for Iter<'_, T> {}
+
+impl<T> fmt::Debug for Iter<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter").field("n_left", &self.words.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a, T: Scalar> IntoIterator for &'a RawArray<T> {
+    type Item = T;
+    type IntoIter = Iter<'a, T>;
+
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+/// Allocates a block of `len` words that hold `values`.
 pub(crate) fn allocate<T: Scalar>(
     heap: &Heap,
     len: usize,
@@ -130,7 +183,7 @@ pub(crate) fn allocate<T: Scalar>(
     };
     let len_bytes = len.checked_mul(ELEMENT_LEN_BYTES).ok_or_else(too_large)?;
     let block = heap.allocate(len_bytes)?.share();
-    // Nobody else knows the block yet; whatever hands it on orders these stores.
+    // No other thread or process has the block yet. Handing it on orders these stores.
     for (word, value) in block.words().iter().zip(values) {
         word.store(value.to_word(), Ordering::Relaxed);
     }
@@ -146,14 +199,12 @@ impl<T> Clone for RawArray<T> {
 impl<T: Scalar> fmt::Debug for RawArray<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RawArray")?;
-        f.debug_list()
-            .entries(self.block.words().iter().map(|word| RawElement::<T>::new(word).get()))
-            .finish()
+        f.debug_list().entries(self).finish()
     }
 }
 
 impl<T: Scalar> Serialize for RawArray<T> {
-    /// Sends a handle on the array. Works only inside a message.
+    /// Sends another handle on the array. Works only inside a message.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let wire = Wire::give(T::KIND, &self.block);
         wire.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)

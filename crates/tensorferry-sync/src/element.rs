@@ -1,6 +1,6 @@
 //! One element: a word in shared memory that is read and written in single atomic steps.
 //!
-//! What stands in the word may have been written by anybody: it is only ever turned into a value.
+//! Any process may have written the word. It is only ever converted to a value, and every word is one.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,8 +9,10 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crate::{Number, Scalar};
 
-/// One element of a [`RawArray`](crate::RawArray): each call is one atomic step. All are sequentially consistent, so that a flag
-/// in one value may announce what was written to another, or to a tensor.
+/// One element of a [`RawArray`](crate::RawArray). Each call is one atomic step.
+///
+/// All steps are sequentially consistent, so a flag in one value can announce a write to another value or to
+/// a tensor.
 #[derive(Clone, Copy)]
 pub struct RawElement<'a, T> {
     word: &'a AtomicU64,
@@ -38,24 +40,24 @@ impl<'a, T: Scalar> RawElement<'a, T> {
         T::from_word(self.word.swap(value.to_word(), SeqCst))
     }
 
-    /// Replaces the value by `new` if it is `current`; returns the old one. Floats are compared by their bits: NaN is
-    /// equal to the same NaN, and 0 is not -0.
+    /// Replaces the value by `new` if it is `current`, and returns the old value. Floats are compared by
+    /// their bits: a NaN equals the same NaN, and 0 is not -0.
     ///
     /// # Errors
     /// The value that was found instead of `current`.
     pub fn compare_exchange(self, current: T, new: T) -> Result<T, T> {
-        // Compared as values and not as whole words: whatever another process left above the value's own bits must
-        // not make a comparison fail for ever.
+        // Compares values and not whole words. Bits that another process left above those of the value must
+        // not make every comparison fail.
         let is_current = |word| T::from_word(word).to_word() == current.to_word();
         let replace = |word| is_current(word).then_some(new.to_word());
         self.word.fetch_update(SeqCst, SeqCst, replace).map(T::from_word).map_err(T::from_word)
     }
 
-    /// Replaces the value by what `change` makes of it; returns the old one. `change` is called again when another
-    /// process was faster.
+    /// Replaces the value by the result of `change`, and returns the old value. `change` is called again when
+    /// another thread or process changed the value in the meantime.
     ///
     /// # Errors
-    /// The value that `change` answered with `None`; nothing was replaced then.
+    /// The value for which `change` returned `None`. It is not replaced then.
     pub fn fetch_update(self, mut change: impl FnMut(T) -> Option<T>) -> Result<T, T> {
         let replace = |word| change(T::from_word(word)).map(T::to_word);
         self.word.fetch_update(SeqCst, SeqCst, replace).map(T::from_word).map_err(T::from_word)
@@ -63,7 +65,7 @@ impl<'a, T: Scalar> RawElement<'a, T> {
 }
 
 impl<T: Number> RawElement<'_, T> {
-    /// Adds `value` and returns what was there before. Integers wrap around, floats round.
+    /// Adds `value` and returns the old value. Integers wrap around, floats round.
     pub fn fetch_add(self, value: T) -> T {
         let sum = |word| Some(T::from_word(word).plus(value).to_word());
         match self.word.fetch_update(SeqCst, SeqCst, sum) {

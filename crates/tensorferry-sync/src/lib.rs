@@ -1,15 +1,16 @@
 //! Values and arrays in shared memory.
 //!
-//! [`RawValue`] is one number that several processes read and write, [`RawArray`] is a fixed number of them. The names
-//! are Python's: *raw* means without a lock. Nothing here ever waits, and a process that is killed in the middle of a
-//! call leaves no lock behind. Each call on one element is one atomic step, so `fetch_add` loses nothing, which is what
-//! Python's `value += 1` does without its lock.
+//! [`RawValue`] is one number that several processes read and write. [`RawArray`] is a fixed number of them.
+//! The names are Python's: *raw* means without a lock. No call blocks, and a process that is killed in the
+//! middle of a call leaves no lock behind. Each call on one element is one atomic step. `fetch_add` therefore
+//! loses no addition, whereas Python's `value += 1` loses some without a lock.
 //!
-//! Both are handles: a clone is another handle on the same memory, and so is what a receiver gets when one is sent
-//! through a queue or as a spawn argument. The memory lives as long as any handle in any process.
+//! Both types are handles. A clone is another handle on the same memory, and so is the value that a receiver
+//! gets when one is sent through a queue or as a spawn argument. The memory lives as long as any handle in
+//! any process.
 //!
-//! Every element takes one 64-bit word, whatever its type. That suits flags, counters and a result per process; for
-//! dense data there is `SharedTensor` of `tensorferry-tensor`.
+//! An element of any type takes one 64-bit word. That suits flags, counters and a result per process. For
+//! dense data use `SharedTensor` of `tensorferry-tensor`.
 //!
 //! ```
 //! use tensorferry_sync::{RawArray, RawValue};
@@ -18,7 +19,7 @@
 //! let losses = RawArray::new(&[f64::INFINITY; 4])?;
 //! std::thread::scope(|scope| {
 //!     for rank in 0..losses.len() {
-//!         // In another process the handles would have come with the arguments.
+//!         // Another process would get the handles with its arguments.
 //!         let (done, losses) = (done.clone(), losses.clone());
 //!         scope.spawn(move || {
 //!             losses.set(rank, 0.25)?;
@@ -41,7 +42,7 @@ mod scalar;
 mod value;
 mod wire;
 
-pub use array::RawArray;
+pub use array::{Iter, RawArray};
 pub use element::RawElement;
 pub use error::OutOfRangeError;
 pub use scalar::{Number, Scalar, ScalarKind};

@@ -1,4 +1,4 @@
-//! The types that a cell can hold: whatever fits a 64-bit word and is plain data.
+//! The types of values and elements: plain data that fits into a 64-bit word.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A value of up to 8 bytes, as it lies in one 64-bit word of shared memory.
+/// A value of up to 8 bytes, which is stored in one 64-bit word of shared memory.
 ///
-/// The trait is sealed; its implementors are `bool`, the integers up to 64 bits and the two floats.
+/// The trait is sealed. It is implemented for `bool`, the integers up to 64 bits and the two floats.
 pub trait Scalar: Copy + fmt::Debug + PartialEq + Send + Sync + 'static + sealed::Sealed {
-    /// The type at run time, which travels with every handle.
+    /// The type at run time. It travels with every handle.
     const KIND: ScalarKind;
 
-    /// The value's bits in the low end of the word, zeroes above.
+    /// The word with the value's bits at its low end and zeroes above.
     #[doc(hidden)]
     #[must_use]
     fn to_word(self) -> u64;
 
-    /// The value in the low end of a word. Bits above are ignored, so any word is a value; any low byte but zero is
-    /// true.
+    /// The value in the low end of a word. The bits above are ignored, so any word is a value. For `bool`,
+    /// every low byte but zero is true.
     #[doc(hidden)]
     #[must_use]
     fn from_word(word: u64) -> Self;
@@ -29,14 +29,14 @@ pub trait Scalar: Copy + fmt::Debug + PartialEq + Send + Sync + 'static + sealed
 
 /// A scalar that can be added.
 pub trait Number: Scalar {
-    /// The sum: integers wrap around, floats round.
+    /// The sum. Integers wrap around, floats round.
     #[must_use]
     fn plus(self, other: Self) -> Self;
 }
 
-/// Which type the words of a value or an array hold.
+/// The type that the words of a value or an array hold.
 ///
-/// What travels is the number of the variant, from 0 in this order; new types are added at the end.
+/// The number of the variant travels, from 0 in this order. New types are added at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize_repr, Deserialize_repr)]
 #[non_exhaustive]
 #[repr(u8)]

@@ -13,10 +13,10 @@ use crate::error::WireError;
 use crate::wire::{ELEMENT_LEN_BYTES, Wire, told};
 use crate::{Number, Scalar};
 
-/// A value that several processes read and write, without a lock: Python's `RawValue`, with atomic steps.
+/// A value that several processes read and write without a lock: Python's `RawValue`, with atomic steps.
 ///
-/// Clone it or send it to have another handle on the same memory. Every call is one atomic, sequentially consistent
-/// step and never waits.
+/// A clone, or the value that a receiver gets, is another handle on the same memory. Every call is one
+/// atomic, sequentially consistent step. No call blocks.
 pub struct RawValue<T> {
     /// INVARIANT: one word long.
     block: SharedBlock,
@@ -24,7 +24,7 @@ pub struct RawValue<T> {
 }
 
 impl<T: Scalar> RawValue<T> {
-    /// A value in the default domain.
+    /// Makes a value in the default domain.
     ///
     /// # Errors
     /// [`StorageError`] when there is no memory for it.
@@ -57,8 +57,8 @@ impl<T: Scalar> RawValue<T> {
         self.element().swap(value)
     }
 
-    /// Replaces the value by `new` if it is `current`; returns the old one. Floats are compared by their bits: NaN is
-    /// equal to the same NaN, and 0 is not -0.
+    /// Replaces the value by `new` if it is `current`, and returns the old value. Floats are compared by
+    /// their bits: a NaN equals the same NaN, and 0 is not -0.
     ///
     /// # Errors
     /// The value that was found instead of `current`.
@@ -66,11 +66,11 @@ impl<T: Scalar> RawValue<T> {
         self.element().compare_exchange(current, new)
     }
 
-    /// Replaces the value by what `change` makes of it; returns the old one. `change` is called again when another
-    /// process was faster.
+    /// Replaces the value by the result of `change`, and returns the old value. `change` is called again when
+    /// another thread or process changed the value in the meantime.
     ///
     /// # Errors
-    /// The value that `change` answered with `None`; nothing was replaced then.
+    /// The value for which `change` returned `None`. It is not replaced then.
     pub fn fetch_update(&self, change: impl FnMut(T) -> Option<T>) -> Result<T, T> {
         self.element().fetch_update(change)
     }
@@ -82,14 +82,14 @@ impl<T: Scalar> RawValue<T> {
     }
 
     fn element(&self) -> RawElement<'_, T> {
-        // The block is one word long, so this is never read.
+        // The fallback is never used, because the block is one word long.
         static NOWHERE: AtomicU64 = AtomicU64::new(0);
         RawElement::new(self.block.words().first().unwrap_or(&NOWHERE))
     }
 }
 
 impl<T: Number> RawValue<T> {
-    /// Adds `value` and returns what was there before. Integers wrap around, floats round.
+    /// Adds `value` and returns the old value. Integers wrap around, floats round.
     pub fn fetch_add(&self, value: T) -> T {
         self.element().fetch_add(value)
     }
@@ -108,7 +108,7 @@ impl<T: Scalar> fmt::Debug for RawValue<T> {
 }
 
 impl<T: Scalar> Serialize for RawValue<T> {
-    /// Sends a handle on the value. Works only inside a message.
+    /// Sends another handle on the value. Works only inside a message.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let wire = Wire::give(T::KIND, &self.block);
         wire.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)

@@ -1,4 +1,5 @@
-//! What of a value or an array stands in the payload of a message; the memory itself travels as a handle beside it.
+//! The part of a value or an array that travels in the payload of a message. The memory travels as a handle
+//! beside it.
 
 use std::fmt;
 
@@ -8,10 +9,10 @@ use tensorferry_storage::SharedBlock;
 use crate::ScalarKind;
 use crate::error::WireError;
 
-/// Bytes of one element in memory, whatever its type.
+/// The bytes of one element in memory, the same for every type.
 pub(crate) const ELEMENT_LEN_BYTES: usize = size_of::<u64>();
 
-/// The payload of one value or array, a tuple. A value is an array of one element.
+/// The payload of one value or array: a tuple. A value is an array of one element.
 #[derive(Debug)]
 pub(crate) struct Wire {
     kind: ScalarKind,
@@ -41,7 +42,8 @@ impl Wire {
         Ok(Self { kind, n_elements, memory })
     }
 
-    /// Takes the memory out of the message that is being read. Type and length must be what they are said to be.
+    /// Takes the memory out of the message that is being read. Its type and length must be those of the
+    /// payload.
     pub(crate) fn take(self, expected: ScalarKind) -> Result<SharedBlock, WireError> {
         if self.kind != expected {
             return Err(WireError::WrongType { expected, found: self.kind });
@@ -58,7 +60,8 @@ impl Wire {
     }
 }
 
-/// Tells the message in progress why, so that the caller of `put` or `get` has it as a typed error.
+/// Records the error in the message in progress, so that the caller of `put` or `get` gets a typed error.
+/// Returns its text.
 pub(crate) fn told(error: impl fmt::Display) -> String {
     tensorferry_reduce::refuse(&error);
     error.to_string()

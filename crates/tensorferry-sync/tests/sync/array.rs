@@ -23,6 +23,17 @@ fn elements_are_read_and_replaced_one_by_one_and_together() {
 }
 
 #[test]
+fn an_iterator_loads_each_element_when_it_comes_to_it() {
+    let array = RawArray::new_in(&heap(), &[1_i8, -2, 3]).unwrap();
+    let mut values = array.iter();
+    assert_eq!((values.len(), values.next()), (3, Some(1)));
+    array.fill(7);
+    assert_eq!((values.len(), values.next(), values.next()), (2, Some(7), Some(7)));
+    assert_eq!((values.len(), values.next(), values.next()), (0, None, None));
+    assert_eq!((&array).into_iter().map(i32::from).sum::<i32>(), 21);
+}
+
+#[test]
 fn outside_is_an_error_with_the_numbers() {
     let array = RawArray::new_in(&heap(), &[1_u64, 2]).unwrap();
     let outside = OutOfRangeError { index: 2, len: 2 };
@@ -37,7 +48,7 @@ fn outside_is_an_error_with_the_numbers() {
 fn a_clone_and_what_was_sent_are_the_same_memory() {
     let heap = heap();
     let array = RawArray::new_in(&heap, &[0.0_f32; 5]).unwrap();
-    // Two handles on one array in one message, and the array in a nest of other types.
+    // Two handles on one array in one message, and one of them inside other types.
     let (first, rest): (RawArray<f32>, Vec<Option<RawArray<f32>>>) =
         sent(&heap, &(&array, vec![Some(array.clone()), None])).unwrap();
     let second = rest[0].as_ref().unwrap();

@@ -1,4 +1,4 @@
-//! What arrives is believed in nothing: each lie about type, length or memory is an error of its own.
+//! Nothing that arrives is trusted: a false type, length or memory each gives an error of its own.
 
 use proptest::prelude::*;
 use serde::ser::{Error as _, SerializeTuple as _};
@@ -9,7 +9,7 @@ use tensorferry_sync::{RawArray, RawValue, ScalarKind};
 
 use crate::{heap, sent};
 
-/// A payload like that of an array, with free choice of what it claims.
+/// A payload like that of an array, with arbitrary claims.
 struct Claim<'a> {
     kind: u32,
     n_elements: u64,

@@ -1,5 +1,5 @@
-//! Values and arrays inside one process, on their way through a message included. What needs several processes is
-//! tested in the `tests` package.
+//! Values and arrays inside one process, and on their way through a message. The `tests` package tests them
+//! between processes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ fn heap() -> Heap {
     Heap::create(Domain::builder().address_space_bytes(64 << 20).limit_bytes(16 << 20)).unwrap()
 }
 
-/// What a receiver makes of a value that was sent.
+/// Sends a value, and returns what the receiver reads.
 fn sent<A: Serialize, B: DeserializeOwned>(heap: &Heap, value: &A) -> Result<B, DecodeError> {
     let parcel = Parcel::pack(heap, value).unwrap();
     Parcel::open(heap, parcel.id())
