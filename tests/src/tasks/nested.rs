@@ -73,7 +73,7 @@ impl RootTask for Unsharing {
             let item = queue.get_nowait().unwrap();
             item.check();
             assert_eq!(item.sender, 7);
-            // Scope nobody proved dead is not taken for dead.
+            // A process that nobody has proved dead is not taken for dead.
             nested.go_on();
             assert_eq!(tell(&nested, "members"), "3");
             assert_eq!(family.heap().domain().sweeps(), 2);

@@ -51,7 +51,7 @@ struct State {
     slots: [Slot; 2],
     at: [At; 3],
     to_sweep: u8,
-    /// Scope, and how far. A sweeper finishes its victim before it turns to the next.
+    /// Which victim, and how far. A sweeper finishes its victim before it turns to the next.
     sweep: Option<(u8, Sweep)>,
     kills_left: u8,
     restarts_left: u8,
