@@ -133,7 +133,12 @@ impl Drop for Attachment {
                 ring.receivers().fetch_and(!bit, Ordering::SeqCst);
             }
             let roles = ring.senders().load(Ordering::SeqCst) | ring.receivers().load(Ordering::SeqCst);
-            left_by_the_dead = roles & SUSPECT != 0;
+            // Nobody takes messages of the dead any more, and only a scan discards them.
+            let are_lost = announced.is_some()
+                && ring.receivers().load(Ordering::SeqCst) == 0
+                && self.role.receives
+                && ring.has_messages();
+            left_by_the_dead = roles & SUSPECT != 0 || are_lost;
         }
         if counts.sends == 0 && counts.receives == 0 {
             all.remove(&at);

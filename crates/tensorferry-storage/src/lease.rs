@@ -96,7 +96,9 @@ impl Kept {
     /// Gives the record back unused.
     pub(crate) fn let_go(&mut self, ring: &RingWords<'_>) {
         if let Some(filling) = self.state.take() {
-            ring.record(self.index).change(filling, filling.freed());
+            let record = ring.record(self.index);
+            record.forget();
+            record.change(filling, filling.freed());
         }
     }
 }
@@ -301,6 +303,12 @@ impl Drop for Lease {
         }
         // If this process dies before this, its sweeper counts.
         ring.returns().fetch_add(1, Ordering::SeqCst);
+        // An end of a ring in the message is in transit again.
+        for handle in &mut self.handles {
+            if let Outgoing::Ring(attachment) = &handle.0 {
+                *handle = OutgoingHandle::ring(attachment);
+            }
+        }
         // Until another receiver has it, this process holds what the message names.
         if !self.handles.is_empty() {
             self.ring.pins().pin(&ring, PinnedAt::record(self.index, waiting), &mut self.handles);

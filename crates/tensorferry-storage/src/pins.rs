@@ -50,7 +50,7 @@ struct Pin {
 
 /// Where a message waits for a receiver. It consists of whole words: a struct with smaller fields is copied
 /// in pieces, and a processor that has just written the pieces stalls on the copy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PinnedAt {
     /// The position of a slot, or the index of a record.
     at: u64,
@@ -154,7 +154,14 @@ impl PinList {
         let mut queued = self.lock();
         let is_due = queued.count(handles);
         queued.is_used = true;
-        queued.pins.push_back(Pin { at, handles: std::mem::take(handles) });
+        // Once the count of deliveries has reached its limit, a record has the same state each time it waits.
+        // One pin is enough then.
+        let is_same = |pin: &&mut Pin| pin.at == at;
+        let before = (at.record != IN_A_SLOT).then(|| queued.pins.iter_mut().find(is_same)).flatten();
+        let before = before.map(|pin| std::mem::replace(&mut pin.handles, std::mem::take(handles)));
+        if before.is_none() {
+            queued.pins.push_back(Pin { at, handles: std::mem::take(handles) });
+        }
         if is_due {
             let retired = queued.take_retired(ring);
             drop(queued);
@@ -162,6 +169,7 @@ impl PinList {
         } else {
             drop(queued);
         }
+        drop(before);
         self.ring.heap().inner().memory.wake_service_if_idle();
     }
 

@@ -114,7 +114,14 @@ impl<'a> Record<'a> {
             .is_ok()
     }
 
-    /// Where in the ring the message was.
+    /// Clears the position: the record has no message. Called by the owner of a record that is being filled,
+    /// or by its sweeper, before the record is free. Otherwise the next owner, killed before it has filled
+    /// the record, would seem to have moved the old message there.
+    pub(crate) fn forget(&self) {
+        self.words[word::POSITION].store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// Where in the ring the message was; `u64::MAX` where there is none.
     pub(crate) fn position(&self) -> u64 {
         self.words[word::POSITION].load(Ordering::Acquire)
     }

@@ -4,7 +4,7 @@ use tensorferry_domain::WaitWord;
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::block::Block;
-use crate::record::{MAX_RECORDS, RECORD_WORDS, Record};
+use crate::record::{MAX_RECORDS, RECORD_WORDS, Record, RecordTag};
 
 /// The words of one slot: 256 bytes.
 pub(crate) const SLOT_WORDS: usize = 32;
@@ -176,6 +176,10 @@ impl<'a> RingWords<'a> {
         for word in block.words() {
             word.store(0, Ordering::Relaxed);
         }
+        let records = block.words().get(shape.records_at()..).unwrap_or(&[]);
+        for record in records.as_chunks::<RECORD_WORDS>().0.iter().take(shape.n_records) {
+            Record::new(record).forget();
+        }
         for (index, value) in [
             (word::N_SLOTS, shape.n_slots as u64),
             (word::N_RECORDS, shape.n_records as u64),
@@ -186,6 +190,12 @@ impl<'a> RingWords<'a> {
                 word.store(value, Ordering::Release);
             }
         }
+    }
+
+    /// Whether a message waits to be taken.
+    pub(crate) fn has_messages(&self) -> bool {
+        self.slots().any(|slot| slot.state().tag == Tag::Ready)
+            || self.records().any(|record| record.state().tag == RecordTag::Waiting)
     }
 
     pub(crate) fn n_slots(&self) -> usize {

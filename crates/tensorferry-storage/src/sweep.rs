@@ -28,8 +28,9 @@ use crate::header::{Header, Kind, SUSPECT};
 use crate::heap::{Heap, Inner};
 use crate::message::references_in;
 use crate::place::{Address, Place, Places};
+use crate::record::RecordTag;
 use crate::reference::{Grant, Reference};
-use crate::ring_layout::RingWords;
+use crate::ring_layout::{RingWords, SlotState};
 use crate::sweep_ring::{suspect, sweep_ring, wake_all};
 
 thread_local! {
@@ -181,6 +182,10 @@ impl Scan<'_> {
                 {
                     if word.load(Ordering::SeqCst) & SUSPECT != 0 && !named.contains(&at) {
                         in_time = in_time && self.clear(word);
+                        if ring.receivers().load(Ordering::SeqCst) == 0 && ring.has_messages() {
+                            // The next scan discards them.
+                            self.inner.scan_requests.set_due();
+                        }
                         wake_all(&ring);
                     }
                 }
@@ -242,6 +247,7 @@ impl Named {
     fn visit(&mut self, heap: &Heap, place: Place, header: Header<'_>) -> Result<(), Closed> {
         if let Some(block) = hold_of_kind(heap, place, header, Kind::Ring)? {
             let Some(ring) = RingWords::of(&block) else { return Ok(()) };
+            discard_lost(&ring);
             // Slots first, then records: a message moves from a slot to a record, and never back.
             for reference in ring.slots().flat_map(|slot| slot.references()) {
                 self.add(heap, reference)?;
@@ -294,6 +300,26 @@ impl Named {
             if role.receives {
                 self.receivers.insert(at);
             }
+        }
+    }
+}
+
+/// Discards the messages of a ring without receivers. A living sender does so itself, but nobody does it for
+/// a dead one, and what its messages name would stay for as long as the ring.
+fn discard_lost(ring: &RingWords<'_>) {
+    if ring.receivers().load(Ordering::SeqCst) != 0 {
+        return;
+    }
+    for slot in ring.slots() {
+        let state = slot.state();
+        if state == SlotState::ready(state.lap) {
+            slot.change(state, SlotState::free(state.lap + 1));
+        }
+    }
+    for record in ring.records() {
+        let state = record.state();
+        if state.tag == RecordTag::Waiting {
+            record.change(state, state.freed());
         }
     }
 }

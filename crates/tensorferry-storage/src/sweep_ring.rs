@@ -37,7 +37,10 @@ pub(crate) fn sweep_ring(block: &Block, dead: Member) {
         }
         let next = match state.tag {
             RecordTag::Leased if planted("sweep-forgets-leases") => continue,
-            RecordTag::Filling => state.freed(),
+            RecordTag::Filling => {
+                record.forget();
+                state.freed()
+            }
             RecordTag::Leased | RecordTag::Taking => state.waiting(),
             RecordTag::Free | RecordTag::Waiting => continue,
         };
@@ -99,6 +102,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::lease::Kept;
     use crate::record::RecordState;
     use crate::{Consumers, Deadline, Heap, OutgoingHandles, Ring};
     use tensorferry_domain::Domain;
@@ -122,5 +126,98 @@ mod tests {
         suspect(words.receivers(), victim);
         sweep_ring(ring.attachment().block(), victim);
         assert_eq!(ring.take(Consumers::Multi, Deadline::Now).unwrap().payload[..], *b"x");
+    }
+
+    /// Two threads of the victim lease at once, on a fresh ring. One has claimed record 0 and is still
+    /// reading its message. The other one has just moved the message of position 0 to record 1.
+    #[test]
+    fn a_record_that_was_never_filled_is_not_taken_for_the_one_of_position_0() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let ring = Arc::new(Ring::create_with_leases(&heap, 4, 2, 0).unwrap());
+        let words = RingWords::of(ring.attachment().block()).unwrap();
+        ring.put(b"zero", OutgoingHandles::new(), Deadline::Now).unwrap();
+        ring.put(b"one", OutgoingHandles::new(), Deadline::Now).unwrap();
+        let victim = Member { slot: 9, epoch: 1 };
+        words.receivers().fetch_or(victim.bit(), Ordering::SeqCst);
+        let claim = |index: usize| {
+            let claimed = SlotState { lap: 0, owner: victim.slot, tag: Tag::Claimed };
+            assert!(words.slot(index).change(SlotState::ready(0), claimed));
+            claimed
+        };
+        let filling = |index: usize| {
+            let state = words.record(index).state();
+            let filling = state.owned(victim.slot, RecordTag::Filling);
+            assert!(words.record(index).change(state, filling));
+        };
+        // Thread B: slot 0 claimed. Thread A: slot 1 claimed, record 0. Thread B: record 1, filled, slot
+        // moved. Killed.
+        let zero = claim(0);
+        let _one = claim(1);
+        filling(0);
+        filling(1);
+        words.record(1).fill(0, &words.slot(0));
+        assert!(words.slot(0).change(zero, SlotState { tag: Tag::Moved, ..zero }));
+        sweep_ring(ring.attachment().block(), victim);
+        let mut got = Vec::new();
+        while let Ok(message) = ring.take(Consumers::Multi, Deadline::Now) {
+            got.push(message.payload.to_vec());
+        }
+        assert_eq!(got, [b"zero".to_vec(), b"one".to_vec()]);
+    }
+
+    /// One process is killed just before it moves a message. The next one is killed just after it has moved
+    /// it, while another of its threads has claimed the record that the first one had filled.
+    #[test]
+    fn a_message_is_not_in_two_records() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let ring = Arc::new(Ring::create_with_leases(&heap, 4, 2, 0).unwrap());
+        let words = RingWords::of(ring.attachment().block()).unwrap();
+        for text in [b"zero", b"one.", b"two."] {
+            ring.put(text, OutgoingHandles::new(), Deadline::Now).unwrap();
+        }
+        // Position 0 is taken, so that nothing is about zeroes.
+        assert_eq!(ring.take(Consumers::Multi, Deadline::Now).unwrap().payload[..], *b"zero");
+        let claim = |index: usize, victim: Member| {
+            let claimed = SlotState { lap: 0, owner: victim.slot, tag: Tag::Claimed };
+            assert!(words.slot(index).change(SlotState::ready(0), claimed));
+            claimed
+        };
+        let filling = |index: usize, victim: Member| {
+            let state = words.record(index).state();
+            assert!(words.record(index).change(state, state.owned(victim.slot, RecordTag::Filling)));
+        };
+        let first = Member { slot: 9, epoch: 1 };
+        words.receivers().fetch_or(first.bit(), Ordering::SeqCst);
+        claim(1, first);
+        filling(0, first);
+        words.record(0).fill(1, &words.slot(1));
+        sweep_ring(ring.attachment().block(), first);
+        // The next one: thread B has slot 1, thread A has slot 2 and record 0; B fills record 1.
+        let second = Member { slot: 10, epoch: 1 };
+        words.receivers().fetch_or(second.bit(), Ordering::SeqCst);
+        let one = claim(1, second);
+        let _two = claim(2, second);
+        filling(0, second);
+        filling(1, second);
+        words.record(1).fill(1, &words.slot(1));
+        assert!(words.slot(1).change(one, SlotState { tag: Tag::Moved, ..one }));
+        sweep_ring(ring.attachment().block(), second);
+        let mut got = Vec::new();
+        while let Ok(message) = ring.take(Consumers::Multi, Deadline::Now) {
+            got.push(String::from_utf8(message.payload.to_vec()).unwrap());
+        }
+        assert_eq!(got, ["one.", "two."]);
+    }
+
+    #[test]
+    fn a_record_that_was_given_back_unused_has_no_message() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let ring = Ring::create_with_leases(&heap, 4, 2, 0).unwrap();
+        let words = RingWords::of(ring.attachment().block()).unwrap();
+        let mut kept = Kept::default();
+        assert!(kept.claim_record(&words, 3));
+        words.record(0).fill(7, &words.slot(0));
+        kept.let_go(&words);
+        assert_eq!(words.record(0).position(), u64::MAX);
     }
 }

@@ -61,6 +61,10 @@ impl OutgoingHandle {
         Some(Self(Outgoing::Frozen(block.clone())))
     }
 
+    pub(crate) fn ring(attachment: &Attachment) -> Self {
+        Self(Outgoing::Ring(attachment.clone()))
+    }
+
     pub(crate) fn shared(block: &Block) -> Option<Self> {
         Self::frozen(block)
     }

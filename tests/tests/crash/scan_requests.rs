@@ -91,3 +91,28 @@ fn what_a_message_of_the_dead_named_is_free_although_who_dropped_it_has_left() {
         });
     });
 }
+
+#[test]
+fn messages_of_the_dead_that_nobody_can_take_are_discarded() {
+    for is_receiver_first in [true, false] {
+        with_family(|family| {
+            let (to, from) = channel_in::<Item>(family.heap(), 4).unwrap();
+            let puppet = family.start(Puppet { to: Some(to.clone()), ..Puppet::default() });
+            assert_eq!(puppet.ask("put 1 0 1000000"), "put");
+            // It cannot discard the message itself.
+            puppet.stop();
+            if is_receiver_first {
+                drop(from);
+                puppet.kill();
+                family.wait_members(1);
+            } else {
+                puppet.kill();
+                family.wait_members(1);
+                drop(from);
+            }
+            // The sender here keeps nothing but the channel.
+            family.wait_blocks(1);
+            drop(to);
+        });
+    }
+}

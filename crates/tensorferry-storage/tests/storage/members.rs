@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tensorferry_domain::Domain;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_storage::{
     BlockId, Consumers, Deadline, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Parcel,
-    Ring, RingPutError, StorageError,
+    Ring, RingPutError, RingTakeError, Role, StorageError,
 };
 
 use crate::heap;
@@ -340,4 +341,52 @@ fn an_extent_that_was_left_goes_to_whoever_finds_room_in_it() {
     let c = second(&a);
     let _fits = c.allocate(1 << 20).unwrap();
     assert_eq!(used(), 2, "the one without use for the extent has not kept it");
+}
+
+/// A sender of a channel lies in a message of `jobs`, which this process has put, or has leased and given
+/// back.
+#[test]
+fn a_sender_in_a_message_that_was_given_back_is_in_transit() {
+    const SENDS: Role = Role { sends: true, receives: false };
+    const RECEIVES: Role = Role { sends: false, receives: true };
+    for is_leased in [false, true] {
+        let first = heap();
+        let second = second(&first);
+        let jobs = Arc::new(Ring::create_with_leases(&first, 4, 2, 0).unwrap());
+        let channel = Ring::create(&first, 4, 0).unwrap();
+        let (receiver, sender) = (channel.with_role(RECEIVES).unwrap(), channel.with_role(SENDS).unwrap());
+        let (theirs, their_jobs) = (seen_by(&second, &sender), seen_by(&second, &jobs));
+        drop(channel);
+        let give = |jobs: &Ring, sender: Ring| {
+            let handles = [OutgoingHandle::ring(sender.attachment())].into_iter().collect();
+            jobs.put(b"", handles, Deadline::Now).unwrap();
+        };
+        if is_leased {
+            drop(sender);
+            give(&their_jobs, theirs);
+            let (message, lease) = jobs.take_leased(Deadline::Now).unwrap();
+            second.collect();
+            drop(message);
+            drop(lease);
+        } else {
+            drop(theirs);
+            give(&jobs, sender);
+        }
+        let taken = receiver.take(Consumers::Multi, Deadline::Now);
+        assert!(matches!(taken, Err(RingTakeError::Empty)), "leased: {is_leased}, {:?}", taken.err());
+    }
+}
+
+#[test]
+fn a_message_that_is_given_back_for_ever_is_pinned_once() {
+    let heap = heap();
+    let ring = Arc::new(Ring::create_with_leases(&heap, 4, 2, 0).unwrap());
+    let block = heap.allocate(64).unwrap().freeze();
+    ring.put(b"", OutgoingHandle::frozen(&block).into_iter().collect(), Deadline::Now).unwrap();
+    // The count of deliveries stops at 65,535.
+    for _ in 0..65_535 + 1_000 {
+        drop(ring.take_leased(Deadline::Now).unwrap());
+    }
+    heap.collect();
+    assert_eq!(heap.stats().messages_pinned, 1);
 }
