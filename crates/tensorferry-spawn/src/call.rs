@@ -13,6 +13,7 @@ use crate::function::{BoxedError, Function};
 use crate::identity::Identity;
 use crate::method;
 use crate::registry::{self, Key};
+use crate::rejoin::rejoin;
 
 tensorferry_process::entry! {
     /// Runs one registered function.
@@ -116,11 +117,7 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     let fds = fds.ok_or_else(|| Failure::Refused(String::from("the descriptor of the domain is missing")))?;
     let joined = match Heap::inherited() {
         // This process was forked from a member, and has everything that the member holds.
-        Some(heap) => heap.rejoin(order.admission, fds.fd_store).map(|()| {
-            // From here on the parent may release what it holds.
-            inherited.taken();
-            heap
-        }),
+        Some(heap) => rejoin(heap, order.admission, fds, inherited),
         None => Heap::join(fds, order.admission),
     };
     let heap = joined.map_err(|e| refused("the domain cannot be joined", &e))?;

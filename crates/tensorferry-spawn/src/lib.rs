@@ -91,6 +91,7 @@ mod processors;
 mod raised;
 mod rank;
 mod registry;
+mod rejoin;
 mod seed;
 mod stop;
 mod tee;

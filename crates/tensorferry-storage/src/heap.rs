@@ -1,10 +1,10 @@
 //! This process's view of one domain's memory.
 
+mod rejoin;
 mod returns;
 mod supply;
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -124,45 +124,6 @@ impl Heap {
     #[must_use]
     pub fn inherited() -> Option<Self> {
         CURRENT.get().filter(|heap| !heap.0.memory.is_owning_process()).cloned()
-    }
-
-    /// Makes a process that was forked from a member a member in its own right. It then holds in its own name
-    /// every block that the parent held at the fork, once for each handle that was copied. A block that only
-    /// the copied stack of the parent names, which no code here can reach, stays held until this process
-    /// ends. From then on all handles are this process's own, except for what can exist in one process only:
-    /// an inherited [`ExclusiveBlock`] lends no bytes, and an inherited lease is lost.
-    ///
-    /// The parent waits until this has returned, and holds those blocks meanwhile. `fd_store` is as in
-    /// [`DomainFds`].
-    ///
-    /// # Errors
-    /// [`StorageError::Domain`] when the domain refuses, [`StorageError::BadReference`] when the header of a
-    /// held block cannot be reached. This process can then do nothing but end.
-    pub fn rejoin(&self, admission: Admission, fd_store: Option<OwnedFd>) -> Result<(), StorageError> {
-        let inner = &*self.0;
-        inner.memory.rejoin(admission, fd_store)?;
-        let bit = self.me().bit();
-        let mut closed = None;
-        inner.cells.each_held(|at| match inner.places().header(at) {
-            // The parent holds it and waits, so the block is not reused meanwhile.
-            Some(header) => drop(header.holders().fetch_or(bit, Ordering::SeqCst)),
-            None => closed = Some(at as u64),
-        });
-        if let Some(reference) = closed {
-            return Err(StorageError::BadReference {
-                reference,
-                what: "the header of a held block is closed",
-            });
-        }
-        // Otherwise two processes would write the same bytes.
-        inner.cells.revoke_all_exclusive();
-        // The extents belong to the parent, and so do the parcels that wait to be opened.
-        *inner.arena() = Arena::new();
-        let pinned = (inner.pins.take_all(), inner.posted.take_all());
-        inner.memory.finish_rejoin();
-        inner.attachments.attach_all(self)?;
-        drop(pinned);
-        Ok(inner.memory.restart_service()?)
     }
 
     fn over(domain: Arc<Domain>) -> Result<Self, StorageError> {

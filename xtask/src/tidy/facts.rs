@@ -88,6 +88,11 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-sim-cuda/src/exports.rs", "exports the symbols of the driver"),
     ("crates/tensorferry-sim-cuda/src/mapping.rs", "maps memory files and lends atomic words of them"),
     ("crates/tensorferry-storage/src/access.rs", "lends slices of blocks, by the members' protocol"),
+    ("crates/tensorferry-spawn/src/rejoin.rs", "promises that the parent of a forked child waits"),
+    (
+        "crates/tensorferry-storage/src/heap/rejoin.rs",
+        "declares a function whose caller promises that the parent waits",
+    ),
     ("crates/tensorferry-storage/src/handle.rs", "a handle keeps its heap through the count of its cell"),
     ("facade/examples/cuda_columns/main.rs", "launches a kernel"),
     ("facade/examples/cuda_replicas/main.rs", "launches a kernel"),
