@@ -19,7 +19,9 @@ use rustix::io::Errno;
 use rustix::thread::CpuSet;
 
 pub use ended::{ECHILD, Ended, kill_and_collect, out_of_memory_kills, reap, wait_and_reap};
-pub use environment::{is_variable, replace_environment, set_variable, take_variable};
+pub use environment::{
+    is_variable, replace_environment, set_variable, take_variable, take_variable_if_alone,
+};
 pub use signals::{
     Dispositions, SIGABRT, SIGINT, SIGKILL, SIGTERM, ignore_sigpipe, serve_undisturbed, signal_name,
     unblock_stop_signals,

@@ -1,19 +1,20 @@
 //! Descriptors that wake a waiting thread, and waiting for descriptors (eventfd(2), timerfd_create(2),
 //! poll(2)).
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
+use crate::fork::RenewableFd;
 use crate::{Error, Result};
 
 /// A descriptor that is readable from [`EventFd::signal`] until [`EventFd::clear`]. It never blocks.
 #[derive(Debug)]
 pub struct EventFd {
-    fd: OwnedFd,
+    fd: RenewableFd,
 }
 
 impl EventFd {
@@ -24,7 +25,7 @@ impl EventFd {
     pub fn new() -> Result<Self> {
         let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::new("eventfd", e))?;
-        Ok(Self { fd })
+        Ok(Self { fd: fd.into() })
     }
 
     /// In a forked process, where the descriptor is still shared with the parent: replaces it with one of
@@ -33,7 +34,7 @@ impl EventFd {
     /// # Errors
     /// As [`EventFd::new`].
     pub fn renew(&self) -> Result<()> {
-        crate::fork::replace(&self.fd, &Self::new()?.fd)
+        self.fd.replace(Self::new()?)
     }
 
     /// Makes it readable. A full counter is readable already, so the error of write(2) does not matter.
@@ -56,7 +57,7 @@ impl AsFd for EventFd {
 /// A descriptor that becomes readable after a set time, and stays so until [`Timer::clear`]. It never blocks.
 #[derive(Debug)]
 pub struct Timer {
-    fd: OwnedFd,
+    fd: RenewableFd,
 }
 
 impl Timer {
@@ -68,7 +69,7 @@ impl Timer {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
             .map_err(|e| Error::new("timerfd_create", e))?;
-        Ok(Self { fd })
+        Ok(Self { fd: fd.into() })
     }
 
     /// In a forked process, where the descriptor is still shared with the parent: replaces it with one of
@@ -77,7 +78,7 @@ impl Timer {
     /// # Errors
     /// As [`Timer::new`].
     pub fn renew(&self) -> Result<()> {
-        crate::fork::replace(&self.fd, &Self::new()?.fd)
+        self.fd.replace(Self::new()?)
     }
 
     /// Makes it readable in `after`, or at once if that is zero, and unreadable until then.

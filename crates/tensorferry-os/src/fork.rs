@@ -17,6 +17,8 @@
 use std::fmt;
 use std::io::Write as _;
 use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::libc;
 
@@ -29,6 +31,8 @@ const PF_EXITING: u64 = 0x4;
 
 /// How many times to look at threads that may be about to end.
 const MAX_LOOKS: usize = 100;
+/// How long to wait for threads that have begun to end.
+const MAX_LEAVING: Duration = Duration::from_secs(1);
 
 /// The first characters of the paths of GPU device files.
 const GPU_DEVICES: [&str; 3] = ["/dev/nvidia", "/dev/dxg", "/dev/kfd"];
@@ -117,22 +121,17 @@ pub fn thread_id() -> u32 {
 /// # Errors
 /// The kernel's error when `/proc` cannot be read.
 pub fn other_threads() -> Result<Vec<Thread>> {
-    Ok(list_threads()?.running)
+    list_threads()
 }
 
-/// The threads in `/proc/self/task`, without the calling one.
-struct Listed {
-    running: Vec<Thread>,
-    n_exiting: usize,
-}
-
-fn list_threads() -> Result<Listed> {
+/// The threads in `/proc/self/task` that are not exiting, without the calling one.
+fn list_threads() -> Result<Vec<Thread>> {
     let dir = "/proc/self/task";
     let me = thread_id();
     let unreadable = |e| Error::new(format!("reading {dir}"), e);
     let comm = |tid: u32| proc_file::read(format!("{dir}/{tid}/comm"));
     let own_name = comm(me).map_err(unreadable)?;
-    let (mut running, mut n_exiting) = (Vec::new(), 0);
+    let mut running = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
         let Some(tid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
@@ -142,14 +141,12 @@ fn list_threads() -> Result<Listed> {
         // If its files are gone by now, the thread has ended.
         let Ok(stat) = proc_file::read(format!("{dir}/{tid}/stat")) else { continue };
         let Ok(name) = comm(tid) else { continue };
-        if is_exiting(&stat) {
-            n_exiting += 1;
-        } else {
+        if !is_exiting(&stat) {
             let name = if name == own_name { "" } else { name.trim_end() };
             running.push(Thread { tid, name: name.to_owned() });
         }
     }
-    Ok(Listed { running, n_exiting })
+    Ok(running)
 }
 
 /// The number of threads of this process, by the kernel's count (proc_pid_stat(5), field 20).
@@ -174,9 +171,10 @@ struct Look {
 }
 
 fn look_for_threads_but(parked: &[u32]) -> Result<Look> {
-    let Listed { running, n_exiting } = list_threads()?;
-    // The calling thread is not in the list.
-    let n_listed = 1 + running.len() + n_exiting;
+    let running = list_threads()?;
+    // The calling thread is not in the list. Exiting threads are not counted: one that ends before the
+    // kernel's count is read would make up for a running one that the folder skipped.
+    let n_listed = 1 + running.len();
     let in_the_way = running.into_iter().filter(|thread| !parked.contains(&thread.tid)).collect();
     Ok(Look { in_the_way, is_complete: n_threads()? <= n_listed })
 }
@@ -241,11 +239,15 @@ impl Alone {
     /// As [`fork_alone`] before anything is done.
     pub fn check(parked: &[u32]) -> std::result::Result<Self, ForkError> {
         let mut look = look_for_threads_but(parked)?;
-        for _ in 0..MAX_LOOKS {
-            if look.in_the_way.is_empty() && look.is_complete {
+        let begin = Instant::now();
+        let mut n_looks = 0;
+        while !(look.in_the_way.is_empty() && look.is_complete) {
+            n_looks += 1;
+            // A thread that was joined may take a moment to end, also after it has left the program's code.
+            let is_leaving = look.in_the_way.is_empty() && begin.elapsed() < MAX_LEAVING;
+            if n_looks > MAX_LOOKS && !is_leaving {
                 break;
             }
-            // A thread that was joined may take a moment to end.
             std::thread::yield_now();
             look = look_for_threads_but(parked)?;
         }
@@ -298,18 +300,41 @@ fn flush_outputs() {
     let _ = unsafe { libc::fflush(std::ptr::null_mut()) };
 }
 
-/// Puts the open file of `with` under the number of `fd`. This process thereby closes the file that it shares
-/// with the process it was forked from, while all code that knows the number goes on using it.
+/// A descriptor whose open file a forked child replaces by one of its own, under the same number.
 ///
-/// # Errors
-/// The kernel's error of dup3(2).
-pub fn replace(fd: &impl std::os::fd::AsRawFd, with: &impl std::os::fd::AsRawFd) -> Result<()> {
-    // SAFETY: dup3(2) closes `fd`'s open file in this process and puts that of `with` in its place. Both
-    // numbers are owned by their callers and stay valid descriptors. The file behind `fd` is meant to change,
-    // as its owner asks for here.
-    match unsafe { libc::dup3(with.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) } {
-        -1 => Err(Error::new("dup3", std::io::Error::last_os_error())),
-        _ => Ok(()),
+/// A child shares the open files of its descriptors with its parent. [`RenewableFd::replace`] closes the
+/// parent's in the child, and all code there that knows the number uses the new one. Lend it only to code
+/// that expects this.
+#[derive(Debug)]
+pub struct RenewableFd {
+    fd: OwnedFd,
+}
+
+impl RenewableFd {
+    /// Puts the open file of `with` under this descriptor's number.
+    ///
+    /// # Errors
+    /// The kernel's error of dup3(2); then nothing was changed.
+    pub fn replace(&self, with: impl AsFd) -> Result<()> {
+        // SAFETY: dup3(2) closes the open file behind `self.fd` in this process and puts that of `with` in
+        // its place. Both numbers are open, because `self` owns the one and `with` borrows the other, and
+        // stay open. `self` lends its number only as one whose open file may change.
+        match unsafe { libc::dup3(with.as_fd().as_raw_fd(), self.fd.as_raw_fd(), libc::O_CLOEXEC) } {
+            -1 => Err(Error::new("dup3", std::io::Error::last_os_error())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<OwnedFd> for RenewableFd {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
+impl AsFd for RenewableFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

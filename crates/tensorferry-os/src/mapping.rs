@@ -74,8 +74,8 @@ impl Tables {
         let first = self.map.as_mut_ptr().wrapping_add(offset_bytes);
         // SAFETY: `from_raw_parts` needs memory that is valid for reads of n_words words while `self` is
         // borrowed. The range was checked to be inside the mapping, which lives in `self`. The pointer is not
-        // null and is 8-aligned, because the mapping starts at a page and the offset was checked. The
-        // caller of `map` has promised that the words are accessed as 64 bits and are not plain memory. Atomics
+        // null and is 8-aligned, because the mapping starts at a page and the offset was checked. The caller
+        // of `map` has promised that the words are accessed as 64 bits and are not plain memory. Atomics
         // allow writers elsewhere, and every bit pattern is a valid u64.
         Some(unsafe { words_at(first, n_words) })
     }

@@ -4,19 +4,20 @@
 //! of that description is closed. The kernel does that when the process ends. Checking the lock needs no
 //! process number.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::libc;
 use nix::sys::stat::Mode;
 use rustix::io::Errno;
 
+use crate::fork::RenewableFd;
 use crate::{Error, Result};
 
 /// One byte of a file, locked for as long as this value and this process live.
 #[derive(Debug)]
 pub struct Presence {
-    description: OwnedFd,
+    description: RenewableFd,
 }
 
 impl Presence {
@@ -30,7 +31,7 @@ impl Presence {
             .map_err(|e| Error::new(format!("open of {path}"), to_errno(e)))?;
         fcntl(&description, FcntlArg::F_OFD_SETLK(&byte(libc::F_WRLCK, offset_bytes)))
             .map_err(|e| Error::new(format!("fcntl(F_OFD_SETLK) of byte {offset_bytes}"), to_errno(e)))?;
-        Ok(Self { description })
+        Ok(Self { description: description.into() })
     }
 
     /// In a forked process, where the parent's lock is still shared: locks another byte as this process's
@@ -40,7 +41,7 @@ impl Presence {
     /// As [`Presence::announce`].
     pub fn renew(&self, fd: impl AsFd, offset_bytes: u64) -> Result<()> {
         let own = Self::announce(fd, offset_bytes)?;
-        crate::fork::replace(&self.description, &own.description)
+        self.description.replace(own.description)
     }
 
     /// Whether an open file description other than that of `fd` has locked the byte.

@@ -22,7 +22,7 @@
 #![expect(unsafe_code, reason = "a function in .init_array is how code runs before main")]
 
 use std::error::Error;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
@@ -120,13 +120,18 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
 /// In a program that has the constructor, as every Linux program does, this does nothing: a child never
 /// reaches `main`. It is for programs whose linking drops constructors.
 pub fn init() {
-    if let Some(nonce) = os::take_variable(VARIABLE) {
+    enter(os::take_variable_if_alone(VARIABLE));
+}
+
+fn enter(nonce: Option<OsString>) {
+    if let Some(nonce) = nonce {
         std::process::exit(live(&nonce));
     }
 }
 
 extern "C" fn constructor() {
-    init();
+    // SAFETY: this runs before `main`, as a constructor.
+    enter(unsafe { os::take_variable(VARIABLE) });
 }
 
 #[used]

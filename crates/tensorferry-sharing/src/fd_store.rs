@@ -17,8 +17,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tensorferry_os::descriptor::KeptForOthers;
+use tensorferry_os::fork::RenewableFd;
 use tensorferry_os::socket::{self, Interest};
-use tensorferry_os::{Error, Result, child, fork};
+use tensorferry_os::{Error, Result, child};
 
 /// How long to wait for the store. No process is busy for as long, but a stopped one would never answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -87,8 +88,8 @@ tensorferry_os::debug_as_display!(FdStoreError);
 
 /// Stores descriptors under names, in the process that made the domain.
 pub struct FdStore {
-    own_end: OwnedFd,
-    members_end: OwnedFd,
+    own_end: RenewableFd,
+    members_end: RenewableFd,
     /// Held only for a moment. No descriptor is closed under this lock, because closing one may take a driver
     /// long.
     kept: Mutex<HashMap<u64, Kept>>,
@@ -116,7 +117,12 @@ impl FdStore {
     /// EMFILE when no descriptor is left.
     pub fn new() -> Result<Self> {
         let (own_end, members_end) = socket::message_pair()?;
-        Ok(Self { own_end, members_end, kept: Mutex::default(), serving: Mutex::default() })
+        Ok(Self {
+            own_end: own_end.into(),
+            members_end: members_end.into(),
+            kept: Mutex::default(),
+            serving: Mutex::default(),
+        })
     }
 
     /// The end of the socket that members are given.
@@ -213,8 +219,8 @@ impl FdStore {
         let kept = std::mem::take(&mut *self.kept());
         drop(kept);
         let nothing = child::null()?;
-        fork::replace(&self.own_end, &nothing)?;
-        fork::replace(&self.members_end, &nothing)
+        self.own_end.replace(&nothing)?;
+        self.members_end.replace(&nothing)
     }
 
     /// The number of stored descriptors.

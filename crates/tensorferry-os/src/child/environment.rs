@@ -15,16 +15,27 @@ use crate::{Error, Result};
 
 /// Reads a variable of the environment and removes it, so that no process started from here inherits it.
 ///
-/// Only for a process that is just starting and has not started a thread yet.
+/// # Safety
+/// No other thread reads or writes the environment at the same time, other than through `std::env`. A
+/// constructor (`.init_array`) may assume so: if another constructor has started a thread already, glibc's
+/// unsetenv(3) moves the pointers that follow down by one and frees nothing, so a getenv(3) there could miss
+/// a variable but not read freed memory.
 #[must_use]
-pub fn take_variable(name: &str) -> Option<OsString> {
+pub unsafe fn take_variable(name: &str) -> Option<OsString> {
     let value = std::env::var_os(name)?;
-    // SAFETY: `remove_var` must not run while another thread reads or writes the environment other than
-    // through `std::env`. Callers are child entries, which run before `main` on the only thread (the contract
-    // above). If a C constructor had started a thread already: glibc's unsetenv(3) moves the pointers that
-    // follow down by one and frees nothing, so a racing getenv(3) could miss a variable but not read freed
-    // memory.
+    // SAFETY: the caller's promise.
     unsafe { std::env::remove_var(name) };
+    Some(value)
+}
+
+/// As [`take_variable`], at any time. In a process with other threads, or if their number is unknown, the
+/// variable stays.
+#[must_use]
+pub fn take_variable_if_alone(name: &str) -> Option<OsString> {
+    let value = std::env::var_os(name)?;
+    if check_single_threaded().is_ok() {
+        change_variable(OsStr::new(name), None);
+    }
     Some(value)
 }
 
@@ -93,6 +104,6 @@ mod tests {
 
     #[test]
     fn a_missing_variable_is_none() {
-        assert_eq!(take_variable("TENSORFERRY_NO_SUCH_VARIABLE"), None);
+        assert_eq!(take_variable_if_alone("TENSORFERRY_NO_SUCH_VARIABLE"), None);
     }
 }
