@@ -258,6 +258,27 @@ impl Domain {
         self.header()[header::SWEEPS].fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Newcomers that this member has invited and that have not joined yet are watched by somebody else once
+    /// it leaves: by a member of their own PID namespace. Where others remain but none of these, nobody could
+    /// learn of a newcomer's death, so its slot is free, which it learns when it joins.
+    fn leave_invited(&self) {
+        let others = || {
+            self.slots()
+                .filter(|(index, other)| *index != self.me().slot && other.state().phase == Phase::Live)
+        };
+        for (_, invited) in self.slots() {
+            let state = invited.state();
+            if state.phase != Phase::Invited || state.author != self.me().slot || others().next().is_none() {
+                continue;
+            }
+            let namespace = invited.identity().namespace;
+            let next = others()
+                .find(|(_, other)| other.identity().namespace == namespace)
+                .map_or(State { phase: Phase::Free, ..state }, |(author, _)| State { author, ..state });
+            invited.change(state, next);
+        }
+    }
+
     pub(crate) fn header(&self) -> &[AtomicU64; header::N_WORDS] {
         // The tables are mapped with at least one page, so the header is always there.
         static NOWHERE: [AtomicU64; header::N_WORDS] = [const { AtomicU64::new(0) }; header::N_WORDS];
@@ -330,6 +351,7 @@ impl Drop for Domain {
                 other.change(stamped, State { phase: Phase::Live, ..stamped });
             }
         }
+        self.leave_invited();
         entry.change(state, State { phase: Phase::Free, ..state });
     }
 }

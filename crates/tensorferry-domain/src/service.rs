@@ -5,6 +5,7 @@ mod deaths;
 
 use std::fmt;
 use std::os::fd::AsFd;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -43,6 +44,8 @@ struct Shared {
     /// True from before the timer is set until after it has been cleared.
     is_timer_set: AtomicBool,
     deferred: Mutex<Vec<Work>>,
+    /// The thread holds this lock during each of its turns, but not while it is parked.
+    watch: Mutex<Watch>,
     stop: AtomicBool,
     /// The thread is in a long sleep, because its handler had nothing to do.
     is_idle: AtomicBool,
@@ -66,6 +69,7 @@ impl Service {
             timer: Timer::new()?,
             is_timer_set: AtomicBool::new(false),
             deferred: Mutex::default(),
+            watch: Mutex::default(),
             stop: AtomicBool::new(false),
             is_idle: AtomicBool::new(false),
             park: AtomicU32::new(park::RUNS),
@@ -98,6 +102,8 @@ impl Service {
         self.shared.is_timer_set.store(false, Ordering::SeqCst);
         // Deferred work is the parent's.
         self.shared.deferred().clear();
+        // Closes this process's copies of the descriptors that the parent watches.
+        *self.shared.watch() = Watch::default();
         self.shared.is_idle.store(false, Ordering::SeqCst);
         self.shared.tid.store(0, Ordering::SeqCst);
         self.shared.park.store(park::RUNS, Ordering::SeqCst);
@@ -214,6 +220,10 @@ impl Shared {
         self.domain.upgrade().is_none_or(|domain| domain.is_owning_process())
     }
 
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn deferred(&self) -> MutexGuard<'_, Vec<Work>> {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -228,7 +238,9 @@ impl Shared {
     /// Work that is not done yet stays for the next turn.
     fn do_deferred(&self) {
         let mut work = std::mem::take(&mut *self.deferred());
-        work.retain_mut(|work| !work());
+        // Work that panics counts as done. This thread has to survive it, because no other one watches and
+        // sweeps.
+        work.retain_mut(|work| !std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or(true));
         self.deferred().append(&mut work);
     }
 
@@ -261,10 +273,10 @@ impl Drop for Service {
 fn run(shared: &Shared, domain: &Weak<Domain>) {
     // Declared first, so that it is dropped last.
     let _gone = Gone(shared);
-    let mut watch = Watch::default();
     shared.tid.store(thread_id(), Ordering::SeqCst);
     while !shared.stop.load(Ordering::Acquire) {
         shared.park_if_asked();
+        let mut watch = shared.watch();
         let fd_store;
         let tick = {
             let (Some(domain), Some(handler)) = (domain.upgrade(), shared.handler.upgrade()) else {

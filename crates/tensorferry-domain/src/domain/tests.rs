@@ -245,6 +245,40 @@ fn a_newcomer_of_another_namespace_that_never_joined_goes_with_its_admitter() {
 }
 
 #[test]
+fn newcomers_that_have_not_joined_are_left_to_a_member_that_can_watch_them() {
+    let first = Domain::builder().create().unwrap();
+    let admission = first.admit(&PidFd::of_self().unwrap()).unwrap();
+    let second = Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap();
+    for slot in [2, 3] {
+        nobody_in(&first, slot, second.me(), Phase::Invited);
+    }
+    // No member is left in the namespace of this one.
+    let other = first.slot(3).unwrap();
+    let identity = other.identity();
+    other.set_identity(Identity { namespace: identity.namespace + 1, ..identity });
+    drop(second);
+    let state = |slot| first.slot(slot).unwrap().state();
+    assert_eq!((state(2).phase, state(2).author), (Phase::Invited, first.me().slot));
+    assert_eq!(state(3).phase, Phase::Free);
+}
+
+#[test]
+fn work_that_panics_does_not_end_the_service_thread() {
+    let domain = Domain::builder().create().unwrap();
+    let (_memory, _notes, _handler) = served(&domain);
+    assert!(domain.defer(|| panic!("the work failed")));
+    let (done, is_done) = std::sync::mpsc::channel();
+    assert!(domain.defer(move || done.send(()).is_ok()));
+    domain.wake_service();
+    is_done.recv_timeout(Duration::from_secs(30)).unwrap();
+    // In a later turn, too.
+    let (done, is_done) = std::sync::mpsc::channel();
+    assert!(domain.defer(move || done.send(()).is_ok()));
+    domain.wake_service();
+    is_done.recv_timeout(Duration::from_secs(30)).unwrap();
+}
+
+#[test]
 fn who_joins_while_its_admitter_is_swept_is_not_refused() {
     for trial in 0..300 {
         let first = Domain::builder().address_space_bytes(64 << 20).create().unwrap();
