@@ -145,6 +145,10 @@ pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
 fn copy_home(block: &FrozenBlock) -> Result<FrozenBlock, TransitError> {
     let no_memory = |error| TransitError::NoMemory(Arc::new(error));
     let mut copy = HEAP.with(|heap| heap.allocate(block.len_bytes())).map_err(no_memory)?;
+    // It lends no bytes in a process that was forked and is no member of its domain.
+    if block.bytes().len() != block.len_bytes() {
+        return Err(TransitError::ForeignDomain);
+    }
     copy.bytes_mut().copy_from_slice(block.bytes());
     count_copied(block.len_bytes());
     Ok(copy.freeze())

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tensorferry::queue::{GetError, Lease, Sender, SoleReceiver, SoleSender, mpsc, spsc};
 use tensorferry::spawn::{OnDrop, ProcessHandle, SpawnError, StartMethod, func, get_context};
-use tensorferry::{AnyTensor, Heap, Queue, SharedTensor, Tensor, TensorMut};
+use tensorferry::{AnyTensor, Domain, Heap, Queue, SharedTensor, Tensor, TensorMut};
 use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Ended, Failure, Inherited, Start};
@@ -416,6 +416,11 @@ fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queu
     assert!(shared.write_from(&[1.0; 4]).is_err() && shared.add_from(&[1.0; 4]).is_err());
     assert!(shared.narrow(0, 1, 2).unwrap().to_vec().is_empty() && shared.read_into(&mut [0.0; 4]).is_err());
     shared.fill(1.0);
+    // A domain of its own cannot be given what it cannot read.
+    let own = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+    let passed_on = Queue::new_in(&own, 1).unwrap();
+    assert!(passed_on.put(tensor.clone()).is_err());
+    drop((passed_on, own));
     let copies = (tensor.clone(), shared.clone(), queue.clone());
     drop((copies, tensor, shared, queue));
 }
