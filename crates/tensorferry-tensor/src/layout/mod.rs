@@ -39,8 +39,8 @@ pub struct Layout {
     shape: Shape,
     /// INVARIANT: as many as `shape` has; each at most `MAX_ELEMENTS`.
     strides: Dims,
-    /// INVARIANT: with elements, `offset + sum((len - 1) * stride)` is below `MAX_ELEMENTS`. Without, the offset is
-    /// 0.
+    /// INVARIANT: with elements, `offset + sum((len - 1) * stride)` is below `MAX_ELEMENTS`. Without, the
+    /// offset is 0.
     offset: usize,
     /// INVARIANT: the product of the shape.
     n_elements: usize,
