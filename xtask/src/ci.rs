@@ -195,7 +195,7 @@ mod tests {
             package("tensorferry-os", "crates/tensorferry-os", "map"),
             package("tensorferry-tests", "tests", "not_run"),
         ];
-        let steps = steps(&Workspace { packages }, CargoLine::new("test"));
+        let steps = steps(&Workspace { packages, ..Workspace::default() }, CargoLine::new("test"));
         let lines: Vec<_> = steps.iter().map(|step| step.action.shown()).collect();
         for expected in [
             "cargo xtask tidy",

@@ -2,6 +2,7 @@
 //! them, against what was recorded. The load of the machine does not change them.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
@@ -9,14 +10,16 @@ use serde_json::{Value, json};
 use xshell::{Shell, cmd};
 
 use crate::cargo::CargoLine;
+use crate::workspace::Workspace;
 
 const RECORD: &str = "docs/bench/counts.json";
-const PROGRAM: &str = "target/release/steps";
-/// Where callgrind writes: a file for each thread, with the thread's number behind it.
-const PROFILE: &str = "target/callgrind.out";
+/// In the folder that cargo builds into.
+const PROGRAM: &str = "release/steps";
+/// Where callgrind writes, in that folder: a file for each thread, with the thread's number behind it.
+const PROFILE: &str = "callgrind.out";
 /// What it writes of the thread that begins. The service thread looks around every so often, and so does more
 /// where the same takes longer.
-const PROFILE_OF_MAIN: &str = "target/callgrind.out-01";
+const PROFILE_OF_MAIN: &str = "callgrind.out-01";
 /// More than so many percent above what was recorded is a regression, and as much below wants a new record.
 const TOLERANCE_PERCENT: u64 = 5;
 /// So many instructions more or less are none: the same sources in another folder have other symbol names,
@@ -58,10 +61,11 @@ pub(crate) fn run(sh: &Shell, args: &[String]) -> anyhow::Result<ExitCode> {
     let build = CargoLine::new("build --profile bench -p tensorferry-benches --bin steps");
     println!("{build}");
     ensure!(build.run(sh)?.success(), "`{build}` failed");
+    let built = PathBuf::from(Workspace::load(sh)?.target_dir);
     let mut counts = BTreeMap::new();
     for operation in OPERATIONS {
-        let few = instructions(sh, operation.name, operation.few)?;
-        let many = instructions(sh, operation.name, operation.few + operation.more)?;
+        let few = instructions(sh, &built, operation.name, operation.few)?;
+        let many = instructions(sh, &built, operation.name, operation.few + operation.more)?;
         counts.insert(operation.name, many.saturating_sub(few) / operation.more);
     }
     let compiler = cmd!(sh, "rustc --version").quiet().read()?;
@@ -119,18 +123,23 @@ fn verdict(count: u64, recorded: u64) -> Verdict {
 }
 
 /// The instructions of the main thread in a whole run of the program, its start included.
-fn instructions(sh: &Shell, operation: &str, times: u64) -> anyhow::Result<u64> {
+fn instructions(sh: &Shell, built: &Path, operation: &str, times: u64) -> anyhow::Result<u64> {
+    let (program, of_main) = (built.join(PROGRAM), built.join(PROFILE_OF_MAIN));
+    let profile = format!("--callgrind-out-file={}", built.join(PROFILE).display());
     let times = times.to_string();
-    let profile = format!("--callgrind-out-file={PROFILE}");
     // No count of another run is taken for one of this.
-    sh.remove_path(PROFILE_OF_MAIN)?;
+    sh.remove_path(&of_main)?;
     let line =
-        cmd!(sh, "valgrind --tool=callgrind --separate-threads=yes {profile} {PROGRAM} {operation} {times}");
+        cmd!(sh, "valgrind --tool=callgrind --separate-threads=yes {profile} {program} {operation} {times}");
     let output = line.quiet().ignore_status().output()?;
     let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`{PROGRAM} {operation} {times}` under valgrind failed:\n{told}");
-    let written = sh.read_file(PROFILE_OF_MAIN)?;
-    total(&written).with_context(|| format!("callgrind wrote no count into {PROFILE_OF_MAIN}:\n{told}"))
+    ensure!(
+        output.status.success(),
+        "`{} {operation} {times}` under valgrind failed:\n{told}",
+        program.display()
+    );
+    let written = sh.read_file(&of_main)?;
+    total(&written).with_context(|| format!("callgrind wrote no count into {}:\n{told}", of_main.display()))
 }
 
 /// The number in callgrind's line `totals: 4065268`.

@@ -8,6 +8,8 @@ use xshell::{Shell, cmd};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Workspace {
     pub(crate) packages: Vec<Package>,
+    /// Where cargo builds: `target`, unless CARGO_TARGET_DIR or a configuration says otherwise.
+    pub(crate) target_dir: String,
 }
 
 /// One package of the workspace.
@@ -45,7 +47,7 @@ impl Workspace {
             .map(|package| Package::parse(package, root))
             .collect::<anyhow::Result<Vec<_>>>()?;
         packages.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Workspace { packages })
+        Ok(Workspace { packages, target_dir: text(&metadata, "target_directory")?.to_owned() })
     }
 
     /// The library crates: those under `crates/`, which the facade gathers.
@@ -104,12 +106,13 @@ mod tests {
 
     #[test]
     fn the_answer_of_cargo_is_read() {
-        let json = r#"{ "workspace_root": "/w", "packages": [
+        let json = r#"{ "workspace_root": "/w", "target_directory": "/t", "packages": [
             { "name": "tensorferry", "manifest_path": "/w/facade/Cargo.toml", "dependencies": [],
               "targets": [{ "name": "hogwild", "kind": ["example"] }, { "name": "tensorferry", "kind": ["lib"] }] },
             { "name": "tensorferry-os", "manifest_path": "/w/crates/tensorferry-os/Cargo.toml", "targets": [],
               "dependencies": [{ "name": "rustix", "kind": null }, { "name": "proptest", "kind": "dev" }] } ] }"#;
         let workspace = Workspace::parse(json).unwrap();
+        assert_eq!(workspace.target_dir, "/t");
         assert_eq!(workspace.crates().map(Package::folder).collect::<Vec<_>>(), ["crates/tensorferry-os"]);
         assert_eq!(workspace.package("tensorferry").unwrap().examples, ["hogwild"]);
         let dependencies = &workspace.package("tensorferry-os").unwrap().dependencies;

@@ -1,9 +1,9 @@
 //! A forked child becomes a member of its parent's domain.
 //!
 //! # Safety
-//! [`Heap::rejoin`] needs a parent that waits. A process that has an inherited heap and runs an entry was forked by the
-//! start method fork, whose parent waits (`launch.rs`) until the child says [`Inherited::taken`] or is dead. A
-//! process that was forked in any other way runs no entry.
+//! [`Heap::rejoin`] needs a parent that waits. A process that has an inherited heap and runs an entry was
+//! forked by the start method fork, whose parent waits (`launch.rs`) until the child says
+//! [`Inherited::taken`] or is dead. A process that was forked in any other way runs no entry.
 #![expect(unsafe_code, reason = "promises that the parent waits")]
 
 use tensorferry_domain::{Admission, DomainFds};

@@ -123,7 +123,7 @@ mod tests {
             package("tensorferry-storage", "crates/tensorferry-storage", &[("tensorferry-os", false)]),
         ];
         packages.extend_from_slice(more);
-        let offences = check(&Workspace { packages }, ARROWS, CONFINED);
+        let offences = check(&Workspace { packages, ..Workspace::default() }, ARROWS, CONFINED);
         offences.iter().map(Offence::to_string).collect()
     }
 
@@ -160,7 +160,7 @@ mod tests {
     fn a_wrong_name_or_folder_is_an_offence() {
         assert_eq!(offences(&[], &[package("ferry", "crates/ferry", &[])]).len(), 1);
         let packages = vec![package("tensorferry-os", "crates/os", &[])];
-        assert_eq!(check(&Workspace { packages }, &[("os", &[])], &[]).len(), 1);
+        assert_eq!(check(&Workspace { packages, ..Workspace::default() }, &[("os", &[])], &[]).len(), 1);
     }
 
     #[test]

@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_crate_without_example_is_an_offence_and_so_is_a_name_used_twice() {
         let found = |packages: &[Package], exceptions| {
-            examples(&Workspace { packages: packages.to_vec() }, exceptions).len()
+            examples(&Workspace { packages: packages.to_vec(), ..Workspace::default() }, exceptions).len()
         };
         assert_eq!(found(&[package("a", &["one"]), package("b", &["two"])], &[]), 0);
         assert_eq!(found(&[package("a", &["one"]), package("b", &[])], &[]), 1);

@@ -1,8 +1,8 @@
 //! A forked process becomes a member.
 //!
 //! # Safety
-//! The holder bits of the child are set on blocks that its private counts say are held, which only the parent's bits
-//! keep from being reused. So the parent has to wait.
+//! The holder bits of the child are set on blocks that its private counts say are held, which only the
+//! parent's bits keep from being reused. So the parent has to wait.
 #![expect(unsafe_code, reason = "declares a function whose caller promises that the parent waits")]
 
 use std::os::fd::OwnedFd;
@@ -24,8 +24,8 @@ impl Heap {
     /// `fd_store` is as in [`DomainFds`](crate::DomainFds).
     ///
     /// # Safety
-    /// The parent waits until this has returned, and holds those blocks meanwhile: it frees none of them, and does not
-    /// write to memory that a handle here covers.
+    /// The parent waits until this has returned, and holds those blocks meanwhile: it frees none of them, and
+    /// does not write to memory that a handle here covers.
     ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain refuses, [`StorageError::BadReference`] when the header of a
