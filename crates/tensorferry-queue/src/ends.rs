@@ -13,6 +13,11 @@ use crate::typed::{Typed, within};
 ///
 /// It can be cloned and sent. The channel has a sender as long as one exists in any process, or in a message
 /// that is on its way.
+///
+/// A sender in the receiver's own process is no promise of more. When all other processes have let go of
+/// theirs, a receiver is told so once ([`GetError::Disconnected`](crate::GetError::Disconnected) or
+/// [`PeerDied`](crate::GetError::PeerDied)), and an iteration ends. The next get waits again. So a process
+/// that keeps a sender for workers still to come goes on after that error, and starts a new iteration.
 pub struct Sender<T> {
     typed: Typed<T>,
 }

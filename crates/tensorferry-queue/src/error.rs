@@ -34,7 +34,7 @@ pub enum PutErrorKind {
     /// A [`Sender`](crate::Sender) gets this from every put, unless its process has a receiving end. A
     /// [`Queue`](crate::Queue) can receive too, so its own process can still make room. It gets this once,
     /// when the others are gone and the queue is full; the next put waits.
-    #[error("every receiver of the queue is gone")]
+    #[error("every other process that could receive from the queue has let go of it")]
     Disconnected,
     /// As [`Disconnected`](Self::Disconnected), and at least one of the receivers was killed.
     ///
@@ -152,7 +152,7 @@ pub enum GetError {
     /// A [`Receiver`](crate::Receiver) gets this from every get, unless its process has a sending end. A
     /// [`Queue`](crate::Queue) can put too, so its own process can still send. It gets this once, when the
     /// others are gone; the next get waits.
-    #[error("every sender of the queue is gone")]
+    #[error("every other process that could send to the queue has let go of it")]
     Disconnected,
     /// As [`Disconnected`](Self::Disconnected), and at least one of the senders was killed.
     ///

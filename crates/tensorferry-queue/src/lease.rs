@@ -15,6 +15,9 @@ use tensorferry_storage::{Lease as RawLease, LeaseLostError};
 /// Therefore the work must be repeatable, or the message must hold something that tells repeated results
 /// apart.
 ///
+/// A value over which every worker panics comes back again and again, first in line. Look at
+/// [`Lease::deliveries`] before the work, and answer with an error from the second or third delivery on.
+///
 /// A lease dereferences to the value.
 #[must_use = "dropping it gives the value back"]
 pub struct Lease<T> {
@@ -38,8 +41,8 @@ impl<T> Lease<T> {
     /// belongs to this process.
     ///
     /// # Errors
-    /// [`LeaseLostError`] when another member has declared this process dead. A member needs proof of a death
-    /// for that, so a living process does not see this error.
+    /// [`LeaseLostError`] when this process inherited the lease by fork(2), or was declared dead by another
+    /// member.
     pub fn ack(self) -> Result<T, LeaseLostError> {
         self.raw.ack()?;
         Ok(self.value)

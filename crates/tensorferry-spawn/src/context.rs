@@ -210,6 +210,9 @@ impl<T> ProcessContext<T> {
     /// most twice the grace period, however many processes there are and however they handle SIGTERM, plus
     /// the time that the kernel takes to end processes by SIGKILL.
     ///
+    /// A process that waits in `put` for room in a queue does not end: get what it puts first, or close the
+    /// queue.
+    ///
     /// # Blocking
     /// In poll(2), until all processes have ended. With [`Options::tee`](crate::Options::tee) up to one
     /// second more, if nothing reads the output of this process.

@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_package_with_lints_of_its_own_is_an_offence() {
-        let workspace = Workspace { packages: vec![package("a", &[])] };
+        let workspace = Workspace { packages: vec![package("a", &[])], ..Workspace::default() };
         let manifest = |text| manifests(&workspace, &[file("crates/a/Cargo.toml", text)]).len();
         assert_eq!(manifest("[package]\n\n[lints]\nworkspace = true\n"), 0);
         assert_eq!(manifest("[package]\n"), 1);

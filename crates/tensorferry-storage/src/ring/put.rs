@@ -25,7 +25,7 @@ pub enum RingPutError {
     Closed,
     /// No other process is left that could receive, and none that could has died. A process that could itself
     /// receive gets this error only when the ring is full, and once after each receiver that left.
-    #[error("every receiver of the queue is gone")]
+    #[error("every other process that could receive from the queue has let go of it")]
     NoReceivers,
     /// As [`RingPutError::NoReceivers`], but at least one process that could receive has died.
     #[error("every process that could receive from the queue is gone, and at least one of them died")]

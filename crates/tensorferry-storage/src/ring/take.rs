@@ -27,7 +27,7 @@ pub enum RingTakeError {
     Closed,
     /// No other process is left that could send, and none that could has died. A process that could itself
     /// send gets this error once after each sender that left.
-    #[error("every sender of the queue is gone")]
+    #[error("every other process that could send to the queue has let go of it")]
     NoSenders,
     /// As [`RingTakeError::NoSenders`], but at least one process that could send has died.
     #[error("every process that could send to the queue is gone, and at least one of them died")]
