@@ -1,6 +1,7 @@
 //! The lease protocol of `tensorferry-storage/src/lease.rs` with its recovery in `sweep.rs`: every shared
-//! access is a step. Workers lease messages, acknowledge them or give them back. Any of them may be killed,
-//! or stopped for ever, before any step, and a sweep may be broken off and started over.
+//! access is a step. Workers lease messages, acknowledge them or give them back. A worker is a thread of a
+//! process. Any process may be killed, or stopped for ever, before any step, and a sweep may be broken off and
+//! started over.
 //!
 //! What must hold: a message is in the hands of one worker at a time, is acknowledged once, and as long as a
 //! worker is neither dead nor stopped, everything that no stopped one holds is acknowledged in the end.
@@ -75,7 +76,7 @@ struct State {
     at: Vec<At>,
     /// Each worker's own: the count at which it found nothing waiting.
     returns_seen: Vec<Option<u8>>,
-    /// Bits of workers.
+    /// Bits of processes.
     stopped: u8,
     to_sweep: u8,
     sweep: Option<Sweep>,
@@ -100,10 +101,15 @@ enum Broken {
     CountsBefore,
     /// What the dead one was filling waits to be delivered.
     FillingWaits,
+    /// A record that was never filled seems to hold the first message.
+    FreshHoldsFirst,
+    /// A sweep frees what the dead one was filling, and the record still seems to hold it.
+    FreedHolds,
 }
 
 struct Leasing {
-    n_workers: u8,
+    /// The process of each worker.
+    processes: &'static [u8],
     n_messages: u8,
     n_records: u8,
     kills: u8,
@@ -133,15 +139,28 @@ fn change(record: &mut Record, from: Seen, tag: Tag, owner: u8) -> Option<Seen> 
 
 const NOBODY: u8 = u8::MAX;
 
-/// Whether a worker is neither dead nor stopped.
-fn can_move(state: &State, worker: u8) -> bool {
-    state.at[usize::from(worker)] != At::Dead && state.stopped & 1 << worker == 0
-}
-
 impl Leasing {
+    fn workers(&self) -> std::ops::Range<u8> {
+        0..u8::try_from(self.processes.len()).expect("few workers")
+    }
+
+    fn process(&self, worker: u8) -> u8 {
+        self.processes[usize::from(worker)]
+    }
+
+    fn n_processes(&self) -> u8 {
+        self.processes.iter().max().map_or(0, |last| last + 1)
+    }
+
+    /// Whether a worker is neither dead nor stopped.
+    fn can_move(&self, state: &State, worker: u8) -> bool {
+        state.at[usize::from(worker)] != At::Dead && state.stopped & 1 << self.process(worker) == 0
+    }
+
     #[expect(clippy::too_many_lines, reason = "one arm for each place where a worker can be")]
     fn step(&self, state: &State, worker: u8, steps: &mut Vec<State>) {
         let me = usize::from(worker);
+        let owner = self.process(worker);
         let mut go = |change: &dyn Fn(&mut State) -> At| {
             let mut next = state.clone();
             let at = change(&mut next);
@@ -170,13 +189,13 @@ impl Leasing {
                 if from.3 != Tag::Waiting {
                     return At::Idle;
                 }
-                match change(record_now, from, Tag::Taking, worker) {
+                match change(record_now, from, Tag::Taking, owner) {
                     Some(seen) => At::Taking { record, seen },
                     None => At::Idle,
                 }
             }),
             At::Taking { record, seen } => {
-                go(&|next| match change(&mut next.records[usize::from(record)], seen, Tag::Leased, worker) {
+                go(&|next| match change(&mut next.records[usize::from(record)], seen, Tag::Leased, owner) {
                     Some(seen) => At::Has { record, seen },
                     None => At::Idle,
                 });
@@ -185,7 +204,7 @@ impl Leasing {
                 let free = next.records.iter().any(|record| record.tag == Tag::Free);
                 match next.slots.iter().position(|&slot| slot == Slot::Ready) {
                     Some(slot) if free => {
-                        next.slots[slot] = Slot::Claimed(worker);
+                        next.slots[slot] = Slot::Claimed(owner);
                         At::Record { message: u8::try_from(slot).expect("few slots") }
                     }
                     _ => At::Idle,
@@ -197,7 +216,7 @@ impl Leasing {
                     return At::Idle;
                 };
                 let from = seen(next.records[record]);
-                let seen = change(&mut next.records[record], from, Tag::Filling, worker);
+                let seen = change(&mut next.records[record], from, Tag::Filling, owner);
                 let record = u8::try_from(record).expect("few records");
                 At::Fill { message, record, seen: seen.expect("one step") }
             }),
@@ -210,7 +229,7 @@ impl Leasing {
                 }
             }),
             At::Move { message, record, seen } => go(&|next| {
-                next.slots[usize::from(message)] = Slot::Moved(worker);
+                next.slots[usize::from(message)] = Slot::Moved(owner);
                 if self.broken == Broken::CountsFirst {
                     At::FreeSlot { message, record, seen }
                 } else {
@@ -218,7 +237,7 @@ impl Leasing {
                 }
             }),
             At::Count { message, record, seen } => {
-                go(&|next| match change(&mut next.records[usize::from(record)], seen, Tag::Leased, worker) {
+                go(&|next| match change(&mut next.records[usize::from(record)], seen, Tag::Leased, owner) {
                     Some(seen) if self.broken == Broken::CountsFirst => At::Move { message, record, seen },
                     Some(seen) => At::FreeSlot { message, record, seen },
                     None => At::Idle,
@@ -266,7 +285,7 @@ impl Leasing {
 
     fn sweep(&self, state: &State, steps: &mut Vec<State>) {
         let Some(sweep) = state.sweep else {
-            for victim in 0..self.n_workers {
+            for victim in 0..self.n_processes() {
                 if state.to_sweep & 1 << victim != 0 {
                     let first = match self.broken {
                         Broken::RecordsFirst => Sweep::Record { victim, record: 0 },
@@ -288,12 +307,15 @@ impl Leasing {
                     // Two steps: the record counts, then the slot is free. Between them the sweep may be
                     // broken off.
                     Slot::Moved(owner) if owner == victim => {
-                        let uncounted = next.records.iter_mut().find(|record| {
+                        let is_uncounted = |record: &&mut Record| {
                             record.tag == Tag::Filling && record.owner == victim && record.message == slot
-                        });
-                        if let Some(record) = uncounted {
+                        };
+                        let mut has_counted = false;
+                        for record in next.records.iter_mut().filter(is_uncounted) {
                             let from = seen(*record);
-                            change(record, from, Tag::Leased, victim);
+                            has_counted |= change(record, from, Tag::Leased, victim).is_some();
+                        }
+                        if has_counted {
                             steps.push(next);
                             return;
                         }
@@ -316,6 +338,9 @@ impl Leasing {
                             change(found, from, Tag::Waiting, NOBODY);
                         }
                         Tag::Filling => {
+                            if self.broken != Broken::FreedHolds {
+                                found.message = NOBODY;
+                            }
                             change(found, from, Tag::Free, NOBODY);
                         }
                         Tag::Leased | Tag::Taking => {
@@ -344,7 +369,7 @@ impl Leasing {
     /// What the workers and a sweeper can do by themselves.
     fn progress(&self, state: &State) -> Vec<State> {
         let mut steps = Vec::new();
-        for worker in (0..self.n_workers).filter(|&worker| can_move(state, worker)) {
+        for worker in self.workers().filter(|&worker| self.can_move(state, worker)) {
             self.step(state, worker, &mut steps);
         }
         self.sweep(state, &mut steps);
@@ -359,8 +384,9 @@ impl Leasing {
             Slot::Ready | Slot::Free => false,
         };
         // One that stopped after it gave back and before it counted that keeps what it gave back.
-        let about_to_count = (0..self.n_workers)
-            .any(|worker| stopped(worker) && state.at[usize::from(worker)] == At::CountReturn);
+        let about_to_count = self
+            .workers()
+            .any(|worker| stopped(self.process(worker)) && state.at[usize::from(worker)] == At::CountReturn);
         let in_record = |record: &Record| {
             record.message == message
                 && (stopped(record.owner) && record.tag != Tag::Free
@@ -374,13 +400,14 @@ impl Model for Leasing {
     type State = State;
 
     fn start(&self) -> State {
-        let free = Record { serial: 0, deliveries: 0, owner: NOBODY, tag: Tag::Free, message: NOBODY };
+        let message = if self.broken == Broken::FreshHoldsFirst { 0 } else { NOBODY };
+        let free = Record { serial: 0, deliveries: 0, owner: NOBODY, tag: Tag::Free, message };
         State {
             slots: vec![Slot::Ready; self.n_messages.into()],
             records: vec![free; self.n_records.into()],
             returns: 0,
-            at: vec![At::Idle; self.n_workers.into()],
-            returns_seen: vec![None; self.n_workers.into()],
+            at: vec![At::Idle; self.processes.len()],
+            returns_seen: vec![None; self.processes.len()],
             stopped: 0,
             to_sweep: 0,
             sweep: None,
@@ -394,17 +421,21 @@ impl Model for Leasing {
 
     fn steps(&self, state: &State) -> Vec<State> {
         let mut steps = self.progress(state);
-        for worker in (0..self.n_workers).filter(|&worker| can_move(state, worker)) {
+        for process in 0..self.n_processes() {
+            let mut workers = self.workers().filter(|&worker| self.process(worker) == process);
+            if !workers.clone().any(|worker| self.can_move(state, worker)) {
+                continue;
+            }
             if state.kills_left > 0 {
                 let mut next = state.clone();
-                next.at[usize::from(worker)] = At::Dead;
-                next.to_sweep |= 1 << worker;
+                workers.by_ref().for_each(|worker| next.at[usize::from(worker)] = At::Dead);
+                next.to_sweep |= 1 << process;
                 next.kills_left -= 1;
                 steps.push(next);
             }
             if state.stops_left > 0 {
                 let mut next = state.clone();
-                next.stopped |= 1 << worker;
+                next.stopped |= 1 << process;
                 next.stops_left -= 1;
                 steps.push(next);
             }
@@ -427,6 +458,12 @@ impl Model for Leasing {
             return Some("a worker was given a record that nobody had filled".to_owned());
         }
         for message in 0..self.n_messages {
+            let is_there = |record: &&Record| {
+                record.message == message && matches!(record.tag, Tag::Leased | Tag::Waiting | Tag::Taking)
+            };
+            if state.records.iter().filter(is_there).count() > 1 {
+                return Some("a message is in two records".to_owned());
+            }
             let holders = state.at.iter().filter(|at| match at {
                 At::Has { record, .. } | At::Acknowledge { record, .. } | At::GiveBack { record, .. } => {
                     state.records[usize::from(*record)].message == message
@@ -445,11 +482,9 @@ impl Model for Leasing {
     }
 
     fn is_settled(&self, state: &State) -> bool {
-        let alive =
-            |worker: &u8| state.at[usize::from(*worker)] != At::Dead && state.stopped & 1 << *worker == 0;
-        let everybody_rests =
-            (0..self.n_workers).filter(alive).all(|worker| matches!(state.at[usize::from(worker)], At::Idle));
-        let somebody_lives = (0..self.n_workers).any(|worker| alive(&worker));
+        let mut alive = self.workers().filter(|&worker| self.can_move(state, worker));
+        let everybody_rests = alive.clone().all(|worker| matches!(state.at[usize::from(worker)], At::Idle));
+        let somebody_lives = alive.next().is_some();
         let is_dealt_with = |message: u8| {
             state.acknowledged[usize::from(message)] == 1 || self.is_kept(state, message) || {
                 // With nobody left it has to lie where the next who comes will find it.
@@ -465,7 +500,21 @@ impl Model for Leasing {
 }
 
 fn model(broken: Broken) -> Leasing {
-    Leasing { n_workers: 2, n_messages: 2, n_records: 2, kills: 1, stops: 1, restarts: 1, gives: 1, broken }
+    Leasing {
+        processes: &[0, 1],
+        n_messages: 2,
+        n_records: 2,
+        kills: 1,
+        stops: 1,
+        restarts: 1,
+        gives: 1,
+        broken,
+    }
+}
+
+/// Two processes, one of which leases on two threads; both may be killed.
+fn threaded(broken: Broken) -> Leasing {
+    Leasing { processes: &[0, 1, 1], kills: 2, stops: 0, restarts: 1, gives: 0, ..model(broken) }
 }
 
 #[test]
@@ -474,8 +523,13 @@ fn leases_survive_kills_and_stops() {
     println!("{} states with two workers", explore(&two).expect_holds());
     let deaths = Leasing { kills: 2, stops: 0, restarts: 2, ..model(Broken::Nothing) };
     println!("{} states with two deaths", explore(&deaths).expect_holds());
-    let few_records = Leasing { n_workers: 3, n_records: 1, stops: 0, gives: 0, ..model(Broken::Nothing) };
+    let few_records =
+        Leasing { processes: &[0, 1, 2], n_records: 1, stops: 0, gives: 0, ..model(Broken::Nothing) };
     println!("{} states with three workers and one record", explore(&few_records).expect_holds());
+    let threads = threaded(Broken::Nothing);
+    println!("{} states with two threads of one process", explore(&threads).expect_holds());
+    let survivor = Leasing { processes: &[0, 0, 1], restarts: 0, ..model(Broken::Nothing) };
+    println!("{} states with two threads beside another process", explore(&survivor).expect_holds());
 }
 
 #[test]
@@ -488,5 +542,8 @@ fn every_broken_rule_of_leases_is_noticed() {
         Broken::FillingWaits,
     ] {
         assert!(explore(&model(broken)).is_broken(), "{broken:?}");
+    }
+    for broken in [Broken::FreshHoldsFirst, Broken::FreedHolds] {
+        assert!(explore(&threaded(broken)).is_broken(), "{broken:?}");
     }
 }
