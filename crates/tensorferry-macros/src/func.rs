@@ -1,9 +1,12 @@
 //! The expansion of `#[func]`: the function, and an entry in the table of functions.
 
-use proc_macro2::TokenStream;
-use quote::quote;
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote};
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, FnArg, ItemFn, Result, Safety, Signature, Type};
+use syn::{
+    Attribute, Error, FnArg, GenericArgument, ItemFn, PathArguments, Result, ReturnType, Safety, Signature,
+    Type, TypeParamBound,
+};
 
 use crate::path::Options;
 
@@ -25,20 +28,25 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenS
         #function
 
         #(#conditions)*
-        const _: () = {
+        #spawn::hidden::a_registered_function_is_a_free_function_not_in_an_impl! {
             #[#spawn::hidden::linkme::distributed_slice(#spawn::hidden::FUNCTIONS)]
             #[linkme(crate = #spawn::hidden::linkme)]
             static FUNCTION: #spawn::hidden::Registered = #spawn::hidden::Registered::new(
                 || #spawn::hidden::Signature::of::<_, #tuple>(&#name),
                 |call| #spawn::hidden::Call::run::<_, #tuple>(call, #name),
             );
-        };
+        }
     })
 }
 
 /// The types of the arguments after the index.
 fn arguments(signature: &Signature) -> Result<Vec<&Type>> {
     refuse_qualifiers(signature)?;
+    if let Some(span) = self_type(signature.to_token_stream()) {
+        let text = "a registered function is a free function, not in an `impl`: move it out, and name the type instead \
+                    of `Self`";
+        return Err(Error::new(span, text));
+    }
     let mut types = Vec::new();
     for input in &signature.inputs {
         match input {
@@ -64,6 +72,7 @@ fn arguments(signature: &Signature) -> Result<Vec<&Type>> {
     for ty in &types {
         refuse_type(ty)?;
     }
+    refuse_error(&signature.output)?;
     types.remove(0);
     Ok(types)
 }
@@ -108,6 +117,47 @@ fn refuse_type(ty: &Type) -> Result<()> {
             Err(Error::new(generic.span(), text))
         }
         _ => Ok(()),
+    }
+}
+
+/// Where the type `Self` is written.
+fn self_type(tokens: TokenStream) -> Option<Span> {
+    tokens.into_iter().find_map(|token| match token {
+        TokenTree::Ident(ident) => (ident == "Self").then(|| ident.span()),
+        TokenTree::Group(group) => self_type(group.stream()),
+        _ => None,
+    })
+}
+
+/// Refuses `Box<dyn Error>`, which no other thread may have. The compiler would refuse it too, in two long
+/// errors.
+fn refuse_error(output: &ReturnType) -> Result<()> {
+    let ReturnType::Type(_, output) = output else { return Ok(()) };
+    let error = last_argument(output, "Result").and_then(|error| last_argument(error, "Box"));
+    let Some(Type::TraitObject(error)) = error else { return Ok(()) };
+    let has = |name: &str| {
+        let mut bounds = error.bounds.iter();
+        bounds.any(|bound| match bound {
+            TypeParamBound::Trait(bound) => bound.path.segments.last().is_some_and(|last| last.ident == name),
+            _ => false,
+        })
+    };
+    if has("Error") && !(has("Send") && has("Sync")) {
+        let text = "the error of a spawned function must be `Send` and `Sync`: write `Box<dyn Error + Send + Sync>`, or \
+                    its short name `BoxedError` (`tensorferry::BoxedError`, `tensorferry_spawn::BoxedError`)";
+        return Err(Error::new(error.span(), text));
+    }
+    Ok(())
+}
+
+/// The last type argument of a type that is called `name`, in any module.
+fn last_argument<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == name)?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match arguments.args.last()? {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
     }
 }
 
@@ -158,6 +208,13 @@ mod tests {
             ("unsafe fn f(rank: usize) {}", "unsafe function"),
             ("extern \"C\" fn f(rank: usize) {}", "extern function"),
             ("fn f(&self, rank: usize) {}", "cannot register a method"),
+            ("fn f(rank: usize, a: Vec<Self>) {}", "not in an `impl`"),
+            ("fn f(rank: usize) -> Result<Self, String> {}", "not in an `impl`"),
+            ("fn f(rank: usize) -> Result<(), Box<dyn Error>> {}", "write `Box<dyn Error + Send + Sync>`"),
+            (
+                "fn f(rank: usize) -> std::result::Result<u8, Box<dyn std::error::Error + Send>> {}",
+                "BoxedError",
+            ),
             ("fn f() {}", "add `rank: usize`"),
             ("fn f(r: usize, a: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8, i: u8) {}", "at most 8"),
             ("struct S;", "functions that stand by themselves"),
@@ -166,6 +223,19 @@ mod tests {
             let text = refusal(quote!(), item.parse().unwrap());
             assert!(text.contains(part), "{item}: {text}");
         }
+    }
+
+    #[test]
+    fn errors_that_can_be_boxed_are_left_to_the_compiler() {
+        for error in
+            ["Box<dyn Error + Send + Sync>", "Box<dyn Send + Sync + std::error::Error>", "Box<MyError>", "E"]
+        {
+            let item = format!("fn f(rank: usize) -> Result<(), {error}> {{}}");
+            assert!(expand(quote!(crate = x), item.parse().unwrap()).is_ok(), "{item}");
+        }
+        // An error is the last argument of a `Result`, and nowhere else.
+        let item = "fn f(rank: usize) -> Vec<Box<dyn Error>> {}";
+        assert!(expand(quote!(crate = x), item.parse().unwrap()).is_ok());
     }
 
     #[test]

@@ -11,7 +11,8 @@ use proc_macro::TokenStream;
 ///
 /// The first argument is the index of the process, a `usize`. Up to eight more arguments follow. They have
 /// owned types that serde can read and write, such as tensors and queues. The function returns `()`, or a
-/// `Result` whose value serde can read and write and whose error can be boxed.
+/// `Result` whose value serde can read and write and whose error can be boxed: an error type, a text, or
+/// `Box<dyn Error + Send + Sync>`, but not `Box<dyn Error>`.
 ///
 /// ```text
 /// #[tensorferry::func]

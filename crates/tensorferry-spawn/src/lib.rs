@@ -62,6 +62,18 @@
 //! #[tensorferry_spawn::func]
 //! fn no_outcome(rank: usize) -> f32 { 1.0 }
 //! ```
+//! ```compile_fail
+//! #[tensorferry_spawn::func]
+//! fn unsendable_error(rank: usize) -> Result<(), Box<dyn std::error::Error>> { Ok(()) }
+//! ```
+//! ```compile_fail
+//! struct Model;
+//!
+//! impl Model {
+//!     #[tensorferry_spawn::func]
+//!     fn in_an_impl(rank: usize) {}
+//! }
+//! ```
 //! Wrong arguments do not compile either:
 //! ```compile_fail
 //! #[tensorferry_spawn::func]
