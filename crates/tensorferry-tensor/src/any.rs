@@ -1,13 +1,21 @@
 //! Tensors whose element type is known at run time only.
 
+use std::fmt;
+
+use num_complex::Complex;
 use tensorferry_storage::{BlockId, FrozenBlock, Heap};
 
 use crate::bytes;
 use crate::dtype::DType;
-use crate::element::Element;
+use crate::element::{Bool, Element};
 use crate::error::TensorError;
 use crate::frozen::Tensor;
 use crate::layout::{Layout, LayoutRef};
+use crate::listing;
+use crate::small_float::{
+    F4E2M1FnX2, F6E2M3Fn, F6E3M2Fn, F8E3M4, F8E4M3, F8E4M3B11Fnuz, F8E4M3Fn, F8E4M3Fnuz, F8E5M2, F8E5M2Fnuz,
+    F8E8M0Fnu,
+};
 use crate::storage::FrozenStorage;
 use crate::views::view_methods;
 
@@ -15,7 +23,7 @@ use crate::views::view_methods;
 ///
 /// It is made from a [`Tensor`], and [`AnyTensor::downcast`] turns it back into one. It can hold, view and
 /// forward a type that this build has no element for, such as `float16` without the feature `half`.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AnyTensor {
     dtype: DType,
     /// INVARIANT: large enough for `layout`; private storage is aligned for `dtype`.
@@ -150,6 +158,62 @@ impl AnyTensor {
     pub fn shares_storage_with(&self, other: &Self) -> bool {
         self.storage.is_same(&other.storage)
     }
+}
+
+/// As for [`Tensor`], if this build has an element for the type. Type and shape otherwise.
+impl fmt::Debug for AnyTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match WRITERS.iter().find(|(dtype, _)| *dtype == self.dtype) {
+            Some((_, write)) => write(self, f),
+            None => {
+                listing::head(f, "AnyTensor", self.dtype, self.shape())?;
+                f.write_str(" (this build has no element for it)")
+            }
+        }
+    }
+}
+
+type Writer = fn(&AnyTensor, &mut fmt::Formatter<'_>) -> fmt::Result;
+
+/// How the elements of each type are printed. `half`'s are missing where the feature is.
+const WRITERS: &[(DType, Writer)] = &[
+    writer::<Bool>(),
+    writer::<u8>(),
+    writer::<u16>(),
+    writer::<u32>(),
+    writer::<u64>(),
+    writer::<i8>(),
+    writer::<i16>(),
+    writer::<i32>(),
+    writer::<i64>(),
+    #[cfg(feature = "half")]
+    writer::<half::f16>(),
+    #[cfg(feature = "half")]
+    writer::<half::bf16>(),
+    writer::<f32>(),
+    writer::<f64>(),
+    #[cfg(feature = "half")]
+    writer::<Complex<half::f16>>(),
+    writer::<Complex<f32>>(),
+    writer::<Complex<f64>>(),
+    writer::<F8E3M4>(),
+    writer::<F8E4M3>(),
+    writer::<F8E4M3B11Fnuz>(),
+    writer::<F8E4M3Fn>(),
+    writer::<F8E4M3Fnuz>(),
+    writer::<F8E5M2>(),
+    writer::<F8E5M2Fnuz>(),
+    writer::<F8E8M0Fnu>(),
+    writer::<F6E2M3Fn>(),
+    writer::<F6E3M2Fn>(),
+    writer::<F4E2M1FnX2>(),
+];
+
+const fn writer<T: Element>() -> (DType, Writer) {
+    (T::DTYPE, |tensor, f| {
+        let elements = bytes::elements::<T>(tensor.storage.bytes()).unwrap_or_default();
+        listing::write_slice(f, "AnyTensor", &tensor.layout, elements)
+    })
 }
 
 impl<T: Element> From<Tensor<T>> for AnyTensor {

@@ -167,6 +167,11 @@ impl DType {
         Self::all().find(|dtype| dtype.code() == code)
     }
 
+    /// Rust's name, such as `f32`.
+    pub(crate) fn rust_name(self) -> &'static str {
+        NAMES.iter().find(|row| row.0 == self).map_or("unknown", |row| row.2)
+    }
+
     /// PyTorch's name without its prefix, such as `float32`. DLPack's name if PyTorch has no such type.
     #[must_use]
     pub fn name(self) -> &'static str {

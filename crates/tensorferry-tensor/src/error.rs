@@ -35,6 +35,15 @@ pub enum TensorError {
 
 tensorferry_storage::debug_as_display!(TensorError);
 
+impl TensorError {
+    /// Whether memory was short; see [`StorageError::is_out_of_memory`]. The call can succeed once any member
+    /// of the domain has freed some.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Storage(error) if error.is_out_of_memory())
+    }
+}
+
 /// The vector does not fit the shape. [`FromVecError::into_data`] gives the vector back.
 #[derive(thiserror::Error)]
 #[error("{reason}")]

@@ -8,10 +8,11 @@ use tensorferry_storage::{BlockId, ExclusiveBlock, Heap};
 
 use crate::bytes;
 use crate::dtype::DType;
-use crate::element::Element;
+use crate::element::{AtomicElement, Element};
 use crate::error::TensorError;
 use crate::frozen::Tensor;
 use crate::layout::{Layout, LayoutError, LayoutRef};
+use crate::listing;
 use crate::shape::Shape;
 use crate::shared::SharedTensor;
 use crate::storage::FrozenStorage;
@@ -25,6 +26,14 @@ use crate::storage::FrozenStorage;
 ///
 /// Dropping the tensor, in any process, returns the memory to the free list of the process that owns the
 /// memory.
+///
+/// An element is plain data ([`Element`]): [`Bool`](crate::Bool) instead of `bool`, and `u64` instead of
+/// `usize`. The compiler says so for other types:
+///
+/// ```compile_fail,E0277
+/// let flags = tensorferry_tensor::TensorMut::<bool>::zeros([3])?;
+/// # Ok::<(), tensorferry_tensor::TensorError>(())
+/// ```
 pub struct TensorMut<T> {
     /// INVARIANT: holds at least the bytes of `layout`, aligned for `T`, unless it was moved away.
     block: ExclusiveBlock,
@@ -36,12 +45,16 @@ pub struct TensorMut<T> {
 /// The shape of a tensor that was moved away.
 static EMPTY_SHAPE: LazyLock<Shape> = LazyLock::new(|| Shape::from([0]));
 
-impl<T: Element> TensorMut<T> {
+// Each method has the bound, and not the `impl`, so that the compiler says what an element is.
+impl<T> TensorMut<T> {
     /// A tensor of zeros in the default domain's memory.
     ///
     /// # Errors
     /// [`TensorError::Layout`] for a shape that overflows, [`TensorError::Storage`] when memory runs out.
-    pub fn zeros(shape: impl Into<Shape>) -> Result<Self, TensorError> {
+    pub fn zeros(shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: Element,
+    {
         Self::zeros_in(Heap::current()?, shape)
     }
 
@@ -49,7 +62,10 @@ impl<T: Element> TensorMut<T> {
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
-    pub fn zeros_in(heap: &Heap, shape: impl Into<Shape>) -> Result<Self, TensorError> {
+    pub fn zeros_in(heap: &Heap, shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: Element,
+    {
         Self::allocate(shape, |len_bytes| Ok(heap.allocate_zeroed(len_bytes)?))
     }
 
@@ -58,7 +74,10 @@ impl<T: Element> TensorMut<T> {
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
-    pub fn empty(shape: impl Into<Shape>) -> Result<Self, TensorError> {
+    pub fn empty(shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: Element,
+    {
         Self::empty_in(Heap::current()?, shape)
     }
 
@@ -66,15 +85,43 @@ impl<T: Element> TensorMut<T> {
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
-    pub fn empty_in(heap: &Heap, shape: impl Into<Shape>) -> Result<Self, TensorError> {
+    pub fn empty_in(heap: &Heap, shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: Element,
+    {
         Self::allocate(shape, |len_bytes| Ok(heap.allocate(len_bytes)?))
+    }
+
+    /// A tensor whose elements are all one; true for [`Bool`](crate::Bool).
+    ///
+    /// # Errors
+    /// As [`TensorMut::zeros`].
+    pub fn ones(shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: Element,
+    {
+        Self::ones_in(Heap::current()?, shape)
+    }
+
+    /// As [`TensorMut::ones`], in the domain of `heap`.
+    ///
+    /// # Errors
+    /// As [`TensorMut::zeros`].
+    pub fn ones_in(heap: &Heap, shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: Element,
+    {
+        Self::full_in(heap, shape, T::ONE)
     }
 
     /// A tensor whose elements are all `value`.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
-    pub fn full(shape: impl Into<Shape>, value: T) -> Result<Self, TensorError> {
+    pub fn full(shape: impl Into<Shape>, value: T) -> Result<Self, TensorError>
+    where
+        T: Element,
+    {
         Self::full_in(Heap::current()?, shape, value)
     }
 
@@ -82,7 +129,10 @@ impl<T: Element> TensorMut<T> {
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
-    pub fn full_in(heap: &Heap, shape: impl Into<Shape>, value: T) -> Result<Self, TensorError> {
+    pub fn full_in(heap: &Heap, shape: impl Into<Shape>, value: T) -> Result<Self, TensorError>
+    where
+        T: Element,
+    {
         let mut tensor = Self::empty_in(heap, shape)?;
         tensor.as_mut_slice().fill(value);
         Ok(tensor)
@@ -92,7 +142,10 @@ impl<T: Element> TensorMut<T> {
     ///
     /// # Errors
     /// As [`TensorMut::zeros`], and [`LayoutError::LengthMismatch`].
-    pub fn from_slice(data: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError> {
+    pub fn from_slice(data: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: Element,
+    {
         Self::from_slice_in(Heap::current()?, data, shape)
     }
 
@@ -100,14 +153,19 @@ impl<T: Element> TensorMut<T> {
     ///
     /// # Errors
     /// As [`TensorMut::from_slice`].
-    pub fn from_slice_in(heap: &Heap, data: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError> {
+    pub fn from_slice_in(heap: &Heap, data: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: Element,
+    {
         let layout = Layout::contiguous(shape)?;
         bytes::check_len(&layout, data.len())?;
         let mut tensor = Self::empty_in(heap, layout.shape())?;
         tensor.as_mut_slice().copy_from_slice(data);
         Ok(tensor)
     }
+}
 
+impl<T: Element> TensorMut<T> {
     fn allocate(
         shape: impl Into<Shape>,
         block: impl FnOnce(usize) -> Result<ExclusiveBlock, TensorError>,
@@ -202,6 +260,16 @@ impl<T: Element> TensorMut<T> {
         Tensor::from_checked(FrozenStorage::Block(block.freeze()), layout)
     }
 
+    /// Lets several processes read and write the elements at the same time, atomically.
+    #[must_use]
+    pub fn share(self) -> SharedTensor<T>
+    where
+        T: AtomicElement,
+    {
+        let (block, layout) = self.into_parts();
+        SharedTensor::from_checked(block.share(), layout)
+    }
+
     /// The block and its layout, which is empty if the block was moved away.
     fn into_parts(self) -> (ExclusiveBlock, LayoutRef) {
         if self.is_moved() {
@@ -216,21 +284,11 @@ impl<T: Element> TensorMut<T> {
     }
 }
 
-impl<T: crate::element::AtomicElement> TensorMut<T> {
-    /// Lets several processes read and write the elements at the same time, atomically.
-    #[must_use]
-    pub fn share(self) -> SharedTensor<T> {
-        let (block, layout) = self.into_parts();
-        SharedTensor::from_checked(block.share(), layout)
-    }
-}
-
+/// Prints type and shape, or that the tensor was moved away. The elements can be read through `&mut self`
+/// only: `Debug` of [`TensorMut::as_slice`] prints them, or of the [frozen](TensorMut::freeze) tensor.
 impl<T: Element> fmt::Debug for TensorMut<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TensorMut")
-            .field("dtype", &T::DTYPE)
-            .field("shape", self.shape())
-            .field("storage", &self.block)
-            .finish()
+        listing::head(f, "TensorMut", T::DTYPE, self.shape())?;
+        f.write_str(if self.is_moved() { " (moved away)" } else { " (as_slice() has the elements)" })
     }
 }

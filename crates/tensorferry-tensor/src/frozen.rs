@@ -12,6 +12,7 @@ use crate::element::Element;
 use crate::error::{FromVecError, TensorError, TryIntoMutError, TryIntoMutErrorKind};
 use crate::exclusive::TensorMut;
 use crate::layout::{Layout, LayoutError, LayoutRef, Offsets};
+use crate::listing;
 use crate::shape::Shape;
 use crate::storage::FrozenStorage;
 use crate::views::view_methods;
@@ -34,12 +35,16 @@ pub struct Tensor<T> {
 
 view_methods!(Tensor<T: Element>);
 
-impl<T: Element> Tensor<T> {
+// Each method has the bound, and not the `impl`, so that the compiler says what an element is.
+impl<T> Tensor<T> {
     /// A private tensor of these elements in row-major order. Nothing is copied.
     ///
     /// # Errors
     /// [`FromVecError`] when the shape has another number of elements or overflows. It holds the vector.
-    pub fn from_vec(data: Vec<T>, shape: impl Into<Shape>) -> Result<Self, FromVecError<T>> {
+    pub fn from_vec(data: Vec<T>, shape: impl Into<Shape>) -> Result<Self, FromVecError<T>>
+    where
+        T: Element,
+    {
         let checked = Layout::contiguous(shape)
             .and_then(|layout| bytes::check_len(&layout, data.len()).map(|()| layout));
         match checked {
@@ -50,12 +55,17 @@ impl<T: Element> Tensor<T> {
 
     /// A private tensor of rank 0.
     #[must_use]
-    pub fn scalar(value: T) -> Self {
+    pub fn scalar(value: T) -> Self
+    where
+        T: Element,
+    {
         // Rank 0 has one element and one layout.
         let layout = Layout::contiguous(Shape::scalar()).unwrap_or_else(|_| Layout::empty());
         Self::from_checked(FrozenStorage::private(vec![value]), layout)
     }
+}
 
+impl<T: Element> Tensor<T> {
     /// Precondition: the storage is aligned for `T`, and the layout fits it.
     #[inline]
     pub(crate) fn from_checked(storage: FrozenStorage, layout: impl Into<LayoutRef>) -> Self {
@@ -323,15 +333,11 @@ impl<T: Element> PartialEq for Tensor<T> {
     }
 }
 
+/// Prints type, shape and elements: `Tensor<f32>[2, 2] [[1.0, 2.0], [3.0, 4.0]]`. A tensor with more than 100
+/// elements shows the first and last three of each dimension.
 impl<T: Element> fmt::Debug for Tensor<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tensor")
-            .field("dtype", &T::DTYPE)
-            .field("shape", self.shape())
-            .field("strides", &self.strides())
-            .field("offset", &self.offset())
-            .field("storage", &self.storage)
-            .finish()
+        listing::write_slice(f, "Tensor", &self.layout, self.whole())
     }
 }
 

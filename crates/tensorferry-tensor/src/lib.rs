@@ -81,6 +81,7 @@ mod nd;
 mod wire;
 
 mod bytes;
+mod listing;
 mod recent;
 mod storage;
 mod views;

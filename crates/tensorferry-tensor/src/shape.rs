@@ -7,9 +7,9 @@ use crate::dims::Dims;
 
 /// The length of each dimension in elements, the slowest-varying dimension first. Rank 0 is a scalar.
 ///
-/// A shape dereferences to a slice, and is made from an array, a slice or a vector: `[2, 3].into()`. It is
-/// not checked for overflow. [`Layout::contiguous`](crate::Layout::contiguous) and
-/// [`Layout::new`](crate::Layout::new) check it.
+/// A shape dereferences to a slice, and is made from an array, a slice, a vector or a tuple of up to six
+/// lengths: `[2, 3].into()`. It is not checked for overflow.
+/// [`Layout::contiguous`](crate::Layout::contiguous) and [`Layout::new`](crate::Layout::new) check it.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shape(Dims);
 
@@ -100,6 +100,19 @@ impl<const RANK: usize> From<&[usize; RANK]> for Shape {
     }
 }
 
+macro_rules! from_tuples {
+    ($(($($dim:ident)+))*) => {$(
+        impl From<($(from_tuples!(@usize $dim),)+)> for Shape {
+            fn from(($($dim,)+): ($(from_tuples!(@usize $dim),)+)) -> Self {
+                Self::from([$($dim),+])
+            }
+        }
+    )*};
+    (@usize $dim:ident) => { usize };
+}
+
+from_tuples!((a)(a b)(a b c)(a b c d)(a b c d e)(a b c d e f));
+
 impl From<&Self> for Shape {
     fn from(shape: &Self) -> Self {
         shape.clone()
@@ -138,5 +151,7 @@ mod tests {
         assert_eq!(shape.rank(), 2);
         assert_eq!(Shape::scalar().to_string(), "[]");
         assert_eq!(Shape::from([]), Shape::scalar());
+        assert_eq!((Shape::from((4,)), Shape::from((2, 3))), (Shape::from([4]), shape));
+        assert_eq!(Shape::from((1, 2, 3, 4, 5, 6)), [1, 2, 3, 4, 5, 6]);
     }
 }

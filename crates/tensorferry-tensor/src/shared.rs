@@ -12,6 +12,7 @@ use crate::element::{AtomicElement, AtomicNumber};
 use crate::error::{TensorError, TryIntoMutError, TryIntoMutErrorKind};
 use crate::exclusive::TensorMut;
 use crate::layout::{Layout, LayoutError, LayoutRef};
+use crate::listing;
 use crate::shape::Shape;
 use crate::views::view_methods;
 use crate::words;
@@ -36,7 +37,7 @@ use crate::words;
 ///
 /// Elements of 16 bytes cannot be shared:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// fn shared(tensor: tensorferry_tensor::TensorMut<tensorferry_tensor::Complex<f64>>) {
 ///     tensor.share();
 /// }
@@ -51,12 +52,16 @@ pub struct SharedTensor<T> {
 
 view_methods!(SharedTensor<T: AtomicElement>);
 
-impl<T: AtomicElement> SharedTensor<T> {
+// Each method has the bound, and not the `impl`, so that the compiler says what an element is.
+impl<T> SharedTensor<T> {
     /// A shared tensor of zeros in the default domain's memory.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
-    pub fn zeros(shape: impl Into<Shape>) -> Result<Self, TensorError> {
+    pub fn zeros(shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: AtomicElement,
+    {
         Ok(TensorMut::zeros(shape)?.share())
     }
 
@@ -64,7 +69,10 @@ impl<T: AtomicElement> SharedTensor<T> {
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
-    pub fn zeros_in(heap: &Heap, shape: impl Into<Shape>) -> Result<Self, TensorError> {
+    pub fn zeros_in(heap: &Heap, shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: AtomicElement,
+    {
         Ok(TensorMut::zeros_in(heap, shape)?.share())
     }
 
@@ -72,7 +80,10 @@ impl<T: AtomicElement> SharedTensor<T> {
     ///
     /// # Errors
     /// As [`TensorMut::from_slice`].
-    pub fn from_slice(data: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError> {
+    pub fn from_slice(data: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: AtomicElement,
+    {
         Ok(TensorMut::from_slice(data, shape)?.share())
     }
 
@@ -80,15 +91,43 @@ impl<T: AtomicElement> SharedTensor<T> {
     ///
     /// # Errors
     /// As [`TensorMut::from_slice`].
-    pub fn from_slice_in(heap: &Heap, data: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError> {
+    pub fn from_slice_in(heap: &Heap, data: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: AtomicElement,
+    {
         Ok(TensorMut::from_slice_in(heap, data, shape)?.share())
+    }
+
+    /// A shared tensor whose elements are all one; true for [`Bool`](crate::Bool).
+    ///
+    /// # Errors
+    /// As [`TensorMut::zeros`].
+    pub fn ones(shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: AtomicElement,
+    {
+        Ok(TensorMut::ones(shape)?.share())
+    }
+
+    /// As [`SharedTensor::ones`], in the domain of `heap`.
+    ///
+    /// # Errors
+    /// As [`TensorMut::zeros`].
+    pub fn ones_in(heap: &Heap, shape: impl Into<Shape>) -> Result<Self, TensorError>
+    where
+        T: AtomicElement,
+    {
+        Ok(TensorMut::ones_in(heap, shape)?.share())
     }
 
     /// A shared tensor whose elements are all `value`.
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
-    pub fn full(shape: impl Into<Shape>, value: T) -> Result<Self, TensorError> {
+    pub fn full(shape: impl Into<Shape>, value: T) -> Result<Self, TensorError>
+    where
+        T: AtomicElement,
+    {
         Ok(TensorMut::full(shape, value)?.share())
     }
 
@@ -96,10 +135,15 @@ impl<T: AtomicElement> SharedTensor<T> {
     ///
     /// # Errors
     /// As [`TensorMut::zeros`].
-    pub fn full_in(heap: &Heap, shape: impl Into<Shape>, value: T) -> Result<Self, TensorError> {
+    pub fn full_in(heap: &Heap, shape: impl Into<Shape>, value: T) -> Result<Self, TensorError>
+    where
+        T: AtomicElement,
+    {
         Ok(TensorMut::full_in(heap, shape, value)?.share())
     }
+}
 
+impl<T: AtomicElement> SharedTensor<T> {
     /// Precondition: the layout fits the block.
     pub(crate) fn from_checked(block: SharedBlock, layout: impl Into<LayoutRef>) -> Self {
         Self { block, layout: layout.into(), elements: PhantomData }
@@ -306,14 +350,11 @@ impl<T: AtomicElement> From<TensorMut<T>> for SharedTensor<T> {
     }
 }
 
+/// As for [`Tensor`](crate::Tensor). The elements are loaded one by one, while others may change them.
 impl<T: AtomicElement> fmt::Debug for SharedTensor<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedTensor")
-            .field("dtype", &T::DTYPE)
-            .field("shape", self.shape())
-            .field("strides", &self.strides())
-            .field("offset", &self.offset())
-            .field("storage", &self.block)
-            .finish()
+        let words = self.words().ok();
+        let read = words.map(|words| move |position| Some(words::load::<T>(words, position)));
+        listing::write(f, "SharedTensor", T::DTYPE, &self.layout, read)
     }
 }

@@ -4,6 +4,8 @@
 //! `Fn` is finite with NaN (no infinities), `Uz` has an unsigned zero, and a lone `F`, `N`, `U` drops one of
 //! these. Formats without a suffix follow IEEE 754.
 
+use std::fmt;
+
 use bytemuck::{Pod, Zeroable};
 
 /// How a format uses its highest codes.
@@ -124,9 +126,15 @@ const fn round_shift(value: u32, shift: u32) -> u32 {
     if rest > half || (rest == half && floor & 1 == 1) { floor + 1 } else { floor }
 }
 
-/// Compares values as the numbers that they represent.
+/// Compares and prints values as the numbers that they represent.
 macro_rules! by_number {
     ($name:ident) => {
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.to_f32().fmt(f)
+            }
+        }
+
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
                 self.to_f32() == other.to_f32()
@@ -147,7 +155,7 @@ macro_rules! small_float {
         ///
         /// Any byte is a valid value. Values are compared as the numbers that they represent: NaN equals
         /// nothing, and the two zeros are equal.
-        #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+        #[derive(Clone, Copy, Default, Pod, Zeroable)]
         #[repr(transparent)]
         pub struct $name(u8);
 
@@ -215,7 +223,7 @@ small_float!(/// `float6_e3m2fn`, the lower 6 bits of a byte: 3 bits of exponent
     F6E3M2Fn, 3, 2, 3, Finite);
 
 /// `float8_e8m0fnu`: a power of two from 2^-127 to 2^127, or NaN; the scale of a block of smaller floats.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct F8E8M0Fnu(u8);
 
@@ -246,9 +254,16 @@ impl F8E8M0Fnu {
 }
 
 /// `float4_e2m1fn_x2`: two 4-bit floats in one byte (2 bits of exponent, 1 of mantissa); largest 6.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct F4E2M1FnX2(u8);
+
+impl fmt::Debug for F4E2M1FnX2 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second] = self.to_f32_pair();
+        (first, second).fmt(f)
+    }
+}
 
 impl PartialEq for F4E2M1FnX2 {
     fn eq(&self, other: &Self) -> bool {
@@ -341,6 +356,12 @@ mod tests {
         assert!(zero == minus_zero && nan != nan && F8E8M0Fnu::from_bits(0xff) != F8E8M0Fnu::from_bits(0xff));
         assert!(F8E4M3Fn::from_f32(-2.0) < F8E4M3Fn::from_f32(0.5) && nan.partial_cmp(&zero).is_none());
         assert!(F4E2M1FnX2::from_bits(0x80) == F4E2M1FnX2::from_bits(0x08));
+    }
+
+    #[test]
+    fn they_print_as_numbers() {
+        assert_eq!(format!("{:?} {:?}", F8E4M3Fn::from_f32(1.5), F8E8M0Fnu::from_bits(128)), "1.5 2.0");
+        assert_eq!(format!("{:?}", F4E2M1FnX2::from_bits(0x21)), "(0.5, 1.0)");
     }
 
     #[test]

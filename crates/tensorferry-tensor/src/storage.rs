@@ -1,7 +1,6 @@
 //! The storage of a frozen tensor: a private vector, or a block of shared memory.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use tensorferry_storage::{BlockId, FrozenBlock, Heap, StorageError};
@@ -147,14 +146,5 @@ impl FrozenStorage {
         };
         fill(self.bytes(), &mut copy.bytes_mut()[..len_bytes]);
         Ok(Self::Block(copy.freeze()))
-    }
-}
-
-impl fmt::Debug for FrozenStorage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Private(private) => write!(f, "private memory of {} bytes", private.bytes().len()),
-            Self::Block(block) => block.fmt(f),
-        }
     }
 }

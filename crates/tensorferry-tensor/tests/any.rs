@@ -17,6 +17,7 @@ fn round_trip<T: Element>() -> DType {
     }
     let tensor = tensor.freeze().transpose(0, 1).unwrap();
     let any: AnyTensor = send(&tensor);
+    assert_eq!(format!("{any:?}"), format!("Any{tensor:?}"));
     assert_eq!((any.dtype(), any.shape(), any.strides()), (T::DTYPE, tensor.shape(), tensor.strides()));
     assert_eq!(any.dtype().size_bytes(), size_of::<T>());
     assert_eq!(any.to_bytes().len(), 6 * size_of::<T>());

@@ -168,3 +168,13 @@ fn a_view_costs_the_same_whatever_its_storage() {
     assert_eq!(cost(&vec![row(&small), row(&small), small.clone()]).1, 1, "one storage is one handle");
     assert_eq!(cost(&small.narrow(0, 0, 0).unwrap()).1, 0);
 }
+
+#[test]
+fn debug_prints_the_elements() {
+    let tensor = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3]).unwrap();
+    assert_eq!(format!("{tensor:?}"), "Tensor<f32>[2, 3] [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]");
+    let column = tensor.select(1, 2).unwrap();
+    assert_eq!(format!("{column:.2?}"), "Tensor<f32>[2] [3.00, 6.00]");
+    let shared = tensor.share_memory().unwrap();
+    assert_eq!(format!("{shared:?}"), format!("{tensor:?}"));
+}

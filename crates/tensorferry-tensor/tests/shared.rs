@@ -146,3 +146,11 @@ fn many_writers_lose_nothing() {
     expected[50] += f32::from(n_rounds);
     assert_eq!(tensor.to_vec(), expected);
 }
+
+#[test]
+fn debug_loads_the_elements() {
+    let tensor = SharedTensor::from_slice(&[1_u16, 2, 3, 4], [2, 2]).unwrap();
+    assert_eq!(format!("{tensor:?}"), "SharedTensor<u16>[2, 2] [[1, 2], [3, 4]]");
+    tensor.store([0, 1], 9).unwrap();
+    assert_eq!(format!("{:?}", tensor.select(1, 1).unwrap()), "SharedTensor<u16>[2] [9, 4]");
+}

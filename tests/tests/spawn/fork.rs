@@ -407,6 +407,7 @@ fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queu
     assert!(tensor.to_vec().is_empty() && view.to_vec().is_empty() && tensor.as_slice().unwrap().is_empty());
     assert!(tensor.get([0]).is_err() && tensor.narrow(0, 0, 1).unwrap().item().is_err());
     assert_eq!(view.iter().len(), 0);
+    assert!(format!("{view:?} {shared:?}").matches("not readable in this process").count() == 2);
     assert!(
         view.contiguous().is_err() && tensor.to_mut().is_err() && AnyTensor::from(view).to_bytes().is_empty()
     );
