@@ -86,7 +86,7 @@ pub enum DomainError {
     /// The allocation would pass the domain's limit of memory.
     #[error(
         "out of shared memory: {wanted_bytes} bytes wanted, {used_bytes} of the domain's limit of \
-         {limit_bytes} bytes in use: free tensors, call trim(), or raise limit_bytes"
+         {limit_bytes} bytes in use: free tensors, call Heap::trim(), or raise limit_bytes"
     )]
     Limit {
         /// The size of the request, in bytes.

@@ -4,7 +4,7 @@ use tensorferry::domain::{Domain, DomainError};
 use tensorferry::queue::PutErrorKind;
 use tensorferry::reduce::{EncodeError, TransitError};
 use tensorferry::storage::StorageError;
-use tensorferry::{Queue, Tensor};
+use tensorferry::{Queue, Tensor, TensorMut};
 use tensorferry_tests::tasks::{MakeDomain, Puppet};
 use tensorferry_tests::{Item, Limit, Loner, alone, until, with_family_of};
 
@@ -62,6 +62,13 @@ fn the_limit_of_a_domain_counts_all_members_and_frees_what_they_free() {
                 Err(error) => break error,
             }
         };
+        let no_tensor = TensorMut::<u64>::zeros_in(family.heap(), [N_ELEMENTS]).unwrap_err();
+        assert!(
+            no_tensor.is_out_of_memory() && no_tensor.to_string().contains("Heap::trim()"),
+            "{no_tensor}"
+        );
+        let too_large = TensorMut::<u64>::zeros_in(family.heap(), [1 << 40]).unwrap_err();
+        assert!(!too_large.is_out_of_memory(), "{too_large}");
         let StorageError::Domain(DomainError::Limit { wanted_bytes, used_bytes, limit_bytes }) = refused
         else {
             panic!("another error: {refused}");
