@@ -1,7 +1,7 @@
 //! The lease protocol of `tensorferry-storage/src/lease.rs` with its recovery in `sweep.rs`: every shared
 //! access is a step. Workers lease messages, acknowledge them or give them back. A worker is a thread of a
-//! process. Any process may be killed, or stopped for ever, before any step, and a sweep may be broken off and
-//! started over.
+//! process. Any process may be killed, or stopped for ever, before any step, and a sweep may be broken off
+//! and started over.
 //!
 //! What must hold: a message is in the hands of one worker at a time, is acknowledged once, and as long as a
 //! worker is neither dead nor stopped, everything that no stopped one holds is acknowledged in the end.
