@@ -20,7 +20,7 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Allocates memory. Its contents are unspecified.
+    /// Allocates memory. Its contents are unspecified: what was there before.
     ///
     /// # Errors
     /// [`CudaError::NotGranular`]; the driver's error, which may be [`CudaError::is_out_of_memory`];

@@ -54,7 +54,8 @@ pub enum DomainError {
         /// The process number.
         pid: u32,
     },
-    /// The admission is for another process or another domain, or it was used or given back.
+    /// The admission is for another process or another domain, it was used or given back, or the member that
+    /// made it has left.
     #[error("the admission to slot {slot} is not valid: {what}")]
     NotAdmitted {
         /// The slot that the admission names.

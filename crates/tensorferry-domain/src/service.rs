@@ -4,6 +4,7 @@
 mod deaths;
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -240,7 +241,13 @@ impl Shared {
         let mut work = std::mem::take(&mut *self.deferred());
         // Work that panics counts as done. This thread has to survive it, because no other one watches and
         // sweeps.
-        work.retain_mut(|work| !std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or(true));
+        work.retain_mut(|work| {
+            !std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+                // Dropping it may panic again.
+                let _payload = ManuallyDrop::new(payload);
+                true
+            })
+        });
         self.deferred().append(&mut work);
     }
 

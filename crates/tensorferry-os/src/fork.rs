@@ -105,7 +105,7 @@ crate::debug_as_display!(ForkError);
 /// listed.
 fn listed(threads: &[Thread]) -> String {
     if threads.is_empty() {
-        return "some that start and end all the time".to_owned();
+        return "some that start and end all the time, or do not finish ending".to_owned();
     }
     threads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

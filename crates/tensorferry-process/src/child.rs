@@ -215,7 +215,7 @@ impl Child {
     /// Waits until the child has ended, and returns how. A second call returns the same answer at once.
     ///
     /// # Blocking
-    /// In poll(2), until the child ends.
+    /// In poll(2), until the child ends. As [`Child::update`] when the child is dead.
     ///
     /// # Errors
     /// As [`Child::update`].
@@ -344,8 +344,9 @@ pub fn wait_any(children: &mut [Child], timeout: Option<Duration>) -> Result<boo
     wait(children, timeout, Duration::ZERO)
 }
 
-/// As [`wait_any`], but with a single child, messages in its first 10 ms do not wake the caller; they are
-/// read later. This avoids preempting a short-lived child.
+/// As [`wait_any`], but with a single child, messages in its first 10 ms do not wake the caller. They are
+/// read when these are over, when the child ends, or at the next call after `timeout`. This avoids preempting
+/// a short-lived child.
 ///
 /// With several children every message wakes the caller. One child may fail because of another, and the
 /// caller needs to know which children were alive when the first one failed.

@@ -27,6 +27,7 @@ use std::io::Write as _;
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, UnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tensorferry_os::child as os;
 
@@ -123,14 +124,26 @@ pub fn init() {
     enter(os::take_variable_if_alone(VARIABLE));
 }
 
+/// Whether this process has begun to live as a child.
+static HAS_ENTERED: AtomicBool = AtomicBool::new(false);
+
 fn enter(nonce: Option<OsString>) {
     if let Some(nonce) = nonce {
+        HAS_ENTERED.store(true, Ordering::Relaxed);
         std::process::exit(live(&nonce));
     }
 }
 
+/// Whether this process has entered as a child, although [`VARIABLE`] may still be set.
+pub(crate) fn has_entered() -> bool {
+    HAS_ENTERED.load(Ordering::Relaxed)
+}
+
 extern "C" fn constructor() {
-    // SAFETY: this runs before `main`, as a constructor.
+    // SAFETY: a constructor of the program runs before `main`, normally on the only thread. If another
+    // constructor has started a thread, or this library was loaded later: glibc's unsetenv(3) moves the
+    // pointers that follow down by one and frees nothing, so a getenv(3) there may miss a variable, but reads
+    // no freed memory.
     enter(unsafe { os::take_variable(VARIABLE) });
 }
 
@@ -162,19 +175,19 @@ fn live(nonce: &OsStr) -> i32 {
 }
 
 /// The life of a forked child, from the point at which it has one thread and its end of the control socket.
-/// Calls `settle` first, and keeps its result until the child ends.
+/// Calls `set_up` first, and keeps its result until the child ends.
 pub(crate) fn live_forked<T>(
     control: OwnedFd,
     nonce: &str,
     whose: Parent,
-    settle: impl FnOnce() -> Result<T, tensorferry_os::Error>,
+    set_up: impl FnOnce() -> Result<T, tensorferry_os::Error>,
 ) -> i32 {
     let mut kept = None;
-    let settled = AssertUnwindSafe(|| {
-        kept = Some(settle()?);
+    let life = AssertUnwindSafe(|| {
+        kept = Some(set_up()?);
         meet(Link::greet(control, OsStr::new(nonce), whose)?)
     });
-    live_with(settled)
+    live_with(life)
 }
 
 /// The life of a child. Returns its exit code.

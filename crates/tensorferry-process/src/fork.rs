@@ -104,7 +104,7 @@ pub(crate) fn fork(parked: &[u32], ours: OwnedFd, child: Child) -> Result<(PidFd
 impl Child {
     fn live(self) -> ! {
         let Self { control, nonce, outputs, current_dir, environment } = self;
-        let settle = || {
+        let set_up = || {
             // First, to shorten the time in which the parent's death would go unnoticed.
             os::die_with_parent()?;
             os::null_stdin()?;
@@ -120,6 +120,6 @@ impl Child {
             guard::forget();
             Ok(())
         };
-        exit_at_once(entry::live_forked(control, &nonce, entry::Parent::Peer, settle))
+        exit_at_once(entry::live_forked(control, &nonce, entry::Parent::Peer, set_up))
     }
 }

@@ -74,7 +74,7 @@ pub fn preload_forkserver(entry: &'static Entry, payload: impl Into<Vec<u8>>) ->
 }
 
 /// How long a server that has closed its sockets has to end. Only the text of the error depends on it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// For a process that was forked from the client: the server and the leash belong to the parent.
 pub(crate) fn forget() {
@@ -203,7 +203,7 @@ impl ForkServer {
     fn died(&self) -> StartError {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         // A server normally closes its sockets only by ending.
-        let how = match process.wait_timeout(PATIENCE) {
+        let how = match process.wait_timeout(END_TIMEOUT) {
             Ok(Some(exit)) => exit.to_string(),
             // The server is alive, but could not send its answer.
             Ok(None) => {

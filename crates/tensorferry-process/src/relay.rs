@@ -11,7 +11,7 @@ use crate::forkserver::wire::{self, Word};
 
 /// How long a server has to report a child's death. A stopped server would report nothing until it continues.
 /// Only the exit code depends on this; the pidfd shows the death itself.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The socket on which a fork server reports about one child. It closes when the server ends, so no wait
 /// outlasts the server.
@@ -34,7 +34,7 @@ impl Relay {
             return Ok(None);
         }
         let Some(socket) = self.socket.take() else { return Ok(Some(Ended::StatusUnavailable)) };
-        socket::wait_ready(&[(socket.as_fd(), Interest::Readable)], Some(PATIENCE))?;
+        socket::wait_ready(&[(socket.as_fd(), Interest::Readable)], Some(REPORT_TIMEOUT))?;
         Ok(Some(match wire::hear(&socket) {
             Ok(Some(Word::Ended(status))) => status.into(),
             // No word, the end of the stream, or a word that cannot be decoded.
@@ -46,7 +46,7 @@ impl Relay {
     /// dead.
     pub(crate) fn wait_collected(&self) {
         if let Some(socket) = &self.socket {
-            let _ = socket::wait_ready(&[(socket.as_fd(), Interest::Readable)], Some(PATIENCE));
+            let _ = socket::wait_ready(&[(socket.as_fd(), Interest::Readable)], Some(REPORT_TIMEOUT));
         }
     }
 }

@@ -154,8 +154,9 @@ fn cut(text: &str, limit_bytes: usize) -> String {
 
 /// Keeps the frames of interest: without the panic machinery above and the process entry below them.
 ///
-/// `text` is the output of `std::backtrace`: frames as ` 12: name`, each optionally followed by ` at
-/// file:line`. The frames of this library begin at the first whose name contains `entry_marker`.
+/// `text` is the output of `std::backtrace`. A frame begins with spaces, its number and a colon, then the
+/// name. An indented line `at file:line` may follow it. The frames of this library begin at the first whose
+/// name contains `entry_marker`.
 pub(crate) fn trim_backtrace(text: &str, entry_marker: &str) -> String {
     const MAX_FRAMES: usize = 64;
     const MACHINERY: [&str; 6] = [

@@ -303,7 +303,9 @@ impl Start {
     }
 
     fn check(&self) -> Result<(), StartError> {
-        refuse_unentered(std::env::var_os(VARIABLE).as_deref())?;
+        if !entry::has_entered() {
+            refuse_unentered(std::env::var_os(VARIABLE).as_deref())?;
+        }
         let me = current_process();
         if me.is_daemon() {
             return Err(StartError::Daemonic { name: me.name().to_owned() });
@@ -401,9 +403,8 @@ pub(crate) fn schedule(
     cpus.map_or(Ok(()), |cpus| os::set_cpus(child, cpus))
 }
 
-/// A process that has the variable set was started as a child, and never entered: entering removes the
-/// variable. So it runs its `main` by mistake. If that `main` starts children, they would do the same,
-/// without end.
+/// A process that has the variable set and has not entered was started as a child. So it runs its `main` by
+/// mistake. If that `main` starts children, they would do the same, without end.
 fn refuse_unentered(mark: Option<&OsStr>) -> Result<(), StartError> {
     if mark.is_some() { Err(StartError::NeverEntered) } else { Ok(()) }
 }

@@ -42,7 +42,7 @@ impl<T> Lease<T> {
     ///
     /// # Errors
     /// [`LeaseLostError`] when this process inherited the lease by fork(2), or was declared dead by another
-    /// member.
+    /// member. A member needs proof of a death for that, so a living process does not see the latter.
     pub fn ack(self) -> Result<T, LeaseLostError> {
         self.raw.ack()?;
         Ok(self.value)

@@ -23,7 +23,8 @@ pub enum TransitError {
         "an end that is the only one of its kind can be sent once: it was moved already; use a channel whose ends are cloned"
     )]
     MovedEnd,
-    /// The block belongs to another domain and cannot be copied into this one.
+    /// The block belongs to another domain and cannot be copied into this one; or this process was forked,
+    /// and cannot read it.
     #[error(
         "what lies in another domain cannot be sent through this queue: copy a tensor first, make a queue in this domain"
     )]

@@ -135,14 +135,14 @@ pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
         if is_in_message_domain(block.heap().ok_or(TransitError::Moved)?) {
             return out.add(block.id(), || OutgoingHandle::frozen(block)).ok_or(TransitError::Moved);
         }
-        let copy = copy_home(block)?;
+        let copy = copy_here(block)?;
         out.add(copy.id(), || OutgoingHandle::frozen(&copy)).ok_or(TransitError::Moved)
     })
 }
 
 /// Copies a block of another domain into the domain of the message.
 #[cold]
-fn copy_home(block: &FrozenBlock) -> Result<FrozenBlock, TransitError> {
+fn copy_here(block: &FrozenBlock) -> Result<FrozenBlock, TransitError> {
     let no_memory = |error| TransitError::NoMemory(Arc::new(error));
     let mut copy = HEAP.with(|heap| heap.allocate(block.len_bytes())).map_err(no_memory)?;
     // It lends no bytes in a process that was forked and is no member of its domain.
@@ -276,7 +276,7 @@ pub fn take_ring(index: u32) -> Result<Attachment, TransitError> {
 /// Whether a block lies in the domain of the message that is being built.
 #[inline]
 fn is_in_message_domain(heap: &Heap) -> bool {
-    HEAP.with(|home| heap.is_same_domain(home))
+    HEAP.with(|own| heap.is_same_domain(own))
 }
 
 impl Outbound {

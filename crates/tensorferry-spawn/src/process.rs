@@ -69,7 +69,8 @@ where
 
     /// Sets the process's rank: the first argument of its function, its
     /// [`CurrentProcess::rank`](crate::CurrentProcess::rank), the variable `RANK`, and the number in errors.
-    /// Without this call these are 0, `None`, the `RANK` of this process, and 0.
+    /// Without this call these are 0, `None`, the `RANK` of this process, and 0. It is also the rank for
+    /// [`Process::seed`] and [`Process::log_dir`].
     ///
     /// The variable is set as by [`Process::env`], so the later of both calls wins. [`Process::start`] fails
     /// if `rank` does not fit into a `u32`.

@@ -1,9 +1,9 @@
-//! Stopping the other processes once one has failed: grace period, SIGTERM, patience, SIGKILL.
+//! Stopping the other processes once one has failed: grace period, SIGTERM, a second wait, SIGKILL.
 
 use std::time::{Duration, Instant};
 
 /// The time between SIGTERM and SIGKILL without a grace period.
-pub(crate) const DEFAULT_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const DEFAULT_KILL_AFTER: Duration = Duration::from_secs(30);
 
 /// What to do to the processes that still run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
     next: Option<(Step, Instant)>,
-    patience: Duration,
+    kill_after: Duration,
 }
 
 impl Stop {
@@ -26,14 +26,14 @@ impl Stop {
     /// the same time again after SIGTERM. Without one, SIGTERM comes at once and SIGKILL after 30 seconds.
     pub(crate) fn begin(now: Instant, grace_period: Option<Duration>) -> Self {
         let next = later(now, grace_period.unwrap_or(Duration::ZERO)).map(|at| (Step::Terminate, at));
-        Self { next, patience: grace_period.unwrap_or(DEFAULT_PATIENCE) }
+        Self { next, kill_after: grace_period.unwrap_or(DEFAULT_KILL_AFTER) }
     }
 
     /// The step that is due. Returns each step once.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Step> {
         let (step, _) = self.next.filter(|&(_, at)| at <= now)?;
         self.next = match step {
-            Step::Terminate => later(now, self.patience).map(|at| (Step::Kill, at)),
+            Step::Terminate => later(now, self.kill_after).map(|at| (Step::Kill, at)),
             Step::Kill => None,
         };
         Some(step)
@@ -74,7 +74,7 @@ mod tests {
         let start = Instant::now();
         let mut stop = Stop::begin(start, None);
         assert_eq!(stop.due(start), Some(Step::Terminate));
-        assert_eq!(stop.deadline(), Some(start + DEFAULT_PATIENCE));
+        assert_eq!(stop.deadline(), Some(start + DEFAULT_KILL_AFTER));
     }
 
     #[test]

@@ -33,7 +33,7 @@ const MAX_LAST_CHUNKS: usize = (1 << 20) / CHUNK_LEN_BYTES;
 const PIECE_LEN_BYTES: usize = 4096;
 
 /// How long to wait for an output of this process that nothing reads, once the processes have ended.
-const LAST_PATIENCE: Duration = Duration::from_secs(1);
+const LAST_OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One output of one process.
 #[derive(Debug)]
@@ -112,14 +112,14 @@ struct End<'a> {
 }
 
 impl End<'_> {
-    /// Waits until `to` accepts bytes. Once the processes have ended, waits for at most [`LAST_PATIENCE`] in
-    /// all.
+    /// Waits until `to` accepts bytes. Once the processes have ended, waits for at most
+    /// [`LAST_OUTPUT_TIMEOUT`] in all.
     fn wait_writable(&self, to: &File) -> io::Result<()> {
         let writable = (to.as_fd(), Interest::Writable);
         if wait_ready(&[writable, (self.ended.as_fd(), Interest::Readable)], None)?[0] {
             return Ok(());
         }
-        let until = *self.until.get_or_init(|| Instant::now() + LAST_PATIENCE);
+        let until = *self.until.get_or_init(|| Instant::now() + LAST_OUTPUT_TIMEOUT);
         let left = until.saturating_duration_since(Instant::now());
         if wait_ready(&[writable], Some(left))?[0] { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
     }

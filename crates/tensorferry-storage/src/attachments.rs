@@ -6,7 +6,7 @@
 //! process sees a ring without senders while the last sender is in flight.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::StorageError;
@@ -23,9 +23,9 @@ pub(crate) struct Attachments {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct RoleCounts {
-    sends: usize,
-    receives: usize,
+pub(crate) struct RoleCounts {
+    pub(crate) sends: usize,
+    pub(crate) receives: usize,
     /// Of these, how many are in flight to another process.
     sends_in_transit: usize,
     receives_in_transit: usize,
@@ -133,8 +133,9 @@ impl Drop for Attachment {
                 ring.receivers().fetch_and(!bit, Ordering::SeqCst);
             }
             let roles = ring.senders().load(Ordering::SeqCst) | ring.receivers().load(Ordering::SeqCst);
-            // Nobody takes messages of the dead any more, and only a scan discards them.
-            let are_lost = announced.is_some()
+            // Nobody takes messages of the dead any more, and only a scan discards them. If no death has been
+            // counted even now, the scan after the next one sees that there is no receiver.
+            let are_lost = inner.memory.suspicions() > 0
                 && ring.receivers().load(Ordering::SeqCst) == 0
                 && self.role.receives
                 && ring.has_messages();
@@ -159,6 +160,28 @@ impl Drop for Attachment {
 }
 
 impl Attachments {
+    /// Takes a mark off a word of roles while this member has its own bit there. `clear` may have to put the
+    /// mark back. In between, the word must not look as if the last end were gone.
+    pub(crate) fn clear_mark(
+        &self,
+        heap: &Heap,
+        at: usize,
+        word: &AtomicU64,
+        is_attached: impl FnOnce(&RoleCounts) -> bool,
+        clear: impl FnOnce() -> bool,
+    ) -> bool {
+        // Nobody of this process attaches or detaches meanwhile. If this process is killed here, its bit is
+        // swept.
+        let all = self.lock();
+        let bit = heap.me().bit();
+        word.fetch_or(bit, Ordering::SeqCst);
+        let is_clear = clear();
+        if !all.get(&at).is_some_and(is_attached) {
+            word.fetch_and(!bit, Ordering::SeqCst);
+        }
+        is_clear
+    }
+
     /// In a process that was forked: attaches it to every ring of which it has a copied end, in the same
     /// roles.
     pub(crate) fn attach_all(&self, heap: &Heap) -> Result<(), StorageError> {

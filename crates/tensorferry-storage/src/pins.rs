@@ -67,6 +67,11 @@ impl PinnedAt {
         Self { at: position, record: IN_A_SLOT }
     }
 
+    /// Whether a message that is delivered and given back waits in the same state again.
+    fn may_repeat(self) -> bool {
+        self.record != IN_A_SLOT && RecordState::unpack(self.record).deliveries == u16::MAX
+    }
+
     /// In this record, since it had this state.
     pub(crate) fn record(index: usize, state: RecordState) -> Self {
         Self { at: index as u64, record: state.pack() }
@@ -157,7 +162,7 @@ impl PinList {
         // Once the count of deliveries has reached its limit, a record has the same state each time it waits.
         // One pin is enough then.
         let is_same = |pin: &&mut Pin| pin.at == at;
-        let before = (at.record != IN_A_SLOT).then(|| queued.pins.iter_mut().find(is_same)).flatten();
+        let before = at.may_repeat().then(|| queued.pins.iter_mut().find(is_same)).flatten();
         let before = before.map(|pin| std::mem::replace(&mut pin.handles, std::mem::take(handles)));
         if before.is_none() {
             queued.pins.push_back(Pin { at, handles: std::mem::take(handles) });

@@ -164,7 +164,8 @@ impl Ring {
         })
     }
 
-    /// Another end of the same ring, in the given role.
+    /// Another end of the same ring, in the given role. An end that receives is made from one that receives:
+    /// while a ring has no receiver, its messages may be discarded at any time, also one that was just put.
     ///
     /// # Errors
     /// As [`Ring::attach`].

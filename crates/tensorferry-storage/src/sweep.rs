@@ -6,7 +6,8 @@
 //!    ready again, its roles end, and all waiting processes look again.
 //! 2. In every block: its holder bit turns into SUSPECT, in one compare-and-swap. A suspect block is not
 //!    reused.
-//! 3. A scan of all rings and messages finds the blocks that messages of the dead member still name. All
+//! 3. A scan of all rings and messages discards the messages of rings without receivers, and finds the blocks
+//!    that messages of the dead member still name. All
 //!    other blocks are no longer suspect. A block that a living process takes meanwhile carries that
 //!    process's bit. If that process dies too, the scan has not seen what it sent. So each sweep increments a
 //!    word of the domain before it marks anything, and a scan that began before the last increment clears
@@ -22,6 +23,7 @@ use std::time::Duration;
 use tensorferry_domain::{Member, planted};
 
 use crate::StorageError;
+use crate::attachments::RoleCounts;
 use crate::block::Block;
 use crate::class::SLAB_BLOCKS;
 use crate::header::{Header, Kind, SUSPECT};
@@ -178,10 +180,15 @@ impl Scan<'_> {
             if let Ok(Some(block)) = hold_of_kind(self.heap, place, header, Kind::Ring)
                 && let Some(ring) = RingWords::of(&block)
             {
-                for (word, named) in [(ring.senders(), &named.senders), (ring.receivers(), &named.receivers)]
+                let sends: fn(&RoleCounts) -> bool = |counts| counts.sends > 0;
+                let receives: fn(&RoleCounts) -> bool = |counts| counts.receives > 0;
+                for (word, named, is_attached) in
+                    [(ring.senders(), &named.senders, sends), (ring.receivers(), &named.receivers, receives)]
                 {
                     if word.load(Ordering::SeqCst) & SUSPECT != 0 && !named.contains(&at) {
-                        in_time = in_time && self.clear(word);
+                        let attachments = &self.inner.attachments;
+                        let clear = || self.clear(word);
+                        in_time = in_time && attachments.clear_mark(self.heap, at, word, is_attached, clear);
                         if ring.receivers().load(Ordering::SeqCst) == 0 && ring.has_messages() {
                             // The next scan discards them.
                             self.inner.scan_requests.set_due();
@@ -231,7 +238,8 @@ struct Named {
 struct Closed;
 
 impl Named {
-    /// Reads all messages, or fails: what cannot be read may name any block.
+    /// Reads all messages, after discarding those of rings without receivers, or fails: what cannot be read
+    /// may name any block.
     fn scan(places: Places<'_>, heap: &Heap) -> Result<Self, Closed> {
         let mut named = Self::default();
         let mut outcome = Ok(());

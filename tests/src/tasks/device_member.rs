@@ -75,7 +75,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `control WORD` | tells the software driver something; `held` and `running` work with every driver |
 /// | `poll QUEUE NAME` | as `get`, for a tensor alone; answers `empty` instead of waiting |
 /// | `limits FREE_MIB IDLE_SLABS` | how much is kept for later |
-/// | `patience SECONDS` | how long is waited for a full device |
+/// | `full-device-timeout SECONDS` | how long is waited for a full device |
 /// | `produce QUEUE STREAM N` | sends tensors of one element: 0, 1, and so on |
 /// | `relay FROM TO STREAM N` | sends a copy of each, made on the device |
 /// | `consume QUEUE STREAM N` | the sum of their elements |
@@ -324,7 +324,7 @@ impl State {
                 let idle_slabs = idle_slabs.parse()?;
                 set_cache_limits(CacheLimits::new().free_bytes(free_bytes).idle_slabs(idle_slabs));
             }
-            ["patience", seconds] => {
+            ["full-device-timeout", seconds] => {
                 let timeout = Duration::from_secs(seconds.parse()?);
                 set_cache_limits(CacheLimits::new().full_device_timeout(timeout));
             }

@@ -7,7 +7,7 @@ use super::tensors::on_machine;
 use super::{ask, told};
 
 /// Longer than any test takes.
-const PATIENT: &str = "patience 3600";
+const PATIENT: &str = "full-device-timeout 3600";
 
 #[test]
 fn a_maker_whose_device_is_full_is_told_so_and_free_memory_of_another_length_is_given_up_first() {
@@ -96,7 +96,7 @@ fn a_full_device_waits_for_what_the_driver_would_not_take_back() {
 fn what_was_given_up_for_a_tensor_that_found_no_room_is_freed_when_a_device_is_done_with_it() {
     on_machine("memory_mib=16", |stage| {
         let a = stage.member();
-        told(&a, &["patience 0", "control held", "zeros x s 3145728", "drop x"]);
+        told(&a, &["full-device-timeout 0", "control held", "zeros x s 3145728", "drop x"]);
         assert!(ask(&a, "zeros y s 3670016").contains("12582912 about to be freed"));
         told(&a, &["control running"]);
         until("it is freed", || ask(&a, "stats").contains("slabs_dying: 0"));
@@ -121,7 +121,7 @@ fn who_has_the_memory_of_a_full_device_is_told_in_bounded_time() {
     on_machine("memory_mib=16", |stage| {
         let (a, b) = (stage.member(), stage.member());
         told(&b, &["zeros w s 1048576", "put 1 w"]);
-        told(&a, &["get 1 w", "ready w s", "patience 1"]);
+        told(&a, &["get 1 w", "ready w s", "full-device-timeout 1"]);
         // 4 MiB of a message that is never read, a tensor of 2 MiB, and 1 MiB in a slab of 2 MiB.
         told(&a, &["zeros x s 1048576", "put 0 x", "drop x", "zeros y s 524288", "zeros z s 262144"]);
         let answer = ask(&a, "zeros v s 2097152");

@@ -87,8 +87,8 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-sim-cuda/src/exit.rs", "has the C library call a function when the process ends"),
     ("crates/tensorferry-sim-cuda/src/exports.rs", "exports the symbols of the driver"),
     ("crates/tensorferry-sim-cuda/src/mapping.rs", "maps memory files and lends atomic words of them"),
-    ("crates/tensorferry-storage/src/access.rs", "lends slices of blocks, by the members' protocol"),
     ("crates/tensorferry-spawn/src/rejoin.rs", "promises that the parent of a forked child waits"),
+    ("crates/tensorferry-storage/src/access.rs", "lends slices of blocks, by the members' protocol"),
     (
         "crates/tensorferry-storage/src/heap/rejoin.rs",
         "declares a function whose caller promises that the parent waits",

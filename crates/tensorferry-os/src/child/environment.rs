@@ -16,10 +16,7 @@ use crate::{Error, Result};
 /// Reads a variable of the environment and removes it, so that no process started from here inherits it.
 ///
 /// # Safety
-/// No other thread reads or writes the environment at the same time, other than through `std::env`. A
-/// constructor (`.init_array`) may assume so: if another constructor has started a thread already, glibc's
-/// unsetenv(3) moves the pointers that follow down by one and frees nothing, so a getenv(3) there could miss
-/// a variable but not read freed memory.
+/// No other thread reads or writes the environment at the same time, other than through `std::env`.
 #[must_use]
 pub unsafe fn take_variable(name: &str) -> Option<OsString> {
     let value = std::env::var_os(name)?;

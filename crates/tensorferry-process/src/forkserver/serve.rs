@@ -148,7 +148,7 @@ impl Server {
         let Descriptors { control, words, stdout, stderr, current_dir } = fds;
         self.dispositions.restore();
         let (nonce, environment) = (request.nonce.clone(), request.take_environment());
-        let settle = || {
+        let set_up = || {
             // `None`: the client is gone, so nothing would ever end this process. Its pidfd may not show that
             // yet, because a process that exits closes its files first.
             let Some(leash) = Leash::arm(&self.leash)? else { exit_at_once(EXIT_CODE_NO_PARENT) };
@@ -161,6 +161,6 @@ impl Server {
             os::replace_environment(environment)?;
             Ok(leash)
         };
-        std::process::exit(entry::live_forked(control, &nonce, entry::Parent::Other, settle))
+        std::process::exit(entry::live_forked(control, &nonce, entry::Parent::Other, set_up))
     }
 }

@@ -25,7 +25,8 @@ impl Heap {
     ///
     /// # Safety
     /// The parent waits until this has returned, and holds those blocks meanwhile: it frees none of them, and
-    /// does not write to memory that a handle here covers.
+    /// does not write to memory that a handle here covers. The service threads were parked (`Parked::all`)
+    /// when the process was forked.
     ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain refuses, [`StorageError::BadReference`] when the header of a
