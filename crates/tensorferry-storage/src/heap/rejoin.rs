@@ -19,9 +19,9 @@ impl Heap {
     /// every block that the parent held at the fork, once for each handle that was copied. A block that only
     /// the copied stack of the parent names, which no code here can reach, stays held until this process
     /// ends. From then on all handles are this process's own, except for what can exist in one process only:
-    /// an inherited [`ExclusiveBlock`] lends no bytes, and an inherited lease is lost.
+    /// an inherited [`ExclusiveBlock`](crate::ExclusiveBlock) lends no bytes, and an inherited lease is lost.
     ///
-    /// `fd_store` is as in [`DomainFds`](crate::DomainFds).
+    /// `fd_store` is as in [`DomainFds`](tensorferry_domain::DomainFds).
     ///
     /// # Safety
     /// The parent waits until this has returned, and holds those blocks meanwhile: it frees none of them, and
