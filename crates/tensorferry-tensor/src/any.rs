@@ -255,3 +255,15 @@ impl From<DowncastError> for TensorError {
         Self::DTypeMismatch { expected: error.expected, found: error.tensor.dtype() }
     }
 }
+
+#[cfg(all(test, feature = "half"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_of_every_type_are_printed() {
+        for dtype in DType::all() {
+            assert!(WRITERS.iter().any(|(known, _)| *known == dtype), "{dtype:?}");
+        }
+    }
+}
