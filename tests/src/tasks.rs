@@ -17,6 +17,7 @@ mod raw_device;
 mod reader;
 mod respondent;
 mod root;
+mod sharer;
 mod stranger;
 mod streams;
 mod travelling_ends;
@@ -40,6 +41,7 @@ pub use raw_device::RawDeviceUser;
 pub use reader::Reader;
 pub use respondent::Respondent;
 pub use root::Host;
+pub use sharer::{Primitives, Sharer};
 pub use stranger::Stranger;
 pub use streams::{
     Adder, Consume, Count, Forward, Heard, MakeChannel, MakeQueue, Nest, Produce, SendTensor, SoleEcho,
@@ -70,6 +72,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
     tasks![
         run_task::<Puppet>,
         run_task::<Subject>,
+        run_task::<Sharer>,
         run_task::<Produce>,
         run_task::<Consume>,
         run_task::<Forward>,

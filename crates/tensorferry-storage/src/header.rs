@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     Message,
     /// A message outside of any ring, of the same form; it can be opened once.
     Parcel,
+    /// A lock, with the words that it protects.
+    Monitor,
 }
 
 /// What a span is, as its line says.
@@ -141,6 +143,7 @@ impl<'a> Header<'a> {
             Kind::Ring => 1,
             Kind::Message => 2,
             Kind::Parcel => 3,
+            Kind::Monitor => 4,
         };
         self.words[line::KIND].store(number << 32 | u64::from(self.generation()), Ordering::Release);
     }
@@ -185,6 +188,7 @@ fn kind_of(kind_word: u64) -> Kind {
         1 => Kind::Ring,
         2 => Kind::Message,
         3 => Kind::Parcel,
+        4 => Kind::Monitor,
         _ => Kind::Plain,
     }
 }

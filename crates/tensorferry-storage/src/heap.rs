@@ -262,6 +262,10 @@ impl Heap {
         self.0.memory.me()
     }
 
+    pub(crate) fn is_live(&self, member: Member) -> bool {
+        self.domain().is_live(member)
+    }
+
     pub(crate) fn data(&self) -> &Reservation {
         self.0.memory.data()
     }

@@ -48,6 +48,8 @@ mod header;
 mod heap;
 mod lease;
 mod message;
+mod monitor;
+mod monitor_words;
 mod parcel;
 mod payload;
 mod pins;
@@ -77,6 +79,8 @@ pub use lease::{Lease, LeaseLostError};
 pub use message::{
     IncomingHandle, IncomingMessage, MAX_HANDLES, OfferedBlock, OutgoingHandle, OutgoingHandles,
 };
+pub use monitor::{Entered, Monitor, MonitorError, MonitorView};
+pub use monitor_words::LastOwner;
 pub use parcel::Parcel;
 pub use payload::Payload;
 pub use reference::{BlockId, Role};

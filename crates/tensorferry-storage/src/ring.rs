@@ -70,8 +70,19 @@ pub enum Deadline {
 }
 
 impl Deadline {
+    /// The deadline that ends `timeout` from now; never, if that instant cannot be represented.
+    #[must_use]
+    pub fn within(timeout: Duration) -> Self {
+        Instant::now().checked_add(timeout).map_or(Self::Never, Self::At)
+    }
+
     /// Calls `look` until it finds something, for as long as the deadline allows.
-    fn wait<R>(self, word: WaitWord<'_>, spin: &Spin, mut look: impl FnMut() -> Option<R>) -> Option<R> {
+    pub(crate) fn wait<R>(
+        self,
+        word: WaitWord<'_>,
+        spin: &Spin,
+        mut look: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
         match self {
             Self::Now => look(),
             Self::At(deadline) => word.wait_until(spin, Some(deadline), look).ok(),

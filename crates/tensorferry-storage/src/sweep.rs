@@ -3,7 +3,8 @@
 //! If a sweeper dies, another sweeper can repeat every step from the beginning. The order matters:
 //!
 //! 1. In every ring: a slot that the dead member was writing is skipped, a message that it was taking is
-//!    ready again, its roles end, and all waiting processes look again.
+//!    ready again, its roles end, and all waiting processes look again. In every monitor that it held: its
+//!    lock is free, and all waiting processes look again.
 //! 2. In every block: its holder bit turns into SUSPECT, in one compare-and-swap. A suspect block is not
 //!    reused.
 //! 3. A scan of all rings and messages discards the messages of rings without receivers, and finds the blocks
@@ -29,6 +30,7 @@ use crate::class::SLAB_BLOCKS;
 use crate::header::{Header, Kind, SUSPECT};
 use crate::heap::{Heap, Inner};
 use crate::message::references_in;
+use crate::monitor::words_of;
 use crate::place::{Address, Place, Places};
 use crate::record::RecordTag;
 use crate::reference::{Grant, Reference};
@@ -57,20 +59,19 @@ pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
     let places = inner.places();
     let bits = dead.iter().fold(0, |bits, dead| bits | dead.bit());
     inner.memory.count_suspicion();
-    let mut rings_opened = true;
-    let rings_reached =
-        each_block(places, &mut |place, header| match hold_of_kind(&heap, place, header, Kind::Ring) {
-            Ok(Some(block)) => dead.iter().for_each(|&dead| sweep_ring(&block, dead)),
-            Ok(None) => {}
-            Err(Closed) => rings_opened = false,
-        });
+    let mut all_opened = true;
+    let all_swept = each_block(places, &mut |place, header| {
+        if sweep_contents(&heap, place, header, dead).is_err() {
+            all_opened = false;
+        }
+    });
     let blocks_reached = each_block(places, &mut |place, header| {
         if header.holders().load(Ordering::SeqCst) & bits != 0 && !planted("sweep-forgets-bits") {
             inner.mark_returned_anew(place);
             dead.iter().for_each(|&dead| suspect(header.holders(), dead));
         }
     });
-    if !rings_reached || !rings_opened || !blocks_reached {
+    if !all_swept || !all_opened || !blocks_reached {
         return false;
     }
     resolve_suspects(inner, &heap);
@@ -84,6 +85,24 @@ pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
         let Some(run) = runs.next() else { return true };
         inner.adopt_and_trim(&mut arena, run);
     }
+}
+
+/// Ends what the dead members were doing in this block, if it is a ring or a monitor.
+fn sweep_contents(heap: &Heap, place: Place, header: Header<'_>, dead: &[Member]) -> Result<(), Closed> {
+    if let Some(block) = hold_of_kind(heap, place, header, Kind::Ring)? {
+        dead.iter().for_each(|&dead| sweep_ring(&block, dead));
+    }
+    let holders = header.holders().load(Ordering::SeqCst);
+    // Only those that held a monitor count as its deaths.
+    for &dead in dead.iter().filter(|dead| holders & dead.bit() != 0) {
+        if let Some(block) = hold_of_kind(heap, place, header, Kind::Monitor)?
+            && let Some(monitor) = words_of(&block)
+            && !planted("sweep-forgets-monitors")
+        {
+            monitor.sweep(dead);
+        }
+    }
+    Ok(())
 }
 
 /// Handles pins, parcels, suspects and returned blocks. Returns how long until it has to be called again, if

@@ -5,11 +5,16 @@ mod table;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tensorferry_domain::{MAX_MEMBERS, Member};
+
 use table::{check_bits, check_bytes, check_constants, check_mask, check_values};
 
 use crate::class::{Class, LINE_BYTES, LINE_WORDS, N_CLASSES, SLAB_BLOCKS, SLAB_MAX_BYTES};
 use crate::header::{Header, Kind, SUSPECT, SpanWord, head, line, slab};
 use crate::message::{MAX_HANDLES, table as message_table};
+use crate::monitor_words::{
+    LastOwner, LockState, MAGIC as MONITOR_MAGIC, N_STATE_WORDS, Share, word as monitor,
+};
 use crate::place::HEAD_FRACTION;
 use crate::record::{MAX_RECORDS, RECORD_WORDS, RecordState, RecordTag, word as record};
 use crate::reference::{GENERATION_MASK, Grant, Reference, Role};
@@ -92,6 +97,7 @@ fn bits_of_a_kind_word() {
             (number(Kind::Ring), "ring"),
             (number(Kind::Message), "message"),
             (number(Kind::Parcel), "parcel"),
+            (number(Kind::Monitor), "monitor"),
         ],
     );
 }
@@ -243,6 +249,47 @@ fn words_and_states_of_a_record() {
         (RecordTag::Taking, "taking"),
     ];
     check_values("Record tags", &tags.map(|(tag, name)| (RecordState { tag, ..first }.pack(), name)));
+}
+
+#[test]
+fn words_of_a_monitor() {
+    check_bytes(
+        "Monitor",
+        monitor::N_WORDS * 8,
+        &[
+            ("magic", monitor::MAGIC, 8),
+            ("purpose", monitor::PURPOSE, 8),
+            ("lock", monitor::LOCK, 8),
+            ("deaths", monitor::DEATHS, 8),
+            ("state", monitor::STATE, N_STATE_WORDS * 8),
+            ("unlocked", monitor::UNLOCKED, 4),
+            ("changed", monitor::CHANGED, 4),
+            ("shares", monitor::SHARES, MAX_MEMBERS * 8),
+        ],
+    );
+    check_constants("Numbers of a monitor", &[("magic", MONITOR_MAGIC)]);
+    let held = |slot, epoch| LockState::Held(Member { slot, epoch }).pack();
+    let first = held(0, 0);
+    check_bits(
+        "Lock word",
+        64,
+        &[("tag", first), ("slot", held(1, 0) ^ first), ("epoch", held(0, 1) ^ first)],
+    );
+    check_mask("Lock word", "slot", held(u8::MAX, 0) ^ first);
+    check_mask("Lock word", "epoch", held(0, u32::MAX) ^ first);
+    check_values(
+        "Lock tags",
+        &[
+            (LockState::Free(LastOwner::Released).pack(), "free"),
+            (first, "held"),
+            (LockState::Free(LastOwner::Died).pack(), "died"),
+            (LockState::Free(LastOwner::Panicked).pack(), "panicked"),
+        ],
+    );
+    let share = |epoch, count| Share { epoch, count }.pack();
+    check_bits("Share word", 64, &[("count", share(0, 1)), ("epoch", share(1, 0))]);
+    check_mask("Share word", "count", share(0, u32::MAX));
+    check_mask("Share word", "epoch", share(u32::MAX, 0));
 }
 
 #[test]

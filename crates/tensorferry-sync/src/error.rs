@@ -1,7 +1,9 @@
-//! The errors of values and arrays.
+//! The errors of values, arrays and locks.
+
+use std::fmt;
 
 use tensorferry_reduce::TransitError;
-use tensorferry_storage::StorageError;
+use tensorferry_storage::{LastOwner, MonitorError, StorageError};
 
 use crate::ScalarKind;
 
@@ -45,3 +47,80 @@ pub struct OutOfRangeError {
 }
 
 tensorferry_storage::debug_as_display!(OutOfRangeError);
+
+/// A lock was not taken, or it was and its last owner has failed.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError<G> {
+    /// This call has taken the lock. Its last owner died or panicked while it had it, so what the lock
+    /// protects may be half changed.
+    #[error("the last owner of the lock {last_owner} while it had it: what it protects may be half changed")]
+    Poisoned {
+        /// The lock. Drop it to release it.
+        guard: G,
+        /// What happened to the last owner.
+        last_owner: LastOwner,
+    },
+    /// Another thread or process had the lock until the time of the call was over.
+    #[error("another thread or process has the lock")]
+    Locked,
+    /// Another member of the domain declared this process dead.
+    #[error("this process was declared dead by another member of its domain")]
+    DeclaredDead,
+    /// This process is no member of the domain, because it was forked by something else than this library.
+    #[error(transparent)]
+    Storage(StorageError),
+}
+
+impl<G> LockError<G> {
+    pub(crate) fn unless_poisoned(guard: G, last_owner: LastOwner) -> Result<G, Self> {
+        if last_owner == LastOwner::Released { Ok(guard) } else { Err(Self::Poisoned { guard, last_owner }) }
+    }
+
+    /// The guard, if the lock was taken.
+    ///
+    /// ```
+    /// # use tensorferry_sync::{Lock, LockError};
+    /// # let lock = Lock::new()?;
+    /// let guard = lock.lock().or_else(LockError::into_guard)?; // whatever happened to the last owner
+    /// # drop(guard);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The error itself, if the lock was not taken.
+    pub fn into_guard(self) -> Result<G, Self> {
+        match self {
+            Self::Poisoned { guard, .. } => Ok(guard),
+            error => Err(error),
+        }
+    }
+
+    /// Whether another thread or process had the lock.
+    #[must_use]
+    pub const fn is_locked(&self) -> bool {
+        matches!(self, Self::Locked)
+    }
+}
+
+impl<G> fmt::Debug for LockError<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<G> From<MonitorError> for LockError<G> {
+    fn from(error: MonitorError) -> Self {
+        match error {
+            MonitorError::TimedOut => Self::Locked,
+            MonitorError::Storage(error) => Self::Storage(error),
+            _ => Self::DeclaredDead,
+        }
+    }
+}
+
+impl<G> From<StorageError> for LockError<G> {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(error)
+    }
+}

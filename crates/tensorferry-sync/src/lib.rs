@@ -1,4 +1,4 @@
-//! Values and arrays in shared memory.
+//! Values, arrays, locks and the like in shared memory.
 //!
 //! [`RawValue`] is one number that several processes read and write. [`RawArray`] is a fixed number of them.
 //! The names are Python's: *raw* means without a lock. No call blocks, and a process that is killed in the
@@ -36,15 +36,31 @@
 #![forbid(unsafe_code)]
 
 mod array;
+mod barrier;
+mod condition;
 mod element;
 mod error;
+mod event;
+mod lock;
+mod primitive;
+mod purpose;
+mod rw_lock;
 mod scalar;
+mod semaphore;
 mod value;
+mod wait_error;
 mod wire;
 
 pub use array::{Iter, RawArray};
+pub use barrier::{Barrier, BarrierPlace};
+pub use condition::Condition;
 pub use element::RawElement;
-pub use error::OutOfRangeError;
+pub use error::{LockError, OutOfRangeError};
+pub use event::Event;
+pub use lock::{Lock, LockGuard};
+pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use scalar::{Number, Scalar, ScalarKind};
-pub use tensorferry_storage::StorageError;
+pub use semaphore::{Permit, Semaphore};
+pub use tensorferry_storage::{LastOwner, StorageError};
 pub use value::RawValue;
+pub use wait_error::{BarrierError, BrokenBy, WaitError};

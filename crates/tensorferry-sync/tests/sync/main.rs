@@ -1,10 +1,11 @@
-//! Values and arrays inside one process, and on their way through a message. The `tests` package tests them
+//! Values, arrays and locks inside one process, and on their way through a message. The `tests` package tests them
 //! between processes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod array;
 mod hostile;
+mod locks;
 mod value;
 
 use serde::Serialize;

@@ -1,0 +1,254 @@
+//! Monitors: a lock, a few words that it protects, and a place to wait for a change, all in one block.
+//!
+//! Locks, semaphores, barriers and the like are made of monitors; `tensorferry-sync` has them. A monitor adds
+//! to its words what each of them would otherwise need by itself: the sweep after a death finds it by its
+//! kind, frees the lock of a dead owner, counts the death and wakes everybody who waits.
+//!
+//! Each member has a *share* in a monitor: a count that this member changes, and that is worth nothing once
+//! the member has died. So what a dead process had taken comes back without an account of it.
+
+use std::sync::Arc;
+
+use tensorferry_domain::{Member, Spin};
+
+use crate::access::SharedBlock;
+use crate::atomic::{AtomicU64, Ordering};
+use crate::block::Block;
+use crate::header::Kind;
+use crate::heap::Heap;
+use crate::monitor_words::{LastOwner, MAGIC, MonitorWords, word};
+use crate::{Deadline, StorageError};
+
+/// Why a monitor was not entered, or a wait ended without what was waited for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MonitorError {
+    /// The deadline passed.
+    #[error("the deadline passed")]
+    TimedOut,
+    /// This process was declared dead by another member of its domain.
+    #[error("this process was declared dead by another member of its domain")]
+    DeclaredDead,
+    /// This process is no member of the domain, because it was forked by something else than this library.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// A handle on a monitor. A clone is another handle of this process, and the handles of other processes come
+/// from the block that [`Monitor::block`] lends.
+#[derive(Clone, Debug)]
+pub struct Monitor(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// INVARIANT: of kind `Monitor` and as long as one.
+    block: SharedBlock,
+    lock_spin: Spin,
+    change_spin: Spin,
+}
+
+/// The lock of a monitor, held by this process. Dropping it releases the lock.
+#[derive(Debug)]
+pub struct Entered {
+    monitor: Monitor,
+    /// Who took the lock.
+    owner: Member,
+    last_owner: LastOwner,
+    /// How it is to be left, unless this thread panics meanwhile.
+    leave: LastOwner,
+    was_panicking: bool,
+}
+
+impl Monitor {
+    /// Makes a monitor, whose words of state are zero. `purpose` tells what it is used for.
+    ///
+    /// # Errors
+    /// [`StorageError`] when there is no memory for it.
+    pub fn create(heap: &Heap, purpose: u64) -> Result<Self, StorageError> {
+        let block = heap.allocate_block(word::N_WORDS * 8)?;
+        for word in block.words() {
+            word.store(0, Ordering::Relaxed);
+        }
+        for (index, value) in [(word::PURPOSE, purpose), (word::MAGIC, MAGIC)] {
+            if let Some(word) = block.words().get(index) {
+                word.store(value, Ordering::Release);
+            }
+        }
+        if let Some(header) = block.header() {
+            header.set_kind(Kind::Monitor);
+        }
+        Self::open(SharedBlock::new(block), purpose)
+    }
+
+    /// The monitor in this block.
+    ///
+    /// # Errors
+    /// [`StorageError::BadReference`] when the block holds no monitor, or one with another purpose.
+    pub fn open(block: SharedBlock, purpose: u64) -> Result<Self, StorageError> {
+        let bad = |what| StorageError::BadReference { reference: block.id().0, what };
+        let inner = block.block().ok_or_else(|| bad("it has no block"))?;
+        inner.heap().check_owning_process()?;
+        let words = words_of(inner).ok_or_else(|| bad("the block holds no monitor"))?;
+        if words.purpose().load(Ordering::Relaxed) != purpose {
+            return Err(bad("the block holds something else to wait for"));
+        }
+        Ok(Self(Arc::new(Inner { block, lock_spin: Spin::default(), change_spin: Spin::default() })))
+    }
+
+    /// The block, to send it.
+    #[must_use]
+    pub fn block(&self) -> &SharedBlock {
+        &self.0.block
+    }
+
+    /// Whether both are handles on the same monitor.
+    #[must_use]
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0.block.words(), other.0.block.words())
+    }
+
+    /// Takes the lock.
+    ///
+    /// # Blocking
+    /// While another thread or process has the lock, as long as `deadline` allows. A thread that has the lock
+    /// already waits for itself. Who releases the lock wakes it, and so does the sweep after the death of an
+    /// owner.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    pub fn enter(&self, deadline: Deadline) -> Result<Entered, MonitorError> {
+        let view = self.view()?;
+        let owner = view.heap.me();
+        let look = || view.words.try_acquire(owner, |member| view.heap.is_live(member));
+        let taken = deadline.wait(view.words.unlocked(), &self.0.lock_spin, look);
+        let last_owner = taken.ok_or(MonitorError::TimedOut)?;
+        let entered = Entered {
+            monitor: self.clone(),
+            owner,
+            last_owner,
+            leave: LastOwner::Released,
+            was_panicking: std::thread::panicking(),
+        };
+        // Others take a lock away from whom they hold for dead.
+        if view.heap.is_live(owner) { Ok(entered) } else { Err(MonitorError::DeclaredDead) }
+    }
+
+    /// Waits until `look` finds something.
+    ///
+    /// # Blocking
+    /// As long as `deadline` allows. [`Monitor::notify`] wakes it in every process, and so does the sweep
+    /// after the death of a member that held the monitor.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    pub fn wait<R>(
+        &self,
+        deadline: Deadline,
+        mut look: impl FnMut(&MonitorView<'_>) -> Option<R>,
+    ) -> Result<R, MonitorError> {
+        let view = self.view()?;
+        let found = deadline.wait(view.words.changed(), &self.0.change_spin, || look(&view));
+        found.ok_or(MonitorError::TimedOut)
+    }
+
+    /// Wakes all who wait for a change. Call it after the change, which must be a sequentially consistent
+    /// read-modify-write or be made by [`MonitorView::change_share`].
+    pub fn notify(&self) {
+        if let Ok(view) = self.view() {
+            view.words.changed().wake_after_change();
+        }
+    }
+
+    /// The monitor's words.
+    ///
+    /// # Errors
+    /// [`StorageError::Domain`] in a process that was forked by something else than this library.
+    pub fn view(&self) -> Result<MonitorView<'_>, StorageError> {
+        let bad = |what| StorageError::BadReference { reference: self.0.block.id().0, what };
+        let block = self.0.block.block().ok_or_else(|| bad("it has no block"))?;
+        block.heap().check_owning_process()?;
+        let words = words_of(block).ok_or_else(|| bad("the block holds no monitor"))?;
+        Ok(MonitorView { words, heap: block.heap() })
+    }
+}
+
+/// The words of a monitor, as this process sees them.
+#[derive(Clone, Copy, Debug)]
+pub struct MonitorView<'a> {
+    words: MonitorWords<'a>,
+    heap: &'a Heap,
+}
+
+impl<'a> MonitorView<'a> {
+    /// The four words that belong to the user of the monitor. Other processes may change them at any moment.
+    #[must_use]
+    pub fn state(&self) -> &'a [AtomicU64] {
+        self.words.state()
+    }
+
+    /// How many members that held the monitor have died. It only grows, and may grow by more than one for one
+    /// death.
+    #[must_use]
+    pub fn deaths(&self) -> u64 {
+        self.words.deaths().load(Ordering::SeqCst)
+    }
+
+    /// Changes the share of this process by `change`. Returns false, and changes nothing, when the share
+    /// would leave the range of a `u32`, or this process was declared dead.
+    #[must_use]
+    pub fn change_share(&self, change: i32) -> bool {
+        self.words.change_share(self.heap.me(), change)
+    }
+
+    /// The share of this process.
+    #[must_use]
+    pub fn share(&self) -> u32 {
+        self.words.share(self.heap.me())
+    }
+
+    /// The sum of the shares of all living members.
+    #[must_use]
+    pub fn shares(&self) -> u64 {
+        self.words.shares(|member| self.heap.is_live(member))
+    }
+
+    /// Sets the shares of all members to zero. For a process that has the lock, while no other changes its
+    /// share without it.
+    pub fn clear_shares(&self) {
+        self.words.clear_shares();
+    }
+}
+
+impl Entered {
+    /// How the last owner left the lock.
+    #[must_use]
+    pub fn last_owner(&self) -> LastOwner {
+        self.last_owner
+    }
+
+    /// Releases the lock and leaves it to the next owner to be told how the last one left it.
+    pub fn leave_as_found(mut self) {
+        self.leave = self.last_owner;
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let Ok(view) = self.monitor.view() else { return };
+        // A child of a fork has a copy of the value, and the parent has the lock.
+        if view.heap.me() != self.owner {
+            return;
+        }
+        let has_panicked = !self.was_panicking && std::thread::panicking();
+        view.words.release(self.owner, if has_panicked { LastOwner::Panicked } else { self.leave });
+    }
+}
+
+/// The monitor in a block of this process; `None` when it holds none.
+pub(crate) fn words_of(block: &Block) -> Option<MonitorWords<'_>> {
+    let words = block.words().first_chunk()?;
+    let offset_bytes = block.data_offset_bytes() + word::UNLOCKED * 8;
+    let lines = block.heap().data().words32(offset_bytes, (word::CHANGED - word::UNLOCKED) * 2 + 1)?;
+    let monitor = MonitorWords::new(words, lines.first()?, lines.last()?);
+    (monitor.magic().load(Ordering::Acquire) == MAGIC).then_some(monitor)
+}

@@ -1,0 +1,92 @@
+//! What all primitives have in common: a monitor in shared memory that travels by handle, and the news of
+//! deaths.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+use tensorferry_storage::{Deadline, Heap, Monitor, MonitorView, StorageError};
+
+use crate::wire::told;
+
+/// How long a call that does not wait may wait for another process that is in the middle of a short step.
+pub(crate) const MOMENT: Duration = Duration::from_millis(100);
+
+/// A handle on a monitor that is used for `PURPOSE`.
+#[derive(Debug)]
+pub(crate) struct Primitive<const PURPOSE: u64> {
+    monitor: Monitor,
+    /// The count of deaths up to which this handle has told of them.
+    deaths_told: AtomicU64,
+}
+
+impl<const PURPOSE: u64> Primitive<PURPOSE> {
+    pub(crate) fn create(heap: &Heap) -> Result<Self, StorageError> {
+        Ok(Self::over(Monitor::create(heap, PURPOSE)?, 0))
+    }
+
+    /// As [`Primitive::create`], with a word of state that is not zero.
+    pub(crate) fn create_with(heap: &Heap, index: usize, value: u64) -> Result<Self, StorageError> {
+        let primitive = Self::create(heap)?;
+        word(&primitive.monitor.view()?, index).store(value, Ordering::SeqCst);
+        Ok(primitive)
+    }
+
+    fn over(monitor: Monitor, deaths_told: u64) -> Self {
+        Self { monitor, deaths_told: AtomicU64::new(deaths_told) }
+    }
+
+    pub(crate) fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
+    pub(crate) fn ptr_eq(&self, other: &Self) -> bool {
+        self.monitor.ptr_eq(&other.monitor)
+    }
+
+    /// A word of state; `None` in a process that is no member.
+    pub(crate) fn state(&self, index: usize) -> Option<u64> {
+        Some(word(&self.monitor.view().ok()?, index).load(Ordering::SeqCst))
+    }
+
+    /// Whether a process that had a handle has died since this handle was asked last.
+    pub(crate) fn has_news(&self, view: &MonitorView<'_>) -> bool {
+        let deaths = view.deaths();
+        self.deaths_told.swap(deaths, Ordering::SeqCst) != deaths
+    }
+}
+
+/// The word of state with this index, which is below 4.
+pub(crate) fn word<'a>(view: &MonitorView<'a>, index: usize) -> &'a AtomicU64 {
+    static NOWHERE: AtomicU64 = AtomicU64::new(0);
+    view.state().get(index).unwrap_or(&NOWHERE)
+}
+
+/// The deadline for a step that takes another process a moment.
+pub(crate) fn for_a_step(deadline: Deadline) -> Deadline {
+    if deadline == Deadline::Now { Deadline::within(MOMENT) } else { deadline }
+}
+
+impl<const PURPOSE: u64> Clone for Primitive<PURPOSE> {
+    fn clone(&self) -> Self {
+        Self::over(self.monitor.clone(), self.deaths_told.load(Ordering::SeqCst))
+    }
+}
+
+impl<const PURPOSE: u64> Serialize for Primitive<PURPOSE> {
+    /// Sends another handle. Works only inside a message.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let index = tensorferry_reduce::give_shared(self.monitor.block());
+        index.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)
+    }
+}
+
+impl<'de, const PURPOSE: u64> Deserialize<'de> for Primitive<PURPOSE> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let block = tensorferry_reduce::take_shared(u32::deserialize(deserializer)?)
+            .map_err(|error| de::Error::custom(told(error)))?;
+        let monitor = Monitor::open(block, PURPOSE).map_err(|error| de::Error::custom(told(error)))?;
+        let deaths = monitor.view().map_or(0, |view| view.deaths());
+        Ok(Self::over(monitor, deaths))
+    }
+}
