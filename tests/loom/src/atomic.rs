@@ -63,6 +63,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("lease.rs", include_str!("../../../crates/tensorferry-storage/src/lease.rs")),
     ("put.rs", include_str!("../../../crates/tensorferry-storage/src/ring/put.rs")),
     ("take.rs", include_str!("../../../crates/tensorferry-storage/src/ring/take.rs")),
+    ("monitor_words.rs", include_str!("../../../crates/tensorferry-storage/src/monitor_words.rs")),
     ("pins.rs", include_str!("../../../crates/tensorferry-storage/src/pins.rs")),
     ("record.rs", include_str!("../../../crates/tensorferry-storage/src/record.rs")),
     ("ring.rs", include_str!("../../../crates/tensorferry-storage/src/ring.rs")),

@@ -23,6 +23,7 @@ pub mod futex;
 mod heap;
 pub mod holding;
 pub mod leasing;
+pub mod locking;
 mod message;
 pub mod passing;
 mod plain;
@@ -40,6 +41,9 @@ mod header;
 #[path = "../../../crates/tensorferry-storage/src/lease.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
 mod lease;
+#[path = "../../../crates/tensorferry-storage/src/monitor_words.rs"]
+#[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
+mod monitor_words;
 #[path = "../../../crates/tensorferry-storage/src/pins.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
 mod pins;
@@ -69,3 +73,6 @@ pub use os::{Error, mapping};
 pub use plain::Spin;
 pub use ring::Consumers;
 pub use wait::{TimedOut, WaitWord};
+
+/// Enough for the models, so that loom has few words to follow.
+pub const MAX_MEMBERS: usize = 2;

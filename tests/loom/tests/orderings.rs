@@ -3,7 +3,7 @@
 #![expect(clippy::print_stdout, reason = "says how much was tried")]
 
 use tensorferry_loom::atomic::{Access, What};
-use tensorferry_loom::{Consumers, Outcome, Weakened, holding, leasing, passing, waiting};
+use tensorferry_loom::{Consumers, Outcome, Weakened, holding, leasing, locking, passing, waiting};
 
 #[track_caller]
 fn holds(outcome: Outcome) {
@@ -47,6 +47,8 @@ const RELAXED_FREE: Weakened = Weakened::Orderings(|access| is_step_to(access, 0
 const RELAXED_LOOK_AND_CLAIM: Weakened =
     Weakened::Orderings(|access| access.function == "state" || is_step_to(access, 3));
 const RELAXED_LOOK: Weakened = Weakened::Orderings(|access| access.function == "state");
+const RELAXED_LOCK: Weakened =
+    Weakened::Orderings(|access| ["try_acquire", "release"].contains(&access.function));
 /// A record's steps, and the count that leads to it.
 const RELAXED_RECORDS_AND_RETURNS: Weakened =
     Weakened::Orderings(|access| ["record.rs", "lease.rs"].contains(&access.file));
@@ -128,6 +130,20 @@ fn a_message_that_was_given_back_comes_whole() {
 #[test]
 fn what_a_killed_lessee_had_not_acknowledged_goes_to_the_other() {
     holds(leasing::a_lessee_dies(Weakened::Nothing));
+}
+
+#[test]
+fn one_at_a_time_has_a_lock_and_who_sleeps_for_it_is_woken() {
+    holds(locking::two_owners(Weakened::Nothing));
+    needs(locking::two_owners, RELAXED_LOCK, RACE);
+    needs(locking::two_owners, NO_ORDER_AFTER_CHANGE, ASLEEP_FOR_EVER);
+    holds(locking::a_share_comes_back(Weakened::Nothing));
+    needs(locking::a_share_comes_back, NO_ORDER_AFTER_CHANGE, ASLEEP_FOR_EVER);
+}
+
+#[test]
+fn the_lock_of_a_killed_owner_goes_to_the_other() {
+    holds(locking::an_owner_dies(Weakened::Nothing));
 }
 
 #[test]

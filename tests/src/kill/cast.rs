@@ -1,15 +1,18 @@
 //! Everybody but the one who is killed: the test process, which has a queue, and a peer. And what both must
 //! find afterwards.
 
+use std::time::Duration;
+
 use tensorferry::queue::{GetError, Queue};
+use tensorferry::sync::{BrokenBy, LastOwner, LockError, WaitError};
 use tensorferry::tensor::TensorMut;
 use tensorferry_domain::ExtentOwner;
 
 use super::subject::{SPILLED_LEN_BYTES, SUBJECT};
 use super::{Operation, Subject};
 use crate::leftovers::{n_descriptors_of, n_pidfds_of};
-use crate::tasks::Puppet;
-use crate::{Child, Family, Item, assert_all_slots_work, until};
+use crate::tasks::{Primitives, Puppet};
+use crate::{Child, DEADLINE, Family, Item, assert_all_slots_work, until};
 
 /// What the peer calls itself in its items.
 const PEER: u32 = 2;
@@ -21,6 +24,7 @@ pub(super) struct Cast<'a> {
     pub(super) family: &'a Family,
     queue: Queue<Item>,
     exclusive: Option<Queue<TensorMut<u64>>>,
+    primitives: Option<Primitives>,
     peer: Child,
     /// Of this process and of the peer, before anybody else came.
     n_descriptors: [usize; 2],
@@ -41,17 +45,23 @@ impl<'a> Cast<'a> {
             if operation.leases() { Queue::with_leases_in(heap, 4, 2) } else { Queue::new_in(heap, 4) };
         let queue = queue.unwrap();
         let exclusive = operation.is_exclusive().then(|| Queue::new_in(heap, 4).unwrap());
+        let primitives = operation.synchronizes().then(|| Primitives::create(heap));
         let peer = family.start(Puppet { queue: Some(queue.clone()), ..Puppet::default() });
         let pids = [std::process::id(), peer.pid()];
         // Each of the two comes to watch the other; only then is there something to compare with.
         until("the peer is watched", || n_pidfds_of(pids[0]) == 2);
         until("the peer watches", || n_pidfds_of(pids[1]) == 1);
         let n_descriptors = pids.map(n_descriptors_of);
-        Self { family, queue, exclusive, peer, n_descriptors }
+        Self { family, queue, exclusive, primitives, peer, n_descriptors }
     }
 
     pub(super) fn subject(&self, operation: Operation) -> Subject {
-        Subject { operation, queue: self.queue.clone(), exclusive: self.exclusive.clone() }
+        Subject {
+            operation,
+            queue: self.queue.clone(),
+            exclusive: self.exclusive.clone(),
+            primitives: self.primitives.clone(),
+        }
     }
 
     /// What the others do before a child comes. It gets this before it is warm, and then it knows the peer's
@@ -151,6 +161,9 @@ impl<'a> Cast<'a> {
         }
         check_came(&self.drain(), &expected(operation, done));
         check_came(&self.drain_exclusive(), &expected_exclusive(operation, done));
+        if let Some(primitives) = &self.primitives {
+            check_primitives(primitives, operation, done);
+        }
         self.check_rest();
     }
 
@@ -236,10 +249,11 @@ impl<'a> Cast<'a> {
 
     fn check_memory(&self) {
         until("the peer has its memory back", || self.peer.ask("live") == "0");
-        // The rings alone.
+        // The rings alone, and locks and the like.
         let n_rings = 1 + usize::from(self.exclusive.is_some());
-        self.family.wait_blocks(n_rings);
-        self.family.wait_own_blocks(n_rings as u64);
+        let n_blocks = n_rings + self.primitives.as_ref().map_or(0, |_| Primitives::N_BLOCKS);
+        self.family.wait_blocks(n_blocks);
+        self.family.wait_own_blocks(n_blocks as u64);
         let domain = self.family.heap().domain();
         let members = self.family.members();
         for extent in 0..domain.extents_high_water() {
@@ -248,6 +262,35 @@ impl<'a> Cast<'a> {
             assert!(!is_dead, "extent {extent} belongs to {owner:?}");
         }
     }
+}
+
+/// Nothing is taken, and whoever has to know of the death is told, once.
+fn check_primitives(primitives: &Primitives, operation: Operation, done: bool) {
+    let may_be_told = |is_it: bool| is_it && !done;
+    match primitives.lock.lock_timeout(DEADLINE) {
+        Ok(_) => {}
+        Err(LockError::Poisoned { last_owner: LastOwner::Died, .. })
+            if may_be_told(operation == Operation::Lock) => {}
+        Err(error) => panic!("{error}"),
+    }
+    drop(primitives.lock.try_lock().unwrap());
+    let n_added = primitives.count.get();
+    assert!(
+        if done { n_added == u64::from(operation == Operation::Lock) } else { n_added <= 1 },
+        "{n_added}"
+    );
+    match primitives.rw_lock.write_timeout(DEADLINE) {
+        Ok(_) => {}
+        Err(LockError::Poisoned { last_owner: LastOwner::Died, .. })
+            if may_be_told(operation == Operation::ReadWrite) => {}
+        Err(error) => panic!("{error}"),
+    }
+    drop(primitives.rw_lock.try_write().unwrap());
+    drop([(); 2].map(|()| primitives.semaphore.acquire_timeout(DEADLINE).unwrap()));
+    assert_eq!(primitives.semaphore.available_permits(), 2);
+    assert!(matches!(primitives.event.wait_timeout(DEADLINE), Err(WaitError::PeerDied)));
+    assert!(matches!(primitives.event.wait_timeout(Duration::ZERO), Err(WaitError::TimedOut)));
+    assert_eq!(primitives.barrier.broken_by(), Some(BrokenBy::Death));
 }
 
 fn expected(operation: Operation, done: bool) -> Vec<((u32, u64), Presence)> {

@@ -60,13 +60,19 @@ pub enum Operation {
     LeaveQueue,
     /// Drops its last handle on a domain.
     LeaveDomain,
+    /// Takes a lock, changes what it protects, and releases it.
+    Lock,
+    /// Takes a permit of a semaphore and gives it back.
+    Acquire,
+    /// Takes a lock to read, and then to write.
+    ReadWrite,
     /// Sweeps a member that died.
     Sweep,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 31] = [
         Self::Put,
         Self::PutSpilled,
         Self::PutToSleeper,
@@ -94,6 +100,9 @@ impl Operation {
         Self::Join,
         Self::LeaveQueue,
         Self::LeaveDomain,
+        Self::Lock,
+        Self::Acquire,
+        Self::ReadWrite,
         Self::Sweep,
     ];
 
@@ -128,6 +137,9 @@ impl Operation {
             Self::Join => "join",
             Self::LeaveQueue => "leave-queue",
             Self::LeaveDomain => "leave-domain",
+            Self::Lock => "lock",
+            Self::Acquire => "acquire",
+            Self::ReadWrite => "read-write",
             Self::Sweep => "sweep",
         }
     }
@@ -147,6 +159,7 @@ impl Operation {
             Self::AllocateFirst | Self::Admit => 24,
             Self::AllocateSlab | Self::GetSpilled => 18,
             Self::PutToSleeper | Self::AllocateAdopting | Self::AllocateLarge => 14,
+            Self::Lock | Self::Acquire => 7,
             Self::LeaveQueue | Self::Clone | Self::Ack | Self::GiveBack => 4,
             Self::Parcel => 35,
             _ => 11,
@@ -165,6 +178,11 @@ impl Operation {
     /// Whether it has to do with what one process has to itself.
     pub(super) fn is_exclusive(self) -> bool {
         matches!(self, Self::PutExclusive | Self::GetExclusive)
+    }
+
+    /// Whether it has to do with locks and the like.
+    pub(super) fn synchronizes(self) -> bool {
+        matches!(self, Self::Lock | Self::Acquire | Self::ReadWrite)
     }
 
     /// Whether the child has neither put nor got anything before.

@@ -71,6 +71,11 @@ pub const PLANTS: &[Plant] = &[
         noticed_in: &[Operation::Lease],
     },
     Plant {
+        name: "sweep-forgets-monitors",
+        bug: "a sweeper tells nobody who shares a lock or the like of the death",
+        noticed_in: &[Operation::Acquire],
+    },
+    Plant {
         name: "sweep-keeps-admitting",
         bug: "a sweeper leaves a slot that the dead one was giving away",
         noticed_in: &[Operation::Admit],

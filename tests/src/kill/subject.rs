@@ -9,6 +9,7 @@ use tensorferry::tensor::TensorMut;
 use tensorferry_os::pidfd::PidFd;
 
 use super::Operation;
+use crate::tasks::Primitives;
 use crate::{Context, Item, Task};
 
 /// What the child calls itself in its items.
@@ -27,6 +28,8 @@ pub struct Subject {
     pub queue: Queue<Item>,
     /// Where it puts and gets what can be one's alone.
     pub exclusive: Option<Queue<TensorMut<u64>>>,
+    /// Locks and the like.
+    pub primitives: Option<Primitives>,
 }
 
 /// What the operation works on.
@@ -34,6 +37,7 @@ pub struct Subject {
 struct Things {
     queue: Option<Queue<Item>>,
     exclusive: Option<Queue<TensorMut<u64>>>,
+    primitives: Option<Primitives>,
     lease: Option<Lease<Item>>,
     items: Vec<Item>,
     tensors: Vec<TensorMut<u64>>,
@@ -45,7 +49,7 @@ impl Task for Subject {
     const NAME: &'static str = "subject";
 
     fn run(self, context: &Context) {
-        let Self { operation, queue, exclusive } = self;
+        let Self { operation, queue, exclusive, primitives } = self;
         if !operation.is_first_use() {
             // What a process does once in its life is done before it is watched.
             queue.put(item(&context.heap, 0)).unwrap();
@@ -54,6 +58,10 @@ impl Task for Subject {
                 queue.put(item(&context.heap, 0)).unwrap();
                 queue.get_leased().unwrap().ack().unwrap().check();
             }
+            if let Some(primitives) = &primitives {
+                synchronize(operation, primitives);
+                primitives.count.set(0);
+            }
             if let Some(exclusive) = &exclusive {
                 exclusive.put(TensorMut::zeros_in(&context.heap, [2]).unwrap()).unwrap();
                 drop(exclusive.get().unwrap());
@@ -61,7 +69,7 @@ impl Task for Subject {
         }
         context.say("warm");
         let set = context.hear().unwrap();
-        let mut things = Things { queue: Some(queue), exclusive, ..Things::default() };
+        let mut things = Things { queue: Some(queue), exclusive, primitives, ..Things::default() };
         things.prepare(operation, context, &set);
         context.say("ready");
         context.wait_for("go");
@@ -165,11 +173,29 @@ impl Things {
                 let me = PidFd::of_self().unwrap();
                 let _never_used = context.heap.domain().admit(&me).unwrap();
             }
+            Operation::Lock | Operation::Acquire | Operation::ReadWrite => {
+                synchronize(operation, self.primitives.as_ref().unwrap());
+            }
             Operation::LeaveQueue => self.queue = None,
             Operation::LeaveDomain => self.second = None,
             Operation::Join | Operation::Sweep => {}
         }
         "done"
+    }
+}
+
+fn synchronize(operation: Operation, primitives: &Primitives) {
+    match operation {
+        Operation::Lock => {
+            let _guard = primitives.lock.lock().unwrap();
+            primitives.count.set(primitives.count.get() + 1);
+        }
+        Operation::Acquire => drop(primitives.semaphore.acquire().unwrap()),
+        Operation::ReadWrite => {
+            drop(primitives.rw_lock.read().unwrap());
+            drop(primitives.rw_lock.write().unwrap());
+        }
+        _ => {}
     }
 }
 

@@ -30,6 +30,9 @@ pub struct Primitives {
 }
 
 impl Primitives {
+    /// How many blocks they lie in.
+    pub const N_BLOCKS: usize = 7;
+
     /// Makes all of them.
     #[must_use]
     pub fn create(heap: &Heap) -> Self {

@@ -65,6 +65,11 @@ fn killed_while_leaving() {
 }
 
 #[test]
+fn killed_while_it_has_a_lock_or_the_like() {
+    sample(&[Operation::Lock, Operation::Acquire, Operation::ReadWrite]);
+}
+
+#[test]
 fn operations_and_planted_bugs_are_found_by_their_names() {
     for operation in Operation::ALL {
         assert_eq!(Operation::with_name(operation.name()), Some(operation));

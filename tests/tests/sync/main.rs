@@ -1,7 +1,5 @@
 //! Locks and the like between processes, of which some are killed.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 mod deaths;
 mod sharing;
 
