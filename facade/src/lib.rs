@@ -32,7 +32,7 @@
 //! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`AnyTensor`] |
 //! | [`queue`] | [`Queue`], [`channel`](queue::channel), sole ends |
 //! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`](spawn::Process), [`current_process`], [`active_children`], [`rank_seed`] |
-//! | [`sync`] | values and arrays in shared memory |
+//! | [`sync`] | locks, events, semaphores, barriers, values and arrays in shared memory |
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
 //! | [`domain`] | the one file descriptor behind it all |
 //! | [`sharing`] | [`get_all_sharing_strategies`], [`get_sharing_strategy`], [`set_sharing_strategy`] |

@@ -1,5 +1,21 @@
 //! Values, arrays, locks and the like in shared memory.
 //!
+//! | type | Python's name |
+//! | --- | --- |
+//! | [`Lock`], [`RwLock`] | `Lock`; a lock for many readers or one writer |
+//! | [`Semaphore`] | `Semaphore`, `BoundedSemaphore` |
+//! | [`Condition`], [`Event`], [`Barrier`] | the same |
+//! | [`RawValue`], [`RawArray`] | the same |
+//!
+//! # Locks and the like
+//!
+//! They are handles that travel: a clone is another handle, and so is the value that a receiver gets when one
+//! is sent through a queue or as a spawn argument. When a process dies, what it had is free, and whoever has
+//! to know is told: the next owner of a lock by [`LockError::Poisoned`], those who wait for an event or at a
+//! condition by [`WaitError::PeerDied`], all who come to a barrier by [`BarrierError::Broken`].
+//!
+//! # Values and arrays
+//!
 //! [`RawValue`] is one number that several processes read and write. [`RawArray`] is a fixed number of them.
 //! The names are Python's: *raw* means without a lock. No call blocks, and a process that is killed in the
 //! middle of a call leaves no lock behind. Each call on one element is one atomic step. `fetch_add` therefore

@@ -1,5 +1,5 @@
-//! What a monitor is used for. The numbers stand in its block, so that a handle of one kind refuses the memory
-//! of another.
+//! What a monitor is used for. The numbers stand in its block, so that a handle of one kind refuses the
+//! memory of another.
 
 pub(crate) const LOCK: u64 = 1;
 pub(crate) const EVENT: u64 = 2;
@@ -7,3 +7,27 @@ pub(crate) const SEMAPHORE: u64 = 3;
 pub(crate) const BARRIER: u64 = 4;
 pub(crate) const CONDITION: u64 = 5;
 pub(crate) const RW_LOCK: u64 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_the_document() {
+        const WIRE: &str = include_str!("../../../docs/WIRE.md");
+        let table = WIRE.split("### Purposes").nth(1).and_then(|rest| rest.split("###").next());
+        let rows: Vec<_> = table.into_iter().flat_map(str::lines).filter(|line| line.contains('`')).collect();
+        let purposes = [
+            (LOCK, "lock"),
+            (EVENT, "event"),
+            (SEMAPHORE, "semaphore"),
+            (BARRIER, "barrier"),
+            (CONDITION, "condition"),
+            (RW_LOCK, "rw_lock"),
+        ];
+        assert_eq!(rows.len(), purposes.len());
+        for (row, (number, name)) in rows.iter().zip(purposes) {
+            assert!(row.starts_with(&format!("| {number} | `{name}` |")), "{row}");
+        }
+    }
+}

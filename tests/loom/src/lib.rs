@@ -66,13 +66,10 @@ mod sweep_ring;
 #[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
 mod wait;
 
-pub use domain::{DomainError, Member, planted};
+pub use domain::{DomainError, MAX_MEMBERS, Member, planted};
 pub use error::StorageError;
 pub use explore::{Outcome, Weakened};
 pub use os::{Error, mapping};
 pub use plain::Spin;
 pub use ring::Consumers;
 pub use wait::{TimedOut, WaitWord};
-
-/// Enough for the models, so that loom has few words to follow.
-pub const MAX_MEMBERS: usize = 2;

@@ -26,16 +26,17 @@ impl Shared {
     fn create() -> Arc<Self> {
         let shared = Arc::new(Self {
             words: std::array::from_fn(|index| match index {
-                word::LOCK | word::DEATHS | word::SHARES.. => AtomicU64::new(0),
+                word::LOCK | word::DEATHS => AtomicU64::new(0),
+                word::SHARES.. if index < word::SHARES + 2 => AtomicU64::new(0),
                 _ => AtomicU64::padding(),
             }),
             unlocked: AtomicU32::new(0),
             changed: AtomicU32::new(0),
             bytes: Guard::new(),
         });
-        shared.words[word::LOCK].show();
-        shared.words[word::DEATHS].show();
-        shared.words[word::SHARES..].iter().for_each(AtomicU64::show);
+        for index in [word::LOCK, word::DEATHS, word::SHARES, word::SHARES + 1] {
+            shared.words[index].show();
+        }
         shared.unlocked.show();
         shared.changed.show();
         shared

@@ -171,10 +171,8 @@ fn told_at(barrier: &Barrier, meanwhile: impl FnOnce()) -> BrokenBy {
             std::thread::yield_now();
         }
         meanwhile();
-        match waits.join().unwrap() {
-            Err(BarrierError::Broken { by }) => by,
-            other => panic!("{other:?}"),
-        }
+        let Err(BarrierError::Broken { by }) = waits.join().unwrap() else { unreachable!("it is broken") };
+        by
     })
 }
 

@@ -1,5 +1,5 @@
-//! Values, arrays and locks inside one process, and on their way through a message. The `tests` package tests them
-//! between processes.
+//! Values, arrays and locks inside one process, and on their way through a message. The `tests` package tests
+//! them between processes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
