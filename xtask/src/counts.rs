@@ -45,6 +45,8 @@ const OPERATIONS: &[Operation] = &[
     Operation { name: "put", what: "putting a tensor", few: 500, more: 2000 },
     Operation { name: "one", what: "putting and getting a tensor, and dropping it", few: 500, more: 2000 },
     Operation { name: "fresh", what: "the same with 4 KiB allocated for it", few: 500, more: 2000 },
+    Operation { name: "lock", what: "taking a lock and releasing it", few: 500, more: 2000 },
+    Operation { name: "permit", what: "taking a permit and giving it back", few: 500, more: 2000 },
     Operation { name: "hundred", what: "putting and getting 100 tensors", few: 20, more: 60 },
 ];
 

@@ -11,6 +11,7 @@ use tensorferry::domain::Domain;
 use tensorferry::queue::{SoleReceiver, SoleSender, spsc_in};
 use tensorferry::spawn::{StartMethod, get_context};
 use tensorferry::storage::Heap;
+use tensorferry::sync::{Lock, Semaphore};
 use tensorferry::{Tensor, TensorMut, func};
 
 /// valgrind has less address space than a domain takes by itself.
@@ -106,6 +107,18 @@ fn main() -> anyhow::Result<()> {
             let tensor = existing(heap)?;
             for _ in 0..times {
                 drop(std::hint::black_box(tensor.clone()));
+            }
+        }
+        "lock" => {
+            let lock = Lock::new_in(heap)?;
+            for _ in 0..times {
+                drop(lock.lock()?);
+            }
+        }
+        "permit" => {
+            let semaphore = Semaphore::new_in(heap, 1)?;
+            for _ in 0..times {
+                drop(semaphore.acquire()?);
             }
         }
         other => bail!("no operation is called {other}"),

@@ -167,7 +167,7 @@ impl Monitor {
         let bad = |what| StorageError::BadReference { reference: self.0.block.id().0, what };
         let block = self.0.block.block().ok_or_else(|| bad("it has no block"))?;
         block.heap().check_owning_process()?;
-        let words = words_of(block).ok_or_else(|| bad("the block holds no monitor"))?;
+        let words = known_words(block).ok_or_else(|| bad("the block holds no monitor"))?;
         Ok(MonitorView { words, heap: block.heap() })
     }
 }
@@ -220,6 +220,12 @@ impl<'a> MonitorView<'a> {
 }
 
 impl Entered {
+    /// The monitor.
+    #[must_use]
+    pub fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
     /// How the last owner left the lock.
     #[must_use]
     pub fn last_owner(&self) -> LastOwner {
@@ -246,9 +252,14 @@ impl Drop for Entered {
 
 /// The monitor in a block of this process; `None` when it holds none.
 pub(crate) fn words_of(block: &Block) -> Option<MonitorWords<'_>> {
-    let words = block.words().first_chunk()?;
+    let monitor = known_words(block).filter(|_| block.heap().is_owning_process())?;
+    (monitor.magic().load(Ordering::Acquire) == MAGIC).then_some(monitor)
+}
+
+/// The monitor in a block that was found before to hold one. Only for the process that holds the block.
+fn known_words(block: &Block) -> Option<MonitorWords<'_>> {
+    let words = block.words_of_owner().first_chunk()?;
     let offset_bytes = block.data_offset_bytes() + word::UNLOCKED * 8;
     let lines = block.heap().data().words32(offset_bytes, (word::CHANGED - word::UNLOCKED) * 2 + 1)?;
-    let monitor = MonitorWords::new(words, lines.first()?, lines.last()?);
-    (monitor.magic().load(Ordering::Acquire) == MAGIC).then_some(monitor)
+    Some(MonitorWords::new(words, lines.first()?, lines.last()?))
 }

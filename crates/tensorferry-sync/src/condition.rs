@@ -137,7 +137,7 @@ impl Condition {
         let monitor = self.primitive.monitor();
         // Read while the lock is held, so whoever changes something after this notifies after this too.
         let seen = word(&monitor.view()?, NOTIFICATIONS).load(Ordering::SeqCst);
-        let (waited, taken) = guard.released(|| {
+        let (waited, last_owner) = guard.released(|| {
             monitor.wait(deadline, |view| {
                 if word(view, NOTIFICATIONS).load(Ordering::SeqCst) != seen {
                     Some(Ok(()))
@@ -145,8 +145,8 @@ impl Condition {
                     self.primitive.has_news(view).then_some(Err(WaitError::PeerDied))
                 }
             })
-        });
-        match taken? {
+        })?;
+        match last_owner {
             LastOwner::Released => waited?,
             last_owner => Err(WaitError::Poisoned { last_owner }),
         }

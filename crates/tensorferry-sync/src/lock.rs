@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tensorferry_storage::{Deadline, Entered, Heap, LastOwner, Monitor, MonitorError, StorageError};
+use tensorferry_storage::{Deadline, Entered, Heap, LastOwner, MonitorError, StorageError};
 
 use crate::error::LockError;
 use crate::primitive::Primitive;
@@ -46,7 +46,6 @@ pub struct Lock {
 #[derive(Debug)]
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct LockGuard {
-    monitor: Monitor,
     /// Empty only after a condition has failed to take the lock again.
     entered: Option<Entered>,
 }
@@ -102,8 +101,7 @@ impl Lock {
     fn lock_with(&self, deadline: Deadline) -> Result<LockGuard, LockError<LockGuard>> {
         let entered = self.primitive.monitor().enter(deadline)?;
         let last_owner = entered.last_owner();
-        let guard = LockGuard { monitor: self.primitive.monitor().clone(), entered: Some(entered) };
-        LockError::unless_poisoned(guard, last_owner)
+        LockError::unless_poisoned(LockGuard { entered: Some(entered) }, last_owner)
     }
 
     /// Whether both are handles on the same lock.
@@ -114,12 +112,14 @@ impl Lock {
 }
 
 impl LockGuard {
-    /// Releases the lock while `work` runs, and takes it again. Returns how the last owner left it.
-    pub(crate) fn released<R>(&mut self, work: impl FnOnce() -> R) -> (R, Result<LastOwner, MonitorError>) {
-        self.entered = None;
+    /// Releases the lock while `work` runs, and takes it again. Returns how the last owner left it. `work` is
+    /// not called if the guard has no lock.
+    pub(crate) fn released<R>(&mut self, work: impl FnOnce() -> R) -> Result<(R, LastOwner), MonitorError> {
+        let entered = self.entered.take().ok_or(MonitorError::DeclaredDead)?;
+        let monitor = entered.monitor().clone();
+        drop(entered);
         let done = work();
-        let entered = self.monitor.enter(Deadline::Never);
-        let last_owner = entered.map(|entered| self.entered.insert(entered).last_owner());
-        (done, last_owner)
+        let entered = self.entered.insert(monitor.enter(Deadline::Never)?);
+        Ok((done, entered.last_owner()))
     }
 }

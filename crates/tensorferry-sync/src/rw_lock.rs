@@ -51,8 +51,7 @@ pub struct RwLockReadGuard {
 #[derive(Debug)]
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct RwLockWriteGuard {
-    lock: RwLock,
-    _entered: Entered,
+    entered: Entered,
 }
 
 impl RwLock {
@@ -167,7 +166,7 @@ impl RwLock {
             return Err(error.into());
         }
         let last_owner = entered.last_owner();
-        LockError::unless_poisoned(RwLockWriteGuard { lock: self.clone(), _entered: entered }, last_owner)
+        LockError::unless_poisoned(RwLockWriteGuard { entered }, last_owner)
     }
 
     /// Whether both are handles on the same lock.
@@ -189,7 +188,7 @@ impl Drop for RwLockReadGuard {
 impl Drop for RwLockWriteGuard {
     fn drop(&mut self) {
         // A hint for readers who do not wait. The lock itself is released after this.
-        if let Ok(view) = self.lock.primitive.monitor().view() {
+        if let Ok(view) = self.entered.monitor().view() {
             word(&view, WRITER).store(0, Ordering::SeqCst);
         }
     }
