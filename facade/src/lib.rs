@@ -30,7 +30,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`AnyTensor`] |
-//! | [`queue`] | [`Queue`], [`channel`](queue::channel), sole ends |
+//! | [`queue`] | [`Queue`], [`channel`](queue::channel), sole ends, [`wait`](queue::wait) for several |
 //! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`](spawn::Process), [`current_process`], [`active_children`], [`rank_seed`] |
 //! | [`sync`] | locks, events, semaphores, barriers, values and arrays in shared memory |
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |

@@ -47,6 +47,7 @@ mod scans;
 mod service;
 mod spin;
 mod wait;
+mod wait_any;
 #[cfg(test)]
 mod wire_tests;
 
@@ -67,3 +68,4 @@ pub use tensorferry_os::Error as OsError;
 pub use tensorferry_os::pidfd::{Identity, PidFd};
 pub use tensorferry_sharing::FdStoreError;
 pub use wait::{TimedOut, WaitWord};
+pub use wait_any::{WaitAnyError, wait_any_until};

@@ -121,8 +121,12 @@ impl<'a> WaitWord<'a> {
         }
     }
 
+    pub(crate) fn word(&self) -> &'a AtomicU32 {
+        self.word
+    }
+
     /// Sets the flag and moves the epoch. Returns the value to sleep on.
-    fn announce_sleep(&self) -> u32 {
+    pub(crate) fn announce_sleep(&self) -> u32 {
         let next = |word: u32| word.wrapping_add(EPOCH) | SLEEPERS;
         let mut seen = self.word.load(Ordering::Relaxed);
         while let Err(now) =

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tensorferry_storage::{Deadline, Heap, Role, StorageError};
 
 use crate::PutError;
-use crate::typed::{Typed, within};
+use crate::typed::Typed;
 
 /// The sending end of a channel.
 ///
@@ -92,7 +92,7 @@ impl<T: Serialize + DeserializeOwned> Sender<T> {
     /// # Errors
     /// As [`Sender::put`], and [`Full`](crate::PutErrorKind::Full) when the channel stayed full.
     pub fn put_timeout(&self, value: T, timeout: Duration) -> Result<(), PutError<T>> {
-        self.typed.put(value, within(timeout))
+        self.typed.put(value, Deadline::within(timeout))
     }
 
     /// As [`Sender::put`], without waiting.

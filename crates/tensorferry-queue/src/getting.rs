@@ -42,7 +42,10 @@ macro_rules! getting {
             /// # Errors
             /// As [`get`](Self::get), and [`Empty`](crate::GetError::Empty) when no value came in time.
             pub fn get_timeout(&self, timeout: std::time::Duration) -> Result<T, crate::GetError> {
-                self.typed.get(tensorferry_storage::Consumers::Multi, crate::typed::within(timeout))
+                self.typed.get(
+                    tensorferry_storage::Consumers::Multi,
+                    tensorferry_storage::Deadline::within(timeout),
+                )
             }
 
             /// As [`get`](Self::get), without waiting.
@@ -99,7 +102,7 @@ macro_rules! getting {
                 &self,
                 timeout: std::time::Duration,
             ) -> Result<crate::Lease<T>, crate::GetError> {
-                self.typed.get_leased(crate::typed::within(timeout))
+                self.typed.get_leased(tensorferry_storage::Deadline::within(timeout))
             }
 
             /// As [`get_leased`](Self::get_leased), without waiting.
@@ -123,6 +126,12 @@ macro_rules! getting {
             #[must_use]
             pub fn iter(&self) -> crate::Iter<'_, T> {
                 crate::Iter::many(&self.typed)
+            }
+        }
+
+        impl<T> crate::wait::sealed::Sealed for $handle<T> {
+            fn ring_to_wait_at(&self) -> Option<&tensorferry_storage::Ring> {
+                Some(self.typed.ring())
             }
         }
 

@@ -55,6 +55,7 @@ mod queue;
 mod sole;
 mod status;
 mod typed;
+mod wait;
 
 pub use ends::{Receiver, Sender, channel, channel_in};
 pub use error::{GetError, PutError, PutErrorKind};
@@ -62,4 +63,5 @@ pub use iter::Iter;
 pub use lease::Lease;
 pub use queue::Queue;
 pub use sole::{SoleReceiver, SoleSender, mpsc, mpsc_in, spmc, spmc_in, spsc, spsc_in};
-pub use tensorferry_storage::{LeaseLostError, RingPutError, RingTakeError, StorageError};
+pub use tensorferry_storage::{LeaseLostError, RingPutError, RingTakeError, StorageError, WaitAnyError};
+pub use wait::{Source, wait, wait_timeout};

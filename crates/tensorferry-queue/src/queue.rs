@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_storage::{Deadline, Heap, Role, StorageError};
 
-use crate::typed::{Typed, within};
+use crate::typed::Typed;
 use crate::{PutError, Receiver, Sender};
 
 /// A bounded queue that any number of processes put to and get from.
@@ -128,7 +128,7 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
     /// # Errors
     /// As [`Queue::put`], and [`Full`](crate::PutErrorKind::Full) when the queue stayed full.
     pub fn put_timeout(&self, value: T, timeout: Duration) -> Result<(), PutError<T>> {
-        self.typed.put(value, within(timeout))
+        self.typed.put(value, Deadline::within(timeout))
     }
 
     /// As [`Queue::put`], without waiting.

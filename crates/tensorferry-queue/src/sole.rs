@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_domain::Member;
 use tensorferry_storage::{Consumers, Deadline, Heap, Role, StorageError};
 
-use crate::typed::{Typed, within};
+use crate::typed::Typed;
 use crate::{GetError, Iter, PutError, PutErrorKind, Receiver, Sender};
 
 /// The only sender of a channel.
@@ -110,7 +110,7 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
     /// # Errors
     /// As [`SoleSender::put`], and [`PutErrorKind::Full`] when the channel stayed full.
     pub fn put_timeout(&mut self, value: T, timeout: Duration) -> Result<(), PutError<T>> {
-        self.put_with(value, within(timeout))
+        self.put_with(value, Deadline::within(timeout))
     }
 
     /// As [`SoleSender::put`], without waiting.
@@ -153,7 +153,7 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
     /// # Errors
     /// As [`SoleReceiver::get`], and [`GetError::Empty`] when no value came in time.
     pub fn get_timeout(&mut self, timeout: Duration) -> Result<T, GetError> {
-        self.get_with(within(timeout))
+        self.get_with(Deadline::within(timeout))
     }
 
     /// As [`SoleReceiver::get`], without waiting.
@@ -183,6 +183,12 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
             return Err(GetError::Moved);
         }
         self.typed.get(Consumers::Single, deadline)
+    }
+}
+
+impl<T> crate::wait::sealed::Sealed for SoleReceiver<T> {
+    fn ring_to_wait_at(&self) -> Option<&tensorferry_storage::Ring> {
+        (!self.is_moved()).then(|| self.typed.ring())
     }
 }
 

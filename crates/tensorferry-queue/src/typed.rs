@@ -4,7 +4,6 @@ use std::any::type_name;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -91,11 +90,6 @@ impl<T> Clone for Typed<T> {
     fn clone(&self) -> Self {
         Self { ring: Arc::clone(&self.ring), carries: PhantomData }
     }
-}
-
-/// The deadline that ends `timeout` from now; never, if that instant cannot be represented.
-pub(crate) fn within(timeout: Duration) -> Deadline {
-    Instant::now().checked_add(timeout).map_or(Deadline::Never, Deadline::At)
 }
 
 /// A hash of the name of `T`. It tells the types of queues apart between processes of one program.

@@ -55,6 +55,7 @@ mod payload;
 mod pins;
 mod place;
 mod posted;
+mod ready;
 mod record;
 mod reference;
 mod ring;
@@ -86,6 +87,7 @@ pub use payload::Payload;
 pub use reference::{BlockId, Role};
 pub use ring::{Consumers, Deadline, Ring, RingPutError, RingTakeError};
 pub use scratch::Scratch;
+pub use tensorferry_domain::WaitAnyError;
 #[doc(hidden)]
 pub use tensorferry_os::debug_as_display;
 pub use usage::{HeapStats, HeapUsage};

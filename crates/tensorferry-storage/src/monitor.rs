@@ -180,6 +180,12 @@ pub struct MonitorView<'a> {
 }
 
 impl<'a> MonitorView<'a> {
+    /// This process, as a member of the domain. Whose share it was: a child of a fork is another member.
+    #[must_use]
+    pub fn me(&self) -> Member {
+        self.heap.me()
+    }
+
     /// The four words that belong to the user of the monitor. Other processes may change them at any moment.
     #[must_use]
     pub fn state(&self) -> &'a [AtomicU64] {

@@ -103,7 +103,7 @@ impl Barrier {
     fn wait_with(&self, deadline: Deadline) -> Result<BarrierPlace, BarrierError> {
         let monitor = self.primitive.monitor();
         let view = monitor.view()?;
-        let entered = self.enter()?;
+        let entered = monitor.enter(for_a_step(deadline))?;
         if let Some(by) = broken_by(&view) {
             return Err(BarrierError::Broken { by });
         }
@@ -164,10 +164,26 @@ impl Barrier {
     /// Makes the barrier whole and empty. All who wait get [`BarrierError::Broken`].
     ///
     /// # Errors
-    /// [`BarrierError::Storage`] and [`BarrierError::DeclaredDead`].
+    /// [`BarrierError::Stopped`], [`BarrierError::Storage`] and [`BarrierError::DeclaredDead`].
     pub fn reset(&self) -> Result<(), BarrierError> {
+        self.reset_with(None)
+    }
+
+    /// As [`Barrier::reset`], and from now on so many have to come: for those who go on without one that
+    /// died.
+    ///
+    /// # Errors
+    /// As [`Barrier::reset`].
+    pub fn reset_to(&self, n_parties: u32) -> Result<(), BarrierError> {
+        self.reset_with(Some(n_parties))
+    }
+
+    fn reset_with(&self, n_parties: Option<u32>) -> Result<(), BarrierError> {
         let view = self.primitive.monitor().view()?;
         let entered = self.enter()?;
+        if let Some(n_parties) = n_parties {
+            word(&view, state::PARTIES).store(n_parties.into(), Ordering::SeqCst);
+        }
         word(&view, state::ROUND).fetch_add(1 << 32, Ordering::SeqCst);
         view.clear_shares();
         word(&view, state::DEATHS).store(view.deaths(), Ordering::SeqCst);

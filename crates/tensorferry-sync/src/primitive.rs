@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+use tensorferry_domain::Member;
 use tensorferry_storage::{Deadline, Heap, Monitor, MonitorView, StorageError};
 
 use crate::wire::told;
 
 /// How long a call that does not wait may wait for another process that is in the middle of a short step.
-pub(crate) const MOMENT: Duration = Duration::from_millis(100);
+/// Only for one that is stopped there does it take that long.
+pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 
 /// A handle on a monitor that is used for `PURPOSE`.
 #[derive(Debug)]
@@ -65,6 +67,34 @@ pub(crate) fn word<'a>(view: &MonitorView<'a>, index: usize) -> &'a AtomicU64 {
 /// The deadline for a step that takes another process a moment.
 pub(crate) fn for_a_step(deadline: Deadline) -> Deadline {
     if deadline == Deadline::Now { Deadline::within(MOMENT) } else { deadline }
+}
+
+/// One that a member has taken of what a monitor has: counted in the member's share until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    monitor: Monitor,
+    by: Member,
+}
+
+impl Taken {
+    /// Counts one more; `None` if this process was declared dead.
+    pub(crate) fn count(monitor: &Monitor, view: &MonitorView<'_>) -> Option<Self> {
+        view.change_share(1).then(|| Self { monitor: monitor.clone(), by: view.me() })
+    }
+
+    /// The words of the monitor, unless what was taken is not this process's: a child of a fork has a copy of
+    /// the value only.
+    pub(crate) fn view(&self) -> Option<MonitorView<'_>> {
+        self.monitor.view().ok().filter(|view| view.me() == self.by)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if self.view().is_some_and(|view| view.change_share(-1)) {
+            self.monitor.notify();
+        }
+    }
 }
 
 impl<const PURPOSE: u64> Clone for Primitive<PURPOSE> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry_storage::{Deadline, Entered, Heap, MonitorError, StorageError};
 
 use crate::error::LockError;
-use crate::primitive::{Primitive, for_a_step, word};
+use crate::primitive::{Primitive, Taken, for_a_step, word};
 use crate::purpose;
 
 /// Index of the word of state that is 1 while a writer has the lock or waits for the readers to leave.
@@ -44,7 +44,7 @@ pub struct RwLock {
 #[derive(Debug)]
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct RwLockReadGuard {
-    lock: RwLock,
+    _taken: Taken,
 }
 
 /// Writes what a [`RwLock`] protects. Dropping it releases the lock.
@@ -96,7 +96,7 @@ impl RwLock {
     /// As [`RwLock::read`], without waiting for a writer.
     ///
     /// # Blocking
-    /// For a moment, at most a tenth of a second, while another reader comes.
+    /// For a moment while another reader comes; for a second if its process is stopped there.
     ///
     /// # Errors
     /// As [`RwLock::read`], and [`LockError::Locked`].
@@ -116,12 +116,10 @@ impl RwLock {
         // A writer that died has left it so.
         word(&view, WRITER).store(0, Ordering::SeqCst);
         let last_owner = entered.last_owner();
-        let is_counted = view.change_share(1);
+        let taken = Taken::count(monitor, &view);
         entered.leave_as_found();
-        if !is_counted {
-            return Err(LockError::DeclaredDead);
-        }
-        LockError::unless_poisoned(RwLockReadGuard { lock: self.clone() }, last_owner)
+        let guard = RwLockReadGuard { _taken: taken.ok_or(LockError::DeclaredDead)? };
+        LockError::unless_poisoned(guard, last_owner)
     }
 
     /// Takes the lock to write.
@@ -173,15 +171,6 @@ impl RwLock {
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
         self.primitive.ptr_eq(&other.primitive)
-    }
-}
-
-impl Drop for RwLockReadGuard {
-    fn drop(&mut self) {
-        let monitor = self.lock.primitive.monitor();
-        if monitor.view().is_ok_and(|view| view.change_share(-1)) {
-            monitor.notify();
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tensorferry_storage::{Deadline, Heap, MonitorView, StorageError};
 
-use crate::primitive::{Primitive, for_a_step, word};
+use crate::primitive::{Primitive, Taken, for_a_step, word};
 use crate::purpose;
 use crate::wait_error::WaitError;
 
@@ -44,8 +44,7 @@ pub struct Semaphore {
 #[derive(Debug)]
 #[must_use = "the permit is given back at once if it is not kept"]
 pub struct Permit {
-    /// Empty once the permit was given up.
-    semaphore: Option<Semaphore>,
+    taken: Taken,
 }
 
 impl Semaphore {
@@ -91,7 +90,7 @@ impl Semaphore {
     /// As [`Semaphore::acquire`], without waiting for a permit.
     ///
     /// # Blocking
-    /// For a moment, at most a tenth of a second, while another process takes a permit.
+    /// For a moment while another process takes a permit; for a second if that process is stopped there.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`], and [`WaitError::TimedOut`] when there is no permit.
@@ -114,8 +113,8 @@ impl Semaphore {
             if n_available(view) == 0 {
                 return None;
             }
-            let taken = view.change_share(1).then(|| Permit { semaphore: Some(self.clone()) });
-            Some(taken.ok_or(WaitError::DeclaredDead))
+            let taken = Taken::count(monitor, view).ok_or(WaitError::DeclaredDead);
+            Some(taken.map(|taken| Permit { taken }))
         })?
     }
 
@@ -156,26 +155,12 @@ fn n_available(view: &MonitorView<'_>) -> u64 {
 
 impl Permit {
     /// Gives the permit up for good: the semaphore has one less.
-    pub fn forget(mut self) {
-        let Some(semaphore) = self.semaphore.take() else { return };
-        let Ok(view) = semaphore.primitive.monitor().view() else { return };
-        // In this order there is never a permit too many, and a death in between leaves one less, as it is to
-        // be. A child of a fork has a copy of the permit, and no share.
-        if view.share() > 0 {
+    pub fn forget(self) {
+        // First one less, and then the permit comes back as it is dropped. So there is never one too many,
+        // and a death in between leaves one less, as it is to be.
+        if let Some(view) = self.taken.view().filter(|view| view.share() > 0) {
             let less = |permits: u64| permits.checked_sub(1);
             let _ = word(&view, PERMITS).fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
-            let _ = view.change_share(-1);
-        }
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let Some(semaphore) = self.semaphore.take() else { return };
-        let monitor = semaphore.primitive.monitor();
-        // Fails only where the permit is worth nothing any more.
-        if monitor.view().is_ok_and(|view| view.change_share(-1)) {
-            monitor.notify();
         }
     }
 }

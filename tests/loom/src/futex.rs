@@ -52,6 +52,37 @@ pub fn wait(word: &AtomicU32, expected: u32, _timeout: Option<Duration>) -> io::
     Ok(())
 }
 
+/// The same as the library's.
+pub const MAX_WORDS: usize = 128;
+
+/// Whether [`wait_any`] works: it does.
+#[must_use]
+pub fn can_wait_any() -> bool {
+    true
+}
+
+/// Sleeps unless one of the words is another than what stands beside it.
+///
+/// # Errors
+/// None.
+pub fn wait_any(words: &[(&AtomicU32, u32)], _timeout: Option<Duration>) -> Result<(), crate::Error> {
+    if !may_go_on() {
+        return Ok(());
+    }
+    let mut sleepers = QUEUE.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+    if words.iter().any(|(word, expected)| word.peek() != *expected) {
+        return Ok(());
+    }
+    let number = sleepers.n_tickets;
+    sleepers.n_tickets += 1;
+    sleepers.tickets.extend(words.iter().map(|(word, _)| (key(word), number)));
+    while sleepers.tickets.iter().filter(|(_, of)| *of == number).count() == words.len() {
+        sleepers = QUEUE.woken.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
+    }
+    sleepers.tickets.retain(|(_, of)| *of != number);
+    Ok(())
+}
+
 /// Wakes everybody who sleeps at this word; says how many that were.
 ///
 /// # Errors

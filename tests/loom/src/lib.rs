@@ -65,11 +65,14 @@ mod sweep_ring;
 #[path = "../../../crates/tensorferry-domain/src/wait.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
 mod wait;
+#[path = "../../../crates/tensorferry-domain/src/wait_any.rs"]
+#[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
+mod wait_any;
 
 pub use domain::{DomainError, MAX_MEMBERS, Member, planted};
 pub use error::StorageError;
 pub use explore::{Outcome, Weakened};
-pub use os::{Error, mapping};
+pub use os::{Error, Error as OsError, mapping};
 pub use plain::Spin;
 pub use ring::Consumers;
 pub use wait::{TimedOut, WaitWord};

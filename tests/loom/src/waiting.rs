@@ -7,6 +7,7 @@ use loom::thread;
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering, until_killed};
 use crate::explore::{explore, explore_kills};
+use crate::wait_any::wait_any_until;
 use crate::{Outcome, Spin, WaitWord, Weakened};
 
 struct Shared {
@@ -58,6 +59,30 @@ pub fn two_wakers(weakened: Weakened) -> Outcome {
         });
         shared.wait_for(2);
         wakers.into_iter().for_each(|waker| drop(waker.join()));
+    })
+}
+
+/// One item each by two wakers with a word of their own, for one sleeper at both words who wants both.
+pub fn two_words(weakened: Weakened) -> Outcome {
+    explore(3, weakened, || {
+        let shared = Shared::create();
+        let second = Arc::new(AtomicU32::new(0));
+        second.show();
+        let (theirs, word) = (Arc::clone(&shared), Arc::clone(&second));
+        let waker = thread::spawn(move || {
+            theirs.items.fetch_add(1, Ordering::Relaxed);
+            WaitWord::new(&word).wake();
+        });
+        let (others, word) = (Arc::clone(&shared), Arc::clone(&second));
+        let sleeper = thread::spawn(move || {
+            let words = [WaitWord::new(&others.word), WaitWord::new(&word)];
+            let look = || (others.items.load(Ordering::Relaxed) >= 2).then_some(());
+            // Without a deadline it ends only by finding something.
+            let _ = wait_any_until(&words, &Spin::default(), None, look);
+        });
+        shared.publish();
+        drop(waker.join());
+        drop(sleeper.join());
     })
 }
 

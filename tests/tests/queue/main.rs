@@ -6,6 +6,7 @@ mod contents;
 mod order;
 mod passing;
 mod peers;
+mod several;
 mod sharing;
 mod waiting;
 

@@ -67,6 +67,13 @@ enum Look<'a> {
     Nothing,
 }
 
+/// That no message can come any more.
+struct Ending {
+    error: RingTakeError,
+    /// The count of senders that are gone, if this is told only once.
+    reports: Option<u64>,
+}
+
 /// A message that is ready, or was ready a moment ago.
 struct Found<'a> {
     position: u64,
@@ -324,6 +331,15 @@ impl Ring {
 
     /// After a look that found nothing: returns an error if no message can come any more.
     fn no_more_messages(&self, ring: &RingWords<'_>) -> Option<RingTakeError> {
+        let ending = self.ending(ring)?;
+        if let Some(gone) = ending.reports {
+            self.senders_gone_reported.store(gone, Ordering::SeqCst);
+        }
+        Some(ending.error)
+    }
+
+    /// Why no message can come any more; `None` while one can.
+    fn ending(&self, ring: &RingWords<'_>) -> Option<Ending> {
         let closed = ring.closed().load(Ordering::SeqCst) != 0;
         let senders = ring.senders().load(Ordering::SeqCst);
         let me = self.heap().me().bit();
@@ -347,14 +363,20 @@ impl Ring {
             return None;
         }
         let died = ring.sender_deaths().load(Ordering::SeqCst) > 0;
-        if !closed && i_send {
-            self.senders_gone_reported.store(gone, Ordering::SeqCst);
-        }
-        Some(match (closed, died) {
+        let error = match (closed, died) {
             (true, _) => RingTakeError::Closed,
             (false, true) => RingTakeError::PeerDied,
             (false, false) => RingTakeError::NoSenders,
-        })
+        };
+        Some(Ending { error, reports: (!closed && i_send).then_some(gone) })
+    }
+
+    /// Whether [`Ring::take`] without waiting would find a message or an error now. Takes and reports
+    /// nothing.
+    pub(crate) fn is_ready(&self, ring: &RingWords<'_>) -> bool {
+        let has_returned = || ring.records().any(|record| record.state().tag == RecordTag::Waiting);
+        let found = self.find(ring, &mut 0);
+        !matches!(found, Look::Nothing) || has_returned() || self.ending(ring).is_some()
     }
 
     /// When no further message can come, receivers wait for those that are still taking, and no sender will

@@ -193,6 +193,10 @@ fn a_barrier_that_is_broken_lets_nobody_wait_until_it_is_reset() {
         assert_eq!((barrier.n_waiting(), barrier.broken_by()), (0, None));
     }
     assert_eq!(told_at(&barrier, || barrier.reset().unwrap()), BrokenBy::Reset);
+    assert_eq!(told_at(&barrier, || barrier.reset_to(1).unwrap()), BrokenBy::Reset);
+    assert!(barrier.wait().unwrap().is_leader);
+    barrier.reset_to(3).unwrap();
+    assert_eq!(barrier.n_parties(), 3);
     together(|number| {
         if number < 3 {
             barrier.wait().unwrap();
