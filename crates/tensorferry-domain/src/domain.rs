@@ -138,6 +138,23 @@ impl Domain {
         !self.is_live(member) || service::is_proven_dead(self, member)
     }
 
+    /// Announces that this process is about to end in order. What it holds then is let go of by its sweep, as
+    /// after a kill, but those who share locks and the like with it are not told of a death.
+    pub fn announce_end(&self) {
+        let me = self.me();
+        if let Some(slot) = self.slot(me.slot).filter(|_| self.is_owning_process() && self.is_live(me)) {
+            slot.words[slot::ENDED].store(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether this member, which is dead, has announced its end before ([`Domain::announce_end`]).
+    #[must_use]
+    pub fn has_announced_end(&self, member: Member) -> bool {
+        self.slot(member.slot).is_some_and(|slot| {
+            slot.state().epoch == member.epoch && slot.words[slot::ENDED].load(Ordering::SeqCst) == 1
+        })
+    }
+
     /// This member.
     #[must_use]
     #[inline]

@@ -45,6 +45,7 @@ pub(crate) mod slot {
     pub(crate) const BYTES_CACHED: usize = 10;
     pub(crate) const SCANS_WANTED: usize = 11;
     pub(crate) const SCANS_DONE: usize = 12;
+    pub(crate) const ENDED: usize = 13;
     pub(crate) const N_WORDS: usize = 16;
 }
 

@@ -124,7 +124,7 @@ impl Slot<'_> {
         self.words[slot::INODE].store(identity.inode, Ordering::Relaxed);
         self.words[slot::START_TICKS].store(identity.start_ticks, Ordering::Relaxed);
         let counters = [slot::RETURNS, slot::BLOCKS_LIVE, slot::BYTES_LIVE, slot::BYTES_CACHED];
-        for counter in counters.into_iter().chain([slot::SCANS_WANTED, slot::SCANS_DONE]) {
+        for counter in counters.into_iter().chain([slot::SCANS_WANTED, slot::SCANS_DONE, slot::ENDED]) {
             self.words[counter].store(0, Ordering::Relaxed);
         }
     }

@@ -75,6 +75,7 @@ fn words_of_a_process_slot() {
             ("cached_bytes", slot::BYTES_CACHED, 8),
             ("scans_wanted", slot::SCANS_WANTED, 8),
             ("scans_done", slot::SCANS_DONE, 8),
+            ("ended", slot::ENDED, 8),
         ],
     );
 }

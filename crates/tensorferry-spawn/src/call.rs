@@ -134,8 +134,19 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     }
     order.identity.adopt();
     method::force_start_method(order.default_method);
+    // Also when the function panics. A forked process still holds what it has copies of when it ends.
+    let _end = AnnouncesEnd(heap.clone());
     let rank = usize::try_from(order.rank).unwrap_or(usize::MAX);
     function.run(Call { order: Some(Opened { inherited, heap, parcel: order.parcel }), rank })
+}
+
+/// Announces the end of this process when it is dropped.
+struct AnnouncesEnd(Heap);
+
+impl Drop for AnnouncesEnd {
+    fn drop(&mut self) {
+        self.0.domain().announce_end();
+    }
 }
 
 /// The payload for [`PRELOAD`].

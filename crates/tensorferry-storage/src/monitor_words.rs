@@ -211,9 +211,11 @@ impl<'a> MonitorWords<'a> {
 
     /// Frees what the dead member had of the monitor, and wakes everybody who waits at it. Another sweeper
     /// can repeat every step from the beginning. The dead member's count needs no change: counts of members
-    /// that do not live are worth nothing.
-    pub(crate) fn sweep(&self, dead: Member) {
-        self.deaths().fetch_add(1, Ordering::SeqCst);
+    /// that do not live are worth nothing. It is not counted as a death when the member ended in order.
+    pub(crate) fn sweep(&self, dead: Member, in_order: bool) {
+        if !in_order {
+            self.deaths().fetch_add(1, Ordering::SeqCst);
+        }
         let (held, free) = (LockState::Held(dead).pack(), LockState::Free(LastOwner::Died).pack());
         let _ = self.words[word::LOCK].compare_exchange(held, free, Ordering::SeqCst, Ordering::SeqCst);
         self.unlocked().wake_sleepers();
@@ -268,12 +270,12 @@ mod tests {
         let memory = Memory::new();
         let monitor = memory.monitor();
         monitor.try_acquire(OTHER, |_| true);
-        monitor.sweep(Member { epoch: 6, ..OTHER });
+        monitor.sweep(Member { epoch: 6, ..OTHER }, true);
         assert_eq!(monitor.try_acquire(ME, |_| true), None, "an earlier user of the slot died");
-        monitor.sweep(OTHER);
+        monitor.sweep(OTHER, false);
         assert!(!monitor.release(OTHER, LastOwner::Released));
         assert_eq!(monitor.try_acquire(ME, |_| true), Some(LastOwner::Died));
-        assert_eq!(monitor.deaths().load(Ordering::SeqCst), 2);
+        assert_eq!(monitor.deaths().load(Ordering::SeqCst), 1, "the other one ended in order");
         // Before the sweep, or where there will be none.
         assert_eq!(monitor.try_acquire(OTHER, |member| member != ME), Some(LastOwner::Died));
     }
@@ -317,7 +319,7 @@ mod tests {
             monitor.change_share(member, 1);
             monitor.shares(|_| true);
             monitor.release(member, LastOwner::Released);
-            monitor.sweep(member);
+            monitor.sweep(member, false);
         }
     }
 }

@@ -99,7 +99,7 @@ fn sweep_contents(heap: &Heap, place: Place, header: Header<'_>, dead: &[Member]
             && let Some(monitor) = words_of(&block)
             && !planted("sweep-forgets-monitors")
         {
-            monitor.sweep(dead);
+            monitor.sweep(dead, heap.domain().has_announced_end(dead));
         }
     }
     Ok(())

@@ -79,7 +79,7 @@ pub fn an_owner_dies(weakened: Weakened) -> Outcome {
         let other = thread::spawn(move || others.pass(0));
         let was_killed = victim.join().is_ok_and(|killed| killed);
         if was_killed {
-            shared.monitor().sweep(member(1));
+            shared.monitor().sweep(member(1), false);
         }
         drop(other.join());
         was_killed

@@ -7,10 +7,12 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tensorferry::queue::{GetError, Lease, Sender, SoleReceiver, SoleSender, mpsc, spsc};
 use tensorferry::spawn::{OnDrop, ProcessHandle, SpawnError, StartMethod, func, get_context};
-use tensorferry::{AnyTensor, Domain, Heap, Queue, SharedTensor, Tensor, TensorMut};
+use tensorferry::sync::{Barrier, Event, Lock, LockGuard, Permit, RwLock, RwLockReadGuard, Semaphore};
+use tensorferry::{AnyTensor, BoxedError, Domain, Heap, Queue, SharedTensor, Tensor, TensorMut};
 use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Ended, Failure, Inherited, Start};
@@ -23,6 +25,7 @@ tensorferry_process::entry! {
     static INHERITS = "test.fork-inherits" => inherits;
     static ATTACHED = "test.fork-attached" => attached;
     static KEEPS = "test.fork-keeps" => keeps;
+    static LOCKS = "test.fork-locks" => locks;
     static SISTERS = "test.fork-sisters" => sisters;
     static BUFFERED = "test.fork-buffered" => buffered;
     static BUSY = "test.fork-busy" => busy;
@@ -279,6 +282,60 @@ fn keeps(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn what_a_forked_process_had_is_free_when_it_has_ended() {
     run(&KEEPS, "");
+}
+
+/// A semaphore with two permits, and what the parent has taken of it and of two locks.
+type Guards = (Semaphore, Permit, Lock, LockGuard, RwLock, RwLockReadGuard);
+
+static GUARDS: Mutex<Option<Guards>> = Mutex::new(None);
+
+/// Lets go of the copies, which changes nothing: a permit of its own is still taken, and the parent's too.
+#[func]
+fn let_go_of_copies(_rank: usize) -> Result<(), BoxedError> {
+    let (semaphore, permit, lock, guard, rw_lock, reader) = taken(&GUARDS);
+    let own = (semaphore.acquire()?, rw_lock.read()?);
+    assert_eq!(semaphore.available_permits(), 0);
+    drop((permit, guard, reader));
+    assert_eq!(semaphore.available_permits(), 0);
+    assert!(lock.try_lock().is_err_and(|error| error.is_locked()));
+    drop(own);
+    assert_eq!(semaphore.available_permits(), 1);
+    assert!(rw_lock.try_write().is_err_and(|error| error.is_locked()));
+    Ok(())
+}
+
+#[func]
+fn pass(_rank: usize, barrier: Barrier) -> Result<(), BoxedError> {
+    barrier.wait()?;
+    Ok(())
+}
+
+/// What a parent has taken stays its own, and that a child ends with copies of handles is no death.
+fn locks(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let (semaphore, lock, rw_lock) = (Semaphore::new(2)?, Lock::new()?, RwLock::new()?);
+    let (event, barrier) = (Event::new()?, Barrier::new(2)?);
+    let handles = (semaphore.clone(), lock.clone(), rw_lock.clone());
+    let (permit, guard, reader) = (semaphore.acquire()?, lock.lock()?, rw_lock.read()?);
+    *GUARDS.lock().unwrap() = Some((semaphore, permit, lock, guard, rw_lock, reader));
+    let context = get_context(StartMethod::Fork);
+    context.spawn(let_go_of_copies, (), 1)?;
+    let (semaphore, lock, rw_lock) = handles;
+    assert_eq!(semaphore.available_permits(), 1);
+    assert!(lock.try_lock().is_err_and(|error| error.is_locked()));
+    drop(taken(&GUARDS));
+    assert_eq!(semaphore.available_permits(), 2);
+    drop((lock.lock()?, rw_lock.write()?));
+    for _ in 0..2 {
+        context.spawn(pass, (barrier.clone(),), 2)?;
+        assert_eq!(barrier.broken_by(), None);
+    }
+    assert!(event.wait_timeout(Duration::ZERO).is_err_and(|error| error.is_timed_out()));
+    Ok(())
+}
+
+#[test]
+fn copies_of_guards_are_nothing_to_a_forked_process_and_its_end_is_no_death() {
+    run(&LOCKS, "");
 }
 
 static SISTER: Mutex<Option<ProcessHandle<()>>> = Mutex::new(None);
