@@ -83,6 +83,8 @@ pub(crate) fn run_task<T: Task>() {
         raise(Signal::SIGSTOP).unwrap();
     }
     let heap = Heap::join(fds, admission).unwrap();
+    // Tests have this process look after others while it does nothing else, and stop its thread.
+    heap.domain().wake_service();
     let task: T = Parcel::open(&heap, parcel).unwrap();
     link.say(OPENED);
     task.run(&Context { heap, link });

@@ -86,14 +86,16 @@ impl Memory {
         Ok(memfd::punch_hole(&self.domain.backing, offset as u64, len_bytes as u64)?)
     }
 
-    /// Starts the service thread, which watches the other members and calls `handler`. Later calls do
-    /// nothing.
+    /// Makes the service, whose thread watches the other members and calls `handler`. Later calls do nothing.
+    /// The thread of the process that made the domain starts at once, that of one that joined when it is
+    /// needed.
     ///
     /// # Errors
     /// The kernel's error when the thread, its eventfd or its timerfd cannot be made.
     pub fn start_service(&self, handler: Weak<dyn ServiceHandler>) -> Result<(), DomainError> {
         if self.domain.service.get().is_none() {
-            let service = Service::start(Arc::downgrade(&self.domain), handler)?;
+            let is_needed = self.domain.is_maker();
+            let service = Service::new(Arc::downgrade(&self.domain), handler, is_needed)?;
             // If two threads come here at once, one service stays. The other one stops when it is dropped.
             let _ = self.domain.service.set(service);
         }
@@ -119,13 +121,21 @@ impl Memory {
         self.domain.finish_rejoin();
     }
 
-    /// In a process that was forked and has [rejoined](Memory::rejoin): starts a service thread, because the
-    /// old one stayed with the parent.
+    /// In a process that was forked and has [rejoined](Memory::rejoin): its service is its own from now on.
     ///
     /// # Errors
-    /// As [`Memory::start_service`].
-    pub fn restart_service(&self) -> Result<(), DomainError> {
-        self.domain.service.get().map_or(Ok(()), |service| service.restart(Arc::downgrade(&self.domain)))
+    /// The kernel's error when an eventfd or a timerfd cannot be made.
+    pub fn reset_service(&self) -> Result<(), DomainError> {
+        self.domain.service.get().map_or(Ok(()), Service::reset)
+    }
+
+    /// Starts the service thread, unless it was started before: this process is about to have something that
+    /// the thread has to look after.
+    #[inline]
+    pub fn need_service(&self) {
+        if let Some(service) = self.domain.service.get() {
+            service.need();
+        }
     }
 
     /// Tells an idle service thread that its handler has something new to do. The next tick then comes at

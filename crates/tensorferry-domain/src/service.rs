@@ -1,5 +1,11 @@
 //! The service thread, one per domain in each process. It watches other members (`deaths.rs`), calls the
 //! handler, and runs deferred work.
+//!
+//! In the process that made the domain it runs from the beginning. A process that joined starts it with the
+//! first thing for which it may be needed: a wait, memory of its own, a message with handles, a process that
+//! it starts. Until then this process has nothing to look after, and a death tells it nothing; the others
+//! watch it and each other. Many children end without having done any of this, and a fifth of the time in
+//! which four such children start and end went into their threads (docs/bench/NOTES.md).
 
 mod deaths;
 
@@ -61,9 +67,11 @@ struct Shared {
 }
 
 impl Service {
-    pub(crate) fn start(
+    /// Makes the service. Its thread runs at once if it `is_needed`, and otherwise once it is.
+    pub(crate) fn new(
         domain: Weak<Domain>,
         handler: Weak<dyn ServiceHandler>,
+        is_needed: bool,
     ) -> Result<Self, DomainError> {
         let shared = Arc::new(Shared {
             wakeup: EventFd::new()?,
@@ -73,31 +81,29 @@ impl Service {
             watch: Mutex::default(),
             stop: AtomicBool::new(false),
             is_idle: AtomicBool::new(false),
-            park: AtomicU32::new(park::RUNS),
+            park: AtomicU32::new(park::NOT_STARTED),
             tid: AtomicU32::new(0),
-            domain: Weak::clone(&domain),
+            domain,
             handler,
             sweeping: Mutex::new(()),
         });
-        Self::start_thread(&shared, domain)?;
+        if is_needed {
+            shared.start_thread()?;
+        }
         let mut services = services();
         services.retain(|service| service.strong_count() > 0);
         services.push(Arc::downgrade(&shared));
+        // Whoever sees this finds the service in the list.
+        if !is_needed {
+            ANY_NOT_STARTED.store(true, Ordering::SeqCst);
+        }
+        drop(services);
         Ok(Self { shared })
     }
 
-    fn start_thread(shared: &Arc<Shared>, domain: Weak<Domain>) -> Result<(), DomainError> {
-        let theirs = Arc::clone(shared);
-        std::thread::Builder::new()
-            .name("tensorferry".to_owned())
-            .spawn(move || run(&theirs, &domain))
-            .map_err(|e| tensorferry_os::Error::new("starting the service thread", e))?;
-        Ok(())
-    }
-
-    /// In a forked process: starts the thread anew. The old one stayed with the parent, parked where it held
-    /// nothing.
-    pub(crate) fn restart(&self, domain: Weak<Domain>) -> Result<(), DomainError> {
+    /// In a forked process: the thread stayed with the parent, parked where it held nothing. Another one
+    /// starts when this process needs it.
+    pub(crate) fn reset(&self) -> Result<(), DomainError> {
         self.shared.wakeup.renew()?;
         self.shared.timer.renew()?;
         self.shared.is_timer_set.store(false, Ordering::SeqCst);
@@ -107,16 +113,28 @@ impl Service {
         *self.shared.watch() = Watch::default();
         self.shared.is_idle.store(false, Ordering::SeqCst);
         self.shared.tid.store(0, Ordering::SeqCst);
-        self.shared.park.store(park::RUNS, Ordering::SeqCst);
-        Self::start_thread(&self.shared, domain)
+        self.shared.park.store(park::NOT_STARTED, Ordering::SeqCst);
+        ANY_NOT_STARTED.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Starts the thread, unless it was started before. If the kernel has no thread for it now, the next call
+    /// tries again; meanwhile other members do its work, where that is possible.
+    #[inline]
+    pub(crate) fn need(&self) {
+        if self.shared.park.load(Ordering::Relaxed) == park::NOT_STARTED {
+            self.shared.start_if_mine();
+        }
     }
 
     pub(crate) fn wake(&self) {
+        self.need();
         self.shared.wakeup.signal();
     }
 
     /// As [`Domain::wake_service_soon`].
     pub(crate) fn wake_soon(&self) {
+        self.need();
         if !self.shared.is_timer_set.swap(true, Ordering::SeqCst) {
             self.shared.timer.set(SOON);
         }
@@ -124,6 +142,7 @@ impl Service {
 
     /// As [`Service::wake`], but only if the thread is in a long sleep. Otherwise it looks again soon anyway.
     pub(crate) fn wake_if_idle(&self) {
+        self.need();
         if self.shared.is_idle.load(Ordering::SeqCst) && self.shared.is_idle.swap(false, Ordering::SeqCst) {
             self.shared.wakeup.signal();
         }
@@ -132,6 +151,7 @@ impl Service {
     /// As [`Domain::defer`].
     pub(crate) fn defer(&self, work: Work) {
         self.shared.deferred().push(work);
+        self.need();
     }
 
     /// Does on the calling thread what the service thread does about deaths in a turn.
@@ -152,6 +172,29 @@ mod park {
     pub(super) const PARKED: u32 = 2;
     /// The thread has ended or is about to, and does nothing more.
     pub(super) const GONE: u32 = 3;
+    /// There is no thread yet.
+    pub(super) const NOT_STARTED: u32 = 4;
+}
+
+/// Whether the thread of some service of this process may not have been started.
+static ANY_NOT_STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Starts the threads of all services of this process, for a caller that is about to wait for another
+/// process.
+#[inline]
+pub(crate) fn need_all() {
+    if ANY_NOT_STARTED.load(Ordering::Relaxed) {
+        start_all();
+    }
+}
+
+#[cold]
+fn start_all() {
+    ANY_NOT_STARTED.store(false, Ordering::SeqCst);
+    let all: Vec<_> = services().iter().filter_map(Weak::upgrade).collect();
+    for shared in all {
+        shared.start_if_mine();
+    }
 }
 
 /// Every service of this process.
@@ -229,6 +272,28 @@ impl Shared {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Starts the thread, if this process is the member and no other thread has started it.
+    #[cold]
+    fn start_if_mine(self: &Arc<Self>) {
+        if self.is_owning_process() && self.start_thread().is_err() {
+            ANY_NOT_STARTED.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn start_thread(self: &Arc<Self>) -> Result<(), DomainError> {
+        if !self.ask(park::NOT_STARTED, park::RUNS) {
+            return Ok(());
+        }
+        let theirs = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("tensorferry".to_owned()).spawn(move || run(&theirs));
+        thread.map(drop).map_err(|error| {
+            self.park.store(park::NOT_STARTED, Ordering::SeqCst);
+            // Nobody waits for a thread that does not come.
+            let _ = futex::wake_all(&self.park);
+            tensorferry_os::Error::new("starting the service thread", error).into()
+        })
+    }
+
     /// Called before a turn. A request from here on either is seen in that turn or sets the timer again.
     fn clear_timer(&self) {
         if self.is_timer_set.load(Ordering::SeqCst) && self.timer.clear() {
@@ -277,7 +342,7 @@ impl Drop for Service {
     }
 }
 
-fn run(shared: &Shared, domain: &Weak<Domain>) {
+fn run(shared: &Shared) {
     // Declared first, so that it is dropped last.
     let _gone = Gone(shared);
     shared.tid.store(thread_id(), Ordering::SeqCst);
@@ -286,7 +351,7 @@ fn run(shared: &Shared, domain: &Weak<Domain>) {
         let mut watch = shared.watch();
         let fd_store;
         let tick = {
-            let (Some(domain), Some(handler)) = (domain.upgrade(), shared.handler.upgrade()) else {
+            let (Some(domain), Some(handler)) = (shared.domain.upgrade(), shared.handler.upgrade()) else {
                 return;
             };
             if !domain.is_live(domain.me()) {
@@ -390,7 +455,7 @@ mod tests {
         let domain = Domain::builder().address_space_bytes(16 << 20).create().unwrap();
         let busy = Arc::new(Busy { is_inside: AtomicBool::new(false), n_ticks: AtomicU32::new(0) });
         let handler: Weak<Busy> = Arc::downgrade(&busy);
-        let service = Service::start(Arc::downgrade(&domain), handler).unwrap();
+        let service = Service::new(Arc::downgrade(&domain), handler, true).unwrap();
         (domain, busy, service)
     }
 

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use tensorferry_os::limits;
 
 use crate::long_spin::{LONG, LongSpin, USUAL, was_stopped};
+use crate::service;
 
 const MAX_NS: u32 = USUAL.subsec_nanos();
 const MIN_NS: u32 = 2_000;
@@ -85,6 +86,8 @@ impl Spin {
         deadline: Option<Instant>,
         look: impl FnMut() -> Option<R>,
     ) -> Option<R> {
+        // Whoever waits for others has to learn of their deaths.
+        service::need_all();
         let (kind, budget) = self.plan(start, deadline)?;
         let (found, last_clock) = look_for(start, budget, deadline, kind == Kind::LongSpin, look);
         match kind {

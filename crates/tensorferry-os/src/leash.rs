@@ -1,10 +1,15 @@
 //! A leash: a process is killed when another one ends, even if that is not its parent.
 //!
-//! `PR_SET_PDEATHSIG` follows the parent. A process that a fork server forks is the server's child, but must
-//! live only as long as the process that the server serves. So the served process holds the writing end of a
-//! pipe, to which it never writes. Each forked child asks the kernel for a signal when the pipe changes
-//! (`O_ASYNC`, `F_SETSIG`; fcntl(2), pipe(7)). The signal is SIGKILL, which needs no handler and no thread,
-//! and also ends a stopped process. The kernel closes the writing end however its holder ends.
+//! `PR_SET_PDEATHSIG` (prctl(2)) follows the *thread* that started a process, and the kernel clears it when
+//! the process changes its user or group. It does not serve a process that a fork server has forked, which is
+//! to live as long as the process that the server serves. A leash has none of these limits. The process that
+//! no other may outlive holds the writing end of a pipe, to which it never writes. Each of the others asks
+//! the kernel for a signal when the pipe changes (`O_ASYNC`, `F_SETSIG`; fcntl(2), pipe(7)). The signal is
+//! SIGKILL, which needs no handler and no thread, and also ends a stopped process. The kernel closes the
+//! writing end however its holder ends, and when the holder executes another program.
+//!
+//! A leash ends with its descriptor: a process that closes all of its descriptors does not hang on it any
+//! more.
 //!
 //! # Safety
 //! The three fcntl(2) calls that rustix and nix do not have take plain numbers and touch no memory.
@@ -39,7 +44,8 @@ impl Leash {
     /// From now on, the kernel kills this process (SIGKILL) when the other end of the pipe is closed. Returns
     /// `None` when that end was closed before. No signal comes then, and the caller must end itself.
     ///
-    /// As with `PR_SET_PDEATHSIG`, a process that has changed its user gets no signal.
+    /// The signal is sent with the user of this moment: a process that was root gets it also when it has
+    /// changed its user since, and no other process can change its user without executing another program.
     ///
     /// # Errors
     /// ENOENT where `/proc` is not mounted, EMFILE; the kernel's error of fcntl(2).

@@ -56,22 +56,13 @@ pub type Run = fn(&mut Inherited) -> Result<(), Failure>;
 pub struct Entry {
     name: &'static str,
     run: Run,
-    has_guard: bool,
 }
 
 impl Entry {
     /// An entry. A child finds it only in [`ENTRIES`], where [`entry!`](crate::entry!) places it.
     #[must_use]
     pub const fn new(name: &'static str, run: Run) -> Self {
-        Self { name, run, has_guard: true }
-    }
-
-    /// The same entry without a [`Guard`](crate::Guard), whose start takes a part of the child's start-up
-    /// time. The entry's function can start the guard later ([`Inherited::guard`]) or do without. A process
-    /// without a guard may outlive its parent once the kernel has cleared its death signal.
-    #[must_use]
-    pub const fn without_guard(self) -> Self {
-        Self { has_guard: false, ..self }
+        Self { name, run }
     }
 
     /// The name by which parent and child refer to it.
@@ -87,7 +78,7 @@ pub static ENTRIES: [Entry];
 
 crate::entry! {
     /// Runs the fork server.
-    pub(crate) static FORKSERVER = "tensorferry.forkserver" => crate::forkserver::serve::serve, without_guard;
+    pub(crate) static FORKSERVER = "tensorferry.forkserver" => crate::forkserver::serve::serve;
 }
 
 /// How many entries have this name.
@@ -175,16 +166,15 @@ fn live(nonce: &OsStr) -> i32 {
 }
 
 /// The life of a forked child, from the point at which it has one thread and its end of the control socket.
-/// Calls `set_up` first, and keeps its result until the child ends.
-pub(crate) fn live_forked<T>(
+/// Calls `set_up` first.
+pub(crate) fn live_forked(
     control: OwnedFd,
     nonce: &str,
     whose: Parent,
-    set_up: impl FnOnce() -> Result<T, tensorferry_os::Error>,
+    set_up: impl FnOnce() -> Result<(), tensorferry_os::Error>,
 ) -> i32 {
-    let mut kept = None;
     let life = AssertUnwindSafe(|| {
-        kept = Some(set_up()?);
+        set_up()?;
         meet(Link::greet(control, OsStr::new(nonce), whose)?)
     });
     live_with(life)
@@ -237,9 +227,6 @@ fn prepare(link: &'static Link, hello: Hello, fds: Fds) -> Result<(Inherited, Ru
         let known = ENTRIES.iter().map(Entry::name).collect();
         return Err(ProtocolError::UnknownEntry { name: hello.entry, known });
     };
-    if entry.has_guard {
-        inherited.guard().start().map_err(ProtocolError::Guard)?;
-    }
     Ok((inherited, entry.run))
 }
 

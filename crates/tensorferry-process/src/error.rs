@@ -256,9 +256,6 @@ pub enum ProtocolError {
         /// Its process ID.
         pid: u32,
     },
-    /// The thread that ends this process when its parent ends could not be started.
-    #[error("the thread that watches the parent cannot be started: {0}")]
-    Guard(io::Error),
     /// This program has no entry with this name.
     #[error("no entry is registered as `{name}` in this program; it has {}", crate::entry::listed(.known))]
     UnknownEntry {

@@ -19,7 +19,7 @@ use tensorferry_os::pidfd::PidFd;
 use crate::entry;
 use crate::error::StartError;
 use crate::forkserver;
-use crate::guard;
+use crate::leash;
 use crate::redirect::Outputs;
 use crate::starter;
 
@@ -78,11 +78,10 @@ pub(crate) fn fork(parked: &[u32], ours: OwnedFd, child: Child) -> Result<(PidFd
         return Err(StartError::Hazard { reason });
     }
     let starter = starter::park();
-    let parked: Vec<u32> = parked.iter().copied().chain(guard::parked()).chain(starter.thread_id()).collect();
+    let parked: Vec<u32> = parked.iter().copied().chain(starter.thread_id()).collect();
     // SAFETY: all threads in `parked` are outside of every function that locks or allocates until this
-    // returns. The guard, if there is one, only waits for the parent's end. The thread that starts processes
-    // waits as long as `starter` exists. The others are parked by the contract of `allow_fork`. The same
-    // contract covers the child's use of shared memory.
+    // returns. The thread that starts processes waits as long as `starter` exists. The others are parked by
+    // the contract of `allow_fork`. The same contract covers the child's use of shared memory.
     match unsafe { fork_alone(&parked) }? {
         Forked::Child => {
             starter.forget();
@@ -117,7 +116,7 @@ impl Child {
             }
             // These belong to the parent.
             forkserver::forget();
-            guard::forget();
+            leash::forget();
             Ok(())
         };
         exit_at_once(entry::live_forked(control, &nonce, entry::Parent::Peer, set_up))

@@ -3,7 +3,7 @@
 //! ```text
 //! this process                          server (this program, one thread)       child
 //! Start::new(&FORKSERVER) ────────────▶ runs the preloads
-//! request: nonce, environment, fds ───▶ fork ─────────────────────────────────▶ arms its leash
+//! request: nonce, environment, fds ───▶ fork ─────────────────────────────────▶ leaves the server's
 //!   ◀────────── Started, with a pidfd   pidfd_open, before it could collect     outputs, folder, environment
 //! payload over the control socket ────────────────────────────────────────────▶ as any child from here on
 //!   ◀──────────────── Ended(status)     collects it when its pidfd is readable
@@ -41,18 +41,9 @@ use crate::start::Start;
 struct Current {
     preloads: serve::Preloads,
     server: Option<Arc<ForkServer>>,
-    leash: Option<Leash>,
 }
 
-/// Both ends of the leash of every process that a server of this process has forked. This process holds the
-/// leash as long as it lives; the kernel closes it at the end.
-#[derive(Debug)]
-struct Leash {
-    _held: OwnedFd,
-    reader: OwnedFd,
-}
-
-static CURRENT: Mutex<Current> = Mutex::new(Current { preloads: Vec::new(), server: None, leash: None });
+static CURRENT: Mutex<Current> = Mutex::new(Current { preloads: Vec::new(), server: None });
 
 fn current() -> MutexGuard<'static, Current> {
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
@@ -76,11 +67,11 @@ pub fn preload_forkserver(entry: &'static Entry, payload: impl Into<Vec<u8>>) ->
 /// How long a server that has closed its sockets has to end. Only the text of the error depends on it.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// For a process that was forked from the client: the server and the leash belong to the parent.
+/// For a process that was forked from the client: the server belongs to the parent.
 pub(crate) fn forget() {
     // The lock is free: only another thread could have held it at the fork, and then the fork is refused.
     if let Ok(mut current) = CURRENT.try_lock() {
-        *current = Current { preloads: std::mem::take(&mut current.preloads), server: None, leash: None };
+        *current = Current { preloads: std::mem::take(&mut current.preloads), server: None };
     }
 }
 
@@ -109,23 +100,15 @@ impl ForkServer {
         if let Some(server) = &current.server {
             return Ok(Arc::clone(server));
         }
-        let reader = match &current.leash {
-            Some(leash) => leash.reader.try_clone(),
-            None => {
-                let (held, reader) = tensorferry_os::leash::pair()?;
-                current.leash.insert(Leash { _held: held, reader }).reader.try_clone()
-            }
-        };
-        let reader = reader.map_err(|e| tensorferry_os::Error::new("dup of a leash", e))?;
-        let server = Arc::new(Self::start(&current.preloads, reader)?);
+        let server = Arc::new(Self::start(&current.preloads)?);
         current.server = Some(Arc::clone(&server));
         Ok(server)
     }
 
-    fn start(preloads: &serve::Preloads, reader: OwnedFd) -> Result<Self, StartError> {
+    fn start(preloads: &serve::Preloads) -> Result<Self, StartError> {
         let (requests, theirs) = socket::pair()?;
         let payload = postcard::to_stdvec(preloads).map_err(|e| StartError::Payload(e.into()))?;
-        let start = Start::new(&FORKSERVER).name("forkserver").payload(payload).fd(theirs).fd(reader);
+        let start = Start::new(&FORKSERVER).name("forkserver").payload(payload).fd(theirs);
         let process = start.start()?;
         let own = process.pidfd().as_fd().try_clone_to_owned();
         let own = own.map_err(|e| tensorferry_os::Error::new("dup of a pidfd", e))?;

@@ -8,7 +8,6 @@ use crate::current::{self, Origin};
 use crate::entry::{Failure, Run};
 use crate::error::ProtocolError;
 use crate::fork;
-use crate::guard::Guard;
 use crate::link::{Fds, Link};
 use crate::protocol::{Frame, Hello};
 
@@ -37,14 +36,6 @@ impl Inherited {
         }
         current::become_child(Origin::new(hello.name.clone(), rank, hello.is_daemon, fds.parent.clone()));
         Ok(Self { link, name: hello.name.clone(), payload, fds })
-    }
-
-    /// The guard that ends this process with its parent, for an entry that was registered
-    /// [without](crate::Entry::without_guard) one. The parent sets the child's nice value and processors
-    /// before it sends the payload, so the guard's thread inherits them.
-    #[must_use]
-    pub fn guard(&self) -> Guard {
-        Guard::new(self.fds.parent.clone(), self.fds.kernels_parent)
     }
 
     /// Runs an entry with another payload.

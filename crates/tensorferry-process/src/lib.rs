@@ -15,8 +15,9 @@
 //! - The program calls nothing first. The child begins in a constructor before `main`, in binaries, examples,
 //!   benches and under `cargo test`. [`mod@entry`] describes the consequences. [`init`] is the portable form.
 //! - A child never outlives its parent, whichever thread started it. The same holds for the children that it
-//!   starts. The kernel kills the child (`PR_SET_PDEATHSIG`). A thread of the child ([`Guard`]) also watches
-//!   the parent's pidfd, for the cases in which the kernel drops that request.
+//!   starts. The kernel kills the child, for either of two reasons: the thread that started it has ended
+//!   (`PR_SET_PDEATHSIG`), or the parent's end of a pipe was closed ([`tensorferry_os::leash`]). The kernel
+//!   drops the first request in some cases.
 //! - [`current_process`], [`parent_process`] and [`active_children`] identify processes.
 //! - A process that is marked as a child but has no socket to a parent reports an error and exits. A process
 //!   that was marked but never ran its entry refuses to start others. So processes cannot start each other
@@ -47,8 +48,8 @@
 //!
 //! # Limits
 //! Linux with `/proc`. The executable does not find entries in a Rust `dylib`. A child that executes another
-//! program with other privileges (a set-user-ID program, execve(2)) may outlive its parent: that program has
-//! none of this library's threads, and the kernel clears the death signal.
+//! program with other privileges (a set-user-ID program, execve(2)) may outlive its parent: the kernel clears
+//! the death signal, and closes the pipe.
 
 mod child;
 mod children;
@@ -59,9 +60,9 @@ mod executable;
 mod exit;
 mod fork;
 mod forkserver;
-mod guard;
 mod hook;
 mod inherited;
+mod leash;
 mod link;
 mod macros;
 mod method;
@@ -81,7 +82,6 @@ pub use error::{ForkServerError, ProtocolError, StartError};
 pub use exit::{Ended, Exit, Stage};
 pub use fork::{HAZARDS, Hazard, allow_fork};
 pub use forkserver::preload_forkserver;
-pub use guard::Guard;
 pub use inherited::Inherited;
 pub use method::{ParseStartMethodError, StartMethod};
 pub use parent::{ParentProcess, parent_process};

@@ -9,6 +9,7 @@ use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::socket;
 
 use crate::error::ProtocolError;
+use crate::leash;
 use crate::parent::ParentProcess;
 use crate::protocol::{self, Frame, Hello, PAYLOAD_PREFIX_LEN_BYTES, PREFIX_LEN_BYTES};
 
@@ -29,12 +30,14 @@ pub(crate) enum Parent {
     Other,
 }
 
-/// The descriptors that came with the hello: the parent's pidfd and those that the caller passed.
+/// How many descriptors come with every hello: the parent's pidfd and its leash, in this order.
+pub(crate) const N_OWN_FDS: usize = 2;
+
+/// The descriptors that came with the hello, without the leash: the parent's pidfd and those that the caller
+/// passed.
 #[derive(Debug)]
 pub(crate) struct Fds {
     pub(crate) parent: ParentProcess,
-    /// The process ID of this process's parent in the kernel's view.
-    pub(crate) kernels_parent: u32,
     pub(crate) passed: Vec<OwnedFd>,
 }
 
@@ -52,8 +55,7 @@ impl Link {
         Self::greet(os::take_stdin()?, nonce, Parent::Peer)
     }
 
-    /// As [`Link::meet`], over a given socket. The caller has made sure that this process will not outlive
-    /// its parent.
+    /// As [`Link::meet`], over a given socket.
     pub(crate) fn greet(
         socket: OwnedFd,
         nonce: &OsStr,
@@ -64,10 +66,16 @@ impl Link {
             return Err(ProtocolError::WrongNonce);
         }
         let missing = ProtocolError::Descriptors { sent: hello.n_fds, got: fds.len() };
-        if usize::try_from(hello.n_fds) != Ok(fds.len()) || fds.is_empty() {
+        if usize::try_from(hello.n_fds) != Ok(fds.len()) || fds.len() < N_OWN_FDS {
             return Err(missing);
         }
-        let parent = PidFd::from_fd(fds.remove(0), hello.parent_pid);
+        let passed = fds.split_off(N_OWN_FDS);
+        let [parent, leash] = <[OwnedFd; N_OWN_FDS]>::try_from(fds).map_err(|_| missing)?;
+        let parent = PidFd::from_fd(parent, hello.parent_pid);
+        // A parent that is exiting closes its files before its pidfd shows the end.
+        if !leash::arm(&leash)? {
+            return Err(ProtocolError::Orphan { pid: hello.parent_pid });
+        }
         // No signal comes for a parent that had died before the request for it. Then the pidfd shows the
         // death. Or the parent's last thread is just ending, and this process already has another parent.
         let kernels_parent = os::parent_pid();
@@ -79,7 +87,7 @@ impl Link {
         let link = Self { socket: Mutex::new(Some(socket)) };
         link.send(&Frame::Entered);
         let parent = ParentProcess::new(&hello.parent_name, parent);
-        Ok((link, hello, Fds { parent, kernels_parent, passed: fds }))
+        Ok((link, hello, Fds { parent, passed }))
     }
 
     /// Reads the payload that follows the hello.

@@ -24,7 +24,7 @@ macro_rules! fork_hazard {
 /// Registers functions that a child can be started with.
 ///
 /// Each line makes a `static` of type [`Entry`](crate::Entry), under a name that must be unique in the
-/// program. A method of [`Entry`](crate::Entry) may follow the function, as in `=> idle, without_guard;`.
+/// program.
 ///
 /// ```
 /// use tensorferry_process::{Failure, Inherited};
@@ -42,10 +42,10 @@ macro_rules! fork_hazard {
 /// ```
 #[macro_export]
 macro_rules! entry {
-    ($($(#[$attribute:meta])* $visibility:vis static $NAME:ident = $name:literal => $run:path $(, $setting:ident)?;)+) => {$(
+    ($($(#[$attribute:meta])* $visibility:vis static $NAME:ident = $name:literal => $run:path;)+) => {$(
         $(#[$attribute])*
         #[$crate::linkme::distributed_slice($crate::entry::ENTRIES)]
         #[linkme(crate = $crate::linkme)]
-        $visibility static $NAME: $crate::Entry = $crate::Entry::new($name, $run)$(.$setting())?;
+        $visibility static $NAME: $crate::Entry = $crate::Entry::new($name, $run);
     )+};
 }

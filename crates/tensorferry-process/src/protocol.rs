@@ -16,7 +16,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"TFCH");
 
 /// Raised whenever the format of a frame changes. Parent and child are the same program, unless the caller
 /// named another executable.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 
 /// Longest frame that either side accepts, in bytes. A report is cut to less than this (`report.rs`).
 pub(crate) const MAX_FRAME_LEN_BYTES: usize = 128 << 10;
@@ -51,7 +51,7 @@ pub(crate) struct Hello {
     /// Whether the child is forbidden to start children.
     pub is_daemon: bool,
     pub may_fork: bool,
-    /// How many descriptors are attached to this frame, including the parent's pidfd.
+    /// How many descriptors are attached to this frame, including the parent's own.
     pub n_fds: u32,
 }
 

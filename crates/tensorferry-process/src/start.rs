@@ -21,6 +21,8 @@ use crate::executable::{self, OWN_EXECUTABLE};
 use crate::fork;
 use crate::forkserver::wire::Request;
 use crate::forkserver::{ForkFds, ForkServer, Started};
+use crate::leash;
+use crate::link::N_OWN_FDS;
 use crate::method::StartMethod;
 use crate::protocol::{self, Hello};
 use crate::redirect::{Outputs, Redirect};
@@ -89,7 +91,7 @@ impl Start {
         self
     }
 
-    /// Adds a descriptor for the entry. At most 252 are allowed.
+    /// Adds a descriptor for the entry. At most 251 are allowed.
     #[must_use]
     pub fn fd(mut self, fd: OwnedFd) -> Self {
         self.fds.push(fd);
@@ -335,7 +337,7 @@ impl Start {
             std::fs::metadata(dir.join("."))
                 .map_err(|error| StartError::CurrentDir { path: dir.clone(), error })?;
         }
-        let (n_fds, limit) = (self.fds.len(), MAX_FDS_PER_MESSAGE - 1);
+        let (n_fds, limit) = (self.fds.len(), MAX_FDS_PER_MESSAGE - N_OWN_FDS);
         if n_fds > limit {
             return Err(StartError::TooManyDescriptors { n_fds, limit });
         }
@@ -345,7 +347,9 @@ impl Start {
     /// Sends the hello into the socket before the process exists, so that a child never waits for it.
     fn greet(&self, control: &OwnedFd, nonce: &str) -> Result<(), StartError> {
         let me = PidFd::of_self()?;
-        let fds: Vec<_> = std::iter::once(me.as_fd()).chain(self.fds.iter().map(AsFd::as_fd)).collect();
+        let leash = leash::held()?;
+        let own: [_; N_OWN_FDS] = [me.as_fd(), leash.reader.as_fd()];
+        let fds: Vec<_> = own.into_iter().chain(self.fds.iter().map(AsFd::as_fd)).collect();
         let hello = Hello {
             nonce: nonce.to_owned(),
             parent_pid: std::process::id(),

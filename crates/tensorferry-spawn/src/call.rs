@@ -17,7 +17,7 @@ use crate::rejoin::rejoin;
 
 tensorferry_process::entry! {
     /// Runs one registered function.
-    pub(crate) static ENTRY = "tensorferry.spawn" => enter, without_guard;
+    pub(crate) static ENTRY = "tensorferry.spawn" => enter;
     /// Runs one registered function in a fork server.
     pub(crate) static PRELOAD = "tensorferry.preload" => preload;
 }
@@ -121,11 +121,6 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
         None => Heap::join(fds, order.admission),
     };
     let heap = joined.map_err(|e| refused("the domain cannot be joined", &e))?;
-    // The guard starts while the function runs, not before it, to keep the start short.
-    let guard = inherited.guard();
-    heap.domain().defer(move || guard.start().is_ok());
-    // The service thread has just been started, and is rarely asleep yet.
-    heap.domain().wake_service();
     if let Ok(strategy) = order.strategy.parse::<SharingStrategy>()
         && strategy != get_sharing_strategy()
     {

@@ -24,8 +24,8 @@ pub(super) fn hello() -> Vec<Vec<u8>> {
     // nonce, parent's number and name, entry, name, rank, daemon, may fork, descriptors.
     let nonce = "0123456789abcdef0123456789abcdef";
     let fields =
-        (nonce, 7_u32, "MainProcess", "tensorferry.spawn", "rank 0", Some(0_u64), false, true, 2_u32);
-    vec![[b"TFCH\x03\0".to_vec(), postcard(&fields)].concat(), b"TFCH\x02\0".to_vec()]
+        (nonce, 7_u32, "MainProcess", "tensorferry.spawn", "rank 0", Some(0_u64), false, true, 3_u32);
+    vec![[b"TFCH\x04\0".to_vec(), postcard(&fields)].concat(), b"TFCH\x03\0".to_vec()]
 }
 
 /// A report's fields in order.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, setrlimit};
-use nix::unistd::{Gid, setegid};
+use nix::unistd::{Gid, Uid, setegid, setresuid};
 use tensorferry::spawn::{StartMethod, func, get_context};
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Failure, Inherited, SIGKILL, Start};
@@ -16,9 +16,9 @@ use crate::support::{
 tensorferry_process::entry! {
     static HEAD = "test.head" => head;
     static OVERSEER = "test.overseer" => overseer;
+    static FIRST = "test.first" => first;
     static OTHER_GROUP = "test.other-group" => other_group;
     static LEAF_OF_OTHER_GROUP = "test.leaf-of-other-group" => leaf_without_a_domain;
-    static LEAF_WITHOUT_DESCRIPTORS = "test.leaf-without-descriptors" => leaf_without_descriptors, without_guard;
 }
 
 #[func]
@@ -47,8 +47,14 @@ fn head(inherited: &mut Inherited) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Does nothing. The first child brings the pipe on which all children hang.
+fn first(_inherited: &mut Inherited) -> Result<(), Failure> {
+    Ok(())
+}
+
 /// Starts a small program that somebody kills, and has nothing more than before.
 fn overseer(inherited: &mut Inherited) -> Result<(), Failure> {
+    Start::new(&FIRST).start()?.wait()?;
     let before = Leftovers::look();
     let mut main = Start::new(&HEAD).payload(inherited.payload()).start()?;
     main.wait_timeout(DEADLINE)?.ok_or_else(|| Failure::Refused(String::from("it lives on")))?;
@@ -57,31 +63,18 @@ fn overseer(inherited: &mut Inherited) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Becomes a member of another group and waits. The kernel takes back the promise of a signal then
-/// (prctl(2)). And gives up the right to have descriptors, as who locks itself in does, after which poll(2)
-/// refuses everything.
+/// Becomes a member of another group and another user, and waits. The kernel takes back the promise of a
+/// signal then (prctl(2)). And gives up the right to have descriptors, as who locks itself in does, after
+/// which poll(2) refuses everything.
 #[func]
 fn leaf_of_other_group(rank: usize, meeting: String) {
     attend_prepared(&meeting, rank, || {
         // Where that is not allowed, this is one more process that ends with its parent.
         let _ = setegid(Gid::from_raw(OTHER_GID));
-        wait_for_the_guard();
+        let user = Uid::from_raw(OTHER_UID);
+        let _ = setresuid(user, user, user);
         setrlimit(Resource::RLIMIT_NOFILE, 0, 0).unwrap();
     });
-}
-
-/// Until the thread that watches the parent sleeps over that.
-fn wait_for_the_guard() {
-    let stats =
-        || std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("stat"));
-    let sleeps =
-        || stats().any(|stat| std::fs::read_to_string(stat).is_ok_and(|text| text.contains("(tf-guard) S ")));
-    // In successive looks: on its way it may sleep for a lock.
-    let mut looks = 0;
-    while looks < 100 {
-        looks = if sleeps() { looks + 1 } else { 0 };
-        std::thread::yield_now();
-    }
 }
 
 /// As [`leaf_of_other_group`], in a process that is no member of a domain.
@@ -90,18 +83,9 @@ fn leaf_without_a_domain(inherited: &mut Inherited) -> Result<(), Failure> {
     Ok(())
 }
 
-/// As [`leaf_without_a_domain`], in a process whose guard finds that it may not wait for anything.
-fn leaf_without_descriptors(inherited: &mut Inherited) -> Result<(), Failure> {
-    attend_prepared(std::str::from_utf8(inherited.payload())?, 3, || {
-        let _ = setegid(Gid::from_raw(OTHER_GID));
-        setrlimit(Resource::RLIMIT_NOFILE, 0, 0).unwrap();
-        inherited.guard().start().unwrap();
-    });
-    Ok(())
-}
-
-/// `nogroup`, as it is called on many systems.
+/// `nogroup` and `nobody`, as they are called on many systems.
 const OTHER_GID: u32 = 65_534;
+const OTHER_UID: u32 = 65_534;
 
 /// The parent of a process (the fourth field of `/proc/PID/stat`).
 fn parent_of(pid: u32) -> u32 {
@@ -112,8 +96,7 @@ fn parent_of(pid: u32) -> u32 {
 fn other_group(inherited: &mut Inherited) -> Result<(), Failure> {
     let (method, meeting) = told(inherited);
     // First, while this process has no service thread, which would be in the way of a fork.
-    let alone = |entry| Start::new(entry).method(method).payload(meeting).start();
-    let _alone = [alone(&LEAF_OF_OTHER_GROUP)?, alone(&LEAF_WITHOUT_DESCRIPTORS)?];
+    let _alone = Start::new(&LEAF_OF_OTHER_GROUP).method(method).payload(meeting).start()?;
     let options = get_context(method).options();
     options.start_processes(leaf_of_other_group, (meeting.to_owned(),), 2)?.join()?;
     Ok(())
@@ -139,10 +122,10 @@ for_every_method! {
 }
 
 for_every_program! {
-    fn a_process_that_has_changed_its_group_ends_with_its_parent_too(method: StartMethod) {
+    fn a_process_that_has_changed_its_user_ends_with_its_parent_too(method: StartMethod) {
         let meeting = Meeting::new();
         let main = Start::new(&OTHER_GROUP).payload(format!("{method} {}", meeting.name())).start().unwrap();
-        let guests = meeting.guests(4);
+        let guests = meeting.guests(3);
         main.kill().unwrap();
         guests.iter().for_each(Guest::wait_gone);
     }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
 
+use tensorferry_os::leash;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::socket::{Interest, send_all, wait_ready};
 
@@ -62,7 +63,7 @@ fn with_a_socket_that_says_something_else() {
 /// A hello as docs/WIRE.md has it, for an entry that does not matter.
 fn hello() -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    let mut body = b"TFCH\x03\0".to_vec();
+    let mut body = b"TFCH\x04\0".to_vec();
     body.extend(text("0123456789abcdef"));
     let mut pid = std::process::id();
     while pid >= 0x80 {
@@ -71,8 +72,8 @@ fn hello() -> Vec<u8> {
     }
     body.push(u8::try_from(pid).unwrap());
     body.extend([text("MainProcess"), text("test.nothing"), text("child")].concat());
-    // No rank, not daemonic, no forks, one descriptor.
-    body.extend([0, 0, 0, 1]);
+    // No rank, not daemonic, no forks, two descriptors.
+    body.extend([0, 0, 0, 2]);
     [&u32::try_from(body.len()).unwrap().to_le_bytes(), &body[..]].concat()
 }
 
@@ -81,8 +82,8 @@ fn hello() -> Vec<u8> {
 fn with_a_parent_that_goes_before_all_is_said() {
     for rest in [&b""[..], b"\x05\0\0", b"\x05\0\0\0\0\0\0\0ab"] {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let me = PidFd::of_self().unwrap();
-        send_all(&ours, &hello(), &[me.as_fd()]).unwrap();
+        let (me, (_held, leash)) = (PidFd::of_self().unwrap(), leash::pair().unwrap());
+        send_all(&ours, &hello(), &[me.as_fd(), leash.as_fd()]).unwrap();
         send_all(&ours, rest, &[]).unwrap();
         drop(ours);
         let output = run_marked(OwnedFd::from(theirs));
@@ -103,8 +104,8 @@ fn without_the_mark_the_same_binary_runs_its_main() {
 #[test]
 fn with_a_parent_that_ends_without_a_look_at_what_this_one_says() {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let me = PidFd::of_self().unwrap();
-    send_all(&ours, &hello(), &[me.as_fd()]).unwrap();
+    let (me, (_held, leash)) = (PidFd::of_self().unwrap(), leash::pair().unwrap());
+    send_all(&ours, &hello(), &[me.as_fd(), leash.as_fd()]).unwrap();
     let parent = std::thread::spawn(move || {
         within_deadline("a word of the child", move || {
             assert_eq!(wait_ready(&[(ours.as_fd(), Interest::Readable)], None).unwrap(), [true]);
@@ -112,6 +113,19 @@ fn with_a_parent_that_ends_without_a_look_at_what_this_one_says() {
     });
     let output = run_marked(OwnedFd::from(theirs));
     parent.join().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(tensorferry_process::EXIT_CODE_NO_PARENT), "{stderr}");
+    assert!(output.stdout.is_empty() && stderr.is_empty(), "{stderr}");
+}
+
+/// A parent that is exiting closes its files before its pidfd shows that.
+#[test]
+fn with_a_parent_whose_leash_is_loose() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (me, (held, leash)) = (PidFd::of_self().unwrap(), leash::pair().unwrap());
+    drop(held);
+    send_all(&ours, &hello(), &[me.as_fd(), leash.as_fd()]).unwrap();
+    let output = run_marked(OwnedFd::from(theirs));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(tensorferry_process::EXIT_CODE_NO_PARENT), "{stderr}");
     assert!(output.stdout.is_empty() && stderr.is_empty(), "{stderr}");

@@ -389,9 +389,9 @@ fn many_children_at_once_are_all_told_apart() {
 #[test]
 fn what_cannot_be_sent_is_an_error_before_a_process_exists() {
     let (fd, _) = std::io::pipe().unwrap();
-    let start = (0..253).fold(Start::new(&DESCRIBE), |s, _| s.fd(fd.try_clone().unwrap().into()));
+    let start = (0..252).fold(Start::new(&DESCRIBE), |s, _| s.fd(fd.try_clone().unwrap().into()));
     let error = start.start().unwrap_err();
-    assert!(matches!(error, StartError::TooManyDescriptors { n_fds: 253, limit: 252 }), "{error}");
+    assert!(matches!(error, StartError::TooManyDescriptors { n_fds: 252, limit: 251 }), "{error}");
     let error = Start::new(&DESCRIBE).payload(vec![0; (16 << 20) + 1]).start().unwrap_err();
     assert!(error.to_string().contains("16777217 bytes is over the limit"), "{error}");
     let error = Start::new(&DESCRIBE).name("x".repeat(1 << 20)).start().unwrap_err();
@@ -403,10 +403,10 @@ fn what_cannot_be_sent_is_an_error_before_a_process_exists() {
 #[test]
 fn as_many_descriptors_as_go_are_passed() {
     let (reader, writer) = std::io::pipe().unwrap();
-    let start = (0..252).fold(Start::new(&DESCRIBE), |s, _| s.fd(writer.try_clone().unwrap().into()));
+    let start = (0..251).fold(Start::new(&DESCRIBE), |s, _| s.fd(writer.try_clone().unwrap().into()));
     let mut child = start.start().unwrap();
     drop(writer);
-    assert_eq!(read_to_end(reader).matches("|test.describe|").count(), 252);
+    assert_eq!(read_to_end(reader).matches("|test.describe|").count(), 251);
     assert!(exit(&mut child).is_success());
 }
 

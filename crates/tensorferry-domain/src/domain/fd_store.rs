@@ -117,6 +117,11 @@ impl Domain {
         self.fd_store_of_a_fork.get().unwrap_or(&self.fd_store)
     }
 
+    /// Whether this process made the domain.
+    pub(crate) fn is_maker(&self) -> bool {
+        matches!(self.fd_store_access(), FdStoreAccess::Own(_))
+    }
+
     /// The descriptor store, if it is in this process and was needed already.
     pub(crate) fn fd_store(&self) -> Option<&Arc<FdStore>> {
         match self.fd_store_access() {

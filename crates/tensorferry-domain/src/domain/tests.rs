@@ -7,9 +7,9 @@ use super::*;
 use crate::service::LEFT_TO_OTHERS;
 use crate::{Memory, ServiceHandler};
 
-/// The members that were swept, one entry for each sweep.
+/// The members that were swept, one entry for each sweep, and how often there was a tick.
 #[derive(Default)]
-struct Notes(Mutex<Vec<Vec<Member>>>);
+struct Notes(Mutex<Vec<Vec<Member>>>, AtomicU64);
 
 impl ServiceHandler for Notes {
     fn sweep(&self, dead: &[Member]) -> bool {
@@ -18,6 +18,7 @@ impl ServiceHandler for Notes {
     }
 
     fn tick(&self) -> Option<Duration> {
+        self.1.fetch_add(1, Ordering::SeqCst);
         None
     }
 
@@ -89,14 +90,55 @@ fn what_is_put_off_is_done_by_the_service_thread_until_it_is_done() {
 #[test]
 fn what_is_not_urgent_does_not_wait_until_the_service_thread_looks_around_by_itself() {
     let domain = Domain::builder().create().unwrap();
-    let _served = served(&domain);
+    let _served @ (_, notes, _) = &served(&domain);
     // By itself the thread has a turn twice a second, which would be too slow.
     let deadline = Instant::now() + Duration::from_secs(60);
     for _ in 0..130 {
-        let (tell, told) = std::sync::mpsc::channel();
-        assert!(domain.defer(move || tell.send(()).is_ok()));
+        let before = notes.1.load(Ordering::SeqCst);
         domain.wake_service_soon();
-        told.recv_timeout(deadline.saturating_duration_since(Instant::now())).unwrap();
+        while notes.1.load(Ordering::SeqCst) == before {
+            assert!(Instant::now() < deadline, "it has no turn soon");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// How many threads of this process serve domains.
+fn n_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name == "tensorferry\n").count()
+}
+
+#[test]
+fn the_thread_of_a_member_that_joined_starts_when_it_is_needed() {
+    type Need = fn(&Memory);
+    let needs: [Need; 5] = [
+        |memory| memory.need_service(),
+        |memory| memory.wake_service_if_idle(),
+        |memory| memory.domain().wake_service(),
+        |memory| memory.domain().wake_service_soon(),
+        |_| {
+            let word = std::sync::atomic::AtomicU32::new(0);
+            let soon = Some(Instant::now() + Duration::from_micros(10));
+            crate::WaitWord::new(&word).wait_until(&crate::Spin::default(), soon, || None::<()>).unwrap_err();
+        },
+    ];
+    for need in needs {
+        let first = Domain::builder().create().unwrap();
+        let admission = first.admit(&PidFd::of_self().unwrap()).unwrap();
+        let second = Domain::join(first.as_fd().try_clone_to_owned().unwrap(), admission).unwrap();
+        let (memory, notes, _handler) = served(&second);
+        // Whatever a thread of the other tests does, it has no ticks here.
+        second.sweep_dead();
+        assert_eq!(notes.1.load(Ordering::SeqCst), 0);
+        need(&memory);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while notes.1.load(Ordering::SeqCst) == 0 {
+            assert!(Instant::now() < deadline, "no thread");
+            std::thread::yield_now();
+        }
+        assert!(n_threads() > 0);
     }
 }
 

@@ -7,13 +7,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use tensorferry_os::child::{self as os, Dispositions};
-use tensorferry_os::fork::{Alone, ForkError, Forked, exit_at_once};
-use tensorferry_os::leash::Leash;
+use tensorferry_os::fork::{Alone, ForkError, Forked};
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::socket::{Interest, wait_ready};
 
 use super::wire::{self, Descriptors, Request, Word};
-use crate::entry::{self, EXIT_CODE_NO_PARENT, Failure};
+use crate::entry::{self, Failure};
 use crate::error::ProtocolError;
 use crate::inherited::Inherited;
 use crate::redirect::Outputs;
@@ -32,7 +31,6 @@ struct Server {
     /// Established right after the preloads. Since then only the code of this file has run in this process.
     alone: Alone,
     requests: OwnedFd,
-    leash: OwnedFd,
     children: Vec<Forkling>,
     dispositions: Dispositions,
 }
@@ -40,8 +38,8 @@ struct Server {
 /// The entry of a fork server. Returns when its client is gone.
 pub(crate) fn serve(inherited: &mut Inherited) -> Result<(), Failure> {
     let preloads: Preloads = postcard::from_bytes(inherited.payload())?;
-    let [requests, leash] = <[OwnedFd; 2]>::try_from(inherited.take_fds())
-        .map_err(|fds| Failure::Refused(format!("a fork server needs 2 descriptors, not {}", fds.len())))?;
+    let [requests] = <[OwnedFd; 1]>::try_from(inherited.take_fds())
+        .map_err(|fds| Failure::Refused(format!("a fork server needs 1 descriptor, not {}", fds.len())))?;
     preload(inherited, preloads)?;
     let alone = Alone::check(&[]).map_err(|error| match error {
         ForkError::Threads { threads } => {
@@ -57,7 +55,7 @@ pub(crate) fn serve(inherited: &mut Inherited) -> Result<(), Failure> {
     null()?.take_over()?;
     os::enter_dir(os::open_dir("/".as_ref())?)?;
     let dispositions = os::serve_undisturbed()?;
-    Server { alone, requests, leash, children: Vec::new(), dispositions }.run(inherited)
+    Server { alone, requests, children: Vec::new(), dispositions }.run(inherited)
 }
 
 fn preload(inherited: &mut Inherited, preloads: Preloads) -> Result<(), Failure> {
@@ -90,7 +88,7 @@ impl Server {
             if ready.first() == Some(&true) {
                 match Request::receive(&self.requests) {
                     Ok(Some((request, fds))) => self = self.answer(inherited, request, fds)?,
-                    // The client is gone. Its children die too, because it held their leash.
+                    // The client is gone. Its children die too, because it held their leash (`leash.rs`).
                     Ok(None) => return Ok(()),
                     // The request cannot be decoded, or its descriptors could not be received here
                     // (RLIMIT_NOFILE). The rest of the stream is then unusable. The client sees the server
@@ -149,9 +147,6 @@ impl Server {
         self.dispositions.restore();
         let (nonce, environment) = (request.nonce.clone(), request.take_environment());
         let set_up = || {
-            // `None`: the client is gone, so nothing would ever end this process. Its pidfd may not show that
-            // yet, because a process that exits closes its files first.
-            let Some(leash) = Leash::arm(&self.leash)? else { exit_at_once(EXIT_CODE_NO_PARENT) };
             // The sockets of the other children tell their clients that the server is gone. Copies in this
             // process would delay that.
             drop((self, words));
@@ -159,7 +154,7 @@ impl Server {
             Outputs { stdout, stderr }.take_over()?;
             os::enter_dir(current_dir)?;
             os::replace_environment(environment)?;
-            Ok(leash)
+            Ok(())
         };
         std::process::exit(entry::live_forked(control, &nonce, entry::Parent::Other, set_up))
     }

@@ -55,6 +55,6 @@ impl Heap {
         inner.memory.finish_rejoin();
         inner.attachments.attach_all(self)?;
         drop(pinned);
-        Ok(inner.memory.restart_service()?)
+        Ok(inner.memory.reset_service()?)
     }
 }

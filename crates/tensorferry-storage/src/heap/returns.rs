@@ -63,6 +63,7 @@ impl Inner {
     /// the very last: the real last holder left meanwhile, when it was not yet the last.
     fn scan_after(&self, others: u64, names_others: bool) {
         if (others == 0 || !is_scanning()) && (names_others || others == SUSPECT) {
+            // Where no service thread has been needed so far, the request stands, and others scan for it.
             self.scan_requests.set_due();
             if others == SUSPECT {
                 self.memory.wake_service();

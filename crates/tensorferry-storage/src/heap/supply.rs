@@ -76,6 +76,8 @@ impl Inner {
     }
 
     fn take_fresh(&self, arena: &mut Arena, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
+        // Others will give back what they get of it, and the thread collects that.
+        self.memory.need_service();
         let places = self.places();
         if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
             return Ok(place);
