@@ -4,7 +4,7 @@
 
 pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-pub use tensorferry_os::prefetch::{prefetch_address_to_write, prefetch_to_write};
+pub use tensorferry_os::prefetch::{prefetch_address_to_read, prefetch_address_to_write, prefetch_to_write};
 
 /// Marks the place between a sequentially consistent change of one word and a sequentially consistent load of
 /// another, where another thread does the same with the words exchanged. At least one of the two threads sees

@@ -1,5 +1,6 @@
 //! This process's view of one domain's memory.
 
+mod prefetch;
 mod rejoin;
 mod returns;
 mod supply;

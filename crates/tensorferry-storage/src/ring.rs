@@ -17,6 +17,8 @@
 //! Once [`Ring::put`] has returned, the message is promised: exactly one receiver takes it.
 
 // The paths name the folder, because the loom tests compile this file by its path.
+#[path = "ring/next_message.rs"]
+mod next_message;
 #[path = "ring/next_slot.rs"]
 mod next_slot;
 #[path = "ring/put.rs"]
@@ -39,6 +41,7 @@ use crate::record::{MAX_RECORDS, RecordTag};
 use crate::reference::Role;
 use crate::ring_layout::{MAX_SLOTS, RingShape, RingWords, Slot, Tag};
 
+use next_message::NextMessage;
 use next_slot::NextSlot;
 pub use put::RingPutError;
 pub use take::RingTakeError;
@@ -107,6 +110,7 @@ pub struct Ring {
     /// The count of returns up to which this end has looked through the records and found nothing.
     pub(crate) returns_seen: AtomicU64,
     next_slot: NextSlot,
+    next_message: NextMessage,
 }
 
 impl Ring {
@@ -172,6 +176,7 @@ impl Ring {
             receivers_gone_reported,
             returns_seen: AtomicU64::new(u64::MAX),
             next_slot: NextSlot::default(),
+            next_message: NextMessage::default(),
         })
     }
 

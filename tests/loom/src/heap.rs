@@ -211,6 +211,11 @@ impl Heap {
         Ok(Block::counted(self, 1))
     }
 
+    /// Loom has no caches.
+    pub(crate) fn prefetch_fresh(&self, _word: u64) -> bool {
+        false
+    }
+
     pub(crate) fn hold(&self, index: usize) -> Result<Block, StorageError> {
         let bad = |what| StorageError::BadReference { reference: index as u64, what };
         // Member 0 owns the blocks.

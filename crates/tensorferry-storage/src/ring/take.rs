@@ -128,10 +128,33 @@ impl Ring {
         self.heap().check_owning_process()?;
         let Some(ring) = self.words_of_owner() else { return Err(RingTakeError::Closed) };
         let has_leases = self.max_leases() > 0;
-        self.wait_for_message(&ring, deadline, || {
+        let mut n_looks = 0_u32;
+        let taken = self.wait_for_message(&ring, deadline, || {
+            n_looks = n_looks.saturating_add(1);
             let returned = if has_leases { self.take_returned(&ring, message) } else { None };
             returned.or_else(|| self.try_take(&ring, consumers, message, &mut None))
-        })
+        });
+        if consumers == Consumers::Single {
+            self.next_message.learn(n_looks == 1);
+            if let Some(position) = self.next_message.expected() {
+                self.look_ahead(&ring, position);
+            }
+        }
+        taken
+    }
+
+    /// Prefetches the block that the message at `position` names first, if the message is there.
+    fn look_ahead(&self, ring: &RingWords<'_>, position: u64) {
+        let (slot, lap) = self.slot_of(ring, position);
+        let is_found = slot.state() == SlotState::ready(lap)
+            && slot.lengths().n_references > 0
+            && slot
+                .room()
+                .first()
+                .is_some_and(|word| self.heap().prefetch_fresh(word.load(Ordering::Relaxed)));
+        if !is_found {
+            self.next_message.pause();
+        }
     }
 
     /// Looks until there is a message, until no message can come any more, or until `deadline`.
@@ -272,6 +295,7 @@ impl Ring {
             message.clear();
             return None;
         }
+        self.next_message.follows(position);
         // The next look moves the head; no process waits for that.
         ring.not_full().wake_after_change();
         self.wake_the_last(ring, position);
