@@ -70,6 +70,9 @@ pub struct Ask {
     pub depth: usize,
     /// Tensors in one message; processes in `Spawn`; live tensors in `Live`.
     pub count: usize,
+    /// The tensors of a message are a bundle.
+    #[serde(default)]
+    pub bundled: bool,
     /// Senders and receivers in `Pairs`.
     pub pairs: usize,
     /// Members of the domain that do nothing.
@@ -94,6 +97,7 @@ impl Ask {
             size_bytes,
             depth,
             count: 1,
+            bundled: false,
             pairs: 1,
             idle: 0,
             pinned: false,

@@ -183,6 +183,13 @@ pub(crate) fn rows() -> Vec<Entry> {
         torch_again(fresh("again-16m", "as fresh 16 MiB; torch sends four tensors again", 16 * MIB, 2)),
         entry("one", "messages with 1 tensor", "messages_per_s", stream(1), Columns::FerryAndFloor),
         entry("hundred", "messages with 100 tensors", "messages_per_s", stream(100), Columns::FerryAndFloor),
+        entry(
+            "bundle",
+            "messages with a bundle of 100 tensors",
+            "messages_per_s",
+            Ask { bundled: true, ..stream(100) },
+            Columns::FerryAndFloor,
+        ),
         entry("pairs-1", "1 producer, 1 consumer, one queue", "messages_per_s", pairs(1), Columns::Ferry),
         Entry {
             also: &["least_share"],

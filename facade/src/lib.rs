@@ -30,6 +30,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`AnyTensor`] |
+//! | [`state`] | [`Bundle`]: named tensors that travel as one handle |
 //! | [`queue`] | [`Queue`], [`channel`](queue::channel), sole ends, [`wait`](queue::wait) for several |
 //! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`](spawn::Process), [`current_process`], [`active_children`], [`rank_seed`] |
 //! | [`sync`] | locks, events, semaphores, barriers, values and arrays in shared memory |
@@ -50,6 +51,7 @@ pub mod storage;
 pub use tensorferry_cuda_ipc as cuda;
 pub use tensorferry_queue as queue;
 pub use tensorferry_spawn as spawn;
+pub use tensorferry_state as state;
 pub use tensorferry_sync as sync;
 pub use tensorferry_tensor as tensor;
 
@@ -69,6 +71,8 @@ pub use spawn::{
     BoxedError, ProcessContext, ProcessErrors, SpawnError, active_children, cpu_count, current_process, func,
     init, parent_process, rank_seed, spawn, start_processes,
 };
+#[doc(inline)]
+pub use state::Bundle;
 #[doc(inline)]
 pub use storage::Heap;
 #[doc(inline)]

@@ -10,10 +10,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, DeserializeOwned};
+use serde::ser::{self, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use tensorferry::Bundle;
 use tensorferry::domain::{Admission, Domain, PidFd};
 use tensorferry::queue::{GetError, Queue, Receiver, Sender, SoleReceiver, SoleSender};
 use tensorferry::reduce::Parcel;
@@ -23,7 +26,7 @@ use tensorferry::tensor::{AnyTensor, DType, SharedTensor, Tensor, TensorMut};
 use tensorferry::{SharingStrategy, func};
 use tensorferry_cuda_ipc::{CudaTensor, IpcEvent};
 use tensorferry_os::{memfd, socket};
-use tensorferry_reduce::decode;
+use tensorferry_reduce::{decode, give_bundle, take_bundle};
 use tensorferry_sharing::FdStore;
 use tensorferry_storage::{
     Consumers, Deadline, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Ring,
@@ -62,6 +65,12 @@ pub const ALL: &[Decoder] = &[
     Decoder { name: "names", reads: "dtypes and strategies by name", run: names, seeds: seeds::names },
     Decoder { name: "payload", reads: "a message beside its handles", run: payload, seeds: seeds::payload },
     Decoder { name: "parcel", reads: "a parcel and its number", run: parcel, seeds: seeds::parcel },
+    Decoder {
+        name: "manifest",
+        reads: "what a bundle says of itself",
+        run: manifest,
+        seeds: seeds::manifest,
+    },
     Decoder { name: "join", reads: "a domain's tables, by a newcomer", run: join, seeds: seeds::choices },
     Decoder { name: "memory", reads: "a domain's memory, by a member", run: memory, seeds: seeds::choices },
 ];
@@ -181,11 +190,13 @@ fn one_of_each(heap: &Heap, ring: &Ring) -> OutgoingHandles {
     let frozen = heap.allocate_zeroed(200).unwrap().freeze();
     let shared = heap.allocate_zeroed(64).unwrap().share();
     let exclusive = heap.allocate_zeroed(128).unwrap();
+    let bundle = tensorferry_storage::Bundle::pack(heap, b"no manifest", OutgoingHandles::new());
     let handles = [
         OutgoingHandle::frozen(&frozen),
         OutgoingHandle::shared(&shared),
         OutgoingHandle::exclusive(&exclusive),
         Some(OutgoingHandle::ring(ring.attachment())),
+        bundle.ok().map(|bundle| OutgoingHandle::bundle(&bundle)),
     ];
     handles.into_iter().flatten().collect()
 }
@@ -206,7 +217,7 @@ fn payload(bytes: &[u8]) -> bool {
     thread_local! {
         static HOME: RefCell<Option<(Heap, Ring)>> = const { RefCell::new(None) };
     }
-    const READ_AS: [fn(&mut IncomingMessage) -> bool; 12] = [
+    const READ_AS: [fn(&mut IncomingMessage) -> bool; 13] = [
         look_at::<Mixture>,
         look_at::<Vec<Mixture>>,
         look_at::<Tensor<u64>>,
@@ -219,6 +230,7 @@ fn payload(bytes: &[u8]) -> bool {
         look_at::<(RawValue<bool>, RawArray<u16>)>,
         look_at::<CudaTensor<f32>>,
         look_at::<IpcEvent>,
+        look_at::<Bundle>,
     ];
     let Some((&which, bytes)) = bytes.split_first() else { return false };
     HOME.with_borrow_mut(|home| {
@@ -263,6 +275,56 @@ fn parcel(bytes: &[u8]) -> bool {
         Err(error) => assert!(!error.to_string().is_empty()),
     }
     let _ = Parcel::open::<Mixture>(&heap, id).map(|value| format!("{value:?}"));
+    is_read
+}
+
+/// A bundle of blocks with any payload, as what receives it. Comes back as the bundle of blocks.
+#[derive(Debug)]
+struct Blocks(tensorferry_storage::Bundle);
+
+impl Serialize for Blocks {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        give_bundle(&self.0).map_err(ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Blocks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        take_bundle(u32::deserialize(deserializer)?).map(Self).map_err(de::Error::custom)
+    }
+}
+
+/// The length of what no two manifests have in common.
+const MANIFEST_HEAD_BYTES: usize = 16;
+
+/// The bytes behind the head of a manifest. Each tensor that it names is read in every way.
+fn manifest(bytes: &[u8]) -> bool {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let heap = small_heap();
+    // A thread knows again by its head what it has read.
+    let mut payload = [COUNT.fetch_add(1, Ordering::Relaxed).to_le_bytes(), *b"manifest"].concat();
+    payload.extend_from_slice(bytes);
+    let frozen = heap.allocate_zeroed(200).unwrap().freeze();
+    let shared = heap.allocate_zeroed(64).unwrap().share();
+    let handles = [OutgoingHandle::frozen(&frozen), OutgoingHandle::shared(&shared)];
+    let blocks = tensorferry_storage::Bundle::pack(&heap, &payload, handles.into_iter().flatten().collect());
+    let parcel = Parcel::pack(&heap, &Blocks(blocks.unwrap())).unwrap();
+    let opened = Parcel::open::<Bundle>(&heap, parcel.id());
+    parcel.take_back();
+    let is_read = opened.is_ok();
+    match opened {
+        Ok(bundle) => {
+            assert_eq!(bundle.len(), bundle.names().len());
+            for entry in &bundle {
+                let _ = entry.as_slice::<f32>().map(|elements| elements.iter().sum::<f32>());
+                let _ = entry.any_tensor().map(|tensor| format!("{tensor:?}"));
+                let _ = entry.shared_tensor::<i64>().map(|tensor| tensor.to_vec());
+                let _ = bundle.tensor::<u8>(entry.name()).map(|tensor| tensor.to_vec());
+            }
+            drop(format!("{bundle:?}"));
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
     is_read
 }
 

@@ -1,6 +1,8 @@
 //! Values whose every byte says what it should be.
 
 use serde::{Deserialize, Serialize};
+use tensorferry::Bundle;
+use tensorferry::state::BundleBuilder;
 use tensorferry::storage::Heap;
 use tensorferry::tensor::{Tensor, TensorMut};
 
@@ -13,6 +15,8 @@ pub struct Item {
     pub sequence: u64,
     /// Filled with what follows from maker, sequence and position.
     pub tensors: Vec<Tensor<u64>>,
+    /// The tensors, where they are bundled.
+    pub bundle: Option<Bundle>,
     /// As many bytes that are not a tensor's, filled likewise.
     pub note: Vec<u8>,
 }
@@ -28,13 +32,31 @@ impl Item {
             }
             tensor.freeze()
         });
-        Self { sender, sequence, tensors: tensors.collect(), note: Vec::new() }
+        Self { sender, sequence, tensors: tensors.collect(), bundle: None, note: Vec::new() }
     }
 
     /// Adds `len_bytes` of bytes beside the tensors.
     #[must_use]
     pub fn with_note(mut self, len_bytes: usize) -> Self {
         self.note = (0..len_bytes).map(|at| note_byte(self.sender, self.sequence, at)).collect();
+        self
+    }
+
+    /// The same with its tensors in a bundle.
+    #[must_use]
+    pub fn bundled(mut self, heap: &Heap) -> Self {
+        let add =
+            |builder: BundleBuilder, (index, tensor): (usize, _)| builder.add(index.to_string(), tensor);
+        let mut tensors = std::mem::take(&mut self.tensors).into_iter().enumerate();
+        self.bundle = Some(tensors.try_fold(Bundle::builder(), add).unwrap().build_in(heap).unwrap());
+        self
+    }
+
+    /// The same with its tensors taken out of the bundle.
+    #[must_use]
+    pub fn unbundled(mut self) -> Self {
+        let bundle = self.bundle.take().unwrap();
+        self.tensors = bundle.iter().map(|entry| entry.tensor().unwrap()).collect();
         self
     }
 
@@ -49,8 +71,11 @@ impl Item {
     #[track_caller]
     pub fn check(&self) {
         let (sender, sequence) = (self.sender, self.sequence);
-        for (index, tensor) in self.tensors.iter().enumerate() {
-            for (at, &element) in tensor.as_slice().unwrap().iter().enumerate() {
+        let bundled = self.bundle.iter().flatten().map(|entry| entry.as_slice().unwrap());
+        for (index, elements) in
+            self.tensors.iter().map(|tensor| tensor.as_slice().unwrap()).chain(bundled).enumerate()
+        {
+            for (at, &element) in elements.iter().enumerate() {
                 let right = expected(sender, sequence, index, at);
                 assert!(
                     element == right,

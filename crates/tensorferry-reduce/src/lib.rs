@@ -42,6 +42,6 @@ pub use copied::{bytes_copied, count_copied};
 pub use error::{DecodeError, EncodeError, TransitError};
 pub use parcel::Parcel;
 pub use transit::{
-    give_exclusive, give_frozen, give_ring, give_shared, give_sole_ring, heap, refuse, refuse_as,
-    take_exclusive, take_frozen, take_ring, take_shared,
+    give_bundle, give_exclusive, give_frozen, give_ring, give_shared, give_sole_ring, heap, refuse,
+    refuse_as, take_bundle, take_exclusive, take_frozen, take_ring, take_shared,
 };

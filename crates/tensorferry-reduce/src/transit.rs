@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tensorferry_storage::{
-    Attachment, BlockId, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, OutgoingHandles,
-    SharedBlock,
+    Attachment, BlockId, Bundle, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle,
+    OutgoingHandles, SharedBlock,
 };
 
 use crate::{TransitError, count_copied};
@@ -219,6 +219,20 @@ pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Resul
     })
 }
 
+/// Lets the receiver use a bundle. Returns the index to write into the payload.
+///
+/// # Errors
+/// [`TransitError::NotInTransit`] outside a message, [`TransitError::ForeignDomain`] for a bundle of another
+/// domain.
+pub fn give_bundle(bundle: &Bundle) -> Result<u32, TransitError> {
+    outbound(|out| {
+        if !bundle.heap().is_some_and(is_in_message_domain) {
+            return Err(TransitError::ForeignDomain);
+        }
+        Ok(out.push(OutgoingHandle::bundle(bundle)))
+    })
+}
+
 /// The heap of the message that is being built. Private memory is copied into it to be sent.
 ///
 /// # Errors
@@ -270,6 +284,17 @@ pub fn take_ring(index: u32) -> Result<Attachment, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Ring(attachment)) => Ok(attachment.clone()),
         _ => Err(TransitError::NoSuchHandle { index, wanted: "a queue" }),
+    })
+}
+
+/// The bundle with this index. It can be taken several times.
+///
+/// # Errors
+/// As [`take_frozen`].
+pub fn take_bundle(index: u32) -> Result<Bundle, TransitError> {
+    inbound(|incoming| match incoming.get(index) {
+        Some(IncomingHandle::Bundle(bundle)) => Ok(bundle.clone()),
+        _ => Err(TransitError::NoSuchHandle { index, wanted: "a bundle" }),
     })
 }
 

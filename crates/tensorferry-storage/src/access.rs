@@ -13,7 +13,9 @@
 //!   through an `Arc` for example, lends an empty slice.
 //! - A [`FrozenBlock`] is made only from an exclusive one that was consumed, or from a message that granted
 //!   it frozen. While one exists anywhere, the block has no exclusive and no shared handle, and nobody
-//!   writes.
+//!   writes. The bytes of such a block are also lent on behalf of a [`Bundle`](crate::Bundle) that names it
+//!   frozen: a bundle is made from frozen handles, which its maker keeps until no process holds the bundle
+//!   any more, and names the block from then on, so that no sweep frees it meanwhile.
 //! - A [`SharedBlock`] lends atomic words and never a slice of bytes.
 #![expect(unsafe_code, reason = "lending slices of shared memory rests on the protocol described above")]
 #![expect(clippy::disallowed_methods, reason = "this is the one file that makes slices of shared memory")]
@@ -23,10 +25,10 @@ use std::sync::atomic::AtomicU64;
 
 use tensorferry_domain::{Domain, Memory};
 
-use crate::BlockId;
 use crate::block::Block;
 use crate::class::SLAB_MAX_BYTES;
-use crate::reference::Grant;
+use crate::reference::{Grant, Reference};
+use crate::{BlockId, StorageError};
 
 /// Takes the right to the memory of a domain that was just made or joined, for the heap of this process.
 pub(crate) fn memory_of(domain: Arc<Domain>) -> Memory {
@@ -225,6 +227,21 @@ impl FrozenBlock {
     pub fn try_into_exclusive(self) -> Result<ExclusiveBlock, Self> {
         try_into_exclusive(self.block).map_err(|block| Self { block })
     }
+}
+
+/// The bytes of the block that a bundle names by `word`; `None` if it does not name a frozen block. `bundle`
+/// is the block in which the bundle lies, and `word` stands in its table.
+pub(crate) fn lend_named(bundle: &Block, word: u64) -> Result<Option<&[u8]>, StorageError> {
+    let Some(reference) = Reference::unpack(word).filter(|named| named.grant == Grant::Frozen) else {
+        return Ok(None);
+    };
+    let (data, len_bytes) = bundle.heap().find_named(reference).map_err(|error| *error)?;
+    // SAFETY: as in `FrozenBlock::bytes`. The range was just checked to be mapped and open, and is never
+    // closed again while the heap lives, which `bundle` keeps. Nobody writes the bytes of a frozen block
+    // while a frozen handle on it exists in any process; the maker of the bundle has one, or it is dead and
+    // the block is suspect, for as long as this process holds the bundle, which `bundle` does (see the top of
+    // the file). The slice borrows `bundle`.
+    Ok(Some(unsafe { std::slice::from_raw_parts(data.as_ptr(), len_bytes) }))
 }
 
 impl SharedBlock {

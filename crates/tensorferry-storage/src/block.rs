@@ -104,6 +104,11 @@ impl Block {
         is_sole
     }
 
+    /// Whether there is one other handle in this process. This is only a hint.
+    pub(crate) fn looks_like_one_of_two(&self) -> bool {
+        self.handle.cell().looks_double()
+    }
+
     /// Announces that this handle will be dropped soon. If it is the only one here, that changes the header,
     /// so its line is prefetched. With other handles the line stays where it is: perhaps a receiver is about
     /// to write it.

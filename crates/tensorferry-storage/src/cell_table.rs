@@ -323,6 +323,11 @@ impl<'a> Cell<'a> {
         self.words.count.load(Ordering::Relaxed) & COUNT == 1
     }
 
+    /// As [`Cell::looks_single`], for two handles.
+    pub(crate) fn looks_double(&self) -> bool {
+        self.words.count.load(Ordering::Relaxed) & COUNT == 2
+    }
+
     /// Whether there is exactly one handle in this process and `check` holds. While `check` runs, no handle
     /// can be counted except a clone of that one. A caller that has that handle to itself therefore gets both
     /// answers for the same moment.

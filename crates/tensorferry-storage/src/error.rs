@@ -34,6 +34,27 @@ pub enum StorageError {
         /// The largest number possible.
         limit: usize,
     },
+    /// A bundle with more blocks than one can have.
+    #[error("a bundle of {n_blocks} blocks cannot be made: at most {limit} are possible")]
+    TooManyBlocks {
+        /// The number asked for.
+        n_blocks: usize,
+        /// The largest number possible.
+        limit: usize,
+    },
+    /// A handle that no bundle can keep: a bundle is for any number of processes, and for blocks alone.
+    #[error("a bundle holds frozen and shared blocks, and nothing exclusive, no queue and no other bundle")]
+    NotForBundles,
+    /// A bundle has no block with this number, or another kind of it.
+    #[error("the bundle has no {wanted} with the number {index}; it has {n_blocks} blocks")]
+    NotInBundle {
+        /// The number asked for.
+        index: usize,
+        /// What was asked for.
+        wanted: &'static str,
+        /// How many blocks the bundle has.
+        n_blocks: usize,
+    },
     /// A reference from another process names no live block. The message that carried it is lost.
     #[error("a reference from another process is not valid: {what} ({reference:#018x})")]
     BadReference {

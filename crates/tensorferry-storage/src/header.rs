@@ -56,6 +56,8 @@ pub(crate) enum Kind {
     Parcel,
     /// A lock, with the words that it protects.
     Monitor,
+    /// A table of references, then bytes, which keeps what it names for as long as somebody holds it.
+    Bundle,
 }
 
 /// What a span is, as its line says.
@@ -144,6 +146,7 @@ impl<'a> Header<'a> {
             Kind::Message => 2,
             Kind::Parcel => 3,
             Kind::Monitor => 4,
+            Kind::Bundle => 5,
         };
         self.words[line::KIND].store(number << 32 | u64::from(self.generation()), Ordering::Release);
     }
@@ -189,6 +192,7 @@ fn kind_of(kind_word: u64) -> Kind {
         2 => Kind::Message,
         3 => Kind::Parcel,
         4 => Kind::Monitor,
+        5 => Kind::Bundle,
         _ => Kind::Plain,
     }
 }

@@ -6,6 +6,7 @@ mod returns;
 mod supply;
 
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -18,6 +19,7 @@ use crate::access::{self, ExclusiveBlock};
 use crate::arena::Arena;
 use crate::attachments::Attachments;
 use crate::block::Block;
+use crate::bundle::Bundles;
 use crate::cell_table::{Allocation, Cell, CellTable};
 use crate::class::Class;
 use crate::handle::{BlockHandle, HandlePair, cell_at};
@@ -39,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) pins: Pins,
     pub(crate) attachments: Attachments,
     pub(crate) posted: Posted,
+    pub(crate) bundles: Bundles,
     pub(crate) scan_requests: ScanRequests,
     /// Held while suspects are resolved. A second caller waits, and so finds them resolved, not merely being
     /// worked on.
@@ -141,6 +144,7 @@ impl Heap {
             pins: Pins::default(),
             attachments: Attachments::default(),
             posted: Posted::default(),
+            bundles: Bundles::default(),
             memory,
         });
         let handler: Weak<Inner> = Arc::downgrade(&inner);
@@ -359,6 +363,27 @@ impl Heap {
             .map(|()| Allocation { len_bytes, generation: header.generation() })
     }
 
+    /// Where the data of a block lies that a bundle names, and how long it is in bytes. Takes no handle: the
+    /// bundle keeps the block.
+    pub(crate) fn find_named(&self, reference: Reference) -> Result<(NonNull<u8>, usize), Box<StorageError>> {
+        let bad = |what| bad_reference(reference, what);
+        let place = self.cell_of(reference)?.place().ok_or_else(|| bad("nobody knows its place"))?;
+        let header = self.header(place.header_offset_bytes).ok_or_else(|| bad("its header is closed"))?;
+        if header.holders().load(Ordering::Relaxed) == 0 {
+            return Err(bad("nobody holds the block"));
+        }
+        if header.generation() & GENERATION_MASK != reference.generation {
+            return Err(bad("the block was reused since"));
+        }
+        let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX);
+        if len_bytes > place.class.size_bytes() {
+            return Err(bad("its length is beyond its block"));
+        }
+        self.0.places().open_range(place.data_offset_bytes, len_bytes)?;
+        let data = self.data().bytes(place.data_offset_bytes, len_bytes);
+        Ok((data.ok_or_else(|| bad("its data is closed"))?, len_bytes))
+    }
+
     /// Returns one more handle on the block whose header is at this offset; `None` when this process does not
     /// hold the block.
     pub(crate) fn another_handle(&self, header_offset_bytes: usize) -> Option<Block> {
@@ -423,9 +448,10 @@ impl Inner {
         arena
     }
 
-    /// Lets go of the blocks of messages that were taken.
+    /// Lets go of the blocks of messages that were taken, and of bundles that nobody has any more.
     pub(crate) fn retire_pins(&self) {
         self.pins.retire();
+        self.bundles.retire();
     }
 }
 

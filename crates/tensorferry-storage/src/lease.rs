@@ -238,6 +238,7 @@ impl Ring {
                 IncomingHandle::Frozen(block) => OutgoingHandle::frozen(block),
                 IncomingHandle::Shared(block) => OutgoingHandle::shared(block),
                 IncomingHandle::Ring(attachment) => Some(OutgoingHandle(Outgoing::Ring(attachment.clone()))),
+                IncomingHandle::Bundle(bundle) => Some(OutgoingHandle::bundle(bundle)),
                 IncomingHandle::Exclusive(_) => {
                     // No honest sender puts such a message.
                     ring.record(kept.index).change(state, state.freed());

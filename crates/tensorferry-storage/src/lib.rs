@@ -12,6 +12,8 @@
 //! A message names its blocks in a table that every member can read. After a death, a sweep reads these
 //! tables to find out which blocks are still needed.
 //!
+//! A [`Bundle`] is a block that names many others and keeps them. It travels as one handle.
+//!
 //! Memory is recycled: a block that comes back keeps its pages, so a steady stream of messages allocates
 //! nothing and causes no page fault. Fresh memory is populated before it is handed out, after a check against
 //! the domain's limit. Running out of memory is therefore an error that names the numbers.
@@ -39,6 +41,7 @@ mod access;
 mod arena;
 mod attachments;
 mod block;
+mod bundle;
 mod cell_table;
 mod class;
 mod error;
@@ -74,6 +77,7 @@ use tensorferry_domain::atomic;
 
 pub use access::{ExclusiveBlock, FrozenBlock, SharedBlock};
 pub use attachments::Attachment;
+pub use bundle::Bundle;
 pub use error::StorageError;
 pub use heap::Heap;
 pub use lease::{Lease, LeaseLostError};

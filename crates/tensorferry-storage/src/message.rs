@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use crate::access::{Claim, ExclusiveBlock, FrozenBlock, SharedBlock};
 use crate::attachments::Attachment;
 use crate::block::Block;
+use crate::bundle::Bundle;
 use crate::header::Kind;
 use crate::heap::Heap;
 use crate::payload::Payload;
@@ -41,6 +42,7 @@ pub(crate) enum Outgoing {
     Exclusive(Claim),
     Ring(Attachment),
     SoleRing(Box<SoleRing>),
+    Bundle(Bundle),
     Spill(Block),
 }
 
@@ -90,6 +92,12 @@ impl OutgoingHandle {
         first.then(|| Self(Outgoing::SoleRing(Box::new(end()))))
     }
 
+    /// Lets the receiver use a bundle.
+    #[must_use]
+    pub fn bundle(bundle: &Bundle) -> Self {
+        Self(Outgoing::Bundle(bundle.clone()))
+    }
+
     /// Which block it is.
     #[must_use]
     pub fn id(&self) -> BlockId {
@@ -110,7 +118,11 @@ impl OutgoingHandle {
         match self.0 {
             Outgoing::Exclusive(claim) => claim.give_back(),
             Outgoing::SoleRing(end) => end.moved.store(false, Ordering::SeqCst),
-            Outgoing::Frozen(_) | Outgoing::Shared(_) | Outgoing::Ring(_) | Outgoing::Spill(_) => {}
+            Outgoing::Frozen(_)
+            | Outgoing::Shared(_)
+            | Outgoing::Ring(_)
+            | Outgoing::Bundle(_)
+            | Outgoing::Spill(_) => {}
         }
     }
 
@@ -133,14 +145,16 @@ impl OutgoingHandle {
         }
     }
 
-    /// How much memory the handle keeps, in bytes. `usize::MAX` for a shared block or a ring: a shared block
-    /// may stand for much more than itself, as that of a device tensor does.
+    /// How much memory the handle keeps, in bytes. `usize::MAX` for what may stand for much more than itself:
+    /// a ring, a bundle, or a shared block, as that of a device tensor.
     pub(crate) fn kept_bytes(&self) -> usize {
         match &self.0 {
             Outgoing::Frozen(_) | Outgoing::Exclusive(_) | Outgoing::Spill(_) => {
                 self.block().map_or(0, Block::len_bytes)
             }
-            Outgoing::Shared(_) | Outgoing::Ring(_) | Outgoing::SoleRing(..) => usize::MAX,
+            Outgoing::Shared(_) | Outgoing::Ring(_) | Outgoing::SoleRing(..) | Outgoing::Bundle(_) => {
+                usize::MAX
+            }
         }
     }
 
@@ -151,6 +165,7 @@ impl OutgoingHandle {
             Outgoing::Exclusive(claim) => Some(&claim.block),
             Outgoing::Ring(attachment) => Some(attachment.block()),
             Outgoing::SoleRing(end) => Some(end.attachment.block()),
+            Outgoing::Bundle(bundle) => bundle.block(),
             Outgoing::Spill(block) => Some(block),
         }
     }
@@ -162,6 +177,7 @@ impl OutgoingHandle {
             Outgoing::Exclusive(_) => Grant::Exclusive,
             Outgoing::Ring(attachment) => Grant::Ring(attachment.role()),
             Outgoing::SoleRing(end) => Grant::Ring(end.attachment.role()),
+            Outgoing::Bundle(_) => Grant::Bundle,
             Outgoing::Spill(_) => Grant::Message,
         };
         self.block().map_or(0, |block| block.reference(grant))
@@ -183,6 +199,8 @@ pub enum IncomingHandle {
     Exclusive(Option<ExclusiveBlock>),
     /// A ring, attached in the role that was granted.
     Ring(Attachment),
+    /// A bundle.
+    Bundle(Bundle),
 }
 
 /// A block to read, which gives any number of handles.
@@ -257,6 +275,13 @@ pub(crate) fn accept(
             }
             IncomingHandle::Ring(Attachment::new(block, role))
         }
+        Grant::Bundle => {
+            let block = heap.hold(reference)?;
+            if block.header().is_none_or(|header| header.kind() != Kind::Bundle) {
+                return Err(bad("the block is no bundle"));
+            }
+            IncomingHandle::Bundle(Bundle::received(block))
+        }
         Grant::Message => {
             let block = heap.hold(reference)?;
             if block.header().is_none_or(|header| header.kind() != Kind::Message) {
@@ -320,11 +345,11 @@ pub(crate) fn fill_payload(message: &mut IncomingMessage, words: Words<'_>, payl
     }
 }
 
-type Words<'a> = &'a [AtomicU64];
+pub(crate) type Words<'a> = &'a [AtomicU64];
 
 /// The parts of a message in its own block: the references, the length of the payload in bytes, the words of
 /// the payload. `None` when the numbers do not fit the block.
-fn table_of(block: &Block) -> Option<(Words<'_>, usize, Words<'_>)> {
+pub(crate) fn table_of(block: &Block) -> Option<(Words<'_>, usize, Words<'_>)> {
     let words = block.words();
     let number = |index: usize| usize::try_from(words.get(index)?.load(Ordering::Relaxed)).ok();
     let (n_handles, payload_len) = (number(table::N_REFERENCES)?, number(table::PAYLOAD_LEN_BYTES)?);

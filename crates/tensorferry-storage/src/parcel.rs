@@ -9,7 +9,8 @@ use crate::block::Block;
 use crate::header::Kind;
 use crate::heap::Heap;
 use crate::message::{
-    IncomingMessage, OutgoingHandle, OutgoingHandles, all_in_domain, spill, take_back, unspill,
+    IncomingHandle, IncomingMessage, OutgoingHandle, OutgoingHandles, all_in_domain, spill, take_back,
+    unspill,
 };
 use crate::reference::{Grant, Reference};
 
@@ -89,7 +90,12 @@ impl Parcel {
             return Err(bad("the parcel was opened or taken back already"));
         }
         let mut message = IncomingMessage::default();
-        let opened = unspill(heap, &block, &mut message);
+        let opened = unspill(heap, &block, &mut message).and_then(|()| {
+            message.handles.iter().try_for_each(|handle| match handle {
+                IncomingHandle::Bundle(bundle) => bundle.keep(),
+                _ => Ok(()),
+            })
+        });
         if let Some(header) = block.header() {
             header.opened().store(ADOPTED, Ordering::SeqCst);
         }

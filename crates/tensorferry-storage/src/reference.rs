@@ -21,6 +21,8 @@ pub(crate) enum Grant {
     Ring(Role),
     /// The right to read a message that was too long for its slot, or a parcel.
     Message,
+    /// The right to a bundle, and to what it grants.
+    Bundle,
 }
 
 /// How a member is attached to a ring.
@@ -64,6 +66,7 @@ impl Reference {
             Grant::Shared => 2,
             Grant::Exclusive => 3,
             Grant::Message => 4,
+            Grant::Bundle => 5,
             Grant::Ring(role) => 8 | u64::from(role.sends) | u64::from(role.receives) << 1,
         };
         let line = (self.header_offset_bytes / LINE_BYTES) as u64;
@@ -79,6 +82,7 @@ impl Reference {
             2 => Grant::Shared,
             3 => Grant::Exclusive,
             4 => Grant::Message,
+            5 => Grant::Bundle,
             bits @ 8..=11 => Grant::Ring(Role { sends: bits & 1 != 0, receives: bits & 2 != 0 }),
             _ => return None,
         };
@@ -95,10 +99,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn references_survive_their_word(line in 0_usize..1 << 34, generation in 0..=GENERATION_MASK, which in 0..8_usize) {
+        fn references_survive_their_word(line in 0_usize..1 << 34, generation in 0..=GENERATION_MASK, which in 0..9_usize) {
             let role = |sends, receives| Grant::Ring(Role { sends, receives });
             let grants = [
-                Grant::Frozen, Grant::Shared, Grant::Exclusive, Grant::Message,
+                Grant::Frozen, Grant::Shared, Grant::Exclusive, Grant::Message, Grant::Bundle,
                 role(false, false), role(true, false), role(false, true), role(true, true),
             ];
             let reference = Reference { header_offset_bytes: line * 64, generation, grant: grants[which] };

@@ -117,7 +117,7 @@ fn look_after(inner: &Inner) -> bool {
     // A process that sends often must not wake the service thread for each message. So the thread goes idle
     // only after a tick in which nothing was sent.
     let is_used = inner.pins.take_use();
-    if inner.pins.any() {
+    if inner.pins.any() || inner.bundles.any() {
         inner.retire_pins();
     }
     let waits_for_opening = inner.posted.retire(&inner.memory);
@@ -250,6 +250,8 @@ struct Named {
     blocks: HashSet<usize>,
     senders: HashSet<usize>,
     receivers: HashSet<usize>,
+    /// Messages, parcels and bundles that were found on the way, each with its place.
+    tables: Vec<(Kind, Place)>,
 }
 
 /// A block exists and cannot be opened for reading.
@@ -259,6 +261,11 @@ struct Closed;
 impl Named {
     /// Reads all messages, after discarding those of rings without receivers, or fails: what cannot be read
     /// may name any block.
+    ///
+    /// A process that takes a message holds what it names before it frees the slot. What a bundle names it
+    /// does not hold, but the bundle itself. So the tables that living members hold are read after all rings:
+    /// a process that has taken a bundle out of a ring meanwhile is seen to hold it. That a bundle is made
+    /// meanwhile does not matter, because its maker lives and holds what it names.
     fn scan(places: Places<'_>, heap: &Heap) -> Result<Self, Closed> {
         let mut named = Self::default();
         let mut outcome = Ok(());
@@ -268,7 +275,13 @@ impl Named {
             }
         });
         outcome?;
-        if all_reached { Ok(named) } else { Err(Closed) }
+        if !all_reached {
+            return Err(Closed);
+        }
+        for (kind, place) in std::mem::take(&mut named.tables) {
+            named.visit_table(heap, kind, place)?;
+        }
+        Ok(named)
     }
 
     fn visit(&mut self, heap: &Heap, place: Place, header: Header<'_>) -> Result<(), Closed> {
@@ -283,18 +296,29 @@ impl Named {
                 self.add(heap, reference)?;
             }
         }
-        // Held by a living member: it is being written or opened, or kept as a parcel.
-        if header.holders().load(Ordering::SeqCst) & !SUSPECT != 0 {
-            for kind in [Kind::Message, Kind::Parcel] {
-                let Some(block) = hold_of_kind(heap, place, header, kind)? else { continue };
-                self.add_table(&block);
-                drop(block);
-                // The last holder may have let go while this scan held the block too, and so was not the last
-                // one. Then no process has asked for the scan that no longer finds this message.
-                if header.holders().load(Ordering::SeqCst) & !SUSPECT == 0 {
-                    heap.inner().scan_requests.set_due();
-                }
-            }
+        // What nobody holds, not even a dead member, nobody can take any more.
+        if let kind @ (Kind::Message | Kind::Parcel | Kind::Bundle) = header.kind()
+            && header.holders().load(Ordering::SeqCst) != 0
+        {
+            self.tables.push((kind, place));
+        }
+        Ok(())
+    }
+
+    /// Reads a table that a living member holds: a message is being written or opened, a parcel is kept, a
+    /// bundle is in use.
+    fn visit_table(&mut self, heap: &Heap, kind: Kind, place: Place) -> Result<(), Closed> {
+        let Some(header) = heap.header(place.header_offset_bytes) else { return Err(Closed) };
+        if header.holders().load(Ordering::SeqCst) & !SUSPECT == 0 {
+            return Ok(());
+        }
+        let Some(block) = hold_of_kind(heap, place, header, kind)? else { return Ok(()) };
+        self.add_table(heap, &block)?;
+        drop(block);
+        // The last holder may have let go while this scan held the block too, and so was not the last one.
+        // Then no process has asked for the scan that no longer finds this table.
+        if header.holders().load(Ordering::SeqCst) & !SUSPECT == 0 {
+            heap.inner().scan_requests.set_due();
         }
         Ok(())
     }
@@ -302,19 +326,29 @@ impl Named {
     fn add(&mut self, heap: &Heap, word: u64) -> Result<(), Closed> {
         let Some(reference) = Reference::unpack(word) else { return Ok(()) };
         self.add_one(reference);
-        if reference.grant == Grant::Message
-            && let Some(block) = hold_if_there(heap, reference)?
-        {
-            self.add_table(&block);
+        match reference.grant {
+            Grant::Message | Grant::Bundle => match hold_if_there(heap, reference)? {
+                Some(block) => self.add_table(heap, &block),
+                None => Ok(()),
+            },
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    fn add_table(&mut self, block: &Block) {
-        references_in(block)
-            .into_iter()
-            .filter_map(Reference::unpack)
-            .for_each(|reference| self.add_one(reference));
+    /// Adds what a table names, and what the bundles name that it names.
+    fn add_table(&mut self, heap: &Heap, block: &Block) -> Result<(), Closed> {
+        for reference in references_in(block).into_iter().filter_map(Reference::unpack) {
+            self.add_one(reference);
+            if reference.grant == Grant::Bundle
+                && let Some(bundle) = hold_if_there(heap, reference)?
+            {
+                // A bundle names no other one.
+                references_in(&bundle).into_iter().filter_map(Reference::unpack).for_each(|reference| {
+                    self.add_one(reference);
+                });
+            }
+        }
+        Ok(())
     }
 
     fn add_one(&mut self, reference: Reference) {

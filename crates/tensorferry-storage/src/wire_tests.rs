@@ -98,6 +98,7 @@ fn bits_of_a_kind_word() {
             (number(Kind::Message), "message"),
             (number(Kind::Parcel), "parcel"),
             (number(Kind::Monitor), "monitor"),
+            (number(Kind::Bundle), "bundle"),
         ],
     );
 }
@@ -130,6 +131,7 @@ fn bits_of_a_reference() {
         (Grant::Shared, "shared"),
         (Grant::Exclusive, "exclusive"),
         (Grant::Message, "message"),
+        (Grant::Bundle, "bundle"),
         (ring(false, false), "ring"),
         (ring(true, false), "ring_sends"),
         (ring(false, true), "ring_receives"),

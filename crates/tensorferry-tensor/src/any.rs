@@ -34,15 +34,31 @@ pub struct AnyTensor {
 view_methods!(AnyTensor);
 
 impl AnyTensor {
-    /// A view of a block. Refuses one that is too small.
+    /// A view of a block of shared memory, as elements of this type.
+    ///
+    /// # Errors
+    /// [`TensorError::Layout`] for a block that is too small for the layout.
+    pub fn from_block(dtype: DType, block: FrozenBlock, layout: Layout) -> Result<Self, TensorError> {
+        Self::over_block(dtype, block, layout.into())
+    }
+
     #[inline]
-    pub(crate) fn from_block(
+    pub(crate) fn over_block(
         dtype: DType,
         block: FrozenBlock,
         layout: LayoutRef,
     ) -> Result<Self, TensorError> {
         layout.check_fits(block.len_bytes() / dtype.size_bytes())?;
         Ok(Self { dtype, storage: FrozenStorage::Block(block), layout })
+    }
+
+    /// The storage, as a block of shared memory. A private storage is copied into the domain of `heap` first,
+    /// once, and the bytes are counted.
+    ///
+    /// # Errors
+    /// [`TensorError::Storage`] when shared memory runs out.
+    pub fn to_block(&self, heap: &Heap) -> Result<FrozenBlock, TensorError> {
+        self.storage.share(|| Ok(heap.clone()))
     }
 
     pub(crate) const fn storage(&self) -> &FrozenStorage {

@@ -155,6 +155,20 @@ impl<T: AtomicElement> SharedTensor<T> {
         Ok(Self::from_checked(block, layout))
     }
 
+    /// A view of a block of shared memory.
+    ///
+    /// # Errors
+    /// [`TensorError::Layout`] for a block that is too small for the layout.
+    pub fn from_block(block: SharedBlock, layout: Layout) -> Result<Self, TensorError> {
+        Self::from_parts(block, layout.into())
+    }
+
+    /// The storage, as a block of shared memory.
+    #[must_use]
+    pub fn into_block(self) -> SharedBlock {
+        self.block
+    }
+
     pub(crate) const fn block(&self) -> &SharedBlock {
         &self.block
     }

@@ -193,7 +193,7 @@ impl Receive for AnyTensor {
     fn receive(received: Received<'_>) -> Result<Self, Refusal> {
         let storage = received.storage()?;
         let Form { dtype, layout } = received.form(None)?;
-        Ok(Self::from_block(dtype, take_frozen(storage)?, layout)?)
+        Ok(Self::over_block(dtype, take_frozen(storage)?, layout)?)
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) enum IncomingHandle {
     Shared(Block),
     Exclusive(Block),
     Ring(Attachment),
+    Bundle(Block),
 }
 
 #[derive(Debug)]
@@ -63,6 +64,10 @@ impl OutgoingHandle {
 
     pub(crate) fn ring(attachment: &Attachment) -> Self {
         Self(Outgoing::Ring(attachment.clone()))
+    }
+
+    pub(crate) fn bundle(block: &Block) -> Self {
+        Self(Outgoing::Frozen(block.clone()))
     }
 
     pub(crate) fn shared(block: &Block) -> Option<Self> {

@@ -7,13 +7,15 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use tensorferry::Bundle;
 use tensorferry::queue::{Queue, spsc_in};
+use tensorferry::reduce::Parcel;
 use tensorferry::storage::Heap;
 use tensorferry::sync::{RawArray, RawValue};
 use tensorferry::tensor::{AnyTensor, SharedTensor, Tensor, TensorMut};
 use tensorferry_reduce::with_encoded;
 
-use super::{Mixture, small_heap};
+use super::{Blocks, MANIFEST_HEAD_BYTES, Mixture, small_heap};
 use crate::{Item, Random};
 
 fn postcard(value: &impl Serialize) -> Vec<u8> {
@@ -150,6 +152,7 @@ pub(super) fn payload() -> Vec<Vec<u8>> {
         ]
         .concat(),
         [vec![11], rmp_serde::to_vec(&1_u32).unwrap()].concat(),
+        [vec![12], rmp_serde::to_vec(&4_u32).unwrap()].concat(),
         payload_of(heap, 6, &queue),
         payload_of(heap, 7, &item(heap)),
         payload_of(
@@ -165,6 +168,26 @@ pub(super) fn parcel() -> Vec<Vec<u8>> {
         .into_iter()
         .chain(choices())
         .collect()
+}
+
+pub(super) fn manifest() -> Vec<Vec<u8>> {
+    let heap = &small_heap();
+    let frozen = TensorMut::<f32>::zeros_in(heap, [5, 8]).unwrap().freeze();
+    let shared = SharedTensor::<i64>::zeros_in(heap, [8]).unwrap();
+    let of_all = Bundle::builder()
+        .add("layer.weight", &frozen)
+        .and_then(|builder| builder.add("steps", shared))
+        .and_then(|builder| builder.add("layer.transposed", frozen.transpose(0, 1).unwrap()))
+        .and_then(|builder| builder.add("layer.row", frozen.select(0, 3).unwrap()))
+        .and_then(|builder| builder.add("none", TensorMut::<u8>::zeros_in(heap, [0, 3]).unwrap().freeze()));
+    [of_all.unwrap(), Bundle::builder()]
+        .map(|builder| {
+            let parcel = Parcel::pack(heap, &builder.build_in(heap).unwrap()).unwrap();
+            let Blocks(blocks) = Parcel::open(heap, parcel.id()).unwrap();
+            parcel.take_back();
+            blocks.payload()[MANIFEST_HEAD_BYTES..].to_vec()
+        })
+        .into()
 }
 
 /// Bytes that stand for choices.

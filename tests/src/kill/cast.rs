@@ -99,6 +99,11 @@ impl<'a> Cast<'a> {
                 assert_eq!(self.peer.ask(&format!("note {SPILLED_LEN_BYTES}")), "noted");
                 assert_eq!(self.peer.ask("pass"), "put");
             }
+            Operation::GetBundle | Operation::DropBundle => {
+                assert_eq!(self.peer.ask("make 2 0 2 3"), "made");
+                assert_eq!(self.peer.ask("bundle"), "bundled");
+                assert_eq!(self.peer.ask("pass"), "put");
+            }
             Operation::DropOrphans => {
                 let queue = Some(self.queue.clone());
                 let owner = self.family.start(Puppet { queue, ..Puppet::default() });
@@ -296,7 +301,7 @@ fn check_primitives(primitives: &Primitives, operation: Operation, done: bool) {
 fn expected(operation: Operation, done: bool) -> Vec<((u32, u64), Presence)> {
     let by_then = if done { Presence::Must } else { Presence::May };
     match operation {
-        Operation::Put | Operation::PutSpilled => {
+        Operation::Put | Operation::PutSpilled | Operation::PutBundle => {
             vec![((SUBJECT, 1), Presence::Must), ((SUBJECT, 2), by_then)]
         }
         Operation::PutToSleeper => vec![((DIRECTOR, 0), Presence::May)],

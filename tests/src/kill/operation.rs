@@ -15,6 +15,14 @@ pub enum Operation {
     Get,
     /// Gets a message that does not fit into a slot.
     GetSpilled,
+    /// Puts a bundle.
+    PutBundle,
+    /// Gets a bundle.
+    GetBundle,
+    /// Makes a bundle, and drops it.
+    Bundle,
+    /// Takes a tensor out of a bundle of another member, and drops the last handle on the bundle.
+    DropBundle,
     /// Gets a message. The child is not killed: it stands still while the others go on, and must then go on
     /// itself.
     GetStandingStill,
@@ -72,12 +80,16 @@ pub enum Operation {
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 35] = [
         Self::Put,
         Self::PutSpilled,
         Self::PutToSleeper,
         Self::Get,
         Self::GetSpilled,
+        Self::PutBundle,
+        Self::GetBundle,
+        Self::Bundle,
+        Self::DropBundle,
         Self::GetStandingStill,
         Self::PutExclusive,
         Self::GetExclusive,
@@ -115,6 +127,10 @@ impl Operation {
             Self::PutToSleeper => "put-to-sleeper",
             Self::Get => "get",
             Self::GetSpilled => "get-spilled",
+            Self::PutBundle => "put-bundle",
+            Self::GetBundle => "get-bundle",
+            Self::Bundle => "bundle",
+            Self::DropBundle => "drop-bundle",
             Self::GetStandingStill => "get-standing-still",
             Self::PutExclusive => "put-exclusive",
             Self::GetExclusive => "get-exclusive",
@@ -168,7 +184,8 @@ impl Operation {
 
     /// Whether it has to do with a message that another member put.
     pub(super) fn gets(self) -> bool {
-        matches!(self, Self::Get | Self::GetSpilled | Self::GetStandingStill) || self.leases()
+        matches!(self, Self::Get | Self::GetSpilled | Self::GetBundle | Self::GetStandingStill)
+            || self.leases()
     }
 
     pub(super) fn leases(self) -> bool {
@@ -192,6 +209,6 @@ impl Operation {
 
     /// Whether the child gets, before it begins, what another member put.
     pub(super) fn needs_others_blocks(self) -> bool {
-        matches!(self, Self::DropOthers | Self::DropOrphans)
+        matches!(self, Self::DropOthers | Self::DropOrphans | Self::DropBundle)
     }
 }

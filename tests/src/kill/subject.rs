@@ -105,7 +105,15 @@ impl Things {
             Operation::Ack | Operation::GiveBack => self.lease = Some(self.queue().get_leased().unwrap()),
             Operation::Parcel => self.items.push(item(heap, 2)),
             Operation::PutSpilled => self.items.push(item(heap, 2).with_note(SPILLED_LEN_BYTES)),
-            Operation::DropOthers | Operation::DropOrphans => self.items.push(self.queue().get().unwrap()),
+            Operation::PutBundle => self.items.push(item(heap, 2).bundled(heap)),
+            Operation::Bundle => {
+                // The first one of its size needs more.
+                drop(item(heap, 2).bundled(heap));
+                self.items.push(item(heap, 2));
+            }
+            Operation::DropOthers | Operation::DropOrphans | Operation::DropBundle => {
+                self.items.push(self.queue().get().unwrap());
+            }
             Operation::DropLarge => self.tensors.push(TensorMut::empty_in(heap, [length]).unwrap()),
             Operation::AllocateRecycled => drop(TensorMut::<u64>::empty_in(heap, [length]).unwrap()),
             Operation::LeaveDomain => {
@@ -125,12 +133,12 @@ impl Things {
 
     fn operate(&mut self, operation: Operation, context: &Context) -> &'static str {
         match operation {
-            Operation::Put | Operation::PutSpilled | Operation::PutToSleeper => {
+            Operation::Put | Operation::PutSpilled | Operation::PutBundle | Operation::PutToSleeper => {
                 let item = self.items.pop().unwrap();
                 self.queue().put(item).unwrap();
                 return "put";
             }
-            Operation::Get | Operation::GetSpilled => {
+            Operation::Get | Operation::GetSpilled | Operation::GetBundle => {
                 self.items.push(self.queue().get().unwrap());
                 return "got";
             }
@@ -158,6 +166,14 @@ impl Things {
             }
             Operation::Ack => self.items.push(self.lease.take().unwrap().ack().unwrap()),
             Operation::GiveBack => self.lease.take().unwrap().give_back(),
+            Operation::Bundle => {
+                let item = self.items.pop().unwrap().bundled(&context.heap);
+                drop(item);
+            }
+            Operation::DropBundle => {
+                let item = self.items.pop().unwrap().unbundled();
+                drop(item);
+            }
             Operation::Parcel => Parcel::pack(&context.heap, &self.items).unwrap().take_back(),
             Operation::Clone => drop((self.items.clone(), self.queue().clone())),
             Operation::DropOwn | Operation::DropOthers | Operation::DropOrphans => self.items.clear(),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tensorferry::Queue;
 use tensorferry::domain::Domain;
 use tensorferry::storage::Heap;
-use tensorferry::tensor::{Tensor, TensorMut};
+use tensorferry::tensor::{SharedTensor, Tensor, TensorMut};
+use tensorferry::{Bundle, Queue};
 
 use crate::{Audit, Choices, Link, LiveBlock, Random, RootTask, Scribbler};
 
@@ -21,6 +21,8 @@ pub enum Target {
     Slots,
     /// The block that a long message lies in.
     Message,
+    /// The block of a bundle.
+    Bundle,
     /// The headers of blocks.
     Headers,
     /// The heads of extents: marks, summaries, spans.
@@ -47,10 +49,11 @@ pub struct Gauntlet {
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::RingHead,
         Self::Slots,
         Self::Message,
+        Self::Bundle,
         Self::Headers,
         Self::Heads,
         Self::DomainHeader,
@@ -80,17 +83,22 @@ struct Value {
     exclusive: TensorMut<u16>,
     bytes: Vec<u8>,
     answers: Queue<u64>,
+    bundle: Bundle,
 }
 
 impl Value {
     /// `None` when there is no memory for it.
     fn new(heap: &Heap, n_elements: usize, len_bytes: usize) -> Option<Self> {
         let tensor = TensorMut::zeros_in(heap, [n_elements]).ok()?.freeze();
+        let half = tensor.narrow(0, 0, n_elements / 2).ok()?;
+        let shared = SharedTensor::<u64>::zeros_in(heap, [n_elements]).ok()?;
+        let bundle = Bundle::builder().add("half", &half).and_then(|builder| builder.add("shared", shared));
         Some(Self {
-            frozen: vec![tensor.narrow(0, 0, n_elements / 2).ok()?, tensor],
+            frozen: vec![half, tensor],
             exclusive: TensorMut::zeros_in(heap, [n_elements]).ok()?,
             bytes: vec![7; len_bytes],
             answers: Queue::new_in(heap, 2).ok()?,
+            bundle: bundle.ok()?.build_in(heap).ok()?,
         })
     }
 
@@ -99,6 +107,12 @@ impl Value {
         self.exclusive.as_mut_slice().fill(9);
         let sum = self.frozen.iter().flat_map(|tensor| tensor.iter().copied()).fold(0, u64::wrapping_add);
         let _ = self.answers.put_nowait(sum);
+        for entry in &self.bundle {
+            let _ =
+                entry.as_slice::<u64>().map(|elements| elements.iter().copied().fold(0, u64::wrapping_add));
+            let _ = entry.any_tensor().map(|tensor| tensor.to_bytes());
+            let _ = entry.shared_tensor::<u64>().map(|tensor| tensor.to_vec());
+        }
         self.bytes.iter().fold(sum, |sum, &byte| sum.wrapping_add(u64::from(byte)))
     }
 }
@@ -115,7 +129,7 @@ pub(crate) fn round(target: Option<Target>, choices: &mut impl Choices, patience
     let blocks = Audit::of(heap.domain()).into_live();
     let file = Scribbler::of(heap.domain());
     for _ in 0..1 + choices.one_of(6) {
-        let target = target.unwrap_or_else(|| Target::ALL[usize::try_from(choices.one_of(8)).unwrap()]);
+        let target = target.unwrap_or_else(|| Target::ALL[usize::try_from(choices.one_of(9)).unwrap()]);
         scribble(target, heap.domain(), &file, &blocks, choices);
     }
     // Errors are fine, and so is a value that looks right. That this process gets through is what is tested.
@@ -148,6 +162,7 @@ fn scribble(
 ) {
     const RING: u64 = 1;
     const MESSAGE: u64 = 2;
+    const BUNDLE: u64 = 5;
     let layout = domain.layout();
     let data_offset = layout.data_offset_bytes as u64;
     let mut one_of = |kind: Option<u64>| {
@@ -165,6 +180,10 @@ fn scribble(
         Target::Message => {
             let message = one_of(Some(MESSAGE));
             (message.data_file_offset_bytes, message.len_bytes / 8)
+        }
+        Target::Bundle => {
+            let bundle = one_of(Some(BUNDLE));
+            (bundle.data_file_offset_bytes, bundle.len_bytes / 8)
         }
         Target::Headers => (data_offset + one_of(None).header_offset_bytes, 8),
         Target::Heads => {

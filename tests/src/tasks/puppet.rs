@@ -18,6 +18,9 @@ use crate::{Audit, Context, Item, Task};
 /// | `make SENDER SEQUENCE LENGTHS..` | `made` an item, which is held |
 /// | `try_make LENGTH` | `made` a tensor, which is not held, or the error |
 /// | `note LENGTH` | `noted` so many bytes beside the tensors of the last item that is held |
+/// | `bundle` | `bundled` the tensors of the last item that is held |
+/// | `unbundle` | `unbundled` the tensors of the last item that is held |
+/// | `check` | `right`, once every byte of what is held was checked |
 /// | `let_go` | `let go` of every item that is held |
 /// | `leave` | `left` every queue |
 /// | `close` | `closed` the queue |
@@ -46,12 +49,8 @@ impl Task for Puppet {
             let halts = words.next_if_eq(&"halt").is_some();
             let verb = words.next().unwrap_or_default();
             let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
-            let item = |numbers: &[u64]| {
-                let lengths: Vec<usize> = numbers[2..].iter().map(|&n| usize::try_from(n).unwrap()).collect();
-                Item::new(&context.heap, u32::try_from(numbers[0]).unwrap(), numbers[1], &lengths)
-            };
             // Made before the answer, so that the child is inside of the call when it sleeps.
-            let made = matches!(verb, "put" | "try_put").then(|| item(&numbers));
+            let made = matches!(verb, "put" | "try_put").then(|| item(context, &numbers));
             context.say("on it");
             if halts {
                 nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP).unwrap();
@@ -71,25 +70,8 @@ impl Task for Puppet {
                     Some(Err(error)) => super::name_of(&error),
                     None => panic!("nowhere to lease from"),
                 },
-                ("make", _) => {
-                    held.push(item(&numbers));
-                    "made".to_owned()
-                }
-                ("try_make", _) => {
-                    let n_elements = usize::try_from(numbers[0]).unwrap();
-                    match TensorMut::<u64>::empty_in(&context.heap, [n_elements]) {
-                        Ok(_) => "made".to_owned(),
-                        Err(error) => error.to_string(),
-                    }
-                }
-                ("note", _) => {
-                    let last: Item = held.pop().unwrap();
-                    held.push(last.with_note(usize::try_from(numbers[0]).unwrap()));
-                    "noted".to_owned()
-                }
-                ("let_go", _) => {
-                    held.clear();
-                    "let go".to_owned()
+                ("make" | "try_make" | "note" | "bundle" | "unbundle" | "check" | "let_go", _) => {
+                    change(context, verb, &numbers, &mut held)
                 }
                 ("leave", _) => {
                     self = Self::default();
@@ -117,6 +99,51 @@ impl Task for Puppet {
             };
             context.say(outcome);
         }
+    }
+}
+
+/// An item of `SENDER SEQUENCE LENGTHS..`.
+fn item(context: &Context, numbers: &[u64]) -> Item {
+    let lengths: Vec<usize> = numbers[2..].iter().map(|&n| usize::try_from(n).unwrap()).collect();
+    Item::new(&context.heap, u32::try_from(numbers[0]).unwrap(), numbers[1], &lengths)
+}
+
+/// Changes what is held, or checks it.
+fn change(context: &Context, verb: &str, numbers: &[u64], held: &mut Vec<Item>) -> String {
+    let length = || usize::try_from(numbers[0]).unwrap();
+    match verb {
+        "make" => {
+            held.push(item(context, numbers));
+            "made".to_owned()
+        }
+        "try_make" => match TensorMut::<u64>::empty_in(&context.heap, [length()]) {
+            Ok(_) => "made".to_owned(),
+            Err(error) => error.to_string(),
+        },
+        "note" => {
+            let last = held.pop().unwrap();
+            held.push(last.with_note(length()));
+            "noted".to_owned()
+        }
+        "bundle" => {
+            let last = held.pop().unwrap();
+            held.push(last.bundled(&context.heap));
+            "bundled".to_owned()
+        }
+        "unbundle" => {
+            let last = held.pop().unwrap();
+            held.push(last.unbundled());
+            "unbundled".to_owned()
+        }
+        "check" => {
+            held.iter().for_each(Item::check);
+            "right".to_owned()
+        }
+        "let_go" => {
+            held.clear();
+            "let go".to_owned()
+        }
+        _ => panic!("what is {verb:?}?"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
+mod bundles;
 mod deaths;
 mod ends;
 mod leases;

@@ -40,6 +40,11 @@ fn in_a_long_message() {
 }
 
 #[test]
+fn in_a_bundle() {
+    survives(Target::Bundle);
+}
+
+#[test]
 fn in_the_headers_of_blocks() {
     survives(Target::Headers);
 }

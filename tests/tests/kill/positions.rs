@@ -36,6 +36,11 @@ fn killed_in_get() {
 }
 
 #[test]
+fn killed_with_a_bundle() {
+    sample(&[Operation::PutBundle, Operation::GetBundle, Operation::Bundle, Operation::DropBundle]);
+}
+
+#[test]
 fn standing_still_in_get_while_the_others_go_on() {
     sample(&[Operation::GetStandingStill]);
 }

@@ -8,6 +8,7 @@
 
 #![expect(clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod bundling;
 mod explore;
 mod handing;
 mod holding;

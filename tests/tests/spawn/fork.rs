@@ -12,7 +12,7 @@ use std::time::Duration;
 use tensorferry::queue::{GetError, Lease, Sender, SoleReceiver, SoleSender, mpsc, spsc};
 use tensorferry::spawn::{OnDrop, ProcessHandle, SpawnError, StartMethod, func, get_context};
 use tensorferry::sync::{Barrier, Event, Lock, LockGuard, Permit, RwLock, RwLockReadGuard, Semaphore};
-use tensorferry::{AnyTensor, BoxedError, Domain, Heap, Queue, SharedTensor, Tensor, TensorMut};
+use tensorferry::{AnyTensor, BoxedError, Bundle, Domain, Heap, Queue, SharedTensor, Tensor, TensorMut};
 use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Ended, Failure, Inherited, Start};
@@ -135,6 +135,7 @@ type Told = Queue<(u32, Tensor<u8>)>;
 
 static FROZEN: Mutex<Option<Tensor<u8>>> = Mutex::new(None);
 static SHARED: Mutex<Option<SharedTensor<f32>>> = Mutex::new(None);
+static BUNDLE: Mutex<Option<Bundle>> = Mutex::new(None);
 static EXCLUSIVE: Mutex<Option<TensorMut<u8>>> = Mutex::new(None);
 static QUEUE: Mutex<Option<Told>> = Mutex::new(None);
 static SOLE: Mutex<Option<(SoleSender<u8>, SoleReceiver<u8>)>> = Mutex::new(None);
@@ -157,6 +158,11 @@ fn use_inherited(rank: usize, meeting: String) -> Result<String, Box<dyn std::er
     let frozen = taken(&FROZEN);
     assert!(frozen.iter().all(|&element| element == 7));
     taken(&SHARED).add_from(&[1.0, 2.0])?;
+    let bundle = taken(&BUNDLE);
+    assert!(bundle.entry("eights")?.as_slice::<u8>()?.iter().all(|&element| element == 8));
+    let eights = bundle.tensor::<u8>("eights")?;
+    drop(bundle);
+    assert!(eights.iter().all(|&element| element == 8));
     let queue = taken(&QUEUE);
     queue.put((std::process::id(), frozen.clone()))?;
     queue.put((std::process::id(), full(9)))?;
@@ -179,6 +185,7 @@ fn inherits(_inherited: &mut Inherited) -> Result<(), Failure> {
     let lease = leased.get_leased()?;
     *FROZEN.lock().unwrap() = Some(full(7));
     *SHARED.lock().unwrap() = Some(shared.clone());
+    *BUNDLE.lock().unwrap() = Some(Bundle::new([("eights", full(8))])?);
     *EXCLUSIVE.lock().unwrap() = Some(TensorMut::full([1000], 3)?);
     *QUEUE.lock().unwrap() = Some(queue.clone());
     *SOLE.lock().unwrap() = Some(spsc(2)?);
@@ -188,7 +195,8 @@ fn inherits(_inherited: &mut Inherited) -> Result<(), Failure> {
     let guests = meeting.guests(2);
     assert_eq!(Heap::current()?.domain().members().len(), members + 2);
     // The parent's handles go, and memory of that size is asked for and written.
-    drop(taken(&FROZEN));
+    drop((taken(&FROZEN), taken(&BUNDLE)));
+    Heap::current()?.collect();
     let mut kept = Vec::new();
     for element in 0..100 {
         kept.push(TensorMut::full([1000], element)?);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry::queue::SoleSender;
 use tensorferry::reduce::bytes_copied;
 use tensorferry::spawn::{Options, SpawnError, StartErrorKind, func, start_processes};
-use tensorferry::{Queue, SharedTensor, Tensor, TensorMut};
+use tensorferry::{Bundle, Queue, SharedTensor, Tensor, TensorMut};
 
 use crate::support::{DEADLINE, Guest, Meeting, attend, for_every_method};
 
@@ -37,6 +37,21 @@ fn ramp(rank: usize, len: usize) -> Result<Tensor<u64>, Box<dyn std::error::Erro
 #[func]
 fn sum_and_alias(_rank: usize, a: Tensor<i32>, view: Tensor<i32>) -> Result<(i32, bool, u64), String> {
     Ok((a.iter().chain(view.iter()).sum(), a.shares_storage_with(&view), bytes_copied()))
+}
+
+#[func]
+fn scaled(
+    rank: usize,
+    parameters: Bundle,
+) -> Result<(Bundle, f32), Box<dyn std::error::Error + Send + Sync>> {
+    let sum: f32 = parameters.entry("weight")?.as_slice::<f32>()?.iter().sum();
+    parameters.shared_tensor::<u64>("calls")?.fetch_add([0], 1)?;
+    let weight = parameters.tensor::<f32>("weight")?;
+    let mut own = TensorMut::zeros([weight.n_elements()])?;
+    for (to, from) in own.as_mut_slice().iter_mut().zip(weight.iter()) {
+        *to = from * rank as f32;
+    }
+    Ok((Bundle::builder().add("weight", weight)?.add("scaled", own.freeze())?.build()?, sum))
 }
 
 #[func]
@@ -128,6 +143,23 @@ for_every_method! {
         let view = whole.narrow(0, 990, 10).unwrap();
         let values = method.spawn(sum_and_alias, (whole, view), 2).unwrap();
         assert_eq!(values, [(499_500 + 9945, true, 0); 2]);
+    }
+
+    fn a_bundle_goes_to_every_process_and_comes_back_from_those_that_have_ended(method: Context) {
+        let weight = TensorMut::from_slice(&[1.0_f32, 2.0, 3.0], [3]).unwrap().freeze();
+        let calls = SharedTensor::<u64>::zeros([1]).unwrap();
+        let parameters =
+            Bundle::builder().add("weight", &weight).unwrap().add("calls", &calls).unwrap().build().unwrap();
+        let copied = bytes_copied();
+        let values = method.spawn(scaled, (parameters,), 3).unwrap();
+        assert_eq!(bytes_copied(), copied);
+        assert_eq!(calls.to_vec(), [3]);
+        for (rank, (bundle, sum)) in values.iter().enumerate() {
+            assert_eq!(*sum, 6.0);
+            let scaled: Vec<_> = [1.0, 2.0, 3.0].map(|element| element * rank as f32).into();
+            assert_eq!(bundle.entry("scaled").unwrap().as_slice::<f32>().unwrap(), scaled);
+            assert!(bundle.tensor::<f32>("weight").unwrap().shares_storage_with(&weight));
+        }
     }
 
     fn an_exclusive_tensor_cannot_go_to_two_processes(method: Context) {

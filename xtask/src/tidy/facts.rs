@@ -13,6 +13,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("storage", &["domain"]),
     ("reduce", &["domain", "storage"]),
     ("tensor", &["storage", "reduce"]),
+    ("state", &["tensor"]),
     ("sync", &["storage", "reduce"]),
     ("queue", &["storage", "reduce"]),
     ("cuda-ipc", &["tensor", "reduce", "sharing"]),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry::queue::{SoleReceiver, SoleSender, spsc_in};
 use tensorferry::storage::Heap;
-use tensorferry::{ProcessContext, Queue, Tensor, TensorMut, func, start_processes};
+use tensorferry::{Bundle, ProcessContext, Queue, Tensor, TensorMut, func, start_processes};
 use tensorferry_benches::{
     Answer, Ask, Control, Far, Near, Read, Received, Row, Sink, Source, fill, sum, touch,
 };
@@ -15,12 +15,15 @@ use tensorferry_benches::{
 type One = (u64, Tensor<f32>);
 /// A message of many tensors.
 type Many = (u64, Vec<Tensor<f32>>);
+/// The same with the tensors in a bundle.
+type Bundled = (u64, Bundle);
 
 /// Sends tensors. `T` is one of them or many.
 struct Sender<T> {
     end: SoleSender<T>,
     n_elements: usize,
     existing: Vec<Tensor<f32>>,
+    bundle: Bundle,
 }
 
 struct Receiver<T> {
@@ -52,7 +55,10 @@ impl<T> Sender<T> {
     fn new(ask: &Ask, end: SoleSender<T>) -> anyhow::Result<Self> {
         let n_elements = ask.n_elements();
         let existing = (0..ask.count).map(|_| Ok(TensorMut::full([n_elements], 1.0)?.freeze()));
-        Ok(Self { end, n_elements, existing: existing.collect::<anyhow::Result<_>>()? })
+        let existing = existing.collect::<anyhow::Result<Vec<_>>>()?;
+        let named = existing.iter().enumerate().map(|(index, tensor)| (format!("layer.{index}"), tensor));
+        let bundle = Bundle::new(named)?;
+        Ok(Self { end, n_elements, existing, bundle })
     }
 }
 
@@ -83,6 +89,12 @@ impl Source for Sender<Many> {
     }
 }
 
+impl Source for Sender<Bundled> {
+    fn send(&mut self, stamp: u64, _value: Option<f32>) -> anyhow::Result<()> {
+        Ok(self.end.put((stamp, self.bundle.clone()))?)
+    }
+}
+
 fn read_of(tensor: &Tensor<f32>, read: Read) -> anyhow::Result<f32> {
     let elements = tensor.as_slice()?;
     Ok(if read == Read::Sum { sum(elements) } else { touch(elements) })
@@ -103,6 +115,14 @@ impl Sink for Receiver<Many> {
     }
 }
 
+impl Sink for Receiver<Bundled> {
+    fn receive(&mut self, _read: Read) -> anyhow::Result<Received> {
+        let (stamp, bundle) = self.end.get()?;
+        let total = bundle.iter().map(|entry| Ok(touch(entry.as_slice()?))).sum::<anyhow::Result<f32>>()?;
+        Ok(Received { stamp, total })
+    }
+}
+
 #[func]
 fn far_one(
     _rank: usize,
@@ -119,6 +139,16 @@ fn far_many(
     ask: Ask,
     numbers: Numbered,
     ends: (SoleSender<Many>, SoleReceiver<Many>),
+) -> anyhow::Result<()> {
+    serve(&ask, numbers, ends)
+}
+
+#[func]
+fn far_bundled(
+    _rank: usize,
+    ask: Ask,
+    numbers: Numbered,
+    ends: (SoleSender<Bundled>, SoleReceiver<Bundled>),
 ) -> anyhow::Result<()> {
     serve(&ask, numbers, ends)
 }
@@ -161,7 +191,11 @@ pub(crate) fn idlers(n_members: usize) -> anyhow::Result<Option<ProcessContext<(
 
 pub(crate) fn measure(ask: &Ask) -> anyhow::Result<Answer> {
     let _idlers = idlers(ask.idle)?;
-    if ask.count == 1 { measure_with(ask, far_one) } else { measure_with(ask, far_many) }
+    match ask.count {
+        _ if ask.bundled => measure_with(ask, far_bundled),
+        1 => measure_with(ask, far_one),
+        _ => measure_with(ask, far_many),
+    }
 }
 
 fn measure_with<T, F>(ask: &Ask, far: F) -> anyhow::Result<Answer>

@@ -51,7 +51,7 @@ impl Heap {
         inner.cells.revoke_all_exclusive();
         // The extents belong to the parent, and so do the parcels that wait to be opened.
         *inner.arena() = Arena::new();
-        let pinned = (inner.pins.take_all(), inner.posted.take_all());
+        let pinned = (inner.pins.take_all(), inner.posted.take_all(), inner.bundles.take_all());
         inner.memory.finish_rejoin();
         inner.attachments.attach_all(self)?;
         drop(pinned);

@@ -47,7 +47,7 @@ impl Inner {
             self.publish(&arena);
             return Ok(place);
         }
-        if self.pins.any() {
+        if self.pins.any() || self.bundles.any() {
             // Dropping a pinned block may need the arena.
             drop(arena);
             self.retire_pins();

@@ -1,0 +1,141 @@
+//! Making a bundle of tensors that exist.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use tensorferry_storage::{BlockId, Heap, OutgoingHandle, OutgoingHandles, SharedBlock};
+use tensorferry_tensor::{AnyTensor, AtomicElement, DType, Element, Layout, SharedTensor, Tensor};
+
+use crate::manifest::{Described, Manifest};
+use crate::{Bundle, BundleError};
+
+/// The longest name, in bytes.
+const MAX_NAME_BYTES: usize = 4096;
+
+/// A tensor that becomes part of a bundle. Made by `into` from each kind of tensor but the exclusive one,
+/// which is frozen or shared first.
+#[derive(Clone, Debug)]
+pub struct Member(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Frozen(AnyTensor),
+    Shared { dtype: DType, block: SharedBlock, layout: Layout },
+}
+
+impl From<AnyTensor> for Member {
+    fn from(tensor: AnyTensor) -> Self {
+        Self(Kind::Frozen(tensor))
+    }
+}
+
+impl<T: Element> From<Tensor<T>> for Member {
+    fn from(tensor: Tensor<T>) -> Self {
+        Self(Kind::Frozen(tensor.into()))
+    }
+}
+
+impl<T: Element> From<&Tensor<T>> for Member {
+    fn from(tensor: &Tensor<T>) -> Self {
+        tensor.clone().into()
+    }
+}
+
+impl<T: AtomicElement> From<SharedTensor<T>> for Member {
+    fn from(tensor: SharedTensor<T>) -> Self {
+        let (dtype, layout) = (tensor.dtype(), tensor.layout().clone());
+        Self(Kind::Shared { dtype, block: tensor.into_block(), layout })
+    }
+}
+
+impl<T: AtomicElement> From<&SharedTensor<T>> for Member {
+    fn from(tensor: &SharedTensor<T>) -> Self {
+        tensor.clone().into()
+    }
+}
+
+/// Collects the tensors of a bundle; from [`Bundle::builder`]. Their order stays.
+#[derive(Debug, Default)]
+pub struct BundleBuilder {
+    names: HashSet<Box<str>>,
+    members: Vec<(Box<str>, Member)>,
+}
+
+/// A storage that the bundle has already, and whether it is shared.
+type Storages = HashMap<(BlockId, bool), usize>;
+
+impl BundleBuilder {
+    /// Adds a tensor under a name.
+    ///
+    /// # Errors
+    /// [`BundleError::DuplicateName`], and [`BundleError::LongName`] above 4,096 bytes.
+    pub fn add(mut self, name: impl Into<String>, tensor: impl Into<Member>) -> Result<Self, BundleError> {
+        let name: String = name.into();
+        if name.len() > MAX_NAME_BYTES {
+            return Err(BundleError::LongName { len_bytes: name.len(), limit_bytes: MAX_NAME_BYTES });
+        }
+        let boxed = name.into_boxed_str();
+        if !self.names.insert(boxed.clone()) {
+            return Err(BundleError::DuplicateName { name: boxed.into() });
+        }
+        self.members.push((boxed, tensor.into()));
+        Ok(self)
+    }
+
+    /// Makes the bundle in the default domain. Nothing is copied but private tensors, once.
+    ///
+    /// # Errors
+    /// As [`BundleBuilder::build_in`].
+    pub fn build(self) -> Result<Bundle, BundleError> {
+        self.build_in(Heap::current()?)
+    }
+
+    /// As [`BundleBuilder::build`], in the domain of `heap`.
+    ///
+    /// # Errors
+    /// [`BundleError::Storage`] when there is no memory for it, for more than 65,535 storages, and for a
+    /// tensor of another domain; [`BundleError::Tensor`] when a private tensor cannot be copied into shared
+    /// memory.
+    pub fn build_in(self, heap: &Heap) -> Result<Bundle, BundleError> {
+        let mut handles = OutgoingHandles::new();
+        let mut storages = Storages::new();
+        let mut tensors = Vec::with_capacity(self.members.len());
+        for (name, Member(kind)) in self.members {
+            let (dtype, layout, is_shared, storage) = match kind {
+                Kind::Frozen(tensor) => {
+                    let block = tensor.to_block(heap).map_err(|error| BundleError::of(&name, error))?;
+                    let handle = || OutgoingHandle::frozen(&block);
+                    let storage = place(&mut storages, &mut handles, (block.id(), false), handle);
+                    (tensor.dtype(), tensor.layout().clone(), false, storage)
+                }
+                Kind::Shared { dtype, block, layout } => {
+                    let handle = || OutgoingHandle::shared(&block);
+                    (dtype, layout, true, place(&mut storages, &mut handles, (block.id(), true), handle))
+                }
+            };
+            let storage = storage.filter(|_| layout.n_elements() > 0);
+            tensors.push(Described { name, dtype, is_shared, storage, layout });
+        }
+        let manifest = Arc::new(Manifest::new(tensors));
+        // What was just made from tensors can be written.
+        let payload = manifest.to_payload().unwrap_or_default();
+        let raw = tensorferry_storage::Bundle::pack(heap, &payload, handles)?;
+        manifest.remember();
+        Ok(Bundle::over(raw, manifest))
+    }
+}
+
+/// The number of a storage in the table; `None` for one without bytes.
+fn place(
+    storages: &mut Storages,
+    handles: &mut OutgoingHandles,
+    key: (BlockId, bool),
+    handle: impl FnOnce() -> Option<OutgoingHandle>,
+) -> Option<usize> {
+    if let Some(index) = storages.get(&key) {
+        return Some(*index);
+    }
+    handles.push(handle()?);
+    storages.insert(key, handles.len() - 1);
+    Some(handles.len() - 1)
+}

@@ -1,0 +1,273 @@
+//! Bundles of tensors, in one process. What needs several is in the package `tests`.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer};
+use tensorferry_domain::Domain;
+use tensorferry_reduce::{DecodeError, Parcel, bytes_copied};
+use tensorferry_state::{Bundle, BundleError};
+use tensorferry_storage::{Heap, StorageError};
+use tensorferry_tensor::{DType, LayoutError, SharedTensor, Tensor, TensorError, TensorMut};
+
+fn heap() -> Heap {
+    Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
+}
+
+fn frozen(heap: &Heap, values: &[f32]) -> Tensor<f32> {
+    let mut tensor = TensorMut::empty_in(heap, [values.len()]).unwrap();
+    tensor.as_mut_slice().copy_from_slice(values);
+    tensor.freeze()
+}
+
+/// Three tensors in two storages, one shared, one without elements.
+fn bundle(heap: &Heap) -> Bundle {
+    let whole = frozen(heap, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]).reshape([2, 3]).unwrap();
+    let shared = SharedTensor::from_slice_in(heap, &[7_i64, 8], [2]).unwrap();
+    Bundle::builder()
+        .add("whole", &whole)
+        .unwrap()
+        .add("column", whole.select(1, 1).unwrap())
+        .unwrap()
+        .add("shared", shared)
+        .unwrap()
+        .add("none", Tensor::<u8>::from_vec(Vec::new(), [0, 4]).unwrap())
+        .unwrap()
+        .build_in(heap)
+        .unwrap()
+}
+
+/// What arrives when this is sent.
+fn sent<T: Serialize, U: DeserializeOwned>(heap: &Heap, value: &T) -> Result<U, DecodeError> {
+    let parcel = Parcel::pack(heap, value).unwrap();
+    let arrived = Parcel::open(heap, parcel.id());
+    parcel.take_back();
+    arrived
+}
+
+fn live_blocks(heap: &Heap) -> u64 {
+    heap.collect();
+    heap.stats().own.live_blocks
+}
+
+#[test]
+fn tensors_are_found_by_name_and_in_their_order() {
+    let heap = heap();
+    let bundle = bundle(&heap);
+    assert_eq!((bundle.len(), bundle.is_empty()), (4, false));
+    assert_eq!(bundle.names().collect::<Vec<_>>(), ["whole", "column", "shared", "none"]);
+    let kinds: Vec<_> = bundle.iter().map(|entry| (entry.dtype(), entry.is_shared())).collect();
+    let float = (DType::F32, false);
+    assert_eq!(kinds, [float, float, (DType::I64, true), (DType::U8, false)]);
+    assert_eq!(bundle.entry("whole").unwrap().as_slice::<f32>().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(bundle.tensor::<f32>("column").unwrap().to_vec(), [1.0, 4.0]);
+    assert_eq!(bundle.shared_tensor::<i64>("shared").unwrap().to_vec(), [7, 8]);
+    assert_eq!(bundle.entry("none").unwrap().as_slice::<u8>().unwrap(), [0; 0]);
+    assert_eq!(bundle.tensor::<u8>("none").unwrap().shape(), &[0, 4]);
+    let [whole, column] = ["whole", "column"].map(|name| bundle.tensor::<f32>(name).unwrap());
+    assert!(whole.shares_storage_with(&column));
+    assert_eq!(
+        format!("{bundle:?}"),
+        r#"{"whole": Tensor<float32>[2, 3], "column": Tensor<float32>[2], "shared": SharedTensor<int64>[2], "none": Tensor<uint8>[0, 4]}"#
+    );
+    assert_eq!(live_blocks(&heap), 3, "two storages and the bundle");
+}
+
+#[test]
+fn what_was_taken_out_lives_without_the_bundle_and_nothing_else_does() {
+    let heap = heap();
+    let bundle = bundle(&heap);
+    let column = bundle.tensor::<f32>("column").unwrap();
+    let clone = bundle.clone();
+    drop(bundle);
+    assert_eq!(live_blocks(&heap), 3);
+    drop(clone);
+    assert_eq!(live_blocks(&heap), 1);
+    assert_eq!(column.to_vec(), [1.0, 4.0]);
+    drop(column);
+    assert_eq!(live_blocks(&heap), 0);
+}
+
+#[test]
+fn a_bundle_travels_in_any_value_and_comes_as_the_same_tensors() {
+    let heap = heap();
+    let bundle = bundle(&heap);
+    let before = bytes_copied();
+    for _ in 0..3 {
+        let value = ("two of one".to_owned(), vec![bundle.clone(), bundle.clone()]);
+        let (_, got): (String, Vec<Bundle>) = sent(&heap, &value).unwrap();
+        assert!(got.iter().all(|got| got.id() == bundle.id()));
+        assert_eq!(format!("{got:?}"), format!("[{bundle:?}, {bundle:?}]"));
+        got[1].shared_tensor("shared").unwrap().store([0], 9_i64).unwrap();
+    }
+    assert_eq!(bundle.shared_tensor::<i64>("shared").unwrap().load([0]).unwrap(), 9);
+    assert_eq!(bytes_copied(), before);
+    // A thread that has not seen it yet reads what it says about itself.
+    let got: Bundle =
+        std::thread::scope(|scope| scope.spawn(|| sent(&heap, &bundle).unwrap()).join().unwrap());
+    assert_eq!(format!("{got:?}"), format!("{bundle:?}"));
+    drop((got, bundle));
+    assert_eq!(live_blocks(&heap), 0);
+}
+
+#[test]
+fn a_private_tensor_is_copied_once() {
+    let heap = heap();
+    let private = Tensor::from_vec(vec![1_u16; 100], [100]).unwrap();
+    let before = bytes_copied();
+    let views = [("all", private.clone()), ("half", private.narrow(0, 0, 50).unwrap())];
+    let add = |builder: tensorferry_state::BundleBuilder, (name, tensor)| builder.add(name, tensor);
+    let bundle = views.into_iter().try_fold(Bundle::builder(), add).unwrap().build_in(&heap).unwrap();
+    assert_eq!(bytes_copied() - before, 200);
+    assert_eq!(bundle.entry("half").unwrap().as_slice::<u16>().unwrap().len(), 50);
+    assert_eq!(live_blocks(&heap), 2);
+}
+
+#[test]
+fn what_cannot_be_had_is_an_error_that_says_which_and_why() {
+    let heap = heap();
+    let bundle = bundle(&heap);
+    let missing = bundle.entry("wohle").unwrap_err();
+    assert!(
+        matches!(&missing, BundleError::NoSuchTensor { name, n_tensors: 4 } if name == "wohle"),
+        "{missing}"
+    );
+    let wrong = bundle.tensor::<f64>("whole").unwrap_err();
+    assert_eq!(wrong.to_string(), "`whole`: the tensor holds float32, not float64");
+    for error in [
+        bundle.entry("shared").unwrap().as_slice::<i64>().unwrap_err(),
+        bundle.any_tensor("shared").unwrap_err(),
+        bundle.shared_tensor::<f32>("whole").unwrap_err(),
+    ] {
+        assert!(matches!(error, BundleError::WrongKind { .. }), "{error}");
+    }
+    let strided = bundle.entry("column").unwrap().as_slice::<f32>().unwrap_err();
+    let is_layout = |error: &BundleError| {
+        matches!(
+            error,
+            BundleError::Tensor { error: TensorError::Layout(LayoutError::NotContiguous { .. }), .. }
+        )
+    };
+    assert!(is_layout(&strided), "{strided}");
+}
+
+#[test]
+fn what_cannot_be_bundled_is_an_error() {
+    let (one, other) = (heap(), heap());
+    let tensor = frozen(&one, &[1.0]);
+    let twice = Bundle::builder().add("a", &tensor).unwrap().add("a", &tensor).unwrap_err();
+    assert!(matches!(&twice, BundleError::DuplicateName { name } if name == "a"), "{twice}");
+    let long = Bundle::builder().add("x".repeat(4097), &tensor).unwrap_err();
+    assert!(matches!(long, BundleError::LongName { len_bytes: 4097, limit_bytes: 4096 }), "{long}");
+    let foreign = Bundle::builder().add("a", &tensor).unwrap().build_in(&other).unwrap_err();
+    assert!(matches!(foreign, BundleError::Storage(StorageError::ForeignDomain)), "{foreign}");
+    assert_eq!(live_blocks(&other), 0, "nothing is left of it");
+    let empty = Bundle::builder().build_in(&one).unwrap();
+    assert!(empty.is_empty() && empty.iter().next().is_none());
+    assert!(serde_json::to_string(&empty).is_err(), "outside of a message");
+}
+
+#[test]
+fn more_storages_than_a_bundle_can_have_are_refused_and_given_back() {
+    let heap = heap();
+    let add = |builder: tensorferry_state::BundleBuilder, index: u32| {
+        builder.add(index.to_string(), frozen(&heap, &[index as f32]))
+    };
+    let builder = (0..65_536).try_fold(Bundle::builder(), add).unwrap();
+    let error = builder.build_in(&heap).unwrap_err();
+    assert!(matches!(error, BundleError::Storage(StorageError::TooManyBlocks { .. })), "{error}");
+    assert_eq!(live_blocks(&heap), 0);
+}
+
+#[test]
+fn what_is_no_bundle_is_an_error_of_the_receiver() {
+    let heap = heap();
+    let forged = tensorferry_storage::Bundle::pack(&heap, b"no manifest at all", Default::default()).unwrap();
+    let error = sent::<_, Bundle>(&heap, &Raw(forged)).unwrap_err();
+    assert!(error.to_string().contains("manifest of a bundle"), "{error}");
+    assert_eq!(live_blocks(&heap), 0);
+}
+
+/// Sends any bundle of blocks as one of tensors.
+struct Raw(tensorferry_storage::Bundle);
+
+impl Serialize for Raw {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        tensorferry_reduce::give_bundle(&self.0).map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+#[cfg(feature = "safetensors")]
+mod files {
+    use std::path::PathBuf;
+
+    use tensorferry_state::SafetensorsError;
+
+    use super::*;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("tensorferry-{name}-{}.safetensors", std::process::id()))
+    }
+
+    #[test]
+    fn a_bundle_is_written_and_read_as_views_of_one_storage() {
+        let heap = heap();
+        let path = path("round");
+        let written = bundle(&heap);
+        written.save_safetensors(&path).unwrap();
+        let (before, blocks) = (bytes_copied(), live_blocks(&heap));
+        let read = Bundle::load_safetensors_in(&heap, &path).unwrap();
+        assert_eq!(bytes_copied(), before, "read into place");
+        assert_eq!(live_blocks(&heap), blocks + 2, "the file and the bundle");
+        assert_eq!(read.len(), 4);
+        for name in ["whole", "column"] {
+            assert_eq!(read.tensor::<f32>(name).unwrap(), written.tensor::<f32>(name).unwrap());
+        }
+        assert_eq!(read.entry("shared").unwrap().as_slice::<i64>().unwrap(), [7, 8]);
+        assert_eq!(read.entry("none").unwrap().shape(), &[0, 4]);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn files_that_are_none_are_errors() {
+        let heap = heap();
+        let missing = Bundle::load_safetensors_in(&heap, "/no/such/file").unwrap_err();
+        assert!(matches!(&missing, SafetensorsError::File { .. }), "{missing}");
+        let path = path("none");
+        for bytes in [&b""[..], b"short", b"\x10\0\0\0\0\0\0\0{\"a\":1}         ", &[0xff; 64]] {
+            std::fs::write(&path, bytes).unwrap();
+            let error = Bundle::load_safetensors_in(&heap, &path).unwrap_err();
+            assert!(matches!(&error, SafetensorsError::Format { .. }), "{error}");
+        }
+        // Two elements of half a byte, which are no elements here.
+        let header = br#"{"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}}   "#;
+        let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0]].concat();
+        std::fs::write(&path, file).unwrap();
+        let error = Bundle::load_safetensors_in(&heap, &path).unwrap_err();
+        assert!(
+            matches!(&error, SafetensorsError::DType { name, is_read: true, .. } if name == "a"),
+            "{error}"
+        );
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(live_blocks(&heap), 0);
+        let complex = Tensor::from_vec(vec![tensorferry_tensor::Complex::new(1.0_f64, 2.0)], [1]).unwrap();
+        let bundle = Bundle::builder().add("c", complex).unwrap().build_in(&heap).unwrap();
+        let error = bundle.save_safetensors("/no/such/folder/file").unwrap_err();
+        assert_eq!(error.to_string(), "`c`: there is no complex128 in safetensors");
+    }
+
+    #[test]
+    fn elements_that_the_file_has_not_aligned_are_copied() {
+        let heap = heap();
+        let path = path("unaligned");
+        let header = br#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U16","shape":[2],"data_offsets":[1,5]}}"#;
+        let file = [&(header.len() as u64).to_le_bytes()[..], header, &[1, 2, 0, 3, 0]].concat();
+        assert!(header.len().is_multiple_of(2));
+        std::fs::write(&path, file).unwrap();
+        let before = bytes_copied();
+        let bundle = Bundle::load_safetensors_in(&heap, &path).unwrap();
+        assert_eq!(bytes_copied() - before, 4);
+        assert_eq!(bundle.entry("b").unwrap().as_slice::<u16>().unwrap(), [2, 3]);
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,260 @@
+//! Bundles: a block that names many others. It travels as one handle, however many there are.
+//!
+//! Whoever holds the bundle's block may read what it names, without holding any of it. The process that made
+//! the bundle holds all of it until nobody else holds the bundle's block any more; it keeps a handle of its
+//! own on that block, and looks at the holders from time to time. If that process dies, the blocks are
+//! suspect, and a scan finds them named by a bundle that somebody holds (`sweep.rs`). So to receive a bundle
+//! of a thousand tensors changes one header and not a thousand.
+//!
+//! A bundle names frozen and shared blocks only. It names no other bundle: a scan reads all bundles in one
+//! pass, after the rings, and would not see that a process takes one bundle out of another meanwhile. And no
+//! ring names the parcel of a dead process, so that a scan may miss that somebody is just opening it. Whoever
+//! takes a bundle out of a parcel therefore holds all that it names too, as its maker does.
+//! (`tests/tests/model/bundling.rs` explores all of this.)
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+use crate::access::lend_named;
+use crate::block::Block;
+use crate::header::Kind;
+use crate::heap::Heap;
+use crate::message::{
+    IncomingHandle, IncomingMessage, MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, Words, accept,
+    all_in_domain, fill_payload, spill, table_of,
+};
+use crate::payload::Payload;
+use crate::{BlockId, FrozenBlock, SharedBlock, StorageError};
+
+/// One handle on a bundle. A clone adds one to a private count.
+///
+/// The blocks of the bundle live as long as any process has a handle on it. A block that was taken out of it
+/// ([`Bundle::frozen`], [`Bundle::shared`]) lives by itself.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// Empty only while this is being dropped.
+    block: Option<Block>,
+}
+
+impl Bundle {
+    /// Makes a bundle of these blocks, with a payload that says what they are. The order of the handles
+    /// stays.
+    ///
+    /// # Errors
+    /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::TooManyBlocks`] for more than
+    /// 65,535 handles, [`StorageError::NotForBundles`] for a handle that is not frozen and not shared,
+    /// [`StorageError::ForeignDomain`] for a block of another domain.
+    pub fn pack(heap: &Heap, payload: &[u8], handles: OutgoingHandles) -> Result<Self, StorageError> {
+        heap.check_owning_process()?;
+        if handles.len() > MAX_HANDLES {
+            return Err(StorageError::TooManyBlocks { n_blocks: handles.len(), limit: MAX_HANDLES });
+        }
+        let fits = |handle: &OutgoingHandle| matches!(handle.0, Outgoing::Frozen(_) | Outgoing::Shared(_));
+        if !handles.iter().all(fits) {
+            handles.into_iter().for_each(OutgoingHandle::take_back);
+            return Err(StorageError::NotForBundles);
+        }
+        if !all_in_domain(heap, &handles) {
+            return Err(StorageError::ForeignDomain);
+        }
+        let block = spill(heap, Kind::Bundle, payload, &handles)?;
+        let inner = heap.inner();
+        inner.bundles.keep(block.clone(), handles);
+        // Somebody has to look whether others still have it.
+        inner.memory.need_service();
+        Ok(Self { block: Some(block) })
+    }
+
+    /// The bundle that lies in this block, which was granted by a message.
+    pub(crate) fn received(block: Block) -> Self {
+        Self { block: Some(block) }
+    }
+
+    /// Holds all that the bundle names, until nobody else holds the bundle. For a bundle from a parcel.
+    ///
+    /// # Errors
+    /// [`StorageError::BadReference`] when one of the blocks is gone.
+    pub(crate) fn keep(&self) -> Result<(), Box<StorageError>> {
+        let (Some(block), Some((references, ..))) = (self.block(), self.table()) else { return Ok(()) };
+        let heap = block.heap();
+        if heap.inner().bundles.keeps(block.id()) {
+            return Ok(());
+        }
+        let mut held = SmallVec::new();
+        for word in references {
+            accept(heap, word.load(Ordering::Relaxed), &mut held)?;
+        }
+        let kept = held.iter().filter_map(|handle| match handle {
+            IncomingHandle::Frozen(block) => OutgoingHandle::frozen(block),
+            IncomingHandle::Shared(block) => OutgoingHandle::shared(block),
+            _ => None,
+        });
+        heap.inner().bundles.keep(block.clone(), kept.collect());
+        heap.inner().memory.need_service();
+        Ok(())
+    }
+
+    pub(crate) fn block(&self) -> Option<&Block> {
+        self.block.as_ref()
+    }
+
+    /// Which block the bundle itself lies in.
+    #[must_use]
+    pub fn id(&self) -> BlockId {
+        self.block().map_or_else(BlockId::default, Block::id)
+    }
+
+    /// The heap that it lies in.
+    #[must_use]
+    pub fn heap(&self) -> Option<&Heap> {
+        self.block().map(Block::heap)
+    }
+
+    /// How many blocks it has. 0 in a process that was forked by other means than this library's.
+    #[must_use]
+    pub fn n_blocks(&self) -> usize {
+        self.table().map_or(0, |(references, ..)| references.len())
+    }
+
+    /// The length of the payload in bytes.
+    #[must_use]
+    pub fn payload_len_bytes(&self) -> usize {
+        self.table().map_or(0, |(_, len_bytes, _)| len_bytes)
+    }
+
+    /// The first words of the payload, little-endian; zeroes where it is shorter.
+    #[must_use]
+    pub fn payload_head<const N: usize>(&self) -> [u64; N] {
+        let words = self.table().map_or(&[][..], |(.., words)| words);
+        std::array::from_fn(|at| words.get(at).map_or(0, |word| word.load(Ordering::Relaxed)))
+    }
+
+    /// A private copy of the payload. The bytes may be anything: decode them as untrusted input.
+    #[must_use]
+    pub fn payload(&self) -> Payload {
+        let mut message = IncomingMessage::default();
+        if let Some((_, len_bytes, words)) = self.table() {
+            fill_payload(&mut message, words, len_bytes);
+        }
+        message.payload
+    }
+
+    /// A handle on the frozen block with this number, which outlives the bundle.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInBundle`] when there is no such block, or it is not frozen; [`StorageError`] when
+    /// the bundle was damaged or the kernel does not let this process read the memory.
+    pub fn frozen(&self, index: usize) -> Result<FrozenBlock, StorageError> {
+        match self.hold(index)? {
+            Some(IncomingHandle::Frozen(mut block)) => Ok(block.take()),
+            _ => Err(self.lacks(index, "frozen block")),
+        }
+    }
+
+    /// A handle on the shared block with this number, which outlives the bundle.
+    ///
+    /// # Errors
+    /// As [`Bundle::frozen`].
+    pub fn shared(&self, index: usize) -> Result<SharedBlock, StorageError> {
+        match self.hold(index)? {
+            Some(IncomingHandle::Shared(block)) => Ok(block),
+            _ => Err(self.lacks(index, "shared block")),
+        }
+    }
+
+    /// The bytes of the frozen block with this number. Takes no handle on the block, and changes nothing in
+    /// shared memory.
+    ///
+    /// # Errors
+    /// As [`Bundle::frozen`].
+    pub fn bytes(&self, index: usize) -> Result<&[u8], StorageError> {
+        let (Some(block), Some(word)) = (self.block(), self.reference(index)) else {
+            return Err(self.lacks(index, "frozen block"));
+        };
+        lend_named(block, word)?.ok_or_else(|| self.lacks(index, "frozen block"))
+    }
+
+    fn hold(&self, index: usize) -> Result<Option<IncomingHandle>, StorageError> {
+        let (Some(heap), Some(word)) = (self.heap(), self.reference(index)) else { return Ok(None) };
+        let mut handles = SmallVec::new();
+        accept(heap, word, &mut handles).map_err(|error| *error)?;
+        Ok(handles.pop())
+    }
+
+    fn reference(&self, index: usize) -> Option<u64> {
+        let (references, ..) = self.table()?;
+        references.get(index).map(|word: &AtomicU64| word.load(Ordering::Relaxed))
+    }
+
+    fn table(&self) -> Option<(Words<'_>, usize, Words<'_>)> {
+        table_of(self.block()?)
+    }
+
+    fn lacks(&self, index: usize, wanted: &'static str) -> StorageError {
+        StorageError::NotInBundle { index, wanted, n_blocks: self.n_blocks() }
+    }
+}
+
+impl Drop for Bundle {
+    fn drop(&mut self) {
+        let Some(block) = self.block.take() else { return };
+        // With the keeper's handle there is nobody left who could have the bundle, but other processes.
+        let may_be_over = block.looks_like_one_of_two() && block.heap().is_owning_process();
+        let heap = may_be_over.then(|| block.heap().clone());
+        drop(block);
+        if let Some(heap) = heap {
+            heap.inner().bundles.retire();
+        }
+    }
+}
+
+/// The bundles that this process has made or taken out of parcels, with handles on all that they name.
+#[derive(Debug, Default)]
+pub(crate) struct Bundles {
+    kept: Mutex<HashMap<BlockId, Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// Declared first, so that the bundle goes before what it names.
+    bundle: Block,
+    _handles: OutgoingHandles,
+}
+
+impl Bundles {
+    fn keep(&self, bundle: Block, handles: OutgoingHandles) {
+        let kept = Kept { bundle, _handles: handles };
+        let id = kept.bundle.id();
+        // A second keeper of one bundle would never see that it is the last one.
+        let again = self.kept().insert(id, kept);
+        drop(again);
+    }
+
+    fn keeps(&self, bundle: BlockId) -> bool {
+        self.kept().contains_key(&bundle)
+    }
+
+    pub(crate) fn any(&self) -> bool {
+        !self.kept().is_empty()
+    }
+
+    /// Lets go of the bundles that nobody else has.
+    pub(crate) fn retire(&self) {
+        let over: Vec<_> = self.kept().extract_if(|_, kept| kept.bundle.is_sole()).collect();
+        // Dropping a block may need the arena, so not under the lock.
+        drop(over);
+    }
+
+    /// In a process that was forked: takes everything, to be dropped here. The bundles are the parent's to
+    /// keep; this process holds those that it has handles on, as any other does.
+    pub(crate) fn take_all(&self) -> impl Sized + use<> {
+        std::mem::take(&mut *self.kept())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<BlockId, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
