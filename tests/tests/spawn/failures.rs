@@ -255,10 +255,11 @@ for_every_method! {
         let mut context = method.start_processes(act, (meeting.name(), String::from("xe")), 2).unwrap();
         let guests = meeting.guests(2);
         guests[1].release();
-        // Until the parent has seen and collected it.
+        // Until the parent has collected it; a fork server may have done that while the parent did not look.
         while exists(guests[1].pid) {
             assert!(!patient(&mut context).join_timeout(Duration::from_millis(5)).unwrap());
         }
+        assert!(!patient(&mut context).join_timeout(Duration::from_millis(5)).unwrap());
         guests[0].release();
         let errors = failed(patient(&mut context).join());
         let order: Vec<usize> = errors.failures().iter().map(|failure| failure.rank).collect();
