@@ -40,11 +40,19 @@ pub fn with_family_of(settings: DomainBuilder, body: impl FnOnce(&Family)) {
 /// because descriptors and mappings belong to the whole process.
 #[track_caller]
 pub fn alone(body: impl FnOnce()) {
+    uncounted(|| {
+        let before = Leftovers::look();
+        body();
+        before.wait_nothing_more();
+    });
+}
+
+/// Does what leaves something in this process for good, while nobody counts.
+#[track_caller]
+pub fn uncounted(body: impl FnOnce()) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = Leftovers::look();
     body();
-    before.wait_nothing_more();
 }
 
 impl Family {

@@ -58,7 +58,7 @@ pub use chaos::Chaos;
 pub use child::{Child, Limit};
 pub use container::{MemoryGroup, container_filter};
 pub use device::{Machine, Process, strategies_of_run};
-pub use family::{Family, alone, with_family, with_family_of};
+pub use family::{Family, alone, uncounted, with_family, with_family_of};
 pub use hardware::{is_real, needs_devices, needs_software_driver, not_here, where_possible};
 pub use item::{Choices, Item, Random};
 pub use leftovers::Leftovers;

@@ -31,6 +31,9 @@ use crate::{Error, Result};
 /// EMFILE when no descriptor is left.
 pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|e| Error::new("pipe2", e))?;
+    // The pipe belongs to the user of this moment, and those that open it again may be others by then.
+    rustix::fs::fchmod(&reader, Mode::RUSR | Mode::RGRP | Mode::ROTH)
+        .map_err(|e| Error::new("fchmod of a leash", e))?;
     Ok((writer, reader))
 }
 

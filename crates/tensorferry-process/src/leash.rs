@@ -12,6 +12,8 @@ use tensorferry_os::leash::{Leash, pair};
 /// Both ends of the pipe. The kernel closes the one that is held when this process ends.
 #[derive(Debug)]
 pub(crate) struct Held {
+    /// The process that holds it. A process forked from it has this memory too, and a copy of the descriptor.
+    pid: u32,
     _held: OwnedFd,
     pub(crate) reader: OwnedFd,
 }
@@ -25,11 +27,12 @@ static HELD: Mutex<Option<Arc<Held>>> = Mutex::new(None);
 /// EMFILE when no descriptor is left.
 pub(crate) fn held() -> Result<Arc<Held>> {
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(held) = &*held {
+    let pid = std::process::id();
+    if let Some(held) = held.as_ref().filter(|held| held.pid == pid) {
         return Ok(Arc::clone(held));
     }
     let (writer, reader) = pair()?;
-    Ok(Arc::clone(held.insert(Arc::new(Held { _held: writer, reader }))))
+    Ok(Arc::clone(held.insert(Arc::new(Held { pid, _held: writer, reader }))))
 }
 
 /// For a process that was forked: the leash belongs to the parent, and a copy of it would keep the parent's

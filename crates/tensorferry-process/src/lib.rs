@@ -49,7 +49,8 @@
 //! # Limits
 //! Linux with `/proc`. The executable does not find entries in a Rust `dylib`. A child that executes another
 //! program with other privileges (a set-user-ID program, execve(2)) may outlive its parent: the kernel clears
-//! the death signal, and closes the pipe.
+//! the death signal, and closes the pipe. A process that closes all of its descriptors, or executes another
+//! program, closes the pipe too: its children end at once.
 
 mod child;
 mod children;

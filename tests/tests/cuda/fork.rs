@@ -14,7 +14,7 @@ use tensorferry::spawn::{StartMethod, func, get_context};
 use tensorferry::storage::Heap;
 use tensorferry_cuda_ipc::{CudaTensor, Driver, IpcEvent, Stream};
 use tensorferry_process::{Entry, Failure, Inherited, Start};
-use tensorferry_tests::{DEADLINE, Machine, until, where_possible};
+use tensorferry_tests::{DEADLINE, Machine, alone, uncounted, until, where_possible};
 
 tensorferry_process::entry! {
     static FORKS = "test.cuda-forks" => forks;
@@ -131,17 +131,31 @@ fn forks_a_receiver(_inherited: &mut Inherited) -> Result<(), Failure> {
     Ok(())
 }
 
+tensorferry_process::entry! {
+    static FIRST = "test.cuda-first" => first;
+}
+
+/// Does nothing. The first child of a process brings the pipe on which all of its children hang.
+fn first(_inherited: &mut Inherited) -> Result<(), Failure> {
+    Ok(())
+}
+
+fn run(machine: &Machine, entry: &'static Entry) {
+    let mut start = Start::new(entry);
+    for (name, value) in machine.environment() {
+        start = start.env(name, value);
+    }
+    let mut child = start.start().unwrap();
+    let exit = child.wait_timeout(DEADLINE).unwrap().expect("it did not end");
+    assert!(exit.is_success(), "{exit:#}");
+}
+
 #[track_caller]
 fn run_alone(entry: &'static Entry) {
     where_possible(|| {
         let machine = Machine::new("");
-        let mut start = Start::new(entry);
-        for (name, value) in machine.environment() {
-            start = start.env(name, value);
-        }
-        let mut child = start.start().unwrap();
-        let exit = child.wait_timeout(DEADLINE).unwrap().expect("it did not end");
-        assert!(exit.is_success(), "{exit:#}");
+        uncounted(|| run(&machine, &FIRST));
+        alone(|| run(&machine, entry));
     });
 }
 

@@ -10,7 +10,7 @@ use tensorferry::spawn::{
     get_context,
 };
 use tensorferry_os::pidfd::PidFd;
-use tensorferry_process::{Failure, Inherited, Start};
+use tensorferry_process::{Failure, Inherited, SIGKILL, Start};
 use tensorferry_tests::{Leftovers, until};
 
 use crate::support::{DEADLINE, Guest, Meeting, attend, exists};
@@ -20,6 +20,8 @@ tensorferry_process::entry! {
     static PRELOAD_FAILS = "test.preload-fails" => preload_fails;
     static PRELOAD_LEAVES_A_THREAD = "test.preload-leaves-a-thread" => preload_leaves_a_thread;
     static PRELOAD_LEAVES_AN_UNNAMED_THREAD = "test.preload-leaves-an-unnamed-thread" => preload_leaves_an_unnamed_thread;
+    static PRELOAD_STARTS = "test.preload-starts" => preload_starts;
+    static FIRST = "test.first-of-server" => first;
     static SERVER_KILLED = "test.server-killed" => server_killed;
     static SERVER_STOPPED = "test.server-stopped" => server_stopped;
     static DIES_UNTOLD = "test.dies-untold" => dies_untold;
@@ -157,6 +159,50 @@ fn preload_leaves_a_thread(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn a_preload_that_leaves_a_thread_is_refused_by_its_name() {
     run(&PRELOAD_LEAVES_A_THREAD, String::new());
+}
+
+/// Does nothing, but whoever starts it has children from then on.
+fn first(_inherited: &mut Inherited) -> Result<(), Failure> {
+    Ok(())
+}
+
+#[func]
+fn starts_a_process(_rank: usize) -> Result<(), tensorferry_process::StartError> {
+    Start::new(&FIRST).start()?.wait().map_err(Into::into).map(|_| ())
+}
+
+/// Starts two of its own, one by each method that works in any process, and waits for them.
+#[func]
+fn meet_with_two(rank: usize, meeting: String) -> Result<(), SpawnError> {
+    let start = |method| get_context(method).start_processes(meet, (meeting.clone(),), 1);
+    let _spawned = start(StartMethod::Spawn)?;
+    let _forked = start(StartMethod::Forkserver)?;
+    attend(&meeting, rank + 10);
+    Ok(())
+}
+
+fn preload_starts(inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = std::str::from_utf8(inherited.payload())?.to_owned();
+    forkserver_preload(starts_a_process)?;
+    let context = get_context(StartMethod::Forkserver);
+    let mut started = context.start_processes(meet_with_two, (meeting.clone(),), 1)?;
+    assert!(started.join().is_err(), "it was killed");
+    // This process and its server live on, so that nothing ends because they do.
+    attend(&meeting, 20);
+    Ok(())
+}
+
+#[test]
+fn the_children_of_a_forked_process_end_with_it_though_its_server_had_children_before() {
+    let meeting = Meeting::new();
+    let mut main = Start::new(&PRELOAD_STARTS).payload(meeting.name()).start().unwrap();
+    let guests = meeting.guests(3);
+    let (leaves, middle) = guests.split_at(2);
+    PidFd::open(middle[0].pid).unwrap().send_signal(SIGKILL).unwrap();
+    leaves.iter().for_each(Guest::wait_gone);
+    meeting.guests(1)[0].release();
+    let exit = main.wait_timeout(DEADLINE).unwrap().expect("it did not end");
+    assert!(exit.is_success(), "{exit:#}");
 }
 
 #[test]

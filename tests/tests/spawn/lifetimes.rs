@@ -6,7 +6,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Gid, Uid, setegid, setresuid};
 use tensorferry::spawn::{StartMethod, func, get_context};
 use tensorferry_os::pidfd::PidFd;
-use tensorferry_process::{Failure, Inherited, SIGKILL, Start};
+use tensorferry_process::{Exit, Failure, Inherited, SIGKILL, Start};
 use tensorferry_tests::Leftovers;
 
 use crate::support::{
@@ -17,6 +17,7 @@ tensorferry_process::entry! {
     static HEAD = "test.head" => head;
     static OVERSEER = "test.overseer" => overseer;
     static FIRST = "test.first" => first;
+    static CHANGED_USER = "test.changed-user" => changed_user;
     static OTHER_GROUP = "test.other-group" => other_group;
     static LEAF_OF_OTHER_GROUP = "test.leaf-of-other-group" => leaf_without_a_domain;
 }
@@ -83,6 +84,22 @@ fn leaf_without_a_domain(inherited: &mut Inherited) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Starts a process, becomes another user, and starts another process.
+fn changed_user(inherited: &mut Inherited) -> Result<(), Failure> {
+    let (method, _) = told(inherited);
+    let start = || -> Result<bool, Failure> {
+        let mut child = Start::new(&FIRST).method(method).start()?;
+        Ok(child.wait_timeout(DEADLINE)?.is_some_and(Exit::is_success))
+    };
+    assert!(start()?);
+    // Where that is not allowed, these are two starts by one user.
+    let _ = setegid(Gid::from_raw(OTHER_GID));
+    let user = Uid::from_raw(OTHER_UID);
+    let _ = setresuid(user, user, user);
+    assert!(start()?);
+    Ok(())
+}
+
 /// `nogroup` and `nobody`, as they are called on many systems.
 const OTHER_GID: u32 = 65_534;
 const OTHER_UID: u32 = 65_534;
@@ -128,6 +145,12 @@ for_every_program! {
         let guests = meeting.guests(3);
         main.kill().unwrap();
         guests.iter().for_each(Guest::wait_gone);
+    }
+
+    fn a_process_that_has_changed_its_user_starts_others(method: StartMethod) {
+        let mut main = Start::new(&CHANGED_USER).payload(format!("{method} -")).start().unwrap();
+        let exit = main.wait_timeout(DEADLINE).unwrap().expect("it did not end");
+        assert!(exit.is_success(), "{exit:#}");
     }
 
     fn a_process_that_is_stopped_ends_with_its_parent_too(method: StartMethod) {

@@ -15,6 +15,7 @@ use super::wire::{self, Descriptors, Request, Word};
 use crate::entry::{self, Failure};
 use crate::error::ProtocolError;
 use crate::inherited::Inherited;
+use crate::leash;
 use crate::redirect::Outputs;
 
 /// What a server is told at its start: the entries to run before it serves, each with its payload.
@@ -150,6 +151,8 @@ impl Server {
             // The sockets of the other children tell their clients that the server is gone. Copies in this
             // process would delay that.
             drop((self, words));
+            // If something was started by what was preloaded.
+            leash::forget();
             inherited.link().close();
             Outputs { stdout, stderr }.take_over()?;
             os::enter_dir(current_dir)?;
