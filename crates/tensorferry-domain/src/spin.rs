@@ -75,6 +75,13 @@ impl Spin {
         self.fixed_ns.store(fixed_ns.unwrap_or(ADAPTIVE), Ordering::Relaxed);
     }
 
+    /// Records that the first look of a wait was in vain, however long the wait may last. Whoever looks for
+    /// what other processes do has to learn of their deaths.
+    #[inline]
+    pub fn note_vain_look(&self) {
+        service::need_all();
+    }
+
     /// Calls `look` until it finds something, or the budget is used up, or `deadline` has passed. `start` is
     /// the time of the call.
     ///
@@ -86,8 +93,6 @@ impl Spin {
         deadline: Option<Instant>,
         look: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        // Whoever waits for others has to learn of their deaths.
-        service::need_all();
         let (kind, budget) = self.plan(start, deadline)?;
         let (found, last_clock) = look_for(start, budget, deadline, kind == Kind::LongSpin, look);
         match kind {

@@ -62,6 +62,7 @@ impl<'a> WaitWord<'a> {
         if let Some(found) = look() {
             return Ok(found);
         }
+        spin.note_vain_look();
         let start = Instant::now();
         if deadline.is_some_and(|d| d <= start) {
             return Err(TimedOut);

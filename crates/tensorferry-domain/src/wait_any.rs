@@ -1,17 +1,14 @@
 //! Waiting for any of several words.
 //!
-//! The rules are those of `wait.rs`, for each word. A sleeper announces itself on all of them, and only then
-//! notes their values, looks once more, and sleeps while all values are the noted ones. So a waker that comes
-//! after the announcement either changes a noted value, or was done before the values were noted, and then
-//! the look sees what it has published. A value whose flag somebody has cleared meanwhile is not slept on:
-//! the next waker would wake nobody.
+//! The rules are those of `wait.rs`, for each word. A sleeper announces itself on all of them, looks once
+//! more, and sleeps while all values are those that it announced. Values that it read only afterwards would
+//! not do: a waker that has moved the epoch already, and has woken nobody, would clear the flag of a sleeper.
 
 use std::time::Instant;
 
 use tensorferry_os::futex;
 
-use crate::atomic::{Ordering, fence};
-use crate::wait::SLEEPERS;
+use crate::atomic::AtomicU32;
 use crate::{OsError, Spin, WaitWord};
 
 /// Why a wait for any of several words ended without a find.
@@ -61,6 +58,7 @@ pub fn wait_any_until<R>(
     if let Some(found) = look() {
         return Ok(found);
     }
+    spin.note_vain_look();
     let start = Instant::now();
     if deadline.is_some_and(|deadline| deadline <= start) {
         return Err(WaitAnyError::TimedOut);
@@ -69,12 +67,7 @@ pub fn wait_any_until<R>(
         return Ok(found);
     }
     loop {
-        for word in words {
-            let _ = word.announce_sleep();
-        }
-        let noted: Vec<_> =
-            words.iter().map(|word| (word.word(), word.word().load(Ordering::SeqCst))).collect();
-        fence(Ordering::SeqCst);
+        let announced = announce_sleep(words);
         if let Some(found) = look() {
             spin.note_sleep(start.elapsed());
             return Ok(found);
@@ -84,18 +77,32 @@ pub fn wait_any_until<R>(
             spin.note_time_out(start.elapsed());
             return Err(WaitAnyError::TimedOut);
         }
-        if noted.iter().all(|(_, value)| value & SLEEPERS != 0) {
-            futex::wait_any(&noted, left)?;
+        futex::wait_any(&announced, left)?;
+    }
+}
+
+/// Sets all flags and moves all epochs. Returns each word once, with the value to sleep on.
+fn announce_sleep<'a>(words: &[WaitWord<'a>]) -> Vec<(&'a AtomicU32, u32)> {
+    let mut announced: Vec<(&AtomicU32, u32)> = Vec::with_capacity(words.len());
+    for word in words {
+        let value = word.announce_sleep();
+        match announced.iter_mut().find(|(other, _)| std::ptr::eq(*other, word.word())) {
+            // Of two announcements the second one is what stands there.
+            Some((_, earlier)) => *earlier = value,
+            None => announced.push((word.word(), value)),
         }
     }
+    announced
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::atomic::AtomicU32;
+    use crate::atomic::Ordering;
+    use crate::wait::{EPOCH, SLEEPERS};
     use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
+    use tensorferry_os::futex::Woken;
 
     #[test]
     fn every_item_of_several_wakers_arrives_also_by_a_word_that_stands_twice() {
@@ -123,6 +130,24 @@ mod tests {
             }
         });
         assert_eq!(items.into_inner(), 0);
+    }
+
+    #[test]
+    fn a_sleep_does_not_begin_while_a_waker_is_between_its_wake_and_clearing_the_flag() {
+        if !futex::can_wait_any() {
+            return;
+        }
+        let words = [AtomicU32::new(0), AtomicU32::new(0)];
+        let announced = announce_sleep(&[&words[1], &words[0], &words[1]].map(WaitWord::new));
+        let sleep = |announced: &[_]| futex::wait_any(announced, Some(Duration::from_millis(5))).unwrap();
+        assert!(matches!(sleep(&announced), Woken::TimedOut), "undisturbed, it sleeps");
+        for word in &words {
+            let announced = announce_sleep(&words.each_ref().map(WaitWord::new));
+            // As in `wake_sleepers`. Nobody slept yet, so the next step clears the flag.
+            word.fetch_add(EPOCH, Ordering::SeqCst);
+            assert_eq!(word.load(Ordering::SeqCst) & SLEEPERS, SLEEPERS);
+            assert!(!matches!(sleep(&announced), Woken::TimedOut));
+        }
     }
 
     #[test]

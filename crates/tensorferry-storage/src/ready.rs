@@ -30,7 +30,13 @@ impl Ring {
         };
         let Some(first) = rings.first() else { return Ok(Vec::new()) };
         let deadline = match deadline {
-            Deadline::Now => return with_news().ok_or(WaitAnyError::TimedOut),
+            Deadline::Now => {
+                let found = with_news();
+                if found.is_none() {
+                    first.take_spin.note_vain_look();
+                }
+                return found.ok_or(WaitAnyError::TimedOut);
+            }
             Deadline::At(deadline) => Some(deadline),
             Deadline::Never => None,
         };

@@ -87,7 +87,13 @@ impl Deadline {
         mut look: impl FnMut() -> Option<R>,
     ) -> Option<R> {
         match self {
-            Self::Now => look(),
+            Self::Now => {
+                let found = look();
+                if found.is_none() {
+                    spin.note_vain_look();
+                }
+                found
+            }
             Self::At(deadline) => word.wait_until(spin, Some(deadline), look).ok(),
             Self::Never => word.wait_until(spin, None, look).ok(),
         }

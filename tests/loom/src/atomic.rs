@@ -70,7 +70,6 @@ const SOURCES: &[(&str, &str)] = &[
     ("ring_layout.rs", include_str!("../../../crates/tensorferry-storage/src/ring_layout.rs")),
     ("sweep_ring.rs", include_str!("../../../crates/tensorferry-storage/src/sweep_ring.rs")),
     ("wait.rs", include_str!("../../../crates/tensorferry-domain/src/wait.rs")),
-    ("wait_any.rs", include_str!("../../../crates/tensorferry-domain/src/wait_any.rs")),
     ("heap.rs", include_str!("heap.rs")),
 ];
 

@@ -10,6 +10,9 @@ impl Spin {
     /// Changes nothing.
     pub fn set_fixed(&self, _budget: Option<Duration>) {}
 
+    /// Starts nothing.
+    pub fn note_vain_look(&self) {}
+
     /// Does not look.
     pub fn until<R>(
         &self,

@@ -39,8 +39,6 @@ const NO_FENCE_IN_WAKE: Weakened = Weakened::Orderings(|access| is_fence_of(acce
 const NO_ORDER_AFTER_CHANGE: Weakened =
     Weakened::Orderings(|access| is_fence_of(access, "wake_after_change"));
 const NO_FENCE_IN_SLEEP: Weakened = Weakened::Orderings(|access| is_fence_of(access, "announce_sleep"));
-const NO_FENCE_BEFORE_SEVERAL: Weakened =
-    Weakened::Orderings(|access| access.file == "wait_any.rs" || is_fence_of(access, "announce_sleep"));
 const NO_FENCE_IN_PUT: Weakened = Weakened::Orderings(|access| is_fence_of(access, "try_place"));
 const NO_FENCE_AT_THE_END: Weakened = Weakened::Orderings(|access| is_fence_of(access, "ending"));
 const RELAXED_COMMIT: Weakened = Weakened::Orderings(|access| is_step_to(access, 2));
@@ -77,7 +75,7 @@ fn both_fences_of_a_wait_are_needed() {
 fn a_sleeper_at_two_words_is_woken_by_either() {
     holds(waiting::two_words(Weakened::Nothing));
     needs(waiting::two_words, NO_FENCE_IN_WAKE, ASLEEP_FOR_EVER);
-    needs(waiting::two_words, NO_FENCE_BEFORE_SEVERAL, ASLEEP_FOR_EVER);
+    needs(waiting::two_words, NO_FENCE_IN_SLEEP, ASLEEP_FOR_EVER);
 }
 
 #[test]

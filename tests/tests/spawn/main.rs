@@ -16,6 +16,7 @@ mod methods;
 mod namespaces;
 mod oddities;
 mod output;
+mod polling;
 mod process;
 mod rank;
 mod seeds;
