@@ -130,7 +130,11 @@ impl Monitor {
             was_panicking: std::thread::panicking(),
         };
         // Others take a lock away from whom they hold for dead.
-        if view.heap.is_live(owner) { Ok(entered) } else { Err(MonitorError::DeclaredDead) }
+        if view.heap.is_live(owner) {
+            return Ok(entered);
+        }
+        entered.leave_as_found();
+        Err(MonitorError::DeclaredDead)
     }
 
     /// Waits until `look` finds something.
@@ -238,8 +242,21 @@ impl Entered {
         self.last_owner
     }
 
+    /// The words of the monitor; `None` when the lock is not this process's any more. A child of a fork has a
+    /// copy of the value only, and others take a lock away from whom they hold for dead.
+    #[must_use]
+    pub fn view(&self) -> Option<MonitorView<'_>> {
+        self.monitor.view().ok().filter(|view| view.me() == self.owner && view.heap.is_live(self.owner))
+    }
+
+    /// Whether this thread has begun to panic since it took the lock.
+    #[must_use]
+    pub fn has_panicked(&self) -> bool {
+        !self.was_panicking && std::thread::panicking()
+    }
+
     /// Releases the lock and leaves it to the next owner to be told how the last one left it.
-    pub fn leave_as_found(mut self) {
+    fn leave_as_found(mut self) {
         self.leave = self.last_owner;
     }
 }
@@ -251,8 +268,7 @@ impl Drop for Entered {
         if view.heap.me() != self.owner {
             return;
         }
-        let has_panicked = !self.was_panicking && std::thread::panicking();
-        view.words.release(self.owner, if has_panicked { LastOwner::Panicked } else { self.leave });
+        view.words.release(self.owner, if self.has_panicked() { LastOwner::Panicked } else { self.leave });
     }
 }
 

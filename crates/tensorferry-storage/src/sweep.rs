@@ -57,20 +57,16 @@ const MAX_SCANS: usize = 16;
 pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
     let Some(heap) = inner.heap() else { return false };
     let places = inner.places();
-    let bits = dead.iter().fold(0, |bits, dead| bits | dead.bit());
     inner.memory.count_suspicion();
-    let mut all_opened = true;
+    let (mut all_opened, mut monitors) = (true, HashSet::new());
     let all_swept = each_block(places, &mut |place, header| {
         if sweep_contents(&heap, place, header, dead).is_err() {
             all_opened = false;
+        } else if header.kind() == Kind::Monitor {
+            monitors.insert(place.header_offset_bytes);
         }
     });
-    let blocks_reached = each_block(places, &mut |place, header| {
-        if header.holders().load(Ordering::SeqCst) & bits != 0 && !planted("sweep-forgets-bits") {
-            inner.mark_returned_anew(place);
-            dead.iter().for_each(|&dead| suspect(header.holders(), dead));
-        }
-    });
+    let blocks_reached = mark_suspect(inner, dead, &monitors);
     if !all_swept || !all_opened || !blocks_reached {
         return false;
     }
@@ -85,6 +81,21 @@ pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
         let Some(run) = runs.next() else { return true };
         inner.adopt_and_trim(&mut arena, run);
     }
+}
+
+/// Makes all blocks suspect that the dead members held, but for monitors that are not among the swept ones:
+/// by its bit such a one is found when the sweep is repeated. Returns whether every block could be reached.
+fn mark_suspect(inner: &Inner, dead: &[Member], swept_monitors: &HashSet<usize>) -> bool {
+    let bits = dead.iter().fold(0, |bits, dead| bits | dead.bit());
+    each_block(inner.places(), &mut |place, header| {
+        let is_swept =
+            || header.kind() != Kind::Monitor || swept_monitors.contains(&place.header_offset_bytes);
+        let is_of_dead = header.holders().load(Ordering::SeqCst) & bits != 0;
+        if is_of_dead && is_swept() && !planted("sweep-forgets-bits") {
+            inner.mark_returned_anew(place);
+            dead.iter().for_each(|&dead| suspect(header.holders(), dead));
+        }
+    })
 }
 
 /// Ends what the dead members were doing in this block, if it is a ring or a monitor.
@@ -455,7 +466,22 @@ mod tests {
     use tensorferry_domain::Domain;
 
     use super::*;
-    use crate::{Consumers, Deadline, OutgoingHandle, OutgoingHandles, Ring};
+    use crate::{Consumers, Deadline, Monitor, OutgoingHandle, OutgoingHandles, Ring};
+
+    #[test]
+    fn a_monitor_that_could_not_be_swept_is_found_again() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let monitor = Monitor::create(&heap, 1).unwrap();
+        let dead = Member { slot: 40, epoch: 1 };
+        let word = || heap.header(monitor.block().block().unwrap().header_offset_bytes()).unwrap();
+        word().holders().fetch_or(dead.bit(), Ordering::SeqCst);
+        // As if it could not be opened.
+        assert!(mark_suspect(heap.inner(), &[dead], &HashSet::new()));
+        assert_ne!(word().holders().load(Ordering::SeqCst) & dead.bit(), 0);
+        assert!(sweep(heap.inner(), &[dead]));
+        assert_eq!(monitor.view().unwrap().deaths(), 1);
+        assert_eq!(word().holders().load(Ordering::SeqCst), heap.me().bit());
+    }
 
     #[test]
     fn the_service_thread_rests_after_a_beat_in_which_nothing_was_sent() {

@@ -15,12 +15,60 @@ use crate::wait_error::{BarrierError, BrokenBy};
 mod state {
     /// How many have to come.
     pub(super) const PARTIES: usize = 0;
-    /// `resets:32 | rounds that were completed:32`.
-    pub(super) const ROUND: usize = 1;
+    /// A [`Rounds`](super::Rounds).
+    pub(super) const ROUNDS: usize = 1;
     /// Why the barrier is broken; 0 while it is not.
     pub(super) const BROKEN: usize = 2;
-    /// How many deaths a reset has made good.
-    pub(super) const DEATHS: usize = 3;
+    /// A [`Resets`](super::Resets).
+    pub(super) const RESETS: usize = 3;
+}
+
+/// The rounds that have ended: `n_ended:32 | history:32`. The number wraps around.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rounds {
+    n_ended: u32,
+    /// Bit 0 belongs to the last round, and so on: 1 when a reset ended it, 0 when all had come.
+    history: u32,
+}
+
+impl Rounds {
+    fn pack(self) -> u64 {
+        u64::from(self.n_ended) << 32 | u64::from(self.history)
+    }
+
+    fn unpack(word: u64) -> Self {
+        let [h0, h1, h2, h3, n0, n1, n2, n3] = word.to_le_bytes();
+        Self { n_ended: u32::from_le_bytes([n0, n1, n2, n3]), history: u32::from_le_bytes([h0, h1, h2, h3]) }
+    }
+
+    fn ended(self, by_reset: bool) -> Self {
+        Self { n_ended: self.n_ended.wrapping_add(1), history: self.history << 1 | u32::from(by_reset) }
+    }
+}
+
+/// `resets:32 | deaths that they have made good:32`. Both wrap around.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Resets {
+    n_resets: u32,
+    n_deaths: u32,
+}
+
+impl Resets {
+    fn pack(self) -> u64 {
+        u64::from(self.n_resets) << 32 | u64::from(self.n_deaths)
+    }
+
+    fn unpack(word: u64) -> Self {
+        let Rounds { n_ended: n_resets, history: n_deaths } = Rounds::unpack(word);
+        Self { n_resets, n_deaths }
+    }
+}
+
+/// Where a caller came in.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    n_ended: u32,
+    n_resets: u32,
 }
 
 /// Lets nobody pass until so many have come: Python's `Barrier`.
@@ -95,7 +143,8 @@ impl Barrier {
     /// As [`Barrier::wait`], for at most `timeout`.
     ///
     /// # Errors
-    /// As [`Barrier::wait`]. A time-out breaks the barrier, for all who wait too.
+    /// As [`Barrier::wait`]. A time-out breaks the barrier, for all who wait too, also where it passes because
+    /// a process was stopped in the middle of a step.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<BarrierPlace, BarrierError> {
         self.wait_with(Deadline::within(timeout))
     }
@@ -103,11 +152,15 @@ impl Barrier {
     fn wait_with(&self, deadline: Deadline) -> Result<BarrierPlace, BarrierError> {
         let monitor = self.primitive.monitor();
         let view = monitor.view()?;
-        let entered = monitor.enter(for_a_step(deadline))?;
+        let entered = match monitor.enter(for_a_step(deadline)) {
+            // Whoever has the lock for so long was stopped. The others are told all the same.
+            Err(MonitorError::TimedOut) => return Err(self.time_out(&view)),
+            entered => entered?,
+        };
         if let Some(by) = broken_by(&view) {
             return Err(BarrierError::Broken { by });
         }
-        let round = word(&view, state::ROUND).load(Ordering::SeqCst);
+        let arrival = Arrival { n_ended: rounds(&view).n_ended, n_resets: resets(&view).n_resets };
         if !view.change_share(1) {
             return Err(BarrierError::DeclaredDead);
         }
@@ -116,16 +169,16 @@ impl Barrier {
         let index = u32::try_from(n_here.saturating_sub(1)).unwrap_or(u32::MAX);
         if n_here >= n_parties {
             // First the round: whoever finds it completed goes on, also if this process dies before the rest.
-            word(&view, state::ROUND).fetch_add(1, Ordering::SeqCst);
+            word(&view, state::ROUNDS).swap(rounds(&view).ended(false).pack(), Ordering::SeqCst);
             view.clear_shares();
             drop(entered);
             monitor.notify();
             return Ok(BarrierPlace { index, is_leader: true });
         }
         drop(entered);
-        match monitor.wait(deadline, |view| outcome(view, round)) {
+        match monitor.wait(deadline, |view| outcome(view, arrival)) {
             Ok(outcome) => outcome?,
-            Err(MonitorError::TimedOut) => self.give_up(&view, round)?,
+            Err(MonitorError::TimedOut) => self.give_up(&view, arrival)?,
             Err(error) => return Err(error.into()),
         }
         Ok(BarrierPlace { index, is_leader: false })
@@ -137,12 +190,19 @@ impl Barrier {
     }
 
     /// The time of a caller is over: unless the round was completed just now, the barrier breaks.
-    fn give_up(&self, view: &MonitorView<'_>, round: u64) -> Result<(), BarrierError> {
-        let _entered = self.enter()?;
-        outcome(view, round).unwrap_or_else(|| {
-            self.break_by(view, BrokenBy::TimeOut);
-            Err(BarrierError::Broken { by: BrokenBy::TimeOut })
-        })
+    fn give_up(&self, view: &MonitorView<'_>, arrival: Arrival) -> Result<(), BarrierError> {
+        let _entered = match self.enter() {
+            // Whoever completes the round was stopped while it did, and it may not be completed for long.
+            Err(BarrierError::Stopped) => None,
+            entered => Some(entered?),
+        };
+        outcome(view, arrival).unwrap_or_else(|| Err(self.time_out(view)))
+    }
+
+    /// Breaks the barrier, for which no lock is needed, because the time of a caller is over.
+    fn time_out(&self, view: &MonitorView<'_>) -> BarrierError {
+        self.break_by(view, BrokenBy::TimeOut);
+        BarrierError::Broken { by: BrokenBy::TimeOut }
     }
 
     /// Breaks the barrier: all who wait, and all who come, get [`BarrierError::Broken`].
@@ -184,9 +244,14 @@ impl Barrier {
         if let Some(n_parties) = n_parties {
             word(&view, state::PARTIES).store(n_parties.into(), Ordering::SeqCst);
         }
-        word(&view, state::ROUND).fetch_add(1 << 32, Ordering::SeqCst);
+        // First the count: whoever sees that the round has ended sees the count of its reset too.
+        let made_good = resets(&view);
+        let counted = Resets { n_resets: made_good.n_resets.wrapping_add(1), ..made_good };
+        word(&view, state::RESETS).store(counted.pack(), Ordering::SeqCst);
+        word(&view, state::ROUNDS).store(rounds(&view).ended(true).pack(), Ordering::SeqCst);
         view.clear_shares();
-        word(&view, state::DEATHS).store(view.deaths(), Ordering::SeqCst);
+        let made_good = Resets { n_deaths: n_deaths(&view), ..counted };
+        word(&view, state::RESETS).store(made_good.pack(), Ordering::SeqCst);
         word(&view, state::BROKEN).swap(0, Ordering::SeqCst);
         drop(entered);
         self.primitive.monitor().notify();
@@ -220,22 +285,38 @@ impl Barrier {
     }
 }
 
+fn rounds(view: &MonitorView<'_>) -> Rounds {
+    Rounds::unpack(word(view, state::ROUNDS).load(Ordering::SeqCst))
+}
+
+fn resets(view: &MonitorView<'_>) -> Resets {
+    Resets::unpack(word(view, state::RESETS).load(Ordering::SeqCst))
+}
+
+/// The low half of the count, as far as resets make deaths good.
+fn n_deaths(view: &MonitorView<'_>) -> u32 {
+    Resets::unpack(view.deaths()).n_deaths
+}
+
 fn broken_by(view: &MonitorView<'_>) -> Option<BrokenBy> {
     let number = word(view, state::BROKEN).load(Ordering::SeqCst);
-    let has_died = || view.deaths() != word(view, state::DEATHS).load(Ordering::SeqCst);
+    let has_died = || n_deaths(view) != resets(view).n_deaths;
     BrokenBy::from_number(number).or_else(|| has_died().then_some(BrokenBy::Death))
 }
 
 /// How the round in which a caller came has ended; `None` while it has not.
-fn outcome(view: &MonitorView<'_>, round: u64) -> Option<Result<(), BarrierError>> {
-    let now = word(view, state::ROUND).load(Ordering::SeqCst);
-    if now >> 32 != round >> 32 {
-        return Some(Err(BarrierError::Broken { by: BrokenBy::Reset }));
-    }
-    if now != round {
-        return Some(Ok(()));
-    }
-    broken_by(view).map(|by| Err(BarrierError::Broken { by }))
+fn outcome(view: &MonitorView<'_>, arrival: Arrival) -> Option<Result<(), BarrierError>> {
+    let Rounds { n_ended, history } = rounds(view);
+    let n_later = match n_ended.wrapping_sub(arrival.n_ended) {
+        0 => return broken_by(view).map(|by| Err(BarrierError::Broken { by })),
+        n_since => n_since - 1,
+    };
+    let was_reset = match history.checked_shr(n_later) {
+        Some(history) => history & 1 != 0,
+        // So long ago that it is not known which rounds were reset, if any were.
+        None => resets(view).n_resets != arrival.n_resets,
+    };
+    Some(if was_reset { Err(BarrierError::Broken { by: BrokenBy::Reset }) } else { Ok(()) })
 }
 
 impl fmt::Debug for Barrier {
@@ -245,5 +326,80 @@ impl fmt::Debug for Barrier {
             .field("n_waiting", &self.n_waiting())
             .field("broken_by", &self.broken_by())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tensorferry_domain::Domain;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(2);
+
+    fn heap() -> Heap {
+        Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
+    }
+
+    fn told(barrier: &Barrier, arrival: Arrival) -> Option<Result<(), BrokenBy>> {
+        let told = outcome(&barrier.primitive.monitor().view().unwrap(), arrival)?;
+        Some(told.map_err(|error| match error {
+            BarrierError::Broken { by } => by,
+            error => unreachable!("{error}"),
+        }))
+    }
+
+    #[test]
+    fn a_caller_learns_how_its_own_round_ended_however_many_have_ended_since() {
+        let heap = heap();
+        let barrier = Barrier::new_in(&heap, 1).unwrap();
+        // The number of rounds wraps around meanwhile.
+        let view = barrier.primitive.monitor().view().unwrap();
+        word(&view, state::ROUNDS)
+            .store(Rounds { n_ended: u32::MAX - 5, history: 0 }.pack(), Ordering::SeqCst);
+        let arrivals: Vec<_> = (0..40)
+            .map(|turn| {
+                let arrival = Arrival { n_ended: rounds(&view).n_ended, n_resets: resets(&view).n_resets };
+                assert_eq!(told(&barrier, arrival), None, "it has not ended");
+                let is_reset = turn % 3 == 0;
+                if is_reset {
+                    barrier.reset().unwrap()
+                } else {
+                    assert!(barrier.wait().unwrap().is_leader)
+                }
+                (arrival, is_reset)
+            })
+            .collect();
+        for (turn, (arrival, is_reset)) in arrivals.into_iter().enumerate() {
+            // Of those before it is only known that there were resets.
+            let expected = if is_reset || turn < 8 { Err(BrokenBy::Reset) } else { Ok(()) };
+            assert_eq!(told(&barrier, arrival), Some(expected), "turn {turn}");
+        }
+        let arrival = Arrival { n_ended: rounds(&view).n_ended, n_resets: resets(&view).n_resets };
+        (0..40).for_each(|_| assert!(barrier.wait().unwrap().is_leader));
+        assert_eq!(told(&barrier, arrival), Some(Ok(())), "nobody has reset it since");
+    }
+
+    #[test]
+    fn a_time_out_breaks_a_barrier_also_while_somebody_stands_still_in_a_step() {
+        let heap = heap();
+        let barrier = Barrier::new_in(&heap, 2).unwrap();
+        let is_broken = |came: Result<BarrierPlace, BarrierError>| {
+            assert!(matches!(came, Err(BarrierError::Broken { by: BrokenBy::TimeOut })), "{came:?}");
+            assert_eq!(barrier.broken_by(), Some(BrokenBy::TimeOut));
+        };
+        let stands_still = barrier.enter().unwrap();
+        is_broken(barrier.wait_timeout(SHORT));
+        assert!(matches!(barrier.reset(), Err(BarrierError::Stopped)));
+        drop(stands_still);
+        barrier.reset().unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| barrier.wait_timeout(Duration::from_millis(20)));
+            while barrier.n_waiting() == 0 {
+                std::thread::yield_now();
+            }
+            let _stands_still = barrier.enter().unwrap();
+            is_broken(waits.join().unwrap());
+        });
     }
 }

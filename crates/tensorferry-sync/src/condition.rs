@@ -68,7 +68,7 @@ impl Condition {
     /// # Errors
     /// The guard has the lock again after [`WaitError::PeerDied`] (once for each death of a process that had
     /// a handle on the condition) and [`WaitError::Poisoned`] (an owner of the lock died or panicked
-    /// meanwhile). After [`WaitError::DeclaredDead`] and [`WaitError::Storage`] it guards nothing.
+    /// meanwhile; of a death at the condition the next call tells). After [`WaitError::DeclaredDead`] and [`WaitError::Storage`] it guards nothing.
     pub fn wait(&self, guard: &mut LockGuard) -> Result<(), WaitError> {
         self.wait_with(guard, Deadline::Never)
     }
@@ -142,13 +142,17 @@ impl Condition {
                 if word(view, NOTIFICATIONS).load(Ordering::SeqCst) != seen {
                     Some(Ok(()))
                 } else {
-                    self.primitive.has_news(view).then_some(Err(WaitError::PeerDied))
+                    self.primitive.has_untold_news(view).then_some(Err(WaitError::PeerDied))
                 }
             })
         })?;
-        match last_owner {
-            LastOwner::Released => waited?,
-            last_owner => Err(WaitError::Poisoned { last_owner }),
+        if last_owner != LastOwner::Released {
+            return Err(WaitError::Poisoned { last_owner });
+        }
+        match waited? {
+            // Another thread with this handle may have told of it meanwhile.
+            Err(WaitError::PeerDied) if !self.primitive.has_news(&monitor.view()?) => Ok(()),
+            waited => waited,
         }
     }
 

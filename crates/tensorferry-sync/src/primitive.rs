@@ -51,10 +51,16 @@ impl<const PURPOSE: u64> Primitive<PURPOSE> {
         Some(word(&self.monitor.view().ok()?, index).load(Ordering::SeqCst))
     }
 
-    /// Whether a process that had a handle has died since this handle was asked last.
+    /// Whether a process that had a handle has died of which this handle has not told.
+    pub(crate) fn has_untold_news(&self, view: &MonitorView<'_>) -> bool {
+        self.deaths_told.load(Ordering::SeqCst) < view.deaths()
+    }
+
+    /// As [`Primitive::has_untold_news`], and the caller tells of it.
     pub(crate) fn has_news(&self, view: &MonitorView<'_>) -> bool {
         let deaths = view.deaths();
-        self.deaths_told.swap(deaths, Ordering::SeqCst) != deaths
+        // Another thread may have told of a later death meanwhile.
+        self.deaths_told.fetch_max(deaths, Ordering::SeqCst) < deaths
     }
 }
 

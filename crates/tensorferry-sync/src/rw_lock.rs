@@ -4,14 +4,39 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tensorferry_storage::{Deadline, Entered, Heap, MonitorError, StorageError};
+use tensorferry_storage::{Deadline, Entered, Heap, LastOwner, MonitorError, MonitorView, StorageError};
 
 use crate::error::LockError;
 use crate::primitive::{Primitive, Taken, for_a_step, word};
 use crate::purpose;
 
-/// Index of the word of state that is 1 while a writer has the lock or waits for the readers to leave.
-const WRITER: usize = 0;
+/// Indexes of the words of state, which change under the lock of the monitor.
+mod state {
+    /// A value of [`writer`](super::writer). Whoever has the lock and is no writer sets it back, so while the
+    /// lock is free it says how the last owner has ended. A hint for those who do not have the lock.
+    pub(super) const WRITER: usize = 0;
+    /// How the last writer ended, until another one has written: 0 well, or a number of [`number_of`].
+    pub(super) const POISON: usize = 1;
+}
+
+/// What a writer does.
+mod writer {
+    /// There is none.
+    pub(super) const NONE: u64 = 0;
+    /// It waits for the readers to leave, and has written nothing.
+    pub(super) const WAITS: u64 = 1;
+    /// It may have written something.
+    pub(super) const WRITES: u64 = 2;
+}
+
+/// [`state::POISON`] for a writer that died or panicked.
+fn number_of(last_owner: LastOwner) -> u64 {
+    match last_owner {
+        LastOwner::Released => 0,
+        LastOwner::Died => 1,
+        LastOwner::Panicked => 2,
+    }
+}
 
 /// Lets many readers pass at a time, or one writer.
 ///
@@ -107,19 +132,15 @@ impl RwLock {
     fn read_with(&self, deadline: Deadline) -> Result<RwLockReadGuard, LockError<RwLockReadGuard>> {
         let monitor = self.primitive.monitor();
         let entered = match monitor.enter(deadline) {
-            Err(MonitorError::TimedOut) if self.primitive.state(WRITER) == Some(0) => {
+            Err(MonitorError::TimedOut) if self.primitive.state(state::WRITER) == Some(writer::NONE) => {
                 monitor.enter(for_a_step(deadline))?
             }
             entered => entered?,
         };
-        let view = monitor.view()?;
-        // A writer that died has left it so.
-        word(&view, WRITER).store(0, Ordering::SeqCst);
-        let last_owner = entered.last_owner();
-        let taken = Taken::count(monitor, &view);
-        entered.leave_as_found();
-        let guard = RwLockReadGuard { _taken: taken.ok_or(LockError::DeclaredDead)? };
-        LockError::unless_poisoned(guard, last_owner)
+        let view = entered.view().ok_or(LockError::DeclaredDead)?;
+        let last_writer = begin(&entered, &view, writer::NONE);
+        let taken = Taken::count(monitor, &view).ok_or(LockError::DeclaredDead)?;
+        LockError::unless_poisoned(RwLockReadGuard { _taken: taken }, last_writer)
     }
 
     /// Takes the lock to write.
@@ -155,16 +176,15 @@ impl RwLock {
     fn write_with(&self, deadline: Deadline) -> Result<RwLockWriteGuard, LockError<RwLockWriteGuard>> {
         let monitor = self.primitive.monitor();
         let entered = monitor.enter(deadline)?;
-        let view = monitor.view()?;
-        word(&view, WRITER).store(1, Ordering::SeqCst);
+        let view = entered.view().ok_or(LockError::DeclaredDead)?;
+        let last_writer = begin(&entered, &view, writer::WAITS);
         // No reader can come any more.
         if let Err(error) = monitor.wait(deadline, |view| (view.shares() == 0).then_some(())) {
-            word(&view, WRITER).store(0, Ordering::SeqCst);
-            entered.leave_as_found();
+            word(&view, state::WRITER).store(writer::NONE, Ordering::SeqCst);
             return Err(error.into());
         }
-        let last_owner = entered.last_owner();
-        LockError::unless_poisoned(RwLockWriteGuard { entered }, last_owner)
+        word(&view, state::WRITER).store(writer::WRITES, Ordering::SeqCst);
+        LockError::unless_poisoned(RwLockWriteGuard { entered }, last_writer)
     }
 
     /// Whether both are handles on the same lock.
@@ -174,11 +194,31 @@ impl RwLock {
     }
 }
 
+/// What everybody does first who has taken the lock. Returns how the last writer ended.
+///
+/// The lock tells how its last owner ended, who may have been a reader on its way in, or a writer that had not
+/// begun. Only one that wrote is of interest, and that is remembered in a word of its own before the trace of
+/// it is lost. Whoever dies in between leaves the trace, or the word.
+fn begin(entered: &Entered, view: &MonitorView<'_>, as_writer: u64) -> LastOwner {
+    let (writer, poison) = (word(view, state::WRITER), word(view, state::POISON));
+    let last_owner = entered.last_owner();
+    if last_owner != LastOwner::Released && writer.load(Ordering::SeqCst) == writer::WRITES {
+        poison.store(number_of(last_owner), Ordering::SeqCst);
+    }
+    writer.store(as_writer, Ordering::SeqCst);
+    match poison.load(Ordering::SeqCst) {
+        0 => LastOwner::Released,
+        2 => LastOwner::Panicked,
+        _ => LastOwner::Died,
+    }
+}
+
 impl Drop for RwLockWriteGuard {
     fn drop(&mut self) {
-        // A hint for readers who do not wait. The lock itself is released after this.
-        if let Ok(view) = self.entered.monitor().view() {
-            word(&view, WRITER).store(0, Ordering::SeqCst);
+        // The lock itself is released after this. One that has panicked leaves its trace.
+        if let Some(view) = self.entered.view().filter(|_| !self.entered.has_panicked()) {
+            word(&view, state::POISON).store(0, Ordering::SeqCst);
+            word(&view, state::WRITER).store(writer::NONE, Ordering::SeqCst);
         }
     }
 }

@@ -93,7 +93,8 @@ impl Semaphore {
     /// For a moment while another process takes a permit; for a second if that process is stopped there.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`], and [`WaitError::TimedOut`] when there is no permit.
+    /// As [`Semaphore::acquire`], and [`WaitError::TimedOut`] when there is no permit, or when a process is
+    /// stopped while it takes one.
     pub fn try_acquire(&self) -> Result<Permit, WaitError> {
         self.acquire_with(Deadline::Now)
     }
@@ -150,7 +151,14 @@ impl Semaphore {
 }
 
 fn n_available(view: &MonitorView<'_>) -> u64 {
-    word(view, PERMITS).load(Ordering::SeqCst).saturating_sub(view.shares())
+    available(|| view.shares(), || word(view, PERMITS).load(Ordering::SeqCst))
+}
+
+/// First what is taken: [`Permit::forget`] takes from all permits first. So there may seem to be one too few
+/// in between, after which others are notified, but never one too many.
+fn available(n_taken: impl FnOnce() -> u64, n_permits: impl FnOnce() -> u64) -> u64 {
+    let n_taken = n_taken();
+    n_permits().saturating_sub(n_taken)
 }
 
 impl Permit {
@@ -170,5 +178,26 @@ impl fmt::Debug for Semaphore {
         f.debug_struct("Semaphore")
             .field("available_permits", &self.available_permits())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_permit_that_is_given_up_between_two_looks_is_not_there() {
+        let (permits, taken, n_looks) = (Cell::new(1), Cell::new(1), Cell::new(0));
+        let look = |word: &Cell<u64>| {
+            if n_looks.replace(n_looks.get() + 1) == 1 {
+                // Another process does all of `Permit::forget`.
+                permits.set(0);
+                taken.set(0);
+            }
+            word.get()
+        };
+        assert_eq!(available(|| look(&taken), || look(&permits)), 0);
     }
 }

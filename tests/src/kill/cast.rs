@@ -287,7 +287,7 @@ fn check_primitives(primitives: &Primitives, operation: Operation, done: bool) {
     match primitives.rw_lock.write_timeout(DEADLINE) {
         Ok(_) => {}
         Err(LockError::Poisoned { last_owner: LastOwner::Died, .. })
-            if may_be_told(operation == Operation::ReadWrite) => {}
+            if may_be_told(operation == Operation::Write) => {}
         Err(error) => panic!("{error}"),
     }
     drop(primitives.rw_lock.try_write().unwrap());

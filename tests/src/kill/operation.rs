@@ -72,15 +72,17 @@ pub enum Operation {
     Lock,
     /// Takes a permit of a semaphore and gives it back.
     Acquire,
-    /// Takes a lock to read, and then to write.
-    ReadWrite,
+    /// Takes a lock for many readers to read what it protects, and lets go of it.
+    Read,
+    /// Takes the same lock to write.
+    Write,
     /// Sweeps a member that died.
     Sweep,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::Put,
         Self::PutSpilled,
         Self::PutToSleeper,
@@ -114,7 +116,8 @@ impl Operation {
         Self::LeaveDomain,
         Self::Lock,
         Self::Acquire,
-        Self::ReadWrite,
+        Self::Read,
+        Self::Write,
         Self::Sweep,
     ];
 
@@ -155,7 +158,8 @@ impl Operation {
             Self::LeaveDomain => "leave-domain",
             Self::Lock => "lock",
             Self::Acquire => "acquire",
-            Self::ReadWrite => "read-write",
+            Self::Read => "read",
+            Self::Write => "write",
             Self::Sweep => "sweep",
         }
     }
@@ -199,7 +203,7 @@ impl Operation {
 
     /// Whether it has to do with locks and the like.
     pub(super) fn synchronizes(self) -> bool {
-        matches!(self, Self::Lock | Self::Acquire | Self::ReadWrite)
+        matches!(self, Self::Lock | Self::Acquire | Self::Read | Self::Write)
     }
 
     /// Whether the child has neither put nor got anything before.

@@ -189,7 +189,7 @@ impl Things {
                 let me = PidFd::of_self().unwrap();
                 let _never_used = context.heap.domain().admit(&me).unwrap();
             }
-            Operation::Lock | Operation::Acquire | Operation::ReadWrite => {
+            Operation::Lock | Operation::Acquire | Operation::Read | Operation::Write => {
                 synchronize(operation, self.primitives.as_ref().unwrap());
             }
             Operation::LeaveQueue => self.queue = None,
@@ -207,10 +207,8 @@ fn synchronize(operation: Operation, primitives: &Primitives) {
             primitives.count.set(primitives.count.get() + 1);
         }
         Operation::Acquire => drop(primitives.semaphore.acquire().unwrap()),
-        Operation::ReadWrite => {
-            drop(primitives.rw_lock.read().unwrap());
-            drop(primitives.rw_lock.write().unwrap());
-        }
+        Operation::Read => drop(primitives.rw_lock.read().unwrap()),
+        Operation::Write => drop(primitives.rw_lock.write().unwrap()),
         _ => {}
     }
 }

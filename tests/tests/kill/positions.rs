@@ -71,7 +71,7 @@ fn killed_while_leaving() {
 
 #[test]
 fn killed_while_it_has_a_lock_or_the_like() {
-    sample(&[Operation::Lock, Operation::Acquire, Operation::ReadWrite]);
+    sample(&[Operation::Lock, Operation::Acquire, Operation::Read, Operation::Write]);
 }
 
 #[test]

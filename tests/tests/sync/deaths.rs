@@ -104,6 +104,32 @@ fn a_killed_reader_lets_writers_in_and_a_killed_writer_is_told_of() {
 }
 
 #[test]
+fn a_writer_that_is_killed_before_it_has_written_is_not_told_of() {
+    with_family(|family| {
+        let shared = Primitives::create(family.heap());
+        let reader = shared.rw_lock.read().unwrap();
+        let writer = waiting(family, &shared, "write");
+        until("it has the lock and waits for the reader", || shared.rw_lock.try_read().is_err());
+        writer.kill();
+        drop(reader);
+        drop(shared.rw_lock.read().unwrap());
+        drop(shared.rw_lock.write().unwrap());
+        // One that has written is told of also when others are killed on their way in after it.
+        let writer = sharer(family, &shared);
+        assert_eq!(writer.ask("write"), "taken");
+        writer.kill();
+        let told = shared.rw_lock.read().unwrap_err();
+        assert!(matches!(told, LockError::Poisoned { last_owner: LastOwner::Died, .. }), "{told}");
+        let next = waiting(family, &shared, "write");
+        until("it waits too", || shared.rw_lock.try_read().is_err_and(|error| error.is_locked()));
+        next.kill();
+        drop(told);
+        assert!(matches!(shared.rw_lock.write(), Err(LockError::Poisoned { .. })));
+        drop(shared.rw_lock.write().unwrap());
+    });
+}
+
+#[test]
 fn a_death_breaks_a_barrier_for_those_who_wait_and_those_who_come() {
     with_family(|family| {
         let shared = Primitives::create(family.heap());

@@ -12,6 +12,8 @@ use tensorferry_sync::{
 use crate::{heap, sent};
 
 const SHORT: Duration = Duration::from_millis(2);
+/// Longer than anything here takes on a slow machine; reaching it is a failure.
+const LONG: Duration = Duration::from_secs(30);
 const N_THREADS: u32 = 4;
 const N_TURNS: u32 = 500;
 
@@ -200,6 +202,22 @@ fn a_barrier_that_is_broken_lets_nobody_wait_until_it_is_reset() {
     together(|number| {
         if number < 3 {
             barrier.wait().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_leader_that_resets_a_barrier_takes_nothing_back() {
+    let heap = heap();
+    let barrier = Barrier::new_in(&heap, N_THREADS).unwrap();
+    let came = Barrier::new_in(&heap, N_THREADS).unwrap();
+    together(|_| {
+        for _ in 0..N_TURNS {
+            // All have come, whatever the leader does before the others look.
+            if barrier.wait_timeout(LONG).unwrap().is_leader {
+                barrier.reset().unwrap();
+            }
+            came.wait_timeout(LONG).unwrap();
         }
     });
 }
