@@ -229,7 +229,8 @@ pub fn give_bundle(bundle: &Bundle) -> Result<u32, TransitError> {
         if !bundle.heap().is_some_and(is_in_message_domain) {
             return Err(TransitError::ForeignDomain);
         }
-        Ok(out.push(OutgoingHandle::bundle(bundle)))
+        let handle = || Some(OutgoingHandle::bundle(bundle));
+        out.add(bundle.id(), handle).ok_or(TransitError::ForeignDomain)
     })
 }
 

@@ -93,9 +93,10 @@ impl BundleBuilder {
     /// As [`BundleBuilder::build`], in the domain of `heap`.
     ///
     /// # Errors
-    /// [`BundleError::Storage`] when there is no memory for it, for more than 65,535 storages, and for a
-    /// tensor of another domain; [`BundleError::Tensor`] when a private tensor cannot be copied into shared
-    /// memory.
+    /// [`BundleError::Storage`] when there is no memory for it, and for more than 65,535 storages;
+    /// [`BundleError::ForeignDomain`] for a tensor of another domain; [`BundleError::Tensor`] when a private
+    /// tensor cannot be copied into shared memory; [`BundleError::Manifest`] when the names and shapes of all
+    /// take more than 2 GiB.
     pub fn build_in(self, heap: &Heap) -> Result<Bundle, BundleError> {
         let mut handles = OutgoingHandles::new();
         let mut storages = Storages::new();
@@ -104,11 +105,13 @@ impl BundleBuilder {
             let (dtype, layout, is_shared, storage) = match kind {
                 Kind::Frozen(tensor) => {
                     let block = tensor.to_block(heap).map_err(|error| BundleError::of(&name, error))?;
+                    check(block.heap(), heap, &name)?;
                     let handle = || OutgoingHandle::frozen(&block);
                     let storage = place(&mut storages, &mut handles, (block.id(), false), handle);
                     (tensor.dtype(), tensor.layout().clone(), false, storage)
                 }
                 Kind::Shared { dtype, block, layout } => {
+                    check(block.heap(), heap, &name)?;
                     let handle = || OutgoingHandle::shared(&block);
                     (dtype, layout, true, place(&mut storages, &mut handles, (block.id(), true), handle))
                 }
@@ -116,12 +119,20 @@ impl BundleBuilder {
             let storage = storage.filter(|_| layout.n_elements() > 0);
             tensors.push(Described { name, dtype, is_shared, storage, layout });
         }
-        let manifest = Arc::new(Manifest::new(tensors));
-        // What was just made from tensors can be written.
-        let payload = manifest.to_payload().unwrap_or_default();
+        let me = heap.domain().me();
+        let manifest = Arc::new(Manifest::new((me.slot, me.epoch), tensors, handles.len()));
+        let payload = manifest.to_payload()?;
         let raw = tensorferry_storage::Bundle::pack(heap, &payload, handles)?;
         manifest.remember();
         Ok(Bundle::over(raw, manifest))
+    }
+}
+
+/// The number of a block says where it lies in its own domain, and may be that of another one in this.
+fn check(of: Option<&Heap>, heap: &Heap, name: &str) -> Result<(), BundleError> {
+    match of {
+        Some(of) if !of.is_same_domain(heap) => Err(BundleError::ForeignDomain { name: name.to_owned() }),
+        _ => Ok(()),
     }
 }
 

@@ -45,6 +45,15 @@ pub enum BundleError {
         /// What is wrong: its type, its layout, or its storage.
         error: TensorError,
     },
+    /// A tensor of another domain.
+    #[error("`{name}` lies in the memory of another domain: copy it into that of the bundle first")]
+    ForeignDomain {
+        /// The name.
+        name: String,
+    },
+    /// What the bundle says about its tensors cannot be written.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
     /// The bundle could not be made.
     #[error(transparent)]
     Storage(#[from] StorageError),

@@ -2,7 +2,8 @@
 //!
 //! The manifest is the payload of the bundle: a head of two words, which no other manifest has, then an rkyv
 //! archive of [`Written`]. A receiver checks all of it once and keeps what it has read. The head tells it
-//! when the same bundle comes again.
+//! when the same bundle comes again. A head that somebody forges costs only whoever believes it: names and
+//! layouts of one bundle are then looked for in the storages of another, and checked there.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -59,15 +60,17 @@ pub(crate) struct Described {
 #[derive(Debug)]
 pub(crate) struct Manifest {
     head: [u64; HEAD_WORDS],
+    /// How many storages the bundle has.
+    n_blocks: usize,
     tensors: Vec<Described>,
     by_name: HashMap<Box<str>, usize>,
 }
 
 impl Manifest {
-    /// A manifest of these tensors, whose names differ.
-    pub(crate) fn new(tensors: Vec<Described>) -> Self {
+    /// A manifest that the member with this slot and epoch makes of these tensors, whose names differ.
+    pub(crate) fn new(maker: (u8, u32), tensors: Vec<Described>, n_blocks: usize) -> Self {
         let by_name = tensors.iter().enumerate().map(|(at, tensor)| (tensor.name.clone(), at)).collect();
-        Self { head: new_head(), tensors, by_name }
+        Self { head: new_head(maker), n_blocks, tensors, by_name }
     }
 
     pub(crate) fn tensors(&self) -> &[Described] {
@@ -101,7 +104,8 @@ impl Manifest {
     pub(crate) fn of(bundle: &Bundle) -> Result<Arc<Self>, ManifestError> {
         let head = bundle.payload_head();
         // A thread that is ending remembers nothing any more.
-        let known = KNOWN.try_with(|known| known.borrow().iter().find(|other| other.head == head).cloned());
+        let is_it = |other: &&Arc<Self>| other.head == head && other.n_blocks == bundle.n_blocks();
+        let known = KNOWN.try_with(|known| known.borrow().iter().find(is_it).cloned());
         if let Ok(Some(manifest)) = known {
             return Ok(manifest);
         }
@@ -138,7 +142,7 @@ impl Manifest {
             }
             tensors.push(tensor);
         }
-        Ok(Self { head, tensors, by_name })
+        Ok(Self { head, n_blocks, tensors, by_name })
     }
 }
 
@@ -177,12 +181,13 @@ fn lengths(numbers: &[rkyv::rend::unaligned::u64_ule]) -> Result<Vec<usize>, Man
     numbers.iter().map(|number| length(number.to_native())).collect()
 }
 
-/// Two words that no other manifest begins with: this process's own random number, and a count.
-fn new_head() -> [u64; HEAD_WORDS] {
+/// Two words that no other manifest begins with: this member's own random number, and a count.
+fn new_head(maker: (u8, u32)) -> [u64; HEAD_WORDS] {
     static RANDOM: OnceLock<RandomState> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    // A forked process has a copy of the random number, and another process ID.
-    let process = RANDOM.get_or_init(RandomState::new).hash_one(std::process::id());
+    // A forked process has a copy of both, and may have the process ID of another one that has ended. But it
+    // is a member that none was before it.
+    let process = RANDOM.get_or_init(RandomState::new).hash_one((std::process::id(), maker));
     [process, COUNT.fetch_add(1, Ordering::Relaxed)]
 }
 
@@ -203,13 +208,16 @@ mod tests {
         Described { name: name.into(), dtype: DType::F32, is_shared: storage == Some(1), storage, layout }
     }
 
+    const MAKER: (u8, u32) = (1, 1);
+
     fn manifest() -> Manifest {
         let view = Layout::contiguous([4, 6]).unwrap().narrow(1, 2, 3).unwrap();
-        Manifest::new(vec![
+        let tensors = vec![
             described("one", Some(0), Layout::contiguous([2, 3]).unwrap()),
             described("two", Some(1), view),
             described("none", None, Layout::contiguous([0, 3]).unwrap()),
-        ])
+        ];
+        Manifest::new(MAKER, tensors, 2)
     }
 
     #[test]
@@ -224,16 +232,24 @@ mod tests {
     }
 
     #[test]
+    fn members_that_were_forked_from_one_have_other_heads() {
+        let of = |epoch| new_head((1, epoch))[0];
+        assert_eq!(of(1), of(1));
+        // Both may have the number of a process that has ended, and have counted as far.
+        assert_ne!(of(1), of(2));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         let payload = manifest().to_payload().unwrap();
         let refused = |payload: &[u8], n_blocks| Manifest::read(payload, n_blocks).unwrap_err();
         assert!(matches!(refused(&payload, 1), ManifestError::Storage { index: 1, n_blocks: 1 }));
         assert!(matches!(refused(&[1; 15], 1), ManifestError::Unreadable(_)));
         assert!(matches!(refused(&[], 1), ManifestError::Unreadable(_)));
-        let without = Manifest::new(vec![described("one", None, Layout::contiguous([1]).unwrap())]);
+        let without = Manifest::new(MAKER, vec![described("one", None, Layout::contiguous([1]).unwrap())], 0);
         assert!(matches!(refused(&without.to_payload().unwrap(), 9), ManifestError::Storage { .. }));
         let twice = ["a", "a"].map(|name| described(name, Some(0), Layout::contiguous([1]).unwrap()));
-        let twice = Manifest::new(twice.into()).to_payload().unwrap();
+        let twice = Manifest::new(MAKER, twice.into(), 1).to_payload().unwrap();
         assert!(matches!(refused(&twice, 1), ManifestError::DuplicateName(name) if name == "a"));
     }
 
@@ -257,7 +273,7 @@ mod tests {
             end += numbers[1];
         }
         assert_eq!(end, size_of::<ArchivedWrittenTensor>());
-        let one = Manifest::new(vec![described("w", Some(1), Layout::contiguous([3]).unwrap())]);
+        let one = Manifest::new(MAKER, vec![described("w", Some(1), Layout::contiguous([3]).unwrap())], 2);
         let payload = one.to_payload().unwrap();
         let f32_code = DType::F32.code();
         let expected = [

@@ -160,7 +160,13 @@ fn what_cannot_be_bundled_is_an_error() {
     let long = Bundle::builder().add("x".repeat(4097), &tensor).unwrap_err();
     assert!(matches!(long, BundleError::LongName { len_bytes: 4097, limit_bytes: 4096 }), "{long}");
     let foreign = Bundle::builder().add("a", &tensor).unwrap().build_in(&other).unwrap_err();
-    assert!(matches!(foreign, BundleError::Storage(StorageError::ForeignDomain)), "{foreign}");
+    assert!(matches!(&foreign, BundleError::ForeignDomain { name } if name == "a"), "{foreign}");
+    // The first blocks of two domains have one number.
+    let same = frozen(&other, &[2.0]);
+    let both = Bundle::builder().add("a", &tensor).unwrap().add("b", &same).unwrap();
+    let foreign = both.build_in(&one).unwrap_err();
+    assert!(matches!(&foreign, BundleError::ForeignDomain { name } if name == "b"), "{foreign}");
+    drop(same);
     assert_eq!(live_blocks(&other), 0, "nothing is left of it");
     let empty = Bundle::builder().build_in(&one).unwrap();
     assert!(empty.is_empty() && empty.iter().next().is_none());
@@ -177,6 +183,16 @@ fn more_storages_than_a_bundle_can_have_are_refused_and_given_back() {
     let error = builder.build_in(&heap).unwrap_err();
     assert!(matches!(error, BundleError::Storage(StorageError::TooManyBlocks { .. })), "{error}");
     assert_eq!(live_blocks(&heap), 0);
+}
+
+#[test]
+fn many_clones_of_a_bundle_are_one_handle_of_a_message() {
+    let heap = heap();
+    let bundle = Bundle::builder().add("a", frozen(&heap, &[1.0])).unwrap().build_in(&heap).unwrap();
+    // More than one message can have.
+    let arrived: Vec<Bundle> = sent(&heap, &vec![bundle; 70_000]).unwrap();
+    assert_eq!(arrived.len(), 70_000);
+    assert_eq!(arrived[69_999].tensor::<f32>("a").unwrap().to_vec(), [1.0]);
 }
 
 #[test]

@@ -18,6 +18,17 @@ pub(crate) struct Block {
     handle: BlockHandle,
 }
 
+/// Who can reach a block, apart from one handle on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holding {
+    /// Nobody.
+    Sole,
+    /// Perhaps the reader of a message of a dead process.
+    Suspect,
+    /// Somebody.
+    Shared,
+}
+
 impl Block {
     /// Wraps a handle. Its range is open.
     pub(crate) fn new(handle: BlockHandle) -> Self {
@@ -84,11 +95,22 @@ impl Block {
 
     /// Whether nothing else can reach the block: no other member, no message in flight, no other handle here.
     pub(crate) fn is_sole(&self) -> bool {
+        let holding = self.holding();
+        if holding == Holding::Suspect {
+            // Perhaps no message of the dead names it any more. A scan finds out, and the next call has the
+            // answer.
+            self.heap().inner().ask_for_scan();
+        }
+        holding == Holding::Sole
+    }
+
+    /// As [`Block::is_sole`], and asks for no scan.
+    pub(crate) fn holding(&self) -> Holding {
         if !self.heap().is_owning_process() {
-            return false;
+            return Holding::Shared;
         }
         let me = self.heap().me().bit();
-        let Some(header) = self.header() else { return false };
+        let Some(header) = self.header() else { return Holding::Shared };
         // With no other handle here, and no way for one to be counted meanwhile, another process could reach
         // the block only through a holder bit of its own or of a sender.
         let mut holders = 0;
@@ -96,12 +118,21 @@ impl Block {
             holders = header.holders().load(Ordering::SeqCst);
             holders == me
         });
-        if holders & !me == SUSPECT {
-            // Perhaps no message of the dead names it any more. A scan finds out, and the next call has the
-            // answer.
-            self.heap().inner().ask_for_scan();
+        match holders & !me {
+            _ if is_sole => Holding::Sole,
+            SUSPECT => Holding::Suspect,
+            _ => Holding::Shared,
         }
-        is_sole
+    }
+
+    /// Whether a living process has it, apart from this handle.
+    pub(crate) fn is_held_by_others(&self) -> bool {
+        let me = self.heap().me().bit();
+        let is_sole = |header: Header<'_>| {
+            let others = || header.holders().load(Ordering::SeqCst) & !(me | SUSPECT);
+            self.handle.cell().is_single_and(|| others() == 0)
+        };
+        !self.header().is_some_and(is_sole)
     }
 
     /// Whether there is one other handle in this process. This is only a hint.

@@ -7,24 +7,22 @@
 //! of a thousand tensors changes one header and not a thousand.
 //!
 //! A bundle names frozen and shared blocks only. It names no other bundle: a scan reads all bundles in one
-//! pass, after the rings, and would not see that a process takes one bundle out of another meanwhile. And no
-//! ring names the parcel of a dead process, so that a scan may miss that somebody is just opening it. Whoever
-//! takes a bundle out of a parcel therefore holds all that it names too, as its maker does.
+//! pass, after the rings, and would not see that a process takes one bundle out of another meanwhile.
 //! (`tests/tests/model/bundling.rs` explores all of this.)
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
 use crate::access::lend_named;
-use crate::block::Block;
+use crate::block::{Block, Holding};
 use crate::header::Kind;
 use crate::heap::Heap;
 use crate::message::{
-    IncomingHandle, IncomingMessage, MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, Words, accept,
-    all_in_domain, fill_payload, spill, table_of,
+    IncomingHandle, IncomingMessage, Outgoing, OutgoingHandle, OutgoingHandles, Words, accept, all_in_domain,
+    check_n_handles, fill_payload, spill, table_of, take_back,
 };
 use crate::payload::Payload;
 use crate::{BlockId, FrozenBlock, SharedBlock, StorageError};
@@ -46,55 +44,40 @@ impl Bundle {
     /// # Errors
     /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::TooManyBlocks`] for more than
     /// 65,535 handles, [`StorageError::NotForBundles`] for a handle that is not frozen and not shared,
-    /// [`StorageError::ForeignDomain`] for a block of another domain.
+    /// [`StorageError::ForeignDomain`] for a block of another domain. What the handles would have given away
+    /// is given back to where it came from.
     pub fn pack(heap: &Heap, payload: &[u8], handles: OutgoingHandles) -> Result<Self, StorageError> {
-        heap.check_owning_process()?;
-        if handles.len() > MAX_HANDLES {
-            return Err(StorageError::TooManyBlocks { n_blocks: handles.len(), limit: MAX_HANDLES });
+        match Self::spilled(heap, payload, &handles) {
+            Ok(block) => {
+                let inner = heap.inner();
+                inner.bundles.keep(block.clone(), handles);
+                // Somebody has to look whether others still have it.
+                inner.memory.need_service();
+                Ok(Self { block: Some(block) })
+            }
+            Err(error) => {
+                take_back(handles);
+                Err(error)
+            }
         }
+    }
+
+    fn spilled(heap: &Heap, payload: &[u8], handles: &OutgoingHandles) -> Result<Block, StorageError> {
+        heap.check_owning_process()?;
+        check_n_handles(handles)?;
         let fits = |handle: &OutgoingHandle| matches!(handle.0, Outgoing::Frozen(_) | Outgoing::Shared(_));
         if !handles.iter().all(fits) {
-            handles.into_iter().for_each(OutgoingHandle::take_back);
             return Err(StorageError::NotForBundles);
         }
-        if !all_in_domain(heap, &handles) {
+        if !all_in_domain(heap, handles) {
             return Err(StorageError::ForeignDomain);
         }
-        let block = spill(heap, Kind::Bundle, payload, &handles)?;
-        let inner = heap.inner();
-        inner.bundles.keep(block.clone(), handles);
-        // Somebody has to look whether others still have it.
-        inner.memory.need_service();
-        Ok(Self { block: Some(block) })
+        spill(heap, Kind::Bundle, payload, handles)
     }
 
     /// The bundle that lies in this block, which was granted by a message.
     pub(crate) fn received(block: Block) -> Self {
         Self { block: Some(block) }
-    }
-
-    /// Holds all that the bundle names, until nobody else holds the bundle. For a bundle from a parcel.
-    ///
-    /// # Errors
-    /// [`StorageError::BadReference`] when one of the blocks is gone.
-    pub(crate) fn keep(&self) -> Result<(), Box<StorageError>> {
-        let (Some(block), Some((references, ..))) = (self.block(), self.table()) else { return Ok(()) };
-        let heap = block.heap();
-        if heap.inner().bundles.keeps(block.id()) {
-            return Ok(());
-        }
-        let mut held = SmallVec::new();
-        for word in references {
-            accept(heap, word.load(Ordering::Relaxed), &mut held)?;
-        }
-        let kept = held.iter().filter_map(|handle| match handle {
-            IncomingHandle::Frozen(block) => OutgoingHandle::frozen(block),
-            IncomingHandle::Shared(block) => OutgoingHandle::shared(block),
-            _ => None,
-        });
-        heap.inner().bundles.keep(block.clone(), kept.collect());
-        heap.inner().memory.need_service();
-        Ok(())
     }
 
     pub(crate) fn block(&self) -> Option<&Block> {
@@ -203,18 +186,28 @@ impl Drop for Bundle {
         let Some(block) = self.block.take() else { return };
         // With the keeper's handle there is nobody left who could have the bundle, but other processes.
         let may_be_over = block.looks_like_one_of_two() && block.heap().is_owning_process();
-        let heap = may_be_over.then(|| block.heap().clone());
+        let of = may_be_over.then(|| (block.heap().clone(), block.id()));
         drop(block);
-        if let Some(heap) = heap {
-            heap.inner().bundles.retire();
+        if let Some((heap, id)) = of {
+            heap.inner().bundles.retire_one(id);
         }
     }
 }
 
-/// The bundles that this process has made or taken out of parcels, with handles on all that they name.
+/// The number of bundles at which an allocation looks.
+const LOOKS: usize = 16;
+
+/// The bundles that this process has made, with handles on all that they name.
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
-    kept: Mutex<HashMap<BlockId, Kept>>,
+    kept: Mutex<Keeping>,
+}
+
+#[derive(Debug, Default)]
+struct Keeping {
+    bundles: HashMap<BlockId, Kept>,
+    /// All of them, and some that are gone, in the order in which they are looked at.
+    turns: VecDeque<BlockId>,
 }
 
 #[derive(Debug)]
@@ -224,28 +217,65 @@ struct Kept {
     _handles: OutgoingHandles,
 }
 
+impl Kept {
+    fn is_over(&self) -> bool {
+        self.bundle.holding() == Holding::Sole
+    }
+}
+
 impl Bundles {
     fn keep(&self, bundle: Block, handles: OutgoingHandles) {
-        let kept = Kept { bundle, _handles: handles };
-        let id = kept.bundle.id();
-        // A second keeper of one bundle would never see that it is the last one.
-        let again = self.kept().insert(id, kept);
-        drop(again);
-    }
-
-    fn keeps(&self, bundle: BlockId) -> bool {
-        self.kept().contains_key(&bundle)
+        let mut kept = self.kept();
+        let id = bundle.id();
+        kept.bundles.insert(id, Kept { bundle, _handles: handles });
+        kept.turns.push_back(id);
     }
 
     pub(crate) fn any(&self) -> bool {
-        !self.kept().is_empty()
+        !self.kept().bundles.is_empty()
     }
 
-    /// Lets go of the bundles that nobody else has.
+    /// Lets go of the bundles that nobody else has. Looks at all of them.
     pub(crate) fn retire(&self) {
-        let over: Vec<_> = self.kept().extract_if(|_, kept| kept.bundle.is_sole()).collect();
+        let mut kept = self.kept();
+        let over: Vec<_> = kept.bundles.extract_if(|_, kept| kept.is_over()).collect();
+        let Keeping { bundles, turns } = &mut *kept;
+        turns.retain(|id| bundles.contains_key(id));
+        drop(kept);
         // Dropping a block may need the arena, so not under the lock.
         drop(over);
+    }
+
+    /// As [`Bundles::retire`], but looks only at a few, each time at others. For an allocation, which must
+    /// not take the longer the more bundles others have.
+    pub(crate) fn retire_some(&self) {
+        let mut kept = self.kept();
+        let mut over = Vec::new();
+        for _ in 0..LOOKS.min(kept.turns.len()) {
+            let Some(id) = kept.turns.pop_front() else { break };
+            match kept.bundles.get(&id).map(Kept::is_over) {
+                Some(true) => over.extend(kept.bundles.remove(&id)),
+                Some(false) => kept.turns.push_back(id),
+                None => {}
+            }
+        }
+        drop(kept);
+        drop(over);
+    }
+
+    /// As [`Bundles::retire`], but looks only at this one.
+    fn retire_one(&self, id: BlockId) {
+        let mut kept = self.kept();
+        let is_over = kept.bundles.get(&id).is_some_and(Kept::is_over);
+        let over = if is_over { kept.bundles.remove(&id) } else { None };
+        drop(kept);
+        drop(over);
+    }
+
+    /// Whether one of them is suspect and nobody else has it: only a scan can tell whether a message of a
+    /// dead process still names it.
+    pub(crate) fn any_suspect(&self) -> bool {
+        self.kept().bundles.values().any(|kept| kept.bundle.holding() == Holding::Suspect)
     }
 
     /// In a process that was forked: takes everything, to be dropped here. The bundles are the parent's to
@@ -254,7 +284,7 @@ impl Bundles {
         std::mem::take(&mut *self.kept())
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<BlockId, Kept>> {
+    fn kept(&self) -> MutexGuard<'_, Keeping> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -34,8 +34,10 @@ pub enum StorageError {
         /// The largest number possible.
         limit: usize,
     },
-    /// A bundle with more blocks than one can have.
-    #[error("a bundle of {n_blocks} blocks cannot be made: at most {limit} are possible")]
+    /// A bundle or a parcel with more handles than one can have.
+    #[error(
+        "{n_blocks} blocks are too many for one bundle, or for one process's arguments: at most {limit} are possible, of which each may be a bundle if it is not in one"
+    )]
     TooManyBlocks {
         /// The number asked for.
         n_blocks: usize,

@@ -448,6 +448,11 @@ impl Inner {
         arena
     }
 
+    /// Whether this process knows of something suspect that it owns or keeps.
+    pub(crate) fn has_suspects(&self) -> bool {
+        self.arena().has_suspects() || self.bundles.any_suspect()
+    }
+
     /// Lets go of the blocks of messages that were taken, and of bundles that nobody has any more.
     pub(crate) fn retire_pins(&self) {
         self.pins.retire();

@@ -378,6 +378,17 @@ pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
     whole.iter().map(|chunk| u64::from_le_bytes(*chunk)).chain((!rest.is_empty()).then_some(last))
 }
 
+/// Whether a table has room for so many.
+///
+/// # Errors
+/// [`StorageError::TooManyBlocks`].
+pub(crate) fn check_n_handles(handles: &[OutgoingHandle]) -> Result<(), StorageError> {
+    match handles.len() {
+        ..=MAX_HANDLES => Ok(()),
+        n_blocks => Err(StorageError::TooManyBlocks { n_blocks, limit: MAX_HANDLES }),
+    }
+}
+
 /// Whether every handle belongs to this domain.
 pub(crate) fn all_in_domain(heap: &Heap, handles: &[OutgoingHandle]) -> bool {
     handles.iter().all(|handle| handle.heap().is_some_and(|theirs| theirs.is_same_domain(heap)))

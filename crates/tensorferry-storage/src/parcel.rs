@@ -1,6 +1,6 @@
 //! Messages outside of any ring.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tensorferry_domain::Member;
 
@@ -9,7 +9,7 @@ use crate::block::Block;
 use crate::header::Kind;
 use crate::heap::Heap;
 use crate::message::{
-    IncomingHandle, IncomingMessage, OutgoingHandle, OutgoingHandles, all_in_domain, spill, take_back,
+    IncomingMessage, OutgoingHandle, OutgoingHandles, all_in_domain, check_n_handles, spill, take_back,
     unspill,
 };
 use crate::reference::{Grant, Reference};
@@ -25,23 +25,50 @@ pub struct Parcel {
 }
 
 /// Values of [`line::OPENED`](crate::header::line::OPENED).
+///
+/// Whoever opens a parcel holds its block from before [`OPENED`] until after [`ADOPTED`].
 const OPENED: u64 = 1;
 const TAKEN_BACK: u64 = 2;
 /// The opener holds everything that it names, or has failed to.
 const ADOPTED: u64 = 3;
 
+/// What a scan has to think of a parcel that no living process held when it looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Abandoned {
+    /// Nobody has what the parcel names, and nobody will.
+    NamesNothing,
+    /// A living process is opening it.
+    IsOpened,
+    /// A process has opened it, and may have held all that it names only after the scan looked there.
+    WasOpened,
+}
+
+/// Finds out about such a parcel. One that was not opened cannot be opened any more after this: a scan would
+/// not see what somebody takes out of it meanwhile.
+pub(crate) fn decide(opened: &AtomicU64, is_held: impl FnOnce() -> bool) -> Abandoned {
+    match opened.compare_exchange(0, TAKEN_BACK, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) | Err(TAKEN_BACK) => Abandoned::NamesNothing,
+        Err(ADOPTED) => Abandoned::WasOpened,
+        Err(_) if is_held() => Abandoned::IsOpened,
+        // It is not held, so this was done, or whoever opened it is dead.
+        Err(_) if opened.load(Ordering::SeqCst) == ADOPTED => Abandoned::WasOpened,
+        Err(_) => Abandoned::NamesNothing,
+    }
+}
+
 impl Parcel {
     /// Packs a payload and its handles. What the handles give away exclusively is gone with the parcel.
     ///
     /// # Errors
-    /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::ForeignDomain`] for a handle
-    /// of another domain. The handles are then given back to where they came from.
+    /// [`StorageError::Domain`] when there is no memory for it, [`StorageError::TooManyBlocks`] for more than
+    /// 65,535 handles, [`StorageError::ForeignDomain`] for a handle of another domain. The handles are then
+    /// given back to where they came from.
     pub fn pack(heap: &Heap, payload: &[u8], handles: OutgoingHandles) -> Result<Self, StorageError> {
-        if !all_in_domain(heap, &handles) {
-            take_back(handles);
-            return Err(StorageError::ForeignDomain);
-        }
-        match spill(heap, Kind::Parcel, payload, &handles) {
+        let spilled = check_n_handles(&handles).and_then(|()| match all_in_domain(heap, &handles) {
+            true => spill(heap, Kind::Parcel, payload, &handles),
+            false => Err(StorageError::ForeignDomain),
+        });
+        match spilled {
             Ok(block) => Ok(Self { block, handles }),
             Err(error) => {
                 take_back(handles);
@@ -73,8 +100,9 @@ impl Parcel {
     ///
     /// # Errors
     /// [`StorageError::BadReference`] when the number names no parcel, or one that is gone or was opened or
-    /// taken back already. [`StorageError::Domain`] when the kernel does not let this process open its
-    /// memory, or when this process was forked and is no member of its own.
+    /// taken back already, by its packer or, when that has ended, by whoever noticed it.
+    /// [`StorageError::Domain`] when the kernel does not let this process open its memory, or when this
+    /// process was forked and is no member of its own.
     pub fn open(heap: &Heap, id: u64) -> Result<IncomingMessage, StorageError> {
         Self::opened(heap, id).map_err(|error| *error)
     }
@@ -87,15 +115,10 @@ impl Parcel {
             return Err(bad("the block is no parcel"));
         }
         if !use_up(&block, OPENED) {
-            return Err(bad("the parcel was opened or taken back already"));
+            return Err(bad("the parcel was opened or taken back already, or its packer has ended"));
         }
         let mut message = IncomingMessage::default();
-        let opened = unspill(heap, &block, &mut message).and_then(|()| {
-            message.handles.iter().try_for_each(|handle| match handle {
-                IncomingHandle::Bundle(bundle) => bundle.keep(),
-                _ => Ok(()),
-            })
-        });
+        let opened = unspill(heap, &block, &mut message);
         if let Some(header) = block.header() {
             header.opened().store(ADOPTED, Ordering::SeqCst);
         }
@@ -153,4 +176,28 @@ fn use_up(block: &Block, by: u64) -> bool {
     header.is_some_and(|header| {
         header.opened().compare_exchange(0, by, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parcel_that_nobody_holds_is_never_opened_or_names_what_somebody_has() {
+        let decided = |opened: &AtomicU64, is_held| decide(opened, || is_held);
+        let opened = AtomicU64::new(0);
+        for _ in 0..2 {
+            assert_eq!(decided(&opened, false), Abandoned::NamesNothing);
+            assert_eq!(opened.load(Ordering::SeqCst), TAKEN_BACK, "whoever comes now is refused");
+        }
+        let opened = AtomicU64::new(OPENED);
+        assert_eq!(decided(&opened, true), Abandoned::IsOpened);
+        assert_eq!(decided(&opened, false), Abandoned::NamesNothing, "by one who is dead");
+        let adopts_meanwhile = || {
+            opened.store(ADOPTED, Ordering::SeqCst);
+            false
+        };
+        assert_eq!(decide(&opened, adopts_meanwhile), Abandoned::WasOpened);
+        assert_eq!(decided(&opened, false), Abandoned::WasOpened);
+    }
 }

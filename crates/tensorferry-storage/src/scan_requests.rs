@@ -17,15 +17,33 @@ const STALL_AFTER: Duration = Duration::from_millis(500);
 /// between.
 const RESCAN_STALLED_AFTER: Duration = Duration::from_secs(8);
 
+/// The first and the longest pause between two scans for what is suspect, while nobody has died and nobody
+/// has let go of anything.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+
 /// The requests that this process knows of.
 #[derive(Debug, Default)]
 pub(crate) struct ScanRequests {
+    /// When this process scans for what it knows to be suspect, though nobody has asked.
+    unasked: Mutex<Unasked>,
     /// This process has let go of something since its last scan began.
     is_due: AtomicBool,
     /// How many threads are about to let go of something, or are scanning. The request stays until they are
     /// done.
     n_busy: AtomicU32,
     others: Mutex<Vec<Standing>>,
+}
+
+/// Scans that nobody has asked for. Whoever lets go of the last thing that names a suspect block asks for a
+/// scan, so these are for the case that its request was lost with it. What names the block may live long, as
+/// a bundle does whose maker has ended.
+#[derive(Debug, Default)]
+struct Unasked {
+    /// The count of suspicions at the last of them.
+    suspicions: u64,
+    /// When it was, and how long until the next.
+    last: Option<(Instant, Duration)>,
 }
 
 /// Another process that wants a scan.
@@ -81,6 +99,32 @@ impl ScanRequests {
         self.is_due.swap(false, Ordering::SeqCst)
     }
 
+    /// How long until a scan for what is suspect that nobody has asked for; zero after another death.
+    pub(crate) fn until_unasked(&self, memory: &Memory) -> Duration {
+        let unasked = self.unasked();
+        match unasked.last {
+            Some((at, pause)) if unasked.suspicions == memory.suspicions() => {
+                pause.saturating_sub(at.elapsed())
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Notes that such a scan begins.
+    pub(crate) fn note_unasked(&self, memory: &Memory) {
+        let mut unasked = self.unasked();
+        let suspicions = memory.suspicions();
+        let pause = match unasked.last {
+            Some((_, pause)) if unasked.suspicions == suspicions => (pause * 2).min(LONGEST_PAUSE),
+            _ => FIRST_PAUSE,
+        };
+        *unasked = Unasked { suspicions, last: Some((Instant::now(), pause)) };
+    }
+
+    fn unasked(&self) -> MutexGuard<'_, Unasked> {
+        self.unasked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The other processes for which a scan is to be made now.
     pub(crate) fn of_others(&self, memory: &Memory) -> ForOthers {
         if memory.suspicions() == 0 {
@@ -125,5 +169,33 @@ impl Drop for Announced<'_> {
         if self.scan_requests.n_busy.load(Ordering::SeqCst) == 0 && !self.scan_requests.is_due() {
             self.memory.note_scanned(wanted);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tensorferry_domain::Domain;
+
+    use super::*;
+    use crate::Heap;
+
+    #[test]
+    fn scans_that_nobody_has_asked_for_become_rare_until_somebody_dies() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let memory = &heap.inner().memory;
+        let requests = ScanRequests::default();
+        assert_eq!(requests.until_unasked(memory), Duration::ZERO);
+        let pauses = [(); 10].map(|()| {
+            requests.note_unasked(memory);
+            requests.until_unasked(memory)
+        });
+        for (pause, doubled) in pauses.iter().zip(&pauses[1..]) {
+            assert!(doubled > pause || *doubled > LONGEST_PAUSE / 2, "{pauses:?}");
+        }
+        assert!(pauses[0] <= FIRST_PAUSE && pauses[9] > LONGEST_PAUSE / 2 && pauses[9] <= LONGEST_PAUSE);
+        memory.count_suspicion();
+        assert_eq!(requests.until_unasked(memory), Duration::ZERO, "what it left has to be looked at");
+        requests.note_unasked(memory);
+        assert!(requests.until_unasked(memory) <= FIRST_PAUSE);
     }
 }

@@ -31,6 +31,7 @@ use crate::header::{Header, Kind, SUSPECT};
 use crate::heap::{Heap, Inner};
 use crate::message::references_in;
 use crate::monitor::words_of;
+use crate::parcel::{self, Abandoned};
 use crate::place::{Address, Place, Places};
 use crate::record::RecordTag;
 use crate::reference::{Grant, Reference};
@@ -120,11 +121,11 @@ fn sweep_contents(heap: &Heap, place: Place, header: Header<'_>, dead: &[Member]
 /// at all.
 pub(crate) fn tick(inner: &Inner) -> Option<Duration> {
     let _one_at_a_time = inner.collecting.lock().unwrap_or_else(PoisonError::into_inner);
-    look_after(inner).then_some(TICK)
+    look_after(inner)
 }
 
-/// The tick's work. Returns whether it has to be done again.
-fn look_after(inner: &Inner) -> bool {
+/// The tick's work. Returns until when it has to be done again.
+fn look_after(inner: &Inner) -> Option<Duration> {
     // A process that sends often must not wake the service thread for each message. So the thread goes idle
     // only after a tick in which nothing was sent.
     let is_used = inner.pins.take_use();
@@ -132,22 +133,39 @@ fn look_after(inner: &Inner) -> bool {
         inner.retire_pins();
     }
     let waits_for_opening = inner.posted.retire(&inner.memory);
-    resolve_known_suspects(inner);
+    if !inner.has_suspects() || inner.scan_requests.until_unasked(&inner.memory).is_zero() {
+        resolve_known_suspects(inner);
+    } else {
+        resolve_requested(inner);
+    }
     let mut arena = inner.arena();
     if inner.memory.take_returns() {
         arena.collect(inner.places());
         inner.publish(&arena);
     }
-    is_used || waits_for_opening || inner.pins.any() || arena.has_suspects() || inner.scan_requests.is_due()
+    drop(arena);
+    if is_used || waits_for_opening || inner.pins.any() || inner.scan_requests.is_due() {
+        return Some(TICK);
+    }
+    inner.has_suspects().then(|| inner.scan_requests.until_unasked(&inner.memory).max(TICK))
 }
 
-/// Scans, but only if this process knows of a suspect, or of another process that wants a scan and cannot
-/// make it.
+/// Scans, but only if this process knows of a suspect, or of a process that wants a scan.
 pub(crate) fn resolve_known_suspects(inner: &Inner) {
+    if inner.has_suspects() {
+        inner.scan_requests.note_unasked(&inner.memory);
+        inner.scan_requests.set_due();
+    }
+    resolve_requested(inner);
+}
+
+/// Scans, but only if this process has let go of something that needs it, or if another process wants a scan
+/// and cannot make it.
+fn resolve_requested(inner: &Inner) {
     let _one_at_a_time = inner.resolving.lock().unwrap_or_else(PoisonError::into_inner);
     let of_others = inner.scan_requests.of_others(&inner.memory);
-    let known = inner.scan_requests.is_due() || inner.arena().has_suspects() || !of_others.is_empty();
-    if known && let Some(heap) = inner.heap() {
+    let is_wanted = inner.scan_requests.is_due() || !of_others.is_empty();
+    if is_wanted && let Some(heap) = inner.heap() {
         if resolve_suspects(inner, &heap) {
             inner.scan_requests.note_scanned(&inner.memory, &of_others);
         }
@@ -263,6 +281,9 @@ struct Named {
     receivers: HashSet<usize>,
     /// Messages, parcels and bundles that were found on the way, each with its place.
     tables: Vec<(Kind, Place)>,
+    /// The bundles, each with its generation, of which all contents are among the blocks. Many messages may
+    /// name one bundle.
+    bundles: HashSet<(usize, u32)>,
 }
 
 /// A block exists and cannot be opened for reading.
@@ -317,18 +338,27 @@ impl Named {
     }
 
     /// Reads a table that a living member holds: a message is being written or opened, a parcel is kept, a
-    /// bundle is in use.
+    /// bundle is in use. And a parcel that somebody has just opened.
     fn visit_table(&mut self, heap: &Heap, kind: Kind, place: Place) -> Result<(), Closed> {
         let Some(header) = heap.header(place.header_offset_bytes) else { return Err(Closed) };
-        if header.holders().load(Ordering::SeqCst) & !SUSPECT == 0 {
+        let is_held = || header.holders().load(Ordering::SeqCst) & !SUSPECT != 0;
+        if kind != Kind::Parcel && !is_held() {
             return Ok(());
         }
+        // While it is held it is no other parcel.
         let Some(block) = hold_of_kind(heap, place, header, kind)? else { return Ok(()) };
+        if kind == Kind::Parcel && !block.is_held_by_others() {
+            match parcel::decide(header.opened(), || block.is_held_by_others()) {
+                Abandoned::NamesNothing => return Ok(()),
+                Abandoned::IsOpened => {}
+                Abandoned::WasOpened => heap.inner().scan_requests.set_due(),
+            }
+        }
         self.add_table(heap, &block)?;
         drop(block);
         // The last holder may have let go while this scan held the block too, and so was not the last one.
         // Then no process has asked for the scan that no longer finds this table.
-        if header.holders().load(Ordering::SeqCst) & !SUSPECT == 0 {
+        if !is_held() {
             heap.inner().scan_requests.set_due();
         }
         Ok(())
@@ -338,25 +368,36 @@ impl Named {
         let Some(reference) = Reference::unpack(word) else { return Ok(()) };
         self.add_one(reference);
         match reference.grant {
-            Grant::Message | Grant::Bundle => match hold_if_there(heap, reference)? {
+            Grant::Message => match hold_if_there(heap, reference)? {
                 Some(block) => self.add_table(heap, &block),
                 None => Ok(()),
             },
+            Grant::Bundle => self.add_bundle(heap, reference),
             _ => Ok(()),
         }
+    }
+
+    /// Adds what a bundle names, which is no other one.
+    fn add_bundle(&mut self, heap: &Heap, reference: Reference) -> Result<(), Closed> {
+        let id = (reference.header_offset_bytes, reference.generation);
+        if self.bundles.contains(&id) {
+            return Ok(());
+        }
+        let Some(bundle) = hold_if_there(heap, reference)? else { return Ok(()) };
+        self.bundles.insert(id);
+        references_in(&bundle)
+            .into_iter()
+            .filter_map(Reference::unpack)
+            .for_each(|reference| self.add_one(reference));
+        Ok(())
     }
 
     /// Adds what a table names, and what the bundles name that it names.
     fn add_table(&mut self, heap: &Heap, block: &Block) -> Result<(), Closed> {
         for reference in references_in(block).into_iter().filter_map(Reference::unpack) {
             self.add_one(reference);
-            if reference.grant == Grant::Bundle
-                && let Some(bundle) = hold_if_there(heap, reference)?
-            {
-                // A bundle names no other one.
-                references_in(&bundle).into_iter().filter_map(Reference::unpack).for_each(|reference| {
-                    self.add_one(reference);
-                });
+            if reference.grant == Grant::Bundle {
+                self.add_bundle(heap, reference)?;
             }
         }
         Ok(())
@@ -466,7 +507,7 @@ mod tests {
     use tensorferry_domain::Domain;
 
     use super::*;
-    use crate::{Consumers, Deadline, Monitor, OutgoingHandle, OutgoingHandles, Ring};
+    use crate::{Bundle, Consumers, Deadline, Monitor, OutgoingHandle, OutgoingHandles, Parcel, Ring};
 
     #[test]
     fn a_monitor_that_could_not_be_swept_is_found_again() {
@@ -494,9 +535,39 @@ mod tests {
             let handles = OutgoingHandles::from_iter(OutgoingHandle::frozen(&block));
             ring.put(b"", handles, Deadline::Now).unwrap();
             ring.take(Consumers::Multi, Deadline::Now).unwrap();
-            assert!(look_after(heap.inner()), "more may be sent soon");
+            assert_eq!(look_after(heap.inner()), Some(TICK), "more may be sent soon");
             assert!(!heap.inner().pins.any(), "although nothing is pinned");
         }
-        assert!(!look_after(heap.inner()));
+        assert_eq!(look_after(heap.inner()), None);
+    }
+
+    #[test]
+    fn a_bundle_that_a_message_of_a_dead_process_names_is_looked_at_ever_more_seldom() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let bundle = Bundle::pack(&heap, b"", OutgoingHandles::new()).unwrap();
+        let at = bundle.block().unwrap().header_offset_bytes();
+        // It is named, and nobody has a handle on it but its keeper.
+        let named = OutgoingHandles::from_iter([OutgoingHandle::bundle(&bundle)]);
+        let mut parcel = Parcel::pack(&heap, b"", named).unwrap();
+        drop(parcel.take_handles());
+        let holders = || heap.header(at).unwrap().holders();
+        heap.inner().memory.count_suspicion();
+        holders().fetch_or(SUSPECT, Ordering::SeqCst);
+        drop(bundle);
+        // The service thread waits meanwhile.
+        let _one_at_a_time = heap.inner().collecting.lock().unwrap();
+        for _ in 0..3 {
+            while !heap.inner().scan_requests.until_unasked(&heap.inner().memory).is_zero() {
+                std::thread::yield_now();
+            }
+            assert!(look_after(heap.inner()) >= Some(TICK));
+            assert!(!heap.inner().scan_requests.is_due(), "nobody has let go of anything");
+            assert_ne!(holders().load(Ordering::SeqCst) & SUSPECT, 0, "it is named");
+        }
+        drop(parcel);
+        assert!(heap.inner().scan_requests.is_due(), "somebody has let go of it");
+        // The first one scans, the second one finds what the scan has freed.
+        let _ = (look_after(heap.inner()), look_after(heap.inner()));
+        assert_eq!(heap.stats().own.live_blocks, 0);
     }
 }

@@ -87,10 +87,8 @@ struct Arrival {
 /// std::thread::scope(|scope| {
 ///     for rank in 0..2 {
 ///         let barrier = barrier.clone(); // or a handle that a process has got with its arguments
-///         scope.spawn(move || barrier.wait().map(|place| println!("{rank} came as number {}", place.index)));
-///     }
-///     barrier.wait() // and all three go on
-/// })?;
+///         scope.spawn(move || barrier.wait().map(|place| println!("{rank} came as number {}",
+/// place.index)));     }     barrier.wait() // and all three go on })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Serialize, Deserialize)]
@@ -143,8 +141,8 @@ impl Barrier {
     /// As [`Barrier::wait`], for at most `timeout`.
     ///
     /// # Errors
-    /// As [`Barrier::wait`]. A time-out breaks the barrier, for all who wait too, also where it passes because
-    /// a process was stopped in the middle of a step.
+    /// As [`Barrier::wait`]. A time-out breaks the barrier, for all who wait too, also where it passes
+    /// because a process was stopped in the middle of a step.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<BarrierPlace, BarrierError> {
         self.wait_with(Deadline::within(timeout))
     }

@@ -196,9 +196,9 @@ impl RwLock {
 
 /// What everybody does first who has taken the lock. Returns how the last writer ended.
 ///
-/// The lock tells how its last owner ended, who may have been a reader on its way in, or a writer that had not
-/// begun. Only one that wrote is of interest, and that is remembered in a word of its own before the trace of
-/// it is lost. Whoever dies in between leaves the trace, or the word.
+/// The lock tells how its last owner ended, who may have been a reader on its way in, or a writer that had
+/// not begun. Only one that wrote is of interest, and that is remembered in a word of its own before the
+/// trace of it is lost. Whoever dies in between leaves the trace, or the word.
 fn begin(entered: &Entered, view: &MonitorView<'_>, as_writer: u64) -> LastOwner {
     let (writer, poison) = (word(view, state::WRITER), word(view, state::POISON));
     let last_owner = entered.last_owner();

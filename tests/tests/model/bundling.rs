@@ -4,26 +4,33 @@
 //! Process 0 holds a block, a bundle that names it, and a message that names the bundle, and puts the
 //! message, or posts it as a parcel. It keeps the bundle and the block until it sees that nobody else holds
 //! the bundle. Process 1 takes the message: it holds the message's block and the bundle before it frees the
-//! slot (or says that it has adopted the parcel), and lets go of the message. It uses the named block without
-//! holding it, then holds it, lets go of the bundle, and in the end of the block. What comes in a parcel it
-//! holds at once. Any process may be killed before any step; a sweep marks one word at a time, a scan reads
-//! one word at a time and begins again when another one has died meanwhile.
+//! slot, and lets go of the message. Of a parcel it first holds the block, then says that it opens it, then
+//! holds the bundle and says that it has adopted everything. It uses the named block without holding it, then
+//! holds it, lets go of the bundle, and in the end of the block. Process 2 holds the block too; it writes it
+//! once it finds itself alone with it. Process 0 or 1 may be killed before any step; a sweep marks one word
+//! at a time, a scan reads one word at a time and begins again when another one has died meanwhile.
 //!
 //! What must hold: a block without holders is used by no living process and named by nothing that somebody
-//! can still take or has. And when everything is over, nothing is held, unless a message is still there.
+//! can still take or has. A block is not written while it is read. And when everything is over, nothing is
+//! held, unless a message is still there.
 
 use crate::explore::{Model, explore};
 
 const SUSPECT: u8 = 1 << 7;
 const MAKER: u8 = 1;
 const TAKER: u8 = 2;
+const OTHER: u8 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Slot {
     Free,
     Ready,
+    /// Or opened.
     Claimed,
+    /// Or adopted.
     MovedOn,
+    /// Nobody opens the parcel any more.
+    TakenBack,
 }
 
 /// What the maker does next.
@@ -45,10 +52,8 @@ enum Taker {
     Claim,
     HoldMessage,
     HoldBundle,
-    /// The block that the bundle in a parcel names.
-    HoldParcel,
-    /// Lets go of so many blocks.
-    GiveUp(u8),
+    /// Lets go of what it has.
+    GiveUp,
     FreeSlot,
     DropMessage,
     HoldBlock,
@@ -64,6 +69,8 @@ enum Sweep {
     Slot,
     Mark(usize),
     Read(usize),
+    /// Finds out what becomes of a parcel that no living process holds, in three steps.
+    Decide(usize, u8),
     Clear(usize),
 }
 
@@ -91,6 +98,8 @@ struct State {
     named: [bool; 3],
     /// Something may be unmarked that was not named any more when it was let go of.
     is_scan_due: bool,
+    /// Process 2 has found itself alone with the block, and writes it.
+    is_exclusive: bool,
     kills_left: u8,
 }
 
@@ -105,8 +114,10 @@ enum Broken {
     KeepsNothing,
     /// The receiver lets go of the bundle before it holds what it takes out of it.
     TakesOutLate,
-    /// Whoever opens a parcel does not hold what a bundle in it names.
-    HoldsParcelsLate,
+    /// A scan passes over a parcel that no living process holds, and leaves it to be opened.
+    LeavesParcels,
+    /// A scan takes a parcel that somebody opens for one that names nothing.
+    ForgetsOpeners,
 }
 
 struct Bundling {
@@ -149,6 +160,8 @@ impl Bundling {
                     next.slot = Slot::MovedOn;
                     Maker::DropMessage
                 }
+                // Whoever opened the parcel is dead.
+                Slot::Claimed if self.is_parcel && next.holders[0] == MAKER => Maker::DropMessage,
                 _ => Maker::WaitTaken,
             },
             Maker::DropMessage => {
@@ -172,6 +185,29 @@ impl Bundling {
     fn take(&self, next: &mut State) {
         let late = self.broken == Broken::TakesOutLate;
         next.taker = match next.taker {
+            // It is not told where the parcel lies, or never will be.
+            Taker::HoldMessage if self.is_parcel && next.slot == Slot::Free => match next.maker {
+                Maker::Dead => Taker::Over,
+                _ => Taker::HoldMessage,
+            },
+            // The parcel of a dead process, or something that it names, is gone.
+            Taker::HoldMessage if self.is_parcel && next.holders[0] == 0 => Taker::Over,
+            Taker::HoldBundle if self.is_parcel && next.holders[1] == 0 => Taker::GiveUp,
+            Taker::HoldMessage if self.is_parcel => {
+                next.holders[0] |= TAKER;
+                Taker::Claim
+            }
+            Taker::Claim if self.is_parcel => match next.slot {
+                Slot::Ready => {
+                    next.slot = Slot::Claimed;
+                    Taker::HoldBundle
+                }
+                _ => Taker::GiveUp,
+            },
+            Taker::GiveUp => {
+                let_go(next, Word::Message, TAKER);
+                Taker::Over
+            }
             Taker::Claim => match next.slot {
                 Slot::Ready => {
                     next.slot = Slot::Claimed;
@@ -182,27 +218,13 @@ impl Bundling {
                 Slot::MovedOn => Taker::Over,
                 _ => Taker::Claim,
             },
-            // The parcel of a dead process, or something that it names, is gone.
-            Taker::HoldMessage if self.is_parcel && next.holders[0] == 0 => Taker::Over,
-            Taker::HoldBundle if self.is_parcel && next.holders[1] == 0 => Taker::GiveUp(1),
-            Taker::HoldParcel if next.holders[2] == 0 => Taker::GiveUp(2),
-            Taker::HoldParcel => {
-                next.holders[2] |= TAKER;
-                Taker::FreeSlot
-            }
-            Taker::GiveUp(left) => {
-                let word = if left == 2 { Word::Bundle } else { Word::Message };
-                let_go(next, word, TAKER);
-                if left == 2 { Taker::GiveUp(1) } else { Taker::Over }
-            }
             Taker::HoldMessage => {
                 next.holders[0] |= TAKER;
                 Taker::HoldBundle
             }
             Taker::HoldBundle => {
                 next.holders[1] |= TAKER;
-                let at_once = self.is_parcel && self.broken != Broken::HoldsParcelsLate;
-                if at_once { Taker::HoldParcel } else { Taker::FreeSlot }
+                Taker::FreeSlot
             }
             Taker::FreeSlot => {
                 next.slot = Slot::MovedOn;
@@ -232,7 +254,7 @@ impl Bundling {
         let stage = next.sweep.unwrap_or(Sweep::Slot);
         next.sweep = match stage {
             Sweep::Slot => {
-                if next.slot == Slot::Claimed && next.to_sweep & TAKER != 0 {
+                if !self.is_parcel && next.slot == Slot::Claimed && next.to_sweep & TAKER != 0 {
                     next.slot = Slot::Ready;
                 }
                 Some(Sweep::Mark(0))
@@ -254,8 +276,41 @@ impl Bundling {
                 }
             }
             Sweep::Read(at) => {
-                self.read(next, self.order()[at]);
-                Some(if at < 2 { Sweep::Read(at + 1) } else { Sweep::Clear(0) })
+                let what = self.order()[at];
+                self.read(next, what);
+                let is_left = self.is_parcel
+                    && what == Reading::HeldMessage
+                    && next.holders[0] != 0
+                    && !is_held(next, Word::Message);
+                if is_left && self.broken != Broken::LeavesParcels {
+                    Some(Sweep::Decide(at, 0))
+                } else {
+                    Some(after(at))
+                }
+            }
+            Sweep::Decide(at, step) => {
+                let is_first = step == 0;
+                Some(match next.slot {
+                    // In one step: nobody opens it from here on.
+                    Slot::Free | Slot::Ready if is_first => {
+                        next.slot = Slot::TakenBack;
+                        after(at)
+                    }
+                    Slot::Claimed if self.broken == Broken::ForgetsOpeners => after(at),
+                    Slot::Claimed if is_first => Sweep::Decide(at, 1),
+                    _ if step == 1 => {
+                        self.read(next, Reading::HeldMessage);
+                        if is_held(next, Word::Message) { after(at) } else { Sweep::Decide(at, 2) }
+                    }
+                    Slot::MovedOn => {
+                        // Whoever has adopted it may have done so after its bundle was read.
+                        name_contents(next);
+                        next.is_scan_due = true;
+                        after(at)
+                    }
+                    // Who opened it is dead, or nobody will.
+                    _ => after(at),
+                })
             }
             Sweep::Clear(at) => {
                 if !next.named[at] {
@@ -267,11 +322,10 @@ impl Bundling {
     }
 
     fn read(&self, next: &mut State, what: Reading) {
-        let is_held = |word: Word| next.holders[word as usize] & !SUSPECT & !next.dead != 0;
         let names = match what {
             Reading::Ring => !self.is_parcel && matches!(next.slot, Slot::Ready | Slot::Claimed),
-            Reading::HeldMessage => is_held(Word::Message),
-            Reading::HeldBundle => is_held(Word::Bundle),
+            Reading::HeldMessage => is_held(next, Word::Message),
+            Reading::HeldBundle => is_held(next, Word::Bundle),
         };
         if names {
             let inside = what == Reading::HeldBundle || self.broken != Broken::NotInside;
@@ -293,6 +347,20 @@ impl Bundling {
     }
 }
 
+fn is_held(state: &State, word: Word) -> bool {
+    state.holders[word as usize] & !SUSPECT & !state.dead != 0
+}
+
+fn name_contents(next: &mut State) {
+    next.named[1] = true;
+    next.named[2] = true;
+}
+
+/// What a scan does after the reading with this number.
+fn after(at: usize) -> Sweep {
+    if at < 2 { Sweep::Read(at + 1) } else { Sweep::Clear(0) }
+}
+
 /// Whoever lets go of a message or a bundle, or is the last one before a mark, asks for a scan.
 fn let_go(next: &mut State, word: Word, bit: u8) {
     let others = &mut next.holders[word as usize];
@@ -306,14 +374,15 @@ impl Model for Bundling {
     fn start(&self) -> State {
         State {
             slot: Slot::Free,
-            holders: [MAKER; 3],
+            holders: [MAKER, MAKER, MAKER | OTHER],
             maker: Maker::Put,
-            taker: Taker::Claim,
+            taker: if self.is_parcel { Taker::HoldMessage } else { Taker::Claim },
             dead: 0,
             to_sweep: 0,
             sweep: None,
             named: [false; 3],
             is_scan_due: false,
+            is_exclusive: false,
             kills_left: self.kills,
         }
     }
@@ -343,6 +412,11 @@ impl Model for Bundling {
                 steps.push(next);
             }
         }
+        if !state.is_exclusive && state.holders[2] == OTHER {
+            let mut next = state.clone();
+            next.is_exclusive = true;
+            steps.push(next);
+        }
         if state.to_sweep != 0 || state.sweep.is_some() {
             let mut next = state.clone();
             self.sweep(&mut next);
@@ -356,7 +430,10 @@ impl Model for Bundling {
     }
 
     fn fault(&self, state: &State) -> Option<String> {
-        let free = |word: Word| state.holders[word as usize] == 0;
+        let free = |word: Word| match word {
+            Word::Block => state.holders[2] & !OTHER == 0,
+            word => state.holders[word as usize] == 0,
+        };
         let uses_by_bundle = matches!(state.taker, Taker::DropMessage | Taker::HoldBlock | Taker::DropBundle)
             && (self.broken != Broken::TakesOutLate || state.taker != Taker::DropBundle);
         let comes = self.is_on_its_way(state);
@@ -368,12 +445,18 @@ impl Model for Bundling {
             (Word::Bundle, comes || has_message || uses_by_bundle),
             (Word::Block, comes || has_message || uses_by_bundle || state.taker == Taker::DropBlock),
         ];
+        let is_adopting = state.taker == Taker::FreeSlot;
+        if state.is_exclusive && (uses_by_bundle || is_adopting || state.taker == Taker::DropBlock) {
+            return Some("the block is written while it is read".to_owned());
+        }
         let lost = uses.into_iter().find(|(word, is_used)| *is_used && free(*word));
         lost.map(|(word, _)| format!("{word:?} can be reused while it is used or on its way"))
     }
 
     fn is_settled(&self, state: &State) -> bool {
-        Self::is_over(state) && !state.is_scan_due && (state.holders == [0; 3] || self.is_on_its_way(state))
+        Self::is_over(state)
+            && !state.is_scan_due
+            && (state.holders == [0, 0, OTHER] || self.is_on_its_way(state))
     }
 }
 
@@ -403,7 +486,8 @@ fn each_rule_of_bundles_is_needed() {
         (false, Broken::NotInside),
         (false, Broken::KeepsNothing),
         (false, Broken::TakesOutLate),
-        (true, Broken::HoldsParcelsLate),
+        (true, Broken::LeavesParcels),
+        (true, Broken::ForgetsOpeners),
     ] {
         for is_bundle_first in [false, true] {
             let verdict = explore(&Bundling { is_parcel, is_bundle_first, kills: 2, broken });

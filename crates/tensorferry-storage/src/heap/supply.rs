@@ -50,7 +50,8 @@ impl Inner {
         if self.pins.any() || self.bundles.any() {
             // Dropping a pinned block may need the arena.
             drop(arena);
-            self.retire_pins();
+            self.pins.retire();
+            self.bundles.retire_some();
             arena = self.arena();
         }
         if self.memory.take_returns() || arena.has_pending() {

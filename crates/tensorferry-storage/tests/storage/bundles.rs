@@ -1,7 +1,11 @@
 //! Bundles: what they name lives as long as they do, and no longer.
 
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use tensorferry_os::pidfd::PidFd;
 use tensorferry_storage::{
-    Bundle, Consumers, Deadline, Heap, IncomingHandle, OutgoingHandle, OutgoingHandles, Ring, Role,
+    Bundle, Consumers, Deadline, Heap, IncomingHandle, OutgoingHandle, OutgoingHandles, Parcel, Ring, Role,
     StorageError,
 };
 
@@ -43,6 +47,55 @@ fn a_bundle_keeps_what_it_names_for_as_long_as_it_has_a_handle() {
     assert_eq!(one.bytes(), [5; 100]);
     assert!(one.try_into_exclusive().is_ok());
     assert_eq!(live_blocks(&heap), 0);
+}
+
+/// Another member of the same domain, in this process.
+fn second(first: &Heap) -> Heap {
+    let admission = first.domain().admit(&PidFd::of_self().unwrap()).unwrap();
+    Heap::attach(first.domain().as_fd().try_clone_to_owned().unwrap(), admission).unwrap()
+}
+
+#[track_caller]
+fn until_live_blocks(heap: &Heap, n_blocks: u64) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while live_blocks(heap) != n_blocks {
+        assert!(Instant::now() < deadline, "{} blocks are left, not {n_blocks}", live_blocks(heap));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_bundle_that_came_in_a_parcel_is_freed_while_both_processes_live() {
+    let maker = heap();
+    let taker = second(&maker);
+    let bundle = Bundle::pack(&maker, &[], (0..40).map(|value| frozen(&maker, value)).collect()).unwrap();
+    let handles = OutgoingHandles::from_iter([OutgoingHandle::bundle(&bundle)]);
+    let parcel = Parcel::pack(&maker, b"", handles).unwrap();
+    drop(bundle);
+    let mut message = Parcel::open(&taker, parcel.id()).unwrap();
+    drop(parcel);
+    let Some(IncomingHandle::Bundle(bundle)) = message.handles.pop() else { panic!("{message:?}") };
+    drop(message);
+    assert_eq!(live_blocks(&maker), 41);
+    assert_eq!(bundle.bytes(39).unwrap(), [39; 100]);
+    drop(bundle);
+    until_live_blocks(&maker, 0);
+}
+
+#[test]
+fn what_cannot_be_in_a_bundle_or_a_parcel_comes_back() {
+    let heap = heap();
+    let block = heap.allocate(8).unwrap().freeze();
+    let exclusive = heap.allocate(8).unwrap();
+    let mut many: OutgoingHandles = (0..65_535).map(|_| OutgoingHandle::frozen(&block).unwrap()).collect();
+    many.extend(OutgoingHandle::exclusive(&exclusive));
+    let is_refused = |error| matches!(error, StorageError::TooManyBlocks { n_blocks: 65_536, limit: 65_535 });
+    assert!(is_refused(Bundle::pack(&heap, &[], many).unwrap_err()));
+    assert!(!exclusive.is_moved());
+    let mut many: OutgoingHandles = (0..65_535).map(|_| OutgoingHandle::frozen(&block).unwrap()).collect();
+    many.extend(OutgoingHandle::exclusive(&exclusive));
+    assert!(is_refused(Parcel::pack(&heap, &[], many).unwrap_err()));
+    assert!(!exclusive.is_moved());
 }
 
 #[test]
