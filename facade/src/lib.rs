@@ -31,8 +31,8 @@
 //! | --- | --- |
 //! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`AnyTensor`] |
 //! | [`state`] | [`Bundle`]: named tensors that travel as one handle |
-//! | [`queue`] | [`Queue`], [`channel`](queue::channel), sole ends, [`wait`](queue::wait) for several |
-//! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`](spawn::Process), [`current_process`], [`active_children`], [`rank_seed`] |
+//! | [`queue`] | [`Queue`], [`channel`], sole ends, [`wait`](queue::wait) for several |
+//! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`], [`current_process`], [`active_children`], [`rank_seed`] |
 //! | [`sync`] | locks, events, semaphores, barriers, values and arrays in shared memory |
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
 //! | [`domain`] | the one file descriptor behind it all |
@@ -48,11 +48,17 @@ pub mod sharing;
 pub mod storage;
 
 #[cfg(feature = "cuda")]
+#[doc(inline)]
 pub use tensorferry_cuda_ipc as cuda;
+#[doc(inline)]
 pub use tensorferry_queue as queue;
+#[doc(inline)]
 pub use tensorferry_spawn as spawn;
+#[doc(inline)]
 pub use tensorferry_state as state;
+#[doc(inline)]
 pub use tensorferry_sync as sync;
+#[doc(inline)]
 pub use tensorferry_tensor as tensor;
 
 #[cfg(feature = "cuda")]
@@ -61,15 +67,15 @@ pub use cuda::CudaTensor;
 #[doc(inline)]
 pub use domain::Domain;
 #[doc(inline)]
-pub use queue::{GetError, PutError, Queue};
+pub use queue::{GetError, PutError, Queue, Receiver, Sender, channel};
 #[doc(inline)]
 pub use reduce::bytes_copied;
 #[doc(inline)]
 pub use sharing::{SharingStrategy, get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy};
 #[doc(inline)]
 pub use spawn::{
-    BoxedError, ProcessContext, ProcessErrors, SpawnError, active_children, cpu_count, current_process, func,
-    init, parent_process, rank_seed, spawn, start_processes,
+    BoxedError, Process, ProcessContext, ProcessErrors, SpawnError, active_children, cpu_count,
+    current_process, func, init, parent_process, rank_seed, spawn, start_processes,
 };
 #[doc(inline)]
 pub use state::Bundle;

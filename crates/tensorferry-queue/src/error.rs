@@ -40,7 +40,9 @@ pub enum PutErrorKind {
     ///
     /// A receiver that panics or returns an error still lets go of its end in order; `join` reports such
     /// failures.
-    #[error("every process that could receive from the queue is gone, and at least one of them died")]
+    #[error(
+        "every process that could receive from the queue is gone, and at least one of them died or was killed"
+    )]
     PeerDied,
     /// This end was sent to another process.
     #[error("this end of the queue was moved to another process")]
@@ -158,7 +160,9 @@ pub enum GetError {
     ///
     /// A sender that panics or returns an error still lets go of its end in order; `join` reports such
     /// failures.
-    #[error("every process that could send to the queue is gone, and at least one of them died")]
+    #[error(
+        "every process that could send to the queue is gone, and at least one of them died or was killed"
+    )]
     PeerDied,
     /// This end was sent to another process.
     #[error("this end of the queue was moved to another process")]

@@ -69,8 +69,10 @@ impl<'a, T> Iter<'a, T> {
         self.end.as_ref()
     }
 
-    /// Tells a normal end from a failure. Returns `Ok` if the queue was closed, if every sender let go of its
-    /// end, or if the iteration has not ended.
+    /// Tells an end in order from a failure of the queue. Returns `Ok` if the queue was closed, if every
+    /// sender let go of its end, or if the iteration has not ended. A process that returns an error or panics
+    /// lets go of its end in order too: whether the senders have done well is for those to say who started
+    /// them, as `join` of a `ProcessContext` does.
     ///
     /// # Errors
     /// Every other [`GetError`] that ended the iteration, such as [`GetError::PeerDied`] and

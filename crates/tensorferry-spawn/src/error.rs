@@ -69,7 +69,7 @@ pub enum StartErrorKind {
         /// Its index.
         rank: usize,
         /// The reason.
-        error: tensorferry_process::StartError,
+        error: crate::ProcessStartError,
     },
 }
 

@@ -169,7 +169,7 @@ impl Options {
     }
 
     /// Makes the processes daemonic, as Python's `daemon=True`. They may not start processes of their own:
-    /// the start fails there with [`StartError::Daemonic`](tensorferry_process::StartError::Daemonic).
+    /// the start fails there with [`ProcessStartError::Daemonic`](crate::ProcessStartError::Daemonic).
     ///
     /// In Python, a parent that exits normally also ends its daemonic processes and waits for the others.
     /// Here no process outlives its parent, daemonic or not, however the parent ends. To wait for a process,

@@ -119,12 +119,8 @@ impl BundleBuilder {
             let storage = storage.filter(|_| layout.n_elements() > 0);
             tensors.push(Described { name, dtype, is_shared, storage, layout });
         }
-        let me = heap.domain().me();
-        let manifest = Arc::new(Manifest::new((me.slot, me.epoch), tensors, handles.len()));
-        let payload = manifest.to_payload()?;
-        let raw = tensorferry_storage::Bundle::pack(heap, &payload, handles)?;
-        manifest.remember();
-        Ok(Bundle::over(raw, manifest))
+        let manifest = Arc::new(Manifest::new(heap, tensors, handles.len()));
+        Bundle::pack(heap, manifest, handles)
     }
 }
 

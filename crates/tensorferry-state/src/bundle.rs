@@ -4,15 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tensorferry_storage::{BlockId, Bundle as RawBundle};
+use tensorferry_storage::{BlockId, Bundle as RawBundle, Heap, OutgoingHandles};
 use tensorferry_tensor::{AnyTensor, AtomicElement, Element, SharedTensor, Tensor};
 
 use crate::manifest::Manifest;
 use crate::{BundleBuilder, BundleError, Entry, Iter, Member};
 
-/// Named tensors that travel together, as one handle. Cheap to clone.
+/// Named tensors that travel together, as one handle: what torch calls a state dict. Cheap to clone.
 ///
 /// The tensors live as long as any process has the bundle. Those that are taken out of it live by themselves.
+#[doc(alias = "state_dict")]
 #[derive(Clone)]
 pub struct Bundle {
     raw: RawBundle,
@@ -26,7 +27,8 @@ impl Bundle {
         BundleBuilder::default()
     }
 
-    /// Makes a bundle of these tensors in the default domain.
+    /// Makes a bundle of these tensors in the default domain. They are all of one Rust type here;
+    /// [`Bundle::builder`] takes different ones. A `TensorMut` is frozen or shared first.
     ///
     /// # Errors
     /// As [`BundleBuilder::add`] and [`BundleBuilder::build`].
@@ -39,8 +41,15 @@ impl Bundle {
         tensors.into_iter().try_fold(Self::builder(), add)?.build()
     }
 
-    pub(crate) fn over(raw: RawBundle, manifest: Arc<Manifest>) -> Self {
-        Self { raw, manifest }
+    /// Makes a bundle of these storages, about which the manifest speaks.
+    pub(crate) fn pack(
+        heap: &Heap,
+        manifest: Arc<Manifest>,
+        handles: OutgoingHandles,
+    ) -> Result<Self, BundleError> {
+        let raw = RawBundle::pack(heap, &manifest.to_payload()?, handles)?;
+        manifest.remember();
+        Ok(Self { raw, manifest })
     }
 
     pub(crate) fn raw(&self) -> &RawBundle {

@@ -54,6 +54,7 @@
 
 mod builder;
 mod bundle;
+mod copies;
 mod entry;
 mod error;
 mod manifest;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rkyv::rancor;
-use tensorferry_storage::Bundle;
+use tensorferry_storage::{Bundle, Heap};
 use tensorferry_tensor::{DType, Layout};
 
 use crate::ManifestError;
@@ -67,8 +67,14 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// A manifest that the member with this slot and epoch makes of these tensors, whose names differ.
-    pub(crate) fn new(maker: (u8, u32), tensors: Vec<Described>, n_blocks: usize) -> Self {
+    /// A manifest that this process makes of these tensors, whose names differ.
+    pub(crate) fn new(heap: &Heap, tensors: Vec<Described>, n_blocks: usize) -> Self {
+        let me = heap.domain().me();
+        Self::made_by((me.slot, me.epoch), tensors, n_blocks)
+    }
+
+    /// As [`Manifest::new`], by the member with this slot and epoch.
+    fn made_by(maker: (u8, u32), tensors: Vec<Described>, n_blocks: usize) -> Self {
         let by_name = tensors.iter().enumerate().map(|(at, tensor)| (tensor.name.clone(), at)).collect();
         Self { head: new_head(maker), n_blocks, tensors, by_name }
     }
@@ -217,7 +223,7 @@ mod tests {
             described("two", Some(1), view),
             described("none", None, Layout::contiguous([0, 3]).unwrap()),
         ];
-        Manifest::new(MAKER, tensors, 2)
+        Manifest::made_by(MAKER, tensors, 2)
     }
 
     #[test]
@@ -246,10 +252,11 @@ mod tests {
         assert!(matches!(refused(&payload, 1), ManifestError::Storage { index: 1, n_blocks: 1 }));
         assert!(matches!(refused(&[1; 15], 1), ManifestError::Unreadable(_)));
         assert!(matches!(refused(&[], 1), ManifestError::Unreadable(_)));
-        let without = Manifest::new(MAKER, vec![described("one", None, Layout::contiguous([1]).unwrap())], 0);
+        let without =
+            Manifest::made_by(MAKER, vec![described("one", None, Layout::contiguous([1]).unwrap())], 0);
         assert!(matches!(refused(&without.to_payload().unwrap(), 9), ManifestError::Storage { .. }));
         let twice = ["a", "a"].map(|name| described(name, Some(0), Layout::contiguous([1]).unwrap()));
-        let twice = Manifest::new(MAKER, twice.into(), 1).to_payload().unwrap();
+        let twice = Manifest::made_by(MAKER, twice.into(), 1).to_payload().unwrap();
         assert!(matches!(refused(&twice, 1), ManifestError::DuplicateName(name) if name == "a"));
     }
 
@@ -273,7 +280,8 @@ mod tests {
             end += numbers[1];
         }
         assert_eq!(end, size_of::<ArchivedWrittenTensor>());
-        let one = Manifest::new(MAKER, vec![described("w", Some(1), Layout::contiguous([3]).unwrap())], 2);
+        let one =
+            Manifest::made_by(MAKER, vec![described("w", Some(1), Layout::contiguous([3]).unwrap())], 2);
         let payload = one.to_payload().unwrap();
         let f32_code = DType::F32.code();
         let expected = [

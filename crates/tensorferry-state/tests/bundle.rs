@@ -186,6 +186,32 @@ fn more_storages_than_a_bundle_can_have_are_refused_and_given_back() {
 }
 
 #[test]
+fn a_copy_is_shared_or_frozen_and_keeps_views_of_one_storage_together() {
+    let heap = heap();
+    let bundle = bundle(&heap);
+    let n_live = live_blocks(&heap);
+    let shared = bundle.to_shared().unwrap();
+    assert!(shared.names().eq(bundle.names()));
+    assert_eq!(shared.iter().filter(|entry| entry.is_shared()).count(), bundle.len());
+    let (whole, column) =
+        (shared.shared_tensor::<f32>("whole").unwrap(), shared.shared_tensor::<f32>("column").unwrap());
+    assert_eq!(whole.to_vec(), bundle.tensor::<f32>("whole").unwrap().to_vec());
+    column.store([1], 77.0).unwrap();
+    assert!(whole.to_vec().contains(&77.0), "one storage");
+    assert!(!bundle.tensor::<f32>("whole").unwrap().to_vec().contains(&77.0), "of its own");
+    let before = live_blocks(&heap);
+    let again = shared.to_shared().unwrap();
+    assert_eq!(live_blocks(&heap), before + 1, "the bundle alone: its storages are shared already");
+    let frozen = again.to_frozen().unwrap();
+    column.store([0], 78.0).unwrap();
+    let snapshot = frozen.tensor::<f32>("whole").unwrap();
+    assert!(snapshot.to_vec().contains(&77.0) && !snapshot.to_vec().contains(&78.0));
+    assert!(frozen.iter().all(|entry| !entry.is_shared()));
+    drop((whole, column, shared, again, frozen, snapshot));
+    assert_eq!(live_blocks(&heap), n_live);
+}
+
+#[test]
 fn many_clones_of_a_bundle_are_one_handle_of_a_message() {
     let heap = heap();
     let bundle = Bundle::builder().add("a", frozen(&heap, &[1.0])).unwrap().build_in(&heap).unwrap();

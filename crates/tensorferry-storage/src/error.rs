@@ -69,7 +69,9 @@ pub enum StorageError {
     #[error("a block of another domain cannot be sent in a message of this one")]
     ForeignDomain,
     /// This process has a default heap already.
-    #[error("this process is a member of a default domain already")]
+    #[error(
+        "this process is a member of a default domain already: choose one before the first tensor, queue or process"
+    )]
     AlreadyJoined,
 }
 

@@ -5,14 +5,14 @@
 //! 1. In every ring: a slot that the dead member was writing is skipped, a message that it was taking is
 //!    ready again, its roles end, and all waiting processes look again. In every monitor that it held: its
 //!    lock is free, and all waiting processes look again.
-//! 2. In every block: its holder bit turns into SUSPECT, in one compare-and-swap. A suspect block is not
-//!    reused.
+//! 2. In every block that it held: its holder bit turns into SUSPECT, in one compare-and-swap. A suspect
+//!    block is not reused. A block that could not be opened in the first step keeps the bit, and the sweep is
+//!    repeated.
 //! 3. A scan of all rings and messages discards the messages of rings without receivers, and finds the blocks
-//!    that messages of the dead member still name. All
-//!    other blocks are no longer suspect. A block that a living process takes meanwhile carries that
-//!    process's bit. If that process dies too, the scan has not seen what it sent. So each sweep increments a
-//!    word of the domain before it marks anything, and a scan that began before the last increment clears
-//!    nothing and begins again.
+//!    that messages of the dead member still name. All other blocks are no longer suspect. A block that a
+//!    living process takes meanwhile carries that process's bit. If that process dies too, the scan has not
+//!    seen what it sent. So each sweep increments a word of the domain before it marks anything, and a scan
+//!    that began before the last increment clears nothing and begins again.
 //! 4. In its extents: free memory goes back to the system, and any member may claim them.
 
 use std::cell::Cell;
@@ -26,7 +26,7 @@ use tensorferry_domain::{Member, planted};
 use crate::StorageError;
 use crate::attachments::RoleCounts;
 use crate::block::Block;
-use crate::class::SLAB_BLOCKS;
+use crate::class::{LINE_BYTES, SLAB_BLOCKS};
 use crate::header::{Header, Kind, SUSPECT};
 use crate::heap::{Heap, Inner};
 use crate::message::references_in;
@@ -59,16 +59,20 @@ pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
     let Some(heap) = inner.heap() else { return false };
     let places = inner.places();
     inner.memory.count_suspicion();
-    let (mut all_opened, mut monitors) = (true, HashSet::new());
-    let all_swept = each_block(places, &mut |place, header| {
+    let bits = dead.iter().fold(0, |bits, dead| bits | dead.bit());
+    let (mut all_opened, mut held) = (true, Vec::new());
+    let all_reached = each_block(places, &mut |place, header| {
         if sweep_contents(&heap, place, header, dead).is_err() {
+            // The bit stays: by it a monitor is found when the sweep is repeated.
             all_opened = false;
-        } else if header.kind() == Kind::Monitor {
-            monitors.insert(place.header_offset_bytes);
+        } else if header.holders().load(Ordering::SeqCst) & bits != 0 {
+            held.push(place);
         }
     });
-    let blocks_reached = mark_suspect(inner, dead, &monitors);
-    if !all_swept || !all_opened || !blocks_reached {
+    if !planted("sweep-forgets-bits") {
+        held.into_iter().for_each(|place| mark_suspect(inner, place, dead));
+    }
+    if !all_reached || !all_opened {
         return false;
     }
     resolve_suspects(inner, &heap);
@@ -84,19 +88,12 @@ pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
     }
 }
 
-/// Makes all blocks suspect that the dead members held, but for monitors that are not among the swept ones:
-/// by its bit such a one is found when the sweep is repeated. Returns whether every block could be reached.
-fn mark_suspect(inner: &Inner, dead: &[Member], swept_monitors: &HashSet<usize>) -> bool {
-    let bits = dead.iter().fold(0, |bits, dead| bits | dead.bit());
-    each_block(inner.places(), &mut |place, header| {
-        let is_swept =
-            || header.kind() != Kind::Monitor || swept_monitors.contains(&place.header_offset_bytes);
-        let is_of_dead = header.holders().load(Ordering::SeqCst) & bits != 0;
-        if is_of_dead && is_swept() && !planted("sweep-forgets-bits") {
-            inner.mark_returned_anew(place);
-            dead.iter().for_each(|&dead| suspect(header.holders(), dead));
-        }
-    })
+/// Makes a block suspect that the dead members held. They hold nothing new.
+fn mark_suspect(inner: &Inner, place: Place, dead: &[Member]) {
+    if let Some(header) = inner.places().header(place.header_offset_bytes) {
+        inner.mark_returned_anew(place);
+        dead.iter().for_each(|&dead| suspect(header.holders(), dead));
+    }
 }
 
 /// Ends what the dead members were doing in this block, if it is a ring or a monitor.
@@ -209,43 +206,43 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// Clears the marks that nothing names. Returns false when the scan is too old to decide.
     fn clear_unnamed(&self, named: &Named) -> bool {
+        named.marked.iter().all(|place| self.clear_one(*place, named))
+    }
+
+    fn clear_one(&self, place: Place, named: &Named) -> bool {
+        let at = place.header_offset_bytes;
+        let Some(header) = self.inner.places().header(at) else { return true };
         let mut in_time = true;
-        each_block(self.inner.places(), &mut |place, header| {
-            if !in_time {
-                return;
-            }
-            let at = place.header_offset_bytes;
-            if header.holders().load(Ordering::SeqCst) & SUSPECT != 0
-                && !named.blocks.contains(&at)
-                // The block is held while its mark is off. So it cannot be reused before the mark is known to
-                // have been old, and if this process is killed here, its own bit leads a sweeper to the
-                // block. A block that was reused already is not held.
-                && let Ok(Some(_held)) = hold_as_found(self.heap, place, header)
+        if header.holders().load(Ordering::SeqCst) & SUSPECT != 0
+            && !named.blocks.contains(&at)
+            // The block is held while its mark is off. So it cannot be reused before the mark is known to
+            // have been old, and if this process is killed here, its own bit leads a sweeper to the
+            // block. A block that was reused already is not held.
+            && let Ok(Some(_held)) = hold_as_found(self.heap, place, header)
+        {
+            self.inner.mark_returned_anew(place);
+            in_time = self.clear(header.holders());
+        }
+        if let Ok(Some(block)) = hold_of_kind(self.heap, place, header, Kind::Ring)
+            && let Some(ring) = RingWords::of(&block)
+        {
+            let sends: fn(&RoleCounts) -> bool = |counts| counts.sends > 0;
+            let receives: fn(&RoleCounts) -> bool = |counts| counts.receives > 0;
+            for (word, named, is_attached) in
+                [(ring.senders(), &named.senders, sends), (ring.receivers(), &named.receivers, receives)]
             {
-                self.inner.mark_returned_anew(place);
-                in_time = self.clear(header.holders());
-            }
-            if let Ok(Some(block)) = hold_of_kind(self.heap, place, header, Kind::Ring)
-                && let Some(ring) = RingWords::of(&block)
-            {
-                let sends: fn(&RoleCounts) -> bool = |counts| counts.sends > 0;
-                let receives: fn(&RoleCounts) -> bool = |counts| counts.receives > 0;
-                for (word, named, is_attached) in
-                    [(ring.senders(), &named.senders, sends), (ring.receivers(), &named.receivers, receives)]
-                {
-                    if word.load(Ordering::SeqCst) & SUSPECT != 0 && !named.contains(&at) {
-                        let attachments = &self.inner.attachments;
-                        let clear = || self.clear(word);
-                        in_time = in_time && attachments.clear_mark(self.heap, at, word, is_attached, clear);
-                        if ring.receivers().load(Ordering::SeqCst) == 0 && ring.has_messages() {
-                            // The next scan discards them.
-                            self.inner.scan_requests.set_due();
-                        }
-                        wake_all(&ring);
+                if word.load(Ordering::SeqCst) & SUSPECT != 0 && !named.contains(&at) {
+                    let attachments = &self.inner.attachments;
+                    let clear = || self.clear(word);
+                    in_time = in_time && attachments.clear_mark(self.heap, at, word, is_attached, clear);
+                    if ring.receivers().load(Ordering::SeqCst) == 0 && ring.has_messages() {
+                        // The next scan discards them.
+                        self.inner.scan_requests.set_due();
                     }
+                    wake_all(&ring);
                 }
             }
-        });
+        }
         in_time
     }
 
@@ -281,6 +278,8 @@ struct Named {
     receivers: HashSet<usize>,
     /// Messages, parcels and bundles that were found on the way, each with its place.
     tables: Vec<(Kind, Place)>,
+    /// The blocks that are suspect themselves, or may have a suspect role.
+    marked: Vec<Place>,
     /// The bundles, each with its generation, of which all contents are among the blocks. Many messages may
     /// name one bundle.
     bundles: HashSet<(usize, u32)>,
@@ -317,6 +316,10 @@ impl Named {
     }
 
     fn visit(&mut self, heap: &Heap, place: Place, header: Header<'_>) -> Result<(), Closed> {
+        let holders = header.holders().load(Ordering::SeqCst);
+        if holders & SUSPECT != 0 || header.kind() == Kind::Ring {
+            self.marked.push(place);
+        }
         if let Some(block) = hold_of_kind(heap, place, header, Kind::Ring)? {
             let Some(ring) = RingWords::of(&block) else { return Ok(()) };
             discard_lost(&ring);
@@ -485,14 +488,14 @@ fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) -> b
         }
         for line in places.first_span_line()..places.lines_high_water(extent) {
             let Some(span) = places.span(extent, line) else { break };
+            let Ok(first) = places.place_checked(Address::new(extent, line, 0), span) else { continue };
+            if places.open_range(first.header_offset_bytes, LINE_BYTES).is_err() {
+                all_reached = false;
+                continue;
+            }
             let n_blocks = if span.class.is_slab() { SLAB_BLOCKS } else { 1 };
             for index in 0..n_blocks {
-                let address = Address::new(extent, line, index);
-                let Ok(place) = places.place_checked(address, span) else { break };
-                if index == 0 && places.open_range(place.header_offset_bytes, 64).is_err() {
-                    all_reached = false;
-                    break;
-                }
+                let place = places.place(Address::new(extent, line, index), span);
                 if let Some(header) = places.header(place.header_offset_bytes) {
                     visit(place, header);
                 }
@@ -507,22 +510,7 @@ mod tests {
     use tensorferry_domain::Domain;
 
     use super::*;
-    use crate::{Bundle, Consumers, Deadline, Monitor, OutgoingHandle, OutgoingHandles, Parcel, Ring};
-
-    #[test]
-    fn a_monitor_that_could_not_be_swept_is_found_again() {
-        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
-        let monitor = Monitor::create(&heap, 1).unwrap();
-        let dead = Member { slot: 40, epoch: 1 };
-        let word = || heap.header(monitor.block().block().unwrap().header_offset_bytes()).unwrap();
-        word().holders().fetch_or(dead.bit(), Ordering::SeqCst);
-        // As if it could not be opened.
-        assert!(mark_suspect(heap.inner(), &[dead], &HashSet::new()));
-        assert_ne!(word().holders().load(Ordering::SeqCst) & dead.bit(), 0);
-        assert!(sweep(heap.inner(), &[dead]));
-        assert_eq!(monitor.view().unwrap().deaths(), 1);
-        assert_eq!(word().holders().load(Ordering::SeqCst), heap.me().bit());
-    }
+    use crate::{Bundle, Consumers, Deadline, OutgoingHandle, OutgoingHandles, Parcel, Ring};
 
     #[test]
     fn the_service_thread_rests_after_a_beat_in_which_nothing_was_sent() {

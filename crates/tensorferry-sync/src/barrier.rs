@@ -87,8 +87,13 @@ struct Arrival {
 /// std::thread::scope(|scope| {
 ///     for rank in 0..2 {
 ///         let barrier = barrier.clone(); // or a handle that a process has got with its arguments
-///         scope.spawn(move || barrier.wait().map(|place| println!("{rank} came as number {}",
-/// place.index)));     }     barrier.wait() // and all three go on })?;
+///         scope.spawn(move || {
+///             let place = barrier.wait();
+///             place.map(|place| println!("{rank} came as number {}", place.index))
+///         });
+///     }
+///     barrier.wait() // and all three go on
+/// })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Serialize, Deserialize)]

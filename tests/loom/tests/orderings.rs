@@ -223,7 +223,7 @@ fn the_heap_is_written_as_the_stand_in_has_it() {
             "sweep.rs",
             sweep,
             &[
-                "let is_of_dead = header.holders().load(Ordering::SeqCst) & bits != 0;",
+                "} else if header.holders().load(Ordering::SeqCst) & bits != 0 {",
                 "inner.mark_returned_anew(place);",
                 "suspect(header.holders(), dead)",
                 "self.inner.mark_returned_anew(place);",

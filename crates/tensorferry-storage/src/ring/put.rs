@@ -28,13 +28,15 @@ pub enum RingPutError {
     #[error("every other process that could receive from the queue has let go of it")]
     NoReceivers,
     /// As [`RingPutError::NoReceivers`], but at least one process that could receive has died.
-    #[error("every process that could receive from the queue is gone, and at least one of them died")]
+    #[error(
+        "every process that could receive from the queue is gone, and at least one of them died or was killed"
+    )]
     PeerDied,
     /// This process was declared dead, and its claim was taken away.
     #[error("this process was declared dead by another member of its domain")]
     Fenced,
     /// More handles than a message can have.
-    #[error("{0} handles in one message, at most 65535 are possible")]
+    #[error("{0} handles in one message, at most 65535 are possible (a bundle is one)")]
     TooManyHandles(usize),
     /// The ring has leases, so the message may be delivered again, but the message has something exclusive in
     /// it.

@@ -30,7 +30,9 @@ pub enum RingTakeError {
     #[error("every other process that could send to the queue has let go of it")]
     NoSenders,
     /// As [`RingTakeError::NoSenders`], but at least one process that could send has died.
-    #[error("every process that could send to the queue is gone, and at least one of them died")]
+    #[error(
+        "every process that could send to the queue is gone, and at least one of them died or was killed"
+    )]
     PeerDied,
     /// The ring was made without leases.
     #[error("the queue was made without leases")]
