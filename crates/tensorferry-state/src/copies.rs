@@ -28,8 +28,14 @@ impl Bundle {
     /// ```
     ///
     /// # Errors
-    /// [`BundleError::Storage`] when there is no memory for it.
+    /// [`BundleError::Storage`] when there is no memory for it, [`BundleError::NotShareable`] for a tensor of
+    /// `Complex<f64>`.
     pub fn to_shared(&self) -> Result<Self, BundleError> {
+        // What several may write is written in one step.
+        let too_long = |tensor: &&Described| tensor.dtype.size_bytes() > 8;
+        if let Some(Described { name, dtype, .. }) = self.manifest().tensors().iter().find(too_long) {
+            return Err(BundleError::NotShareable { name: name.to_string(), dtype: *dtype });
+        }
         self.copied(true, |bundle, index, is_shared| {
             let block = match is_shared {
                 true => bundle.shared(index)?,

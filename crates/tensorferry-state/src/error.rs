@@ -1,7 +1,7 @@
 //! Why a bundle cannot be made or read.
 
 use tensorferry_storage::StorageError;
-use tensorferry_tensor::{LayoutError, TensorError};
+use tensorferry_tensor::{DType, LayoutError, TensorError};
 
 /// Why a bundle could not be made, or one of its tensors not be had.
 #[derive(thiserror::Error)]
@@ -50,6 +50,14 @@ pub enum BundleError {
     ForeignDomain {
         /// The name.
         name: String,
+    },
+    /// A tensor of a type that no shared tensor has.
+    #[error("`{name}` is of {dtype}, of which no tensor can be shared: an element has more than 8 bytes")]
+    NotShareable {
+        /// The name.
+        name: String,
+        /// Its type.
+        dtype: DType,
     },
     /// What the bundle says about its tensors cannot be written.
     #[error(transparent)]

@@ -8,7 +8,7 @@ use tensorferry_domain::Domain;
 use tensorferry_reduce::{DecodeError, Parcel, bytes_copied};
 use tensorferry_state::{Bundle, BundleError};
 use tensorferry_storage::{Heap, StorageError};
-use tensorferry_tensor::{DType, LayoutError, SharedTensor, Tensor, TensorError, TensorMut};
+use tensorferry_tensor::{Complex, DType, LayoutError, SharedTensor, Tensor, TensorError, TensorMut};
 
 fn heap() -> Heap {
     Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
@@ -209,6 +209,19 @@ fn a_copy_is_shared_or_frozen_and_keeps_views_of_one_storage_together() {
     assert!(frozen.iter().all(|entry| !entry.is_shared()));
     drop((whole, column, shared, again, frozen, snapshot));
     assert_eq!(live_blocks(&heap), n_live);
+}
+
+#[test]
+fn elements_that_are_not_written_in_one_step_cannot_be_shared() {
+    let heap = heap();
+    let tensor = TensorMut::<Complex<f64>>::zeros_in(&heap, [2]).unwrap().freeze();
+    let bundle = Bundle::builder().add("z", tensor).unwrap().build_in(&heap).unwrap();
+    let error = bundle.to_shared().unwrap_err();
+    assert!(error.to_string().contains("`z` is of complex128"), "{error}");
+    assert_eq!(
+        bundle.to_frozen().unwrap().tensor::<Complex<f64>>("z").unwrap().to_vec(),
+        [Complex::new(0.0, 0.0); 2]
+    );
 }
 
 #[test]

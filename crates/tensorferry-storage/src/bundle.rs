@@ -206,8 +206,16 @@ pub(crate) struct Bundles {
 #[derive(Debug, Default)]
 struct Keeping {
     bundles: HashMap<BlockId, Kept>,
-    /// All of them, and some that are gone, in the order in which they are looked at.
+    /// All of them, and some that are gone or stand here twice, in the order in which they are looked at.
+    /// Never many more than there are.
     turns: VecDeque<BlockId>,
+}
+
+impl Keeping {
+    fn renew_turns(&mut self) {
+        self.turns.clear();
+        self.turns.extend(self.bundles.keys());
+    }
 }
 
 #[derive(Debug)]
@@ -229,6 +237,9 @@ impl Bundles {
         let id = bundle.id();
         kept.bundles.insert(id, Kept { bundle, _handles: handles });
         kept.turns.push_back(id);
+        if kept.turns.len() > 2 * kept.bundles.len() + LOOKS {
+            kept.renew_turns();
+        }
     }
 
     pub(crate) fn any(&self) -> bool {
@@ -239,8 +250,7 @@ impl Bundles {
     pub(crate) fn retire(&self) {
         let mut kept = self.kept();
         let over: Vec<_> = kept.bundles.extract_if(|_, kept| kept.is_over()).collect();
-        let Keeping { bundles, turns } = &mut *kept;
-        turns.retain(|id| bundles.contains_key(id));
+        kept.renew_turns();
         drop(kept);
         // Dropping a block may need the arena, so not under the lock.
         drop(over);
@@ -286,5 +296,28 @@ impl Bundles {
 
     fn kept(&self) -> MutexGuard<'_, Keeping> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tensorferry_domain::Domain;
+
+    use super::*;
+
+    #[test]
+    fn bundles_that_come_and_go_leave_no_turns() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let kept = || Bundle::pack(&heap, b"", OutgoingHandles::new()).unwrap();
+        // The service thread waits meanwhile.
+        let _one_at_a_time = heap.inner().collecting.lock().unwrap();
+        for _ in 0..1_000 {
+            drop(kept());
+        }
+        let n_turns = || heap.inner().bundles.kept().turns.len();
+        assert!(n_turns() <= 2 + LOOKS, "{}", n_turns());
+        let _stays = kept();
+        heap.inner().bundles.retire();
+        assert_eq!(n_turns(), 1);
     }
 }

@@ -256,7 +256,7 @@ impl Entered {
     }
 
     /// Releases the lock and leaves it to the next owner to be told how the last one left it.
-    fn leave_as_found(mut self) {
+    pub fn leave_as_found(mut self) {
         self.leave = self.last_owner;
     }
 }

@@ -309,10 +309,19 @@ impl Named {
         if !all_reached {
             return Err(Closed);
         }
-        for (kind, place) in std::mem::take(&mut named.tables) {
+        for (kind, place) in named.take_tables() {
             named.visit_table(heap, kind, place)?;
         }
         Ok(named)
+    }
+
+    /// The tables that were found on the way, in the order in which they are to be read. Parcels first: one
+    /// that was opened since may be gone by now, freed by another scan. Whoever opened it then has the bundles
+    /// that were in it, and is found there.
+    fn take_tables(&mut self) -> Vec<(Kind, Place)> {
+        let mut tables = std::mem::take(&mut self.tables);
+        tables.sort_by_key(|(kind, _)| *kind != Kind::Parcel);
+        tables
     }
 
     fn visit(&mut self, heap: &Heap, place: Place, header: Header<'_>) -> Result<(), Closed> {
@@ -527,6 +536,46 @@ mod tests {
             assert!(!heap.inner().pins.any(), "although nothing is pinned");
         }
         assert_eq!(look_after(heap.inner()), None);
+    }
+
+    #[test]
+    fn a_parcel_that_is_opened_between_two_reads_of_a_scan_while_another_one_frees_it_loses_nothing() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let inner = heap.inner();
+        let block = heap.allocate(64).unwrap().freeze();
+        let bundle =
+            Bundle::pack(&heap, b"", OutgoingHandles::from_iter(OutgoingHandle::frozen(&block))).unwrap();
+        let named = OutgoingHandles::from_iter([OutgoingHandle::bundle(&bundle)]);
+        let mut parcel = Parcel::pack(&heap, b"", named).unwrap();
+        let id = parcel.id();
+        let parcel_at = Reference::unpack(id).unwrap().header_offset_bytes;
+        let places = [block.block().unwrap(), bundle.block().unwrap()].map(Block::header_offset_bytes);
+        // The service thread waits meanwhile.
+        let _one_at_a_time = inner.collecting.lock().unwrap();
+        // Their maker is killed.
+        inner.memory.count_suspicion();
+        let holders = |at| heap.header(at).unwrap().holders();
+        for at in [places[0], places[1], parcel_at] {
+            holders(at).fetch_or(SUSPECT, Ordering::SeqCst);
+        }
+        drop(parcel.take_handles());
+        drop((parcel, bundle, block, inner.bundles.take_all()));
+        let scan = Scan { inner, heap: &heap, suspicions: inner.memory.suspicions() };
+        let mut found = Named::default();
+        each_block(inner.places(), &mut |place, header| found.visit(&heap, place, header).unwrap());
+        let mut tables = found.take_tables().into_iter();
+        let (kind, place) = tables.next().unwrap();
+        found.visit_table(&heap, kind, place).unwrap();
+        // This scan stands still. Somebody opens the parcel, and another scan frees that.
+        let opened = Parcel::open(&heap, id);
+        assert!(resolve_suspects(inner, &heap));
+        assert_eq!(holders(parcel_at).load(Ordering::SeqCst), 0);
+        for (kind, place) in tables {
+            found.visit_table(&heap, kind, place).unwrap();
+        }
+        scan.clear_unnamed(&found);
+        let is_kept = holders(places[0]).load(Ordering::SeqCst) == SUSPECT;
+        assert_eq!(is_kept, opened.is_ok(), "whoever has the bundle has what it names");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tensorferry_storage::{Deadline, Entered, Heap, MonitorError, MonitorView, StorageError};
+use tensorferry_storage::{Deadline, Entered, Heap, LastOwner, MonitorError, MonitorView, StorageError};
 
 use crate::primitive::{Primitive, for_a_step, word};
 use crate::purpose;
@@ -160,6 +160,11 @@ impl Barrier {
             Err(MonitorError::TimedOut) => return Err(self.time_out(&view)),
             entered => entered?,
         };
+        if entered.last_owner() != LastOwner::Released {
+            // It died in the middle of a step: perhaps it had ended the round and not counted anew. This lock
+            // may be had before the death is counted.
+            self.break_by(&view, BrokenBy::Death);
+        }
         if let Some(by) = broken_by(&view) {
             return Err(BarrierError::Broken { by });
         }
@@ -381,6 +386,34 @@ mod tests {
         let arrival = Arrival { n_ended: rounds(&view).n_ended, n_resets: resets(&view).n_resets };
         (0..40).for_each(|_| assert!(barrier.wait().unwrap().is_leader));
         assert_eq!(told(&barrier, arrival), Some(Ok(())), "nobody has reset it since");
+    }
+
+    #[test]
+    fn nobody_passes_after_a_leader_that_failed_between_the_round_and_the_count() {
+        let heap = heap();
+        let barrier = Barrier::new_in(&heap, 3).unwrap();
+        std::thread::scope(|scope| {
+            let waits = [(); 2].map(|()| scope.spawn(|| barrier.wait_timeout(Duration::from_secs(30))));
+            while barrier.n_waiting() < 2 {
+                std::thread::yield_now();
+            }
+            let leader = scope.spawn(|| {
+                let view = barrier.primitive.monitor().view().unwrap();
+                let _entered = barrier.enter().unwrap();
+                word(&view, state::ROUNDS).swap(rounds(&view).ended(false).pack(), Ordering::SeqCst);
+                // As one that is killed here.
+                std::panic::resume_unwind(Box::new("on purpose"));
+            });
+            leader.join().unwrap_err();
+            barrier.primitive.monitor().notify();
+            for waits in waits {
+                waits.join().unwrap().unwrap();
+            }
+        });
+        let alone = barrier.wait_timeout(SHORT);
+        assert!(matches!(alone, Err(BarrierError::Broken { by: BrokenBy::Death })), "{alone:?}");
+        barrier.reset_to(1).unwrap();
+        assert!(barrier.wait().unwrap().is_leader);
     }
 
     #[test]

@@ -137,7 +137,11 @@ impl RwLock {
             }
             entered => entered?,
         };
-        let view = entered.view().ok_or(LockError::DeclaredDead)?;
+        let Some(view) = entered.view() else {
+            // What it tells of is for the next one to remember.
+            entered.leave_as_found();
+            return Err(LockError::DeclaredDead);
+        };
         let last_writer = begin(&entered, &view, writer::NONE);
         let taken = Taken::count(monitor, &view).ok_or(LockError::DeclaredDead)?;
         LockError::unless_poisoned(RwLockReadGuard { _taken: taken }, last_writer)
@@ -176,7 +180,11 @@ impl RwLock {
     fn write_with(&self, deadline: Deadline) -> Result<RwLockWriteGuard, LockError<RwLockWriteGuard>> {
         let monitor = self.primitive.monitor();
         let entered = monitor.enter(deadline)?;
-        let view = entered.view().ok_or(LockError::DeclaredDead)?;
+        let Some(view) = entered.view() else {
+            // What it tells of is for the next one to remember.
+            entered.leave_as_found();
+            return Err(LockError::DeclaredDead);
+        };
         let last_writer = begin(&entered, &view, writer::WAITS);
         // No reader can come any more.
         if let Err(error) = monitor.wait(deadline, |view| (view.shares() == 0).then_some(())) {

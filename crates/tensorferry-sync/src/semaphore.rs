@@ -93,8 +93,8 @@ impl Semaphore {
     /// For a moment while another process takes a permit; for a second if that process is stopped there.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`], and [`WaitError::TimedOut`] when there is no permit, or when a process is
-    /// stopped while it takes one.
+    /// As [`Semaphore::acquire`], and [`WaitError::TimedOut`] when there is no permit, when a process is
+    /// stopped while it takes one, or perhaps when one gives one up for good at this moment.
     pub fn try_acquire(&self) -> Result<Permit, WaitError> {
         self.acquire_with(Deadline::Now)
     }

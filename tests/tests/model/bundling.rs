@@ -8,7 +8,8 @@
 //! holds the bundle and says that it has adopted everything. It uses the named block without holding it, then
 //! holds it, lets go of the bundle, and in the end of the block. Process 2 holds the block too; it writes it
 //! once it finds itself alone with it. Process 0 or 1 may be killed before any step; a sweep marks one word
-//! at a time, a scan reads one word at a time and begins again when another one has died meanwhile.
+//! at a time, a scan reads one word at a time and begins again when another one has died meanwhile. Two
+//! processes may scan at once.
 //!
 //! What must hold: a block without holders is used by no living process and named by nothing that somebody
 //! can still take or has. A block is not written while it is read. And when everything is over, nothing is
@@ -101,6 +102,10 @@ struct State {
     /// Process 2 has found itself alone with the block, and writes it.
     is_exclusive: bool,
     kills_left: u8,
+    /// A scan that another process makes at the same time.
+    other_scan: Option<Sweep>,
+    other_named: [bool; 3],
+    other_scans_left: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +123,8 @@ enum Broken {
     LeavesParcels,
     /// A scan takes a parcel that somebody opens for one that names nothing.
     ForgetsOpeners,
+    /// A scan reads the bundles that are held before the parcels.
+    BundlesBeforeParcels,
 }
 
 struct Bundling {
@@ -142,7 +149,8 @@ impl Bundling {
         use Reading::{HeldBundle, HeldMessage, Ring};
         match self.broken {
             Broken::BundlesBeforeRings => [HeldBundle, Ring, HeldMessage],
-            _ if self.is_bundle_first => [Ring, HeldBundle, HeldMessage],
+            Broken::BundlesBeforeParcels => [Ring, HeldBundle, HeldMessage],
+            _ if self.is_bundle_first && !self.is_parcel => [Ring, HeldBundle, HeldMessage],
             _ => [Ring, HeldMessage, HeldBundle],
         }
     }
@@ -338,6 +346,7 @@ impl Bundling {
     fn is_over(state: &State) -> bool {
         state.to_sweep == 0
             && state.sweep.is_none()
+            && state.other_scan.is_none()
             && matches!(state.maker, Maker::Over | Maker::Dead)
             && matches!(state.taker, Taker::Over | Taker::Dead)
     }
@@ -384,6 +393,9 @@ impl Model for Bundling {
             is_scan_due: false,
             is_exclusive: false,
             kills_left: self.kills,
+            other_scan: None,
+            other_named: [false; 3],
+            other_scans_left: 1,
         }
     }
 
@@ -426,6 +438,19 @@ impl Model for Bundling {
             (next.named, next.is_scan_due, next.sweep) = ([false; 3], false, Some(Sweep::Read(0)));
             steps.push(next);
         }
+        if state.to_sweep == 0 {
+            let mut next = state.clone();
+            if state.other_scan.is_some() {
+                change_scans(&mut next);
+                self.sweep(&mut next);
+                change_scans(&mut next);
+                steps.push(next);
+            } else if state.other_scans_left > 0 && state.dead != 0 {
+                next.other_scans_left -= 1;
+                (next.other_named, next.other_scan) = ([false; 3], Some(Sweep::Read(0)));
+                steps.push(next);
+            }
+        }
         steps
     }
 
@@ -465,7 +490,12 @@ fn killed(next: &mut State, bit: u8) {
     next.kills_left -= 1;
     next.dead |= bit;
     next.to_sweep |= bit;
-    next.sweep = None;
+    (next.sweep, next.other_scan) = (None, None);
+}
+
+fn change_scans(state: &mut State) {
+    std::mem::swap(&mut state.sweep, &mut state.other_scan);
+    std::mem::swap(&mut state.named, &mut state.other_named);
 }
 
 #[test]
@@ -488,6 +518,7 @@ fn each_rule_of_bundles_is_needed() {
         (false, Broken::TakesOutLate),
         (true, Broken::LeavesParcels),
         (true, Broken::ForgetsOpeners),
+        (true, Broken::BundlesBeforeParcels),
     ] {
         for is_bundle_first in [false, true] {
             let verdict = explore(&Bundling { is_parcel, is_bundle_first, kills: 2, broken });
