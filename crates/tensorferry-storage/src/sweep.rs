@@ -316,8 +316,8 @@ impl Named {
     }
 
     /// The tables that were found on the way, in the order in which they are to be read. Parcels first: one
-    /// that was opened since may be gone by now, freed by another scan. Whoever opened it then has the bundles
-    /// that were in it, and is found there.
+    /// that was opened since may be gone by now, freed by another scan. Whoever opened it then has the
+    /// bundles that were in it, and is found there.
     fn take_tables(&mut self) -> Vec<(Kind, Place)> {
         let mut tables = std::mem::take(&mut self.tables);
         tables.sort_by_key(|(kind, _)| *kind != Kind::Parcel);
