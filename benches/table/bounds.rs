@@ -95,7 +95,7 @@ fn of_latency() -> Vec<Bound> {
 }
 
 fn of_fresh() -> Vec<Bound> {
-    use Column::{Ferry, Floor, Iceoryx2, IpcChannel, Socket, TorchFd};
+    use Column::{Ferry, Floor, Iceoryx2, IpcChannel, Payload, Socket, TorchFd};
     let mut bounds = Vec::new();
     for row in ["fresh-1m", "fresh-16m"] {
         for column in [Floor, Iceoryx2] {
@@ -119,8 +119,7 @@ fn of_fresh() -> Vec<Bound> {
         at_least("fresh 4 KiB, against the limit", rate("fresh-4k", Ferry), rate("fresh-4k", Floor), 0.6),
         at_least("fresh 4 KiB, against torch fd", rate("fresh-4k", Ferry), rate("fresh-4k", TorchFd), 500.0),
     ]);
-    // Our own copying queue is no peer: the limit's program is 2.3 times as fast as that, without a library.
-    for column in [Socket, IpcChannel] {
+    for column in [Payload, Socket, IpcChannel] {
         bounds.push(at_least(
             against("fresh 4 KiB", column),
             rate("fresh-4k", Ferry),
@@ -134,6 +133,7 @@ fn of_fresh() -> Vec<Bound> {
 fn of_the_rest() -> Vec<Bound> {
     use Column::{Ferry, Floor};
     vec![
+        at_most("time of 100 tensors against 1", rate("one", Ferry), rate("hundred", Ferry), 20.0),
         at_most("time of a bundle of 100 tensors against 1", rate("one", Ferry), rate("bundle", Ferry), 20.0),
         at_least("2 and 2 against 1 and 1", rate("pairs-2", Ferry), rate("pairs-1", Ferry), 0.7),
         at_most("spawn against Command", ("spawn-1", Ferry, "spawn_us"), ("spawn-1", Floor, "spawn_us"), 1.2),

@@ -1,10 +1,18 @@
 //! Many live tensors: what each costs in time and memory.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tensorferry::storage::Heap;
 use tensorferry::{Queue, Tensor, TensorMut, func, start_processes};
 use tensorferry_benches::{Answer, Ask, open_descriptors, private_bytes};
+
+/// A process opens a descriptor for each process that it looks after once it has to wait, whatever it has. So
+/// each side waits in vain before it counts, for longer than that takes.
+fn settle() -> anyhow::Result<()> {
+    let nothing = Queue::<u8>::new(1)?.get_timeout(Duration::from_secs(1));
+    anyhow::ensure!(nothing.is_err(), "nobody can put anything");
+    Ok(())
+}
 
 /// What receiving came to.
 type Receipt = (f64, u64, u64);
@@ -12,6 +20,7 @@ type Receipt = (f64, u64, u64);
 /// Receives and keeps all; answers with seconds, private bytes and descriptors more than before.
 #[func]
 fn keep(_rank: usize, n_tensors: usize, queue: Queue<Tensor<f32>>) -> anyhow::Result<Receipt> {
+    settle()?;
     let mut kept = Vec::with_capacity(n_tensors);
     kept.push(queue.get()?);
     let (private, descriptors) = (private_bytes()?, open_descriptors()?);
@@ -28,6 +37,7 @@ pub(crate) fn measure(ask: &Ask) -> anyhow::Result<Answer> {
     let n_tensors = ask.count;
     let heap = Heap::current()?;
     let queue = Queue::new(ask.depth)?;
+    settle()?;
     let shared = heap.stats().populated_bytes;
     let (private, descriptors) = (private_bytes()?, open_descriptors()?);
     let mut tensors = Vec::with_capacity(n_tensors);
