@@ -1,11 +1,15 @@
 //! Who alone knows that something of the dead may be free now, and cannot see to it.
 
 use tensorferry::GetError;
+use tensorferry::domain::Member;
 use tensorferry::queue::{Receiver, Sender, channel_in};
 use tensorferry::storage::Heap;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_tests::tasks::{Dropper, Passer, Puppet};
 use tensorferry_tests::{Audit, Child, DEADLINE, Family, Item, until, with_family};
+
+/// How often a process is stopped that may be in the middle of a scan, until it is stopped outside of one.
+const MAX_TRIES: usize = 20;
 
 /// Another member in this process, which can leave.
 #[track_caller]
@@ -52,23 +56,31 @@ fn a_receiver_is_told_although_who_dropped_the_last_sender_has_left() {
 
 #[test]
 fn a_receiver_is_told_although_who_dropped_the_last_sender_is_stopped() {
-    with_family(|family| {
-        let (senders, carrier) = channel_in(family.heap(), 4).unwrap();
-        let receiver = receiver_of_the_dead(family, senders);
-        let dropper = family.start(Dropper { carrier });
-        // This process knows no more of it.
-        family.heap().collect();
-        dropper.say("go");
-        dropper.expect("gone");
-        dropper.wait_stopped();
-        assert_is_told(&receiver);
-        let bit = dropper.member().bit();
-        let held =
-            Audit::of(family.heap().domain()).live().iter().filter(|block| block.holders & bit != 0).count();
-        assert_eq!(held, 0, "it holds nothing that it would be in the way with");
-        dropper.go_on();
-        Child::finish(dropper);
+    let was_shown = (0..MAX_TRIES).any(|_| {
+        let mut is_out_of_the_way = false;
+        with_family(|family| {
+            let (senders, carrier) = channel_in(family.heap(), 4).unwrap();
+            let receiver = receiver_of_the_dead(family, senders);
+            let dropper = family.start(Dropper { carrier });
+            // This process knows no more of it.
+            family.heap().collect();
+            dropper.say("go");
+            dropper.expect("gone");
+            dropper.wait_stopped();
+            is_out_of_the_way = !holds_anything(family, dropper.member());
+            assert_is_told(&receiver);
+            dropper.go_on();
+            Child::finish(dropper);
+        });
+        is_out_of_the_way
     });
+    assert!(was_shown, "each time it was stopped in the middle of a scan");
+}
+
+/// Whether a member has anything, if it is only what its scan is looking at.
+fn holds_anything(family: &Family, member: Member) -> bool {
+    let live = Audit::of(family.heap().domain()).into_live();
+    live.iter().any(|block| block.holders & member.bit() != 0)
 }
 
 #[test]
