@@ -201,9 +201,10 @@ impl Domain {
         self.header()[header::SWEEPS].load(Ordering::SeqCst)
     }
 
-    /// How many times a sweep has begun to mark what a dead member held. A scan for what that member's
-    /// messages still name may decide about the marks only if this count has not moved since the scan began.
-    /// An older scan may have missed what the dead member sent.
+    /// How many times marks were made on what dead members held: each sweep counts before its first mark and
+    /// after its last one. A scan for what the messages of the dead still name may decide about the marks
+    /// only if this count has not moved since the scan began. An older scan may have missed what a dead
+    /// member sent.
     #[must_use]
     pub fn suspicions(&self) -> u64 {
         self.header()[header::SUSPICIONS].load(Ordering::SeqCst)

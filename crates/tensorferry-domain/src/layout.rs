@@ -11,7 +11,7 @@ pub const MAX_MEMBERS: usize = 63;
 /// "TNSRFRRY", read as a little-endian number.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TNSRFRRY");
 /// The version of everything in docs/WIRE.md.
-pub(crate) const VERSION: u64 = 6;
+pub(crate) const VERSION: u64 = 7;
 
 /// Word indexes in the header.
 pub(crate) mod header {
@@ -28,7 +28,8 @@ pub(crate) mod header {
     pub(crate) const SUSPICIONS: usize = 10;
     pub(crate) const SCANS_LEFT: usize = 11;
     pub(crate) const SCANS_LEFT_DONE: usize = 12;
-    pub(crate) const N_WORDS: usize = 13;
+    pub(crate) const ALL_CLEAR_AT: usize = 13;
+    pub(crate) const N_WORDS: usize = 14;
 }
 
 /// Word indexes in a process slot.

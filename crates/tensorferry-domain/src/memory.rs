@@ -147,9 +147,22 @@ impl Memory {
         }
     }
 
-    /// Raises [`Domain::suspicions`] by one. Call it before the first mark is made.
+    /// Raises [`Domain::suspicions`] by one. Call it before the first mark is made, and after the last one.
     pub fn count_suspicion(&self) {
         self.header()[header::SUSPICIONS].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Records that a scan found no mark, which had begun when [`Domain::suspicions`] was `suspicions`.
+    pub fn note_all_clear(&self, suspicions: u64) {
+        self.header()[header::ALL_CLEAR_AT].fetch_max(suspicions, Ordering::SeqCst);
+    }
+
+    /// Whether there may be a mark on anything: some were made, and no scan since has found that all are gone.
+    #[must_use]
+    #[inline]
+    pub fn may_have_suspects(&self) -> bool {
+        let all_clear_at = self.header()[header::ALL_CLEAR_AT].load(Ordering::SeqCst);
+        self.header()[header::SUSPICIONS].load(Ordering::SeqCst) != all_clear_at
     }
 
     /// Tells the owner of extent `index` that a block in it came back. Returns that owner.

@@ -55,6 +55,7 @@ fn words_of_the_header() {
             ("suspicions", header::SUSPICIONS, 8),
             ("scans_left", header::SCANS_LEFT, 8),
             ("scans_left_done", header::SCANS_LEFT_DONE, 8),
+            ("all_clear_at", header::ALL_CLEAR_AT, 8),
         ],
     );
 }

@@ -12,7 +12,10 @@
 //!    that messages of the dead member still name. All other blocks are no longer suspect. A block that a
 //!    living process takes meanwhile carries that process's bit. If that process dies too, the scan has not
 //!    seen what it sent. So each sweep increments a word of the domain before it marks anything, and a scan
-//!    that began before the last increment clears nothing and begins again.
+//!    that began before the last increment clears nothing and begins again. A scan that finds no mark at all
+//!    records that value of the word; until the next increment nobody has to ask for a scan. The sweep
+//!    increments the word a second time after its last mark, because a scan may have passed a block just
+//!    before it was marked.
 //! 4. In its extents: free memory goes back to the system, and any member may claim them.
 
 use std::cell::Cell;
@@ -72,6 +75,8 @@ pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
     if !planted("sweep-forgets-bits") {
         held.into_iter().for_each(|place| mark_suspect(inner, place, dead));
     }
+    // A scan that has found nothing suspect meanwhile did not see all marks.
+    inner.memory.count_suspicion();
     if !all_reached || !all_opened {
         return false;
     }
@@ -204,12 +209,18 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Clears the marks that nothing names. Returns false when the scan is too old to decide.
+    /// Clears the marks that nothing names, and records it if none is left. Returns false when the scan is too
+    /// old to decide.
     fn clear_unnamed(&self, named: &Named) -> bool {
-        named.marked.iter().all(|place| self.clear_one(*place, named))
+        let mut any_left = false;
+        let in_time = named.marked.iter().all(|place| self.clear_one(*place, named, &mut any_left));
+        if in_time && !any_left {
+            self.inner.memory.note_all_clear(self.suspicions);
+        }
+        in_time
     }
 
-    fn clear_one(&self, place: Place, named: &Named) -> bool {
+    fn clear_one(&self, place: Place, named: &Named, any_left: &mut bool) -> bool {
         let at = place.header_offset_bytes;
         let Some(header) = self.inner.places().header(at) else { return true };
         let mut in_time = true;
@@ -223,7 +234,9 @@ impl Scan<'_> {
             self.inner.mark_returned_anew(place);
             in_time = self.clear(header.holders());
         }
-        if let Ok(Some(block)) = hold_of_kind(self.heap, place, header, Kind::Ring)
+        let ring = hold_of_kind(self.heap, place, header, Kind::Ring);
+        *any_left |= ring.is_err() || header.holders().load(Ordering::SeqCst) & SUSPECT != 0;
+        if let Ok(Some(block)) = ring
             && let Some(ring) = RingWords::of(&block)
         {
             let sends: fn(&RoleCounts) -> bool = |counts| counts.sends > 0;
@@ -241,6 +254,7 @@ impl Scan<'_> {
                     }
                     wake_all(&ring);
                 }
+                *any_left |= word.load(Ordering::SeqCst) & SUSPECT != 0;
             }
         }
         in_time
@@ -265,6 +279,8 @@ impl Scan<'_> {
         let in_time = self.inner.memory.suspicions() == self.suspicions;
         if !in_time {
             word.fetch_or(SUSPECT, Ordering::SeqCst);
+            // Another scan may have found nothing suspect while this mark was off.
+            self.inner.memory.count_suspicion();
         }
         in_time
     }
@@ -517,8 +533,11 @@ fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) -> b
 #[cfg(test)]
 mod tests {
     use tensorferry_domain::Domain;
+    use tensorferry_os::pidfd::PidFd;
 
     use super::*;
+    use crate::attachments::Attachment;
+    use crate::reference::Role;
     use crate::{Bundle, Consumers, Deadline, OutgoingHandle, OutgoingHandles, Parcel, Ring};
 
     #[test]
@@ -536,6 +555,45 @@ mod tests {
             assert!(!heap.inner().pins.any(), "although nothing is pinned");
         }
         assert_eq!(look_after(heap.inner()), None);
+    }
+
+    #[test]
+    fn nobody_asks_for_a_scan_once_nothing_is_suspect() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let inner = heap.inner();
+        let admission = heap.domain().admit(&PidFd::of_self().unwrap()).unwrap();
+        let dead = Heap::attach(heap.domain().fds().unwrap(), admission).unwrap();
+        let drop_one = || drop(Bundle::pack(&heap, b"", OutgoingHandles::new()).unwrap());
+        // The service threads wait meanwhile.
+        let _no_ticks = [inner, dead.inner()].map(|inner| inner.collecting.lock().unwrap());
+        drop_one();
+        assert!(!inner.scan_requests.is_due(), "nobody has died");
+
+        let ring = Ring::create(&dead, 1, 0).unwrap();
+        let grant = Grant::Ring(Role { sends: false, receives: true });
+        let word = ring.attachment().block().reference(grant);
+        let received = heap.hold(Reference::unpack(word).unwrap()).unwrap();
+        let receiver =
+            Ring::attach(Attachment::new(received, Role { sends: false, receives: true })).unwrap();
+        let sent = dead.allocate(64).unwrap().freeze();
+        ring.put(b"", OutgoingHandle::frozen(&sent).into_iter().collect(), Deadline::Now).unwrap();
+        let before = inner.memory.suspicions();
+        assert!(sweep(inner, &[dead.me()]));
+        inner.memory.note_all_clear(before + 1);
+        assert!(
+            inner.memory.may_have_suspects(),
+            "a scan while the sweep was marking has not seen all marks"
+        );
+        drop_one();
+        assert!(inner.scan_requests.is_due(), "it might have named what is suspect");
+        assert!(resolve_suspects(inner, &heap));
+        assert!(inner.memory.may_have_suspects(), "the message is still there");
+
+        drop(receiver.take(Consumers::Multi, Deadline::Now).unwrap());
+        assert!(resolve_suspects(inner, &heap));
+        assert!(!inner.memory.may_have_suspects());
+        drop_one();
+        assert!(!inner.scan_requests.is_due(), "a scan would find nothing");
     }
 
     #[test]
