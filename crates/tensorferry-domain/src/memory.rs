@@ -157,7 +157,8 @@ impl Memory {
         self.header()[header::ALL_CLEAR_AT].fetch_max(suspicions, Ordering::SeqCst);
     }
 
-    /// Whether there may be a mark on anything: some were made, and no scan since has found that all are gone.
+    /// Whether there may be a mark on anything: some were made, and no scan since has found that all are
+    /// gone.
     #[must_use]
     #[inline]
     pub fn may_have_suspects(&self) -> bool {

@@ -441,7 +441,7 @@ impl Inner {
     /// at all returned blocks. Returns the locked arena.
     fn collect_returned(&self) -> MutexGuard<'_, Arena> {
         self.retire_pins();
-        crate::sweep::resolve_known_suspects(self);
+        crate::scan::resolve_known_suspects(self);
         let mut arena = self.arena();
         arena.collect(self.places());
         arena.look_at_all_pending(self.places());
@@ -494,6 +494,6 @@ impl ServiceHandler for Inner {
     }
 
     fn tick(&self) -> Option<std::time::Duration> {
-        crate::sweep::tick(self)
+        crate::tick::tick(self)
     }
 }

@@ -53,6 +53,7 @@ mod lease;
 mod message;
 mod monitor;
 mod monitor_words;
+mod named;
 mod parcel;
 mod payload;
 mod pins;
@@ -63,13 +64,16 @@ mod record;
 mod reference;
 mod ring;
 mod ring_layout;
+mod scan;
 mod scan_requests;
 mod scratch;
 mod sweep;
 mod sweep_ring;
+mod tick;
 mod usage;
 #[cfg(test)]
 mod waking_tests;
+mod walk;
 #[cfg(test)]
 mod wire_tests;
 

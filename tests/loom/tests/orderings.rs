@@ -181,6 +181,7 @@ fn the_heap_is_written_as_the_stand_in_has_it() {
     let returns = include_str!("../../../crates/tensorferry-storage/src/heap/returns.rs");
     let arena = include_str!("../../../crates/tensorferry-storage/src/arena.rs");
     let sweep = include_str!("../../../crates/tensorferry-storage/src/sweep.rs");
+    let scan = include_str!("../../../crates/tensorferry-storage/src/scan.rs");
     let memory = include_str!("../../../crates/tensorferry-domain/src/memory.rs");
     for (name, source, lines) in [
         (
@@ -226,6 +227,12 @@ fn the_heap_is_written_as_the_stand_in_has_it() {
                 "} else if header.holders().load(Ordering::SeqCst) & bits != 0 {",
                 "inner.mark_returned_anew(place);",
                 "suspect(header.holders(), dead)",
+            ][..],
+        ),
+        (
+            "scan.rs",
+            scan,
+            &[
                 "self.inner.mark_returned_anew(place);",
                 "in_time = self.clear(header.holders());",
             ][..],

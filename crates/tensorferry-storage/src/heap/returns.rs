@@ -10,7 +10,7 @@ use super::Inner;
 use crate::arena::Arena;
 use crate::header::{Kind, SUSPECT, line};
 use crate::place::Place;
-use crate::sweep::is_scanning;
+use crate::scan::is_scanning;
 
 impl Inner {
     /// Lets go of a block: this process's last handle on it is gone.

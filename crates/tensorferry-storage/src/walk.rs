@@ -1,0 +1,85 @@
+//! Visiting every block of the domain, also those of others, and holding what was found.
+
+use std::sync::atomic::Ordering;
+
+use crate::StorageError;
+use crate::block::Block;
+use crate::class::{LINE_BYTES, SLAB_BLOCKS};
+use crate::header::{Header, Kind};
+use crate::heap::Heap;
+use crate::place::{Address, Place, Places};
+use crate::reference::{Grant, Reference};
+
+/// A block exists and cannot be opened for reading.
+#[derive(Debug)]
+pub(crate) struct Closed;
+
+/// Visits every block of the domain that was ever in use. Returns whether all of them could be reached.
+pub(crate) fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) -> bool {
+    let mut all_reached = true;
+    for extent in 0..places.memory.extents_high_water() {
+        if places.memory.run_starting_at(extent).is_none() {
+            continue;
+        }
+        if places.open(extent, places.head_len_bytes()).is_err() {
+            all_reached = false;
+            continue;
+        }
+        for line in places.first_span_line()..places.lines_high_water(extent) {
+            let Some(span) = places.span(extent, line) else { break };
+            let Ok(first) = places.place_checked(Address::new(extent, line, 0), span) else { continue };
+            if places.open_range(first.header_offset_bytes, LINE_BYTES).is_err() {
+                all_reached = false;
+                continue;
+            }
+            let n_blocks = if span.class.is_slab() { SLAB_BLOCKS } else { 1 };
+            for index in 0..n_blocks {
+                let place = places.place(Address::new(extent, line, index), span);
+                if let Some(header) = places.header(place.header_offset_bytes) {
+                    visit(place, header);
+                }
+            }
+        }
+    }
+    all_reached
+}
+
+/// Holds a block that the walk found, if it has a holder and is of this kind. The kind and the generation
+/// come from one load, so a block that is reused in between is not taken for what it was.
+pub(crate) fn hold_of_kind(
+    heap: &Heap,
+    place: Place,
+    header: Header<'_>,
+    kind: Kind,
+) -> Result<Option<Block>, Closed> {
+    let (found, generation) = header.kind_and_generation();
+    if found == kind { hold_found(heap, place, header, generation) } else { Ok(None) }
+}
+
+/// As [`hold_of_kind`], for a block of any kind.
+pub(crate) fn hold_as_found(heap: &Heap, place: Place, header: Header<'_>) -> Result<Option<Block>, Closed> {
+    hold_found(heap, place, header, header.generation())
+}
+
+fn hold_found(
+    heap: &Heap,
+    place: Place,
+    header: Header<'_>,
+    generation: u32,
+) -> Result<Option<Block>, Closed> {
+    if header.holders().load(Ordering::SeqCst) == 0 {
+        return Ok(None);
+    }
+    let generation = generation & crate::reference::GENERATION_MASK;
+    let grant = Grant::Frozen;
+    hold_if_there(heap, Reference { header_offset_bytes: place.header_offset_bytes, generation, grant })
+}
+
+/// Holds the block that a reference names; `None` when the block is gone or was reused.
+pub(crate) fn hold_if_there(heap: &Heap, reference: Reference) -> Result<Option<Block>, Closed> {
+    match heap.hold(reference) {
+        Ok(block) => Ok(Some(block)),
+        Err(error) if matches!(*error, StorageError::Domain(_)) => Err(Closed),
+        Err(_) => Ok(None),
+    }
+}
