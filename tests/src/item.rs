@@ -47,8 +47,8 @@ impl Item {
     pub fn bundled(mut self, heap: &Heap) -> Self {
         let add =
             |builder: BundleBuilder, (index, tensor): (usize, _)| builder.add(index.to_string(), tensor);
-        let mut tensors = std::mem::take(&mut self.tensors).into_iter().enumerate();
-        self.bundle = Some(tensors.try_fold(Bundle::builder(), add).unwrap().build_in(heap).unwrap());
+        let tensors = std::mem::take(&mut self.tensors).into_iter().enumerate();
+        self.bundle = Some(tensors.fold(Bundle::builder(), add).build_in(heap).unwrap());
         self
     }
 

@@ -79,7 +79,7 @@ pub enum CudaError {
     },
     /// The per-thread default stream is a different stream in each thread, under one handle. It could not be
     /// told later which stream was meant.
-    #[error("the per-thread default stream cannot be shared with: use a stream of its own")]
+    #[error("the per-thread default stream cannot be used here: create a stream and pass that")]
     PerThreadStream,
     /// Two drivers were loaded into this process.
     #[error(

@@ -25,19 +25,19 @@ impl<T: Element> Serialize for CudaTensor<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // A view without elements is sent without its memory.
         let memory = self.memory().filter(|_| self.n_elements() > 0);
-        let memory = memory.map(give).transpose().map_err(|e| ser::Error::custom(told(e)))?;
+        let memory = memory.map(give).transpose().map_err(|e| ser::Error::custom(refuse(e)))?;
         (T::DTYPE.code(), self.layout(), memory).serialize(serializer)
     }
 }
 
 impl<'de, T: Element> Deserialize<'de> for CudaTensor<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        take(WireTensor::deserialize(deserializer)?).map_err(|e| de::Error::custom(told(e)))
+        take(WireTensor::deserialize(deserializer)?).map_err(|e| de::Error::custom(refuse(e)))
     }
 }
 
 /// Stores the error in the message in progress, so that the caller of `put` or `get` gets it.
-fn told(error: CudaTensorError) -> CudaTensorError {
+fn refuse(error: CudaTensorError) -> CudaTensorError {
     reduce::refuse(&error);
     error
 }

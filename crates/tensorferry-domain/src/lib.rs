@@ -63,6 +63,8 @@ pub use memory::Memory;
 #[doc(hidden)]
 pub use plant::planted;
 pub use service::Parked;
+#[doc(hidden)]
+pub use service::ensure_services_started;
 pub use spin::Spin;
 pub use tensorferry_os::Error as OsError;
 pub use tensorferry_os::pidfd::{Identity, PidFd};

@@ -132,9 +132,9 @@ impl Memory {
     /// Starts the service thread, unless it was started before: this process is about to have something that
     /// the thread has to look after.
     #[inline]
-    pub fn need_service(&self) {
+    pub fn ensure_service_started(&self) {
         if let Some(service) = self.domain.service.get() {
-            service.need();
+            service.ensure_started();
         }
     }
 

@@ -121,20 +121,20 @@ impl Service {
     /// Starts the thread, unless it was started before. If the kernel has no thread for it now, the next call
     /// tries again; meanwhile other members do its work, where that is possible.
     #[inline]
-    pub(crate) fn need(&self) {
+    pub(crate) fn ensure_started(&self) {
         if self.shared.park.load(Ordering::Relaxed) == park::NOT_STARTED {
             self.shared.start_if_mine();
         }
     }
 
     pub(crate) fn wake(&self) {
-        self.need();
+        self.ensure_started();
         self.shared.wakeup.signal();
     }
 
     /// As [`Domain::wake_service_soon`].
     pub(crate) fn wake_soon(&self) {
-        self.need();
+        self.ensure_started();
         if !self.shared.is_timer_set.swap(true, Ordering::SeqCst) {
             self.shared.timer.set(SOON);
         }
@@ -142,7 +142,7 @@ impl Service {
 
     /// As [`Service::wake`], but only if the thread is in a long sleep. Otherwise it looks again soon anyway.
     pub(crate) fn wake_if_idle(&self) {
-        self.need();
+        self.ensure_started();
         if self.shared.is_idle.load(Ordering::SeqCst) && self.shared.is_idle.swap(false, Ordering::SeqCst) {
             self.shared.wakeup.signal();
         }
@@ -151,7 +151,7 @@ impl Service {
     /// As [`Domain::defer`].
     pub(crate) fn defer(&self, work: Work) {
         self.shared.deferred().push(work);
-        self.need();
+        self.ensure_started();
     }
 
     /// Does on the calling thread what the service thread does about deaths in a turn.
@@ -179,10 +179,10 @@ mod park {
 /// Whether the thread of some service of this process may not have been started.
 static ANY_NOT_STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Starts the threads of all services of this process, for a caller that is about to wait for another
-/// process.
+/// Starts the service threads of this process that were not needed so far. A process that waits for others
+/// has to learn of their deaths.
 #[inline]
-pub(crate) fn need_all() {
+pub fn ensure_services_started() {
     if ANY_NOT_STARTED.load(Ordering::Relaxed) {
         start_all();
     }

@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 use tensorferry_os::limits;
 
 use crate::long_spin::{LONG, LongSpin, USUAL, was_stopped};
-use crate::service;
 
 const MAX_NS: u32 = USUAL.subsec_nanos();
 /// A learnt budget below this is none: whoever has waited in vain so often sleeps at once. Where the kernel
@@ -79,13 +78,6 @@ impl Spin {
         let fixed_ns =
             budget.map(|budget| u64::try_from(budget.as_nanos()).unwrap_or(ADAPTIVE).min(ADAPTIVE - 1));
         self.fixed_ns.store(fixed_ns.unwrap_or(ADAPTIVE), Ordering::Relaxed);
-    }
-
-    /// Records that the first look of a wait was in vain, however long the wait may last. Whoever looks for
-    /// what other processes do has to learn of their deaths.
-    #[inline]
-    pub fn note_vain_look(&self) {
-        service::need_all();
     }
 
     /// Calls `look` until it finds something, or the budget is used up, or `deadline` has passed. `start` is

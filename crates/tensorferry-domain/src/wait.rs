@@ -20,8 +20,8 @@ use std::time::Instant;
 
 use tensorferry_os::futex;
 
-use crate::Spin;
 use crate::atomic::{AtomicU32, Ordering, change_before_load, fence};
+use crate::{Spin, ensure_services_started};
 
 pub(crate) const SLEEPERS: u32 = 1;
 pub(crate) const EPOCH: u32 = 2;
@@ -34,7 +34,7 @@ pub struct WaitWord<'a> {
 
 /// The deadline of a wait passed before it found anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the deadline passed")]
+#[error("nothing was found before the deadline")]
 pub struct TimedOut;
 
 impl<'a> WaitWord<'a> {
@@ -62,7 +62,7 @@ impl<'a> WaitWord<'a> {
         if let Some(found) = look() {
             return Ok(found);
         }
-        spin.note_vain_look();
+        ensure_services_started();
         let start = Instant::now();
         if deadline.is_some_and(|d| d <= start) {
             return Err(TimedOut);

@@ -9,14 +9,14 @@ use std::time::Instant;
 use tensorferry_os::futex;
 
 use crate::atomic::AtomicU32;
-use crate::{OsError, Spin, WaitWord};
+use crate::{OsError, Spin, WaitWord, ensure_services_started};
 
 /// Why a wait for any of several words ended without a find.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitAnyError {
     /// The deadline passed before anything was found.
-    #[error("the deadline passed")]
+    #[error("nothing came in time to any of those that were waited for")]
     TimedOut,
     /// More words than the kernel waits for at once.
     #[error("one call waits for at most {limit} at once, not for {n}")]
@@ -58,7 +58,7 @@ pub fn wait_any_until<R>(
     if let Some(found) = look() {
         return Ok(found);
     }
-    spin.note_vain_look();
+    ensure_services_started();
     let start = Instant::now();
     if deadline.is_some_and(|deadline| deadline <= start) {
         return Err(WaitAnyError::TimedOut);

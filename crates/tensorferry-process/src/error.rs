@@ -64,7 +64,7 @@ pub enum StartError {
         limit: usize,
     },
     /// A payload, a name or an entry's name over its limit.
-    #[error("what the child is to be told cannot be sent: {0}; put data into shared memory")]
+    #[error("the start message for the child cannot be sent: {0}; put large data into shared memory")]
     Message(ProtocolError),
     /// The function that makes the payload failed.
     #[error("the payload for the child cannot be made: {0}")]

@@ -95,11 +95,12 @@ impl fmt::Display for Exit {
                 let dumped = if core_dumped { " (core dumped)" } else { "" };
                 write!(f, "terminated by signal {}{dumped}", signal_name(signal))?;
             }
-            Ended::Lost => {
-                write!(f, "ended, and how is lost because SIGCHLD is ignored or another wait took it")?
-            }
+            Ended::Lost => write!(
+                f,
+                "ended; its exit status is lost because SIGCHLD is ignored or another wait collected it"
+            )?,
             Ended::StatusUnavailable => {
-                write!(f, "ended, and how is unknown because its fork server was killed or stopped")?
+                write!(f, "ended; its exit status is unknown because its fork server was killed or stopped")?
             }
         }
         if self.stage == Stage::Started {

@@ -190,7 +190,7 @@ impl ForkServer {
             Ok(Some(exit)) => exit.to_string(),
             // The server is alive, but could not send its answer.
             Ok(None) => {
-                String::from("lives and has closed the socket for its answer, as without memory for one")
+                String::from("is still alive but has closed its answer socket, perhaps for lack of memory")
             }
             Err(error) => error.to_string(),
         };

@@ -8,10 +8,10 @@ macro_rules! busy_poll {
             /// handle and its clones in this process. A handle that is sent to another process begins there
             /// with `None`.
             ///
-            /// `None`, the default, adapts the time to how long polling has paid recently: from 2 to 50
-            /// microseconds. The limit is 250 microseconds at first, and while messages come that late and no
-            /// other thread needs the processors. Now and then a call polls for some milliseconds, to find
-            /// out.
+            /// `None`, the default, adapts the time to how long polling has paid recently: up to 50
+            /// microseconds, and none at all once polling has been in vain often enough. The limit is 250
+            /// microseconds at first, and while messages come that late and no other thread needs the
+            /// processors. Now and then a call polls for some milliseconds, to find out.
             ///
             /// A fixed longer time occupies a processor for that long. It suits a caller whose messages
             /// arrive within the time, and that cannot afford a wake-up. A wake-up took 3 to 50 microseconds

@@ -60,7 +60,7 @@ pub enum PutErrorKind {
         n_handles: usize,
     },
     /// Another member of the domain declared this process dead while it was putting.
-    #[error("the message could not be placed: {}", RingPutError::Fenced)]
+    #[error("the message could not be placed: {}", RingPutError::DeclaredDead)]
     DeclaredDead,
     /// The ring failed in a way that this version of the crate does not know.
     #[error("the message could not be placed: {0}")]
@@ -211,7 +211,7 @@ impl PutErrorKind {
             RingPutError::Closed => Self::Closed,
             RingPutError::NoReceivers => Self::Disconnected,
             RingPutError::PeerDied => Self::PeerDied,
-            RingPutError::Fenced => Self::DeclaredDead,
+            RingPutError::DeclaredDead => Self::DeclaredDead,
             RingPutError::TooManyHandles(n_handles) => Self::TooManyHandles { n_handles },
             RingPutError::NotRepeatable => Self::NotRepeatable,
             RingPutError::Storage(error) => Self::Encode(EncodeError::Storage(*error)),
@@ -241,9 +241,9 @@ mod tests {
 
     #[test]
     fn an_error_of_the_ring_keeps_its_kind_and_its_text() {
-        let dead = PutError::new((), PutErrorKind::of(RingPutError::Fenced));
+        let dead = PutError::new((), PutErrorKind::of(RingPutError::DeclaredDead));
         assert!(matches!(dead.kind, PutErrorKind::DeclaredDead) && dead.is_final());
-        assert!(dead.to_string().ends_with(&RingPutError::Fenced.to_string()), "{dead}");
+        assert!(dead.to_string().ends_with(&RingPutError::DeclaredDead.to_string()), "{dead}");
         let too_many = PutError::new((), PutErrorKind::of(RingPutError::TooManyHandles(65_536)));
         let too_many = PutErrorKind::from(too_many);
         assert!(matches!(too_many, PutErrorKind::TooManyHandles { n_handles: 65_536 }));

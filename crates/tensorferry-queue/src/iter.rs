@@ -32,23 +32,23 @@ use crate::{GetError, SoleReceiver};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Iter<'a, T> {
-    from: Source<'a, T>,
+    from: Handle<'a, T>,
     end: Option<GetError>,
 }
 
 /// The handle that the values come from.
-enum Source<'a, T> {
+enum Handle<'a, T> {
     Many(&'a Typed<T>),
     Sole(&'a mut SoleReceiver<T>),
 }
 
 impl<'a, T> Iter<'a, T> {
     pub(crate) fn many(typed: &'a Typed<T>) -> Self {
-        Self { from: Source::Many(typed), end: None }
+        Self { from: Handle::Many(typed), end: None }
     }
 
     pub(crate) fn sole(receiver: &'a mut SoleReceiver<T>) -> Self {
-        Self { from: Source::Sole(receiver), end: None }
+        Self { from: Handle::Sole(receiver), end: None }
     }
 
     /// The error that ended the iteration. `None` while it has not ended.
@@ -93,8 +93,8 @@ impl<T: Serialize + DeserializeOwned> Iterator for Iter<'_, T> {
             return None;
         }
         let got = match &mut self.from {
-            Source::Many(typed) => typed.get(Consumers::Multi, Deadline::Never),
-            Source::Sole(receiver) => receiver.get(),
+            Handle::Many(typed) => typed.get(Consumers::Multi, Deadline::Never),
+            Handle::Sole(receiver) => receiver.get(),
         };
         match got {
             Ok(value) => Some(value),

@@ -28,8 +28,8 @@ pub(crate) mod sealed {
 ///
 /// A source has something to get when its `get_nowait` would not say [`Empty`](crate::GetError::Empty): a
 /// message, or an error, because it is closed, its senders are gone, or the end was moved. Nothing is taken,
-/// so another receiver of the same queue may be faster: get with `get_nowait`. Nobody waits for no sources:
-/// the answer is no indexes.
+/// so another receiver of the same queue may be faster: get with `get_nowait`. With no sources it returns an
+/// empty list at once.
 ///
 /// ```
 /// use tensorferry_queue::{Source, channel, wait};
@@ -66,12 +66,13 @@ pub fn wait_timeout(sources: &[&dyn Source], timeout: Duration) -> Result<Vec<us
 }
 
 fn wait_with(sources: &[&dyn Source], deadline: Deadline) -> Result<Vec<usize>, WaitAnyError> {
-    let has_news = |source: &&dyn Source| source.ring_to_wait_at().is_none_or(Ring::has_news);
-    let with_news = sources.iter().enumerate().filter(|(_, source)| has_news(source));
+    // Looked at once: another thread may give an end away at any moment, and the indexes must stay in step.
+    let rings: Vec<Option<&Ring>> = sources.iter().map(|source| source.ring_to_wait_at()).collect();
+    let with_news = rings.iter().enumerate().filter(|(_, ring)| ring.is_none_or(Ring::has_news));
     let indexes: Vec<usize> = with_news.map(|(index, _)| index).collect();
     if !indexes.is_empty() {
         return Ok(indexes);
     }
-    let rings: Vec<&Ring> = sources.iter().filter_map(|source| source.ring_to_wait_at()).collect();
+    let rings: Vec<&Ring> = rings.into_iter().flatten().collect();
     Ring::wait_any(&rings, deadline)
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_process::{
-    Child, ChildProcess, Ended, OnDrop, SIGINT, SIGKILL, SIGTERM, Stage, out_of_memory_kills, wait_end,
+    Child, ChildProcess, Ended, OnDrop, OsError, SIGINT, SIGKILL, SIGTERM, Stage, out_of_memory_kills,
+    wait_end,
 };
 use tensorferry_storage::Heap;
 
@@ -166,13 +167,14 @@ impl<T> ProcessContext<T> {
     /// Sends a signal to all processes that still run. A process that ends by this signal counts as failed.
     ///
     /// # Errors
-    /// [`SpawnError::Wait`] with the first error. The signal has been sent to the others all the same.
+    /// [`SpawnError::Signal`] with the first error. The signal has been sent to the others all the same.
     pub fn send_signal(&self, signal: i32) -> Result<(), SpawnError> {
-        let mut refused = None;
-        for child in &self.children {
-            refused = refused.or(child.send_signal(signal).err());
+        let mut sent = Ok(());
+        for (rank, child) in self.children.iter().enumerate() {
+            let refused = |error: OsError| SpawnError::Signal { rank, signal, error: error.into() };
+            sent = sent.and(child.send_signal(signal).map_err(refused));
         }
-        refused.map_or(Ok(()), |error| Err(SpawnError::Wait(error.into())))
+        sent
     }
 
     /// Sends SIGTERM to all processes that still run, which asks them to end.
@@ -248,7 +250,7 @@ impl<T> ProcessContext<T> {
     }
 
     fn join_until(&mut self, deadline: Option<Instant>) -> Result<bool, SpawnError> {
-        let wait_failed = |e: tensorferry_process::OsError| SpawnError::Wait(e.into());
+        let wait_failed = |e: OsError| SpawnError::Wait(e.into());
         self.update()?;
         loop {
             if self.children.iter().all(|child| child.exit().is_some()) {

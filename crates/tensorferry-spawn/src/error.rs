@@ -145,9 +145,19 @@ pub enum SpawnError {
     /// All processes succeeded, but their output was not kept in full.
     #[error("all processes succeeded, but {0}")]
     Output(OutputError),
-    /// Waiting or sending a signal failed.
+    /// Waiting failed.
     #[error("waiting for the processes failed: {0}")]
     Wait(BoxedError),
+    /// The kernel refused a signal.
+    #[error("signal {signal} could not be sent to process {rank}: {error}")]
+    Signal {
+        /// The index of the process.
+        rank: usize,
+        /// The signal.
+        signal: i32,
+        /// The reason.
+        error: BoxedError,
+    },
 }
 
 impl fmt::Debug for SpawnError {

@@ -138,7 +138,7 @@ impl fmt::Display for ProcessError {
             0 => Ok(()),
             n => write!(
                 f,
-                "; the machine or its container may be out of memory: the kernel ended {n} processes for that meanwhile"
+                "; the machine or its container may be out of memory: {n} of its processes were killed for that meanwhile"
             ),
         }
     }
@@ -280,7 +280,10 @@ mod tests {
     #[test]
     fn the_out_of_memory_killer_is_named_when_it_was_at_work() {
         let killed = ProcessError { out_of_memory_kills: 2, ..failure(0, 0) };
-        assert!(killed.to_string().ends_with("the kernel ended 2 processes for that meanwhile"), "{killed}");
+        assert!(
+            killed.to_string().ends_with("2 of its processes were killed for that meanwhile"),
+            "{killed}"
+        );
         assert!(!failure(0, 0).to_string().contains("memory"));
     }
 

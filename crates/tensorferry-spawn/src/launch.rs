@@ -47,51 +47,36 @@ where
         return Err(StartErrorKind::TeeWithFork);
     }
     let heap = Heap::current().cloned().map_err(|e| StartErrorKind::Memory(e.into()))?;
-    let mut taken = heap.domain().members().len();
-    if taken.saturating_add(nprocs) > MAX_MEMBERS {
-        // Some members may be dead.
-        heap.domain().sweep_all_dead();
-        taken = heap.domain().members().len();
-    }
-    if taken.saturating_add(nprocs) > MAX_MEMBERS {
-        return Err(StartErrorKind::TooMany { nprocs, taken, places: MAX_MEMBERS });
-    }
+    check_places(&heap, nprocs)?;
     let results: Results<F::Value> =
         Queue::new(nprocs.max(1)).map_err(|e| StartErrorKind::Memory(e.into()))?;
-    let name = options.name.as_deref().unwrap_or_else(|| key.last_name());
-    let is_alone = alone.is_some();
-    let chosen_rank = alone.as_ref().and_then(|alone| alone.rank);
-    let first_rank = chosen_rank.unwrap_or(0);
+    let first_rank = alone.as_ref().and_then(|alone| alone.rank).unwrap_or(0);
     if let Err(error) = u32::try_from(first_rank) {
         let error = tensorferry_process::StartError::Payload(error.into());
         return Err(StartErrorKind::Process { rank: first_rank, error });
     }
-    let mut first = is_alone.then(Identity::next);
+    let base = options.name.as_deref().unwrap_or_else(|| key.last_name());
     // Declared before the children, so that it is dropped after them if this function fails.
-    let (outputs, tee) = match (alone, &first) {
-        (Some(Alone { outputs, .. }), Some(identity)) => {
-            let name = options.name.clone().unwrap_or_else(|| identity.name());
-            let (outputs, tee) = output::open_alone(options, &name, first_rank, outputs)?;
-            (vec![outputs], tee)
-        }
-        _ => output::open(options, name, nprocs)?,
-    };
+    let (outputs, tee, all);
+    if let Some(Alone { rank, outputs: own }) = alone {
+        let identity = Identity::next();
+        let name = options.name.clone().unwrap_or_else(|| identity.name());
+        let (own, of_all) = output::open_alone(options, &name, first_rank, own)?;
+        (outputs, tee) = (vec![own], of_all);
+        all = vec![Who { rank: first_rank, known_rank: rank, nprocs, name, identity }];
+    } else {
+        (outputs, tee) = output::open(options, base, nprocs)?;
+        all = (0..nprocs).map(|rank| Who::one_of_many(rank, nprocs, base)).collect();
+    }
     let parcels = pack(&heap, &key, args, &results, first_rank..first_rank.saturating_add(nprocs))?;
     let mut children = Vec::with_capacity(nprocs);
-    let mut parcels = (first_rank..).zip(parcels.into_iter().zip(outputs));
-    while let Some((rank, (parcel, outputs))) = parcels.next() {
-        let identity = first.take().unwrap_or_else(Identity::next);
-        let name = match &options.name {
-            Some(name) if is_alone => name.clone(),
-            None if is_alone => identity.name(),
-            _ => format!("{name} {rank}"),
-        };
-        let known_rank = if is_alone { chosen_rank } else { Some(rank) };
-        let who = Who { rank, known_rank, nprocs, name, identity };
+    let mut starts = all.into_iter().zip(parcels.into_iter().zip(outputs));
+    while let Some((who, (parcel, outputs))) = starts.next() {
+        let rank = who.rank;
         match start(options, &heap, &key, who, parcel, outputs) {
             Ok(child) => children.push(child),
             Err(error) => {
-                parcels.for_each(|(_, (parcel, _))| parcel.take_back());
+                starts.for_each(|(_, (parcel, _))| parcel.take_back());
                 // Reaps the children that already run, and reclaims what they held as members of the domain.
                 children.iter().for_each(|child: &Child| drop(child.kill()));
                 drop(children);
@@ -101,6 +86,21 @@ where
         }
     }
     Ok(ProcessContext::new(children, first_rank, heap, results, options, tee))
+}
+
+/// Checks that the domain has places for `nprocs` more members.
+fn check_places(heap: &Heap, nprocs: usize) -> Result<(), StartErrorKind> {
+    let n_taken = || heap.domain().members().len();
+    let has_room = |taken: usize| taken.saturating_add(nprocs) <= MAX_MEMBERS;
+    if has_room(n_taken()) {
+        return Ok(());
+    }
+    // Some members may be dead.
+    heap.domain().sweep_all_dead();
+    match n_taken() {
+        taken if has_room(taken) => Ok(()),
+        taken => Err(StartErrorKind::TooMany { nprocs, taken, places: MAX_MEMBERS }),
+    }
 }
 
 /// One parcel for each process, because a value that is given away exclusively can be in one only.
@@ -133,6 +133,18 @@ struct Who {
     nprocs: usize,
     name: String,
     identity: Identity,
+}
+
+impl Who {
+    fn one_of_many(rank: usize, nprocs: usize, base: &str) -> Self {
+        Self {
+            rank,
+            known_rank: Some(rank),
+            nprocs,
+            name: format!("{base} {rank}"),
+            identity: Identity::next(),
+        }
+    }
 }
 
 /// Starts one of them, and posts its arguments.

@@ -294,7 +294,7 @@ impl<T> ProcessHandle<T> {
     /// Sends a signal. Does nothing if it has ended.
     ///
     /// # Errors
-    /// [`SpawnError::Wait`] when the kernel refuses: the process has changed its user, or the signal number
+    /// [`SpawnError::Signal`] when the kernel refuses: the process has changed its user, or the signal number
     /// is invalid.
     pub fn send_signal(&self, signal: i32) -> Result<(), SpawnError> {
         self.context.send_signal(signal)

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for layer in 0..N_LAYERS {
         let weight = TensorMut::full([WIDTH, WIDTH], 1.0 / WIDTH as f32)?.freeze();
         let bias = TensorMut::full([WIDTH], layer as f32)?.freeze();
-        builder = builder.add(format!("{layer}.weight"), weight)?.add(format!("{layer}.bias"), bias)?;
+        builder = builder.add(format!("{layer}.weight"), weight).add(format!("{layer}.bias"), bias);
     }
     // Nothing is copied. The bundle holds the tensors from here on.
     let parameters = builder.build()?;

@@ -8,7 +8,7 @@ use tensorferry_storage::{BlockId, Bundle as RawBundle, Heap, OutgoingHandles};
 use tensorferry_tensor::{AnyTensor, AtomicElement, Element, SharedTensor, Tensor};
 
 use crate::manifest::Manifest;
-use crate::{BundleBuilder, BundleError, Entry, Iter, Member};
+use crate::{BundleBuilder, BundleError, BundleTensor, Entry, Iter};
 
 /// Named tensors that travel together, as one handle: what torch calls a state dict. Cheap to clone.
 ///
@@ -31,14 +31,14 @@ impl Bundle {
     /// [`Bundle::builder`] takes different ones. A `TensorMut` is frozen or shared first.
     ///
     /// # Errors
-    /// As [`BundleBuilder::add`] and [`BundleBuilder::build`].
+    /// As [`BundleBuilder::build`].
     pub fn new<N, M>(tensors: impl IntoIterator<Item = (N, M)>) -> Result<Self, BundleError>
     where
         N: Into<String>,
-        M: Into<Member>,
+        M: Into<BundleTensor>,
     {
         let add = |builder: BundleBuilder, (name, tensor)| builder.add(name, tensor);
-        tensors.into_iter().try_fold(Self::builder(), add)?.build()
+        tensors.into_iter().fold(Self::builder(), add).build()
     }
 
     /// Makes a bundle of these storages, about which the manifest speaks.

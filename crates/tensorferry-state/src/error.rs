@@ -3,12 +3,12 @@
 use tensorferry_storage::StorageError;
 use tensorferry_tensor::{DType, LayoutError, TensorError};
 
-/// Why a bundle could not be made, or one of its tensors not be had.
+/// Why a bundle could not be made, or why one of its tensors could not be read.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BundleError {
     /// Two tensors with one name.
-    #[error("the bundle has a tensor named `{name}` already")]
+    #[error("two tensors of the bundle are named `{name}`")]
     DuplicateName {
         /// The name.
         name: String,

@@ -22,7 +22,7 @@
 //!
 //! let weight = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0, 4.0], [2, 2])?;
 //! let steps = SharedTensor::<u64>::zeros([1])?;
-//! let bundle = Bundle::builder().add("layer.weight", weight)?.add("steps", steps.clone())?.build()?;
+//! let bundle = Bundle::builder().add("layer.weight", weight).add("steps", steps.clone()).build()?;
 //!
 //! // As `put` and `get` of a queue do: the message has one handle.
 //! let heap = Heap::current()?;
@@ -64,7 +64,7 @@ mod safetensors;
 #[cfg(doc)]
 use tensorferry_tensor::SharedTensor;
 
-pub use builder::{BundleBuilder, Member};
+pub use builder::{BundleBuilder, BundleTensor};
 pub use bundle::Bundle;
 pub use entry::{Entry, Iter};
 pub use error::{BundleError, ManifestError};

@@ -191,8 +191,8 @@ fn lengths(numbers: &[rkyv::rend::unaligned::u64_ule]) -> Result<Vec<usize>, Man
 fn new_head(maker: (u8, u32)) -> [u64; HEAD_WORDS] {
     static RANDOM: OnceLock<RandomState> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    // A forked process has a copy of both, and may have the process ID of another one that has ended. But it
-    // is a member that none was before it.
+    // A forked process has a copy of both, and may have the process ID of another one that has ended. But no
+    // earlier member had its slot and epoch.
     let process = RANDOM.get_or_init(RandomState::new).hash_one((std::process::id(), maker));
     [process, COUNT.fetch_add(1, Ordering::Relaxed)]
 }

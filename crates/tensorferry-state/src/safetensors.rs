@@ -86,7 +86,7 @@ impl Bundle {
         let mut builder = Self::builder();
         for (name, info) in in_order(&metadata) {
             let tensor = tensor_of(heap, &whole, data_at, &name, info)?;
-            builder = builder.add(name, tensor)?;
+            builder = builder.add(name, tensor);
         }
         Ok(BundleBuilder::build_in(builder, heap)?)
     }

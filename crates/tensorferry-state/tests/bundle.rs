@@ -26,13 +26,9 @@ fn bundle(heap: &Heap) -> Bundle {
     let shared = SharedTensor::from_slice_in(heap, &[7_i64, 8], [2]).unwrap();
     Bundle::builder()
         .add("whole", &whole)
-        .unwrap()
         .add("column", whole.select(1, 1).unwrap())
-        .unwrap()
         .add("shared", shared)
-        .unwrap()
         .add("none", Tensor::<u8>::from_vec(Vec::new(), [0, 4]).unwrap())
-        .unwrap()
         .build_in(heap)
         .unwrap()
 }
@@ -117,7 +113,7 @@ fn a_private_tensor_is_copied_once() {
     let before = bytes_copied();
     let views = [("all", private.clone()), ("half", private.narrow(0, 0, 50).unwrap())];
     let add = |builder: tensorferry_state::BundleBuilder, (name, tensor)| builder.add(name, tensor);
-    let bundle = views.into_iter().try_fold(Bundle::builder(), add).unwrap().build_in(&heap).unwrap();
+    let bundle = views.into_iter().fold(Bundle::builder(), add).build_in(&heap).unwrap();
     assert_eq!(bytes_copied() - before, 200);
     assert_eq!(bundle.entry("half").unwrap().as_slice::<u16>().unwrap().len(), 50);
     assert_eq!(live_blocks(&heap), 2);
@@ -155,15 +151,15 @@ fn what_cannot_be_had_is_an_error_that_says_which_and_why() {
 fn what_cannot_be_bundled_is_an_error() {
     let (one, other) = (heap(), heap());
     let tensor = frozen(&one, &[1.0]);
-    let twice = Bundle::builder().add("a", &tensor).unwrap().add("a", &tensor).unwrap_err();
+    let twice = Bundle::builder().add("a", &tensor).add("a", &tensor).build_in(&one).unwrap_err();
     assert!(matches!(&twice, BundleError::DuplicateName { name } if name == "a"), "{twice}");
-    let long = Bundle::builder().add("x".repeat(4097), &tensor).unwrap_err();
+    let long = Bundle::builder().add("x".repeat(4097), &tensor).build_in(&one).unwrap_err();
     assert!(matches!(long, BundleError::LongName { len_bytes: 4097, limit_bytes: 4096 }), "{long}");
-    let foreign = Bundle::builder().add("a", &tensor).unwrap().build_in(&other).unwrap_err();
+    let foreign = Bundle::builder().add("a", &tensor).build_in(&other).unwrap_err();
     assert!(matches!(&foreign, BundleError::ForeignDomain { name } if name == "a"), "{foreign}");
     // The first blocks of two domains have one number.
     let same = frozen(&other, &[2.0]);
-    let both = Bundle::builder().add("a", &tensor).unwrap().add("b", &same).unwrap();
+    let both = Bundle::builder().add("a", &tensor).add("b", &same);
     let foreign = both.build_in(&one).unwrap_err();
     assert!(matches!(&foreign, BundleError::ForeignDomain { name } if name == "b"), "{foreign}");
     drop(same);
@@ -179,7 +175,7 @@ fn more_storages_than_a_bundle_can_have_are_refused_and_given_back() {
     let add = |builder: tensorferry_state::BundleBuilder, index: u32| {
         builder.add(index.to_string(), frozen(&heap, &[index as f32]))
     };
-    let builder = (0..65_536).try_fold(Bundle::builder(), add).unwrap();
+    let builder = (0..65_536).fold(Bundle::builder(), add);
     let error = builder.build_in(&heap).unwrap_err();
     assert!(matches!(error, BundleError::Storage(StorageError::TooManyBlocks { .. })), "{error}");
     assert_eq!(live_blocks(&heap), 0);
@@ -215,7 +211,7 @@ fn a_copy_is_shared_or_frozen_and_keeps_views_of_one_storage_together() {
 fn elements_that_are_not_written_in_one_step_cannot_be_shared() {
     let heap = heap();
     let tensor = TensorMut::<Complex<f64>>::zeros_in(&heap, [2]).unwrap().freeze();
-    let bundle = Bundle::builder().add("z", tensor).unwrap().build_in(&heap).unwrap();
+    let bundle = Bundle::builder().add("z", tensor).build_in(&heap).unwrap();
     let error = bundle.to_shared().unwrap_err();
     assert!(error.to_string().contains("`z` is of complex128"), "{error}");
     assert_eq!(
@@ -227,7 +223,7 @@ fn elements_that_are_not_written_in_one_step_cannot_be_shared() {
 #[test]
 fn many_clones_of_a_bundle_are_one_handle_of_a_message() {
     let heap = heap();
-    let bundle = Bundle::builder().add("a", frozen(&heap, &[1.0])).unwrap().build_in(&heap).unwrap();
+    let bundle = Bundle::builder().add("a", frozen(&heap, &[1.0])).build_in(&heap).unwrap();
     // More than one message can have.
     let arrived: Vec<Bundle> = sent(&heap, &vec![bundle; 70_000]).unwrap();
     assert_eq!(arrived.len(), 70_000);
@@ -306,7 +302,7 @@ mod files {
         std::fs::remove_file(path).unwrap();
         assert_eq!(live_blocks(&heap), 0);
         let complex = Tensor::from_vec(vec![tensorferry_tensor::Complex::new(1.0_f64, 2.0)], [1]).unwrap();
-        let bundle = Bundle::builder().add("c", complex).unwrap().build_in(&heap).unwrap();
+        let bundle = Bundle::builder().add("c", complex).build_in(&heap).unwrap();
         let error = bundle.save_safetensors("/no/such/folder/file").unwrap_err();
         assert_eq!(error.to_string(), "`c`: there is no complex128 in safetensors");
     }

@@ -212,10 +212,7 @@ impl FrozenBlock {
     /// empty one.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
-        self.block
-            .as_ref()
-            .zip(other.block.as_ref())
-            .is_some_and(|(one, two)| one.id() == two.id() && one.heap().is_same_domain(two.heap()))
+        self.block.as_ref().zip(other.block.as_ref()).is_some_and(|(one, two)| one.is_same(two))
     }
 
     /// Turns into an exclusive block if there is no other holder: no other process, no message in flight, no
@@ -270,6 +267,13 @@ impl SharedBlock {
     #[must_use]
     pub fn id(&self) -> BlockId {
         self.block.as_ref().map_or_else(BlockId::default, Block::id)
+    }
+
+    /// Whether both are the same block of the same domain. An empty block equals no other, not even another
+    /// empty one.
+    #[must_use]
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        self.block.as_ref().zip(other.block.as_ref()).is_some_and(|(one, two)| one.is_same(two))
     }
 
     /// The heap that the block lies in; `None` for an empty block.
@@ -328,7 +332,7 @@ fn try_into_exclusive(block: Option<Block>) -> Result<ExclusiveBlock, Option<Blo
 /// of the pins of messages that were taken, and looks again.
 fn is_sole(block: &Block) -> bool {
     block.is_sole() || {
-        block.heap().inner().retire_pins();
+        block.heap().inner().retire_kept();
         block.is_sole()
     }
 }

@@ -52,6 +52,11 @@ impl Block {
         BlockId(self.header_offset_bytes() as u64)
     }
 
+    /// Whether both are the same block of the same domain.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.id() == other.id() && self.heap().is_same_domain(other.heap())
+    }
+
     /// Where the data begins, as an offset of the data area.
     pub(crate) fn data_offset_bytes(&self) -> usize {
         self.handle.cell().data_offset_bytes()

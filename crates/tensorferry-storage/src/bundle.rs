@@ -51,8 +51,8 @@ impl Bundle {
             Ok(block) => {
                 let inner = heap.inner();
                 inner.bundles.keep(block.clone(), handles);
-                // Somebody has to look whether others still have it.
-                inner.memory.need_service();
+                // The service thread has to check whether others still have it.
+                inner.memory.ensure_service_started();
                 Ok(Self { block: Some(block) })
             }
             Err(error) => {
@@ -184,7 +184,7 @@ impl Bundle {
 impl Drop for Bundle {
     fn drop(&mut self) {
         let Some(block) = self.block.take() else { return };
-        // With the keeper's handle there is nobody left who could have the bundle, but other processes.
+        // Apart from the keeper's own handle, only other processes can still have the bundle.
         let may_be_over = block.looks_like_one_of_two() && block.heap().is_owning_process();
         let of = may_be_over.then(|| (block.heap().clone(), block.id()));
         drop(block);
@@ -256,8 +256,8 @@ impl Bundles {
         drop(over);
     }
 
-    /// As [`Bundles::retire`], but looks only at a few, each time at others. For an allocation, which must
-    /// not take the longer the more bundles others have.
+    /// As [`Bundles::retire`], but looks only at a few, each time at others. For an allocation, whose time
+    /// must not grow with the number of bundles that others hold.
     pub(crate) fn retire_some(&self) {
         let mut kept = self.kept();
         let mut over = Vec::new();

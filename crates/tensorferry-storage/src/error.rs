@@ -65,6 +65,18 @@ pub enum StorageError {
         /// Which check failed.
         what: &'static str,
     },
+    /// What a block of this domain needs cannot be reached, because some member has overwritten the domain's
+    /// tables.
+    #[error(
+        "the memory of the domain is damaged at {offset_bytes:#x}, by a member that wrote where it must not: {what}"
+    )]
+    Damaged {
+        /// Where in the data area, in bytes: a block's header, or the line of the extent's head that
+        /// describes it.
+        offset_bytes: u64,
+        /// What was found.
+        what: &'static str,
+    },
     /// A handle of another domain in a message of this one.
     #[error("a block of another domain cannot be sent in a message of this one")]
     ForeignDomain,

@@ -20,8 +20,8 @@ pub(crate) mod line {
     pub(crate) const LEN_BYTES: usize = 4;
     /// Of a span's line: how much of the span is populated from its start, in bytes.
     pub(crate) const POPULATED_BYTES: usize = 5;
-    /// Of a parcel: 1 once it was opened, 2 once its packer took it back, 3 once its opener holds what it
-    /// names.
+    /// Of a parcel: 1 while it is being opened, 2 once its packer took it back, or a scan after the packer's
+    /// death, 3 once its opener holds what it names.
     pub(crate) const OPENED: usize = 6;
 }
 

@@ -289,11 +289,11 @@ impl Heap {
             address_space_bytes: self.0.memory.layout().data_len_bytes,
         })?;
         let place = self.0.take_place(class, len_bytes)?;
-        let reference = place.header_offset_bytes as u64;
-        let bad = |what| StorageError::BadReference { reference, what };
-        let unreachable = "the header of a fresh block is closed";
-        let header = self.header(place.header_offset_bytes).ok_or_else(|| bad(unreachable))?;
-        let cell = cell_at(self, place).ok_or_else(|| bad(unreachable))?;
+        let offset_bytes = place.header_offset_bytes as u64;
+        let damaged = |what| StorageError::Damaged { offset_bytes, what };
+        let unreachable = "the header of a new block is out of reach";
+        let header = self.header(place.header_offset_bytes).ok_or_else(|| damaged(unreachable))?;
+        let cell = cell_at(self, place).ok_or_else(|| damaged(unreachable))?;
         let handle = BlockHandle::alone(cell, || {
             let generation = header.prepare(len_bytes);
             // From here on the block is held: a sweep after this process's death finds this bit. No other
@@ -302,7 +302,7 @@ impl Heap {
             header.holders().store(self.me().bit(), Ordering::Release);
             Allocation { len_bytes, generation }
         });
-        handle.map(Block::new).ok_or_else(|| bad("a block that this process holds was marked as free"))
+        handle.map(Block::new).ok_or_else(|| damaged("a block that this process holds was marked as free"))
     }
 
     /// Holds the block that a message names. Until then the message itself or its sender holds it.
@@ -335,7 +335,7 @@ impl Heap {
     fn find_cell(&self, reference: Reference) -> Result<Cell<'_>, Box<StorageError>> {
         let bad = |what| bad_reference(reference, what);
         let place = self.0.places().find(reference.header_offset_bytes);
-        let place = place.map_err(|error| error.told(|what| *bad(what)))?;
+        let place = place.map_err(|error| error.into_error(|what| *bad(what)))?;
         cell_at(self, place).ok_or_else(|| bad("it lies beyond the domain"))
     }
 
@@ -440,7 +440,7 @@ impl Inner {
     /// Frees the blocks of this process's extents that came back: retires pins, resolves suspects, and looks
     /// at all returned blocks. Returns the locked arena.
     fn collect_returned(&self) -> MutexGuard<'_, Arena> {
-        self.retire_pins();
+        self.retire_kept();
         crate::scan::resolve_known_suspects(self);
         let mut arena = self.arena();
         arena.collect(self.places());
@@ -454,7 +454,7 @@ impl Inner {
     }
 
     /// Lets go of the blocks of messages that were taken, and of bundles that nobody has any more.
-    pub(crate) fn retire_pins(&self) {
+    pub(crate) fn retire_kept(&self) {
         self.pins.retire();
         self.bundles.retire();
     }
@@ -485,7 +485,7 @@ impl ServiceHandler for Inner {
         let place = match self.places().find(reference.header_offset_bytes) {
             Ok(place) => place,
             Err(NotFound::Bad(_)) => return false,
-            Err(NotFound::Closed(_)) => return true,
+            Err(NotFound::Unreadable(_)) => return true,
         };
         let Some(header) = self.places().header(place.header_offset_bytes) else { return true };
         // Holders first, then the generation: a block that somebody holds is not reused.

@@ -22,11 +22,13 @@ use std::sync::atomic::Ordering;
 
 use crate::StorageError;
 use crate::block::Block;
+use crate::deadline::Deadline;
 use crate::message::{IncomingHandle, IncomingMessage, Outgoing, OutgoingHandle, OutgoingHandles};
 use crate::pins::PinnedAt;
 use crate::record::{Record, RecordState, RecordTag};
-use crate::ring::{Consumers, Deadline, MAX_STEPS, Ring, RingTakeError};
-use crate::ring_layout::{RingWords, Slot, SlotState};
+use crate::ring::{Consumers, MAX_STEPS, Ring, RingTakeError};
+use crate::ring_layout::RingWords;
+use crate::slot::{Slot, SlotState, Tag};
 
 /// A message that this process has until it acknowledges it. Dropping the lease gives the message back, to be
 /// delivered again.
@@ -82,7 +84,7 @@ impl Kept {
         let Some(filling) = self.state else { return false };
         let record = ring.record(self.index);
         record.fill(position, slot);
-        let moved = SlotState { tag: crate::ring_layout::Tag::Moved, ..claimed };
+        let moved = SlotState { tag: Tag::Moved, ..claimed };
         if !slot.change(claimed, moved) {
             self.let_go(ring);
             return false;

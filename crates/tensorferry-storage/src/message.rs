@@ -108,9 +108,12 @@ impl OutgoingHandle {
     #[must_use]
     pub fn is_equivalent_to(&self, other: &Self) -> bool {
         // Most handles differ in their block already, which needs no look at shared memory.
-        self.id() == other.id()
-            && self.reference() == other.reference()
-            && self.heap().map(Heap::me) == other.heap().map(Heap::me)
+        self.block().zip(other.block()).is_some_and(|(one, two)| {
+            one.id() == two.id()
+                && self.reference() == other.reference()
+                && one.heap().me() == two.heap().me()
+                && one.heap().is_same_domain(two.heap())
+        })
     }
 
     /// Gives an exclusive block or a sole end back to where it came from, because the message is not sent.
@@ -378,7 +381,7 @@ pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
     whole.iter().map(|chunk| u64::from_le_bytes(*chunk)).chain((!rest.is_empty()).then_some(last))
 }
 
-/// Whether a table has room for so many.
+/// Checks that a table has room for this many handles.
 ///
 /// # Errors
 /// [`StorageError::TooManyBlocks`].

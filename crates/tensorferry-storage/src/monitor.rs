@@ -19,17 +19,17 @@ use crate::heap::Heap;
 use crate::monitor_words::{LastOwner, MAGIC, MonitorWords, word};
 use crate::{Deadline, StorageError};
 
-/// Why a monitor was not entered, or a wait ended without what was waited for.
+/// Why a monitor was not entered, or a wait ended without what was waited for. Whoever wraps it has something
+/// to say about each of these, so there will be no others without a new major version.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum MonitorError {
     /// The deadline passed.
-    #[error("the deadline passed")]
+    #[error("what was waited for did not happen before the deadline")]
     TimedOut,
     /// This process was declared dead by another member of its domain.
     #[error("this process was declared dead by another member of its domain")]
     DeclaredDead,
-    /// This process is no member of the domain, because it was forked by something else than this library.
+    /// This process is no member of the domain, because it was forked by something other than this library.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -111,8 +111,8 @@ impl Monitor {
     ///
     /// # Blocking
     /// While another thread or process has the lock, as long as `deadline` allows. A thread that has the lock
-    /// already waits for itself. Who releases the lock wakes it, and so does the sweep after the death of an
-    /// owner.
+    /// already waits for itself. Whoever releases the lock wakes the call, and so does the sweep after the
+    /// death of an owner.
     ///
     /// # Errors
     /// [`MonitorError`].
@@ -129,7 +129,7 @@ impl Monitor {
             leave: LastOwner::Released,
             was_panicking: std::thread::panicking(),
         };
-        // Others take a lock away from whom they hold for dead.
+        // Other members take the lock away from a process that they believe to be dead.
         if view.heap.is_live(owner) {
             return Ok(entered);
         }
@@ -166,9 +166,9 @@ impl Monitor {
     /// The monitor's words.
     ///
     /// # Errors
-    /// [`StorageError::Domain`] in a process that was forked by something else than this library.
+    /// [`StorageError::Domain`] in a process that was forked by something other than this library.
     pub fn view(&self) -> Result<MonitorView<'_>, StorageError> {
-        let bad = |what| StorageError::BadReference { reference: self.0.block.id().0, what };
+        let bad = |what| StorageError::Damaged { offset_bytes: self.0.block.id().0, what };
         let block = self.0.block.block().ok_or_else(|| bad("it has no block"))?;
         block.heap().check_owning_process()?;
         let words = known_words(block).ok_or_else(|| bad("the block holds no monitor"))?;
@@ -243,7 +243,8 @@ impl Entered {
     }
 
     /// The words of the monitor; `None` when the lock is not this process's any more. A child of a fork has a
-    /// copy of the value only, and others take a lock away from whom they hold for dead.
+    /// copy of the value only, and other members take the lock away from a process that they believe to be
+    /// dead.
     #[must_use]
     pub fn view(&self) -> Option<MonitorView<'_>> {
         self.monitor.view().ok().filter(|view| view.me() == self.owner && view.heap.is_live(self.owner))

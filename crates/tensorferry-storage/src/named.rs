@@ -11,8 +11,9 @@ use crate::parcel::{self, Abandoned};
 use crate::place::{Place, Places};
 use crate::record::RecordTag;
 use crate::reference::{Grant, Reference};
-use crate::ring_layout::{RingWords, SlotState};
-use crate::walk::{Closed, each_block, hold_if_there, hold_of_kind};
+use crate::ring_layout::RingWords;
+use crate::slot::SlotState;
+use crate::walk::{Unreadable, each_block, hold_if_there, hold_of_kind};
 
 /// What messages name: the header offsets of blocks, and of rings by the role that is on its way.
 #[derive(Default)]
@@ -37,7 +38,7 @@ impl Named {
     /// does not hold, but the bundle itself. So the tables that living members hold are read after all rings:
     /// a process that has taken a bundle out of a ring meanwhile is seen to hold it. That a bundle is made
     /// meanwhile does not matter, because its maker lives and holds what it names.
-    pub(crate) fn scan(places: Places<'_>, heap: &Heap) -> Result<Self, Closed> {
+    pub(crate) fn scan(places: Places<'_>, heap: &Heap) -> Result<Self, Unreadable> {
         let mut named = Self::default();
         let mut outcome = Ok(());
         let all_reached = each_block(places, &mut |place, header| {
@@ -47,7 +48,7 @@ impl Named {
         });
         outcome?;
         if !all_reached {
-            return Err(Closed);
+            return Err(Unreadable);
         }
         for (kind, place) in named.take_tables() {
             named.visit_table(heap, kind, place)?;
@@ -64,7 +65,7 @@ impl Named {
         tables
     }
 
-    pub(crate) fn visit(&mut self, heap: &Heap, place: Place, header: Header<'_>) -> Result<(), Closed> {
+    pub(crate) fn visit(&mut self, heap: &Heap, place: Place, header: Header<'_>) -> Result<(), Unreadable> {
         let holders = header.holders().load(Ordering::SeqCst);
         if holders & SUSPECT != 0 || header.kind() == Kind::Ring {
             self.marked.push(place);
@@ -91,8 +92,8 @@ impl Named {
 
     /// Reads a table that a living member holds: a message is being written or opened, a parcel is kept, a
     /// bundle is in use. And a parcel that somebody has just opened.
-    pub(crate) fn visit_table(&mut self, heap: &Heap, kind: Kind, place: Place) -> Result<(), Closed> {
-        let Some(header) = heap.header(place.header_offset_bytes) else { return Err(Closed) };
+    pub(crate) fn visit_table(&mut self, heap: &Heap, kind: Kind, place: Place) -> Result<(), Unreadable> {
+        let Some(header) = heap.header(place.header_offset_bytes) else { return Err(Unreadable) };
         let is_held = || header.holders().load(Ordering::SeqCst) & !SUSPECT != 0;
         if kind != Kind::Parcel && !is_held() {
             return Ok(());
@@ -102,7 +103,7 @@ impl Named {
         if kind == Kind::Parcel && !block.is_held_by_others() {
             match parcel::decide(header.opened(), || block.is_held_by_others()) {
                 Abandoned::NamesNothing => return Ok(()),
-                Abandoned::IsOpened => {}
+                Abandoned::BeingOpened => {}
                 Abandoned::WasOpened => heap.inner().scan_requests.set_due(),
             }
         }
@@ -116,7 +117,7 @@ impl Named {
         Ok(())
     }
 
-    fn add(&mut self, heap: &Heap, word: u64) -> Result<(), Closed> {
+    fn add(&mut self, heap: &Heap, word: u64) -> Result<(), Unreadable> {
         let Some(reference) = Reference::unpack(word) else { return Ok(()) };
         self.add_one(reference);
         match reference.grant {
@@ -130,7 +131,7 @@ impl Named {
     }
 
     /// Adds what a bundle names, which is no other one.
-    fn add_bundle(&mut self, heap: &Heap, reference: Reference) -> Result<(), Closed> {
+    fn add_bundle(&mut self, heap: &Heap, reference: Reference) -> Result<(), Unreadable> {
         let id = (reference.header_offset_bytes, reference.generation);
         if self.bundles.contains(&id) {
             return Ok(());
@@ -145,7 +146,7 @@ impl Named {
     }
 
     /// Adds what a table names, and what the bundles name that it names.
-    fn add_table(&mut self, heap: &Heap, block: &Block) -> Result<(), Closed> {
+    fn add_table(&mut self, heap: &Heap, block: &Block) -> Result<(), Unreadable> {
         for reference in references_in(block).into_iter().filter_map(Reference::unpack) {
             self.add_one(reference);
             if reference.grant == Grant::Bundle {

@@ -25,33 +25,35 @@ pub struct Parcel {
 }
 
 /// Values of [`line::OPENED`](crate::header::line::OPENED).
-///
-/// Whoever opens a parcel holds its block from before [`OPENED`] until after [`ADOPTED`].
-const OPENED: u64 = 1;
-const TAKEN_BACK: u64 = 2;
-/// The opener holds everything that it names, or has failed to.
-const ADOPTED: u64 = 3;
+mod opened {
+    pub(super) const NOT_YET: u64 = 0;
+    /// A process is opening it. It holds the block from before this until after [`ADOPTED`].
+    pub(super) const OPENING: u64 = 1;
+    pub(super) const TAKEN_BACK: u64 = 2;
+    /// The opener holds everything that it names, or has failed to.
+    pub(super) const ADOPTED: u64 = 3;
+}
 
-/// What a scan has to think of a parcel that no living process held when it looked.
+/// What a scan concludes about a parcel that no living process held when the scan looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Abandoned {
     /// Nobody has what the parcel names, and nobody will.
     NamesNothing,
     /// A living process is opening it.
-    IsOpened,
+    BeingOpened,
     /// A process has opened it, and may have held all that it names only after the scan looked there.
     WasOpened,
 }
 
-/// Finds out about such a parcel. One that was not opened cannot be opened any more after this: a scan would
-/// not see what somebody takes out of it meanwhile.
+/// Decides the fate of such a parcel. One that was not opened cannot be opened any more after this: a scan
+/// would not see what somebody takes out of it meanwhile.
 pub(crate) fn decide(opened: &AtomicU64, is_held: impl FnOnce() -> bool) -> Abandoned {
-    match opened.compare_exchange(0, TAKEN_BACK, Ordering::SeqCst, Ordering::SeqCst) {
-        Ok(_) | Err(TAKEN_BACK) => Abandoned::NamesNothing,
-        Err(ADOPTED) => Abandoned::WasOpened,
-        Err(_) if is_held() => Abandoned::IsOpened,
+    match opened.compare_exchange(opened::NOT_YET, opened::TAKEN_BACK, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) | Err(opened::TAKEN_BACK) => Abandoned::NamesNothing,
+        Err(opened::ADOPTED) => Abandoned::WasOpened,
+        Err(_) if is_held() => Abandoned::BeingOpened,
         // It is not held, so this was done, or whoever opened it is dead.
-        Err(_) if opened.load(Ordering::SeqCst) == ADOPTED => Abandoned::WasOpened,
+        Err(_) if opened.load(Ordering::SeqCst) == opened::ADOPTED => Abandoned::WasOpened,
         Err(_) => Abandoned::NamesNothing,
     }
 }
@@ -91,7 +93,7 @@ impl Parcel {
 
     /// Gives what was given away exclusively back to where it came from, unless the parcel was opened.
     pub fn take_back(mut self) {
-        if self.block.heap().is_owning_process() && use_up(&self.block, TAKEN_BACK) {
+        if self.block.heap().is_owning_process() && use_up(&self.block, opened::TAKEN_BACK) {
             std::mem::take(&mut self.handles).into_iter().for_each(OutgoingHandle::take_back);
         }
     }
@@ -114,13 +116,13 @@ impl Parcel {
         if block.header().is_none_or(|header| header.kind() != Kind::Parcel) {
             return Err(bad("the block is no parcel"));
         }
-        if !use_up(&block, OPENED) {
+        if !use_up(&block, opened::OPENING) {
             return Err(bad("the parcel was opened or taken back already, or its packer has ended"));
         }
         let mut message = IncomingMessage::default();
         let opened = unspill(heap, &block, &mut message);
         if let Some(header) = block.header() {
-            header.opened().store(ADOPTED, Ordering::SeqCst);
+            header.opened().store(opened::ADOPTED, Ordering::SeqCst);
         }
         opened.map(|()| message)
     }
@@ -143,9 +145,9 @@ impl Parcel {
     pub(crate) fn is_done(&self) -> bool {
         let Some(header) = self.block.header() else { return true };
         match header.opened().load(Ordering::SeqCst) {
-            ADOPTED | TAKEN_BACK => true,
+            opened::ADOPTED | opened::TAKEN_BACK => true,
             // The opener holds the parcel's block until it has adopted everything.
-            OPENED => self.block.is_sole(),
+            opened::OPENING => self.block.is_sole(),
             _ => false,
         }
     }
@@ -158,7 +160,7 @@ impl Drop for Parcel {
     fn drop(&mut self) {
         if !self.block.heap().is_owning_process()
             || self.handles.is_empty()
-            || use_up(&self.block, TAKEN_BACK)
+            || use_up(&self.block, opened::TAKEN_BACK)
             || self.is_done()
         {
             return;
@@ -174,7 +176,7 @@ impl Drop for Parcel {
 fn use_up(block: &Block, by: u64) -> bool {
     let header = block.header();
     header.is_some_and(|header| {
-        header.opened().compare_exchange(0, by, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        header.opened().compare_exchange(opened::NOT_YET, by, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     })
 }
 
@@ -188,13 +190,13 @@ mod tests {
         let opened = AtomicU64::new(0);
         for _ in 0..2 {
             assert_eq!(decided(&opened, false), Abandoned::NamesNothing);
-            assert_eq!(opened.load(Ordering::SeqCst), TAKEN_BACK, "whoever comes now is refused");
+            assert_eq!(opened.load(Ordering::SeqCst), opened::TAKEN_BACK, "whoever comes now is refused");
         }
-        let opened = AtomicU64::new(OPENED);
-        assert_eq!(decided(&opened, true), Abandoned::IsOpened);
+        let opened = AtomicU64::new(opened::OPENING);
+        assert_eq!(decided(&opened, true), Abandoned::BeingOpened);
         assert_eq!(decided(&opened, false), Abandoned::NamesNothing, "by one who is dead");
         let adopts_meanwhile = || {
-            opened.store(ADOPTED, Ordering::SeqCst);
+            opened.store(opened::ADOPTED, Ordering::SeqCst);
             false
         };
         assert_eq!(decide(&opened, adopts_meanwhile), Abandoned::WasOpened);

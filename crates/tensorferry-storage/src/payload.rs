@@ -5,7 +5,8 @@ use std::ops::Deref;
 
 use crate::scratch::Scratch;
 
-/// A payload up to this length fits into a slot, and lies in the message itself.
+/// A payload up to this length fits into a slot beside one handle, and lies in the message itself. One that
+/// is eight bytes longer, in a message without handles, is copied as long ones are.
 const SHORT_BYTES: usize = 232;
 const WORD_BYTES: usize = 8;
 

@@ -16,7 +16,8 @@ use smallvec::SmallVec;
 use crate::block::Block;
 use crate::message::{OutgoingHandle, OutgoingHandles};
 use crate::record::RecordState;
-use crate::ring_layout::{RingShape, RingWords, SlotState};
+use crate::ring_layout::{RingShape, RingWords};
+use crate::slot::SlotState;
 
 /// The pins of all rings that this process sends to.
 #[derive(Debug, Default)]
@@ -187,7 +188,7 @@ impl PinList {
             let pins = &mut self.lock().pins;
             for _ in 0..pins.len() {
                 let Some(pin) = pins.pop_front() else { break };
-                if ring.as_ref().is_none_or(|ring| has_moved_on(ring, pin.at)) {
+                if ring.as_ref().is_none_or(|ring| settle(ring, pin.at)) {
                     retired.push(pin);
                 } else {
                     pins.push_back(pin);
@@ -230,15 +231,15 @@ impl Queued {
         // The head passes only messages that were taken, so most pins need no look at their slots.
         let head = ring.head().load(Ordering::Acquire);
         let is_passed = |at: PinnedAt| at.record == IN_A_SLOT && at.at < head;
-        let has_gone = |pin: &&Pin| is_passed(pin.at) || has_moved_on(ring, pin.at);
+        let has_gone = |pin: &&Pin| is_passed(pin.at) || settle(ring, pin.at);
         let n_retired = self.pins.iter().take(GO_AT_A_TIME).take_while(has_gone).count();
         self.pins.drain(..n_retired).collect()
     }
 }
 
-/// Whether the message was taken. A message that no receiver can take any more is thrown away here, by its
-/// sender: no receiver is attached, and no message in flight would attach one.
-fn has_moved_on(ring: &RingWords<'_>, pinned: PinnedAt) -> bool {
+/// Discards the message if no receiver can take it any more: none is attached, and no message in flight would
+/// attach one. Returns whether the message is gone, so that its pin can go.
+fn settle(ring: &RingWords<'_>, pinned: PinnedAt) -> bool {
     let is_lost = || ring.receivers().load(Ordering::SeqCst) == 0;
     if pinned.record == IN_A_SLOT {
         let (index, lap) = ring.shape().slot_and_lap(pinned.at);

@@ -75,15 +75,15 @@ pub(crate) enum NotFound {
     /// No honest reference leads there, or its block is gone.
     Bad(&'static str),
     /// The memory that it leads to cannot be opened at this moment.
-    Closed(StorageError),
+    Unreadable(StorageError),
 }
 
 impl NotFound {
     /// Turns this into the error that names the reference.
-    pub(crate) fn told(self, bad: impl Fn(&'static str) -> StorageError) -> StorageError {
+    pub(crate) fn into_error(self, bad: impl Fn(&'static str) -> StorageError) -> StorageError {
         match self {
             Self::Bad(what) => bad(what),
-            Self::Closed(error) => error,
+            Self::Unreadable(error) => error,
         }
     }
 }
@@ -218,13 +218,13 @@ impl<'a> Places<'a> {
     /// Finds the block whose header is said to lie at this offset. Opens the memory that it has to read.
     ///
     /// # Errors
-    /// [`NotFound::Bad`] where no honest reference leads, [`NotFound::Closed`] where the kernel does not let
-    /// this process read now.
+    /// [`NotFound::Bad`] where no honest reference leads, [`NotFound::Unreadable`] where the kernel does not
+    /// let this process read now.
     pub(crate) fn find(&self, header_offset_bytes: usize) -> Result<Place, NotFound> {
         let extent = self.extent_of(header_offset_bytes);
         let run = self.memory.run_starting_at(extent).ok_or(NotFound::Bad("its extent is not in use"))?;
         let unreadable = NotFound::Bad("its extent cannot be opened");
-        self.open(extent, self.head_len_bytes()).map_err(NotFound::Closed)?;
+        self.open(extent, self.head_len_bytes()).map_err(NotFound::Unreadable)?;
         let inside = header_offset_bytes - self.start_of(extent);
         let address = if inside < self.head_len_bytes() {
             Address::new(extent, inside / LINE_BYTES, 0)
@@ -232,7 +232,7 @@ impl<'a> Places<'a> {
             let page = inside / PAGE_BYTES;
             let index =
                 (inside % PAGE_BYTES / LINE_BYTES).checked_sub(1).ok_or(NotFound::Bad("it is no header"))?;
-            self.open(extent, (page + 1) * PAGE_BYTES).map_err(NotFound::Closed)?;
+            self.open(extent, (page + 1) * PAGE_BYTES).map_err(NotFound::Unreadable)?;
             let first = self.line_at(self.start_of(extent) + page * PAGE_BYTES).ok_or(unreadable)?;
             let line = usize::try_from(first[slab::LINE].load(Ordering::Acquire))
                 .map_err(|_| NotFound::Bad("it is in no slab"))?;

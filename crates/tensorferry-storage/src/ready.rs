@@ -1,6 +1,6 @@
 //! Waiting for a message in any of several rings.
 
-use tensorferry_domain::{WaitAnyError, wait_any_until};
+use tensorferry_domain::{WaitAnyError, ensure_services_started, wait_any_until};
 
 use crate::{Deadline, Ring};
 
@@ -13,8 +13,8 @@ impl Ring {
     }
 
     /// Waits until any of these rings has news ([`Ring::has_news`]), and returns the indexes of all that
-    /// have. Nothing is taken: another receiver may be faster. No rings have no news, and nobody waits for
-    /// them.
+    /// have. Nothing is taken: another receiver may be faster. With no rings it returns an empty list at
+    /// once.
     ///
     /// # Blocking
     /// As long as `deadline` allows: it polls first, as the first ring is set to, and then sleeps. What wakes
@@ -33,7 +33,7 @@ impl Ring {
             Deadline::Now => {
                 let found = with_news();
                 if found.is_none() {
-                    first.take_spin.note_vain_look();
+                    ensure_services_started();
                 }
                 return found.ok_or(WaitAnyError::TimedOut);
             }

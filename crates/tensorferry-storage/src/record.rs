@@ -1,7 +1,7 @@
 //! The words of a record: where a leased message stays until it is acknowledged.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::ring_layout::{SLOT_ROOM_WORDS, Slot, SlotLengths};
+use crate::slot::{SLOT_ROOM_WORDS, Slot, SlotLengths};
 
 /// The words of one record: five lines.
 pub(crate) const RECORD_WORDS: usize = 40;

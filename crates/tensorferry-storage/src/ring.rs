@@ -27,9 +27,9 @@ mod put;
 mod take;
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tensorferry_domain::{Spin, WaitWord};
+use tensorferry_domain::Spin;
 
 use crate::StorageError;
 use crate::atomic::{AtomicU64, Ordering};
@@ -39,7 +39,8 @@ use crate::heap::Heap;
 use crate::pins::PinList;
 use crate::record::{MAX_RECORDS, RecordTag};
 use crate::reference::Role;
-use crate::ring_layout::{MAX_SLOTS, RingShape, RingWords, Slot, Tag};
+use crate::ring_layout::{MAX_SLOTS, RingShape, RingWords};
+use crate::slot::{Slot, Tag};
 
 use next_message::NextMessage;
 use next_slot::NextSlot;
@@ -59,45 +60,6 @@ pub enum Consumers {
     /// No other thread or process takes at the same time. If one does, each message still goes to exactly one
     /// of them, because freeing the slot decides; the others have looked in vain.
     Single,
-}
-
-/// How long a call may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deadline {
-    /// The call does not wait.
-    Now,
-    /// The call waits until this moment at the latest.
-    At(Instant),
-    /// The call waits without a limit.
-    Never,
-}
-
-impl Deadline {
-    /// The deadline that ends `timeout` from now; never, if that instant cannot be represented.
-    #[must_use]
-    pub fn within(timeout: Duration) -> Self {
-        Instant::now().checked_add(timeout).map_or(Self::Never, Self::At)
-    }
-
-    /// Calls `look` until it finds something, for as long as the deadline allows.
-    pub(crate) fn wait<R>(
-        self,
-        word: WaitWord<'_>,
-        spin: &Spin,
-        mut look: impl FnMut() -> Option<R>,
-    ) -> Option<R> {
-        match self {
-            Self::Now => {
-                let found = look();
-                if found.is_none() {
-                    spin.note_vain_look();
-                }
-                found
-            }
-            Self::At(deadline) => word.wait_until(spin, Some(deadline), look).ok(),
-            Self::Never => word.wait_until(spin, None, look).ok(),
-        }
-    }
 }
 
 /// One process's end of a ring.

@@ -2,20 +2,17 @@
 
 use tensorferry_domain::WaitWord;
 
-use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::block::Block;
 use crate::record::{MAX_RECORDS, RECORD_WORDS, Record, RecordTag};
+use crate::slot::{SLOT_WORDS, Slot, Tag};
 
-/// The words of one slot: 256 bytes.
-pub(crate) const SLOT_WORDS: usize = 32;
-/// The words of a slot that references and payload share.
-pub(crate) const SLOT_ROOM_WORDS: usize = SLOT_WORDS - slot::ROOM;
 /// The most slots of a ring. A ring that claims more is recognised as garbage.
 pub(crate) const MAX_SLOTS: usize = 1 << 20;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RING\x01\0\0\0");
 
-/// Word indexes in a ring. Those of a slot are in [`slot`].
+/// Word indexes in a ring.
 pub(crate) mod word {
     pub(crate) const MAGIC: usize = 0;
     pub(crate) const N_SLOTS: usize = 1;
@@ -36,73 +33,6 @@ pub(crate) mod word {
     pub(crate) const NOT_EMPTY: usize = 24;
     pub(crate) const NOT_FULL: usize = 32;
     pub(crate) const SLOTS: usize = 40;
-}
-
-/// Word indexes in a slot.
-pub(crate) mod slot {
-    pub(crate) const STATE: usize = 0;
-    pub(crate) const LENGTHS: usize = 1;
-    /// References first, then the payload.
-    pub(crate) const ROOM: usize = 2;
-}
-
-/// The tag of a slot's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tag {
-    /// Free: the message of this lap has not been put yet.
-    Free,
-    /// A sender is writing.
-    Writing,
-    /// A message is there.
-    Ready,
-    /// A receiver is taking it.
-    Claimed,
-    /// The message was moved to a record. From here on the record has the message, and the slot is to be
-    /// freed.
-    Moved,
-}
-
-/// A slot's state word: `lap:48 | owner:8 | tag:8`. The owner is the member that moved the slot to Writing,
-/// Claimed or Moved; only it, or a sweeper with proof of its death, moves the slot on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotState {
-    pub(crate) lap: u64,
-    pub(crate) owner: u8,
-    pub(crate) tag: Tag,
-}
-
-impl SlotState {
-    pub(crate) fn pack(self) -> u64 {
-        let tag = match self.tag {
-            Tag::Free => 0,
-            Tag::Writing => 1,
-            Tag::Ready => 2,
-            Tag::Claimed => 3,
-            Tag::Moved => 4,
-        };
-        self.lap << 16 | u64::from(self.owner) << 8 | tag
-    }
-
-    /// An unknown tag reads as Writing, so senders and receivers pass the slot by.
-    pub(crate) fn unpack(word: u64) -> Self {
-        let bytes = word.to_le_bytes();
-        let tag = match bytes[0] {
-            0 => Tag::Free,
-            2 => Tag::Ready,
-            3 => Tag::Claimed,
-            4 => Tag::Moved,
-            _ => Tag::Writing,
-        };
-        Self { lap: word >> 16, owner: bytes[1], tag }
-    }
-
-    pub(crate) fn free(lap: u64) -> Self {
-        Self { lap, owner: 0, tag: Tag::Free }
-    }
-
-    pub(crate) fn ready(lap: u64) -> Self {
-        Self { lap, owner: 0, tag: Tag::Ready }
-    }
 }
 
 /// How large a ring is.
@@ -268,7 +198,7 @@ impl<'a> RingWords<'a> {
         let start = word::SLOTS + index * SLOT_WORDS;
         static NOWHERE: [AtomicU64; SLOT_WORDS] = [const { AtomicU64::new(0) }; SLOT_WORDS];
         let words = self.words.get(start..).and_then(|words| words.first_chunk()).unwrap_or(&NOWHERE);
-        Slot { words }
+        Slot::new(words)
     }
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot<'a>> + use<'a> {
@@ -289,97 +219,11 @@ impl<'a> RingWords<'a> {
     }
 }
 
-/// One slot of a ring.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot<'a> {
-    words: &'a [AtomicU64; SLOT_WORDS],
-}
-
-/// What a slot says about its message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotLengths {
-    pub(crate) payload_len_bytes: usize,
-    pub(crate) n_references: usize,
-}
-
-impl SlotLengths {
-    /// `payload length:32 | references:32`.
-    pub(crate) fn pack(self) -> u64 {
-        (self.payload_len_bytes as u64) << 32 | self.n_references as u64
-    }
-
-    /// Cut to what a slot or a record can hold.
-    pub(crate) fn unpack(word: u64) -> Self {
-        let n_references = usize::try_from(word & 0xffff_ffff).unwrap_or(0).min(SLOT_ROOM_WORDS);
-        let room_bytes = (SLOT_ROOM_WORDS - n_references) * 8;
-        let payload_len_bytes = usize::try_from(word >> 32).unwrap_or(0).min(room_bytes);
-        Self { payload_len_bytes, n_references }
-    }
-}
-
-impl<'a> Slot<'a> {
-    pub(crate) fn state_word(&self) -> &'a AtomicU64 {
-        &self.words[slot::STATE]
-    }
-
-    pub(crate) fn state(&self) -> SlotState {
-        SlotState::unpack(self.state_word().load(Ordering::Acquire))
-    }
-
-    /// Changes the state from `from` to `to` if it is `from`. Sequentially consistent, because other
-    /// processes sleep until the change happens, or have looked for the last time.
-    pub(crate) fn change(&self, from: SlotState, to: SlotState) -> bool {
-        self.replace(from, to).is_ok()
-    }
-
-    /// As [`Slot::change`]; if the state is not `from`, returns the state that is there.
-    pub(crate) fn replace(&self, from: SlotState, to: SlotState) -> Result<(), SlotState> {
-        self.state_word()
-            .compare_exchange(from.pack(), to.pack(), Ordering::SeqCst, Ordering::Acquire)
-            .map(drop)
-            .map_err(SlotState::unpack)
-    }
-
-    pub(crate) fn set_lengths(&self, lengths: SlotLengths) {
-        self.words[slot::LENGTHS].store(lengths.pack(), Ordering::Relaxed);
-    }
-
-    /// The lengths, cut to what a slot can hold.
-    pub(crate) fn lengths(&self) -> SlotLengths {
-        SlotLengths::unpack(self.words[slot::LENGTHS].load(Ordering::Relaxed))
-    }
-
-    /// The words for references and payload.
-    pub(crate) fn room(&self) -> &'a [AtomicU64] {
-        &self.words[slot::ROOM..]
-    }
-
-    /// The references of the message in this slot, if the slot has a committed message: Ready, or Claimed by
-    /// a receiver. Retries while the slot changes, so that the references belong to one message.
-    pub(crate) fn references(&self) -> Vec<u64> {
-        for _ in 0..64 {
-            let before = self.state();
-            if !matches!(before.tag, Tag::Ready | Tag::Claimed) {
-                return Vec::new();
-            }
-            let n_references = self.lengths().n_references;
-            let references = self.room()[..n_references].iter().map(|w| w.load(Ordering::Acquire)).collect();
-            fence(Ordering::Acquire);
-            let after = self.state();
-            if after.lap == before.lap && matches!(after.tag, Tag::Ready | Tag::Claimed) {
-                return references;
-            }
-        }
-        // Only living processes move a slot this fast, and they hold what its messages name.
-        Vec::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slot::SlotState;
     use crate::{Consumers, Deadline, Heap, OutgoingHandles, Ring, RingTakeError};
-    use proptest::prelude::*;
 
     /// At a million messages a second, a ring of one slot gets there in twelve days.
     #[test]
@@ -429,23 +273,6 @@ mod tests {
                 words.tail().store(tail, Ordering::SeqCst);
                 assert!(ring.len() <= N_SLOTS, "head {head}, tail {tail}");
             }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn states_survive_their_word(lap in 0_u64..1 << 48, owner: u8, which in 0..5_usize) {
-            let tag = [Tag::Free, Tag::Writing, Tag::Ready, Tag::Claimed, Tag::Moved][which];
-            let state = SlotState { lap, owner, tag };
-            prop_assert_eq!(SlotState::unpack(state.pack()), state);
-        }
-
-        #[test]
-        fn lengths_from_anywhere_stay_inside_the_slot(word: u64) {
-            let words = [const { AtomicU64::new(0) }; SLOT_WORDS];
-            words[slot::LENGTHS].store(word, Ordering::Relaxed);
-            let lengths = Slot { words: &words }.lengths();
-            prop_assert!(lengths.n_references * 8 + lengths.payload_len_bytes <= SLOT_ROOM_WORDS * 8);
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::monitor::words_of;
 use crate::place::Place;
 use crate::scan::resolve_suspects;
 use crate::sweep_ring::{suspect, sweep_ring};
-use crate::walk::{Closed, each_block, hold_of_kind};
+use crate::walk::{Unreadable, each_block, hold_of_kind};
 
 /// Sweeps for these dead members. Returns whether every block could be reached.
 pub(crate) fn sweep(inner: &Inner, dead: &[Member]) -> bool {
@@ -75,7 +75,7 @@ fn mark_suspect(inner: &Inner, place: Place, dead: &[Member]) {
 }
 
 /// Ends what the dead members were doing in this block, if it is a ring or a monitor.
-fn sweep_contents(heap: &Heap, place: Place, header: Header<'_>, dead: &[Member]) -> Result<(), Closed> {
+fn sweep_contents(heap: &Heap, place: Place, header: Header<'_>, dead: &[Member]) -> Result<(), Unreadable> {
     if let Some(block) = hold_of_kind(heap, place, header, Kind::Ring)? {
         dead.iter().for_each(|&dead| sweep_ring(&block, dead));
     }

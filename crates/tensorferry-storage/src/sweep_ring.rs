@@ -6,7 +6,8 @@ use crate::atomic::{AtomicU64, Ordering};
 use crate::block::Block;
 use crate::header::SUSPECT;
 use crate::record::RecordTag;
-use crate::ring_layout::{RingWords, SlotState, Tag};
+use crate::ring_layout::RingWords;
+use crate::slot::{SlotState, Tag};
 
 /// Ends what the dead member was doing in this ring. Another sweeper can repeat every step from the
 /// beginning.

@@ -22,7 +22,7 @@ fn look_after(inner: &Inner) -> Option<Duration> {
     // only after a tick in which nothing was sent.
     let is_used = inner.pins.take_use();
     if inner.pins.any() || inner.bundles.any() {
-        inner.retire_pins();
+        inner.retire_kept();
     }
     let waits_for_opening = inner.posted.retire(&inner.memory);
     if !inner.has_suspects() || inner.scan_requests.until_unasked(&inner.memory).is_zero() {

@@ -12,7 +12,8 @@ use tensorferry_os::pidfd::PidFd;
 use crate::attachments::Attachment;
 use crate::record::RecordTag;
 use crate::reference::{Grant, Reference, Role};
-use crate::ring_layout::{RingWords, SlotLengths, SlotState, Tag};
+use crate::ring_layout::RingWords;
+use crate::slot::{SlotLengths, SlotState, Tag};
 use crate::{Consumers, Deadline, Heap, OutgoingHandles, Ring, RingTakeError};
 
 fn heap() -> Heap {

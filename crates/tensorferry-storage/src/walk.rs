@@ -12,7 +12,7 @@ use crate::reference::{Grant, Reference};
 
 /// A block exists and cannot be opened for reading.
 #[derive(Debug)]
-pub(crate) struct Closed;
+pub(crate) struct Unreadable;
 
 /// Visits every block of the domain that was ever in use. Returns whether all of them could be reached.
 pub(crate) fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) -> bool {
@@ -51,13 +51,17 @@ pub(crate) fn hold_of_kind(
     place: Place,
     header: Header<'_>,
     kind: Kind,
-) -> Result<Option<Block>, Closed> {
+) -> Result<Option<Block>, Unreadable> {
     let (found, generation) = header.kind_and_generation();
     if found == kind { hold_found(heap, place, header, generation) } else { Ok(None) }
 }
 
 /// As [`hold_of_kind`], for a block of any kind.
-pub(crate) fn hold_as_found(heap: &Heap, place: Place, header: Header<'_>) -> Result<Option<Block>, Closed> {
+pub(crate) fn hold_as_found(
+    heap: &Heap,
+    place: Place,
+    header: Header<'_>,
+) -> Result<Option<Block>, Unreadable> {
     hold_found(heap, place, header, header.generation())
 }
 
@@ -66,7 +70,7 @@ fn hold_found(
     place: Place,
     header: Header<'_>,
     generation: u32,
-) -> Result<Option<Block>, Closed> {
+) -> Result<Option<Block>, Unreadable> {
     if header.holders().load(Ordering::SeqCst) == 0 {
         return Ok(None);
     }
@@ -76,10 +80,10 @@ fn hold_found(
 }
 
 /// Holds the block that a reference names; `None` when the block is gone or was reused.
-pub(crate) fn hold_if_there(heap: &Heap, reference: Reference) -> Result<Option<Block>, Closed> {
+pub(crate) fn hold_if_there(heap: &Heap, reference: Reference) -> Result<Option<Block>, Unreadable> {
     match heap.hold(reference) {
         Ok(block) => Ok(Some(block)),
-        Err(error) if matches!(*error, StorageError::Domain(_)) => Err(Closed),
+        Err(error) if matches!(*error, StorageError::Domain(_)) => Err(Unreadable),
         Err(_) => Ok(None),
     }
 }

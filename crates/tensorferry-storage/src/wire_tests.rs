@@ -18,7 +18,8 @@ use crate::monitor_words::{
 use crate::place::HEAD_FRACTION;
 use crate::record::{MAX_RECORDS, RECORD_WORDS, RecordState, RecordTag, word as record};
 use crate::reference::{GENERATION_MASK, Grant, Reference, Role};
-use crate::ring_layout::{MAGIC, MAX_SLOTS, SLOT_WORDS, SlotLengths, SlotState, Tag, slot, word};
+use crate::ring_layout::{MAGIC, MAX_SLOTS, word};
+use crate::slot::{SLOT_WORDS, SlotLengths, SlotState, Tag, word as slot};
 
 #[test]
 fn numbers_of_an_extent() {

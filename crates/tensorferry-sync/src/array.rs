@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use tensorferry_storage::{Heap, SharedBlock, StorageError};
 
 use crate::element::RawElement;
-use crate::wire::{ELEMENT_LEN_BYTES, Wire, told};
+use crate::wire::{ELEMENT_LEN_BYTES, Wire, refuse};
 use crate::{OutOfRangeError, Scalar};
 
 /// An array that several processes read and write without a lock: Python's `RawArray`, with atomic steps.
@@ -207,13 +207,13 @@ impl<T: Scalar> Serialize for RawArray<T> {
     /// Sends another handle on the array. Works only inside a message.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let wire = Wire::give(T::KIND, &self.block);
-        wire.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)
+        wire.map_err(|error| ser::Error::custom(refuse(error)))?.serialize(serializer)
     }
 }
 
 impl<'de, T: Scalar> Deserialize<'de> for RawArray<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let block = Wire::deserialize(deserializer)?.take(T::KIND);
-        Ok(Self { block: block.map_err(|error| de::Error::custom(told(error)))?, holds: PhantomData })
+        Ok(Self { block: block.map_err(|error| de::Error::custom(refuse(error)))?, holds: PhantomData })
     }
 }

@@ -71,7 +71,7 @@ struct Arrival {
     n_resets: u32,
 }
 
-/// Lets nobody pass until so many have come: Python's `Barrier`.
+/// Makes callers wait until a given number of them have arrived: Python's `Barrier`.
 ///
 /// A clone, or the value that a receiver gets, is another handle on the same barrier. Once all have come, it
 /// begins anew.
@@ -113,7 +113,7 @@ pub struct BarrierPlace {
 }
 
 impl Barrier {
-    /// Makes a barrier for so many callers, in the default domain. For 0 or 1 nobody waits.
+    /// Makes a barrier for `n_parties` callers, in the default domain. With 0 or 1, nobody waits.
     ///
     /// # Errors
     /// [`StorageError`] when there is no memory for it.
@@ -216,7 +216,7 @@ impl Barrier {
     /// Breaks the barrier: all who wait, and all who come, get [`BarrierError::Broken`].
     ///
     /// # Errors
-    /// [`BarrierError::Storage`] in a process that was forked by something else than this library.
+    /// [`BarrierError::Storage`] in a process that was forked by something other than this library.
     pub fn abort(&self) -> Result<(), BarrierError> {
         self.break_by(&self.primitive.monitor().view()?, BrokenBy::Abort);
         Ok(())
@@ -229,7 +229,11 @@ impl Barrier {
         self.primitive.monitor().notify();
     }
 
-    /// Makes the barrier whole and empty. All who wait get [`BarrierError::Broken`].
+    /// Makes the barrier whole and empty. All callers that wait get [`BarrierError::Broken`].
+    ///
+    /// # Blocking
+    /// For a moment while another process is in a step of the barrier; for a second if that process is
+    /// stopped there.
     ///
     /// # Errors
     /// [`BarrierError::Stopped`], [`BarrierError::Storage`] and [`BarrierError::DeclaredDead`].
@@ -237,8 +241,11 @@ impl Barrier {
         self.reset_with(None)
     }
 
-    /// As [`Barrier::reset`], and from now on so many have to come: for those who go on without one that
-    /// died.
+    /// As [`Barrier::reset`], and from now on `n_parties` callers have to arrive: for those that go on
+    /// without one that died.
+    ///
+    /// # Blocking
+    /// As [`Barrier::reset`].
     ///
     /// # Errors
     /// As [`Barrier::reset`].

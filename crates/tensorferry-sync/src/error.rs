@@ -67,7 +67,7 @@ pub enum LockError<G> {
     /// Another member of the domain declared this process dead.
     #[error("this process was declared dead by another member of its domain")]
     DeclaredDead,
-    /// This process is no member of the domain, because it was forked by something else than this library.
+    /// This process is no member of the domain, because it was forked by something other than this library.
     #[error(transparent)]
     Storage(StorageError),
 }
@@ -114,7 +114,7 @@ impl<G> From<MonitorError> for LockError<G> {
         match error {
             MonitorError::TimedOut => Self::Locked,
             MonitorError::Storage(error) => Self::Storage(error),
-            _ => Self::DeclaredDead,
+            MonitorError::DeclaredDead => Self::DeclaredDead,
         }
     }
 }

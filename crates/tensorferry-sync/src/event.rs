@@ -84,7 +84,7 @@ impl Event {
     /// # Errors
     /// [`WaitError::PeerDied`] once for each death of a process that had a handle on the event, unless the
     /// event is set. The next call waits on. A process that drops its handle in order is not missed.
-    /// [`WaitError::Storage`] in a process that was forked by something else than this library.
+    /// [`WaitError::Storage`] in a process that was forked by something other than this library.
     pub fn wait(&self) -> Result<(), WaitError> {
         self.wait_with(Deadline::Never)
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use tensorferry_domain::Member;
 use tensorferry_storage::{Deadline, Heap, Monitor, MonitorView, StorageError};
 
-use crate::wire::told;
+use crate::wire::refuse;
 
 /// How long a call that does not wait may wait for another process that is in the middle of a short step.
 /// Only for one that is stopped there does it take that long.
@@ -113,15 +113,15 @@ impl<const PURPOSE: u64> Serialize for Primitive<PURPOSE> {
     /// Sends another handle. Works only inside a message.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let index = tensorferry_reduce::give_shared(self.monitor.block());
-        index.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)
+        index.map_err(|error| ser::Error::custom(refuse(error)))?.serialize(serializer)
     }
 }
 
 impl<'de, const PURPOSE: u64> Deserialize<'de> for Primitive<PURPOSE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let block = tensorferry_reduce::take_shared(u32::deserialize(deserializer)?)
-            .map_err(|error| de::Error::custom(told(error)))?;
-        let monitor = Monitor::open(block, PURPOSE).map_err(|error| de::Error::custom(told(error)))?;
+            .map_err(|error| de::Error::custom(refuse(error)))?;
+        let monitor = Monitor::open(block, PURPOSE).map_err(|error| de::Error::custom(refuse(error)))?;
         let deaths = monitor.view().map_or(0, |view| view.deaths());
         Ok(Self::over(monitor, deaths))
     }

@@ -48,7 +48,7 @@ pub struct Permit {
 }
 
 impl Semaphore {
-    /// Makes a semaphore with so many permits, in the default domain.
+    /// Makes a semaphore with `n_permits` permits, in the default domain.
     ///
     /// # Errors
     /// [`StorageError`] when there is no memory for it.
@@ -93,10 +93,13 @@ impl Semaphore {
     /// For a moment while another process takes a permit; for a second if that process is stopped there.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`], and [`WaitError::TimedOut`] when there is no permit, when a process is
+    /// As [`Semaphore::acquire`], and [`WaitError::NoPermit`] when there is no permit, when a process is
     /// stopped while it takes one, or perhaps when one gives one up for good at this moment.
     pub fn try_acquire(&self) -> Result<Permit, WaitError> {
-        self.acquire_with(Deadline::Now)
+        self.acquire_with(Deadline::Now).map_err(|error| match error {
+            WaitError::TimedOut => WaitError::NoPermit,
+            error => error,
+        })
     }
 
     fn acquire_with(&self, deadline: Deadline) -> Result<Permit, WaitError> {

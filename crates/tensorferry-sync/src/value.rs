@@ -10,7 +10,7 @@ use tensorferry_storage::{Heap, SharedBlock, StorageError};
 use crate::array::allocate;
 use crate::element::RawElement;
 use crate::error::WireError;
-use crate::wire::{ELEMENT_LEN_BYTES, Wire, told};
+use crate::wire::{ELEMENT_LEN_BYTES, Wire, refuse};
 use crate::{Number, Scalar};
 
 /// A value that several processes read and write without a lock: Python's `RawValue`, with atomic steps.
@@ -111,17 +111,17 @@ impl<T: Scalar> Serialize for RawValue<T> {
     /// Sends another handle on the value. Works only inside a message.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let wire = Wire::give(T::KIND, &self.block);
-        wire.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)
+        wire.map_err(|error| ser::Error::custom(refuse(error)))?.serialize(serializer)
     }
 }
 
 impl<'de, T: Scalar> Deserialize<'de> for RawValue<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let block = Wire::deserialize(deserializer)?.take(T::KIND);
-        let block = block.map_err(|error| de::Error::custom(told(error)))?;
+        let block = block.map_err(|error| de::Error::custom(refuse(error)))?;
         let found_bytes = block.len_bytes();
         if found_bytes != ELEMENT_LEN_BYTES {
-            return Err(de::Error::custom(told(WireError::WrongLength { claimed: 1, found_bytes })));
+            return Err(de::Error::custom(refuse(WireError::WrongLength { claimed: 1, found_bytes })));
         }
         Ok(Self { block, holds: PhantomData })
     }

@@ -1,4 +1,4 @@
-//! The errors of those who wait for something else than a lock.
+//! The errors of waits for anything but a lock.
 
 use tensorferry_storage::{LastOwner, MonitorError, StorageError};
 
@@ -7,8 +7,11 @@ use tensorferry_storage::{LastOwner, MonitorError, StorageError};
 #[non_exhaustive]
 pub enum WaitError {
     /// The time of the call was over.
-    #[error("the time-out passed")]
+    #[error("what was waited for did not happen before the time-out")]
     TimedOut,
+    /// [`Semaphore::try_acquire`](crate::Semaphore::try_acquire) found no permit.
+    #[error("no permit of the semaphore is free")]
+    NoPermit,
     /// A process that had a handle died. Each handle tells of a death once; the next call waits on.
     #[error("a process that shared it died")]
     PeerDied,
@@ -19,7 +22,7 @@ pub enum WaitError {
         /// What happened to the last owner.
         last_owner: LastOwner,
     },
-    /// A [`Semaphore`](crate::Semaphore) cannot have so many permits.
+    /// A [`Semaphore`](crate::Semaphore) cannot have this many permits.
     #[error("{n_added} permits cannot be added to {n_before}: at most {} are possible", u32::MAX)]
     TooManyPermits {
         /// How many there are.
@@ -30,7 +33,7 @@ pub enum WaitError {
     /// Another member of the domain declared this process dead.
     #[error("this process was declared dead by another member of its domain")]
     DeclaredDead,
-    /// This process is no member of the domain, because it was forked by something else than this library.
+    /// This process is no member of the domain, because it was forked by something other than this library.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -48,7 +51,7 @@ impl From<MonitorError> for WaitError {
         match error {
             MonitorError::TimedOut => Self::TimedOut,
             MonitorError::Storage(error) => Self::Storage(error),
-            _ => Self::DeclaredDead,
+            MonitorError::DeclaredDead => Self::DeclaredDead,
         }
     }
 }
@@ -71,7 +74,7 @@ pub enum BarrierError {
     /// Another member of the domain declared this process dead.
     #[error("this process was declared dead by another member of its domain")]
     DeclaredDead,
-    /// This process is no member of the domain, because it was forked by something else than this library.
+    /// This process is no member of the domain, because it was forked by something other than this library.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -123,7 +126,7 @@ impl From<MonitorError> for BarrierError {
         match error {
             MonitorError::TimedOut => Self::Stopped,
             MonitorError::Storage(error) => Self::Storage(error),
-            _ => Self::DeclaredDead,
+            MonitorError::DeclaredDead => Self::DeclaredDead,
         }
     }
 }

@@ -62,7 +62,7 @@ impl Wire {
 
 /// Records the error in the message in progress, so that the caller of `put` or `get` gets a typed error.
 /// Returns its text.
-pub(crate) fn told(error: impl fmt::Display) -> String {
+pub(crate) fn refuse(error: impl fmt::Display) -> String {
     tensorferry_reduce::refuse(&error);
     error.to_string()
 }

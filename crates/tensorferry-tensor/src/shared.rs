@@ -202,7 +202,7 @@ impl<T: AtomicElement> SharedTensor<T> {
     /// Whether both are views of the same memory. False for storages without bytes.
     #[must_use]
     pub fn shares_storage_with<U: AtomicElement>(&self, other: &SharedTensor<U>) -> bool {
-        self.block.len_bytes() > 0 && other.block.len_bytes() > 0 && self.block.id() == other.block.id()
+        self.block.ptr_eq(&other.block)
     }
 
     /// The words of the storage.

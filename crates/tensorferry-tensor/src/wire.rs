@@ -8,8 +8,8 @@
 //! rank, overflow, the end of the storage, the element type.
 
 mod description;
+mod known_forms;
 mod numbers;
-mod recent;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -98,7 +98,7 @@ fn receive<'de, R: Receive, D: Deserializer<'de>>(deserializer: D) -> Result<R, 
             Received::read(bytes)
                 .map_err(Refusal::from)
                 .and_then(R::receive)
-                .map_err(|refusal| E::custom(told(refusal)))
+                .map_err(|refusal| E::custom(refuse(refusal)))
         }
 
         /// Reads a format without bytes, which the value may have passed through on its way.
@@ -223,13 +223,13 @@ fn write<S: Serializer>(
     described: Result<Description<'_>, Refusal>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    described.map_err(|error| ser::Error::custom(told(error)))?.serialize(serializer)
+    described.map_err(|error| ser::Error::custom(refuse(error)))?.serialize(serializer)
 }
 
 /// Records the refusal in the message in progress, so that the caller of `put` or `get` gets a typed error.
 /// Returns its text. A description that cannot be read says nothing about a tensor, and its error is left to
 /// serde.
-fn told(refusal: Refusal) -> String {
+fn refuse(refusal: Refusal) -> String {
     let text = refusal.to_string();
     match refusal {
         Refusal::Unreadable(_) => {}

@@ -17,7 +17,8 @@ use crate::explore::clears_first;
 use crate::header::{Header, SUSPECT};
 use crate::pins::Pins;
 use crate::record::{self, RECORD_WORDS};
-use crate::ring_layout::{MAGIC, SLOT_WORDS, slot, word};
+use crate::ring_layout::{MAGIC, word};
+use crate::slot::{SLOT_WORDS, word as slot};
 
 /// Words of messages that are used: a message of a model has one reference or eight bytes.
 const ROOM_WORDS: usize = 2;

@@ -14,11 +14,12 @@ use loom::thread;
 
 use crate::atomic::{Ordering, until_killed};
 use crate::block::Block;
+use crate::deadline::Deadline;
 use crate::explore::{explore, explore_kills};
 use crate::heap::{Heap, World};
 use crate::message::{IncomingHandle, Outgoing, OutgoingHandle};
 use crate::passing::end;
-use crate::ring::{Consumers, Deadline, Ring};
+use crate::ring::{Consumers, Ring};
 use crate::sweep_ring::sweep_ring;
 use crate::{Outcome, Weakened};
 

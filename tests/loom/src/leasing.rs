@@ -13,12 +13,13 @@ use loom::thread;
 
 use crate::atomic::until_killed;
 use crate::block::Block;
+use crate::deadline::Deadline;
 use crate::explore::{explore, explore_kills};
 use crate::heap::{Heap, World};
 use crate::lease::Lease;
 use crate::message::IncomingMessage;
 use crate::passing::{end, number_in, put};
-use crate::ring::{Deadline, Ring, RingTakeError};
+use crate::ring::{Ring, RingTakeError};
 use crate::sweep_ring::sweep_ring;
 use crate::{Outcome, Weakened};
 

@@ -32,6 +32,9 @@ pub mod waiting;
 #[path = "../../../crates/tensorferry-storage/src/class.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
 mod class;
+#[path = "../../../crates/tensorferry-storage/src/deadline.rs"]
+#[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
+mod deadline;
 #[path = "../../../crates/tensorferry-storage/src/error.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
 mod error;
@@ -59,6 +62,9 @@ mod ring;
 #[path = "../../../crates/tensorferry-storage/src/ring_layout.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
 mod ring_layout;
+#[path = "../../../crates/tensorferry-storage/src/slot.rs"]
+#[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
+mod slot;
 #[path = "../../../crates/tensorferry-storage/src/sweep_ring.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
 mod sweep_ring;
@@ -73,6 +79,6 @@ pub use domain::{DomainError, MAX_MEMBERS, Member, planted};
 pub use error::StorageError;
 pub use explore::{Outcome, Weakened};
 pub use os::{Error, Error as OsError, mapping};
-pub use plain::Spin;
+pub use plain::{Spin, ensure_services_started};
 pub use ring::Consumers;
 pub use wait::{TimedOut, WaitWord};

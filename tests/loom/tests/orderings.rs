@@ -232,10 +232,7 @@ fn the_heap_is_written_as_the_stand_in_has_it() {
         (
             "scan.rs",
             scan,
-            &[
-                "self.inner.mark_returned_anew(place);",
-                "in_time = self.clear(header.holders());",
-            ][..],
+            &["self.inner.mark_returned_anew(place);", "in_time = self.clear(header.holders());"][..],
         ),
         (
             "memory.rs",

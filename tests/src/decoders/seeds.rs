@@ -176,11 +176,11 @@ pub(super) fn manifest() -> Vec<Vec<u8>> {
     let shared = SharedTensor::<i64>::zeros_in(heap, [8]).unwrap();
     let of_all = Bundle::builder()
         .add("layer.weight", &frozen)
-        .and_then(|builder| builder.add("steps", shared))
-        .and_then(|builder| builder.add("layer.transposed", frozen.transpose(0, 1).unwrap()))
-        .and_then(|builder| builder.add("layer.row", frozen.select(0, 3).unwrap()))
-        .and_then(|builder| builder.add("none", TensorMut::<u8>::zeros_in(heap, [0, 3]).unwrap().freeze()));
-    [of_all.unwrap(), Bundle::builder()]
+        .add("steps", shared)
+        .add("layer.transposed", frozen.transpose(0, 1).unwrap())
+        .add("layer.row", frozen.select(0, 3).unwrap())
+        .add("none", TensorMut::<u8>::zeros_in(heap, [0, 3]).unwrap().freeze());
+    [of_all, Bundle::builder()]
         .map(|builder| {
             let parcel = Parcel::pack(heap, &builder.build_in(heap).unwrap()).unwrap();
             let Blocks(blocks) = Parcel::open(heap, parcel.id()).unwrap();

@@ -92,13 +92,13 @@ impl Value {
         let tensor = TensorMut::zeros_in(heap, [n_elements]).ok()?.freeze();
         let half = tensor.narrow(0, 0, n_elements / 2).ok()?;
         let shared = SharedTensor::<u64>::zeros_in(heap, [n_elements]).ok()?;
-        let bundle = Bundle::builder().add("half", &half).and_then(|builder| builder.add("shared", shared));
+        let bundle = Bundle::builder().add("half", &half).add("shared", shared);
         Some(Self {
             frozen: vec![half, tensor],
             exclusive: TensorMut::zeros_in(heap, [n_elements]).ok()?,
             bytes: vec![7; len_bytes],
             answers: Queue::new_in(heap, 2).ok()?,
-            bundle: bundle.ok()?.build_in(heap).ok()?,
+            bundle: bundle.build_in(heap).ok()?,
         })
     }
 

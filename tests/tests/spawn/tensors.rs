@@ -51,7 +51,7 @@ fn scaled(
     for (to, from) in own.as_mut_slice().iter_mut().zip(weight.iter()) {
         *to = from * rank as f32;
     }
-    Ok((Bundle::builder().add("weight", weight)?.add("scaled", own.freeze())?.build()?, sum))
+    Ok((Bundle::builder().add("weight", weight).add("scaled", own.freeze()).build()?, sum))
 }
 
 #[func]
@@ -149,7 +149,7 @@ for_every_method! {
         let weight = TensorMut::from_slice(&[1.0_f32, 2.0, 3.0], [3]).unwrap().freeze();
         let calls = SharedTensor::<u64>::zeros([1]).unwrap();
         let parameters =
-            Bundle::builder().add("weight", &weight).unwrap().add("calls", &calls).unwrap().build().unwrap();
+            Bundle::builder().add("weight", &weight).add("calls", &calls).build().unwrap();
         let copied = bytes_copied();
         let values = method.spawn(scaled, (parameters,), 3).unwrap();
         assert_eq!(bytes_copied(), copied);

@@ -43,14 +43,17 @@ pub(super) fn check(
         }
     }
     offences.extend(outside(workspace));
-    let known: BTreeSet<_> = workspace.crates().map(|package| package.name.as_str()).collect();
-    for (noun, _) in arrows {
-        if !known.contains(format!("{PREFIX}{noun}").as_str()) {
-            offences.push(Offence::new(
-                "xtask/src/tidy/facts.rs",
-                0,
-                format!("there is no crate `{PREFIX}{noun}`"),
-            ));
+    let table = |what: String| Offence::new("xtask/src/tidy/facts.rs", 0, what);
+    for (noun, used) in arrows {
+        let Some(package) = workspace.package(&format!("{PREFIX}{noun}")) else {
+            offences.push(table(format!("there is no crate `{PREFIX}{noun}`")));
+            continue;
+        };
+        for other in *used {
+            let name = format!("{PREFIX}{other}");
+            if !package.dependencies.iter().any(|dependency| dependency.name == name) {
+                offences.push(table(format!("`{noun}` may depend on `{name}` and does not")));
+            }
         }
     }
     offences
@@ -115,12 +118,13 @@ mod tests {
         }
     }
 
-    /// The three crates of the table with these dependencies of `domain`, and `more`.
+    /// The three crates of the table with these dependencies of `domain` besides `os`, and `more`.
     fn offences(of_domain: &[(&str, bool)], more: &[Package]) -> Vec<String> {
+        let (os, domain) = (("tensorferry-os", false), ("tensorferry-domain", false));
         let mut packages = vec![
             package("tensorferry-os", "crates/tensorferry-os", &[("nix", false)]),
-            package("tensorferry-domain", "crates/tensorferry-domain", of_domain),
-            package("tensorferry-storage", "crates/tensorferry-storage", &[("tensorferry-os", false)]),
+            package("tensorferry-domain", "crates/tensorferry-domain", &[&[os], of_domain].concat()),
+            package("tensorferry-storage", "crates/tensorferry-storage", &[os, domain]),
         ];
         packages.extend_from_slice(more);
         let offences = check(&Workspace { packages, ..Workspace::default() }, ARROWS, CONFINED);
@@ -131,10 +135,7 @@ mod tests {
     fn allowed_arrows_pass_also_through_a_dependency() {
         let facade = package("tensorferry", "facade", &[("tensorferry-storage", false)]);
         let tests = package("tensorferry-tests", "tests", &[("tensorferry", false), ("nix", false)]);
-        assert_eq!(
-            offences(&[("tensorferry-os", false), ("nix", true)], &[facade, tests]),
-            Vec::<String>::new()
-        );
+        assert_eq!(offences(&[("nix", true)], &[facade, tests]), Vec::<String>::new());
     }
 
     #[test]
@@ -154,6 +155,15 @@ mod tests {
         assert!(found.len() == 1 && found[0].contains("table of arrows"), "{found:?}");
         let found = check(&Workspace::default(), &[("gone", &[])], &[]);
         assert!(found.len() == 1 && found[0].what.contains("tensorferry-gone"), "{found:?}");
+    }
+
+    #[test]
+    fn an_arrow_that_no_manifest_has_is_an_offence() {
+        let packages = ["os", "domain"]
+            .map(|noun| package(&format!("tensorferry-{noun}"), &format!("crates/tensorferry-{noun}"), &[]));
+        let workspace = Workspace { packages: packages.into(), ..Workspace::default() };
+        let found = check(&workspace, &[("os", &[]), ("domain", &["os"])], &[]);
+        assert!(found.len() == 1 && found[0].what.contains("`tensorferry-os` and does not"), "{found:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub(super) type Listed = (&'static str, &'static str);
 pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("os", &[]),
     ("process", &["os"]),
-    ("sharing", &["os", "process"]),
+    ("sharing", &["os"]),
     ("domain", &["os", "sharing"]),
     ("storage", &["domain"]),
     ("reduce", &["domain", "storage"]),
@@ -16,7 +16,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("state", &["tensor"]),
     ("sync", &["storage", "reduce"]),
     ("queue", &["storage", "reduce"]),
-    ("cuda-ipc", &["tensor", "reduce", "sharing"]),
+    ("cuda-ipc", &["tensor", "reduce", "process"]),
     // It stands in for somebody else's library, so it shares nothing with what it is there to test.
     ("sim-cuda", &[]),
     ("macros", &[]),

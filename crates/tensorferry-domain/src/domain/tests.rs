@@ -114,7 +114,7 @@ fn n_threads() -> usize {
 fn the_thread_of_a_member_that_joined_starts_when_it_is_needed() {
     type Need = fn(&Memory);
     let needs: [Need; 5] = [
-        |memory| memory.need_service(),
+        |memory| memory.ensure_service_started(),
         |memory| memory.wake_service_if_idle(),
         |memory| memory.domain().wake_service(),
         |memory| memory.domain().wake_service_soon(),

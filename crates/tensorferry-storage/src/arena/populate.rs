@@ -12,6 +12,11 @@ use crate::place::{Address, Place, Places};
 
 /// A slab is populated in steps of this size.
 const POPULATE_STEP_BYTES: usize = 64 << 10;
+fn damaged(places: Places<'_>, address: Address, what: &'static str) -> StorageError {
+    let in_extent = address.line() * LINE_BYTES;
+    StorageError::Damaged { offset_bytes: (places.start_of(address.extent()) + in_extent) as u64, what }
+}
+
 impl Arena {
     /// Marks a free block as taken, and makes sure that its memory is present.
     pub(super) fn hand_out(
@@ -22,7 +27,7 @@ impl Arena {
     ) -> Result<Place, StorageError> {
         let line_index = address.line();
         let Some(span) = self.span_mut(places, address) else {
-            return Err(StorageError::BadReference { reference: 0, what: "the run was given up" });
+            return Err(damaged(places, address, "the run of a free block was given up"));
         };
         let word = span.word;
         let place = places.place(address, word);
@@ -79,7 +84,7 @@ impl Arena {
         let line_index = first_line + run.spans.len();
         self.populate_head(places, extent, ((line_index + 1) * LINE_BYTES).next_multiple_of(PAGE_BYTES))?;
         let address = Address::new(extent, line_index, 0);
-        let missing = || StorageError::BadReference { reference: 0, what: "the head of the run is closed" };
+        let missing = || damaged(places, address, "the head of the run is out of reach");
         let populated_bytes = if class.is_slab() {
             self.start_slab(places, address, word)?;
             PAGE_BYTES

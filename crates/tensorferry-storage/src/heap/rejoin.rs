@@ -29,7 +29,7 @@ impl Heap {
     /// when the process was forked.
     ///
     /// # Errors
-    /// [`StorageError::Domain`] when the domain refuses, [`StorageError::BadReference`] when the header of a
+    /// [`StorageError::Domain`] when the domain refuses, [`StorageError::Damaged`] when the header of a
     /// held block cannot be reached. This process can then do nothing but end.
     pub unsafe fn rejoin(&self, admission: Admission, fd_store: Option<OwnedFd>) -> Result<(), StorageError> {
         let inner = &*self.0;
@@ -41,10 +41,10 @@ impl Heap {
             Some(header) => drop(header.holders().fetch_or(bit, Ordering::SeqCst)),
             None => closed = Some(at as u64),
         });
-        if let Some(reference) = closed {
-            return Err(StorageError::BadReference {
-                reference,
-                what: "the header of a held block is closed",
+        if let Some(offset_bytes) = closed {
+            return Err(StorageError::Damaged {
+                offset_bytes,
+                what: "the header of a held block is out of reach",
             });
         }
         // Otherwise two processes would write the same bytes.

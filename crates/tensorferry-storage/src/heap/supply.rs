@@ -78,7 +78,7 @@ impl Inner {
 
     fn take_fresh(&self, arena: &mut Arena, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
         // Others will give back what they get of it, and the thread collects that.
-        self.memory.need_service();
+        self.memory.ensure_service_started();
         let places = self.places();
         if let Some(place) = arena.take_fresh(places, class, len_bytes)? {
             return Ok(place);

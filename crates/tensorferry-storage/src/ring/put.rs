@@ -2,16 +2,18 @@
 
 use tensorferry_domain::planted;
 
-use super::{Deadline, MAX_STEPS, Ring};
+use super::{MAX_STEPS, Ring};
 use crate::StorageError;
 use crate::atomic::{Ordering, change_before_load};
 use crate::block::Block;
+use crate::deadline::Deadline;
 use crate::header::Kind;
 use crate::message::{
     MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, all_in_domain, payload_words, spill, take_back,
 };
 use crate::pins::PinnedAt;
-use crate::ring_layout::{RingWords, SLOT_ROOM_WORDS, Slot, SlotLengths, SlotState, Tag};
+use crate::ring_layout::RingWords;
+use crate::slot::{SLOT_ROOM_WORDS, Slot, SlotLengths, SlotState, Tag};
 
 /// Why a message was not put. Nothing was sent, and what the message would have given away is back.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +36,7 @@ pub enum RingPutError {
     PeerDied,
     /// This process was declared dead, and its claim was taken away.
     #[error("this process was declared dead by another member of its domain")]
-    Fenced,
+    DeclaredDead,
     /// More handles than a message can have.
     #[error("{0} handles in one message, at most 65535 are possible (a bundle is one)")]
     TooManyHandles(usize),
@@ -218,7 +220,7 @@ impl Ring {
             // After the commit, because receivers wait for the commit.
             let _ = ring.tail().compare_exchange(position, moved, Ordering::AcqRel, Ordering::Relaxed);
             if !committed {
-                return Some(Err(RingPutError::Fenced));
+                return Some(Err(RingPutError::DeclaredDead));
             }
             // A receiver that saw the ring closed and empty does not look again. So if the ring is closed
             // now, the message is taken back.

@@ -6,14 +6,16 @@ use std::cmp::Ordering::{Equal, Greater, Less};
 use smallvec::SmallVec;
 use tensorferry_domain::planted;
 
-use super::{Consumers, Deadline, MAX_STEPS, Ring};
+use super::{Consumers, MAX_STEPS, Ring};
 use crate::StorageError;
 use crate::atomic::{AtomicU64, Ordering, fence, prefetch_to_write};
 use crate::block::Block;
+use crate::deadline::Deadline;
 use crate::lease::Kept;
 use crate::message::{IncomingMessage, accept, fill_payload, unspill};
 use crate::record::RecordTag;
-use crate::ring_layout::{RingWords, Slot, SlotLengths, SlotState, Tag};
+use crate::ring_layout::RingWords;
+use crate::slot::{Slot, SlotLengths, SlotState, Tag};
 
 /// Why no message was taken.
 #[derive(Debug, thiserror::Error)]

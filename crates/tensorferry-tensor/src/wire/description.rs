@@ -7,8 +7,8 @@
 use serde::ser::{Serialize, Serializer};
 
 use super::Refusal;
+use super::known_forms;
 use super::numbers::{self, Numbers};
-use super::recent;
 use crate::dims::Dims;
 use crate::dtype::DType;
 use crate::error::TensorError;
@@ -173,7 +173,7 @@ impl<'a> Received<'a> {
     /// `expected`; and a storage without elements, or elements without a storage.
     #[inline]
     pub(super) fn form(self, expected: Option<DType>) -> Result<Form, Refusal> {
-        let form = recent::form(self.form, read_form)?;
+        let form = known_forms::form(self.form, read_form)?;
         if let Some(expected) = expected
             && form.dtype != expected
         {

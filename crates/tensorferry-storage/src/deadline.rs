@@ -1,0 +1,44 @@
+//! How long a call may wait.
+
+use std::time::{Duration, Instant};
+
+use tensorferry_domain::{Spin, WaitWord, ensure_services_started};
+
+/// How long a call may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// The call does not wait.
+    Now,
+    /// The call waits until this moment at the latest.
+    At(Instant),
+    /// The call waits without a limit.
+    Never,
+}
+
+impl Deadline {
+    /// The deadline that ends `timeout` from now; never, if that instant cannot be represented.
+    #[must_use]
+    pub fn within(timeout: Duration) -> Self {
+        Instant::now().checked_add(timeout).map_or(Self::Never, Self::At)
+    }
+
+    /// Calls `look` until it finds something, for as long as the deadline allows.
+    pub(crate) fn wait<R>(
+        self,
+        word: WaitWord<'_>,
+        spin: &Spin,
+        mut look: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        match self {
+            Self::Now => {
+                let found = look();
+                if found.is_none() {
+                    ensure_services_started();
+                }
+                found
+            }
+            Self::At(deadline) => word.wait_until(spin, Some(deadline), look).ok(),
+            Self::Never => word.wait_until(spin, None, look).ok(),
+        }
+    }
+}
