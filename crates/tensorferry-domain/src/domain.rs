@@ -207,7 +207,7 @@ impl Domain {
     /// member sent.
     #[must_use]
     pub fn suspicions(&self) -> u64 {
-        self.header()[header::SUSPICIONS].load(Ordering::SeqCst)
+        self.header()[header::SUSPICIONS].load(Ordering::SeqCst) / crate::layout::suspicions::ONE
     }
 
     /// The memory that the whole file has allocated, in bytes, including its tables.

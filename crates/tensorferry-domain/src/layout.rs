@@ -28,8 +28,15 @@ pub(crate) mod header {
     pub(crate) const SUSPICIONS: usize = 10;
     pub(crate) const SCANS_LEFT: usize = 11;
     pub(crate) const SCANS_LEFT_DONE: usize = 12;
-    pub(crate) const ALL_CLEAR_AT: usize = 13;
-    pub(crate) const N_WORDS: usize = 14;
+    pub(crate) const N_WORDS: usize = 13;
+}
+
+/// The fields of the header's word `SUSPICIONS`.
+pub(crate) mod suspicions {
+    /// Something may be marked as suspect.
+    pub(crate) const MAY_HAVE_MARKS: u64 = 1;
+    /// One more of the count, which has all other bits.
+    pub(crate) const ONE: u64 = 2;
 }
 
 /// Word indexes in a process slot.

@@ -22,6 +22,7 @@ use tensorferry_os::mapping::{Reservation, Tables};
 use tensorferry_os::memfd;
 use tensorferry_sharing::Backing;
 
+use crate::layout::suspicions::{MAY_HAVE_MARKS, ONE};
 use crate::layout::{extent, header, slot};
 use crate::service::Service;
 use crate::{Admission, Domain, DomainError, ExtentOwner, Layout, ServiceHandler};
@@ -149,12 +150,20 @@ impl Memory {
 
     /// Raises [`Domain::suspicions`] by one. Call it before the first mark is made, and after the last one.
     pub fn count_suspicion(&self) {
-        self.header()[header::SUSPICIONS].fetch_add(1, Ordering::SeqCst);
+        let next = |word: u64| Some((word | MAY_HAVE_MARKS).wrapping_add(ONE));
+        let _ = self.header()[header::SUSPICIONS].fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
     }
 
-    /// Records that a scan found no mark, which had begun when [`Domain::suspicions`] was `suspicions`.
+    /// Records that a scan found no mark, which had begun when [`Domain::suspicions`] was `suspicions`. Changes
+    /// nothing if that count has moved.
     pub fn note_all_clear(&self, suspicions: u64) {
-        self.header()[header::ALL_CLEAR_AT].fetch_max(suspicions, Ordering::SeqCst);
+        let word = suspicions.wrapping_mul(ONE);
+        let _ = self.header()[header::SUSPICIONS].compare_exchange(
+            word | MAY_HAVE_MARKS,
+            word,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
     }
 
     /// Whether there may be a mark on anything: some were made, and no scan since has found that all are
@@ -162,8 +171,7 @@ impl Memory {
     #[must_use]
     #[inline]
     pub fn may_have_suspects(&self) -> bool {
-        let all_clear_at = self.header()[header::ALL_CLEAR_AT].load(Ordering::SeqCst);
-        self.header()[header::SUSPICIONS].load(Ordering::SeqCst) != all_clear_at
+        self.header()[header::SUSPICIONS].load(Ordering::SeqCst) & MAY_HAVE_MARKS != 0
     }
 
     /// Tells the owner of extent `index` that a block in it came back. Returns that owner.

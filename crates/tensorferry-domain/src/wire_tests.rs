@@ -7,7 +7,7 @@ use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::layout::{
     DEFAULT_DATA_LEN_BYTES, EXTENT_ENTRY_LEN_BYTES, EXTENT_TABLE_OFFSET_BYTES, MAGIC, MAX_MEMBERS,
-    PROCESS_TABLE_OFFSET_BYTES, SLOT_LEN_BYTES, VERSION, extent, header, slot,
+    PROCESS_TABLE_OFFSET_BYTES, SLOT_LEN_BYTES, VERSION, extent, header, slot, suspicions,
 };
 use crate::member::State;
 use crate::wait::{EPOCH, SLEEPERS};
@@ -55,7 +55,6 @@ fn words_of_the_header() {
             ("suspicions", header::SUSPICIONS, 8),
             ("scans_left", header::SCANS_LEFT, 8),
             ("scans_left_done", header::SCANS_LEFT_DONE, 8),
-            ("all_clear_at", header::ALL_CLEAR_AT, 8),
         ],
     );
 }
@@ -79,6 +78,12 @@ fn words_of_a_process_slot() {
             ("ended", slot::ENDED, 8),
         ],
     );
+}
+
+#[test]
+fn bits_of_suspicions() {
+    let fields = [("may have marks", suspicions::MAY_HAVE_MARKS), ("count", suspicions::ONE)];
+    check_bits("Suspicions word", 64, &fields);
 }
 
 #[test]
