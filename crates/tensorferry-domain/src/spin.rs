@@ -18,11 +18,8 @@
 //! while that pays (`long_spin.rs`).
 
 use std::hint::spin_loop;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use tensorferry_os::limits;
 
 use crate::long_spin::{LONG, LongSpin, USUAL, was_stopped};
 
@@ -227,14 +224,27 @@ fn probe_ns(n_in_vain: u32) -> Option<u32> {
     if is_long { Some(LONG_NS) } else { (n_in_vain % every == every - 1).then_some(MAX_NS) }
 }
 
+#[cfg(not(test))]
 fn spinning_pays() -> bool {
-    static PAYS: OnceLock<bool> = OnceLock::new();
-    *PAYS.get_or_init(limits::others_run_beside)
+    static PAYS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *PAYS.get_or_init(tensorferry_os::limits::others_run_beside)
+}
+
+#[cfg(test)]
+fn spinning_pays() -> bool {
+    tests::SPINNING_PAYS.get()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// Whether this thread sees a second processor, whatever the machine has.
+        pub(super) static SPINNING_PAYS: Cell<bool> = const { Cell::new(true) };
+    }
 
     fn nothing() -> Option<u8> {
         None
@@ -257,31 +267,25 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(spin.until(Instant::now(), None, nothing), None);
         }
-        if spinning_pays() {
-            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), 0);
-            let n_in_vain = || spin.n_in_vain.load(Ordering::Relaxed);
-            let before = n_in_vain();
-            assert_eq!(spin.until(Instant::now(), None, || Some(1)), None, "it sleeps at once");
-            assert_eq!(n_in_vain(), before + 1, "which leads to a probe");
-            let found = (0..PROBE_EVERY).find_map(|_| spin.until(Instant::now(), None, || Some(1)));
-            assert_eq!(found, Some(1));
-            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
-        }
+        assert_eq!(spin.budget_ns.load(Ordering::Relaxed), 0);
+        let n_in_vain = || spin.n_in_vain.load(Ordering::Relaxed);
+        let before = n_in_vain();
+        assert_eq!(spin.until(Instant::now(), None, || Some(1)), None, "it sleeps at once");
+        assert_eq!(n_in_vain(), before + 1, "which leads to a probe");
+        let found = (0..PROBE_EVERY).find_map(|_| spin.until(Instant::now(), None, || Some(1)));
+        assert_eq!(found, Some(1));
+        assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
         let spin = Spin::with(2 * MIN_NS, 0);
-        if spinning_pays() {
-            assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
-            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), 4 * MIN_NS);
-        }
+        assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
+        assert_eq!(spin.budget_ns.load(Ordering::Relaxed), 4 * MIN_NS);
     }
 
     #[test]
     fn a_reward_found_by_a_probe_is_learnt() {
         let spin = Spin::with(MIN_NS, PROBE_EVERY - 1);
-        if spinning_pays() {
-            assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
-            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
-            assert_eq!(spin.n_in_vain.load(Ordering::Relaxed), 0);
-        }
+        assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
+        assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
+        assert_eq!(spin.n_in_vain.load(Ordering::Relaxed), 0);
     }
 
     #[test]
@@ -296,36 +300,32 @@ mod tests {
     #[test]
     fn what_a_long_spin_finds_has_usual_ones_follow_that_show_whether_it_was_worth_it() {
         let spin = Spin::with(MIN_NS, LONG_AFTER);
-        if spinning_pays() {
-            assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
-            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), AFTER_LONG_NS);
-            assert_eq!(spin.n_in_vain.load(Ordering::Relaxed), LONG_AFTER + 1);
-            assert_eq!(spin.until(Instant::now(), None, || Some(2)), Some(2));
-            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
-        }
+        assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
+        assert_eq!(spin.budget_ns.load(Ordering::Relaxed), AFTER_LONG_NS);
+        assert_eq!(spin.n_in_vain.load(Ordering::Relaxed), LONG_AFTER + 1);
+        assert_eq!(spin.until(Instant::now(), None, || Some(2)), Some(2));
+        assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
     }
 
     #[test]
     fn spins_last_longer_until_a_few_waits_were_long_or_too_many_spins_in_vain() {
         let spin = Spin::default();
-        if spinning_pays() {
-            assert_eq!(spin.budget(), Some(LONG));
-            (0..4).for_each(|_| spin.note_sleep(2 * LONG));
-            assert_eq!(spin.budget(), Some(USUAL));
-            (0..4).for_each(|_| spin.note_sleep(LONG));
-            let mut n_in_vain = 0;
-            while spin.budget() == Some(LONG) && n_in_vain < 40 {
-                assert_eq!(spin.until(Instant::now(), None, nothing), None);
-                n_in_vain += 1;
-            }
-            assert!((1..=32).contains(&n_in_vain), "{n_in_vain}: fewer where this thread was stopped");
-            assert_eq!(Spin::default().until(Instant::now(), None, || Some(1)), Some(1));
+        assert_eq!(spin.budget(), Some(LONG));
+        (0..4).for_each(|_| spin.note_sleep(2 * LONG));
+        assert_eq!(spin.budget(), Some(USUAL));
+        (0..4).for_each(|_| spin.note_sleep(LONG));
+        let mut n_in_vain = 0;
+        while spin.budget() == Some(LONG) && n_in_vain < 40 {
+            assert_eq!(spin.until(Instant::now(), None, nothing), None);
+            n_in_vain += 1;
         }
+        assert!((1..=32).contains(&n_in_vain), "{n_in_vain}: fewer where this thread was stopped");
+        assert_eq!(Spin::default().until(Instant::now(), None, || Some(1)), Some(1));
     }
 
     #[test]
     fn while_a_thread_is_stopped_it_does_not_look() {
-        let (start, n_looks) = (Instant::now(), std::cell::Cell::new(0));
+        let (start, n_looks) = (Instant::now(), Cell::new(0));
         let look = || {
             n_looks.set(n_looks.get() + 1);
             if n_looks.get() == 1 {
@@ -358,9 +358,7 @@ mod tests {
             let start = Instant::now();
             assert_eq!(spin.until(start, Some(start + LONG / 2), nothing), None);
         }
-        if spinning_pays() {
-            assert_eq!(spin.budget_ns.load(Ordering::Relaxed), 0);
-        }
+        assert_eq!(spin.budget_ns.load(Ordering::Relaxed), 0);
     }
 
     #[test]
@@ -374,19 +372,27 @@ mod tests {
         };
         assert_eq!(spin.until(deadline, Some(deadline), look), None);
         assert!(n_looks <= 16, "{n_looks} looks after the deadline");
-        if spinning_pays() {
-            assert_eq!(
-                spin.n_in_vain.load(Ordering::Relaxed),
-                LONG_AFTER + 1,
-                "the next one is no long one again"
-            );
-        }
+        assert_eq!(
+            spin.n_in_vain.load(Ordering::Relaxed),
+            LONG_AFTER + 1,
+            "the next one is no long one again"
+        );
     }
 
     #[test]
     fn of_several_that_wait_one_probes() {
         let spin = Spin::with(MIN_NS, LONG_AFTER);
         assert_eq!([spin.take_probe(), spin.take_probe()], [Some(LONG_NS), None]);
+    }
+
+    #[test]
+    fn nobody_spins_where_nobody_else_runs_meanwhile() {
+        SPINNING_PAYS.set(false);
+        let spin = Spin::with(MAX_NS, LONG_AFTER);
+        assert_eq!(spin.until(Instant::now(), None, || Some(1)), None, "not even for a probe");
+        spin.set_fixed(Some(Duration::MAX));
+        assert_eq!(spin.until(Instant::now(), None, || Some(1)), None);
+        assert_eq!(spin.n_in_vain.load(Ordering::Relaxed), LONG_AFTER, "and nothing is learnt");
     }
 
     #[test]
@@ -401,10 +407,10 @@ mod tests {
             n_looks += 1;
             (n_looks == 100_000).then_some(1)
         });
-        assert_eq!(found, spinning_pays().then_some(1));
+        assert_eq!(found, Some(1));
         spin.set_fixed(Some(Duration::ZERO));
         assert_eq!(spin.until(Instant::now(), None, || Some(1)), None, "nothing is looked at");
         spin.set_fixed(None);
-        assert_eq!(spin.until(Instant::now(), None, || Some(1)), spinning_pays().then_some(1));
+        assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
     }
 }
