@@ -132,6 +132,15 @@ impl Domain {
         })
     }
 
+    /// Whether this member is alive, or is dead and what it held has not all been given back yet.
+    #[must_use]
+    pub fn is_unswept(&self, member: Member) -> bool {
+        self.slot(member.slot).is_some_and(|slot| {
+            let state = slot.state();
+            state.epoch == member.epoch && matches!(state.phase, Phase::Live | Phase::Dead)
+        })
+    }
+
     /// Whether this member is proven to be gone, even if no member has noticed its death yet.
     #[must_use]
     pub fn is_gone(&self, member: Member) -> bool {

@@ -119,7 +119,7 @@ impl Monitor {
     pub fn enter(&self, deadline: Deadline) -> Result<Entered, MonitorError> {
         let view = self.view()?;
         let owner = view.heap.me();
-        let look = || view.words.try_acquire(owner, |member| view.heap.is_live(member));
+        let look = || view.words.try_acquire(owner, |member| view.heap.domain().is_unswept(member));
         let taken = deadline.wait(view.words.unlocked(), &self.0.lock_spin, look);
         let last_owner = taken.ok_or(MonitorError::TimedOut)?;
         let entered = Entered {

@@ -143,14 +143,16 @@ impl<'a> MonitorWords<'a> {
         WaitWord::new(self.changed)
     }
 
-    /// Takes the lock for the member `me` if no living member has it. Returns how the last owner left it.
-    pub(crate) fn try_acquire(&self, me: Member, is_live: impl Fn(Member) -> bool) -> Option<LastOwner> {
+    /// Takes the lock for the member `me` if no member has it that lives or is to be swept. Returns how the
+    /// last owner left it. A sweep counts the death before it frees the lock, so whoever is told that the last
+    /// owner died finds that death counted, unless that owner had announced its end.
+    pub(crate) fn try_acquire(&self, me: Member, is_unswept: impl Fn(Member) -> bool) -> Option<LastOwner> {
         let lock = &self.words[word::LOCK];
         let seen = lock.load(Ordering::SeqCst);
         let last_owner = match LockState::unpack(seen) {
             LockState::Free(last_owner) => last_owner,
-            LockState::Held(owner) if is_live(owner) => return None,
-            // It died and is not swept yet, or it left the domain without releasing the lock.
+            LockState::Held(owner) if is_unswept(owner) => return None,
+            // It left the domain without releasing the lock.
             LockState::Held(_) => LastOwner::Died,
         };
         // If the word has changed, another thread has just taken the lock, or a sweeper freed it, who then
@@ -253,15 +255,15 @@ mod tests {
     fn a_lock_has_one_owner_and_tells_how_the_last_one_left_it() {
         let memory = Memory::new();
         let monitor = memory.monitor();
-        let all_live = |_| true;
-        assert_eq!(monitor.try_acquire(ME, all_live), Some(LastOwner::Released));
+        let all_unswept = |_| true;
+        assert_eq!(monitor.try_acquire(ME, all_unswept), Some(LastOwner::Released));
         for member in [ME, OTHER] {
-            assert_eq!(monitor.try_acquire(member, all_live), None);
+            assert_eq!(monitor.try_acquire(member, all_unswept), None);
         }
         assert!(!monitor.release(OTHER, LastOwner::Released), "it is not theirs");
         for how in [LastOwner::Panicked, LastOwner::Released] {
             assert!(monitor.release(ME, how));
-            assert_eq!(monitor.try_acquire(ME, all_live), Some(how));
+            assert_eq!(monitor.try_acquire(ME, all_unswept), Some(how));
         }
     }
 
@@ -276,7 +278,7 @@ mod tests {
         assert!(!monitor.release(OTHER, LastOwner::Released));
         assert_eq!(monitor.try_acquire(ME, |_| true), Some(LastOwner::Died));
         assert_eq!(monitor.deaths().load(Ordering::SeqCst), 1, "the other one ended in order");
-        // Before the sweep, or where there will be none.
+        // Where there will be no sweep.
         assert_eq!(monitor.try_acquire(OTHER, |member| member != ME), Some(LastOwner::Died));
     }
 

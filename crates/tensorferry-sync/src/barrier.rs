@@ -161,8 +161,8 @@ impl Barrier {
             entered => entered?,
         };
         if entered.last_owner() != LastOwner::Released {
-            // It died in the middle of a step: perhaps it had ended the round and not counted anew. This lock
-            // may be had before the death is counted.
+            // It ended in the middle of a step: perhaps it had ended the round and not counted anew. It is not
+            // counted as a death where it had announced its end.
             self.break_by(&view, BrokenBy::Death);
         }
         if let Some(by) = broken_by(&view) {
@@ -321,9 +321,11 @@ fn broken_by(view: &MonitorView<'_>) -> Option<BrokenBy> {
 
 /// How the round in which a caller came has ended; `None` while it has not.
 fn outcome(view: &MonitorView<'_>, arrival: Arrival) -> Option<Result<(), BarrierError>> {
+    // Read first: a round that had ended before the barrier broke is then seen to have ended.
+    let broken_by = broken_by(view);
     let Rounds { n_ended, history } = rounds(view);
     let n_later = match n_ended.wrapping_sub(arrival.n_ended) {
-        0 => return broken_by(view).map(|by| Err(BarrierError::Broken { by })),
+        0 => return broken_by.map(|by| Err(BarrierError::Broken { by })),
         n_since => n_since - 1,
     };
     let was_reset = match history.checked_shr(n_later) {

@@ -140,10 +140,12 @@ impl Condition {
         let seen = word(&monitor.view()?, NOTIFICATIONS).load(Ordering::SeqCst);
         let (waited, last_owner) = guard.released(|| {
             monitor.wait(deadline, |view| {
+                // Read first: whoever notified before it died is then seen to have notified.
+                let deaths = view.deaths();
                 if word(view, NOTIFICATIONS).load(Ordering::SeqCst) != seen {
                     Some(Ok(()))
                 } else {
-                    self.primitive.has_untold_news(view).then_some(Err(WaitError::PeerDied))
+                    self.primitive.is_untold(deaths).then_some(Err(WaitError::PeerDied))
                 }
             })
         })?;
@@ -152,7 +154,7 @@ impl Condition {
         }
         match waited? {
             // Another thread with this handle may have told of it meanwhile.
-            Err(WaitError::PeerDied) if !self.primitive.has_news(&monitor.view()?) => Ok(()),
+            Err(WaitError::PeerDied) if !self.primitive.tells_of(monitor.view()?.deaths()) => Ok(()),
             waited => waited,
         }
     }

@@ -102,10 +102,12 @@ impl Event {
 
     fn wait_with(&self, deadline: Deadline) -> Result<(), WaitError> {
         self.primitive.monitor().wait(deadline, |view| {
+            // Read first: an event that somebody had set before it died is then seen to be set.
+            let deaths = view.deaths();
             if word(view, SET).load(Ordering::SeqCst) != 0 {
                 Some(Ok(()))
             } else {
-                self.primitive.has_news(view).then_some(Err(WaitError::PeerDied))
+                self.primitive.tells_of(deaths).then_some(Err(WaitError::PeerDied))
             }
         })?
     }

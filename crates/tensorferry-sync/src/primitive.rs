@@ -51,14 +51,14 @@ impl<const PURPOSE: u64> Primitive<PURPOSE> {
         Some(word(&self.monitor.view().ok()?, index).load(Ordering::SeqCst))
     }
 
-    /// Whether a process that had a handle has died of which this handle has not told.
-    pub(crate) fn has_untold_news(&self, view: &MonitorView<'_>) -> bool {
-        self.deaths_told.load(Ordering::SeqCst) < view.deaths()
+    /// Whether the count of deaths was, when it was read, beyond what this handle has told of. Read the count
+    /// before whatever else decides: what a process did before it died is then seen too.
+    pub(crate) fn is_untold(&self, deaths: u64) -> bool {
+        self.deaths_told.load(Ordering::SeqCst) < deaths
     }
 
-    /// As [`Primitive::has_untold_news`], and the caller tells of it.
-    pub(crate) fn has_news(&self, view: &MonitorView<'_>) -> bool {
-        let deaths = view.deaths();
+    /// As [`Primitive::is_untold`], and the caller tells of it.
+    pub(crate) fn tells_of(&self, deaths: u64) -> bool {
         // Another thread may have told of a later death meanwhile.
         self.deaths_told.fetch_max(deaths, Ordering::SeqCst) < deaths
     }

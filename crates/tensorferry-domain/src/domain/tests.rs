@@ -54,6 +54,20 @@ fn what_a_leaver_could_not_finish_sweeping_is_swept_by_another() {
     drop((memory, notes));
 }
 
+#[test]
+fn a_dead_member_is_unswept_until_its_sweep_is_done() {
+    let domain = Domain::builder().create().unwrap();
+    let (me, dead) = (domain.me(), Member { slot: 2, epoch: 1 });
+    let states = || [me, dead].map(|member| (domain.is_live(member), domain.is_unswept(member)));
+    assert_eq!(states(), [(true, true), (false, false)]);
+    nobody_in(&domain, dead.slot, me, Phase::Dead);
+    assert_eq!(states(), [(true, true), (false, true)]);
+    assert!(!domain.is_unswept(Member { epoch: 2, ..dead }));
+    let _served = served(&domain);
+    domain.sweep_dead();
+    assert_eq!(states(), [(true, true), (false, false)]);
+}
+
 /// Starts a service whose handler notes the members that it sweeps.
 fn served(domain: &Arc<Domain>) -> (Memory, Arc<Notes>, Arc<dyn ServiceHandler>) {
     let notes = Arc::new(Notes::default());

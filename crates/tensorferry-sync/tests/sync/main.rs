@@ -6,6 +6,7 @@
 mod array;
 mod hostile;
 mod locks;
+mod order;
 mod value;
 
 use serde::Serialize;

@@ -1,0 +1,134 @@
+//! What a waiting thread is told when two things happen, one shortly after the other. Other members change the
+//! words of a monitor as docs/WIRE.md says, so these tests do too.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use tensorferry_storage::SharedBlock;
+use tensorferry_sync::{Barrier, BarrierError, BrokenBy, Event, WaitError};
+
+use crate::{heap, sent};
+
+const LONG: Duration = Duration::from_secs(60);
+/// Where the words are read in the wrong order, a few of these show it, or more, as the machine has it.
+const N_TURNS: u32 = 20_000;
+
+/// Words of a monitor, as docs/WIRE.md numbers them.
+const DEATHS: usize = 3;
+/// The first word of state, which an event sets.
+const SET: usize = 4;
+/// A barrier has its rounds in the second word of state, and what broke it in the third.
+const ROUNDS: usize = 5;
+const BROKEN: usize = 6;
+const ABORTED: u64 = 3;
+
+/// The block of a monitor.
+struct Raw(SharedBlock);
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let block = tensorferry_reduce::take_shared(u32::deserialize(deserializer)?);
+        block.map(Raw).map_err(D::Error::custom)
+    }
+}
+
+impl Raw {
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self.0.words()[index]
+    }
+}
+
+/// Spins, so that both threads are in the middle of their work when it ends, but not where the other thread has
+/// no processor.
+fn spin_until(is_so: impl Fn() -> bool) {
+    static HAS_OTHERS: LazyLock<bool> = LazyLock::new(|| available_parallelism().unwrap().get() > 1);
+    let mut n_looks = 0;
+    while !is_so() {
+        n_looks += 1;
+        if n_looks > 10_000 || !*HAS_OTHERS {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Runs `waits` on a thread in each turn, and at the same time `happens` here, which gets a pause that differs
+/// from turn to turn. Before each turn `prepare` runs alone.
+fn in_turns(prepare: impl Fn(), waits: impl Fn() + Sync, happens: impl Fn(&dyn Fn())) {
+    let (begun, done) = (AtomicU32::new(0), AtomicU32::new(0));
+    let reaches = |count: &AtomicU32, turn| spin_until(|| count.load(Ordering::SeqCst) >= turn);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 1..=N_TURNS {
+                reaches(&begun, turn);
+                waits();
+                done.store(turn, Ordering::SeqCst);
+            }
+        });
+        for turn in 1..=N_TURNS {
+            prepare();
+            begun.store(turn, Ordering::SeqCst);
+            happens(&|| (0..turn % 64).for_each(|_| std::hint::spin_loop()));
+            reaches(&done, turn);
+        }
+    });
+}
+
+#[test]
+fn a_round_that_was_completed_before_the_barrier_broke_is_completed() {
+    let heap = heap();
+    let barrier = Barrier::new_in(&heap, 2).unwrap();
+    let raw: Raw = sent(&heap, &barrier).unwrap();
+    let n_wrong = AtomicU32::new(0);
+    let waits = || {
+        if let Err(error) = barrier.wait_timeout(LONG) {
+            assert!(matches!(error, BarrierError::Broken { by: BrokenBy::Abort }), "{error}");
+            n_wrong.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let happens = |pause: &dyn Fn()| {
+        spin_until(|| barrier.n_waiting() > 0);
+        pause();
+        // The last one comes and ends the round. Then somebody aborts.
+        let rounds = raw.word(ROUNDS).load(Ordering::SeqCst);
+        let n_ended = (rounds >> 32) + 1;
+        raw.word(ROUNDS).store(n_ended << 32 | rounds << 1 & u64::from(u32::MAX), Ordering::SeqCst);
+        raw.word(BROKEN).store(ABORTED, Ordering::SeqCst);
+        barrier.abort().unwrap(); // wakes
+    };
+    in_turns(|| barrier.reset().unwrap(), waits, happens);
+    assert_eq!(n_wrong.into_inner(), 0, "of {N_TURNS} were told of an abort after their round had ended");
+}
+
+#[test]
+fn an_event_that_was_set_before_its_setter_died_is_set() {
+    let heap = heap();
+    let event = Event::new_in(&heap).unwrap();
+    let raw: Raw = sent(&heap, &event).unwrap();
+    let n_wrong = AtomicU32::new(0);
+    let waits = || {
+        if let Err(error) = event.wait_timeout(LONG) {
+            assert!(matches!(error, WaitError::PeerDied), "{error}");
+            n_wrong.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let prepare = || {
+        event.clear();
+        // Told of the last turn's death, so that this turn's is another one.
+        let _ = event.wait_timeout(Duration::ZERO);
+    };
+    let happens = |pause: &dyn Fn()| {
+        pause();
+        // It is set, and whoever has set it dies and is swept.
+        raw.word(SET).store(1, Ordering::SeqCst);
+        raw.word(DEATHS).fetch_add(1, Ordering::SeqCst);
+        event.set(); // wakes
+    };
+    in_turns(prepare, waits, happens);
+    assert_eq!(n_wrong.into_inner(), 0, "of {N_TURNS} were told of a death although the event was set");
+}
