@@ -174,6 +174,8 @@ mod park {
     pub(super) const GONE: u32 = 3;
     /// There is no thread yet.
     pub(super) const NOT_STARTED: u32 = 4;
+    /// There is no thread yet, and none starts until it is allowed again.
+    pub(super) const HELD_BACK: u32 = 5;
 }
 
 /// Whether the thread of some service of this process may not have been started.
@@ -204,8 +206,9 @@ fn services() -> MutexGuard<'static, Vec<Weak<Shared>>> {
     SERVICES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The service threads of this process, parked where they hold no lock until this is dropped. For a fork,
-/// whose child has a copy of everything that they were in the middle of.
+/// The service threads of this process, parked where they hold no lock until this is dropped; and those that
+/// were not started do not start before that. For a fork, whose child has a copy of everything that they were
+/// in the middle of.
 #[derive(Debug)]
 pub struct Parked {
     services: Vec<Arc<Shared>>,
@@ -221,7 +224,11 @@ impl Parked {
         let mine = |shared: &Arc<Shared>| shared.is_owning_process();
         let mut services: Vec<_> = services().iter().filter_map(Weak::upgrade).filter(mine).collect();
         // Leave out a thread that another caller has parked: this one may not resume it.
-        services.retain(|shared| shared.ask(park::RUNS, park::ASKED) || shared.is_gone());
+        services.retain(|shared| {
+            shared.ask(park::NOT_STARTED, park::HELD_BACK)
+                || shared.ask(park::RUNS, park::ASKED)
+                || shared.is_gone()
+        });
         for shared in &services {
             shared.wakeup.signal();
             while shared.park.load(Ordering::SeqCst) == park::ASKED {
@@ -234,8 +241,8 @@ impl Parked {
     /// The numbers of the parked threads (gettid(2)).
     #[must_use]
     pub fn thread_ids(&self) -> Vec<u32> {
-        let still_there = self.services.iter().filter(|shared| !shared.is_gone());
-        still_there.map(|shared| shared.tid.load(Ordering::SeqCst)).collect()
+        let is_parked = |shared: &&Arc<Shared>| shared.park.load(Ordering::SeqCst) == park::PARKED;
+        self.services.iter().filter(is_parked).map(|shared| shared.tid.load(Ordering::SeqCst)).collect()
     }
 }
 
@@ -244,6 +251,10 @@ impl Drop for Parked {
         for shared in &self.services {
             if shared.ask(park::PARKED, park::RUNS) {
                 let _ = futex::wake_all(&shared.park);
+            }
+            if shared.ask(park::HELD_BACK, park::NOT_STARTED) {
+                // Somebody may have needed it meanwhile.
+                shared.start_if_mine();
             }
         }
     }
@@ -287,9 +298,11 @@ impl Shared {
         let theirs = Arc::clone(self);
         let thread = std::thread::Builder::new().name("tensorferry".to_owned()).spawn(move || run(&theirs));
         thread.map(drop).map_err(|error| {
-            self.park.store(park::NOT_STARTED, Ordering::SeqCst);
-            // Nobody waits for a thread that does not come.
-            let _ = futex::wake_all(&self.park);
+            if !self.ask(park::RUNS, park::NOT_STARTED) {
+                // Somebody waits for the thread to park, which does not come.
+                self.park.store(park::HELD_BACK, Ordering::SeqCst);
+                let _ = futex::wake_all(&self.park);
+            }
             tensorferry_os::Error::new("starting the service thread", error).into()
         })
     }
@@ -451,18 +464,18 @@ mod tests {
     /// [`Parked`] affects all services of the process, so tests that share a process run one at a time.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-    fn busy_service() -> (Arc<Domain>, Arc<Busy>, Service) {
+    fn service(is_needed: bool) -> (Arc<Domain>, Arc<Busy>, Service) {
         let domain = Domain::builder().address_space_bytes(16 << 20).create().unwrap();
         let busy = Arc::new(Busy { is_inside: AtomicBool::new(false), n_ticks: AtomicU32::new(0) });
         let handler: Weak<Busy> = Arc::downgrade(&busy);
-        let service = Service::new(Arc::downgrade(&domain), handler, true).unwrap();
+        let service = Service::new(Arc::downgrade(&domain), handler, is_needed).unwrap();
         (domain, busy, service)
     }
 
     #[test]
     fn what_is_not_urgent_wakes_the_thread_once_and_again_after_its_turn() {
         let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_domain, _busy, service) = busy_service();
+        let (_domain, _busy, service) = service(true);
         // No thread but this one clears the timer.
         let parked = Parked::all();
         service.shared.wakeup.clear();
@@ -484,9 +497,24 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_was_not_started_starts_only_when_the_others_go_on() {
+        let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_domain, busy, service) = service(false);
+        let parked = Parked::all();
+        service.wake_soon();
+        ensure_services_started();
+        let state = service.shared.park.load(Ordering::SeqCst);
+        assert_eq!((state, parked.thread_ids()), (park::HELD_BACK, vec![]));
+        drop(parked);
+        while busy.n_ticks.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
     fn a_service_is_parked_outside_of_its_work_and_goes_on_afterwards() {
         let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_domain, busy, service) = busy_service();
+        let (_domain, busy, service) = service(true);
         for _ in 0..200 {
             let parked = Parked::all();
             assert!(parked.thread_ids().contains(&service.shared.tid.load(Ordering::SeqCst)));
