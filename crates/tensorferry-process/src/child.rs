@@ -57,7 +57,8 @@ pub struct Child {
 }
 
 impl Child {
-    pub(crate) fn new(process: ChildProcess, control: OwnedFd, on_drop: OnDrop) -> Self {
+    /// A child that is killed when this value is dropped.
+    pub(crate) fn new(process: ChildProcess, control: OwnedFd) -> Self {
         let now = os::monotonic_now();
         Self {
             process,
@@ -71,8 +72,14 @@ impl Child {
             started_at: now,
             alive_at: now,
             exit: None,
-            on_drop,
+            on_drop: OnDrop::Kill,
         }
+    }
+
+    /// From now on, what is to become of it when this value is dropped.
+    pub(crate) fn with_on_drop(mut self, on_drop: OnDrop) -> Self {
+        self.on_drop = on_drop;
+        self
     }
 
     /// Makes it a child of a fork server.
@@ -419,7 +426,7 @@ mod tests {
         let identity =
             Identity { name: String::from("test"), rank: None, is_daemon: false, is_helper: false };
         let process = ChildProcess::new(identity, pidfd);
-        (Child::new(process, ours, OnDrop::Wait), theirs)
+        (Child::new(process, ours).with_on_drop(OnDrop::Wait), theirs)
     }
 
     fn put_away(mut child: Child) {

@@ -222,8 +222,8 @@ impl Start {
     /// As [`Start::start`].
     ///
     /// # Errors
-    /// [`StartError::Payload`] when `payload` fails. The process has been killed and reaped then. Otherwise
-    /// as [`Start::start`].
+    /// [`StartError::Payload`] when `payload` fails, and otherwise as [`Start::start`]. The process has been
+    /// killed and reaped then, and also when `payload` panics.
     pub fn start_with<F>(mut self, payload: F) -> Result<Child, StartError>
     where
         F: FnOnce(&PidFd) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>>,
@@ -242,10 +242,10 @@ impl Start {
             is_helper: self.entry.name() == FORKSERVER.name(),
         };
         let child = match self.method {
-            StartMethod::Spawn => self.execute(control, theirs, &nonce, identity, on_drop)?,
+            StartMethod::Spawn => self.execute(control, theirs, &nonce, identity)?,
             StartMethod::Forkserver => {
                 let Started { pidfd, relay } = self.ask_forkserver(theirs, nonce)?;
-                Child::new(ChildProcess::new(identity, pidfd), control, on_drop).relayed(relay)
+                Child::new(ChildProcess::new(identity, pidfd), control).relayed(relay)
             }
             StartMethod::Fork => {
                 let (nice, cpus) = (self.nice, self.cpus.take());
@@ -254,20 +254,17 @@ impl Start {
                 let environment = self.environment;
                 let forked = fork::Child { control: theirs, nonce, outputs, current_dir, environment };
                 let (pidfd, control) = fork::fork(&self.parked, control, forked)?;
-                let child = Child::new(ChildProcess::new(identity, pidfd), control, on_drop);
-                schedule(child.pidfd(), nice, cpus.as_deref()).inspect_err(|_| drop(child.kill()))?;
+                let child = Child::new(ChildProcess::new(identity, pidfd), control);
+                schedule(child.pidfd(), nice, cpus.as_deref())?;
                 child
             }
         };
-        let payload = payload(child.pidfd()).map_err(|error| {
-            // A child without its payload could only wait for it, so it is killed whatever `on_drop` says.
-            let _ = child.kill();
-            StartError::Payload(error)
-        })?;
-        let prefix = protocol::payload_prefix(payload.len()).inspect_err(|_| drop(child.kill()))?;
-        send_watching(&child, &prefix)?;
+        // A child without its payload could only wait for it. So until it has that, dropping it kills it,
+        // whatever `on_drop` says, also where `payload` panics.
+        let payload = payload(child.pidfd()).map_err(StartError::Payload)?;
+        send_watching(&child, &protocol::payload_prefix(payload.len())?)?;
         send_watching(&child, &payload)?;
-        Ok(child)
+        Ok(child.with_on_drop(on_drop))
     }
 
     /// Executes the program.
@@ -277,7 +274,6 @@ impl Start {
         theirs: OwnedFd,
         nonce: &str,
         identity: Identity,
-        on_drop: OnDrop,
     ) -> Result<Child, StartError> {
         let (nice, cpus) = (self.nice, self.cpus.clone());
         let (command, executable) = self.command(theirs, nonce);
@@ -290,9 +286,9 @@ impl Start {
             let _ = process.kill();
             let _ = process.wait();
         })?;
-        let child = Child::new(ChildProcess::new(identity, pidfd), control, on_drop);
+        let child = Child::new(ChildProcess::new(identity, pidfd), control);
         // At this point the child waits for its payload and has one thread.
-        schedule(child.pidfd(), nice, cpus.as_deref()).inspect_err(|_| drop(child.kill()))?;
+        schedule(child.pidfd(), nice, cpus.as_deref())?;
         Ok(child)
     }
 

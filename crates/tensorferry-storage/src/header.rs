@@ -60,6 +60,16 @@ pub(crate) enum Kind {
     Bundle,
 }
 
+impl Kind {
+    /// Whether blocks of this kind have references to others.
+    pub(crate) fn names_others(self) -> bool {
+        match self {
+            Self::Ring | Self::Message | Self::Parcel | Self::Bundle => true,
+            Self::Plain | Self::Monitor => false,
+        }
+    }
+}
+
 /// What a span is, as its line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpanWord {

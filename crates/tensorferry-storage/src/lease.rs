@@ -193,13 +193,23 @@ impl Ring {
             any_free |= state.tag == RecordTag::Free;
             all_mine &= state.tag != RecordTag::Free && state.owner == self.me();
         }
-        if all_mine {
+        if all_mine && self.has_all_leases(ring) {
             return Some(Err(RingTakeError::AllLeased(self.max_leases())));
         }
         any_free.then_some(())?;
         let mut kept = Some(Kept::default());
         let taken = self.try_take(ring, Consumers::Multi, message, &mut kept)?;
         kept.map(|kept| taken.map(|()| kept))
+    }
+
+    /// Whether this process had all leases at one moment. Each record by itself may have been its own while it
+    /// was looked at, and others may have had leases all the time.
+    #[cold]
+    fn has_all_leases(&self, ring: &RingWords<'_>) -> bool {
+        let states = || ring.records().map(|record| record.state()).collect::<Vec<_>>();
+        let seen = states();
+        let is_mine = |state: &RecordState| state.tag != RecordTag::Free && state.owner == self.me();
+        seen.iter().all(is_mine) && states() == seen
     }
 
     /// Claims the waiting message with the lowest position in the ring.

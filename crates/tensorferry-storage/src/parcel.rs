@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tensorferry_domain::Member;
 
 use crate::StorageError;
-use crate::block::Block;
+use crate::block::{Block, Holding};
 use crate::header::Kind;
 use crate::heap::Heap;
 use crate::message::{
@@ -147,7 +147,7 @@ impl Parcel {
         match header.opened().load(Ordering::SeqCst) {
             opened::ADOPTED | opened::TAKEN_BACK => true,
             // The opener holds the parcel's block until it has adopted everything.
-            opened::OPENING => self.block.is_sole(),
+            opened::OPENING => self.block.holding() == Holding::Sole,
             _ => false,
         }
     }

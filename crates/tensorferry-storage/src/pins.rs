@@ -110,8 +110,11 @@ impl Pins {
     /// In a process that was forked: takes everything that its parent keeps for messages in flight, to be
     /// dropped here.
     pub(crate) fn take_all(&self) -> impl Sized + use<> {
-        let lists: Vec<_> = self.lists().clone();
-        lists.iter().map(|list| std::mem::take(&mut list.lock().pins)).collect::<Vec<_>>()
+        let mut lists = self.lists();
+        let pinned: Vec<_> = lists.iter().map(|list| std::mem::take(&mut list.lock().pins)).collect();
+        // Nothing but a pin kept the ring of a list that no end has any more.
+        let gone: Vec<_> = lists.extract_if(.., |list| Arc::strong_count(list) == 1).collect();
+        (pinned, gone)
     }
 
     /// Whether anything is pinned. A thread that pins afterwards sees everything that the caller wrote

@@ -50,6 +50,7 @@ mod tests {
 
     use super::*;
     use crate::header::SUSPECT;
+    use crate::ring_layout::RingWords;
     use crate::{Bundle, Consumers, Deadline, Heap, OutgoingHandle, OutgoingHandles, Parcel, Ring};
 
     #[test]
@@ -67,6 +68,27 @@ mod tests {
             assert!(!heap.inner().pins.any(), "although nothing is pinned");
         }
         assert_eq!(look_after(heap.inner()), None);
+    }
+
+    #[test]
+    fn a_forked_process_does_not_keep_rings_that_its_parent_was_done_with() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let inner = heap.inner();
+        // The service thread waits meanwhile.
+        let _one_at_a_time = inner.collecting.lock().unwrap();
+        let ring = Ring::create(&heap, 4, 0).unwrap();
+        let at = ring.attachment().block().header_offset_bytes();
+        let block = heap.allocate(64).unwrap().freeze();
+        ring.put(b"", OutgoingHandles::from_iter(OutgoingHandle::frozen(&block)), Deadline::Now).unwrap();
+        // Another member could take the message, so it stays pinned when this end goes.
+        let words = RingWords::of(ring.attachment().block()).unwrap();
+        words.receivers().fetch_or(1 << 40, Ordering::SeqCst);
+        drop(ring);
+        let is_held = || heap.header(at).unwrap().holders().load(Ordering::SeqCst) & heap.me().bit() != 0;
+        assert!(inner.pins.any() && is_held());
+        // As `Heap::rejoin` does.
+        drop(inner.pins.take_all());
+        assert!(!is_held(), "nothing here has a handle on the ring");
     }
 
     #[test]

@@ -187,6 +187,23 @@ fn a_payload_that_cannot_be_made_leaves_no_process() {
 }
 
 #[test]
+fn a_start_whose_payload_panics_leaves_no_process() {
+    let pid = within_deadline("the end of the start", || {
+        let pid = std::cell::Cell::new(0);
+        let start = Start::new(&WAIT).on_drop(OnDrop::Wait);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            start.start_with(|child| {
+                pid.set(child.pid());
+                std::panic::resume_unwind(Box::new("on purpose"))
+            })
+        }));
+        assert!(panicked.is_err());
+        pid.get()
+    });
+    assert!(!exists(pid));
+}
+
+#[test]
 fn a_panic_is_reported_with_message_place_thread_and_stack() {
     let mut child = Start::new(&FAIL).payload("panic").env_remove("RUST_BACKTRACE").start().unwrap();
     let exit = exit(&mut child);

@@ -8,7 +8,7 @@ use tensorferry_domain::{ExtentOwner, ExtentRun, planted};
 
 use super::Inner;
 use crate::arena::Arena;
-use crate::header::{Kind, SUSPECT, line};
+use crate::header::{SUSPECT, line};
 use crate::place::Place;
 use crate::scan::is_scanning;
 
@@ -22,7 +22,7 @@ impl Inner {
         // header is read last: this process is about to write it, and its line would otherwise come once for
         // the read and once for the write.
         let suspects = self.memory.may_have_suspects();
-        let names_others = suspects && header.kind() != Kind::Plain;
+        let names_others = suspects && header.kind().names_others();
         let may_want_scan =
             names_others || suspects && header.holders().load(Ordering::SeqCst) & SUSPECT != 0;
         // A scan has announced itself already.
