@@ -76,8 +76,9 @@ fn mark_suspect(inner: &Inner, place: Place, dead: &[Member]) {
 
 /// Ends what the dead members were doing in this block, if it is a ring or a monitor.
 fn sweep_contents(heap: &Heap, place: Place, header: Header<'_>, dead: &[Member]) -> Result<(), Unreadable> {
+    let ended_in_order = |dead| heap.domain().has_announced_end(dead);
     if let Some(block) = hold_of_kind(heap, place, header, Kind::Ring)? {
-        dead.iter().for_each(|&dead| sweep_ring(&block, dead));
+        dead.iter().for_each(|&dead| sweep_ring(&block, dead, ended_in_order(dead)));
     }
     let holders = header.holders().load(Ordering::SeqCst);
     // Only those that held a monitor count as its deaths.
@@ -86,7 +87,7 @@ fn sweep_contents(heap: &Heap, place: Place, header: Header<'_>, dead: &[Member]
             && let Some(monitor) = words_of(&block)
             && !planted("sweep-forgets-monitors")
         {
-            monitor.sweep(dead, heap.domain().has_announced_end(dead));
+            monitor.sweep(dead, ended_in_order(dead));
         }
     }
     Ok(())

@@ -10,8 +10,9 @@ use crate::ring_layout::RingWords;
 use crate::slot::{SlotState, Tag};
 
 /// Ends what the dead member was doing in this ring. Another sweeper can repeat every step from the
-/// beginning.
-pub(crate) fn sweep_ring(block: &Block, dead: Member) {
+/// beginning. It is not counted as a death when the member had ended in order: it may have been a sender in a
+/// message that is still on its way, or have had an end that nobody drops.
+pub(crate) fn sweep_ring(block: &Block, dead: Member, in_order: bool) {
     let Some(ring) = RingWords::of(block) else { return };
     for (index, slot) in ring.slots().enumerate() {
         let state = slot.state();
@@ -60,7 +61,9 @@ pub(crate) fn sweep_ring(block: &Block, dead: Member) {
         if members.load(Ordering::SeqCst) & bit != 0 {
             // Counted before the role ends, so that every process that sees it ended knows why. Counting
             // twice does no harm.
-            deaths.fetch_add(1, Ordering::SeqCst);
+            if !in_order {
+                deaths.fetch_add(1, Ordering::SeqCst);
+            }
             gone.fetch_add(1, Ordering::SeqCst);
             suspect(members, dead);
         }
@@ -125,7 +128,7 @@ mod tests {
         let leased = words.record(0).state();
         assert!(words.record(0).change(leased, leased.waiting()));
         suspect(words.receivers(), victim);
-        sweep_ring(ring.attachment().block(), victim);
+        sweep_ring(ring.attachment().block(), victim, false);
         assert_eq!(ring.take(Consumers::Multi, Deadline::Now).unwrap().payload[..], *b"x");
     }
 
@@ -158,7 +161,7 @@ mod tests {
         filling(1);
         words.record(1).fill(0, &words.slot(0));
         assert!(words.slot(0).change(zero, SlotState { tag: Tag::Moved, ..zero }));
-        sweep_ring(ring.attachment().block(), victim);
+        sweep_ring(ring.attachment().block(), victim, false);
         let mut got = Vec::new();
         while let Ok(message) = ring.take(Consumers::Multi, Deadline::Now) {
             got.push(message.payload.to_vec());
@@ -192,7 +195,7 @@ mod tests {
         claim(1, first);
         filling(0, first);
         words.record(0).fill(1, &words.slot(1));
-        sweep_ring(ring.attachment().block(), first);
+        sweep_ring(ring.attachment().block(), first, false);
         // The next one: thread B has slot 1, thread A has slot 2 and record 0; B fills record 1.
         let second = Member { slot: 10, epoch: 1 };
         words.receivers().fetch_or(second.bit(), Ordering::SeqCst);
@@ -202,7 +205,7 @@ mod tests {
         filling(1, second);
         words.record(1).fill(1, &words.slot(1));
         assert!(words.slot(1).change(one, SlotState { tag: Tag::Moved, ..one }));
-        sweep_ring(ring.attachment().block(), second);
+        sweep_ring(ring.attachment().block(), second, false);
         let mut got = Vec::new();
         while let Ok(message) = ring.take(Consumers::Multi, Deadline::Now) {
             got.push(String::from_utf8(message.payload.to_vec()).unwrap());

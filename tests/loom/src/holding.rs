@@ -113,7 +113,7 @@ pub fn a_holder_dies(weakened: Weakened) -> Outcome {
         let early = look_and_reuse(&owner);
         let was_taken = victim.join().expect("no failure");
         let (sweeper, dead) = (Heap::of(&world, 2), Heap::of(&world, 1).me());
-        sweep_ring(&Block::of_ring(&sweeper), dead);
+        sweep_ring(&Block::of_ring(&sweeper), dead, false);
         sweeper.sweep_block(BLOCK, dead);
         let again = take_and_read(&owner, &ring, Deadline::Now);
         assert!(was_taken != Some(true) || !again, "taken twice");

@@ -90,7 +90,7 @@ pub fn a_lessee_dies(weakened: Weakened) -> Outcome {
         });
         let other = thread::spawn(move || all_until_the_end(&end_of(&others, 2)));
         let was_acked = victim.join().expect("no failure");
-        sweep_ring(&Block::of_ring(ring.heap()), Heap::of(&world, 1).me());
+        sweep_ring(&Block::of_ring(ring.heap()), Heap::of(&world, 1).me(), false);
         ring.close();
         let deliveries = other.join().expect("no failure");
         match was_acked {

@@ -148,7 +148,7 @@ pub fn a_sender_dies(weakened: Weakened) -> Outcome {
         let receiver = thread::spawn(move || all_until_the_end(&end_of(&receivers, 1)));
         let was_put = victim.join().expect("no failure");
         let heap = Heap::of(&world, 2);
-        sweep_ring(&Block::of_ring(&heap), Heap::of(&world, 0).me());
+        sweep_ring(&Block::of_ring(&heap), Heap::of(&world, 0).me(), false);
         end_roles(&heap);
         let taken = receiver.join().expect("no failure");
         match was_put {
@@ -175,7 +175,7 @@ pub fn a_receiver_dies(weakened: Weakened) -> Outcome {
         });
         let other = thread::spawn(move || all_until_the_end(&end_of(&others, 2)));
         let was_taken = victim.join().expect("no failure");
-        sweep_ring(&Block::of_ring(ring.heap()), Heap::of(&world, 1).me());
+        sweep_ring(&Block::of_ring(ring.heap()), Heap::of(&world, 1).me(), false);
         ring.close();
         let taken = other.join().expect("no failure");
         match was_taken {

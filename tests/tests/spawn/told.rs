@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tensorferry::domain::Phase;
 use tensorferry::queue::{GetError, PutErrorKind, Receiver, Sender, channel};
-use tensorferry::spawn::{Context, SpawnError, StartMethod, func};
+use tensorferry::spawn::{SpawnError, func};
 use tensorferry::{Queue, Tensor, TensorMut};
 use tensorferry_tests::until;
 
@@ -50,22 +50,26 @@ fn get_and_end(rank: usize, jobs: Queue<u8>, results: Queue<u8>) -> Result<(), S
     }
 }
 
+/// Gives back the end that it was given.
+#[func]
+fn give_back(_: usize, to: Sender<u8>) -> Result<Sender<u8>, String> {
+    Ok(to)
+}
+
+/// Ends with an end that it never drops.
+#[func]
+fn keep(_: usize, to: Sender<u8>) {
+    std::mem::forget(to);
+}
+
+/// Sends its own end on.
+#[func]
+fn send_on(_: usize, to: Sender<u8>, via: Sender<Sender<u8>>) -> Result<(), String> {
+    via.put(to).map_err(|e| e.to_string())
+}
+
 #[func]
 fn close_to(_: usize, _from: Receiver<Vec<u8>>) {}
-
-fn is_fork(method: Context) -> bool {
-    method.start_method() == StartMethod::Fork
-}
-
-/// That the others have let go of their ends before they ended. A fork has copies of the ends of its parent
-/// beside those that it was given, and ends with them.
-fn is_in_order(end: &GetError, method: Context) -> bool {
-    matches!(end, GetError::Disconnected) || (is_fork(method) && matches!(end, GetError::PeerDied))
-}
-
-fn is_refused_in_order(kind: &PutErrorKind, method: Context) -> bool {
-    matches!(kind, PutErrorKind::Disconnected) || (is_fork(method) && matches!(kind, PutErrorKind::PeerDied))
-}
 
 for_every_method! {
     fn workers_that_fail_are_missed_by_who_waits_for_their_results(method: Context) {
@@ -99,11 +103,11 @@ for_every_method! {
                 Err(end) => break end,
             }
         };
-        assert!(is_in_order(&end, method), "{end}");
+        assert!(matches!(end, GetError::Disconnected), "{end}");
         assert_eq!(n_results, 3);
         jobs.put(3).unwrap();
         let refused = jobs.put_timeout(4, DEADLINE).unwrap_err();
-        assert!(is_refused_in_order(&refused.kind, method), "{refused}");
+        assert!(matches!(refused.kind, PutErrorKind::Disconnected), "{refused}");
         // Told once: from here on it is this process's own queue.
         assert!(jobs.put_nowait(4).unwrap_err().is_full());
         assert_eq!(jobs.get().unwrap(), 3);
@@ -124,7 +128,7 @@ for_every_method! {
             // to notice.
             if members.is_empty() {
                 let refused = to.put_nowait(vec![1]).unwrap_err();
-                assert!(is_refused_in_order(&refused.kind, method), "{refused}");
+                assert!(matches!(refused.kind, PutErrorKind::Disconnected), "{refused}");
                 rounds += 1;
             }
             assert!(members.iter().all(|member| member.phase == Phase::Dead), "{members:?}");
@@ -137,8 +141,28 @@ for_every_method! {
         let mut workers = method.start_processes(send_one, (to,), 2).unwrap();
         assert_eq!((from.get_timeout(DEADLINE).unwrap(), from.get_timeout(DEADLINE).unwrap()), (1, 1));
         let end = from.get_timeout(DEADLINE).unwrap_err();
-        assert!(is_in_order(&end, method), "{end}");
+        assert!(matches!(end, GetError::Disconnected), "{end}");
         workers.join().unwrap();
+    }
+
+    fn what_a_process_that_ended_in_order_still_had_is_no_death(method: Context) {
+        let (to, from) = channel(1).unwrap();
+        method.start_processes(keep, (to,), 1).unwrap().join().unwrap();
+        let end = from.get_timeout(DEADLINE).unwrap_err();
+        assert!(matches!(end, GetError::Disconnected), "{end}");
+
+        let (to, from) = channel(1).unwrap();
+        let came_back = method.spawn(give_back, (to,), 1).unwrap();
+        drop(came_back);
+        let end = from.get_timeout(DEADLINE).unwrap_err();
+        assert!(matches!(end, GetError::Disconnected), "{end}");
+
+        let (to, from) = channel(1).unwrap();
+        let (via, passed) = channel(1).unwrap();
+        method.start_processes(send_on, (to, via), 1).unwrap().join().unwrap();
+        drop(passed.get_timeout(DEADLINE).unwrap());
+        let end = from.get_timeout(DEADLINE).unwrap_err();
+        assert!(matches!(end, GetError::Disconnected), "{end}");
     }
 
     fn a_receiver_that_fails_is_missed_by_who_waits_for_room(method: Context) {
