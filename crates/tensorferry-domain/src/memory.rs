@@ -154,8 +154,8 @@ impl Memory {
         let _ = self.header()[header::SUSPICIONS].fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
     }
 
-    /// Records that a scan found no mark, which had begun when [`Domain::suspicions`] was `suspicions`. Changes
-    /// nothing if that count has moved.
+    /// Records that a scan found no mark, which had begun when [`Domain::suspicions`] was `suspicions`.
+    /// Changes nothing if that count has moved.
     pub fn note_all_clear(&self, suspicions: u64) {
         let word = suspicions.wrapping_mul(ONE);
         let _ = self.header()[header::SUSPICIONS].compare_exchange(

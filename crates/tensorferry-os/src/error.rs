@@ -1,7 +1,9 @@
 //! The error of a system call.
 
 use std::borrow::Cow;
-use std::io;
+use std::{fmt, io};
+
+use rustix::io::Errno;
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("tensorferry needs Linux: memfd_create(2), futex(2), pidfd_open(2)");
@@ -22,13 +24,24 @@ macro_rules! debug_as_display {
 
 /// A system call that failed: the call and the kernel's answer.
 #[derive(thiserror::Error)]
-#[error("{call} failed: {error}")]
 pub struct Error {
     call: Cow<'static, str>,
     error: io::Error,
 }
 
 debug_as_display!(Error);
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed: {}", self.call, self.error)?;
+        if self.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+            let limit = limit.map_or_else(|| "any number".to_owned(), |limit| limit.to_string());
+            write!(f, "; this process may have {limit}: raise RLIMIT_NOFILE (`ulimit -n`)")?;
+        }
+        Ok(())
+    }
+}
 
 /// The result of a system call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -54,33 +67,30 @@ impl Error {
     /// Whether the call named a process that does not exist (ESRCH).
     #[must_use]
     pub fn is_no_such_process(&self) -> bool {
-        self.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+        self.raw_os_error() == Some(Errno::SRCH.raw_os_error())
     }
 
     /// Whether the call is not implemented (ENOSYS), by the kernel or by a tool between it and this process.
     #[must_use]
     pub fn is_not_implemented(&self) -> bool {
-        self.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error())
+        self.raw_os_error() == Some(Errno::NOSYS.raw_os_error())
     }
 
     /// Whether no descriptor was left, in this process or on the machine (EMFILE, ENFILE).
     #[must_use]
     pub fn is_out_of_descriptors(&self) -> bool {
-        use rustix::io::Errno;
         [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error())).contains(&self.raw_os_error())
     }
 
     /// Whether memory was short, in this process, its cgroup or the file system (ENOMEM, ENOSPC).
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        use rustix::io::Errno;
         [Errno::NOMEM, Errno::NOSPC].map(|errno| Some(errno.raw_os_error())).contains(&self.raw_os_error())
     }
 
     /// Whether the other end of a socket is gone (EPIPE, ECONNRESET).
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        use rustix::io::Errno;
         [Errno::PIPE, Errno::CONNRESET].map(|errno| Some(errno.raw_os_error())).contains(&self.raw_os_error())
     }
 

@@ -118,6 +118,12 @@ impl Child {
         self.process.name()
     }
 
+    /// Its rank, where one was set when it was started.
+    #[must_use]
+    pub fn rank(&self) -> Option<usize> {
+        self.process.rank()
+    }
+
     /// Its process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -104,7 +104,11 @@ impl fmt::Display for Exit {
             }
         }
         if self.stage == Stage::Started {
-            write!(f, " before it entered")?;
+            write!(f, " before it began its work")?;
+            if self.ended == (Ended::Exited { code: 0 }) {
+                // Most likely it is another program, which did what it does.
+                write!(f, ", as a program does that was not built with tensorferry")?;
+            }
         } else if self.stage < Stage::Raised {
             write!(f, " before its function returned")?;
         }
@@ -146,7 +150,7 @@ mod tests {
         let dumped = Ended::Signaled { signal: 11, core_dumped: true };
         assert_eq!(
             exit(dumped, Stage::Started).to_string(),
-            "terminated by signal SIGSEGV (core dumped) before it entered"
+            "terminated by signal SIGSEGV (core dumped) before it began its work"
         );
         assert_eq!(exit(Ended::Exited { code: 123 }, Stage::Raised).to_string(), "exited with code 123");
         let mut raised = exit(Ended::Exited { code: EXIT_CODE_RAISED }, Stage::Raised);

@@ -42,7 +42,46 @@ pub fn channel<T>(capacity_items: usize) -> Result<(Sender<T>, Receiver<T>), Sto
 /// # Errors
 /// As [`channel`].
 pub fn channel_in<T>(heap: &Heap, capacity_items: usize) -> Result<(Sender<T>, Receiver<T>), StorageError> {
-    let both = Typed::create(heap, capacity_items)?;
+    ends_of(&Typed::create(heap, capacity_items)?)
+}
+
+/// As [`channel`], with room for `max_leases` values that are leased at the same time: what
+/// [`Queue::with_leases`](crate::Queue::with_leases) is for a queue.
+///
+/// ```
+/// use tensorferry_queue::channel_with_leases;
+///
+/// let (jobs, worker) = channel_with_leases(16, 4)?;
+/// jobs.put(7)?;
+/// drop(worker.get_leased()?); // a worker that is killed does the same
+/// let job = worker.get_leased()?;
+/// assert_eq!((*job, job.deliveries()), (7, 2));
+/// job.ack()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`Queue::with_leases`](crate::Queue::with_leases).
+pub fn channel_with_leases<T>(
+    capacity_items: usize,
+    max_leases: usize,
+) -> Result<(Sender<T>, Receiver<T>), StorageError> {
+    channel_with_leases_in(Heap::current()?, capacity_items, max_leases)
+}
+
+/// As [`channel_with_leases`], in the domain of `heap`.
+///
+/// # Errors
+/// As [`channel_with_leases`].
+pub fn channel_with_leases_in<T>(
+    heap: &Heap,
+    capacity_items: usize,
+    max_leases: usize,
+) -> Result<(Sender<T>, Receiver<T>), StorageError> {
+    ends_of(&Typed::with_leases(heap, capacity_items, max_leases)?)
+}
+
+fn ends_of<T>(both: &Typed<T>) -> Result<(Sender<T>, Receiver<T>), StorageError> {
     let sender = both.with_role(Role::SENDER)?;
     let receiver = both.with_role(Role::RECEIVER)?;
     Ok((Sender::over(sender), Receiver::over(receiver)))

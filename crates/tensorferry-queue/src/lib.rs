@@ -57,7 +57,7 @@ mod status;
 mod typed;
 mod wait;
 
-pub use ends::{Receiver, Sender, channel, channel_in};
+pub use ends::{Receiver, Sender, channel, channel_in, channel_with_leases, channel_with_leases_in};
 pub use error::{GetError, PutError, PutErrorKind};
 pub use iter::Iter;
 pub use lease::Lease;

@@ -40,7 +40,7 @@ pub enum StartErrorKind {
         error: BoxedError,
     },
     /// The domain does not have room for that many processes. No process was started.
-    #[error("{nprocs} processes cannot be started: a domain has {places} places (taken: {taken})")]
+    #[error("the domain has no room for {nprocs} more: {taken} of its {places} places are taken")]
     TooMany {
         /// The requested number.
         nprocs: usize,
@@ -64,10 +64,12 @@ pub enum StartErrorKind {
     )]
     TeeWithFork,
     /// A process could not be started. Those that had already been started were killed and reaped.
-    #[error("process {rank} cannot be started: {error}")]
+    #[error("process `{name}` cannot be started: {error}")]
     Process {
         /// Its index.
         rank: usize,
+        /// Its name.
+        name: String,
         /// The reason.
         error: crate::ProcessStartError,
     },

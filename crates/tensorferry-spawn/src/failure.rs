@@ -59,6 +59,8 @@ pub struct ProcessError {
     /// strong hint, not a proof.
     pub out_of_memory_kills: u64,
     pub(crate) exit_code: Option<i32>,
+    /// False for a single process that was started without one.
+    pub(crate) has_rank: bool,
     /// The exit code or signal in words, with the report. `ended_in_full` also has the backtrace.
     pub(crate) ended: String,
     pub(crate) ended_in_full: String,
@@ -92,6 +94,7 @@ impl ProcessError {
             at,
             out_of_memory_kills,
             exit_code: exit.code(),
+            has_rank: child.rank().is_some(),
             ended: format!("{exit}"),
             ended_in_full: format!("{exit:#}"),
         }
@@ -133,7 +136,10 @@ impl ProcessError {
 impl fmt::Display for ProcessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ended = if f.alternate() { &self.ended_in_full } else { &self.ended };
-        write!(f, "process {} (`{}`, pid {}) {ended}", self.rank, self.name, self.pid)?;
+        match self.has_rank {
+            true => write!(f, "process {} (`{}`, pid {}) {ended}", self.rank, self.name, self.pid)?,
+            false => write!(f, "process `{}` (pid {}) {ended}", self.name, self.pid)?,
+        }
         match self.out_of_memory_kills {
             0 => Ok(()),
             n => write!(
@@ -272,6 +278,7 @@ mod tests {
             at,
             out_of_memory_kills: 0,
             exit_code: Some(1),
+            has_rank: true,
             ended,
             ended_in_full,
         }

@@ -50,12 +50,12 @@ where
     check_places(&heap, nprocs)?;
     let results: Results<F::Value> =
         Queue::new(nprocs.max(1)).map_err(|e| StartErrorKind::Memory(e.into()))?;
+    let base = options.name.as_deref().unwrap_or_else(|| key.last_name());
     let first_rank = alone.as_ref().and_then(|alone| alone.rank).unwrap_or(0);
     if let Err(error) = u32::try_from(first_rank) {
         let error = tensorferry_process::StartError::Payload(error.into());
-        return Err(StartErrorKind::Process { rank: first_rank, error });
+        return Err(StartErrorKind::Process { rank: first_rank, name: base.to_owned(), error });
     }
-    let base = options.name.as_deref().unwrap_or_else(|| key.last_name());
     // Declared before the children, so that it is dropped after them if this function fails.
     let (outputs, tee, all);
     if let Some(Alone { rank, outputs: own }) = alone {
@@ -72,7 +72,7 @@ where
     let mut children = Vec::with_capacity(nprocs);
     let mut starts = all.into_iter().zip(parcels.into_iter().zip(outputs));
     while let Some((who, (parcel, outputs))) = starts.next() {
-        let rank = who.rank;
+        let (rank, name) = (who.rank, who.name.clone());
         match start(options, &heap, &key, who, parcel, outputs) {
             Ok(child) => children.push(child),
             Err(error) => {
@@ -81,7 +81,7 @@ where
                 children.iter().for_each(|child: &Child| drop(child.kill()));
                 drop(children);
                 heap.domain().sweep_dead();
-                return Err(StartErrorKind::Process { rank, error });
+                return Err(StartErrorKind::Process { rank, name, error });
             }
         }
     }

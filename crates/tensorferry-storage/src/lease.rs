@@ -202,8 +202,8 @@ impl Ring {
         kept.map(|kept| taken.map(|()| kept))
     }
 
-    /// Whether this process had all leases at one moment. Each record by itself may have been its own while it
-    /// was looked at, and others may have had leases all the time.
+    /// Whether this process had all leases at one moment. Each record by itself may have been its own while
+    /// it was looked at, and others may have had leases all the time.
     #[cold]
     fn has_all_leases(&self, ring: &RingWords<'_>) -> bool {
         let states = || ring.records().map(|record| record.state()).collect::<Vec<_>>();

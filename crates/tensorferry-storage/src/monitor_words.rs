@@ -144,8 +144,8 @@ impl<'a> MonitorWords<'a> {
     }
 
     /// Takes the lock for the member `me` if no member has it that lives or is to be swept. Returns how the
-    /// last owner left it. A sweep counts the death before it frees the lock, so whoever is told that the last
-    /// owner died finds that death counted, unless that owner had announced its end.
+    /// last owner left it. A sweep counts the death before it frees the lock, so whoever is told that the
+    /// last owner died finds that death counted, unless that owner had announced its end.
     pub(crate) fn try_acquire(&self, me: Member, is_unswept: impl Fn(Member) -> bool) -> Option<LastOwner> {
         let lock = &self.words[word::LOCK];
         let seen = lock.load(Ordering::SeqCst);

@@ -1,6 +1,7 @@
 //! What all primitives have in common: a monitor in shared memory that travels by handle, and the news of
 //! deaths.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,7 +16,6 @@ use crate::wire::refuse;
 pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 
 /// A handle on a monitor that is used for `PURPOSE`.
-#[derive(Debug)]
 pub(crate) struct Primitive<const PURPOSE: u64> {
     monitor: Monitor,
     /// The count of deaths up to which this handle has told of them.
@@ -61,6 +61,12 @@ impl<const PURPOSE: u64> Primitive<PURPOSE> {
     pub(crate) fn tells_of(&self, deaths: u64) -> bool {
         // Another thread may have told of a later death meanwhile.
         self.deaths_told.fetch_max(deaths, Ordering::SeqCst) < deaths
+    }
+}
+
+impl<const PURPOSE: u64> fmt::Debug for Primitive<PURPOSE> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Primitive").field(&self.monitor.block().id()).finish()
     }
 }
 

@@ -13,7 +13,7 @@ pub enum WaitError {
     #[error("no permit of the semaphore is free")]
     NoPermit,
     /// A process that had a handle died. Each handle tells of a death once; the next call waits on.
-    #[error("a process that shared it died")]
+    #[error("a process died that had a handle on what was waited for; wait again to go on without it")]
     PeerDied,
     /// A [`Condition`](crate::Condition) has taken its lock again, and an owner of the lock has failed
     /// meanwhile. What the lock protects may be half changed.
@@ -84,7 +84,7 @@ pub enum BarrierError {
 #[non_exhaustive]
 pub enum BrokenBy {
     /// A process that had a handle on it died.
-    #[error("a process that shared it died")]
+    #[error("a process died that had a handle on it")]
     Death,
     /// The time of somebody who waited was over.
     #[error("the time-out of one who waited passed")]

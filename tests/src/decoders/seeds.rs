@@ -96,10 +96,21 @@ pub(super) fn order() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn errors() -> Vec<Vec<u8>> {
-    // rank, name, pid, cause, at, kills, exit code, ended, ended in full; causes by number.
+    // rank, name, pid, cause, at, kills, exit code, whether it has a rank, ended, ended in full; causes by
+    // number.
     let cause = (1_u32, 3_i32);
-    let exited =
-        (1_u64, "train 1", 100_u32, cause, Duration::new(1, 2), 0_u64, Some(3_i32), "exited", "in full");
+    let exited = (
+        1_u64,
+        "train 1",
+        100_u32,
+        cause,
+        Duration::new(1, 2),
+        0_u64,
+        Some(3_i32),
+        true,
+        "exited",
+        "in full",
+    );
     let told = (vec![exited], vec![0_u64]);
     vec![postcard(&told), rmp_serde::to_vec(&told).unwrap(), vec![0, 0]]
 }

@@ -432,5 +432,8 @@ fn an_executable_that_does_not_link_this_library_never_enters() {
     let mut child = Start::new(&DESCRIBE).executable("/bin/true").start().unwrap();
     let exit = exit(&mut child);
     assert!(!exit.is_success());
-    assert_eq!(exit.to_string(), "exited with code 0 before it entered");
+    assert_eq!(
+        exit.to_string(),
+        "exited with code 0 before it began its work, as a program does that was not built with tensorferry"
+    );
 }

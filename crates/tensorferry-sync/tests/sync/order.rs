@@ -1,5 +1,5 @@
-//! What a waiting thread is told when two things happen, one shortly after the other. Other members change the
-//! words of a monitor as docs/WIRE.md says, so these tests do too.
+//! What a waiting thread is told when two things happen, one shortly after the other. Other members change
+//! the words of a monitor as docs/WIRE.md says, so these tests do too.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -42,8 +42,8 @@ impl Raw {
     }
 }
 
-/// Spins, so that both threads are in the middle of their work when it ends, but not where the other thread has
-/// no processor.
+/// Spins, so that both threads are in the middle of their work when it ends, but not where the other thread
+/// has no processor.
 fn spin_until(is_so: impl Fn() -> bool) {
     static HAS_OTHERS: LazyLock<bool> = LazyLock::new(|| available_parallelism().unwrap().get() > 1);
     let mut n_looks = 0;
@@ -57,8 +57,8 @@ fn spin_until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Runs `waits` on a thread in each turn, and at the same time `happens` here, which gets a pause that differs
-/// from turn to turn. Before each turn `prepare` runs alone.
+/// Runs `waits` on a thread in each turn, and at the same time `happens` here, which gets a pause that
+/// differs from turn to turn. Before each turn `prepare` runs alone.
 fn in_turns(prepare: impl Fn(), waits: impl Fn() + Sync, happens: impl Fn(&dyn Fn())) {
     let (begun, done) = (AtomicU32::new(0), AtomicU32::new(0));
     let reaches = |count: &AtomicU32, turn| spin_until(|| count.load(Ordering::SeqCst) >= turn);
