@@ -161,8 +161,8 @@ impl Barrier {
             entered => entered?,
         };
         if entered.last_owner() != LastOwner::Released {
-            // It ended in the middle of a step: perhaps it had ended the round and not counted anew. It is not
-            // counted as a death where it had announced its end.
+            // It ended in the middle of a step: perhaps it had ended the round and not counted anew. It is
+            // not counted as a death where it had announced its end.
             self.break_by(&view, BrokenBy::Death);
         }
         if let Some(by) = broken_by(&view) {
