@@ -34,6 +34,7 @@ mod admission;
 pub mod atomic;
 mod builder;
 mod claims;
+mod deaths_seen;
 mod domain;
 mod error;
 mod extent;
@@ -53,6 +54,7 @@ mod wire_tests;
 
 pub use admission::Admission;
 pub use builder::DomainBuilder;
+pub use deaths_seen::deaths_seen;
 pub use domain::{Domain, DomainFds};
 pub use error::DomainError;
 pub use extent::{ExtentOwner, ExtentRun};

@@ -130,8 +130,8 @@ macro_rules! getting {
         }
 
         impl<T> crate::wait::sealed::Sealed for $handle<T> {
-            fn ring_to_wait_at(&self) -> Option<&tensorferry_storage::Ring> {
-                Some(self.typed.ring())
+            fn waits_for(&self) -> crate::wait::sealed::WaitsFor<'_> {
+                crate::wait::sealed::WaitsFor::Message(self.typed.ring())
             }
         }
 

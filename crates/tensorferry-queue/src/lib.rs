@@ -64,4 +64,6 @@ pub use lease::Lease;
 pub use queue::Queue;
 pub use sole::{SoleReceiver, SoleSender, mpsc, mpsc_in, spmc, spmc_in, spsc, spsc_in};
 pub use tensorferry_storage::{LeaseLostError, RingPutError, RingTakeError, StorageError, WaitAnyError};
+#[doc(hidden)]
+pub use wait::sealed;
 pub use wait::{Source, wait, wait_timeout};

@@ -15,6 +15,7 @@ use tensorferry_domain::Member;
 use tensorferry_storage::{Consumers, Deadline, Heap, Role, StorageError};
 
 use crate::typed::Typed;
+use crate::wait::sealed::{Sealed, WaitsFor};
 use crate::{GetError, Iter, PutError, PutErrorKind, Receiver, Sender};
 
 /// The only sender of a channel.
@@ -186,9 +187,9 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
     }
 }
 
-impl<T> crate::wait::sealed::Sealed for SoleReceiver<T> {
-    fn ring_to_wait_at(&self) -> Option<&tensorferry_storage::Ring> {
-        (!self.is_moved()).then(|| self.typed.ring())
+impl<T> Sealed for SoleReceiver<T> {
+    fn waits_for(&self) -> WaitsFor<'_> {
+        if self.is_moved() { WaitsFor::Nothing } else { WaitsFor::Message(self.typed.ring()) }
     }
 }
 

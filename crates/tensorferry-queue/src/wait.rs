@@ -1,35 +1,81 @@
-//! Waiting for several queues at once.
+//! Waiting for several queues at once, and for the ends of processes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tensorferry_domain::deaths_seen;
 use tensorferry_storage::{Deadline, Ring, WaitAnyError};
 
 use crate::{Queue, Receiver, SoleReceiver};
+use sealed::WaitsFor;
 
-/// Something that values are got from: a [`Queue`], a [`Receiver`] or a [`SoleReceiver`], of any type.
+/// Something that [`wait`] waits for: a [`Queue`], a [`Receiver`] or a [`SoleReceiver`], of any type, and a
+/// process that was started (`ProcessHandle` of `tensorferry-spawn`).
 pub trait Source: sealed::Sealed + Send + Sync {}
 
 impl<T> Source for Queue<T> {}
 impl<T> Source for Receiver<T> {}
 impl<T> Source for SoleReceiver<T> {}
 
-pub(crate) mod sealed {
+#[doc(hidden)]
+pub mod sealed {
+    use std::fmt;
+
     use tensorferry_storage::Ring;
 
     /// What [`wait`](super::wait) needs of a source.
     pub trait Sealed {
-        /// The ring to wait at; `None` when the end was moved, so that nothing needs to be waited for.
-        fn ring_to_wait_at(&self) -> Option<&Ring>;
+        /// What there is to wait for.
+        fn waits_for(&self) -> WaitsFor<'_>;
+    }
+
+    /// What a source waits for.
+    pub enum WaitsFor<'a> {
+        /// For nothing: the end was moved, so a get fails at once.
+        Nothing,
+        /// For a message in a ring.
+        Message(&'a Ring),
+        /// For the end of a process, of which [`tensorferry_domain::deaths_seen`] tells.
+        End(&'a dyn Ends),
+    }
+
+    /// A process that was started.
+    pub trait Ends {
+        /// Whether it has ended.
+        fn has_ended(&self) -> bool;
+    }
+
+    impl fmt::Debug for WaitsFor<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(match self {
+                Self::Nothing => "Nothing",
+                Self::Message(_) => "Message",
+                Self::End(_) => "End",
+            })
+        }
+    }
+
+    impl WaitsFor<'_> {
+        pub(super) fn has_news(&self) -> bool {
+            match self {
+                Self::Nothing => true,
+                Self::Message(ring) => ring.has_news(),
+                Self::End(process) => process.has_ended(),
+            }
+        }
     }
 }
+
+/// How long a wait for processes sleeps until it looks by itself. The service thread tells it of every end,
+/// but the kernel may have no such thread for this process.
+const LOOK_AFTER: Duration = Duration::from_millis(500);
 
 /// Waits until at least one of these has something to get, and returns the indexes of all that have. Python's
 /// `multiprocessing.connection.wait`.
 ///
-/// A source has something to get when its `get_nowait` would not say [`Empty`](crate::GetError::Empty): a
+/// A queue has something to get when its `get_nowait` would not say [`Empty`](crate::GetError::Empty): a
 /// message, or an error, because it is closed, its senders are gone, or the end was moved. Nothing is taken,
-/// so another receiver of the same queue may be faster: get with `get_nowait`. With no sources it returns an
-/// empty list at once.
+/// so another receiver of the same queue may be faster: get with `get_nowait`. A process has ended, however
+/// it did, and is found again by each later call. With no sources it returns an empty list at once.
 ///
 /// ```
 /// use tensorferry_queue::{Source, channel, wait};
@@ -44,12 +90,12 @@ pub(crate) mod sealed {
 /// ```
 ///
 /// # Blocking
-/// Until one of them has something to get. It polls for a moment before it sleeps, as
-/// [`set_busy_poll`](Queue::set_busy_poll) of the first source says.
+/// Until one of them has something to get, or has ended. It polls for a moment before it sleeps, as
+/// [`set_busy_poll`](Queue::set_busy_poll) of the first queue says.
 ///
 /// # Errors
-/// [`WaitAnyError::TooMany`] for more than 128 sources, and [`WaitAnyError::Unsupported`] before Linux 5.16,
-/// both only where it would have to wait.
+/// [`WaitAnyError::TooMany`] for more than 128 queues (127 where there are processes too), and
+/// [`WaitAnyError::Unsupported`] before Linux 5.16, both only where it would have to wait.
 pub fn wait(sources: &[&dyn Source]) -> Result<Vec<usize>, WaitAnyError> {
     wait_with(sources, Deadline::Never)
 }
@@ -60,19 +106,45 @@ pub fn wait(sources: &[&dyn Source]) -> Result<Vec<usize>, WaitAnyError> {
 /// As [`wait`], for at most `timeout`.
 ///
 /// # Errors
-/// As [`wait`], and [`WaitAnyError::TimedOut`] when there was nothing to get in time.
+/// As [`wait`], and [`WaitAnyError::TimedOut`] when nothing happened in time.
 pub fn wait_timeout(sources: &[&dyn Source], timeout: Duration) -> Result<Vec<usize>, WaitAnyError> {
     wait_with(sources, Deadline::within(timeout))
 }
 
 fn wait_with(sources: &[&dyn Source], deadline: Deadline) -> Result<Vec<usize>, WaitAnyError> {
-    // Looked at once: another thread may give an end away at any moment, and the indexes must stay in step.
-    let rings: Vec<Option<&Ring>> = sources.iter().map(|source| source.ring_to_wait_at()).collect();
-    let with_news = rings.iter().enumerate().filter(|(_, ring)| ring.is_none_or(Ring::has_news));
-    let indexes: Vec<usize> = with_news.map(|(index, _)| index).collect();
-    if !indexes.is_empty() {
-        return Ok(indexes);
+    if sources.is_empty() {
+        return Ok(Vec::new());
     }
-    let rings: Vec<&Ring> = rings.into_iter().flatten().collect();
-    Ring::wait_any(&rings, deadline)
+    // Asked once: another thread may give an end away at any moment, and the indexes must stay in step.
+    let all: Vec<WaitsFor<'_>> = sources.iter().map(|source| source.waits_for()).collect();
+    let with_news = || {
+        let with_news = all.iter().enumerate().filter(|(_, one)| one.has_news());
+        let indexes: Vec<usize> = with_news.map(|(index, _)| index).collect();
+        (!indexes.is_empty()).then_some(indexes)
+    };
+    if let Some(found) = with_news() {
+        return Ok(found);
+    }
+    let rings: Vec<&Ring> = all
+        .iter()
+        .filter_map(|one| match one {
+            WaitsFor::Message(ring) => Some(*ring),
+            WaitsFor::Nothing | WaitsFor::End(_) => None,
+        })
+        .collect();
+    if rings.len() == all.len() {
+        return Ring::wait_any(&rings, &[], deadline, with_news);
+    }
+    loop {
+        let now = Instant::now();
+        let (until, is_last) = match deadline {
+            Deadline::At(end) if end <= now + LOOK_AFTER => (deadline, true),
+            Deadline::Now => (deadline, true),
+            Deadline::At(_) | Deadline::Never => (Deadline::At(now + LOOK_AFTER), false),
+        };
+        match Ring::wait_any(&rings, &[deaths_seen()], until, with_news) {
+            Err(WaitAnyError::TimedOut) if !is_last => {}
+            outcome => return outcome,
+        }
+    }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_process::{Child, OnDrop, Redirect, SIGINT, SIGKILL, SIGTERM, StartMethod};
+use tensorferry_queue::Source;
+use tensorferry_queue::sealed::{Ends, Sealed, WaitsFor};
 
 use crate::close::{CloseError, CloseErrorKind};
 use crate::context::ProcessContext;
@@ -200,6 +202,21 @@ where
 pub struct ProcessHandle<T> {
     // INVARIANT: of one process.
     context: ProcessContext<T>,
+}
+
+impl<T> Source for ProcessHandle<T> {}
+
+impl<T> Sealed for ProcessHandle<T> {
+    fn waits_for(&self) -> WaitsFor<'_> {
+        WaitsFor::End(self)
+    }
+}
+
+impl<T> Ends for ProcessHandle<T> {
+    fn has_ended(&self) -> bool {
+        // A pidfd that cannot be asked tells of no end later either, so the caller has to look.
+        self.child().pidfd().is_dead().unwrap_or(true)
+    }
 }
 
 impl<T> ProcessHandle<T> {

@@ -27,18 +27,21 @@ impl Deadline {
         self,
         word: WaitWord<'_>,
         spin: &Spin,
-        mut look: impl FnMut() -> Option<R>,
+        look: impl FnMut() -> Option<R>,
     ) -> Option<R> {
         match self {
-            Self::Now => {
-                let found = look();
-                if found.is_none() {
-                    ensure_services_started();
-                }
-                found
-            }
+            Self::Now => look_once(look),
             Self::At(deadline) => word.wait_until(spin, Some(deadline), look).ok(),
             Self::Never => word.wait_until(spin, None, look).ok(),
         }
     }
+}
+
+/// One look of a call that does not wait.
+pub(crate) fn look_once<R>(mut look: impl FnMut() -> Option<R>) -> Option<R> {
+    let found = look();
+    if found.is_none() {
+        ensure_services_started();
+    }
+    found
 }

@@ -1,7 +1,8 @@
 //! Waiting for a message in any of several rings.
 
-use tensorferry_domain::{WaitAnyError, ensure_services_started, wait_any_until};
+use tensorferry_domain::{Spin, WaitAnyError, WaitWord, wait_any_until};
 
+use crate::deadline::look_once;
 use crate::{Deadline, Ring};
 
 impl Ring {
@@ -12,9 +13,8 @@ impl Ring {
         self.words().is_none_or(|ring| self.is_ready(&ring))
     }
 
-    /// Waits until any of these rings has news ([`Ring::has_news`]), and returns the indexes of all that
-    /// have. Nothing is taken: another receiver may be faster. With no rings it returns an empty list at
-    /// once.
+    /// Calls `look` until it finds something, again whenever one of these rings may have news
+    /// ([`Ring::has_news`]) or one of `words` was woken.
     ///
     /// # Blocking
     /// As long as `deadline` allows: it polls first, as the first ring is set to, and then sleeps. What wakes
@@ -22,25 +22,21 @@ impl Ring {
     ///
     /// # Errors
     /// [`WaitAnyError`].
-    pub fn wait_any(rings: &[&Self], deadline: Deadline) -> Result<Vec<usize>, WaitAnyError> {
-        let with_news = || {
-            let with_news = rings.iter().enumerate().filter(|(_, ring)| ring.has_news());
-            let indexes: Vec<usize> = with_news.map(|(index, _)| index).collect();
-            (!indexes.is_empty()).then_some(indexes)
-        };
-        let Some(first) = rings.first() else { return Ok(Vec::new()) };
+    pub fn wait_any<R>(
+        rings: &[&Self],
+        words: &[WaitWord<'_>],
+        deadline: Deadline,
+        mut look: impl FnMut() -> Option<R>,
+    ) -> Result<R, WaitAnyError> {
         let deadline = match deadline {
-            Deadline::Now => {
-                let found = with_news();
-                if found.is_none() {
-                    ensure_services_started();
-                }
-                return found.ok_or(WaitAnyError::TimedOut);
-            }
+            Deadline::Now => return look_once(look).ok_or(WaitAnyError::TimedOut),
             Deadline::At(deadline) => Some(deadline),
             Deadline::Never => None,
         };
-        let words: Vec<_> = rings.iter().filter_map(|ring| Some(ring.words()?.not_empty())).collect();
-        wait_any_until(&words, &first.take_spin, deadline, with_news)
+        let not_empty = rings.iter().filter_map(|ring| Some(ring.words()?.not_empty()));
+        let words: Vec<_> = not_empty.chain(words.iter().copied()).collect();
+        let spin = Spin::default();
+        let spin = rings.first().map_or(&spin, |first| &first.take_spin);
+        wait_any_until(&words, spin, deadline, &mut look)
     }
 }

@@ -25,3 +25,4 @@ mod starting;
 mod support;
 mod tensors;
 mod told;
+mod watching;

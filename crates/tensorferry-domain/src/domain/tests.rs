@@ -1,11 +1,12 @@
 //! Tests of the process table, with a handler that takes notes.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
 use crate::service::LEFT_TO_OTHERS;
-use crate::{Memory, ServiceHandler};
+use crate::{Memory, ServiceHandler, Spin, deaths_seen, wait_any_until};
 
 /// The members that were swept, one entry for each sweep, and how often there was a tick.
 #[derive(Default)]
@@ -115,6 +116,35 @@ fn what_is_not_urgent_does_not_wait_until_the_service_thread_looks_around_by_its
             std::thread::yield_now();
         }
     }
+}
+
+#[test]
+fn whoever_waits_for_deaths_is_woken_by_one() {
+    if !tensorferry_os::futex::can_wait_any() {
+        return;
+    }
+    let domain = Domain::builder().create().unwrap();
+    let _served = served(&domain);
+    let is_asleep = AtomicBool::new(false);
+    let waited = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let spin = Spin::default();
+            spin.set_fixed(Some(Duration::ZERO));
+            let look = || {
+                is_asleep.store(true, Ordering::SeqCst);
+                (domain.sweeps() > 0).then_some(())
+            };
+            let deadline = Instant::now() + Duration::from_secs(60);
+            wait_any_until(&[deaths_seen()], &spin, Some(deadline), look)
+        });
+        while !is_asleep.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        nobody_in(&domain, 2, domain.me(), Phase::Live);
+        domain.wake_service();
+        waits.join().unwrap()
+    });
+    assert!(waited.is_ok(), "{waited:?}");
 }
 
 /// How many threads of this process serve domains.

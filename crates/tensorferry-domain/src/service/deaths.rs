@@ -17,7 +17,7 @@ use tensorferry_os::presence::Presence;
 use super::LONGEST_SLEEP;
 use crate::layout::presence_offset;
 use crate::member::State;
-use crate::{Domain, Member, Phase, ServiceHandler, planted};
+use crate::{Domain, Member, Phase, ServiceHandler, deaths_seen, planted};
 
 /// How often a change of a slot is tried while others change the slot too. No slot changes that often.
 pub(crate) const MAX_CLAIMS: usize = 8;
@@ -45,6 +45,8 @@ pub(super) struct Watch {
     checked_all_at: Option<Instant>,
     /// The dead members that could not be swept from here, and when that was.
     left: Vec<(Member, Instant)>,
+    /// The count of swept members in the last turn.
+    sweeps: u64,
 }
 
 impl Watch {
@@ -70,8 +72,12 @@ pub(super) fn sweep_the_dead(
 ) -> bool {
     watch.left.retain(|(_, since)| since.elapsed() < LEFT_TO_OTHERS);
     let mut dead = Vec::new();
+    let mut any_died = domain.sweeps() != watch.sweeps;
+    watch.sweeps = domain.sweeps();
     loop {
-        for member in find_dead(domain, scope, watch) {
+        let found = find_dead(domain, scope, watch);
+        any_died |= !found.is_empty();
+        for member in found {
             if !watch.left.iter().any(|(left, _)| *left == member) {
                 claim(domain, member);
             }
@@ -82,6 +88,10 @@ pub(super) fn sweep_the_dead(
         if dead.len() <= n_known {
             break;
         }
+    }
+    if any_died {
+        // Also where another member has claimed it, or has swept it before this one had a turn.
+        deaths_seen().wake();
     }
     if dead.is_empty() {
         return false;
