@@ -224,11 +224,7 @@ impl Parked {
         let mine = |shared: &Arc<Shared>| shared.is_owning_process();
         let mut services: Vec<_> = services().iter().filter_map(Weak::upgrade).filter(mine).collect();
         // Leave out a thread that another caller has parked: this one may not resume it.
-        services.retain(|shared| {
-            shared.ask(park::NOT_STARTED, park::HELD_BACK)
-                || shared.ask(park::RUNS, park::ASKED)
-                || shared.is_gone()
-        });
+        services.retain(|shared| shared.ask_to_park());
         for shared in &services {
             shared.wakeup.signal();
             while shared.park.load(Ordering::SeqCst) == park::ASKED {
@@ -331,6 +327,23 @@ impl Shared {
 
     fn is_gone(&self) -> bool {
         self.park.load(Ordering::SeqCst) == park::GONE
+    }
+
+    /// Asks the thread to park, or holds back one that was not started. Returns false if another caller has
+    /// done so.
+    fn ask_to_park(&self) -> bool {
+        loop {
+            if self.ask(park::NOT_STARTED, park::HELD_BACK)
+                || self.ask(park::RUNS, park::ASKED)
+                || self.is_gone()
+            {
+                return true;
+            }
+            // The thread may be starting, or may just have failed to.
+            if !matches!(self.park.load(Ordering::SeqCst), park::NOT_STARTED | park::RUNS) {
+                return false;
+            }
+        }
     }
 
     fn ask(&self, from: u32, to: u32) -> bool {
