@@ -23,11 +23,11 @@ const PERMITS: usize = 0;
 /// what others have made, there are [`Semaphore::add_permits`] and [`Permit::forget`].
 ///
 /// ```
-/// use tensorferry_sync::Semaphore;
+/// use tensorferry_sync::{Semaphore, WaitError};
 ///
 /// let readers = Semaphore::new(2)?;
 /// let (first, second) = (readers.acquire()?, readers.acquire()?);
-/// assert!(readers.try_acquire().is_err_and(|error| error.is_timed_out()));
+/// assert!(matches!(readers.try_acquire(), Err(WaitError::NoPermit)));
 /// drop(first);
 /// assert_eq!(readers.available_permits(), 1);
 /// # drop(second);
