@@ -517,7 +517,7 @@ mod tests {
         service.wake_soon();
         ensure_services_started();
         let state = service.shared.park.load(Ordering::SeqCst);
-        assert_eq!((state, parked.thread_ids()), (park::HELD_BACK, vec![]));
+        assert_eq!((state, service.shared.tid.load(Ordering::SeqCst)), (park::HELD_BACK, 0));
         drop(parked);
         while busy.n_ticks.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
