@@ -133,9 +133,10 @@ impl Drop for Attachment {
                 ring.receivers().fetch_and(!bit, Ordering::SeqCst);
             }
             let roles = ring.senders().load(Ordering::SeqCst) | ring.receivers().load(Ordering::SeqCst);
-            // Nobody takes messages of the dead any more, and only a scan discards them. If no death has been
-            // counted even now, the scan after the next one sees that there is no receiver.
-            let are_lost = inner.memory.suspicions() > 0
+            // Nobody takes messages of the dead any more, and only a scan discards them. If nothing is
+            // suspect even now, they name nothing, or the scan after the next death sees that there is no
+            // receiver.
+            let are_lost = inner.memory.may_have_suspects()
                 && ring.receivers().load(Ordering::SeqCst) == 0
                 && self.role.receives
                 && ring.has_messages();

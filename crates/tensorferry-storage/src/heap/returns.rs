@@ -21,10 +21,10 @@ impl Inner {
         // A ring or a message names other blocks. If a dead member sent it, nothing else may name them. The
         // header is read last: this process is about to write it, and its line would otherwise come once for
         // the read and once for the write.
-        let suspects = self.memory.may_have_suspects();
-        let names_others = suspects && header.kind().names_others();
+        let has_died = self.memory.suspicions() > 0;
+        let names_others = has_died && header.kind().names_others();
         let may_want_scan =
-            names_others || suspects && header.holders().load(Ordering::SeqCst) & SUSPECT != 0;
+            names_others || has_died && header.holders().load(Ordering::SeqCst) & SUSPECT != 0;
         // A scan has announced itself already.
         let announced = (may_want_scan && !is_scanning()).then(|| self.scan_requests.announce(&self.memory));
         if self.memory.extent_owner(extent) == ExtentOwner::Member(me) {
@@ -37,7 +37,7 @@ impl Inner {
                     self.publish(&arena);
                 }
                 drop(arena);
-                self.scan_after(others, names_others, suspects);
+                self.scan_after(others, names_others);
                 drop(announced);
                 return;
             }
@@ -54,17 +54,17 @@ impl Inner {
         if others == 0 && self.memory.hint_return(extent) == ExtentOwner::Nobody {
             self.adopt_orphan(extent);
         }
-        self.scan_after(others, names_others, suspects);
+        self.scan_after(others, names_others);
         drop(announced);
     }
 
     /// Called after a block was let go of, with its remaining holders in `others`. Makes a scan due if only a
     /// scan can free more from here on. A drop that is part of a scan makes another scan due only if it was
-    /// the very last: the real last holder left meanwhile, when it was not yet the last. If the first marks
-    /// were made meanwhile, the block may have been one that names others.
-    fn scan_after(&self, others: u64, names_others: bool, had_suspects: bool) {
-        let may_name_others = names_others || !had_suspects && self.memory.may_have_suspects();
-        if (others == 0 || !is_scanning()) && (may_name_others || others == SUSPECT) {
+    /// the very last: the real last holder left meanwhile, when it was not yet the last. Whether anything is
+    /// suspect is read only now: the scan of a later sweep finds that the block was let go of.
+    fn scan_after(&self, others: u64, names_others: bool) {
+        let may_free_others = names_others && self.memory.may_have_suspects();
+        if (others == 0 || !is_scanning()) && (may_free_others || others == SUSPECT) {
             // Where no service thread has been needed so far, the request stands, and others scan for it.
             self.scan_requests.set_due();
             if others == SUSPECT {

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::available_parallelism;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -46,10 +46,12 @@ impl Raw {
 /// has no processor.
 fn spin_until(is_so: impl Fn() -> bool) {
     static HAS_OTHERS: LazyLock<bool> = LazyLock::new(|| available_parallelism().unwrap().get() > 1);
+    let start = Instant::now();
     let mut n_looks = 0;
     while !is_so() {
         n_looks += 1;
         if n_looks > 10_000 || !*HAS_OTHERS {
+            assert!(start.elapsed() < 2 * LONG, "the other thread has failed");
             std::thread::yield_now();
         } else {
             std::hint::spin_loop();
