@@ -1,8 +1,9 @@
 //! The storage of a frozen tensor: a private vector, or a block of shared memory.
 
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use once_cell::sync::OnceCell;
 use tensorferry_storage::{BlockId, FrozenBlock, Heap, StorageError};
 
 use crate::bytes;
@@ -25,14 +26,14 @@ pub(crate) trait PrivateBytes: Any + Send + Sync {
     fn bytes(&self) -> &[u8];
     /// The copy in shared memory, made when the first view of this storage is shared or sent. It is kept, so
     /// that all views, in one message or in many, arrive as views of one storage.
-    fn copy(&self) -> &OnceLock<FrozenBlock>;
+    fn copy(&self) -> &OnceCell<FrozenBlock>;
 }
 
 struct Private<T> {
     data: Vec<T>,
     /// INVARIANT: at most the bytes of `data`.
     len_bytes: usize,
-    copy: OnceLock<FrozenBlock>,
+    copy: OnceCell<FrozenBlock>,
 }
 
 impl<T: Element> PrivateBytes for Private<T> {
@@ -40,7 +41,7 @@ impl<T: Element> PrivateBytes for Private<T> {
         &bytemuck::cast_slice(&self.data)[..self.len_bytes]
     }
 
-    fn copy(&self) -> &OnceLock<FrozenBlock> {
+    fn copy(&self) -> &OnceCell<FrozenBlock> {
         &self.copy
     }
 }
@@ -52,7 +53,7 @@ impl FrozenStorage {
     }
 
     fn private_prefix<T: Element>(data: Vec<T>, len_bytes: usize) -> Self {
-        Self::Private(Arc::new(Private { data, len_bytes, copy: OnceLock::new() }))
+        Self::Private(Arc::new(Private { data, len_bytes, copy: OnceCell::new() }))
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -89,19 +90,19 @@ impl FrozenStorage {
         &self,
         heap: impl FnOnce() -> Result<Heap, E>,
     ) -> Result<FrozenBlock, E> {
-        if let Some(block) = self.block() {
-            return Ok(block.clone());
-        }
-        let bytes = self.bytes();
-        let mut copy = heap()?.allocate(bytes.len())?;
-        copy.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-        tensorferry_reduce::count_copied(bytes.len());
-        let copy = copy.freeze();
-        Ok(match self {
-            // If another thread was faster, all views use its copy.
-            Self::Private(private) => private.copy().get_or_init(|| copy).clone(),
-            Self::Block(_) => copy,
-        })
+        let private = match self {
+            Self::Block(block) => return Ok(block.clone()),
+            Self::Private(private) => private,
+        };
+        // Of several threads one copies, and the others wait for its copy.
+        let copy = private.copy().get_or_try_init(|| {
+            let bytes = private.bytes();
+            let mut copy = heap()?.allocate(bytes.len())?;
+            copy.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+            tensorferry_reduce::count_copied(bytes.len());
+            Ok(copy.freeze())
+        });
+        copy.cloned()
     }
 
     /// The vector itself, if this is its only reference and its elements are of type `T`.

@@ -1,7 +1,7 @@
 //! Private tensors: no copy until one is needed, then exactly one, which is counted. These are the only tests
 //! of this binary that copy private memory. They take turns, because the counter is global to the process.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 
 use tensorferry_reduce::bytes_copied;
 use tensorferry_storage::Heap;
@@ -82,6 +82,28 @@ fn sharing_copies_once_for_all_views() {
     // The vector, which held the copy too, is gone. The tensor is the only holder of the copy.
     drop((tensor, row, shared_row));
     assert!(shared.try_into_mut().is_ok());
+}
+
+#[test]
+fn threads_that_share_one_tensor_at_the_same_time_make_one_copy() {
+    const N_THREADS: usize = 4;
+    const LEN: usize = 1 << 18;
+    let _turn = turn();
+    let before = bytes_copied();
+    for _ in 0..20 {
+        let tensor = Tensor::from(vec![1_u32; LEN]);
+        let start = Barrier::new(N_THREADS);
+        let ids = std::thread::scope(|s| {
+            let share = || {
+                start.wait();
+                tensor.share_memory().unwrap().storage_id()
+            };
+            let threads: Vec<_> = (0..N_THREADS).map(|_| s.spawn(share)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(ids.iter().all(|id| *id == ids[0] && id.is_some()));
+    }
+    assert_eq!(bytes_copied() - before, 20 * 4 * LEN as u64);
 }
 
 #[test]
