@@ -1,6 +1,6 @@
 //! Processes by descriptor: a pidfd never refers to another process that got the same number (pidfd_open(2)).
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,8 @@ const PIDFS_MAGIC: u64 = 0x5049_4446;
 pub struct PidFd {
     fd: OwnedFd,
     pid: u32,
+    /// Its inode when it was opened; 0 where the kernel has no pidfs.
+    inode: u64,
 }
 
 /// Tells a process from a later one with the same number. Plain numbers, so that it can be stored.
@@ -73,7 +75,7 @@ impl PidFd {
         let raw = raw.ok_or_else(|| Error::new(format!("pidfd_open of {pid}"), Errno::SRCH))?;
         let fd = rustix::process::pidfd_open(raw, PidfdFlags::empty())
             .map_err(|e| Error::new(format!("pidfd_open of process {pid}"), e))?;
-        Ok(Self { fd, pid })
+        Ok(Self::from_fd(fd, pid))
     }
 
     /// Opens this process, even without pidfd_open(2). valgrind does not implement that call, and programs
@@ -93,13 +95,14 @@ impl PidFd {
         let (end, _peer) = crate::socket::pair()?;
         let fd = getsockopt(&end, PeerPidfd)
             .map_err(|e| Error::new("getsockopt(SO_PEERPIDFD)", Errno::from_raw_os_error(e as i32)))?;
-        Ok(Self { fd, pid: std::process::id() })
+        Ok(Self::from_fd(fd, std::process::id()))
     }
 
     /// Wraps a pidfd that came from elsewhere. `pid` is its process number in this namespace.
     #[must_use]
     pub fn from_fd(fd: OwnedFd, pid: u32) -> Self {
-        Self { fd, pid }
+        let inode = pidfs_inode(fd.as_fd()).unwrap_or(0);
+        Self { fd, pid, inode }
     }
 
     /// The number that it was opened with.
@@ -126,21 +129,9 @@ impl PidFd {
 
     /// As [`PidFd::identity`], without the namespace. Reading the namespace takes as long as all the rest.
     fn identity_anywhere(&self) -> Result<Identity> {
-        let inode = match self.is_on_pidfs() {
-            true => rustix::fs::fstat(&self.fd).map_err(|e| Error::new("fstat of a pidfd", e))?.st_ino,
-            false => 0,
-        };
+        let inode = if self.inode == 0 { pidfs_inode(self.fd.as_fd())? } else { self.inode };
         let start_ticks = if inode == 0 { start_ticks(self.pid).unwrap_or(0) } else { 0 };
         Ok(Identity { pid: self.pid, namespace: 0, inode, start_ticks })
-    }
-
-    /// The kernel never changes this, so it is read once.
-    fn is_on_pidfs(&self) -> bool {
-        static IS_ON_PIDFS: OnceLock<bool> = OnceLock::new();
-        *IS_ON_PIDFS.get_or_init(|| {
-            let fs = rustix::fs::fstatfs(&self.fd);
-            fs.is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|magic| magic == PIDFS_MAGIC))
-        })
     }
 
     /// Whether the process and all its threads are gone. True is a proof, not a hint.
@@ -156,7 +147,9 @@ impl PidFd {
     ///
     /// # Errors
     /// The kernel's error of poll(2). EBADF when other code has closed this descriptor, as daemons close all
-    /// of theirs, even if the number belongs to another file by now. Nothing is known about the process then.
+    /// of theirs, even if the number belongs to another file by now, or to the pidfd of another process.
+    /// Nothing is known about the process then. (Before Linux 6.9, one of another process that its parent has
+    /// waited for is taken for this one.)
     ///
     /// # Blocking
     /// Until the process is gone or `timeout` has passed.
@@ -172,33 +165,40 @@ impl PidFd {
             let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
             match rustix::event::poll(&mut fds, spec.as_ref()) {
                 Ok(0) => return Ok(false),
-                Ok(_) => return self.check_is_pidfd().map(|()| true),
+                Ok(_) => return self.check_is_itself().map(|()| true),
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(Error::new("poll of a pidfd", e)),
             }
         }
     }
 
-    /// Checks that the descriptor still is a pidfd.
+    /// Checks that the descriptor still is the pidfd that was opened.
     ///
     /// # Errors
-    /// EBADF when the number does not belong to a pidfd any more (waitid(2)).
-    fn check_is_pidfd(&self) -> Result<()> {
+    /// EBADF when the number belongs to something else (waitid(2)), or to another process.
+    fn check_is_itself(&self) -> Result<()> {
         let looks = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        match rustix::process::waitid(WaitId::PidFd(self.fd.as_fd()), looks) {
-            Err(e @ Errno::BADF) => Err(Error::new("waitid of what was a pidfd", e)),
-            // ECHILD if the process is not a child of this one.
-            _ => Ok(()),
+        // ECHILD if the process is not a child of this one.
+        if let Err(e @ Errno::BADF) = rustix::process::waitid(WaitId::PidFd(self.fd.as_fd()), looks) {
+            return Err(Error::new("waitid of what was a pidfd", e));
         }
+        let is_itself = match self.inode {
+            0 => is_pid_in_fdinfo(self.fd.as_fd(), self.pid),
+            inode => pidfs_inode(self.fd.as_fd())? == inode,
+        };
+        let other = || Error::new(format!("look at what was the pidfd of process {}", self.pid), Errno::BADF);
+        is_itself.then_some(()).ok_or_else(other)
     }
 
     /// Sends a signal by number (pidfd_send_signal(2)). It is no error if the process is gone already.
     ///
     /// # Errors
-    /// EPERM when the process belongs to another user, EINVAL for a number that is not a signal.
+    /// EPERM when the process belongs to another user, EINVAL for a number that is not a signal; EBADF as for
+    /// [`PidFd::wait_dead`], so that no other process gets the signal.
     pub fn send_signal(&self, signal: i32) -> Result<()> {
         let named = Signal::from_named_raw(signal)
             .ok_or_else(|| Error::new(format!("signal number {signal}"), Errno::INVAL))?;
+        self.check_is_itself()?;
         match rustix::process::pidfd_send_signal(&self.fd, named) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(e) => Err(Error::new(format!("pidfd_send_signal({signal}) to process {}", self.pid), e)),
@@ -210,6 +210,29 @@ impl AsFd for PidFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// The inode of a pidfd; 0 where the kernel has no pidfs. The kernel never changes that, so it is asked once.
+fn pidfs_inode(pidfd: BorrowedFd<'_>) -> Result<u64> {
+    static HAS_PIDFS: OnceLock<bool> = OnceLock::new();
+    let has_pidfs = HAS_PIDFS.get_or_init(|| {
+        let fs = rustix::fs::fstatfs(pidfd);
+        fs.is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|magic| magic == PIDFS_MAGIC))
+    });
+    if !has_pidfs {
+        return Ok(0);
+    }
+    Ok(rustix::fs::fstat(pidfd).map_err(|e| Error::new("fstat of a pidfd", e))?.st_ino)
+}
+
+/// Whether a pidfd may be that of process `pid`, by the field `Pid` of `/proc/self/fdinfo/N`
+/// (proc_pid_fdinfo(5)). That is -1 once the process has been waited for, and 0 for one of another namespace.
+fn is_pid_in_fdinfo(pidfd: BorrowedFd<'_>, pid: u32) -> bool {
+    let info = proc_file::read(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()));
+    let pid_of =
+        |info: &str| info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<i64>().ok());
+    let found = info.ok().as_deref().and_then(pid_of);
+    found.is_none_or(|found| found <= 0 || found == i64::from(pid))
 }
 
 /// The PID namespace of this process, as a number that is unique among the live ones; 0 where `/proc` does
@@ -290,6 +313,23 @@ mod tests {
         rustix::io::dup2(&other, &mut parent.fd).unwrap();
         let error = parent.is_dead().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::BADF.raw_os_error()), "{error}");
+    }
+
+    #[test]
+    fn the_pidfd_of_another_process_is_no_proof_of_a_death_and_leads_no_signal() {
+        #[expect(clippy::disallowed_methods, reason = "some process that ends")]
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let other = PidFd::open(child.id()).unwrap();
+        assert!(other.wait_dead(None).unwrap());
+        let mut parent = PidFd::open(std::os::unix::process::parent_id()).unwrap();
+        rustix::io::dup2(&other, &mut parent.fd).unwrap();
+        for error in [parent.is_dead().unwrap_err(), parent.send_signal(15).unwrap_err()] {
+            assert_eq!(error.raw_os_error(), Some(Errno::BADF.raw_os_error()), "{error}");
+        }
+        // As where there is no pidfs: the number has to do, while the other one was not waited for.
+        parent.inode = 0;
+        assert!(parent.is_dead().is_err());
+        child.wait().unwrap();
     }
 
     #[test]
