@@ -25,8 +25,8 @@ const ROLE: &str = "STRANGER";
 /// What the stranger is told.
 #[derive(Debug, Serialize, Deserialize)]
 struct Invitation {
-    /// The domain's file: any process of the same user can open it here. A descriptor that was sent does as
-    /// well.
+    /// The domain's file: a process of the same user can open it here, where the kernel lets it trace this
+    /// one (ptrace(2)). A descriptor that was sent does as well.
     file: PathBuf,
     admission: Admission,
     /// The name of a parcel.

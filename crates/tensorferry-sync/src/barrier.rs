@@ -80,6 +80,9 @@ struct Arrival {
 /// [`BarrierError::Broken`] until someone calls [`Barrier::reset`]. It is also broken by a time-out and by
 /// [`Barrier::abort`].
 ///
+/// A process that ends in order, also by an error or a panic, breaks nothing: the others go on waiting for
+/// it. Use [`Barrier::wait_timeout`] where that can happen, or [`Barrier::abort`] where it is noticed.
+///
 /// ```
 /// use tensorferry_sync::Barrier;
 ///

@@ -1,8 +1,11 @@
 //! Three ways to have nobody on the other side: closed, gone, dead. Each is told apart, in each direction.
 
+use std::sync::mpsc;
+
+use nix::unistd::{Pid, gettid};
 use tensorferry::Queue;
 use tensorferry::queue::{GetError, PutErrorKind};
-use tensorferry_tests::{Item, with_family};
+use tensorferry_tests::{DEADLINE, Item, until, with_family};
 
 use crate::{channel, getter, member, putter};
 
@@ -86,6 +89,51 @@ fn a_sender_that_waits_learns_that_the_last_receiver_is_gone_or_dead() {
             }
             waiting.expect(expected);
             waiting.finish();
+        }
+    });
+}
+
+/// Waits until a thread of this process sleeps in the kernel.
+fn wait_until_thread_sleeps(thread: Pid) {
+    let path = format!("/proc/self/task/{thread}/stat");
+    until("the thread sleeps", || std::fs::read_to_string(&path).unwrap().contains(") S "));
+}
+
+#[test]
+fn of_a_queue_that_can_do_both_every_thread_that_waits_is_told() {
+    with_family(|family| {
+        for fills in [false, true] {
+            let heap = family.heap();
+            let queue = Queue::new_in(heap, 1).unwrap();
+            let other = member(family, &queue);
+            if fills {
+                queue.put(Item::new(family.heap(), 1, 0, &[])).unwrap();
+            }
+            std::thread::scope(|s| {
+                let (begun, threads) = mpsc::channel();
+                let waiting: Vec<_> = (0..3)
+                    .map(|_| {
+                        let (begun, queue) = (begun.clone(), queue.clone());
+                        s.spawn(move || {
+                            begun.send(gettid()).unwrap();
+                            if fills {
+                                queue
+                                    .put_timeout(Item::new(heap, 1, 1, &[]), DEADLINE)
+                                    .unwrap_err()
+                                    .to_string()
+                            } else {
+                                queue.get_timeout(DEADLINE).unwrap_err().to_string()
+                            }
+                        })
+                    })
+                    .collect();
+                threads.iter().take(3).for_each(wait_until_thread_sleeps);
+                other.kill();
+                for thread in waiting {
+                    let told = thread.join().unwrap();
+                    assert!(told.contains("died"), "{told}");
+                }
+            });
         }
     });
 }

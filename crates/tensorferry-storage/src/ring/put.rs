@@ -151,6 +151,8 @@ impl Ring {
         deadline: Deadline,
     ) -> Result<u64, RingPutError> {
         let mut n_looks = 0_u32;
+        // As for a receiver: of several threads that wait, each is told.
+        let reported = self.receivers_gone_reported.load(Ordering::SeqCst);
         let look = || {
             let is_first = n_looks == 0;
             n_looks = n_looks.saturating_add(1);
@@ -159,13 +161,13 @@ impl Ring {
             }
             // Checked even when there is room: a message that no process will ever take is not sent.
             if ring.receivers().load(Ordering::SeqCst) == 0
-                && let Some(failure) = self.no_more_receivers(ring)
+                && let Some(failure) = self.no_more_receivers(ring, reported)
             {
                 return Some(Err(failure));
             }
             match self.try_place(ring, payload, handles, is_first) {
                 Some(placed) => Some(placed),
-                None => self.no_more_receivers(ring).map(Err),
+                None => self.no_more_receivers(ring, reported).map(Err),
             }
         };
         let placed = deadline.wait(ring.not_full(), &self.put_spin, look).unwrap_or(Err(RingPutError::Full));
@@ -239,7 +241,8 @@ impl Ring {
     }
 
     /// For a ring that is full or has no receiver: returns an error if no process will ever take from it.
-    fn no_more_receivers(&self, ring: &RingWords<'_>) -> Option<RingPutError> {
+    /// `reported` is the count of receivers that are gone of which the caller was told.
+    fn no_more_receivers(&self, ring: &RingWords<'_>, reported: u64) -> Option<RingPutError> {
         let receivers = ring.receivers().load(Ordering::SeqCst);
         let me = self.heap().me().bit();
         if receivers & !me != 0 {
@@ -248,7 +251,7 @@ impl Ring {
         let gone = ring.receivers_gone().load(Ordering::SeqCst);
         if receivers & me != 0 {
             // As in `no_more_messages`.
-            let is_news = gone != self.receivers_gone_reported.load(Ordering::SeqCst);
+            let is_news = gone != reported;
             if !is_news || self.attachment.role_in_transit().receives {
                 return None;
             }

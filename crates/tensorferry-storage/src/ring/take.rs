@@ -168,7 +168,9 @@ impl Ring {
         deadline: Deadline,
         mut take: impl FnMut() -> Option<Result<R, RingTakeError>>,
     ) -> Result<R, RingTakeError> {
-        let look = || take().or_else(|| self.no_more_messages(ring).map(Err));
+        // Of several threads that wait, each is told what happens while it waits.
+        let reported = self.senders_gone_reported.load(Ordering::SeqCst);
+        let look = || take().or_else(|| self.no_more_messages(ring, reported).map(Err));
         deadline.wait(ring.not_empty(), &self.take_spin, look).unwrap_or(Err(RingTakeError::Empty))
     }
 
@@ -358,16 +360,17 @@ impl Ring {
     }
 
     /// After a look that found nothing: returns an error if no message can come any more.
-    fn no_more_messages(&self, ring: &RingWords<'_>) -> Option<RingTakeError> {
-        let ending = self.ending(ring)?;
+    fn no_more_messages(&self, ring: &RingWords<'_>, reported: u64) -> Option<RingTakeError> {
+        let ending = self.ending(ring, reported)?;
         if let Some(gone) = ending.reports {
             self.senders_gone_reported.store(gone, Ordering::SeqCst);
         }
         Some(ending.error)
     }
 
-    /// Why no message can come any more; `None` while one can.
-    fn ending(&self, ring: &RingWords<'_>) -> Option<Ending> {
+    /// Why no message can come any more; `None` while one can. `reported` is the count of senders that are
+    /// gone of which the caller was told.
+    fn ending(&self, ring: &RingWords<'_>, reported: u64) -> Option<Ending> {
         let closed = ring.closed().load(Ordering::SeqCst) != 0;
         let senders = ring.senders().load(Ordering::SeqCst);
         let me = self.heap().me().bit();
@@ -379,7 +382,7 @@ impl Ring {
         if !closed && i_send {
             // This process could still put, so it reports only once that the other senders are gone. A sender
             // that is on its way in a message is not gone.
-            let is_news = gone != self.senders_gone_reported.load(Ordering::SeqCst);
+            let is_news = gone != reported;
             if !is_news || self.attachment.role_in_transit().sends {
                 return None;
             }
@@ -404,7 +407,8 @@ impl Ring {
     pub(crate) fn is_ready(&self, ring: &RingWords<'_>) -> bool {
         let has_returned = || ring.records().any(|record| record.state().tag == RecordTag::Waiting);
         let found = self.find(ring, &mut 0);
-        !matches!(found, Look::Nothing) || has_returned() || self.ending(ring).is_some()
+        let reported = self.senders_gone_reported.load(Ordering::SeqCst);
+        !matches!(found, Look::Nothing) || has_returned() || self.ending(ring, reported).is_some()
     }
 
     /// When no further message can come, receivers wait for those that are still taking, and no sender will
