@@ -70,11 +70,14 @@ impl Timeline {
             return Err(CudaTensorError::BadMessage { what: "a timeline of another process" });
         };
         let stream = stream.get();
+        if events.is_empty() {
+            // Before the lock, which others take to see what is done: this may take as long as the work does.
+            stream.synchronize()?;
+        }
         let mut last = lock(last);
         let number = *last + 1;
-        match events.get(index_of(number)) {
-            Some(event) => event.record(&stream)?,
-            None => stream.synchronize()?,
+        if let Some(event) = events.get(index_of(number)) {
+            event.record(&stream)?;
         }
         *last = number;
         if events.is_empty() {
@@ -87,7 +90,9 @@ impl Timeline {
     pub(crate) fn publish(&self) -> bool {
         let Side::Own { events, last, .. } = &self.side else { return false };
         let last = lock(last);
-        let oldest = self.control.done().max(last.saturating_sub(N_EVENTS as u64)) + 1;
+        // Another process may have written anything there.
+        let done = self.control.done().min(*last);
+        let oldest = done.max(last.saturating_sub(N_EVENTS as u64)) + 1;
         for number in (oldest..=*last).rev() {
             match events.get(index_of(number)).map(Event::is_done) {
                 Some(Ok(true)) => {

@@ -165,6 +165,8 @@ fn parse_limit(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::CpuSet;
+
     use super::*;
 
     #[test]
@@ -265,8 +267,15 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_processor() {
-        assert!(usable_cpus() >= 1);
+    fn a_thread_that_is_bound_to_a_processor_may_use_one() {
+        let bound = std::thread::spawn(|| {
+            let mut first = CpuSet::new();
+            let usable = rustix::thread::sched_getaffinity(None).unwrap();
+            first.set((0..CpuSet::MAX_CPU).find(|cpu| usable.is_set(*cpu)).unwrap());
+            rustix::thread::sched_setaffinity(None, &first).unwrap();
+            usable_cpus()
+        });
+        assert_eq!(bound.join().unwrap(), 1);
     }
 
     #[test]

@@ -193,7 +193,8 @@ impl PidFd {
     /// Sends a signal by number (pidfd_send_signal(2)). It is no error if the process is gone already.
     ///
     /// # Errors
-    /// EPERM when the process belongs to another user, EINVAL for a number that is not a signal; EBADF as for
+    /// EPERM when the process belongs to another user, EINVAL for a number that is not a signal, or
+    /// that is a real-time one; EBADF as for
     /// [`PidFd::wait_dead`], so that no other process gets the signal.
     pub fn send_signal(&self, signal: i32) -> Result<()> {
         let named = Signal::from_named_raw(signal)

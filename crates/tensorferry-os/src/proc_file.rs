@@ -13,16 +13,31 @@ const USUAL_LEN_BYTES: usize = 8 << 10;
 /// The most bytes that are read.
 const MAX_LEN_BYTES: u64 = 1 << 20;
 
-/// Reads the text of a small file.
+/// Reads the text of a small file. Names of processes and threads are bytes, which the kernel also cuts at
+/// the 15th; what is no character becomes U+FFFD.
 pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<String> {
     let mut text = Vec::with_capacity(USUAL_LEN_BYTES);
     File::open(path)?.take(MAX_LEN_BYTES).read_to_end(&mut text)?;
-    String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
+    Ok(String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_was_cut_inside_a_character_can_be_read() {
+        // 16 bytes, of which the kernel keeps 15.
+        std::thread::Builder::new()
+            .name("Trainingsprozeß".to_owned())
+            .spawn(|| {
+                let stat = read("/proc/thread-self/stat").unwrap();
+                assert!(stat.contains("(Trainingsproze\u{fffd}) "), "{stat}");
+            })
+            .unwrap()
+            .join()
+            .unwrap();
+    }
 
     #[test]
     fn the_text_is_whole() {
