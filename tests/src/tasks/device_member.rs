@@ -66,6 +66,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `read NAME STREAM` | the first and the last element and the sum |
 /// | `read-into NAME STREAM LEN` | the same, into memory of that length |
 /// | `begin-reading NAME STREAM`, `end-reading STREAM` | the same in a thread of its own, called `reading-STREAM` |
+/// | `begin-putting QUEUE NAME`, `end-putting` | as `put`, in a thread of its own, called `putting` |
 /// | `read-by-many NAME` | the same in eight threads at once, each with a stream of its own |
 /// | `fill-descriptors`, `drain-descriptors` | takes all descriptors that it may have, and gives them back |
 /// | `ready NAME STREAM` | has the stream wait for the tensor |
@@ -121,6 +122,7 @@ struct State {
     descriptors: Vec<File>,
     /// By their streams.
     reading: HashMap<String, JoinHandle<Result<Vec<u32>, CudaTensorError>>>,
+    putting: Option<JoinHandle<bool>>,
 }
 
 type Answer = Result<String, Box<dyn std::error::Error>>;
@@ -140,6 +142,7 @@ impl Task for DeviceMember {
             tensors: HashMap::new(),
             descriptors: Vec::new(),
             reading: HashMap::new(),
+            putting: None,
         };
         while let Some(line) = context.hear() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -283,6 +286,16 @@ impl State {
             ["end-reading", stream] => {
                 let reading = self.reading.remove(stream).expect("`begin-reading` comes first");
                 return Ok(shown(&reading.join().expect("it does not panic")?));
+            }
+            ["begin-putting", queue, name] => {
+                let cargo = Cargo { device: vec![self.tensor(name).clone()], ..Cargo::default() };
+                let queue = self.queue(queue)?;
+                let thread = std::thread::Builder::new().name("putting".to_owned());
+                self.putting = Some(thread.spawn(move || queue.put(cargo).is_ok())?);
+            }
+            ["end-putting"] => {
+                let putting = self.putting.take().expect("`begin-putting` comes first");
+                assert!(putting.join().expect("it does not panic"));
             }
             ["read-by-many", name] => {
                 let (context, tensor) = (self.context().clone(), self.tensor(name).clone());

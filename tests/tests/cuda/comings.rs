@@ -103,3 +103,16 @@ fn a_message_on_its_way_keeps_the_timeline_that_it_names() {
         b.finish();
     });
 }
+
+#[test]
+fn who_sends_what_a_stream_still_writes_holds_up_nobody_else() {
+    // Without events between processes, sending waits for the stream.
+    on_machine("disable=ipc", |stage| {
+        let a = stage.member();
+        told(&a, &["make x s 10 1", "make y s 10 5", "control held", "copy x s y", "begin-putting 0 x"]);
+        a.wait_until_thread_sleeps("putting");
+        ask(&a, "stats");
+        told(&a, &["control running", "end-putting"]);
+        a.finish();
+    });
+}

@@ -43,8 +43,8 @@ pub fn null_stdin() -> Result<()> {
     rustix::stdio::dup2_stdin(null()?).map_err(|e| Error::new("dup2 of /dev/null to standard input", e))
 }
 
-/// Opens `/dev/null` for reading and writing. The descriptor is not 0, 1 or 2, also where those are closed, so
-/// that it can be put there and closed.
+/// Opens `/dev/null` for reading and writing. The descriptor is not 0, 1 or 2, also where those are closed,
+/// so that it can be put there and closed.
 ///
 /// # Errors
 /// The kernel's error of open(2).
