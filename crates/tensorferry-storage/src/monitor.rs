@@ -122,7 +122,7 @@ impl Monitor {
         let look = || view.words.try_acquire(owner, |member| view.heap.domain().is_unswept(member));
         let taken = deadline.wait(view.words.unlocked(), &self.0.lock_spin, look);
         let last_owner = taken.ok_or(MonitorError::TimedOut)?;
-        let entered = Entered {
+        let mut entered = Entered {
             monitor: self.clone(),
             owner,
             last_owner,
@@ -256,9 +256,16 @@ impl Entered {
         !self.was_panicking && std::thread::panicking()
     }
 
-    /// Releases the lock and leaves it to the next owner to be told how the last one left it.
-    pub fn leave_as_found(mut self) {
+    /// From now on, dropping the value leaves it to the next owner to be told how the last one left the lock,
+    /// unless this thread panics meanwhile.
+    pub fn leave_as_found(&mut self) {
         self.leave = self.last_owner;
+    }
+
+    /// From now on, dropping the value releases the lock as one that nobody has to be told of, unless this
+    /// thread panics meanwhile. A value begins like that.
+    pub fn leave_released(&mut self) {
+        self.leave = LastOwner::Released;
     }
 }
 

@@ -68,7 +68,8 @@ impl Condition {
     /// # Errors
     /// The guard has the lock again after [`WaitError::PeerDied`] (once for each death of a process that had
     /// a handle on the condition) and [`WaitError::Poisoned`] (an owner of the lock died or panicked
-    /// meanwhile; of a death at the condition the next call tells). After [`WaitError::DeclaredDead`] and
+    /// meanwhile, and the guard was not of a poisoned lock before; of a death at the condition the next call
+    /// tells). After [`WaitError::DeclaredDead`] and
     /// [`WaitError::Storage`] it guards nothing.
     pub fn wait(&self, guard: &mut LockGuard) -> Result<(), WaitError> {
         self.wait_with(guard, Deadline::Never)

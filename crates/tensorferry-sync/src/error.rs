@@ -52,8 +52,9 @@ tensorferry_storage::debug_as_display!(OutOfRangeError);
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError<G> {
-    /// This call has taken the lock. Its last owner died or panicked while it had it, so what the lock
-    /// protects may be half changed.
+    /// This call has taken the lock. An owner before it died or panicked while it had it, so what the lock
+    /// protects may be half changed. If the guard is dropped, the next owner is told the same; if what it
+    /// protects is made good, `guard.clear_poison()` says so.
     #[error("the last owner of the lock {last_owner} while it had it: what it protects may be half changed")]
     Poisoned {
         /// The lock. Drop it to release it.

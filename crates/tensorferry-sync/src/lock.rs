@@ -1,4 +1,4 @@
-//! A lock that tells the next owner when the last one died.
+//! A lock that tells the next owners when one has died.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::purpose;
 ///
 /// If the owner's process dies, the lock is free again, and whoever takes it next gets
 /// [`LockError::Poisoned`] with the guard in it: what the lock protects may be half changed. The same holds
-/// for an owner that panics. Who takes the lock after that is told nothing any more.
+/// for an owner that panics. Everybody who takes the lock is told, until one of them has made good what it
+/// protects and calls [`LockGuard::clear_poison`], as with pthread_mutex_consistent(3).
 ///
 /// ```
 /// use tensorferry_sync::{Lock, LockError, RawArray};
@@ -24,9 +25,10 @@ use crate::purpose;
 /// let lock = Lock::new()?;
 /// let balances = RawArray::new(&[100_i64, 0])?;
 /// let guard = match lock.lock() {
-///     Err(LockError::Poisoned { guard, .. }) => {
+///     Err(LockError::Poisoned { mut guard, .. }) => {
 ///         // Someone died between the two lines below.
 ///         balances.set(1, 100 - balances.get(0).unwrap_or(0))?;
+///         guard.clear_poison();
 ///         guard
 ///     }
 ///     locked => locked?,
@@ -48,6 +50,8 @@ pub struct Lock {
 pub struct LockGuard {
     /// Empty only after a condition has failed to take the lock again.
     entered: Option<Entered>,
+    /// Whether this owner was told of one that failed, and has not made that good.
+    is_poisoned: bool,
 }
 
 impl Lock {
@@ -99,9 +103,11 @@ impl Lock {
     }
 
     fn lock_with(&self, deadline: Deadline) -> Result<LockGuard, LockError<LockGuard>> {
-        let entered = self.primitive.monitor().enter(deadline)?;
+        let mut entered = self.primitive.monitor().enter(deadline)?;
+        entered.leave_as_found();
         let last_owner = entered.last_owner();
-        LockError::unless_poisoned(LockGuard { entered: Some(entered) }, last_owner)
+        let is_poisoned = last_owner != LastOwner::Released;
+        LockError::unless_poisoned(LockGuard { entered: Some(entered), is_poisoned }, last_owner)
     }
 
     /// Whether both are handles on the same lock.
@@ -112,14 +118,26 @@ impl Lock {
 }
 
 impl LockGuard {
-    /// Releases the lock while `work` runs, and takes it again. Returns how the last owner left it. `work` is
-    /// not called if the guard has no lock.
+    /// What the lock protects is whole again: whoever takes the lock next is not told of an earlier owner
+    /// that died or panicked. It changes nothing where there was none.
+    pub fn clear_poison(&mut self) {
+        self.is_poisoned = false;
+        if let Some(entered) = &mut self.entered {
+            entered.leave_released();
+        }
+    }
+
+    /// Releases the lock while `work` runs, and takes it again. Returns how the last owner left it, unless
+    /// the caller was told before that one had failed. `work` is not called if the guard has no lock.
     pub(crate) fn released<R>(&mut self, work: impl FnOnce() -> R) -> Result<(R, LastOwner), MonitorError> {
         let entered = self.entered.take().ok_or(MonitorError::DeclaredDead)?;
         let monitor = entered.monitor().clone();
         drop(entered);
         let done = work();
         let entered = self.entered.insert(monitor.enter(Deadline::Never)?);
-        Ok((done, entered.last_owner()))
+        entered.leave_as_found();
+        let last_owner = entered.last_owner();
+        let was_told = std::mem::replace(&mut self.is_poisoned, last_owner != LastOwner::Released);
+        Ok((done, if was_told { LastOwner::Released } else { last_owner }))
     }
 }

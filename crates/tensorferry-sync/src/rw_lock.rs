@@ -15,7 +15,7 @@ mod state {
     /// A value of [`writer`](super::writer). Whoever has the lock and is no writer sets it back, so while the
     /// lock is free it says how the last owner has ended. A hint for those who do not have the lock.
     pub(super) const WRITER: usize = 0;
-    /// How the last writer ended, until another one has written: 0 well, or a number of [`number_of`].
+    /// How a writer has ended, until one has made that good: 0 well, or a number of [`number_of`].
     pub(super) const POISON: usize = 1;
 }
 
@@ -45,7 +45,8 @@ fn number_of(last_owner: LastOwner) -> u64 {
 /// itself.
 ///
 /// A reader that dies is as good as one that leaves. If a writer dies or panics, everybody who takes the lock
-/// gets [`LockError::Poisoned`] with the guard in it, up to and including the next writer.
+/// gets [`LockError::Poisoned`] with the guard in it, until a writer calls
+/// [`RwLockWriteGuard::clear_poison`].
 ///
 /// ```
 /// use tensorferry_sync::RwLock;
@@ -77,6 +78,16 @@ pub struct RwLockReadGuard {
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct RwLockWriteGuard {
     entered: Entered,
+}
+
+impl RwLockWriteGuard {
+    /// What the lock protects is whole again: nobody is told any more of an earlier writer that died or
+    /// panicked. It changes nothing where there was none.
+    pub fn clear_poison(&mut self) {
+        if let Some(view) = self.entered.view() {
+            word(&view, state::POISON).store(0, Ordering::SeqCst);
+        }
+    }
 }
 
 impl RwLock {
@@ -131,7 +142,7 @@ impl RwLock {
 
     fn read_with(&self, deadline: Deadline) -> Result<RwLockReadGuard, LockError<RwLockReadGuard>> {
         let monitor = self.primitive.monitor();
-        let entered = match monitor.enter(deadline) {
+        let mut entered = match monitor.enter(deadline) {
             Err(MonitorError::TimedOut) if self.primitive.state(state::WRITER) == Some(writer::NONE) => {
                 monitor.enter(for_a_step(deadline))?
             }
@@ -179,7 +190,7 @@ impl RwLock {
 
     fn write_with(&self, deadline: Deadline) -> Result<RwLockWriteGuard, LockError<RwLockWriteGuard>> {
         let monitor = self.primitive.monitor();
-        let entered = monitor.enter(deadline)?;
+        let mut entered = monitor.enter(deadline)?;
         let Some(view) = entered.view() else {
             // What it tells of is for the next one to remember.
             entered.leave_as_found();
@@ -225,7 +236,6 @@ impl Drop for RwLockWriteGuard {
     fn drop(&mut self) {
         // The lock itself is released after this. One that has panicked leaves its trace.
         if let Some(view) = self.entered.view().filter(|_| !self.entered.has_panicked()) {
-            word(&view, state::POISON).store(0, Ordering::SeqCst);
             word(&view, state::WRITER).store(writer::NONE, Ordering::SeqCst);
         }
     }

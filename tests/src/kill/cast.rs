@@ -269,13 +269,16 @@ impl<'a> Cast<'a> {
     }
 }
 
-/// Nothing is taken, and whoever has to know of the death is told, once.
+/// Nothing is taken, and whoever has to know of the death is told.
 fn check_primitives(primitives: &Primitives, operation: Operation, done: bool) {
     let may_be_told = |is_it: bool| is_it && !done;
     match primitives.lock.lock_timeout(DEADLINE) {
         Ok(_) => {}
-        Err(LockError::Poisoned { last_owner: LastOwner::Died, .. })
-            if may_be_told(operation == Operation::Lock) => {}
+        Err(LockError::Poisoned { mut guard, last_owner: LastOwner::Died })
+            if may_be_told(operation == Operation::Lock) =>
+        {
+            guard.clear_poison();
+        }
         Err(error) => panic!("{error}"),
     }
     drop(primitives.lock.try_lock().unwrap());
@@ -286,8 +289,11 @@ fn check_primitives(primitives: &Primitives, operation: Operation, done: bool) {
     );
     match primitives.rw_lock.write_timeout(DEADLINE) {
         Ok(_) => {}
-        Err(LockError::Poisoned { last_owner: LastOwner::Died, .. })
-            if may_be_told(operation == Operation::Write) => {}
+        Err(LockError::Poisoned { mut guard, last_owner: LastOwner::Died })
+            if may_be_told(operation == Operation::Write) =>
+        {
+            guard.clear_poison();
+        }
         Err(error) => panic!("{error}"),
     }
     drop(primitives.rw_lock.try_write().unwrap());

@@ -53,7 +53,7 @@ fn one_thread_at_a_time_has_a_lock() {
 }
 
 #[test]
-fn who_takes_a_lock_after_a_panic_is_told_once() {
+fn after_an_owner_that_panicked_all_are_told_until_one_has_made_it_good() {
     let heap = heap();
     let lock = Lock::new_in(&heap).unwrap();
     let panics = || {
@@ -68,7 +68,11 @@ fn who_takes_a_lock_after_a_panic_is_told_once() {
         assert!(matches!(error, LockError::Poisoned { last_owner: LastOwner::Panicked, .. }), "{error}");
         assert!(error.to_string().contains("the last owner of the lock panicked"), "{error}");
         assert!(matches!(lock.try_lock(), Err(LockError::Locked)), "the error has the guard");
-        drop(error.into_guard().unwrap());
+        drop(error);
+        // As with a `?` that nobody acts upon.
+        let mut guard = lock.lock().unwrap_err().into_guard().unwrap();
+        guard.clear_poison();
+        drop(guard);
         drop(lock.lock().unwrap());
     }
     assert!(matches!(LockError::<()>::Locked.into_guard(), Err(LockError::Locked)));
@@ -258,6 +262,14 @@ fn who_waits_at_a_condition_is_told_of_a_panic_of_another_owner() {
         let waited = changed.wait(&mut guard);
         assert!(matches!(waited, Err(WaitError::Poisoned { last_owner: LastOwner::Panicked })), "{waited:?}");
         panics.join().unwrap_err();
+        let again = changed.wait_timeout(&mut guard, SHORT);
+        assert!(matches!(again, Err(WaitError::TimedOut)), "it was told: {again:?}");
+        drop(guard);
+        let mut guard = lock.lock().unwrap_err().into_guard().unwrap();
+        guard.clear_poison();
+        assert!(matches!(changed.wait_timeout(&mut guard, SHORT), Err(WaitError::TimedOut)));
+        drop(guard);
+        drop(lock.lock().unwrap());
     });
 }
 
@@ -293,7 +305,7 @@ fn readers_share_a_lock_and_a_writer_has_it_alone() {
 }
 
 #[test]
-fn after_a_writer_that_panicked_all_are_told_until_the_next_writer() {
+fn after_a_writer_that_panicked_all_are_told_until_a_writer_has_made_it_good() {
     let heap = heap();
     let lock = RwLock::new_in(&heap).unwrap();
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -312,6 +324,10 @@ fn after_a_writer_that_panicked_all_are_told_until_the_next_writer() {
     drop(reader);
     let writer = lock.write();
     assert!(matches!(writer, Err(LockError::Poisoned { last_owner, .. }) if is_poisoned(last_owner)));
+    drop(writer);
+    assert!(lock.read().is_err() && lock.write().is_err(), "nothing was made good");
+    let mut writer = lock.write().unwrap_err().into_guard().unwrap();
+    writer.clear_poison();
     drop(writer);
     drop((lock.read().unwrap(), lock.read().unwrap()));
     drop(lock.write().unwrap());
