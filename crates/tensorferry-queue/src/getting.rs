@@ -118,6 +118,21 @@ macro_rules! getting {
                 self.typed.get_leased(tensorferry_storage::Deadline::Now)
             }
 
+            /// For [`wait`](crate::wait): a source that has something when
+            /// [`get_leased_nowait`](Self::get_leased_nowait) would not say `Empty`.
+            ///
+            /// ```
+            /// # use tensorferry_queue::{Queue, wait};
+            /// let (control, jobs) = (Queue::<u8>::new(1)?, Queue::with_leases(4, 1)?);
+            /// jobs.put(7)?;
+            /// assert_eq!(wait(&[&control, &jobs.leases()])?, [1]);
+            /// # Ok::<(), Box<dyn std::error::Error>>(())
+            /// ```
+            #[must_use]
+            pub fn leases(&self) -> crate::wait::Leases<'_> {
+                crate::wait::Leases(self.typed.ring())
+            }
+
             /// Gets values until the first error. [`Iter::finish`](crate::Iter::finish) tells a normal end
             /// from a failure, and [`Iter::end`](crate::Iter::end) has the error itself.
             ///

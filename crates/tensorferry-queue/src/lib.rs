@@ -66,4 +66,4 @@ pub use sole::{SoleReceiver, SoleSender, mpsc, mpsc_in, spmc, spmc_in, spsc, sps
 pub use tensorferry_storage::{LeaseLostError, RingPutError, RingTakeError, StorageError, WaitAnyError};
 #[doc(hidden)]
 pub use wait::sealed;
-pub use wait::{Source, wait, wait_timeout};
+pub use wait::{Leases, Source, wait, wait_timeout};

@@ -8,13 +8,26 @@ use tensorferry_storage::{Deadline, Ring, WaitAnyError};
 use crate::{Queue, Receiver, SoleReceiver};
 use sealed::WaitsFor;
 
-/// Something that [`wait`] waits for: a [`Queue`], a [`Receiver`] or a [`SoleReceiver`], of any type, and a
-/// process that was started (`ProcessHandle` of `tensorferry-spawn`).
+/// Something that [`wait`] waits for: a [`Queue`], a [`Receiver`] or a [`SoleReceiver`], of any type, its
+/// [`leases`](Receiver::leases), and a process that was started (`ProcessHandle` of `tensorferry-spawn`).
 pub trait Source: sealed::Sealed + Send + Sync {}
 
 impl<T> Source for Queue<T> {}
 impl<T> Source for Receiver<T> {}
 impl<T> Source for SoleReceiver<T> {}
+
+/// A queue of which values are leased, as a [`Source`]: what [`Queue::leases`] and [`Receiver::leases`]
+/// return.
+#[derive(Clone, Copy, Debug)]
+pub struct Leases<'a>(pub(crate) &'a Ring);
+
+impl Source for Leases<'_> {}
+
+impl sealed::Sealed for Leases<'_> {
+    fn waits_for(&self) -> WaitsFor<'_> {
+        WaitsFor::Lease(self.0)
+    }
+}
 
 #[doc(hidden)]
 pub mod sealed {
@@ -34,6 +47,8 @@ pub mod sealed {
         Nothing,
         /// For a message in a ring.
         Message(&'a Ring),
+        /// For a message in a ring, and a lease on it.
+        Lease(&'a Ring),
         /// For the end of a process, of which [`tensorferry_domain::deaths_seen`] tells.
         End(&'a dyn Ends),
     }
@@ -49,6 +64,7 @@ pub mod sealed {
             f.write_str(match self {
                 Self::Nothing => "Nothing",
                 Self::Message(_) => "Message",
+                Self::Lease(_) => "Lease",
                 Self::End(_) => "End",
             })
         }
@@ -59,6 +75,7 @@ pub mod sealed {
             match self {
                 Self::Nothing => true,
                 Self::Message(ring) => ring.has_news(),
+                Self::Lease(ring) => ring.has_news_to_lease(),
                 Self::End(process) => process.has_ended(),
             }
         }
@@ -74,8 +91,10 @@ const LOOK_AFTER: Duration = Duration::from_millis(500);
 ///
 /// A queue has something to get when its `get_nowait` would not say [`Empty`](crate::GetError::Empty): a
 /// message, or an error, because it is closed, its senders are gone, or the end was moved. Nothing is taken,
-/// so another receiver of the same queue may be faster: get with `get_nowait`. A process has ended, however
-/// it did, and is found again by each later call. With no sources it returns an empty list at once.
+/// so another receiver of the same queue may be faster: get with `get_nowait`. Where values are leased, wait
+/// for the queue's `leases()`, which may have nothing although the queue has: other processes may have all
+/// leases. A process has ended, however it did, and is found again by each later call. With no sources it
+/// returns an empty list at once.
 ///
 /// ```
 /// use tensorferry_queue::{Source, channel, wait};
@@ -128,7 +147,7 @@ fn wait_with(sources: &[&dyn Source], deadline: Deadline) -> Result<Vec<usize>, 
     let rings: Vec<&Ring> = all
         .iter()
         .filter_map(|one| match one {
-            WaitsFor::Message(ring) => Some(*ring),
+            WaitsFor::Message(ring) | WaitsFor::Lease(ring) => Some(*ring),
             WaitsFor::Nothing | WaitsFor::End(_) => None,
         })
         .collect();

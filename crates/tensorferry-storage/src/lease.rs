@@ -202,6 +202,21 @@ impl Ring {
         kept.map(|kept| taken.map(|()| kept))
     }
 
+    /// Whether [`Ring::take_leased`] without waiting would find a message or an error now. Takes and reports
+    /// nothing.
+    pub(crate) fn is_ready_to_lease(&self, ring: &RingWords<'_>) -> bool {
+        let (mut all_mine, mut any_free) = (true, false);
+        for record in ring.records() {
+            let state = record.state();
+            match state.tag {
+                RecordTag::Waiting => return true,
+                RecordTag::Free => (all_mine, any_free) = (false, true),
+                _ => all_mine &= state.owner == self.me(),
+            }
+        }
+        all_mine || any_free && self.finds_message(ring) || self.has_ended(ring)
+    }
+
     /// Whether this process had all leases at one moment. Each record by itself may have been its own while
     /// it was looked at, and others may have had leases all the time.
     #[cold]

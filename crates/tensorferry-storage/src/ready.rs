@@ -13,6 +13,13 @@ impl Ring {
         self.words().is_none_or(|ring| self.is_ready(&ring))
     }
 
+    /// As [`Ring::has_news`], for [`Ring::take_leased`]: also when the ring has no leases, or this process
+    /// has all of them.
+    #[must_use]
+    pub fn has_news_to_lease(&self) -> bool {
+        self.words().is_none_or(|ring| self.is_ready_to_lease(&ring))
+    }
+
     /// Calls `look` until it finds something, again whenever one of these rings may have news
     /// ([`Ring::has_news`]) or one of `words` was woken.
     ///

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tensorferry::queue::{GetError, Queue, Source, WaitAnyError, spsc_in, wait, wait_timeout};
 use tensorferry::reduce::Parcel;
-use tensorferry_tests::tasks::Produce;
+use tensorferry_tests::tasks::{Lessee, Produce};
 use tensorferry_tests::{DEADLINE, Family, Item};
 
 use crate::{channel, member, putter};
@@ -142,5 +142,37 @@ fn no_wake_up_is_lost_among_several_senders_and_receivers() {
         }
         assert_eq!(n_got, [N, N]);
         senders.into_iter().for_each(tensorferry_tests::Child::finish);
+    });
+}
+
+#[test]
+fn where_values_are_leased_it_waits_for_a_lease_too() {
+    with_family(|family| {
+        let jobs = Queue::<Item>::with_leases_in(family.heap(), 4, 1).unwrap();
+        let sources: [&dyn Source; 1] = [&jobs.leases()];
+        assert!(matches!(wait_timeout(&sources, SHORT), Err(WaitAnyError::TimedOut)));
+        let other = family.start(Lessee { queue: jobs.clone() });
+        for sequence in 0..2 {
+            jobs.put(Item::new(family.heap(), 1, sequence, &[])).unwrap();
+        }
+        assert_eq!(other.ask("lease"), "leased 1/0 1");
+        assert_eq!(wait(&[&jobs]).unwrap(), [0], "it can be got");
+        assert!(matches!(wait_timeout(&sources, SHORT), Err(WaitAnyError::TimedOut)), "but not leased");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| wait_timeout(&sources, DEADLINE).unwrap());
+            assert_eq!(other.ask("ack"), "acked 1/0");
+            assert_eq!(waits.join().unwrap(), [0]);
+        });
+        let lease = jobs.get_leased_nowait().unwrap();
+        assert_eq!(wait(&sources).unwrap(), [0], "this process has all leases, which is an error");
+        assert!(matches!(jobs.get_leased_nowait(), Err(GetError::AllLeased(1))));
+        lease.give_back();
+        assert_eq!(wait(&sources).unwrap(), [0], "it came back");
+        assert_eq!(jobs.get_leased_nowait().unwrap().ack().unwrap().sequence, 1);
+        let without = Queue::<Item>::new_in(family.heap(), 1).unwrap();
+        assert_eq!(wait(&[&without.leases()]).unwrap(), [0], "it will never have one");
+        other.kill();
+        assert_eq!(wait_timeout(&sources, DEADLINE).unwrap(), [0]);
+        assert!(matches!(jobs.get_leased_nowait(), Err(GetError::PeerDied)));
     });
 }

@@ -406,9 +406,17 @@ impl Ring {
     /// nothing.
     pub(crate) fn is_ready(&self, ring: &RingWords<'_>) -> bool {
         let has_returned = || ring.records().any(|record| record.state().tag == RecordTag::Waiting);
-        let found = self.find(ring, &mut 0);
-        let reported = self.senders_gone_reported.load(Ordering::SeqCst);
-        !matches!(found, Look::Nothing) || has_returned() || self.ending(ring, reported).is_some()
+        self.finds_message(ring) || has_returned() || self.has_ended(ring)
+    }
+
+    /// Whether there is a message in a slot that no receiver has claimed.
+    pub(crate) fn finds_message(&self, ring: &RingWords<'_>) -> bool {
+        !matches!(self.find(ring, &mut 0), Look::Nothing)
+    }
+
+    /// Whether no message can come any more, and this process was not told so yet.
+    pub(crate) fn has_ended(&self, ring: &RingWords<'_>) -> bool {
+        self.ending(ring, self.senders_gone_reported.load(Ordering::SeqCst)).is_some()
     }
 
     /// When no further message can come, receivers wait for those that are still taking, and no sender will
