@@ -8,13 +8,14 @@
 //! `cargo run --example cuda_ranks --features cuda` wants a GPU, or does without; with `-- --simulate` there
 //! are two devices of a software driver. No real GPU has run it yet.
 
+use std::collections::HashSet;
 use std::io::{self, Write as _};
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use tensorferry::cuda::{CudaError, CudaTensor, DRIVER_VARIABLE, Driver, Stream};
 use tensorferry::spawn::Options;
-use tensorferry::{Queue, Tensor, bytes_copied, func, rank_seed};
+use tensorferry::{Queue, Tensor, TensorMut, bytes_copied, func, rank_seed};
 
 const N_PROCESSES: usize = 4;
 /// A multiple of the number of processes.
@@ -57,7 +58,11 @@ fn make_input(stream: Option<&Stream>) -> Result<Input, Error> {
     let elements: Vec<u32> = (0..).take(N_ELEMENTS).collect();
     Ok(match stream {
         Some(stream) => Input::Device(CudaTensor::from_slice(stream, &elements, [N_ELEMENTS])?),
-        None => Input::Host(Tensor::from_vec(elements, [N_ELEMENTS])?.share_memory()?),
+        None => {
+            let mut input = TensorMut::empty([N_ELEMENTS])?; // in shared memory from the start
+            input.as_mut_slice().copy_from_slice(&elements);
+            Input::Host(input.freeze())
+        }
     })
 }
 
@@ -116,6 +121,14 @@ fn main() -> anyhow::Result<()> {
             "process {rank} on {place}: seed {seed}, sum {sum}, {bytes_copied} bytes copied to send"
         )?;
     }
+    let mut seeds: Vec<u64> = reports.iter().map(|report| report.seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    ensure!(seeds.len() == N_PROCESSES, "two processes have one seed");
+    ensure!(reports.iter().all(|report| report.bytes_copied == 0), "something was copied to be sent");
+    let n_places = reports.iter().map(|report| &report.place).collect::<HashSet<_>>().len();
+    let is_in_turn = |(rank, report): (usize, &Report)| report.place == reports[rank % n_places].place;
+    ensure!(reports.iter().enumerate().all(is_in_turn), "the processes do not take the devices in turn");
     let whole = (0..N_ELEMENTS as u64).sum::<u64>();
     ensure!(reports.iter().map(|report| report.sum).sum::<u64>() == whole, "the shares are not the whole");
     writeln!(out, "together {whole}, as it should be")?;

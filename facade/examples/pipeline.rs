@@ -200,5 +200,6 @@ fn show(how: &str, answers: &Queue<Answer>, accounts: &[Account]) -> anyhow::Res
     }
     let copied = bytes_copied() + accounts.iter().map(|account| account.bytes_copied).sum::<u64>();
     writeln!(out, "  bytes copied: {copied}")?;
+    anyhow::ensure!(copied == 0, "the tensors did not travel as handles");
     Ok(())
 }

@@ -19,7 +19,7 @@ const EXAMPLE_ARGUMENTS: &[(&str, &str)] = &[
     ("cuda_columns", "--simulate --rows 100"),
     ("cuda_ranks", "--simulate"),
     ("cuda_replicas", "--simulate"),
-    ("hogwild", "--processes 2 --epochs 2 --hidden 16"),
+    ("hogwild", "--processes 2 --epochs 2 --hidden 16 --check 0.5"),
 ];
 
 /// The features that examples need.

@@ -98,6 +98,10 @@ pub use frozen::{Iter, Tensor};
 #[cfg(feature = "half")]
 pub use half::{bf16, f16};
 pub use layout::{DimSlice, Layout, LayoutError, MAX_RANK, Offsets};
+/// The crate whose arrays the feature `ndarray` knows: of another version they are other types.
+#[cfg(feature = "ndarray")]
+#[doc(no_inline)]
+pub use ndarray;
 pub use num_complex::Complex;
 pub use shape::Shape;
 pub use shared::SharedTensor;

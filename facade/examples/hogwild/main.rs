@@ -18,13 +18,14 @@ mod worker;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use anyhow::ensure;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::digits::Digits;
 use crate::network::{Network, Score};
 use crate::options::{HELP, Options};
-use crate::training::Outcome;
+use crate::training::{Outcome, Transport};
 use crate::worker::Recipe;
 
 /// What a shell expects of a program that was called in a wrong way.
@@ -43,7 +44,7 @@ fn main() -> anyhow::Result<ExitCode> {
         writeln!(io::stdout(), "{HELP}")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let Options { processes, epochs, hidden, batch, seed, transport, json, .. } = options;
+    let Options { processes, epochs, hidden, batch, seed, transport, least_accuracy, json, .. } = options;
     let recipe = Recipe { network: Network { n_hidden: hidden }, epochs, batch, seed };
     let bar = ProgressBar::new(epochs as u64)
         .with_style(ProgressStyle::with_template("{msg} [{wide_bar}] {pos}/{len} epochs")?);
@@ -69,6 +70,12 @@ fn main() -> anyhow::Result<ExitCode> {
     writeln!(io::stdout(), "\n{}", table(&outcomes))?;
     if json {
         writeln!(io::stdout(), "{}", as_json(&outcome, epochs))?;
+    }
+    if let Some(least) = least_accuracy {
+        let Outcome { accuracy, bytes_copied, .. } = outcome;
+        ensure!(accuracy >= least, "an accuracy of {accuracy:.4}, where {least} was to be reached");
+        let copies = transport == Transport::ByValue;
+        ensure!((bytes_copied > 0) == copies, "the transport copied {bytes_copied} bytes");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -19,6 +19,7 @@ Usage: hogwild [OPTIONS]
   --batch N      how many images make one step [default: 32]
   --seed N       where the parameters and the order of the images come from [default: 0]
   --copy         send the parameters by value instead of sharing them, to see what that costs
+  --check A      fail where the accuracy is below A (0.95, say), or the transport copied although it need not
   --json         print a JSON object as the last line
   --help         print this";
 
@@ -26,7 +27,7 @@ Usage: hogwild [OPTIONS]
 const MAX_PROCESSES: usize = 62;
 
 /// What the user asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Options {
     pub(crate) processes: usize,
     pub(crate) epochs: usize,
@@ -34,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) batch: usize,
     pub(crate) seed: u64,
     pub(crate) transport: Transport,
+    pub(crate) least_accuracy: Option<f64>,
     pub(crate) json: bool,
     pub(crate) help: bool,
 }
@@ -48,6 +50,7 @@ impl Default for Options {
             batch: 32,
             seed: 0,
             transport: Transport::Shared,
+            least_accuracy: None,
             json: false,
             help: false,
         }
@@ -70,6 +73,14 @@ impl Options {
                         value.parse().with_context(|| format!("--seed is a whole number, not {value:?}"))?;
                 }
                 Long("copy") => options.transport = Transport::ByValue,
+                Long("check") => {
+                    let value = arguments.value()?;
+                    let accuracy = value.parse().ok().filter(|accuracy| (0.0..=1.0).contains(accuracy));
+                    let accuracy = accuracy.with_context(|| {
+                        format!("--check is a number from 0 to 1, not {}", value.display())
+                    })?;
+                    options.least_accuracy = Some(accuracy);
+                }
                 Long("json") => options.json = true,
                 Short('h') | Long("help") => options.help = true,
                 other => return Err(other.unexpected().into()),
