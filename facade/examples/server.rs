@@ -1,10 +1,10 @@
 //! A model server: workers answer requests by parameters that lie in shared memory once, and a worker that is
 //! killed costs no request.
 //!
-//! What to see: each request carries its input and the parameters to use, as two handles. So new parameters are
-//! in use from the next request on, in every worker, and the old ones go when the last answer by them is there.
-//! A worker leases a request until it has answered it. One worker is killed over a request: another one
-//! answers, and a new worker is started. Nothing is copied, and every request is answered.
+//! What to see: each request carries its input and the parameters to use, as two handles. So new parameters
+//! are in use from the next request on, in every worker, and the old ones go when the last answer by them is
+//! there. A worker leases a request until it has answered it. One worker is killed over a request: another
+//! one answers, and a new worker is started. Nothing is copied, and every request is answered.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
