@@ -148,6 +148,15 @@ fn what_cannot_be_had_is_an_error_that_says_which_and_why() {
 }
 
 #[test]
+fn a_private_tensor_can_be_bundled_wherever_it_was_sent_before() {
+    let (one, other) = (heap(), heap());
+    let tensor = Tensor::from_vec(vec![1.0_f32, 2.0], [2]).unwrap();
+    drop(Bundle::builder().add("a", &tensor).build_in(&one).unwrap());
+    let bundle = Bundle::builder().add("a", &tensor).build_in(&other).unwrap();
+    assert_eq!(bundle.entry("a").unwrap().as_slice::<f32>().unwrap(), [1.0, 2.0]);
+}
+
+#[test]
 fn what_cannot_be_bundled_is_an_error() {
     let (one, other) = (heap(), heap());
     let tensor = frozen(&one, &[1.0]);

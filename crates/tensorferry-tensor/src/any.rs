@@ -53,12 +53,12 @@ impl AnyTensor {
     }
 
     /// The storage, as a block of shared memory. A private storage is copied into the domain of `heap` first,
-    /// once, and the bytes are counted.
+    /// and the bytes are counted: once, and each time if it was first shared in another domain.
     ///
     /// # Errors
     /// [`TensorError::Storage`] when shared memory runs out.
     pub fn to_block(&self, heap: &Heap) -> Result<FrozenBlock, TensorError> {
-        self.storage.share(|| Ok(heap.clone()))
+        Ok(self.storage.share_in(heap)?)
     }
 
     pub(crate) const fn storage(&self) -> &FrozenStorage {

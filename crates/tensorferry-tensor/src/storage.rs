@@ -12,6 +12,14 @@ use crate::element::Element;
 use crate::error::TensorError;
 use crate::layout::Layout;
 
+/// A copy in shared memory, counted.
+fn copied_to(heap: &Heap, bytes: &[u8]) -> Result<FrozenBlock, StorageError> {
+    let mut copy = heap.allocate(bytes.len())?;
+    copy.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+    tensorferry_reduce::count_copied(bytes.len());
+    Ok(copy.freeze())
+}
+
 /// The bytes under frozen tensors. Cloning never copies them.
 #[derive(Clone)]
 pub(crate) enum FrozenStorage {
@@ -95,14 +103,19 @@ impl FrozenStorage {
             Self::Private(private) => private,
         };
         // Of several threads one copies, and the others wait for its copy.
-        let copy = private.copy().get_or_try_init(|| {
-            let bytes = private.bytes();
-            let mut copy = heap()?.allocate(bytes.len())?;
-            copy.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-            tensorferry_reduce::count_copied(bytes.len());
-            Ok(copy.freeze())
-        });
-        copy.cloned()
+        private.copy().get_or_try_init(|| Ok(copied_to(&heap()?, private.bytes())?)).cloned()
+    }
+
+    /// As [`FrozenStorage::share`], in the domain of `heap`: a private storage that was shared in another
+    /// domain is copied again.
+    pub(crate) fn share_in(&self, heap: &Heap) -> Result<FrozenBlock, StorageError> {
+        let block = self.share(|| Ok::<_, StorageError>(heap.clone()))?;
+        match self {
+            Self::Private(private) if !block.heap().is_some_and(|own| own.is_same_domain(heap)) => {
+                copied_to(heap, private.bytes())
+            }
+            _ => Ok(block),
+        }
     }
 
     /// The vector itself, if this is its only reference and its elements are of type `T`.
