@@ -69,4 +69,4 @@ pub use bundle::Bundle;
 pub use entry::{Entry, Iter};
 pub use error::{BundleError, ManifestError};
 #[cfg(feature = "safetensors")]
-pub use safetensors::SafetensorsError;
+pub use safetensors::{SafetensorsError, SafetensorsMetadata};

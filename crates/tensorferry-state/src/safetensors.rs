@@ -1,6 +1,7 @@
 //! Bundles from files in the format of safetensors, and as such files.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,12 @@ use tensorferry_storage::{FrozenBlock, Heap, StorageError};
 use tensorferry_tensor::{AnyTensor, DType, Layout, TensorError};
 
 use crate::{Bundle, BundleBuilder, BundleError, Entry};
+
+/// What stands in a file beside its tensors: names and texts.
+pub type SafetensorsMetadata = HashMap<String, String>;
+
+/// The name of [`SafetensorsMetadata`] in a file.
+const METADATA: &str = "__metadata__";
 
 /// Why a file could not be read or written.
 #[derive(thiserror::Error)]
@@ -33,8 +40,15 @@ pub enum SafetensorsError {
         /// Why.
         error: SafeTensorError,
     },
-    /// Elements of a type that the other side has no name for.
-    #[error("`{name}`: there is no {dtype} {}", if *.is_read { "here" } else { "in safetensors" })]
+    /// A tensor with the name under which the format keeps something else.
+    #[error("`{METADATA}` is no name for a tensor in a file of safetensors: metadata has it there")]
+    Name,
+    /// Elements of a type that the other side does not know, or that are not whole bytes.
+    #[error("`{name}`: {}", if *.is_read {
+        format!("there is no {dtype} here")
+    } else {
+        format!("{dtype} cannot be written to a file of safetensors")
+    })]
     DType {
         /// The tensor.
         name: String,
@@ -59,8 +73,8 @@ impl From<StorageError> for SafetensorsError {
 impl Bundle {
     /// Reads a file in the format of safetensors into shared memory of the default domain. The bytes go from
     /// the file to where every process sees them, and are not copied again. The tensors are views of one
-    /// storage, in the order in which they lie in the file; what else the file says (`__metadata__`) is not
-    /// kept.
+    /// storage, in the order in which they lie in the file.
+    /// [`Bundle::load_safetensors_with_metadata`] also returns what else the file says.
     ///
     /// # Errors
     /// [`SafetensorsError`]. Every number in the file is checked.
@@ -73,36 +87,71 @@ impl Bundle {
     /// # Errors
     /// As [`Bundle::load_safetensors`].
     pub fn load_safetensors_in(heap: &Heap, path: impl AsRef<Path>) -> Result<Self, SafetensorsError> {
-        let path = path.as_ref();
-        let file = |error| SafetensorsError::File { path: path.to_owned(), error };
-        let whole = read_into(heap, path).map_err(|error| match error {
-            ReadError::File(error) => file(error),
-            ReadError::Storage(error) => error.into(),
-        })?;
-        let (header_len_bytes, metadata) = SafeTensors::read_metadata(whole.bytes())
-            .map_err(|error| SafetensorsError::Format { path: path.to_owned(), error })?;
-        // The length of the header, the header, the data.
-        let data_at = size_of::<u64>() + header_len_bytes;
-        let mut builder = Self::builder();
-        for (name, info) in in_order(&metadata) {
-            let tensor = tensor_of(heap, &whole, data_at, &name, info)?;
-            builder = builder.add(name, tensor);
-        }
-        Ok(BundleBuilder::build_in(builder, heap)?)
+        Ok(load(heap, path.as_ref())?.0)
+    }
+
+    /// As [`Bundle::load_safetensors`], with the file's `__metadata__`, which is empty where it has none.
+    ///
+    /// # Errors
+    /// As [`Bundle::load_safetensors`].
+    pub fn load_safetensors_with_metadata(
+        path: impl AsRef<Path>,
+    ) -> Result<(Self, SafetensorsMetadata), SafetensorsError> {
+        load(Heap::current()?, path.as_ref())
     }
 
     /// Writes the tensors to a file in the format of safetensors, in row-major order. A file of that name is
     /// replaced. Of a shared tensor that others write meanwhile, each word is that of some moment.
     ///
     /// # Errors
-    /// [`SafetensorsError`]. The file may have been written in part then.
+    /// [`SafetensorsError`]. After [`SafetensorsError::File`] and [`SafetensorsError::Format`] the file may
+    /// have been written in part; otherwise it was not touched.
     pub fn save_safetensors(&self, path: impl AsRef<Path>) -> Result<(), SafetensorsError> {
-        let path = path.as_ref();
+        self.save(path.as_ref(), None)
+    }
+
+    /// As [`Bundle::save_safetensors`], with metadata beside the tensors. The libraries of Hugging Face want
+    /// to find `("format", "pt")` there.
+    ///
+    /// # Errors
+    /// As [`Bundle::save_safetensors`].
+    pub fn save_safetensors_with_metadata(
+        &self,
+        path: impl AsRef<Path>,
+        metadata: SafetensorsMetadata,
+    ) -> Result<(), SafetensorsError> {
+        self.save(path.as_ref(), Some(metadata))
+    }
+
+    fn save(&self, path: &Path, metadata: Option<SafetensorsMetadata>) -> Result<(), SafetensorsError> {
+        if self.iter().any(|entry| entry.name() == METADATA) {
+            return Err(SafetensorsError::Name);
+        }
         let views = self.iter().map(|entry| Ok((entry.name(), Written::of(entry)?)));
         let views: Vec<_> = views.collect::<Result<_, SafetensorsError>>()?;
-        ::safetensors::serialize_to_file(views, None, path)
+        ::safetensors::serialize_to_file(views, metadata, path)
             .map_err(|error| SafetensorsError::Format { path: path.to_owned(), error })
     }
+}
+
+/// Reads a file.
+fn load(heap: &Heap, path: &Path) -> Result<(Bundle, SafetensorsMetadata), SafetensorsError> {
+    let file = |error| SafetensorsError::File { path: path.to_owned(), error };
+    let whole = read_into(heap, path).map_err(|error| match error {
+        ReadError::File(error) => file(error),
+        ReadError::Storage(error) => error.into(),
+    })?;
+    let (header_len_bytes, metadata) = SafeTensors::read_metadata(whole.bytes())
+        .map_err(|error| SafetensorsError::Format { path: path.to_owned(), error })?;
+    // The length of the header, the header, the data.
+    let data_at = size_of::<u64>() + header_len_bytes;
+    let mut builder = Bundle::builder();
+    for (name, info) in in_order(&metadata) {
+        let tensor = tensor_of(heap, &whole, data_at, &name, info)?;
+        builder = builder.add(name, tensor);
+    }
+    let bundle = BundleBuilder::build_in(builder, heap)?;
+    Ok((bundle, metadata.metadata().clone().unwrap_or_default()))
 }
 
 enum ReadError {

@@ -261,7 +261,7 @@ impl Serialize for Raw {
 mod files {
     use std::path::PathBuf;
 
-    use tensorferry_state::SafetensorsError;
+    use tensorferry_state::{SafetensorsError, SafetensorsMetadata};
 
     use super::*;
 
@@ -313,7 +313,26 @@ mod files {
         let complex = Tensor::from_vec(vec![tensorferry_tensor::Complex::new(1.0_f64, 2.0)], [1]).unwrap();
         let bundle = Bundle::builder().add("c", complex).build_in(&heap).unwrap();
         let error = bundle.save_safetensors("/no/such/folder/file").unwrap_err();
-        assert_eq!(error.to_string(), "`c`: there is no complex128 in safetensors");
+        assert_eq!(error.to_string(), "`c`: complex128 cannot be written to a file of safetensors");
+    }
+
+    #[test]
+    fn metadata_stands_beside_the_tensors_and_is_no_tensor() {
+        let heap = heap();
+        let path = path("metadata");
+        let bundle = Bundle::builder().add("a", frozen(&heap, &[1.0])).build_in(&heap).unwrap();
+        let metadata = SafetensorsMetadata::from([("format".to_owned(), "pt".to_owned())]);
+        bundle.save_safetensors_with_metadata(&path, metadata.clone()).unwrap();
+        let (read, found) = Bundle::load_safetensors_with_metadata(&path).unwrap();
+        assert_eq!((read.len(), found), (1, metadata));
+        bundle.save_safetensors(&path).unwrap();
+        assert!(Bundle::load_safetensors_with_metadata(&path).unwrap().1.is_empty());
+
+        let misnamed = Bundle::builder().add("__metadata__", frozen(&heap, &[1.0])).build_in(&heap).unwrap();
+        let error = misnamed.save_safetensors(&path).unwrap_err();
+        assert!(matches!(error, SafetensorsError::Name), "{error}");
+        assert_eq!(Bundle::load_safetensors_in(&heap, &path).unwrap().len(), 1, "the file is as it was");
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
