@@ -62,9 +62,12 @@ mod timeline {
 }
 
 mod event {
-    pub(super) const MAGIC: u64 = super::magic(*b"EVNT", 1);
+    pub(super) const MAGIC: u64 = super::magic(*b"EVNT", 2);
     pub(super) const OWNER: usize = 1;
+    /// The member that recorded it last.
     pub(super) const RECORDER: usize = 2;
+    /// The member that is recording it; 0 if none is.
+    pub(super) const RECORDING: usize = 3;
     pub(super) const HANDLE: usize = 8;
     pub(super) const N_WORDS: usize = HANDLE + super::HANDLE_WORDS;
 }
@@ -126,8 +129,12 @@ impl Control {
     /// Whether the member whose number is in this word is proven to be gone. Also notices a death that no
     /// process has noticed yet.
     fn is_member_gone(&self, index: usize) -> bool {
-        let member = unpack_member(self.load(index));
-        self.heap().is_none_or(|heap| heap.domain().is_gone(member))
+        self.is_gone(self.load(index))
+    }
+
+    /// Whether the member in this word is gone.
+    fn is_gone(&self, word: u64) -> bool {
+        self.heap().is_none_or(|heap| heap.domain().is_gone(unpack_member(word)))
     }
 
     fn handle_at(&self, at: usize) -> IpcHandle {
@@ -402,15 +409,27 @@ impl EventControl {
         self.0.handle_at(event::HANDLE)
     }
 
-    /// Called by a member that is about to record the event.
-    pub(crate) fn set_recorder(&self) {
-        if let Some(heap) = self.0.heap() {
-            self.0.word(event::RECORDER).store(pack_member(heap.domain().me()), Ordering::SeqCst);
+    /// Calls `record`, which records the event. At each moment the words say whose work a process that waits
+    /// is waiting for, as long as no two members record at the same time: then either may count as the last.
+    pub(crate) fn recording<R, E>(&self, record: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+        let Some(heap) = self.0.heap() else { return record() };
+        let me = pack_member(heap.domain().me());
+        let recording = self.0.word(event::RECORDING);
+        recording.store(me, Ordering::SeqCst);
+        let recorded = record();
+        if recorded.is_ok() {
+            self.0.word(event::RECORDER).store(me, Ordering::SeqCst);
         }
+        // Another member may be recording meanwhile.
+        let _ = recording.compare_exchange(me, 0, Ordering::SeqCst, Ordering::SeqCst);
+        recorded
     }
 
+    /// Whether nobody lives who could finish what was recorded last. A member that died while it was
+    /// recording counts, although what was recorded before may still be what counts: nobody can tell.
     pub(crate) fn is_recorder_gone(&self) -> bool {
-        self.0.is_member_gone(event::RECORDER)
+        let recording = self.0.load(event::RECORDING);
+        self.0.is_gone(if recording == 0 { self.0.load(event::RECORDER) } else { recording })
     }
 
     pub(crate) fn is_owner_gone(&self) -> bool {
@@ -489,10 +508,11 @@ mod tests {
                 ("magic", MAGIC, 8),
                 ("owner", event::OWNER, 8),
                 ("recorder", event::RECORDER, 8),
+                ("recording", event::RECORDING, 8),
                 ("handle", event::HANDLE, IPC_HANDLE_LEN_BYTES),
             ],
         );
-        assert_eq!(event::MAGIC.to_le_bytes(), *b"EVNT\x01\0\0\0");
+        assert_eq!(event::MAGIC.to_le_bytes(), *b"EVNT\x02\0\0\0");
         assert_eq!(slab::MAGIC.to_le_bytes(), *b"SLAB\x02\0\0\0");
         assert_eq!(storage::MAGIC.to_le_bytes(), *b"DEVS\x01\0\0\0");
         assert_eq!(timeline::MAGIC.to_le_bytes(), *b"TIME\x01\0\0\0");

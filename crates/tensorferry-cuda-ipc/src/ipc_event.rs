@@ -68,25 +68,22 @@ impl IpcEvent {
     }
 
     /// Records the event behind all work that is queued on the stream now, in place of what was recorded
-    /// before. The stream must be one of the event's device.
+    /// before. The stream must be one of the event's device. If two processes record at the same time, either
+    /// may count as the last.
     ///
     /// # Errors
     /// [`CudaError::Capturing`]; the driver's error; [`CudaTensorError::ProducerGone`] if the process that
     /// made the event has ended and this process has not used the event before.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         stream.refuse_capture()?;
-        self.with(stream.context(), |event| {
-            // Set before the record, so that a process that waits for the record knows which process made it.
-            self.shared.control.set_recorder();
-            event.record(stream)
-        })
+        self.with(stream.context(), |event| self.shared.control.recording(|| event.record(stream)))
     }
 
     /// Makes the stream wait for what was recorded last.
     ///
     /// # Errors
     /// As [`IpcEvent::record`]; also [`CudaTensorError::ProducerGone`] if the recording process ended before
-    /// its work was done.
+    /// its work was done, or a process was killed while it recorded the event.
     pub fn wait(&self, stream: &Stream) -> Result<()> {
         stream.refuse_capture()?;
         if self.is_done(stream.context())? {

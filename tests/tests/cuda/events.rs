@@ -57,3 +57,24 @@ fn waiting_for_an_event_whose_recorder_was_killed_ends() {
         b.finish();
     });
 }
+
+#[test]
+fn a_record_that_fails_changes_nothing_for_those_who_wait() {
+    on_machine("devices=2", |stage| {
+        let (a, b, c) = (stage.member(), stage.member(), stage.member());
+        told(&a, &["event e", "put-event 0 e", "put-event 1 e", "make x s 10 1", "make y s 10 1"]);
+        told(&b, &["get-event 0 e"]);
+        told(&c, &["get-event 1 e"]);
+        assert_eq!(ask(&b, "done e"), "true");
+        told(&a, &["control held", "copy x s y", "record e s"]);
+        // A stream of another device.
+        told(&b, &["load 1"]);
+        assert!(ask(&b, "record e other").starts_with("error: "));
+        b.kill();
+        assert_eq!(ask(&c, "done e"), "false", "the one that has recorded it lives");
+        c.say("synchronize e");
+        a.kill();
+        assert!(c.hear().contains("ended before its stream"), "and does not any more");
+        c.finish();
+    });
+}
