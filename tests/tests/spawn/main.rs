@@ -10,6 +10,7 @@ mod functions;
 mod interrupted;
 mod joining;
 mod kinship;
+mod layouts;
 mod lifetimes;
 mod marked;
 mod methods;
