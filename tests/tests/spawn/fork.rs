@@ -28,6 +28,7 @@ tensorferry_process::entry! {
     static LOCKS = "test.fork-locks" => locks;
     static SISTERS = "test.fork-sisters" => sisters;
     static BUFFERED = "test.fork-buffered" => buffered;
+    static LOCKED_OUTPUT = "test.fork-locked-output" => locked_output;
     static BUSY = "test.fork-busy" => busy;
     static FORKED_BY_OTHERS = "test.forked-by-others" => forked_by_others;
     static KILLED = "test.fork-killed" => killed;
@@ -417,6 +418,41 @@ fn what_was_buffered_is_written_once() {
     let mut child = Start::new(&BUFFERED).stdout(writer).start().unwrap();
     assert_eq!(read_to_end(reader), "before <0><0> after");
     assert!(child.wait_timeout(DEADLINE).unwrap().unwrap().is_success());
+}
+
+/// Prints less than a line, and ends while another thread runs, which holds the lock of the output or does not.
+#[func]
+#[expect(clippy::print_stdout, reason = "what is buffered is what is tested")]
+fn print_beside_a_thread(rank: usize, is_locked: bool) {
+    print!("<{rank}>");
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _held = is_locked.then(|| std::io::stdout().lock());
+        tell.send(()).unwrap();
+        loop {
+            std::thread::park();
+        }
+    });
+    told.recv().unwrap();
+}
+
+fn locked_output(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let context = get_context(StartMethod::Fork);
+    for is_locked in [false, true] {
+        let mut printing = context.start_processes(print_beside_a_thread, (is_locked,), 1)?;
+        assert!(printing.join_timeout(DEADLINE)?, "a lock keeps it from ending");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_lock_of_its_output_keeps_no_forked_process_from_ending() {
+    allow();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut child = Start::new(&LOCKED_OUTPUT).stdout(writer).start().unwrap();
+    let exit = child.wait_timeout(2 * DEADLINE).unwrap().expect("it did not end");
+    assert!(exit.is_success(), "{exit:#}");
+    assert_eq!(read_to_end(reader), "<0>", "what nobody has locked is written");
 }
 
 /// Gets tensors and drops them, so that the memory of whoever sends them comes back all the time.
