@@ -5,6 +5,7 @@
 //! its child does.
 #![expect(unsafe_code, reason = "forks, and allows it")]
 
+use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -31,6 +32,8 @@ tensorferry_process::entry! {
     static LOCKED_OUTPUT = "test.fork-locked-output" => locked_output;
     static BUSY = "test.fork-busy" => busy;
     static FORKED_BY_OTHERS = "test.forked-by-others" => forked_by_others;
+    static OWN_SERVER = "test.fork-own-server" => own_server;
+    static TELL_PARENT = "test.fork-tell-parent" => tell_parent;
     static KILLED = "test.fork-killed" => killed;
 }
 
@@ -557,6 +560,44 @@ fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn a_process_that_others_have_forked_is_refused_everything_and_changes_nothing() {
     run(&FORKED_BY_OTHERS, "");
+}
+
+/// Writes who has started it.
+fn tell_parent(inherited: &mut Inherited) -> Result<(), Failure> {
+    let fd = inherited.take_fds().remove(0);
+    write!(std::fs::File::from(fd), "{}", tensorferry_os::child::parent_pid())?;
+    Ok(())
+}
+
+/// The fork server of this process, which one of its children tells.
+fn server() -> Result<u32, Failure> {
+    let (reader, writer) = std::io::pipe()?;
+    let mut child = Start::new(&TELL_PARENT).method(StartMethod::Forkserver).fd(writer).start()?;
+    let told = read_to_end(reader);
+    let exit = child.wait_timeout(DEADLINE)?.expect("it did not end");
+    assert!(exit.is_success(), "{exit:#}");
+    Ok(told.parse()?)
+}
+
+fn own_server(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let ours = server()?;
+    // SAFETY: no thread is named as parked, and there is no shared memory in this process.
+    let pid = match unsafe { fork_alone(&[]) }? {
+        Forked::Child => {
+            let theirs = std::panic::catch_unwind(|| server().unwrap());
+            exit_at_once(if theirs.is_ok_and(|theirs| theirs != ours) { 7 } else { 1 });
+        }
+        Forked::Parent { pid } => PidFd::open(pid)?,
+    };
+    assert!(pid.wait_dead(Some(DEADLINE))?);
+    assert_eq!(tensorferry_os::child::reap(&pid)?, Some(Ended::Exited { code: 7 }));
+    assert_eq!(server()?, ours);
+    Ok(())
+}
+
+#[test]
+fn a_process_that_others_have_forked_has_a_fork_server_of_its_own() {
+    run(&OWN_SERVER, "");
 }
 
 /// A process with a forked child, both of them members of the domain of whoever looks.
