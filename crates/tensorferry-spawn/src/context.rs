@@ -141,7 +141,7 @@ impl<T> ProcessContext<T> {
         self.first_rank
     }
 
-    /// Reads the children's messages and checks which have ended, without waiting.
+    /// Reads the children's messages and checks which have ended. Waits as [`Child::update`].
     pub(crate) fn update(&mut self) -> Result<(), SpawnError> {
         let updated = self.children.iter_mut().try_for_each(|child| child.update().map(drop));
         updated.map_err(|error| SpawnError::Wait(error.into()))
@@ -237,7 +237,9 @@ impl<T> ProcessContext<T> {
     /// it.
     ///
     /// # Blocking
-    /// As [`ProcessContext::join`], for at most `timeout`.
+    /// As [`ProcessContext::join`], for at most `timeout`. If processes of
+    /// [`StartMethod::Forkserver`](crate::StartMethod::Forkserver) are dead by then, until their server has
+    /// reported how they ended, or for some hundredths of a second.
     ///
     /// # Errors
     /// As [`ProcessContext::join`].
@@ -254,7 +256,7 @@ impl<T> ProcessContext<T> {
 
     fn join_until(&mut self, deadline: Option<Instant>) -> Result<bool, SpawnError> {
         let wait_failed = |e: OsError| SpawnError::Wait(e.into());
-        self.update()?;
+        wait_end(&mut self.children, Some(Duration::ZERO)).map_err(wait_failed)?;
         loop {
             if self.children.iter().all(|child| child.exit().is_some()) {
                 break;
