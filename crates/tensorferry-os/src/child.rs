@@ -128,6 +128,31 @@ pub fn set_cpus(pidfd: &PidFd, cpus: &[usize]) -> Result<()> {
     rustix::thread::sched_setaffinity(raw_pid(pidfd), &set).map_err(|e| Error::new(call(), e))
 }
 
+/// The processors that one thread may run on.
+#[derive(Clone, Debug)]
+pub struct Affinity(CpuSet);
+
+impl Affinity {
+    /// That of the calling thread.
+    ///
+    /// # Errors
+    /// EINVAL on a machine with more than 1024 processors (sched_getaffinity(2)).
+    pub fn of_this_thread() -> Result<Self> {
+        rustix::thread::sched_getaffinity(None)
+            .map(Self)
+            .map_err(|e| Error::new("sched_getaffinity of this thread", e))
+    }
+
+    /// Gives it to the calling thread, and to the processes and threads that it starts later.
+    ///
+    /// # Errors
+    /// EINVAL when the process may have none of the processors any more (sched_setaffinity(2)).
+    pub fn adopt(&self) -> Result<()> {
+        rustix::thread::sched_setaffinity(None, &self.0)
+            .map_err(|e| Error::new("sched_setaffinity of this thread", e))
+    }
+}
+
 fn raw_pid(pidfd: &PidFd) -> Option<rustix::process::Pid> {
     i32::try_from(pidfd.pid()).ok().and_then(rustix::process::Pid::from_raw)
 }

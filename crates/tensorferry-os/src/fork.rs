@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use nix::libc;
 
 use crate::descriptor::is_kept_for_others;
+use crate::flushing::flush_unless_locked;
 use crate::{Error, Result, proc_file};
 
 /// The bit of the flags in a thread's `stat` that says that it has begun to end (`PF_EXITING`,
@@ -287,15 +288,35 @@ impl Alone {
 
 /// Ends this process at once, after writing buffered standard output. Functions that were registered for its
 /// exit (atexit(3)) do not run: in a forked child they are the parent's.
+///
+/// Another thread may hold the lock of an output, perhaps for ever. That output is not written then, as at
+/// [`std::process::exit`]. Of the C library's outputs none is written that comes after it in that library's
+/// list.
+///
+/// # Blocking
+/// While output is written. If another thread holds a lock, for some hundredths of a second.
 pub fn exit_at_once(code: i32) -> ! {
-    flush_outputs();
+    if is_single_threaded() {
+        flush_outputs();
+    } else {
+        flush_unless_locked(flush_standard_output);
+        flush_unless_locked(flush_c_outputs);
+    }
     // SAFETY: _exit(2) has no precondition. It ends the process without running any more of its code.
     unsafe { libc::_exit(code) }
 }
 
 /// Writes buffered output. An error has no one to be reported to, so it is ignored.
 fn flush_outputs() {
+    flush_standard_output();
+    flush_c_outputs();
+}
+
+fn flush_standard_output() {
     let _ = std::io::stdout().flush();
+}
+
+fn flush_c_outputs() {
     // SAFETY: fflush(3) of NULL flushes all output streams of the C library, and locks each of them itself.
     let _ = unsafe { libc::fflush(std::ptr::null_mut()) };
 }

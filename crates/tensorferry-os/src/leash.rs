@@ -74,7 +74,9 @@ impl Leash {
         // Check after arming: either the signal comes, or this sees that the other end is closed.
         let mut polled = [PollFd::new(&description, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let n = rustix::event::poll(&mut polled, Some(&now)).map_err(|e| Error::new("poll of a leash", e))?;
+        // The kernel interrupts also a poll that does not wait.
+        let n = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, Some(&now)))
+            .map_err(|e| Error::new("poll of a leash", e))?;
         Ok((n == 0).then_some(Self { _description: description }))
     }
 }

@@ -12,6 +12,7 @@ pub mod child;
 pub mod descriptor;
 mod error;
 pub mod event;
+mod flushing;
 pub mod fork;
 pub mod fork_detector;
 pub mod futex;

@@ -13,13 +13,17 @@ use crate::children::ChildProcess;
 use crate::error::ProtocolError;
 use crate::exit::{Ended, Exit, Stage};
 use crate::protocol::{Frame, FrameReader};
-use crate::relay::Relay;
+use crate::relay::{REPORT_TIMEOUT, Relay};
 
 /// How many panics of a child are kept, in case one of them turns out to have ended it.
 const MAX_PANICS: usize = 16;
 
 /// How long after its start the messages of a child do not wake the caller: see [`wait_end`].
 const FIRST_STEPS: Duration = Duration::from_millis(10);
+
+/// How long a wait whose time is up still waits for a fork server to report a child that is dead: such a
+/// server takes a moment to reap its children.
+const REPORT_STEP: Duration = Duration::from_millis(10);
 
 /// What dropping a [`Child`] does to a process that still runs. The child is also reaped, so no zombie
 /// remains. The exception is a child that has changed its user, so that the kernel refuses SIGKILL.
@@ -99,13 +103,19 @@ impl Child {
         Err(tensorferry_os::Error::new(call, std::io::Error::from_raw_os_error(os::ECHILD)))
     }
 
-    /// Returns how the child ended, if it has, and reaps it.
-    fn look_for_end(&mut self) -> Result<Option<Ended>> {
+    /// Returns how the child ended, if it has, and reaps it. Waits for `patience` at most for a fork server
+    /// to do so.
+    fn look_for_end(&mut self, patience: Duration) -> Result<Option<Ended>> {
         match &mut self.relay {
-            Some(relay) => relay.look(self.process.pidfd()),
+            Some(relay) => relay.look(self.process.pidfd(), patience),
             None if self.process.pidfd().is_dead()? => os::reap(self.process.pidfd()),
             None => Ok(None),
         }
+    }
+
+    /// As [`Relay::awaited`].
+    fn awaited_report(&self) -> Option<(BorrowedFd<'_>, Duration)> {
+        self.relay.as_ref().filter(|_| self.exit.is_none())?.awaited()
     }
 
     pub(crate) fn control(&self) -> Option<BorrowedFd<'_>> {
@@ -191,13 +201,19 @@ impl Child {
     /// is new.
     ///
     /// # Blocking
-    /// Not while the child is alive. For a dead child of a fork server, until the server has reaped it, for
-    /// two seconds at most. After that [`Exit::ended`] is [`Ended::StatusUnavailable`].
+    /// Not while the child is alive. For a dead child of a fork server, until the server has reaped it, until
+    /// two seconds after its death was first seen. After that [`Exit::ended`] is
+    /// [`Ended::StatusUnavailable`].
     ///
     /// # Errors
     /// The kernel's error of poll(2), recvmsg(2) or waitid(2). ECHILD in a process that was forked from the
     /// one that started the child.
     pub fn update(&mut self) -> Result<bool> {
+        self.update_within(REPORT_TIMEOUT)
+    }
+
+    /// As [`Child::update`], but waits for a fork server for at most `patience`.
+    fn update_within(&mut self, patience: Duration) -> Result<bool> {
         if self.exit.is_some() {
             return Ok(false);
         }
@@ -205,7 +221,7 @@ impl Child {
         // The order matters: when the parent sees the death, everything the child wrote before it is in the
         // socket.
         let now = os::monotonic_now();
-        let ended = self.look_for_end()?;
+        let ended = self.look_for_end(patience)?;
         let mut is_new = self.drain();
         if let Some(ended) = ended {
             let mut exit = Exit {
@@ -219,7 +235,7 @@ impl Child {
             self.exit = Some(exit);
             self.control = None;
             is_new = true;
-        } else {
+        } else if self.awaited_report().is_none() {
             self.alive_at = now;
         }
         Ok(is_new)
@@ -228,7 +244,8 @@ impl Child {
     /// Waits until the child has ended, and returns how. A second call returns the same answer at once.
     ///
     /// # Blocking
-    /// In poll(2), until the child ends. As [`Child::update`] when the child is dead.
+    /// In poll(2), until the child ends. A dead child of a fork server takes as long as with
+    /// [`Child::update`].
     ///
     /// # Errors
     /// As [`Child::update`].
@@ -242,10 +259,12 @@ impl Child {
         Ok(self.exit.insert(exit))
     }
 
-    /// As [`Child::wait`], for at most `timeout`. `None` means that the child still runs.
+    /// As [`Child::wait`], for at most `timeout`. `None` means that the child still runs, or that its fork
+    /// server has not reported yet how it ended.
     ///
     /// # Blocking
-    /// In poll(2), until the child ends or `timeout` has passed. As [`Child::update`] when the child is dead.
+    /// In poll(2), until the child ends or `timeout` has passed. If a child of a fork server is dead by then,
+    /// until the server has reported it, or 10 ms after the call began.
     ///
     /// # Errors
     /// As [`Child::update`].
@@ -349,7 +368,8 @@ impl Drop for Child {
 /// and updates them all. Returns false when the time is up, or when all had ended before.
 ///
 /// # Blocking
-/// In poll(2), until a child sends a message or ends, or `timeout` has passed.
+/// In poll(2), until a child sends a message or ends, or `timeout` has passed. If children of a fork server
+/// are dead by then, until the server has reported them, or 10 ms after the call began.
 ///
 /// # Errors
 /// As [`Child::update`].
@@ -379,21 +399,27 @@ fn first_steps(children: &[Child]) -> Duration {
 }
 
 fn wait(children: &mut [Child], timeout: Option<Duration>, first_steps: Duration) -> Result<bool> {
-    let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+    let begin = Instant::now();
+    let deadline = timeout.and_then(|t| begin.checked_add(t));
+    let mut is_new = false;
     loop {
-        let mut is_new = false;
+        // None of these waits for a fork server, so that one that is stopped delays nobody beyond the
+        // deadline, and the time that it has for each child passes for all of them at once.
         for child in &mut *children {
-            is_new |= child.update()?;
+            is_new |= child.update_within(Duration::ZERO)?;
         }
+        let report_left = children.iter().filter_map(Child::awaited_report).map(|(_, left)| left).min();
+        let step_left = report_left.map_or(Duration::ZERO, |_| REPORT_STEP.saturating_sub(begin.elapsed()));
         let (waited, quiet_for) = waited(children, os::monotonic_now(), first_steps);
-        if is_new || waited.is_empty() {
+        if waited.is_empty() || (is_new && step_left.is_zero()) {
             return Ok(is_new);
         }
-        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-        let is_ready = socket::wait_ready(&waited, left.into_iter().chain(quiet_for).min())?.contains(&true);
-        let is_up = quiet_for.is_none_or(|quiet| left.is_some_and(|left| left <= quiet));
-        if !is_ready && is_up {
-            return Ok(false);
+        let deadline = if is_new { Some(begin) } else { deadline };
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()).max(step_left));
+        let wait = left.into_iter().chain(quiet_for).chain(report_left).min();
+        let is_ready = socket::wait_ready(&waited, wait)?.contains(&true);
+        if !is_ready && left.is_some() && wait == left {
+            return Ok(is_new);
         }
     }
 }
@@ -412,11 +438,13 @@ fn waited(
     (waited, living().filter_map(quiet_for).min())
 }
 
-/// The descriptors that show that a child has ended and, unless it is quiet, that it has sent a message.
+/// The descriptors that show that a child has ended and, unless it is quiet, that it has sent a message. For
+/// a dead one, the descriptor on which its fork server reports how it ended.
 fn watched(child: &Child, is_quiet: bool) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
+    let report = child.awaited_report().map(|(report, _)| report);
     // A child that has finished sends nothing more. Its socket closes just before it ends, which is not news.
-    let control = child.control().filter(|_| !is_quiet && child.stage < Stage::Finished);
-    std::iter::once(child.pidfd().as_fd()).chain(control).map(|fd| (fd, Interest::Readable))
+    let control = child.control().filter(|_| report.is_none() && !is_quiet && child.stage < Stage::Finished);
+    std::iter::once(report.unwrap_or(child.pidfd().as_fd())).chain(control).map(|fd| (fd, Interest::Readable))
 }
 
 #[cfg(test)]

@@ -96,7 +96,8 @@ impl ForkServer {
     /// Returns the server of this process. Starts one if there is none, or if the last one has died.
     pub(crate) fn get() -> Result<Arc<Self>, StartError> {
         let mut current = current();
-        current.server.take_if(|server| server.is_dead());
+        // A process that something else has forked from the client begins a server of its own.
+        current.server.take_if(|server| !server.is_mine() || server.is_dead());
         if let Some(server) = &current.server {
             return Ok(Arc::clone(server));
         }

@@ -17,6 +17,13 @@ use serde::{Deserialize, Serialize};
 pub enum StartMethod {
     /// Executes this program again. The child begins with nothing but what it is given, whatever threads,
     /// locks and drivers its parent has.
+    ///
+    /// Its affinity (sched_setaffinity(2)) is that of the thread that starts it. The main thread starts its
+    /// children itself, and they inherit what processes inherit. For all other threads, one thread of this
+    /// library starts them. What else Linux keeps for each thread (signal mask, nice value, scheduling policy,
+    /// I/O priority, memory policy, capabilities, seccomp filters, namespaces) they have as it was in the
+    /// first of these threads when it started its first child. SIGTERM and SIGINT are unblocked in every
+    /// child.
     #[default]
     Spawn,
     /// A server process, which this process starts once, forks on request. The server is this program

@@ -5,6 +5,11 @@
 //! main thread starts children itself. For all other threads, one dedicated thread starts them, which lives
 //! as long as the process.
 //!
+//! A child inherits what the kernel keeps for the thread that starts it. So this thread takes on the affinity
+//! of the calling one before each start. The rest is that of the thread that started the first child:
+//! [`StartMethod::Spawn`](crate::StartMethod::Spawn) names it. A nice value, for one, can be raised by anybody
+//! but not be taken back.
+//!
 //! This thread must not prevent later forks. So it is parked between two jobs: it waits on a condition
 //! variable under the lock of its jobs. A thread that forks holds that lock.
 
@@ -14,10 +19,13 @@ use std::process::{Child, Command};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Sender, bounded};
+use tensorferry_os::child::Affinity;
 use tensorferry_os::fork::thread_id;
 
 struct Job {
     command: Command,
+    /// The calling thread's. `None` where the kernel does not tell it.
+    affinity: Option<Affinity>,
     reply: Sender<io::Result<Child>>,
 }
 
@@ -53,6 +61,7 @@ pub(crate) fn start(mut command: Command) -> io::Result<Child> {
         return command.spawn();
     }
     let (reply, answer) = bounded(1);
+    let affinity = Affinity::of_this_thread().ok();
     let mut starter = starter();
     let running = match starter.take().filter(Starter::is_mine) {
         Some(running) => running,
@@ -61,7 +70,7 @@ pub(crate) fn start(mut command: Command) -> io::Result<Child> {
             Starter { pid: std::process::id(), thread_id: None, jobs: VecDeque::new(), is_busy: false }
         }
     };
-    starter.insert(running).jobs.push_back(Job { command, reply });
+    starter.insert(running).jobs.push_back(Job { command, affinity, reply });
     WORK.notify_one();
     drop(starter);
     answer.recv().map_err(|_| io::Error::other("the thread that starts processes is gone"))?
@@ -80,6 +89,8 @@ fn serve() {
         };
         running.is_busy = true;
         drop(starter);
+        // Refused only if the processors were taken away since; the child runs where it may then.
+        let _ = job.affinity.as_ref().map(Affinity::adopt);
         // The caller may be gone. Dropping std's `Child` neither kills the process nor waits for it.
         let _ = job.reply.send(job.command.spawn());
         drop(job);

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use tensorferry_domain::{Admission, DomainFds};
 use tensorferry_process::{Failure, Inherited, StartMethod};
-use tensorferry_queue::Queue;
 use tensorferry_reduce::Parcel;
 use tensorferry_sharing::{SharingStrategy, get_sharing_strategy, set_sharing_strategy};
 use tensorferry_storage::Heap;
@@ -14,6 +13,7 @@ use crate::identity::Identity;
 use crate::method;
 use crate::registry::{self, Key};
 use crate::rejoin::rejoin;
+use crate::values::{Results, Sender};
 
 tensorferry_process::entry! {
     /// Runs one registered function.
@@ -35,9 +35,6 @@ pub(crate) struct Order {
     /// The parent's default start method.
     pub(crate) default_method: StartMethod,
 }
-
-/// The queue for the children's values, each with the child's index.
-pub(crate) type Results<T> = Queue<(usize, T)>;
 
 /// One call of a registered function, in the child.
 #[derive(Debug)]
@@ -78,7 +75,7 @@ impl Call<'_> {
         inherited.taken();
         let value = __tensorferry_call(function, self.rank, args).map_err(Failure::Error)?;
         results
-            .put((self.rank, value))
+            .put((Sender(self.rank), value))
             .map_err(|e| Failure::Error(format!("its value cannot be sent: {e}").into()))
     }
 }

@@ -12,13 +12,14 @@ use tensorferry_process::{
 };
 use tensorferry_storage::Heap;
 
-use crate::call::Results;
 use crate::error::SpawnError;
 use crate::failure::{ProcessError, ProcessErrors};
+use crate::function::BoxedError;
 use crate::options::Options;
 use crate::output::OutputError;
 use crate::stop::{Step, Stop};
 use crate::tee::TeeThread;
+use crate::values::{self, Results};
 
 /// Processes that were started together, each with its index.
 ///
@@ -76,6 +77,7 @@ pub struct ProcessContext<T> {
     tee: Option<TeeThread>,
     heap: Heap,
     results: Results<T>,
+    values_are_taken: bool,
     grace_period: Option<Duration>,
     on_drop: OnDrop,
     stop: Option<Stop>,
@@ -121,6 +123,7 @@ impl<T> ProcessContext<T> {
             tee,
             heap,
             results,
+            values_are_taken: false,
             grace_period: options.grace_period,
             on_drop: options.on_drop,
             stop: None,
@@ -138,7 +141,7 @@ impl<T> ProcessContext<T> {
         self.first_rank
     }
 
-    /// Reads the children's messages and checks which have ended, without waiting.
+    /// Reads the children's messages and checks which have ended. Waits as [`Child::update`].
     pub(crate) fn update(&mut self) -> Result<(), SpawnError> {
         let updated = self.children.iter_mut().try_for_each(|child| child.update().map(drop));
         updated.map_err(|error| SpawnError::Wait(error.into()))
@@ -234,7 +237,9 @@ impl<T> ProcessContext<T> {
     /// it.
     ///
     /// # Blocking
-    /// As [`ProcessContext::join`], for at most `timeout`.
+    /// As [`ProcessContext::join`], for at most `timeout`. If processes of
+    /// [`StartMethod::Forkserver`](crate::StartMethod::Forkserver) are dead by then, until their server has
+    /// reported how they ended, or for some hundredths of a second.
     ///
     /// # Errors
     /// As [`ProcessContext::join`].
@@ -251,7 +256,7 @@ impl<T> ProcessContext<T> {
 
     fn join_until(&mut self, deadline: Option<Instant>) -> Result<bool, SpawnError> {
         let wait_failed = |e: OsError| SpawnError::Wait(e.into());
-        self.update()?;
+        wait_end(&mut self.children, Some(Duration::ZERO)).map_err(wait_failed)?;
         loop {
             if self.children.iter().all(|child| child.exit().is_some()) {
                 break;
@@ -373,24 +378,46 @@ impl<T: Serialize + DeserializeOwned> ProcessContext<T> {
     ///
     /// # Errors
     /// - [`SpawnError::Failed`] and [`SpawnError::Wait`] as from [`ProcessContext::join`].
-    /// - [`SpawnError::Value`] when a value did not arrive, or the values have been taken already.
+    /// - [`SpawnError::Value`] when a value did not arrive or cannot be read, or the values have been taken
+    ///   already. The other values are dropped: [`ProcessContext::take_each_value`] returns them.
     pub fn take_values(&mut self) -> Result<Vec<T>, SpawnError> {
+        self.take_each_value()?.into_iter().collect()
+    }
+
+    /// As [`ProcessContext::take_values`], but a value that cannot be read does not cost the others.
+    ///
+    /// # Blocking
+    /// Until all processes have ended, as [`ProcessContext::join`].
+    ///
+    /// # Errors
+    /// [`SpawnError::Failed`] and [`SpawnError::Wait`] as from [`ProcessContext::join`]. In place of a value,
+    /// [`SpawnError::Value`] when it did not arrive, cannot be read, or has been taken already.
+    pub fn take_each_value(&mut self) -> Result<Vec<Result<T, SpawnError>>, SpawnError> {
         match self.join() {
             Ok(()) | Err(SpawnError::Output(_)) => {}
             Err(error) => return Err(error),
         }
-        let mut values: Vec<Option<T>> = self.children.iter().map(|_| None).collect();
-        for (rank, _) in (self.first_rank..).zip(&self.children) {
-            // Every process put its value before it ended, so there is nothing to wait for.
-            let (from, value) =
-                self.results.get_nowait().map_err(|e| SpawnError::Value { rank, error: e.into() })?;
-            let index = from.checked_sub(self.first_rank);
-            if let Some(place) = index.and_then(|index| values.get_mut(index)) {
-                *place = Some(value);
+        let mut found: Vec<Option<Result<T, BoxedError>>> = self.children.iter().map(|_| None).collect();
+        let mut why_missing = "another process has sent two".to_owned();
+        if std::mem::replace(&mut self.values_are_taken, true) {
+            why_missing = "it has been taken already".to_owned();
+        } else {
+            for _ in &self.children {
+                // Every process put its value before it ended, so there is nothing to wait for.
+                let (from, value) = values::take(&self.results);
+                let index = from.and_then(|from| from.checked_sub(self.first_rank));
+                match (index.and_then(|index| found.get_mut(index)), value) {
+                    (Some(place), value) => *place = Some(value.map_err(Into::into)),
+                    (None, Err(error)) => why_missing = error.to_string(),
+                    (None, Ok(_)) => {}
+                }
             }
         }
-        let missing = |rank| SpawnError::Value { rank, error: "another process has sent two".into() };
-        (self.first_rank..).zip(values).map(|(rank, value)| value.ok_or_else(|| missing(rank))).collect()
+        let value_of = |(rank, found): (usize, Option<Result<T, BoxedError>>)| {
+            let value = found.unwrap_or_else(|| Err(why_missing.as_str().into()));
+            value.map_err(|error| SpawnError::Value { rank, error })
+        };
+        Ok((self.first_rank..).zip(found).map(value_of).collect())
     }
 }
 

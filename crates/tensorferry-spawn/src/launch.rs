@@ -10,7 +10,7 @@ use tensorferry_reduce::Parcel;
 use tensorferry_sharing::get_sharing_strategy;
 use tensorferry_storage::Heap;
 
-use crate::call::{ENTRY, Order, Results};
+use crate::call::{ENTRY, Order};
 use crate::context::ProcessContext;
 use crate::error::StartErrorKind;
 use crate::function::{BoxedError, Function};
@@ -20,6 +20,7 @@ use crate::options::Options;
 use crate::output::{self, Outputs, Tee};
 use crate::registry::{self, Key};
 use crate::seed::{SEED_VARIABLE, rank_seed};
+use crate::values::Results;
 
 /// Settings of a single process. Its name has no index, and its outputs can be redirected.
 #[derive(Debug)]

@@ -107,6 +107,7 @@ mod rejoin;
 mod seed;
 mod stop;
 mod tee;
+mod values;
 
 pub use close::{CloseError, CloseErrorKind};
 pub use context::ProcessContext;

@@ -5,6 +5,7 @@
 //! its child does.
 #![expect(unsafe_code, reason = "forks, and allows it")]
 
+use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -28,8 +29,11 @@ tensorferry_process::entry! {
     static LOCKS = "test.fork-locks" => locks;
     static SISTERS = "test.fork-sisters" => sisters;
     static BUFFERED = "test.fork-buffered" => buffered;
+    static LOCKED_OUTPUT = "test.fork-locked-output" => locked_output;
     static BUSY = "test.fork-busy" => busy;
     static FORKED_BY_OTHERS = "test.forked-by-others" => forked_by_others;
+    static OWN_SERVER = "test.fork-own-server" => own_server;
+    static TELL_PARENT = "test.fork-tell-parent" => tell_parent;
     static KILLED = "test.fork-killed" => killed;
 }
 
@@ -419,6 +423,41 @@ fn what_was_buffered_is_written_once() {
     assert!(child.wait_timeout(DEADLINE).unwrap().unwrap().is_success());
 }
 
+/// Prints less than a line, and ends while another thread runs, which holds the lock of the output or does not.
+#[func]
+#[expect(clippy::print_stdout, reason = "what is buffered is what is tested")]
+fn print_beside_a_thread(rank: usize, is_locked: bool) {
+    print!("<{rank}>");
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _held = is_locked.then(|| std::io::stdout().lock());
+        tell.send(()).unwrap();
+        loop {
+            std::thread::park();
+        }
+    });
+    told.recv().unwrap();
+}
+
+fn locked_output(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let context = get_context(StartMethod::Fork);
+    for is_locked in [false, true] {
+        let mut printing = context.start_processes(print_beside_a_thread, (is_locked,), 1)?;
+        assert!(printing.join_timeout(DEADLINE)?, "a lock keeps it from ending");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_lock_of_its_output_keeps_no_forked_process_from_ending() {
+    allow();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut child = Start::new(&LOCKED_OUTPUT).stdout(writer).start().unwrap();
+    let exit = child.wait_timeout(2 * DEADLINE).unwrap().expect("it did not end");
+    assert!(exit.is_success(), "{exit:#}");
+    assert_eq!(read_to_end(reader), "<0>", "what nobody has locked is written");
+}
+
 /// Gets tensors and drops them, so that the memory of whoever sends them comes back all the time.
 #[func]
 fn give_back(_rank: usize, tensors: Queue<Tensor<u8>>) {
@@ -521,6 +560,44 @@ fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn a_process_that_others_have_forked_is_refused_everything_and_changes_nothing() {
     run(&FORKED_BY_OTHERS, "");
+}
+
+/// Writes who has started it.
+fn tell_parent(inherited: &mut Inherited) -> Result<(), Failure> {
+    let fd = inherited.take_fds().remove(0);
+    write!(std::fs::File::from(fd), "{}", tensorferry_os::child::parent_pid())?;
+    Ok(())
+}
+
+/// The fork server of this process, which one of its children tells.
+fn server() -> Result<u32, Failure> {
+    let (reader, writer) = std::io::pipe()?;
+    let mut child = Start::new(&TELL_PARENT).method(StartMethod::Forkserver).fd(writer).start()?;
+    let told = read_to_end(reader);
+    let exit = child.wait_timeout(DEADLINE)?.expect("it did not end");
+    assert!(exit.is_success(), "{exit:#}");
+    Ok(told.parse()?)
+}
+
+fn own_server(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let ours = server()?;
+    // SAFETY: no thread is named as parked, and there is no shared memory in this process.
+    let pid = match unsafe { fork_alone(&[]) }? {
+        Forked::Child => {
+            let theirs = std::panic::catch_unwind(|| server().unwrap());
+            exit_at_once(if theirs.is_ok_and(|theirs| theirs != ours) { 7 } else { 1 });
+        }
+        Forked::Parent { pid } => PidFd::open(pid)?,
+    };
+    assert!(pid.wait_dead(Some(DEADLINE))?);
+    assert_eq!(tensorferry_os::child::reap(&pid)?, Some(Ended::Exited { code: 7 }));
+    assert_eq!(server()?, ours);
+    Ok(())
+}
+
+#[test]
+fn a_process_that_others_have_forked_has_a_fork_server_of_its_own() {
+    run(&OWN_SERVER, "");
 }
 
 /// A process with a forked child, both of them members of the domain of whoever looks.

@@ -25,6 +25,7 @@ tensorferry_process::entry! {
     static SERVER_KILLED = "test.server-killed" => server_killed;
     static SERVER_STOPPED = "test.server-stopped" => server_stopped;
     static DIES_UNTOLD = "test.dies-untold" => dies_untold;
+    static MANY_DIE_UNTOLD = "test.many-die-untold" => many_die_untold;
     static NO_ROOM_FOR_THE_ANSWER = "test.no-room-for-the-answer" => no_room_for_the_answer;
     static NO_ROOM_IN_THE_SERVER = "test.no-room-in-the-server" => no_room_in_the_server;
     static NOTHING_LEFT = "test.nothing-left" => nothing_left;
@@ -301,6 +302,32 @@ fn dies_untold(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn a_stopped_server_keeps_nobody_waiting_for_the_end_of_its_children() {
     run(&DIES_UNTOLD, String::new());
+}
+
+/// Several processes die while their server is stopped. The time of a join that ends then is kept, so that it
+/// has not lost how they ended.
+fn many_die_untold(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = Meeting::new();
+    let Started { process: _process, server, guest: _guest } = Started::new(&meeting);
+    let mut context = get_context(StartMethod::Forkserver).start_processes(meet, (meeting.name(),), 4)?;
+    let guests = meeting.guests(4);
+    server.send_signal(SIGSTOP)?;
+    context.kill()?;
+    guests.iter().for_each(Guest::wait_gone);
+    for timeout in [Duration::ZERO, Duration::from_millis(20)] {
+        assert!(!context.join_timeout(timeout)?, "nobody knows how they ended");
+    }
+    server.send_signal(SIGCONT)?;
+    let SpawnError::Failed(errors) = context.join().unwrap_err() else { panic!("they failed") };
+    assert_eq!(errors.failures().len(), 4, "{errors}");
+    let killed = Cause::Signaled { signal: SIGKILL, core_dumped: false };
+    assert!(errors.failures().iter().all(|error| error.cause == killed), "{errors}");
+    Ok(())
+}
+
+#[test]
+fn a_stopped_server_makes_no_wait_longer_than_its_time_out() {
+    run(&MANY_DIE_UNTOLD, String::new());
 }
 
 /// Nothing can be opened here when the server answers.

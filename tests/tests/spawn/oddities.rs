@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use tensorferry::spawn::{Context, ProcessErrors, Report, ReportKind, SpawnError, func};
 
 use crate::support::{DEADLINE, Meeting, attend, exists, for_every_method};
@@ -53,6 +55,26 @@ fn fail_oddly(_rank: usize, how: u8) -> Result<(), Box<dyn std::error::Error + S
         3 => Err(Circular.into()),
         _ => Err("x".repeat(10 << 20).into()),
     }
+}
+
+/// What only the process that made it can read, if it is odd.
+#[derive(Debug, PartialEq, Serialize)]
+struct Picky(usize);
+
+impl<'de> Deserialize<'de> for Picky {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match usize::deserialize(deserializer)? {
+            odd if odd % 2 == 1 => Err(D::Error::custom(format!("{odd} is odd"))),
+            even => Ok(Self(even)),
+        }
+    }
+}
+
+/// Returns its index, once it is let go on.
+#[func]
+fn return_picky(rank: usize, meeting: String) -> Result<Picky, String> {
+    attend(&meeting, rank);
+    Ok(Picky(rank))
 }
 
 /// Does not end by SIGTERM.
@@ -106,6 +128,37 @@ for_every_method! {
             "{}",
             report.message.len()
         );
+    }
+
+    fn a_value_that_cannot_be_read_is_that_of_its_process_and_costs_no_other(method: Context) {
+        let meeting = Meeting::new();
+        let started = || {
+            let context = method.start_processes(return_picky, (meeting.name(),), 4).unwrap();
+            // The last one sends its value first.
+            for guest in meeting.guests(4).iter().rev() {
+                guest.release();
+                guest.wait_gone();
+            }
+            context
+        };
+        let mut context = started();
+        let each = context.take_each_value().unwrap();
+        for (rank, value) in each.into_iter().enumerate() {
+            match value {
+                Ok(value) => assert_eq!((value, rank % 2), (Picky(rank), 0)),
+                Err(error @ SpawnError::Value { .. }) => {
+                    let wanted = [format!("process {rank} "), format!("{rank} is odd")];
+                    let text = error.to_string();
+                    assert!(wanted.iter().all(|wanted| text.contains(wanted)), "{text}");
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        let again = context.take_values().unwrap_err().to_string();
+        assert!(again.contains("process 0 ") && again.contains("taken already"), "{again}");
+        let error = started().into_values().unwrap_err();
+        assert!(matches!(error, SpawnError::Value { rank: 1, .. }), "{error}");
+        assert!(error.to_string().contains("1 is odd"), "{error}");
     }
 
     fn those_that_catch_sigterm_are_all_killed_by_one_clock(method: Context) {

@@ -2,14 +2,17 @@
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
+use tensorferry_os::leash;
+use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{
-    Child, Ended, Entry, Exit, Failure, Inherited, OnDrop, ReportKind, Stage, Start, StartError,
+    Child, Ended, Entry, Exit, Failure, Inherited, OnDrop, ReportKind, SIGINT, Stage, Start, StartError,
 };
 
 use crate::support::{DEADLINE, exists, read_line, read_to_end, within_deadline};
@@ -19,6 +22,7 @@ tensorferry_process::entry! {
     static FAIL = "test.fail" => fail;
     static WAIT = "test.wait" => wait_for_end_of_input;
     static NEST = "test.nest" => nest;
+    static LEASH_UNDER_SIGNALS = "test.leash-under-signals" => leash_under_signals;
     static DROP_WITHOUT_DESCRIPTORS = "test.drop-without-descriptors" => drop_without_descriptors;
 }
 
@@ -436,4 +440,31 @@ fn an_executable_that_does_not_link_this_library_never_enters() {
         exit.to_string(),
         "exited with code 0 before it began its work, as a program does that was not built with tensorferry"
     );
+}
+
+/// Puts this process on a leash again and again while signals come that it handles.
+fn leash_under_signals(_inherited: &mut Inherited) -> Result<(), Failure> {
+    ctrlc::set_handler(|| {})?;
+    let (_holder, reader) = leash::pair()?;
+    let me = PidFd::of_self()?;
+    let (keep_on, ended) = mpsc::channel::<()>();
+    let interrupting = std::thread::spawn(move || {
+        while ended.try_recv() == Err(TryRecvError::Empty) {
+            me.send_signal(SIGINT)?;
+        }
+        Ok::<_, tensorferry_os::Error>(())
+    });
+    for n in 0..20_000 {
+        let armed = leash::Leash::arm(&reader);
+        assert!(matches!(armed, Ok(Some(_))), "{n}: {armed:?}");
+    }
+    drop(keep_on);
+    Ok(interrupting.join().unwrap()?)
+}
+
+#[test]
+fn signals_do_not_keep_a_process_from_its_leash() {
+    let mut child = start(&LEASH_UNDER_SIGNALS, "");
+    let exit = exit(&mut child);
+    assert!(exit.is_success(), "{exit:#}");
 }

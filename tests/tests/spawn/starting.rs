@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Deserializer, Serialize};
-use tensorferry::spawn::{StartErrorKind, func, get_context};
+use tensorferry::spawn::{StartErrorKind, StartMethod, func, get_context};
 use tensorferry::{Heap, Queue, TensorMut};
 use tensorferry_os::socket::{Interest, wait_ready};
 use tensorferry_process::{Failure, Inherited, Start};
@@ -148,5 +149,39 @@ for_every_program! {
         let mut child = Start::new(&CRAMPED).payload(format!("{method} ")).start().unwrap();
         let exit = child.wait_timeout(DEADLINE * 2).unwrap().expect("it did not end");
         assert!(exit.is_success(), "{exit:#}");
+    }
+}
+
+/// The processors that the calling thread may run on.
+fn own_cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap();
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+#[func]
+fn cpus(_rank: usize) -> Result<Vec<usize>, String> {
+    Ok(own_cpus())
+}
+
+/// What a child may run on that a thread has started which runs on these processors.
+fn cpus_of_child(of_thread: &[usize]) -> Vec<usize> {
+    let mut set = CpuSet::new();
+    of_thread.iter().for_each(|&cpu| set.set(cpu));
+    let start = move || {
+        sched_setaffinity(None, &set).unwrap();
+        get_context(StartMethod::Spawn).spawn(cpus, (), 1).unwrap().remove(0)
+    };
+    std::thread::spawn(start).join().unwrap()
+}
+
+#[test]
+fn a_child_has_the_affinity_of_the_thread_that_starts_it() {
+    let all = own_cpus();
+    let (first, last) = (&all[..1], &all[all.len() - 1..]);
+    if first == last {
+        println!("skipped in part: there is one processor");
+    }
+    for of_thread in [first, last, &all] {
+        assert_eq!(cpus_of_child(of_thread), of_thread);
     }
 }
