@@ -20,9 +20,9 @@ pub enum StartMethod {
     ///
     /// Its affinity (sched_setaffinity(2)) is that of the thread that starts it. The main thread starts its
     /// children itself, and they inherit what processes inherit. For all other threads, one thread of this
-    /// library starts them. What else Linux keeps for each thread (signal mask, nice value, scheduling policy,
-    /// I/O priority, memory policy, capabilities, seccomp filters, namespaces) they have as it was in the
-    /// first of these threads when it started its first child. SIGTERM and SIGINT are unblocked in every
+    /// library starts them. What else Linux keeps for each thread (signal mask, nice value, scheduling
+    /// policy, I/O priority, memory policy, capabilities, seccomp filters, namespaces) they have as it was in
+    /// the first of these threads when it started its first child. SIGTERM and SIGINT are unblocked in every
     /// child.
     #[default]
     Spawn,

@@ -7,8 +7,8 @@
 //!
 //! A child inherits what the kernel keeps for the thread that starts it. So this thread takes on the affinity
 //! of the calling one before each start. The rest is that of the thread that started the first child:
-//! [`StartMethod::Spawn`](crate::StartMethod::Spawn) names it. A nice value, for one, can be raised by anybody
-//! but not be taken back.
+//! [`StartMethod::Spawn`](crate::StartMethod::Spawn) names it. A nice value, for one, can be raised by
+//! anybody but not be taken back.
 //!
 //! This thread must not prevent later forks. So it is parked between two jobs: it waits on a condition
 //! variable under the lock of its jobs. A thread that forks holds that lock.

@@ -423,7 +423,8 @@ fn what_was_buffered_is_written_once() {
     assert!(child.wait_timeout(DEADLINE).unwrap().unwrap().is_success());
 }
 
-/// Prints less than a line, and ends while another thread runs, which holds the lock of the output or does not.
+/// Prints less than a line, and ends while another thread runs, which holds the lock of the output or does
+/// not.
 #[func]
 #[expect(clippy::print_stdout, reason = "what is buffered is what is tested")]
 fn print_beside_a_thread(rank: usize, is_locked: bool) {
@@ -572,7 +573,7 @@ fn tell_parent(inherited: &mut Inherited) -> Result<(), Failure> {
 /// The fork server of this process, which one of its children tells.
 fn server() -> Result<u32, Failure> {
     let (reader, writer) = std::io::pipe()?;
-    let mut child = Start::new(&TELL_PARENT).method(StartMethod::Forkserver).fd(writer).start()?;
+    let mut child = Start::new(&TELL_PARENT).method(StartMethod::Forkserver).fd(writer.into()).start()?;
     let told = read_to_end(reader);
     let exit = child.wait_timeout(DEADLINE)?.expect("it did not end");
     assert!(exit.is_success(), "{exit:#}");
