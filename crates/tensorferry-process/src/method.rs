@@ -49,6 +49,9 @@ pub enum StartMethod {
     /// forked child, itself included, has such a copy. Close queues whose end matters, as with pipes and
     /// fork(2).
     ///
+    /// What the calling thread has locked, the output with `stdout().lock()` say, stays locked in the child
+    /// for its other threads: start without locks.
+    ///
     /// The start fails if the process has a thread other than the calling one, because the locks of that
     /// thread would stay locked in the child. It also fails if the process uses a GPU. The service threads of
     /// this library are parked for the fork. Existing random number generators produce the same numbers in

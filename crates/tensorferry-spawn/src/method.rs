@@ -174,6 +174,7 @@ impl Context {
 /// # Errors
 /// - [`PreloadError::Running`] when this process has already started its fork server.
 /// - [`PreloadError::NotRegistered`] when the function does not have the attribute [`func`](crate::func).
+/// What the function registers with atexit(3) is called at the end of each process that the server forks.
 ///
 /// # Examples
 /// ```
