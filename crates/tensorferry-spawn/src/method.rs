@@ -169,12 +169,12 @@ impl Context {
 /// called in the order of these calls.
 ///
 /// The function must not leave a thread behind, and so must not use shared memory. Otherwise the first start
-/// fails with an error that names the threads. The start also fails if the function fails.
+/// fails with an error that names the threads. The start also fails if the function fails. What it registers
+/// with atexit(3) is called at the end of each process that the server forks.
 ///
 /// # Errors
 /// - [`PreloadError::Running`] when this process has already started its fork server.
 /// - [`PreloadError::NotRegistered`] when the function does not have the attribute [`func`](crate::func).
-/// What the function registers with atexit(3) is called at the end of each process that the server forks.
 ///
 /// # Examples
 /// ```
