@@ -202,7 +202,7 @@ mod tests {
             "cargo clippy -p tensorferry-os -- -D warnings",
             "cargo clippy -p tensorferry-os --no-default-features -- -D warnings",
             "cargo run -p tensorferry-os --example map",
-            "cargo run -p tensorferry --example hogwild -- --processes 2 --epochs 2 --hidden 16",
+            "cargo run -p tensorferry --example hogwild -- --processes 2 --epochs 2 --hidden 16 --check 0.5",
         ] {
             assert!(lines.iter().any(|line| line == expected), "{expected} is not in {lines:#?}");
         }
