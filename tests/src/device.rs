@@ -29,6 +29,13 @@ fn settings_of_run() -> String {
     }
 }
 
+/// Whether the driver of this run says of a device that it has no events between processes, if it has none:
+/// those before CUDA 12 do not.
+#[must_use]
+pub fn may_lack_events() -> bool {
+    !settings_of_run().contains("version=11")
+}
+
 /// The strategies that work in this run, which `TENSORFERRY_TEST_CUDA` may switch off. A real driver is
 /// expected to have all.
 #[must_use]
