@@ -262,6 +262,12 @@ impl Entered {
         self.leave = self.last_owner;
     }
 
+    /// What the next owner is told of the last one, unless this thread panics meanwhile.
+    #[must_use]
+    pub fn leaves(&self) -> LastOwner {
+        self.leave
+    }
+
     /// From now on, dropping the value releases the lock as one that nobody has to be told of, unless this
     /// thread panics meanwhile. A value begins like that.
     pub fn leave_released(&mut self) {

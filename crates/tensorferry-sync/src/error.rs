@@ -55,11 +55,11 @@ pub enum LockError<G> {
     /// This call has taken the lock. An owner before it died or panicked while it had it, so what the lock
     /// protects may be half changed. If the guard is dropped, the next owner is told the same; if what it
     /// protects is made good, `guard.clear_poison()` says so.
-    #[error("the last owner of the lock {last_owner} while it had it: what it protects may be half changed")]
+    #[error("an owner of the lock {last_owner} while it had it: what it protects may be half changed")]
     Poisoned {
         /// The lock. Drop it to release it.
         guard: G,
-        /// What happened to the last owner.
+        /// What happened to that owner.
         last_owner: LastOwner,
     },
     /// Another thread or process had the lock until the time of the call was over.

@@ -50,8 +50,6 @@ pub struct Lock {
 pub struct LockGuard {
     /// Empty only after a condition has failed to take the lock again.
     entered: Option<Entered>,
-    /// Whether this owner was told of one that failed, and has not made that good.
-    is_poisoned: bool,
 }
 
 impl Lock {
@@ -106,8 +104,7 @@ impl Lock {
         let mut entered = self.primitive.monitor().enter(deadline)?;
         entered.leave_as_found();
         let last_owner = entered.last_owner();
-        let is_poisoned = last_owner != LastOwner::Released;
-        LockError::unless_poisoned(LockGuard { entered: Some(entered), is_poisoned }, last_owner)
+        LockError::unless_poisoned(LockGuard { entered: Some(entered) }, last_owner)
     }
 
     /// Whether both are handles on the same lock.
@@ -121,7 +118,6 @@ impl LockGuard {
     /// What the lock protects is whole again: whoever takes the lock next is not told of an earlier owner
     /// that died or panicked. It changes nothing where there was none.
     pub fn clear_poison(&mut self) {
-        self.is_poisoned = false;
         if let Some(entered) = &mut self.entered {
             entered.leave_released();
         }
@@ -132,12 +128,11 @@ impl LockGuard {
     pub(crate) fn released<R>(&mut self, work: impl FnOnce() -> R) -> Result<(R, LastOwner), MonitorError> {
         let entered = self.entered.take().ok_or(MonitorError::DeclaredDead)?;
         let monitor = entered.monitor().clone();
+        let was_told = entered.leaves() != LastOwner::Released;
         drop(entered);
         let done = work();
         let entered = self.entered.insert(monitor.enter(Deadline::Never)?);
         entered.leave_as_found();
-        let last_owner = entered.last_owner();
-        let was_told = std::mem::replace(&mut self.is_poisoned, last_owner != LastOwner::Released);
-        Ok((done, if was_told { LastOwner::Released } else { last_owner }))
+        Ok((done, if was_told { LastOwner::Released } else { entered.last_owner() }))
     }
 }

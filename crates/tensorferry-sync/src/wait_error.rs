@@ -17,9 +17,9 @@ pub enum WaitError {
     PeerDied,
     /// A [`Condition`](crate::Condition) has taken its lock again, and an owner of the lock has failed
     /// meanwhile. What the lock protects may be half changed.
-    #[error("the last owner of the lock {last_owner} while it had it: what it protects may be half changed")]
+    #[error("an owner of the lock {last_owner} while it had it: what it protects may be half changed")]
     Poisoned {
-        /// What happened to the last owner.
+        /// What happened to that owner.
         last_owner: LastOwner,
     },
     /// A [`Semaphore`](crate::Semaphore) cannot have this many permits.
