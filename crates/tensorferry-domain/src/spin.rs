@@ -103,6 +103,16 @@ impl Spin {
         found
     }
 
+    /// Whether a short spin may find something, as far as is known. Learns nothing.
+    #[must_use]
+    pub fn is_worthwhile(&self) -> bool {
+        match self.fixed_ns.load(Ordering::Relaxed) {
+            0 => false,
+            ADAPTIVE => self.budget_ns.load(Ordering::Relaxed) > 0 && spinning_pays(),
+            _ => spinning_pays(),
+        }
+    }
+
     /// Records that a wait, which began with a spin in vain, has ended asleep after `waited`.
     pub(crate) fn note_sleep(&self, waited: Duration) {
         self.long_spin.note_wait(waited);

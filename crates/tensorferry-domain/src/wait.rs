@@ -16,6 +16,7 @@
 //! The price is that one message wakes all sleepers of a word. After a death the sweeper also wakes all of
 //! them, because the victim may have published something and died before waking.
 
+use std::hint::cold_path;
 use std::time::Instant;
 
 use tensorferry_os::futex;
@@ -59,9 +60,26 @@ impl<'a> WaitWord<'a> {
         deadline: Option<Instant>,
         mut look: impl FnMut() -> Option<R>,
     ) -> Result<R, TimedOut> {
-        if let Some(found) = look() {
-            return Ok(found);
+        match look() {
+            Some(found) => Ok(found),
+            None => self.wait_longer(spin, deadline, look),
         }
+    }
+
+    /// As [`WaitWord::wait_until`], for a caller that has just looked and found nothing.
+    ///
+    /// # Errors
+    /// [`TimedOut`] when `deadline` has passed.
+    ///
+    /// # Blocking
+    /// As [`WaitWord::wait_until`].
+    #[inline(never)]
+    pub fn wait_longer<R>(
+        &self,
+        spin: &Spin,
+        deadline: Option<Instant>,
+        mut look: impl FnMut() -> Option<R>,
+    ) -> Result<R, TimedOut> {
         ensure_services_started();
         let start = Instant::now();
         if deadline.is_some_and(|d| d <= start) {
@@ -109,6 +127,7 @@ impl<'a> WaitWord<'a> {
     #[inline]
     fn wake_if_asleep(&self) {
         if self.word.load(Ordering::SeqCst) & SLEEPERS != 0 {
+            cold_path();
             self.wake_sleepers();
         }
     }

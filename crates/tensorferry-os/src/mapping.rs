@@ -18,6 +18,7 @@
     reason = "mapping memory and lending atomic words of it cannot be expressed otherwise"
 )]
 
+use std::hint::cold_path;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -243,14 +244,17 @@ impl Reservation {
     pub fn is_open(&self, offset_bytes: usize, len_bytes: usize) -> bool {
         let Some(end) = offset_bytes.checked_add(len_bytes) else { return false };
         if end > self.len_bytes {
+            cold_path();
             return false;
         }
-        // Nearly always the range lies in one granule.
         let (granule, start) = (offset_bytes >> self.granule_shift, offset_bytes & (self.granule_bytes - 1));
-        match start + len_bytes {
-            until if until <= self.granule_bytes => self.is_open_until(granule, until),
-            _ => self.is_open_across(offset_bytes, end),
+        let until = start + len_bytes;
+        if until > self.granule_bytes {
+            // Nearly always the range lies in one granule.
+            cold_path();
+            return self.is_open_across(offset_bytes, end);
         }
+        self.is_open_until(granule, until)
     }
 
     fn is_open_until(&self, granule: usize, until: usize) -> bool {
@@ -300,6 +304,7 @@ impl Reservation {
     #[inline]
     pub fn bytes(&self, offset_bytes: usize, len_bytes: usize) -> Option<NonNull<u8>> {
         if !self.is_open(offset_bytes, len_bytes) {
+            cold_path();
             return None;
         }
         NonNull::new(self.base.as_ptr().wrapping_add(offset_bytes))

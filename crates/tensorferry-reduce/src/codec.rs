@@ -1,12 +1,14 @@
 //! From a value to a message and back.
 
 use std::cell::RefCell;
+use std::hint::cold_path;
 use std::io::ErrorKind;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Deserializer, Serialize};
-use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandles, Scratch};
+use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandles};
 
+use crate::buffer::Buffer;
 use crate::transit::{Inbound, Outbound, Transit, during, during_to};
 use crate::{DecodeError, EncodeError};
 
@@ -38,16 +40,17 @@ where
     T: Serialize + ?Sized,
     E: From<EncodeError>,
 {
-    let mut buffer = Scratch::take();
-    buffer.clear();
+    let mut buffer = Buffer::new();
     let mut transit = RefCell::new(Transit::Out(Outbound::new()));
     let encoded = during_to(heap, &transit, || {
-        value.serialize(&mut rmp_serde::Serializer::new(&mut *buffer).with_struct_map().with_human_readable())
+        value.serialize(&mut rmp_serde::Serializer::new(&mut buffer).with_struct_map().with_human_readable())
     });
     let Transit::Out(outbound) = transit.get_mut() else {
+        cold_path();
         return Err(EncodeError::from(crate::TransitError::NotInTransit).into());
     };
     if let Err(error) = encoded {
+        cold_path();
         // Dropping `outbound` takes back what was given away.
         let refusal = outbound.refusal.take();
         return Err(refusal
@@ -68,11 +71,17 @@ pub fn decode<T: DeserializeOwned>(message: &mut IncomingMessage) -> Result<T, D
     let mut payload = rmp_serde::Deserializer::from_read_ref(&*message.payload).with_human_readable();
     match during(&transit, || T::deserialize(&mut payload)) {
         Ok(value) if is_at_end(&mut payload) => Ok(value),
-        Ok(_) => Err(DecodeError::LeftOver),
-        Err(error) => Err(match transit.into_inner() {
-            Transit::In(Inbound { refusal: Some(refusal), .. }) => DecodeError::Transit(refusal),
-            _ => DecodeError::Deserialize(error.into()),
-        }),
+        Ok(_) => {
+            cold_path();
+            Err(DecodeError::LeftOver)
+        }
+        Err(error) => {
+            cold_path();
+            Err(match transit.into_inner() {
+                Transit::In(Inbound { refusal: Some(refusal), .. }) => DecodeError::Transit(refusal),
+                _ => DecodeError::Deserialize(error.into()),
+            })
+        }
     }
 }
 

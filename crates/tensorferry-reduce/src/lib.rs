@@ -31,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod codec;
 mod copied;
 mod error;

@@ -1,6 +1,7 @@
 //! The table of handles of the message that this thread is building or reading.
 
 use std::cell::RefCell;
+use std::hint::cold_path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -62,11 +63,17 @@ pub(crate) fn during<R>(transit: &RefCell<Transit>, work: impl FnOnce() -> R) ->
 
 #[inline(always)]
 fn with_transit<R>(use_it: impl FnOnce(Option<&mut Transit>) -> R) -> R {
-    if TRANSIT.is_set() {
-        TRANSIT.with(|transit| use_it(transit.try_borrow_mut().as_deref_mut().ok()))
-    } else {
-        use_it(None)
+    if !TRANSIT.is_set() {
+        cold_path();
+        return use_it(None);
     }
+    TRANSIT.with(|transit| match transit.try_borrow_mut() {
+        Ok(mut transit) => use_it(Some(&mut transit)),
+        Err(_) => {
+            cold_path();
+            use_it(None)
+        }
+    })
 }
 
 #[inline(always)]
@@ -76,11 +83,15 @@ fn outbound<R>(give: impl FnOnce(&mut Outbound) -> Result<R, TransitError>) -> R
             // A new `Ok`: moving the old result would copy the room of an error too.
             Ok(given) => Ok(given),
             Err(error) => {
+                cold_path();
                 out.refusal = Some(error.clone());
                 Err(error)
             }
         },
-        _ => Err(TransitError::NotInTransit),
+        _ => {
+            cold_path();
+            Err(TransitError::NotInTransit)
+        }
     })
 }
 
@@ -90,11 +101,15 @@ fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Res
         Some(Transit::In(incoming)) => match take(incoming) {
             Ok(taken) => Ok(taken),
             Err(error) => {
+                cold_path();
                 incoming.refusal = Some(error.clone());
                 Err(error)
             }
         },
-        _ => Err(TransitError::NotInTransit),
+        _ => {
+            cold_path();
+            Err(TransitError::NotInTransit)
+        }
     })
 }
 
@@ -129,6 +144,7 @@ pub fn refuse_as(refusal: TransitError) {
 /// # Errors
 /// [`TransitError::NotInTransit`] outside a message, [`TransitError::NoMemory`] when a copy was needed and
 /// failed, [`TransitError::Moved`] for an empty block.
+#[inline]
 pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
     outbound(|out| {
         // Read from the block before the handle is made: a read just after a write of the same memory stalls.
@@ -318,8 +334,13 @@ impl Outbound {
         let handle = handle()?;
         // There is nearly always none yet. Comparing the ids finds that out fastest.
         let earliest = self.ids.len().saturating_sub(LOOK_BACK);
-        let known = if self.ids[earliest..].contains(&id) { self.find(earliest, id, &handle) } else { None };
-        Some(known.unwrap_or_else(|| self.push_with(handle, id)))
+        if self.ids[earliest..].contains(&id) {
+            cold_path();
+            if let Some(known) = self.find(earliest, id, &handle) {
+                return Some(known);
+            }
+        }
+        Some(self.push_with(handle, id))
     }
 
     #[cold]

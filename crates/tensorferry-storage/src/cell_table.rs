@@ -12,6 +12,7 @@
 //! 64 bits, so it never wraps. If it did, an alias that was kept for that many sends would get its bytes back
 //! beside their new owner.
 
+use std::hint::cold_path;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use once_cell::race::OnceBox;
@@ -357,6 +358,12 @@ impl<'a> Cell<'a> {
 
     /// Waits until the cell is not busy, and returns its count.
     fn count_when_idle(&self) -> u32 {
+        let seen = self.words.count.load(Ordering::Acquire);
+        if seen & BUSY == 0 { seen } else { self.wait_while_busy() }
+    }
+
+    #[cold]
+    fn wait_while_busy(&self) -> u32 {
         let mut looks = 0_u32;
         loop {
             let seen = self.words.count.load(Ordering::Acquire);
@@ -378,8 +385,10 @@ impl<'a> Cell<'a> {
     }
 }
 
+#[inline]
 fn abort_on_too_many(count: u32) {
     if count & COUNT > MAX_COUNT {
+        cold_path();
         std::process::abort();
     }
 }

@@ -27,13 +27,27 @@ impl Deadline {
         self,
         word: WaitWord<'_>,
         spin: &Spin,
+        mut look: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        look().or_else(|| self.wait_longer(word, spin, look))
+    }
+
+    /// As [`Deadline::wait`], for a caller that has just looked and found nothing.
+    pub(crate) fn wait_longer<R>(
+        self,
+        word: WaitWord<'_>,
+        spin: &Spin,
         look: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        match self {
-            Self::Now => look_once(look),
-            Self::At(deadline) => word.wait_until(spin, Some(deadline), look).ok(),
-            Self::Never => word.wait_until(spin, None, look).ok(),
-        }
+        let until = match self {
+            Self::Now => {
+                ensure_services_started();
+                return None;
+            }
+            Self::At(deadline) => Some(deadline),
+            Self::Never => None,
+        };
+        word.wait_longer(spin, until, look).ok()
     }
 }
 

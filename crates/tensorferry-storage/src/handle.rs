@@ -155,12 +155,24 @@ impl Clone for BlockHandle {
 }
 
 impl Drop for BlockHandle {
+    #[inline]
     fn drop(&mut self) {
         // In a child of a fork(2) that is not this library's, this changes a private copy of the count, which
         // nobody uses.
-        if self.cell().release_beside_others() {
-            return;
+        if !self.cell().release_beside_others() {
+            // SAFETY: `self` is being dropped, was not counted down, and is not used after this.
+            unsafe { self.drop_alone() };
         }
+    }
+}
+
+impl BlockHandle {
+    /// Counts this handle down, which is the only one or was a moment ago.
+    ///
+    /// # Safety
+    /// It was not counted down before, and is not used any more.
+    #[inline(never)]
+    unsafe fn drop_alone(&mut self) {
         // Such a child waits for no busy cell: the thread that was counting at the moment of the fork does
         // not exist in it.
         if !self.heap().is_owning_process() {

@@ -6,6 +6,7 @@ mod returns;
 mod supply;
 
 use std::fmt;
+use std::hint::cold_path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -235,7 +236,11 @@ impl Heap {
     #[must_use]
     #[inline]
     pub fn is_same_domain(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.domain().id() == other.domain().id()
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return true;
+        }
+        cold_path();
+        self.domain().id() == other.domain().id()
     }
 
     /// Whether this is the heap of [`Heap::current`], which never ends. Once it is, it stays so.

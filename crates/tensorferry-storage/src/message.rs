@@ -3,6 +3,7 @@
 //! A message names its blocks in a table that every member can read, never only inside serialised bytes. The
 //! same table stands in a slot, in the block of a message that is too long for its slot, and in a parcel.
 
+use std::hint::cold_path;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -161,7 +162,13 @@ impl OutgoingHandle {
         }
     }
 
+    #[inline]
     fn block(&self) -> Option<&Block> {
+        // Most handles are frozen blocks: no table of jumps for them.
+        if let Outgoing::Frozen(block) = &self.0 { block.block() } else { self.other_block() }
+    }
+
+    fn other_block(&self) -> Option<&Block> {
         match &self.0 {
             Outgoing::Frozen(block) => block.block(),
             Outgoing::Shared(block) => block.block(),
@@ -173,7 +180,17 @@ impl OutgoingHandle {
         }
     }
 
+    #[inline]
     pub(crate) fn reference(&self) -> u64 {
+        if let Outgoing::Frozen(block) = &self.0
+            && let Some(block) = block.block()
+        {
+            return block.reference(Grant::Frozen);
+        }
+        self.other_reference()
+    }
+
+    fn other_reference(&self) -> u64 {
         let grant = match &self.0 {
             Outgoing::Frozen(_) => Grant::Frozen,
             Outgoing::Shared(_) => Grant::Shared,
@@ -248,13 +265,33 @@ impl IncomingMessage {
     /// Empties the message, so that it can be filled again.
     pub(crate) fn clear(&mut self) {
         self.payload.clear();
-        self.handles.clear();
+        if !self.handles.is_empty() {
+            cold_path();
+            self.handles.clear();
+        }
     }
 }
 
 /// Holds what one reference of a message grants, and appends it to `handles`. For a reference to the block
 /// that the message itself lies in, returns that block instead.
+#[inline]
 pub(crate) fn accept(
+    heap: &Heap,
+    word: u64,
+    handles: &mut SmallVec<[IncomingHandle; 2]>,
+) -> Result<Option<Block>, Box<StorageError>> {
+    if let Some(reference) = Reference::unpack_frozen(word) {
+        let (block, first) = heap.hold_twice(reference)?;
+        let offered = OfferedBlock { block: FrozenBlock::new(block), first: FrozenBlock::new(first) };
+        handles.push(IncomingHandle::Frozen(offered));
+        return Ok(None);
+    }
+    accept_other(heap, word, handles)
+}
+
+/// As [`accept`]. Apart from it, because most references are to frozen blocks.
+#[inline(never)]
+fn accept_other(
     heap: &Heap,
     word: u64,
     handles: &mut SmallVec<[IncomingHandle; 2]>,
@@ -263,11 +300,8 @@ pub(crate) fn accept(
     let reference = Reference::unpack(word).ok_or_else(|| bad("it grants nothing that is known"))?;
     handles.push(match reference.grant {
         Grant::Frozen => {
-            let (block, first) = heap.hold_twice(reference)?;
-            IncomingHandle::Frozen(OfferedBlock {
-                block: FrozenBlock::new(block),
-                first: FrozenBlock::new(first),
-            })
+            let block = FrozenBlock::new(heap.hold(reference)?);
+            IncomingHandle::Frozen(OfferedBlock { first: block.clone(), block })
         }
         Grant::Shared => IncomingHandle::Shared(SharedBlock::new(heap.hold(reference)?)),
         Grant::Exclusive => IncomingHandle::Exclusive(Some(ExclusiveBlock::new(heap.hold(reference)?))),
@@ -313,10 +347,11 @@ pub(crate) fn spill(
             word.store(value, Ordering::Relaxed);
         }
     }
-    let references = handles.iter().map(OutgoingHandle::reference);
-    for (word, value) in rest.iter().zip(references.chain(payload_words(payload))) {
-        word.store(value, Ordering::Relaxed);
+    let (references, words) = rest.split_at(handles.len().min(rest.len()));
+    for (word, handle) in references.iter().zip(handles) {
+        word.store(handle.reference(), Ordering::Relaxed);
     }
+    store_payload(words, payload);
     if let Some(header) = block.header() {
         header.set_kind(kind);
     }
@@ -342,6 +377,7 @@ pub(crate) fn unspill(
 }
 
 /// Copies `payload_len_bytes` bytes out of shared words into the message.
+#[inline(always)]
 pub(crate) fn fill_payload(message: &mut IncomingMessage, words: Words<'_>, payload_len_bytes: usize) {
     for (bytes, word) in message.payload.room(payload_len_bytes).iter_mut().zip(words) {
         *bytes = word.load(Ordering::Relaxed).to_le_bytes();
@@ -370,15 +406,23 @@ pub(crate) fn references_in(block: &Block) -> Vec<u64> {
     table_of(block).map(|(references, ..)| references.iter().map(load).collect()).unwrap_or_default()
 }
 
-/// The payload as words, the last one padded with zeroes.
-pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
+/// Writes the payload into as many words as it needs; the last one is padded with zeroes.
+#[inline]
+pub(crate) fn store_payload(words: Words<'_>, payload: &[u8]) {
     let (whole, rest) = payload.as_chunks::<8>();
-    let last = match payload.last_chunk::<8>() {
-        // Faster than byte by byte: load the last eight bytes and shift out those before the rest.
-        Some(end) if !rest.is_empty() => u64::from_le_bytes(*end) >> (64 - 8 * rest.len()),
-        _ => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
-    };
-    whole.iter().map(|chunk| u64::from_le_bytes(*chunk)).chain((!rest.is_empty()).then_some(last))
+    for (word, chunk) in words.iter().zip(whole) {
+        word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
+    }
+    if let Some(word) = words.get(whole.len())
+        && !rest.is_empty()
+    {
+        let last = match payload.last_chunk::<8>() {
+            // Faster than byte by byte: load the last eight bytes and shift out those before the rest.
+            Some(end) => u64::from_le_bytes(*end) >> (64 - 8 * rest.len()),
+            None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        };
+        word.store(last, Ordering::Relaxed);
+    }
 }
 
 /// Checks that a table has room for this many handles.
@@ -393,8 +437,14 @@ pub(crate) fn check_n_handles(handles: &[OutgoingHandle]) -> Result<(), StorageE
 }
 
 /// Whether every handle belongs to this domain.
+#[inline(always)]
 pub(crate) fn all_in_domain(heap: &Heap, handles: &[OutgoingHandle]) -> bool {
-    handles.iter().all(|handle| handle.heap().is_some_and(|theirs| theirs.is_same_domain(heap)))
+    let is_ours = |handle: &OutgoingHandle| handle.heap().is_some_and(|theirs| theirs.is_same_domain(heap));
+    match handles {
+        [] => true,
+        [one] => is_ours(one),
+        [first, rest @ ..] => is_ours(first) && rest.iter().all(is_ours),
+    }
 }
 
 /// Gives exclusive blocks back to where they came from.

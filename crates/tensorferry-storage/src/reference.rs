@@ -75,6 +75,12 @@ impl Reference {
             | grant
     }
 
+    /// `None` when the grant is not [`Grant::Frozen`].
+    #[inline]
+    pub(crate) fn unpack_frozen(word: u64) -> Option<Self> {
+        if word & 15 == 1 { Self::with_grant(word, Grant::Frozen) } else { None }
+    }
+
     /// `None` when the grant is unknown.
     pub(crate) fn unpack(word: u64) -> Option<Self> {
         let grant = match word & 15 {
@@ -86,6 +92,11 @@ impl Reference {
             bits @ 8..=11 => Grant::Ring(Role { sends: bits & 1 != 0, receives: bits & 2 != 0 }),
             _ => return None,
         };
+        Self::with_grant(word, grant)
+    }
+
+    #[inline]
+    fn with_grant(word: u64, grant: Grant) -> Option<Self> {
         let line = usize::try_from(word >> (GENERATION_BITS + GRANT_BITS)).ok()?;
         let generation = u32::try_from(word >> GRANT_BITS & u64::from(GENERATION_MASK)).ok()?;
         Some(Self { header_offset_bytes: line * LINE_BYTES, generation, grant })

@@ -1,5 +1,7 @@
 //! The words of a ring in shared memory. docs/WIRE.md shows the same table.
 
+use std::hint::cold_path;
+
 use tensorferry_domain::WaitWord;
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -60,6 +62,7 @@ impl RingShape {
         let (lap, index) = if n_slots.is_power_of_two() {
             (position >> n_slots.trailing_zeros(), position & (n_slots - 1))
         } else {
+            cold_path();
             (position / n_slots, position % n_slots)
         };
         (usize::try_from(index).unwrap_or(0), lap)
@@ -95,10 +98,15 @@ impl<'a> RingWords<'a> {
     #[inline(always)]
     pub(crate) fn with_shape(block: &'a Block, shape: RingShape) -> Option<Self> {
         let words = block.words_of_owner();
-        (words.len() >= shape.n_words()).then_some(())?;
         let offset_bytes = block.data_offset_bytes() + word::NOT_EMPTY * 8;
-        let lines = block.heap().data().words32(offset_bytes, (word::NOT_FULL - word::NOT_EMPTY) * 2 + 1)?;
-        Some(Self { words, not_empty: lines.first()?, not_full: lines.last()?, shape })
+        let lines = block.heap().data().words32(offset_bytes, (word::NOT_FULL - word::NOT_EMPTY) * 2 + 1);
+        if let Some([not_empty, .., not_full]) = lines
+            && words.len() >= shape.n_words()
+        {
+            return Some(Self { words, not_empty, not_full, shape });
+        }
+        cold_path();
+        None
     }
 
     /// Writes an empty ring into a block that no other process knows yet.
@@ -195,10 +203,13 @@ impl<'a> RingWords<'a> {
 
     /// Slot `index`, below `n_slots`.
     pub(crate) fn slot(&self, index: usize) -> Slot<'a> {
-        let start = word::SLOTS + index * SLOT_WORDS;
         static NOWHERE: [AtomicU64; SLOT_WORDS] = [const { AtomicU64::new(0) }; SLOT_WORDS];
-        let words = self.words.get(start..).and_then(|words| words.first_chunk()).unwrap_or(&NOWHERE);
-        Slot::new(words)
+        let start = word::SLOTS + index * SLOT_WORDS;
+        if let Some(words) = self.words.get(start..).and_then(|words| words.first_chunk()) {
+            return Slot::new(words);
+        }
+        cold_path();
+        Slot::new(&NOWHERE)
     }
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot<'a>> + use<'a> {

@@ -46,11 +46,19 @@ impl DerefMut for Scratch {
 }
 
 impl Drop for Scratch {
+    #[inline]
     fn drop(&mut self) {
-        let capacity_bytes = self.0.capacity();
-        if capacity_bytes == 0 {
-            return;
+        if self.0.capacity() > 0 {
+            self.keep();
         }
+    }
+}
+
+impl Scratch {
+    /// Gives the buffer to the thread.
+    #[cold]
+    fn keep(&mut self) {
+        let capacity_bytes = self.0.capacity();
         let mut buffer = std::mem::take(&mut self.0);
         if capacity_bytes > SMALL_BYTES && buffer.len() < capacity_bytes / 4 {
             buffer.shrink_to(capacity_bytes / 2);

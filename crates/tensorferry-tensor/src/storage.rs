@@ -1,6 +1,7 @@
 //! The storage of a frozen tensor: a private vector, or a block of shared memory.
 
 use std::any::Any;
+use std::hint::cold_path;
 use std::sync::Arc;
 
 use once_cell::sync::OnceCell;
@@ -21,12 +22,26 @@ fn copied_to(heap: &Heap, bytes: &[u8]) -> Result<FrozenBlock, StorageError> {
 }
 
 /// The bytes under frozen tensors. Cloning never copies them.
-#[derive(Clone)]
 pub(crate) enum FrozenStorage {
     /// Memory of this process only, until it is shared.
     Private(Arc<dyn PrivateBytes>),
     /// Memory that all processes of the domain can read.
     Block(FrozenBlock),
+}
+
+impl Clone for FrozenStorage {
+    #[inline]
+    fn clone(&self) -> Self {
+        // The likely case first: what is sent and received lies in shared memory.
+        if let Self::Block(block) = self {
+            return Self::Block(block.clone());
+        }
+        cold_path();
+        match self {
+            Self::Private(private) => Self::Private(Arc::clone(private)),
+            Self::Block(block) => Self::Block(block.clone()),
+        }
+    }
 }
 
 /// A vector whose element type is erased.
@@ -74,8 +89,11 @@ impl FrozenStorage {
     /// The block in shared memory, if there is one yet.
     pub(crate) fn block(&self) -> Option<&FrozenBlock> {
         match self {
-            Self::Private(private) => private.copy().get(),
             Self::Block(block) => Some(block),
+            Self::Private(private) => {
+                cold_path();
+                private.copy().get()
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod known_forms;
 mod numbers;
 
 use std::fmt;
+use std::hint::cold_path;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -212,11 +213,16 @@ fn take_frozen(storage: Option<u32>) -> Result<FrozenBlock, TransitError> {
 }
 
 fn give_frozen(storage: &FrozenStorage) -> Result<u32, Refusal> {
-    if let Some(block) = storage.block() {
-        return Ok(tensorferry_reduce::give_frozen(block)?);
-    }
-    let block = storage.share(|| tensorferry_reduce::heap().map_err(Refusal::from))?;
-    Ok(tensorferry_reduce::give_frozen(&block)?)
+    let copied;
+    let block = match storage.block() {
+        Some(block) => block,
+        None => {
+            cold_path();
+            copied = storage.share(|| tensorferry_reduce::heap().map_err(Refusal::from))?;
+            &copied
+        }
+    };
+    Ok(tensorferry_reduce::give_frozen(block)?)
 }
 
 fn write<S: Serializer>(

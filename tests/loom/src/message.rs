@@ -135,10 +135,10 @@ pub(crate) fn fill_payload(message: &mut IncomingMessage, words: &[AtomicU64], p
     }
 }
 
-pub(crate) fn payload_words(payload: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    payload.chunks(8).map(|chunk| {
+pub(crate) fn store_payload(words: &[AtomicU64], payload: &[u8]) {
+    for (word, chunk) in words.iter().zip(payload.chunks(8)) {
         let mut bytes = [0; 8];
         bytes[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(bytes)
-    })
+        word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    }
 }

@@ -20,6 +20,11 @@ impl Spin {
         None
     }
 
+    /// It is not.
+    pub fn is_worthwhile(&self) -> bool {
+        false
+    }
+
     /// Learns nothing.
     pub fn note_sleep(&self, _waited: Duration) {}
 

@@ -1,5 +1,7 @@
 //! Putting a message: a slot is claimed, written and committed.
 
+use std::hint::{cold_path, spin_loop};
+
 use tensorferry_domain::planted;
 
 use super::{MAX_STEPS, Ring};
@@ -9,7 +11,7 @@ use crate::block::Block;
 use crate::deadline::Deadline;
 use crate::header::Kind;
 use crate::message::{
-    MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, all_in_domain, payload_words, spill, take_back,
+    MAX_HANDLES, Outgoing, OutgoingHandle, OutgoingHandles, all_in_domain, spill, store_payload, take_back,
 };
 use crate::pins::PinnedAt;
 use crate::ring_layout::RingWords;
@@ -59,6 +61,13 @@ impl From<StorageError> for RingPutError {
         Self::Storage(Box::new(error))
     }
 }
+
+/// How many slots a sender that found the ring full wants to be free, where half of the ring is more.
+const MOST_AHEAD: u64 = 8;
+/// How often it looks whether they are.
+const LOOKS_AHEAD: u32 = 16;
+/// How often it pauses before each look. A pause takes 10 to 50 ns.
+const PAUSES_AHEAD: u32 = 4;
 
 impl Ring {
     /// Puts a message.
@@ -117,6 +126,7 @@ impl Ring {
 
     /// Writes a message into a slot, or into a block of its own when it is too long for one. Returns the
     /// position, and that block.
+    #[inline]
     fn put_borrowed(
         &self,
         ring: &RingWords<'_>,
@@ -130,11 +140,12 @@ impl Ring {
         if self.shape.n_records > 0 && handles.iter().any(OutgoingHandle::is_exclusive) {
             return Err(RingPutError::NotRepeatable);
         }
-        if handles.len() > MAX_HANDLES {
-            return Err(RingPutError::TooManyHandles(handles.len()));
-        }
         if handles.len() + payload.len().div_ceil(8) <= SLOT_ROOM_WORDS {
             return Ok((self.place(ring, payload, handles, deadline)?, None));
+        }
+        cold_path();
+        if handles.len() > MAX_HANDLES {
+            return Err(RingPutError::TooManyHandles(handles.len()));
         }
         let block = spill(self.heap(), Kind::Message, payload, handles)?;
         let spilled = OutgoingHandle(Outgoing::Spill(block.clone()));
@@ -143,6 +154,7 @@ impl Ring {
     }
 
     /// Writes a message that fits into a slot, and returns its position.
+    #[inline]
     fn place(
         &self,
         ring: &RingWords<'_>,
@@ -150,41 +162,91 @@ impl Ring {
         handles: &[OutgoingHandle],
         deadline: Deadline,
     ) -> Result<u64, RingPutError> {
-        let mut n_looks = 0_u32;
         // As for a receiver: of several threads that wait, each is told.
         let reported = self.receivers_gone_reported.load(Ordering::SeqCst);
-        let look = || {
-            let is_first = n_looks == 0;
-            n_looks = n_looks.saturating_add(1);
-            if ring.closed().load(Ordering::Relaxed) != 0 {
-                return Some(Err(RingPutError::Closed));
+        let first = self.look_for_room(ring, payload, handles, reported, true);
+        if let Some(Ok(position)) = first {
+            let word = |position| self.slot_of(ring, position).0.state_word();
+            self.next_slot.learn(word(position), word(position.wrapping_add(1)));
+            return Ok(position);
+        }
+        self.next_slot.forget();
+        first.unwrap_or_else(|| self.wait_for_room(ring, payload, handles, reported, deadline))
+    }
+
+    /// As [`Ring::place`], after a look that found the ring full.
+    #[inline(never)]
+    fn wait_for_room(
+        &self,
+        ring: &RingWords<'_>,
+        payload: &[u8],
+        handles: &[OutgoingHandle],
+        reported: u64,
+        deadline: Deadline,
+    ) -> Result<u64, RingPutError> {
+        let look = || self.look_for_room(ring, payload, handles, reported, false);
+        if deadline != Deadline::Now && self.put_spin.is_worthwhile() {
+            self.let_receivers_go_ahead(ring);
+            if let Some(placed) = look() {
+                return placed;
             }
-            // Checked even when there is room: a message that no process will ever take is not sent.
-            if ring.receivers().load(Ordering::SeqCst) == 0
-                && let Some(failure) = self.no_more_receivers(ring, reported)
-            {
+        }
+        deadline.wait_longer(ring.not_full(), &self.put_spin, look).unwrap_or(Err(RingPutError::Full))
+    }
+
+    /// Waits a few microseconds until several slots are free, for a sender that has found none.
+    ///
+    /// A sender that takes the first slot that gets free does so for every message from then on: it looks at
+    /// the line that a receiver is about to write, and the receiver reads the line that it has just written.
+    /// This one looks at a slot further ahead, and leaves the nearer ones to the receivers meanwhile
+    /// (docs/bench/NOTES.md).
+    fn let_receivers_go_ahead(&self, ring: &RingWords<'_>) {
+        let n_ahead = (ring.n_slots() as u64 / 2).min(MOST_AHEAD);
+        let position = ring.tail().load(Ordering::Relaxed).wrapping_add(n_ahead);
+        let (slot, lap) = self.slot_of(ring, position);
+        for _ in 0..LOOKS_AHEAD {
+            for _ in 0..PAUSES_AHEAD {
+                spin_loop();
+            }
+            if slot.state().lap >= lap {
+                return;
+            }
+        }
+    }
+
+    /// One look. Returns `None` when the ring is full and somebody may take from it. Inlined, so that a
+    /// message that finds room at once is put in straight code.
+    #[inline(always)]
+    fn look_for_room(
+        &self,
+        ring: &RingWords<'_>,
+        payload: &[u8],
+        handles: &[OutgoingHandle],
+        reported: u64,
+        is_first: bool,
+    ) -> Option<Result<u64, RingPutError>> {
+        if ring.closed().load(Ordering::Relaxed) != 0 {
+            cold_path();
+            return Some(Err(RingPutError::Closed));
+        }
+        // Checked even when there is room: a message that no process will ever take is not sent.
+        if ring.receivers().load(Ordering::SeqCst) == 0 {
+            cold_path();
+            if let Some(failure) = self.no_more_receivers(ring, reported) {
                 return Some(Err(failure));
             }
-            match self.try_place(ring, payload, handles, is_first) {
-                Some(placed) => Some(placed),
-                None => self.no_more_receivers(ring, reported).map(Err),
-            }
-        };
-        let placed = deadline.wait(ring.not_full(), &self.put_spin, look).unwrap_or(Err(RingPutError::Full));
-        match &placed {
-            Ok(position) if n_looks == 1 => {
-                let word = |position| self.slot_of(ring, position).0.state_word();
-                self.next_slot.learn(word(*position), word(position.wrapping_add(1)));
-            }
-            _ => self.next_slot.forget(),
         }
-        placed
+        match self.try_place(ring, payload, handles, is_first) {
+            Some(placed) => Some(placed),
+            None => self.no_more_receivers(ring, reported).map(Err),
+        }
     }
 
     /// Returns `None` when the ring is full. With `unseen`, claims a slot without reading it first, where the
     /// claim is expected to succeed. A read would bring the slot's line here, and the claim would then ask
     /// for the line again. After a claim has failed, the slot is read first, so that the line stays with the
     /// process that takes from the slot.
+    #[inline(always)]
     fn try_place(
         &self,
         ring: &RingWords<'_>,
@@ -201,6 +263,7 @@ impl Ring {
             let seen = if unseen { free } else { slot.state() };
             let claimed = if seen == free { slot.replace(free, writing) } else { Err(seen) };
             if let Err(state) = claimed {
+                cold_path();
                 unseen = false;
                 if state.lap < lap {
                     if ring.tail().load(Ordering::Acquire) == position {
@@ -222,18 +285,20 @@ impl Ring {
             // After the commit, because receivers wait for the commit.
             let _ = ring.tail().compare_exchange(position, moved, Ordering::AcqRel, Ordering::Relaxed);
             if !committed {
+                cold_path();
                 return Some(Err(RingPutError::DeclaredDead));
             }
             // A receiver that saw the ring closed and empty does not look again. So if the ring is closed
             // now, the message is taken back.
             change_before_load();
-            if ring.closed().load(Ordering::SeqCst) != 0
-                && slot.change(SlotState::ready(lap), SlotState::free(lap + 1))
-            {
-                // A receiver that saw the message meanwhile may have gone to sleep until the message is
-                // taken.
-                ring.not_empty().wake();
-                return Some(Err(RingPutError::Closed));
+            if ring.closed().load(Ordering::SeqCst) != 0 {
+                cold_path();
+                if slot.change(SlotState::ready(lap), SlotState::free(lap + 1)) {
+                    // A receiver that saw the message meanwhile may have gone to sleep until the message is
+                    // taken.
+                    ring.not_empty().wake();
+                    return Some(Err(RingPutError::Closed));
+                }
             }
             return Some(Ok(position));
         }
@@ -242,6 +307,7 @@ impl Ring {
 
     /// For a ring that is full or has no receiver: returns an error if no process will ever take from it.
     /// `reported` is the count of receivers that are gone of which the caller was told.
+    #[inline(never)]
     fn no_more_receivers(&self, ring: &RingWords<'_>, reported: u64) -> Option<RingPutError> {
         let receivers = ring.receivers().load(Ordering::SeqCst);
         let me = self.heap().me().bit();
@@ -262,13 +328,12 @@ impl Ring {
     }
 }
 
+#[inline]
 fn write(slot: &Slot<'_>, payload: &[u8], handles: &[OutgoingHandle]) {
     slot.set_lengths(SlotLengths { payload_len_bytes: payload.len(), n_references: handles.len() });
     let (references, words) = slot.room().split_at(handles.len().min(SLOT_ROOM_WORDS));
     for (word, handle) in references.iter().zip(handles) {
         word.store(handle.reference(), Ordering::Relaxed);
     }
-    for (word, value) in words.iter().zip(payload_words(payload)) {
-        word.store(value, Ordering::Relaxed);
-    }
+    store_payload(words, payload);
 }

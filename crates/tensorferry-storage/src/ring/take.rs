@@ -2,6 +2,7 @@
 //! Freeing the slot is the take.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
+use std::hint::cold_path;
 
 use smallvec::SmallVec;
 use tensorferry_domain::planted;
@@ -131,15 +132,16 @@ impl Ring {
     ) -> Result<(), RingTakeError> {
         self.heap().check_owning_process()?;
         let Some(ring) = self.words_of_owner() else { return Err(RingTakeError::Closed) };
-        let has_leases = self.max_leases() > 0;
-        let mut n_looks = 0_u32;
-        let taken = self.wait_for_message(&ring, deadline, || {
-            n_looks = n_looks.saturating_add(1);
-            let returned = if has_leases { self.take_returned(&ring, message) } else { None };
-            returned.or_else(|| self.try_take(&ring, consumers, message, &mut None))
+        // Of several threads that wait, each is told what happens while it waits.
+        let reported = self.senders_gone_reported.load(Ordering::SeqCst);
+        let first = self.look_for_message(&ring, consumers, message, reported);
+        let is_at_once = first.is_some();
+        let taken = first.unwrap_or_else(|| {
+            let look = || self.look_for_message(&ring, consumers, message, reported);
+            self.wait_longer(&ring, deadline, look)
         });
         if consumers == Consumers::Single {
-            self.next_message.learn(n_looks == 1);
+            self.next_message.learn(is_at_once);
             if let Some(position) = self.next_message.expected() {
                 self.look_ahead(&ring, position);
             }
@@ -161,6 +163,27 @@ impl Ring {
         }
     }
 
+    /// One look. Returns `None` when there is no message and one may come. Inlined, so that a message that is
+    /// there at once is taken in straight code.
+    #[inline(always)]
+    fn look_for_message(
+        &self,
+        ring: &RingWords<'_>,
+        consumers: Consumers,
+        message: &mut IncomingMessage,
+        reported: u64,
+    ) -> Option<Result<(), RingTakeError>> {
+        if self.max_leases() > 0
+            && let Some(returned) = self.take_returned(ring, message)
+        {
+            return Some(returned);
+        }
+        match self.try_take(ring, consumers, message, &mut None) {
+            Some(taken) => Some(taken),
+            None => self.no_more_messages(ring, reported).map(Err),
+        }
+    }
+
     /// Looks until there is a message, until no message can come any more, or until `deadline`.
     pub(crate) fn wait_for_message<R>(
         &self,
@@ -168,14 +191,26 @@ impl Ring {
         deadline: Deadline,
         mut take: impl FnMut() -> Option<Result<R, RingTakeError>>,
     ) -> Result<R, RingTakeError> {
-        // Of several threads that wait, each is told what happens while it waits.
         let reported = self.senders_gone_reported.load(Ordering::SeqCst);
-        let look = || take().or_else(|| self.no_more_messages(ring, reported).map(Err));
-        deadline.wait(ring.not_empty(), &self.take_spin, look).unwrap_or(Err(RingTakeError::Empty))
+        let mut look = || take().or_else(|| self.no_more_messages(ring, reported).map(Err));
+        look().unwrap_or_else(|| self.wait_longer(ring, deadline, look))
+    }
+
+    /// As [`Ring::wait_for_message`], after a look that found nothing.
+    #[inline(never)]
+    fn wait_longer<R>(
+        &self,
+        ring: &RingWords<'_>,
+        deadline: Deadline,
+        look: impl FnMut() -> Option<Result<R, RingTakeError>>,
+    ) -> Result<R, RingTakeError> {
+        let found = deadline.wait_longer(ring.not_empty(), &self.take_spin, look);
+        found.unwrap_or(Err(RingTakeError::Empty))
     }
 
     /// Returns `None` when there is no message. If `lease` is `Some`, the message stays in a record, which is
     /// noted in the lease; the result is then also `None` when no record is free.
+    #[inline(always)]
     pub(crate) fn try_take(
         &self,
         ring: &RingWords<'_>,
@@ -208,27 +243,39 @@ impl Ring {
 
     /// Looks for the first message that no receiver has claimed. Every receiver that sees a taken message at
     /// the head moves the head past it.
-    #[inline]
+    #[inline(always)]
     fn find<'a>(&self, ring: &RingWords<'a>, n_passed: &mut u64) -> Look<'a> {
-        let n_slots = ring.n_slots() as u64;
         let mut head = ring.head().load(Ordering::Acquire);
-        let mut position = head;
+        loop {
+            let (slot, lap) = self.slot_of(ring, head);
+            let state = slot.state();
+            if state == SlotState::ready(lap) {
+                return Look::Found(Found { position: head, slot, lap });
+            }
+            if state.lap <= lap {
+                let is_free = state == SlotState::free(lap) || state.lap < lap;
+                return if is_free { Look::Nothing } else { self.find_behind_hole(ring, head) };
+            }
+            *n_passed += 1;
+            if *n_passed > ring.n_slots() as u64 + MAX_PASSED {
+                cold_path();
+                return Look::Nothing;
+            }
+            head = move_head_past(ring, head);
+        }
+    }
+
+    /// As [`Ring::find`], when the message at the head is being written or taken.
+    #[inline(never)]
+    fn find_behind_hole<'a>(&self, ring: &RingWords<'a>, head: u64) -> Look<'a> {
         let mut holes: SmallVec<[u64; 8]> = SmallVec::new();
-        while position.wrapping_sub(head) < n_slots {
+        for step in 0..ring.n_slots() as u64 {
+            let position = head.wrapping_add(step);
             let (slot, lap) = self.slot_of(ring, position);
             let state = slot.state();
             match state.lap.cmp(&lap) {
                 // Not put yet.
                 Less => return Look::Nothing,
-                Greater if position == head => {
-                    *n_passed += 1;
-                    if *n_passed > n_slots + MAX_PASSED {
-                        return Look::Nothing;
-                    }
-                    head = move_head_past(ring, head);
-                    position = head;
-                    continue;
-                }
                 // Taken, while something before it is not.
                 Greater => {}
                 Equal => match state.tag {
@@ -249,7 +296,6 @@ impl Ring {
                     Tag::Writing | Tag::Claimed | Tag::Moved => holes.push(position),
                 },
             }
-            position = position.wrapping_add(1);
         }
         Look::Nothing
     }
@@ -257,7 +303,7 @@ impl Ring {
     /// Reads a message that this receiver has claimed and frees its slot, which is the take. Returns `None`
     /// when this process was declared dead: another process has the message then, and what was held of it is
     /// dropped.
-    #[inline]
+    #[inline(always)]
     fn take_claimed(
         &self,
         ring: &RingWords<'_>,
@@ -270,16 +316,17 @@ impl Ring {
         let freed = SlotState::free(lap.wrapping_add(1));
         let early = planted("get-holds-late") && slot.change(held, freed);
         let read = self.read(slot.lengths(), slot.room(), message);
-        if let Err(error) = &read
-            && matches!(**error, StorageError::Domain(_))
-        {
-            // The kernel does not let this process open what the message names. The message is not at fault,
-            // so it stays.
-            if let Some(kept) = lease {
-                kept.let_go(ring);
+        if let Err(error) = &read {
+            cold_path();
+            if matches!(**error, StorageError::Domain(_)) {
+                // The kernel does not let this process open what the message names. The message is not at
+                // fault, so it stays.
+                if let Some(kept) = lease {
+                    kept.let_go(ring);
+                }
+                found.leave(ring, held);
+                return read.err().map(|error| Err(error.into()));
             }
-            found.leave(ring, held);
-            return read.err().map(|error| Err(error.into()));
         }
         let taken = read.map(|spilled| {
             if let Some(kept) = lease {
@@ -298,6 +345,7 @@ impl Ring {
             None => early || slot.change(held, freed),
         };
         if !is_ours {
+            cold_path();
             message.clear();
             return None;
         }
@@ -327,6 +375,7 @@ impl Ring {
 
     /// Copies a message out of a slot or a record and holds what it names. Returns the block that the message
     /// lay in, if it was in one.
+    #[inline(always)]
     pub(crate) fn read(
         &self,
         lengths: SlotLengths,
@@ -347,16 +396,13 @@ impl Ring {
                 }
             }
         }
-        match spilled {
-            Some(block) => {
-                unspill(self.heap(), &block, message).inspect_err(|_| message.clear())?;
-                Ok(Some(block))
-            }
-            None => {
-                fill_payload(message, payload, payload_len_bytes);
-                Ok(None)
-            }
+        if let Some(block) = spilled {
+            cold_path();
+            unspill(self.heap(), &block, message).inspect_err(|_| message.clear())?;
+            return Ok(Some(block));
         }
+        fill_payload(message, payload, payload_len_bytes);
+        Ok(None)
     }
 
     /// After a look that found nothing: returns an error if no message can come any more.
@@ -424,15 +470,16 @@ impl Ring {
     /// senders are gone once their last message is taken.
     fn wake_the_last(&self, ring: &RingWords<'_>, taken: u64) {
         let others = ring.senders().load(Ordering::SeqCst) & !self.heap().me().bit();
+        let may_end = others == 0 || ring.closed().load(Ordering::SeqCst) != 0;
         let is_one_that_receives =
             || others.is_power_of_two() && ring.receivers().load(Ordering::SeqCst) & others != 0;
-        if others == 0
-            || ring.closed().load(Ordering::SeqCst) != 0
-            || (is_one_that_receives()
-                && ring.senders_gone().load(Ordering::SeqCst) != 0
-                && !self.has_message_behind(ring, taken))
-        {
-            ring.not_empty().wake();
+        if may_end || is_one_that_receives() {
+            cold_path();
+            let is_the_last =
+                || ring.senders_gone().load(Ordering::SeqCst) != 0 && !self.has_message_behind(ring, taken);
+            if may_end || is_the_last() {
+                ring.not_empty().wake();
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::hint::cold_path;
 use std::ops::Deref;
 use std::sync::{Arc, RwLock};
 
@@ -17,7 +18,6 @@ use crate::shape::Shape;
 use crate::wire::Written;
 
 /// A layout that several tensors have.
-#[derive(Clone)]
 pub(crate) enum LayoutRef {
     /// Contiguous from element 0, and never freed.
     Interned(&'static Interned),
@@ -48,6 +48,19 @@ static INTERNED: Table = Table::new(MAX_INTERNED);
 
 thread_local! {
     static RECENT: RefCell<Recent<&'static Interned, MAX_RECENT>> = const { RefCell::new(Recent::new()) };
+}
+
+impl Clone for LayoutRef {
+    #[inline]
+    fn clone(&self) -> Self {
+        match self {
+            Self::Interned(interned) => Self::Interned(interned),
+            Self::Counted(layout) => {
+                cold_path();
+                Self::Counted(Arc::clone(layout))
+            }
+        }
+    }
 }
 
 impl fmt::Debug for LayoutRef {
