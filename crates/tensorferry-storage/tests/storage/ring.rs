@@ -155,6 +155,27 @@ fn messages_that_nobody_can_take_give_their_memory_back() {
 }
 
 #[test]
+fn a_sender_that_waits_for_several_slots_contents_itself_with_one() {
+    let a_while = || Deadline::within(Duration::from_secs(60));
+    for n_slots in [1, 2, 3, 16, 40] {
+        let ring = Ring::create(&heap(), n_slots, 0).unwrap();
+        (0..n_slots).for_each(|_| put(&ring, b"").unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..200).for_each(|_| ring.put(b"", none(), a_while()).unwrap()));
+            // Never a second one before the sender has filled the slot of the one before.
+            for _ in 0..200 {
+                ring.take(Consumers::Multi, a_while()).unwrap();
+                let start = Instant::now();
+                while !ring.is_full() {
+                    assert!(start.elapsed() < Duration::from_secs(60), "of {n_slots} slots one is free");
+                    std::thread::yield_now();
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn a_time_out_waits_at_least_that_long() {
     let ring = Ring::create(&heap(), 1, 0).unwrap();
     let (start, deadline) = (Instant::now(), Duration::from_millis(20));
