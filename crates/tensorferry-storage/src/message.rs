@@ -441,9 +441,9 @@ pub(crate) fn check_n_handles(handles: &[OutgoingHandle]) -> Result<(), StorageE
 pub(crate) fn all_in_domain(heap: &Heap, handles: &[OutgoingHandle]) -> bool {
     let is_ours = |handle: &OutgoingHandle| handle.heap().is_some_and(|theirs| theirs.is_same_domain(heap));
     match handles {
-        [] => true,
+        // The usual case, without a loop.
         [one] => is_ours(one),
-        [first, rest @ ..] => is_ours(first) && rest.iter().all(is_ours),
+        all => all.iter().all(is_ours),
     }
 }
 

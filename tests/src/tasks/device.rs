@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
-use tensorferry_cuda_ipc::{CudaError, Device, DeviceMapping, DeviceMemory, Driver, PrimaryContext};
+use tensorferry_cuda_ipc::{CudaError, Device, DeviceMapping, DeviceMemory, Driver, PrimaryContext, Uuid};
 
 use crate::raw_driver::in_fork;
 use crate::{Link, RootTask};
@@ -14,6 +14,9 @@ use crate::{Link, RootTask};
 /// | --- | --- |
 /// | `load` | loads the driver and retains the context of device 0 |
 /// | `uuids` | answers the identities of all devices |
+/// | `by-uuid` | answers the ordinals of the devices that have them, and what comes of an identity of none |
+/// | `peers` | answers for each device which ones it can reach: 1 or 0 for each |
+/// | `shareable` | answers whether memory of the pools of device 0 can leave the process |
 /// | `create LEN`, `import LEN` | allocates; takes the descriptor beside the line |
 /// | `export` | answers with a descriptor beside the line |
 /// | `map`, `unmap`, `release` | |
@@ -90,6 +93,24 @@ impl State {
                     driver.devices()?.iter().map(|device| Ok(device.uuid()?.to_string())).collect();
                 return Ok(Reply::Line(uuids?.join(" ")));
             }
+            "by-uuid" => {
+                let driver = self.driver.as_ref().expect("`load` comes first");
+                let ordinal = |device: &Device| -> Result<String, CudaError> {
+                    Ok(driver.device_by_uuid(device.uuid()?)?.ordinal().to_string())
+                };
+                let ordinals: Result<Vec<_>, _> = driver.devices()?.iter().map(ordinal).collect();
+                let of_none = driver.device_by_uuid(Uuid::from_bytes([7; 16]));
+                let is_refused = matches!(of_none, Err(CudaError::DeviceNotVisible { .. }));
+                return Ok(Reply::Line(format!("{} {is_refused}", ordinals?.join(" "))));
+            }
+            "peers" => {
+                let devices = self.driver.as_ref().expect("`load` comes first").devices()?;
+                let digit = |device: &Device, peer| Ok(if device.can_access(peer)? { '1' } else { '0' });
+                let row = |device| devices.iter().map(|peer| digit(device, peer)).collect();
+                let rows: Result<Vec<String>, CudaError> = devices.iter().map(row).collect();
+                return Ok(Reply::Line(rows?.join(" ")));
+            }
+            "shareable" => return Ok(Reply::Line(self.device().has_shareable_pools()?.to_string())),
             "create" => self.memory = Some(DeviceMemory::create(self.device(), len())?),
             "import" => {
                 let fd = link.take_fd().expect("a descriptor came");

@@ -92,6 +92,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `strategies`, `strategy NAME`, `strategy-of NAME` | those that work; sets the one of the process (`any` for none); of a tensor |
 /// | `make-by STRATEGY NAME STREAM LEN VALUE` | as `make` |
 /// | `stage NEW NAME STREAM` | a copy on the host |
+/// | `from-host NAME STREAM LEN VALUE`, `to-host NAME STREAM` | as `make` and `read`, from and to a tensor of the host |
 /// | `exportable-pool` | what cudarc allocates can be exported from now on |
 /// | `internal-dependencies` | whether the current pool makes streams wait for each other to use memory again: 0 or 1 |
 /// | `share NAME STREAM LEN VALUE [strict] [STRATEGY] [on=STREAM] [capturing]` | as `slice`; on another stream; once the first one captures; answers `as it is` or `copied` |
@@ -423,6 +424,21 @@ impl State {
                 let tensor = CudaTensor::empty_by(&stream, [values.len()], strategy)?;
                 tensor.write_from(&stream, &values)?;
                 self.keep(name, tensor);
+            }
+            ["from-host", name, stream, len, value] => {
+                let first: u32 = value.parse()?;
+                let values: Vec<u32> = (first..).take(len.parse()?).collect();
+                let n_rows = values.len() / 2;
+                let host = Tensor::from_vec(values, [n_rows, 2])?;
+                // Column by column, so that a copy of the bytes as they lie would be noticed.
+                let tensor = CudaTensor::from_tensor(&self.stream(stream)?, &host.transpose(0, 1)?)?;
+                self.keep(name, tensor);
+            }
+            ["to-host", name, stream] => {
+                let stream = self.stream(stream)?;
+                let host = self.tensor(name).to_tensor(&stream)?;
+                assert_eq!(host.shape(), self.tensor(name).shape());
+                return Ok(shown(&host.to_vec()));
             }
             ["stage", new, name, stream] => {
                 let stream = self.stream(stream)?;

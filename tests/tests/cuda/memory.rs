@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use tensorferry_tests::{Machine, where_possible};
+use tensorferry_tests::{Machine, needs_software_driver, where_possible};
 
 use super::{ask, hand_over, told};
 
@@ -107,6 +107,22 @@ fn a_mapping_keeps_memory_whose_handle_was_released() {
         told(&process, &["unmap"]);
         machine.assert_used(&process, 0);
         process.finish();
+    });
+}
+
+#[test]
+fn a_device_is_found_by_its_identity_and_says_what_it_can() {
+    where_possible(|| {
+        needs_software_driver();
+        let ask_all = |settings| {
+            let process = Machine::new(settings).process();
+            told(&process, &["load"]);
+            let answers = ["by-uuid", "peers", "shareable"].map(|line| ask(&process, line));
+            process.finish();
+            answers
+        };
+        assert_eq!(ask_all("devices=3"), ["0 1 2 true", "011 101 110", "true"]);
+        assert_eq!(ask_all("devices=2,disable=peer+pool"), ["0 1 true", "00 00", "false"]);
     });
 }
 

@@ -99,6 +99,21 @@ fn a_tensor_arrives_beside_one_of_the_host_and_is_one_in_both_processes() {
 }
 
 #[test]
+fn a_tensor_of_the_host_comes_back_from_another_process_s_device_memory() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["from-host x s 1000 5", "put 0 x"]);
+        told(&b, &["get 0 y"]);
+        // Two rows of what were two columns: 5, 7, .. and 6, 8, ..
+        assert_eq!(ask(&b, "to-host y s"), format!("5 1004 {}", (5..1005).sum::<u32>()));
+        told(&b, &["narrow second y 1 1"]);
+        assert_eq!(ask(&b, "to-host second s"), format!("6 1004 {}", (6..1005).step_by(2).sum::<u32>()));
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
 fn a_receiver_waits_for_the_sender_also_when_it_has_the_memory_mapped_already() {
     on_machine("", |stage| {
         let (a, b) = (stage.member(), stage.member());
