@@ -406,6 +406,19 @@ mod tests {
     }
 
     #[test]
+    fn a_short_spin_is_worthwhile_unless_it_was_learnt_or_said_that_none_is() {
+        let spin = Spin::default();
+        assert!(spin.is_worthwhile());
+        assert!(!Spin::with(0, 1).is_worthwhile());
+        spin.set_fixed(Some(Duration::ZERO));
+        assert!(!spin.is_worthwhile());
+        spin.set_fixed(Some(Duration::MAX));
+        assert!(spin.is_worthwhile());
+        SPINNING_PAYS.set(false);
+        assert!(!spin.is_worthwhile() && !Spin::default().is_worthwhile());
+    }
+
+    #[test]
     fn a_fixed_budget_learns_nothing() {
         let spin = Spin::default();
         spin.set_fixed(Some(Duration::from_micros(1)));

@@ -16,25 +16,24 @@ pub(crate) struct Buffer {
     short: [u8; SHORT_BYTES],
     /// Of `short`, or [`IS_LONG`].
     len_bytes: usize,
-    long: Option<Scratch>,
+    /// In use when the length is [`IS_LONG`].
+    long: Scratch,
 }
 
 impl Buffer {
     pub(crate) fn new() -> Self {
-        Self { short: [0; SHORT_BYTES], len_bytes: 0, long: None }
+        Self { short: [0; SHORT_BYTES], len_bytes: 0, long: Scratch::default() }
     }
 
     #[cold]
     fn append_long(&mut self, bytes: &[u8]) {
-        let Self { short, len_bytes, long } = self;
-        let long = long.get_or_insert_with(|| {
-            let mut long = Scratch::take();
-            long.clear();
-            long.extend_from_slice(short.get(..*len_bytes).unwrap_or_default());
-            *len_bytes = IS_LONG;
-            long
-        });
-        long.extend_from_slice(bytes);
+        if let Some(short) = self.short.get(..self.len_bytes) {
+            self.long = Scratch::take();
+            self.long.clear();
+            self.long.extend_from_slice(short);
+            self.len_bytes = IS_LONG;
+        }
+        self.long.extend_from_slice(bytes);
     }
 }
 
@@ -43,10 +42,7 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        match self.short.get(..self.len_bytes) {
-            Some(short) => short,
-            None => self.long.as_ref().map_or(&[], |long| long.as_slice()),
-        }
+        self.short.get(..self.len_bytes).unwrap_or(&self.long)
     }
 }
 

@@ -299,10 +299,8 @@ fn accept_other(
     let bad = |what| Box::new(StorageError::BadReference { reference: word, what });
     let reference = Reference::unpack(word).ok_or_else(|| bad("it grants nothing that is known"))?;
     handles.push(match reference.grant {
-        Grant::Frozen => {
-            let block = FrozenBlock::new(heap.hold(reference)?);
-            IncomingHandle::Frozen(OfferedBlock { first: block.clone(), block })
-        }
+        // `accept` does not come here with one.
+        Grant::Frozen => return accept(heap, word, handles),
         Grant::Shared => IncomingHandle::Shared(SharedBlock::new(heap.hold(reference)?)),
         Grant::Exclusive => IncomingHandle::Exclusive(Some(ExclusiveBlock::new(heap.hold(reference)?))),
         Grant::Ring(role) => {

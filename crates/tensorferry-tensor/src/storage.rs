@@ -32,14 +32,13 @@ pub(crate) enum FrozenStorage {
 impl Clone for FrozenStorage {
     #[inline]
     fn clone(&self) -> Self {
-        // The likely case first: what is sent and received lies in shared memory.
-        if let Self::Block(block) = self {
-            return Self::Block(block.clone());
-        }
-        cold_path();
         match self {
-            Self::Private(private) => Self::Private(Arc::clone(private)),
             Self::Block(block) => Self::Block(block.clone()),
+            Self::Private(private) => {
+                // What is sent and received lies in shared memory.
+                cold_path();
+                Self::Private(Arc::clone(private))
+            }
         }
     }
 }

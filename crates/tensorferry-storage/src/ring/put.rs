@@ -66,7 +66,7 @@ impl From<StorageError> for RingPutError {
 const MOST_AHEAD: u64 = 8;
 /// How often it looks whether they are.
 const LOOKS_AHEAD: u32 = 16;
-/// How often it pauses before each look. A pause takes 10 to 50 ns.
+/// How often it pauses before each look. A pause takes 9 to 50 ns, as the processor goes.
 const PAUSES_AHEAD: u32 = 4;
 
 impl Ring {
