@@ -87,7 +87,12 @@ impl LongSpin {
     /// looks. The last look also copies what it finds, so a long payload looks as if this thread had been
     /// stopped.
     pub(crate) fn learn(&self, start: Instant, last_clock: Instant, has_found: bool) {
-        self.learn_at(Instant::now(), start, last_clock, has_found);
+        // What was found before the first reading of the clock after `start` says nothing: so short a spin
+        // takes the processor from nobody. Reading the clock once more would keep the caller from what was
+        // found.
+        if !has_found || last_clock != start {
+            self.learn_at(Instant::now(), start, last_clock, has_found);
+        }
     }
 
     fn learn_at(&self, now: Instant, start: Instant, last_clock: Instant, has_found: bool) {
@@ -189,6 +194,22 @@ mod tests {
         // unknown.
         long_spin.learn_at(start + 2 * LONG, start, start + USUAL, true);
         assert!(credit() < left);
+    }
+
+    #[test]
+    fn what_the_first_looks_find_says_nothing_and_costs_no_reading_of_the_clock() {
+        let long_spin = LongSpin::default();
+        let credit = || long_spin.credit.load(Ordering::Relaxed);
+        // If the clock were read, this thread would seem to have been stopped for all the time since.
+        let start = Instant::now().checked_sub(2 * STOPPED).unwrap();
+        long_spin.learn(start, start, true);
+        assert_eq!(credit(), MOST_CREDIT);
+        // A later find reads it, and so does a spin in vain.
+        long_spin.learn(start, start + Duration::from_nanos(1), true);
+        let left = credit();
+        assert!(left < MOST_CREDIT, "{left}");
+        long_spin.learn(start, start, false);
+        assert!(credit() < left, "{} after {left}", credit());
     }
 
     #[test]
