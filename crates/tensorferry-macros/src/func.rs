@@ -34,6 +34,7 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenS
             static FUNCTION: #spawn::hidden::Registered = #spawn::hidden::Registered::new(
                 || #spawn::hidden::Signature::of::<_, #tuple>(&#name),
                 |call| #spawn::hidden::Call::run::<_, #tuple>(call, #name),
+                |task| #spawn::hidden::Task::run::<_, #tuple>(task, #name),
             );
         }
     })

@@ -332,6 +332,7 @@ impl Child {
                     self.panics.push(report);
                 }
             }
+            Frame::Recovered => self.panics.clear(),
             Frame::Raised(report) => {
                 self.stage = self.stage.max(Stage::Raised);
                 self.report = Some(report);

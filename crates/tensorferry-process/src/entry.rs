@@ -37,7 +37,7 @@ use crate::inherited::Inherited;
 pub(crate) use crate::link::Parent;
 use crate::link::{Fds, Link};
 use crate::protocol::{Frame, Hello};
-use crate::report::{Report, ReportKind};
+use crate::report::Report;
 
 /// Set in the environment of a child and nowhere else. The child removes it at once.
 pub(crate) const VARIABLE: &str = "TENSORFERRY_CHILD";
@@ -217,7 +217,7 @@ fn live_with(meet: impl FnOnce() -> Result<(Inherited, Run), ProtocolError> + Un
 fn meet((link, hello, fds): (Link, Hello, Fds)) -> Result<(Inherited, Run), ProtocolError> {
     let link = hook::install(link);
     prepare(link, hello, fds).inspect_err(|error| {
-        link.send(&Frame::Raised(Report::new(ReportKind::Refused, &error.to_string())));
+        link.send(&Frame::Raised(Report::refused(&error.to_string())));
     })
 }
 
@@ -235,7 +235,7 @@ fn prepare(link: &'static Link, hello: Hello, fds: Fds) -> Result<(Inherited, Ru
 fn __tensorferry_entry(run: Run, inherited: &mut Inherited) -> Result<(), Box<Report>> {
     let result = run(inherited).map_err(|failure| match failure {
         Failure::Error(error) => Box::new(Report::of_error(&*error)),
-        Failure::Refused(message) => Box::new(Report::new(ReportKind::Refused, &message)),
+        Failure::Refused(message) => Box::new(Report::refused(&message)),
     });
     // Keeps this frame on the stack: the call above must not become a tail call.
     std::hint::black_box(&result);

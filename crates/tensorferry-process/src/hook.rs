@@ -147,6 +147,17 @@ pub(crate) fn explain(payload: &(dyn Any + Send)) -> (Report, Option<impl FnOnce
     (report, backtrace.map(|captured| move || readable(&captured)))
 }
 
+/// Forgets all panics so far, after the entry has caught one and goes on. Tells the parent, if it was told of
+/// them: an abort from here on is not theirs.
+pub(crate) fn forget_panics() {
+    let Some(state) = state() else { return };
+    state.records.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    // As many at most as panics are sent, so that this never waits for a parent that does not read.
+    if state.n_sent.load(Ordering::Relaxed) <= MAX_SENT {
+        state.link.send(&Frame::Recovered);
+    }
+}
+
 /// Finds the record of the panic that `fallback` describes, and adds the other threads' panics as its causes.
 ///
 /// A panic payload of another thread may be thrown again here without a hook seeing it (`resume_unwind`, as

@@ -52,6 +52,7 @@
 //! the death signal, and closes the pipe. A process that closes all of its descriptors, or executes another
 //! program, closes the pipe too: its children end at once.
 
+mod catch;
 mod child;
 mod children;
 mod current;
@@ -75,6 +76,7 @@ mod report;
 mod start;
 mod starter;
 
+pub use catch::catch;
 pub use child::{Child, OnDrop, wait_any, wait_end};
 pub use children::{ChildProcess, active_children};
 pub use current::{CurrentProcess, current_process};

@@ -16,7 +16,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"TFCH");
 
 /// Raised whenever the format of a frame changes. Parent and child are the same program, unless the caller
 /// named another executable.
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 
 /// Longest frame that either side accepts, in bytes. A report is cut to less than this (`report.rs`).
 pub(crate) const MAX_FRAME_LEN_BYTES: usize = 128 << 10;
@@ -70,6 +70,8 @@ pub(crate) enum Frame {
     Backtrace(String),
     /// The entry returned. The process is about to exit.
     Finished,
+    /// The entry caught what panicked, and goes on: a later abort has another reason.
+    Recovered,
 }
 
 /// Makes a frame of `body`.
@@ -218,7 +220,7 @@ pub fn read_frames(pieces: impl IntoIterator<Item: AsRef<[u8]>>) -> Result<Strin
             match frame {
                 Frame::Panicked(report) | Frame::Raised(report) => shown.push_str(&format!("{report:#}")),
                 Frame::Backtrace(text) => shown.push_str(&text),
-                Frame::Entered | Frame::Taken | Frame::Finished => {}
+                Frame::Entered | Frame::Taken | Frame::Finished | Frame::Recovered => {}
             }
         }
     }

@@ -81,6 +81,12 @@ impl Report {
         }
     }
 
+    /// The report of work that was not begun.
+    #[must_use]
+    pub fn refused(message: &str) -> Self {
+        Self::new(ReportKind::Refused, message)
+    }
+
     /// The report of a returned error: its message and those of its sources.
     pub(crate) fn of_error(error: &(dyn Error + 'static)) -> Self {
         let mut report = Self::new(ReportKind::Error, &error.to_string());

@@ -25,6 +25,18 @@ impl Buffer {
         Self { short: [0; SHORT_BYTES], len_bytes: 0, long: Scratch::default() }
     }
 
+    #[inline]
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        let end = self.len_bytes.saturating_add(bytes.len());
+        match self.short.get_mut(self.len_bytes..end) {
+            Some(room) => {
+                copy(bytes, room);
+                self.len_bytes = end;
+            }
+            None => self.append_long(bytes),
+        }
+    }
+
     #[cold]
     fn append_long(&mut self, bytes: &[u8]) {
         if let Some(short) = self.short.get(..self.len_bytes) {
@@ -55,14 +67,7 @@ impl Write for Buffer {
 
     #[inline]
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let end = self.len_bytes.saturating_add(bytes.len());
-        match self.short.get_mut(self.len_bytes..end) {
-            Some(room) => {
-                copy(bytes, room);
-                self.len_bytes = end;
-            }
-            None => self.append_long(bytes),
-        }
+        self.append(bytes);
         Ok(())
     }
 

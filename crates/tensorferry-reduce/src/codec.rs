@@ -31,6 +31,7 @@ use crate::{DecodeError, EncodeError};
 /// # Errors
 /// [`EncodeError`] when the value cannot be serialised; then `send` is not called. Otherwise the error of
 /// `send`.
+#[inline]
 pub fn with_encoded<T, R, E>(
     heap: &Heap,
     value: &T,
@@ -40,7 +41,27 @@ where
     T: Serialize + ?Sized,
     E: From<EncodeError>,
 {
+    with_encoded_behind(heap, &[], value, send)
+}
+
+/// As [`with_encoded`], with `head` before the value in the payload. A receiver can read the head without
+/// knowing the type of the value, and [`decode_behind`] reads the value.
+///
+/// # Errors
+/// As [`with_encoded`].
+#[inline]
+pub fn with_encoded_behind<T, R, E>(
+    heap: &Heap,
+    head: &[u8],
+    value: &T,
+    send: impl FnOnce(&[u8], &mut OutgoingHandles) -> Result<R, E>,
+) -> Result<R, E>
+where
+    T: Serialize + ?Sized,
+    E: From<EncodeError>,
+{
     let mut buffer = Buffer::new();
+    buffer.append(head);
     let mut transit = RefCell::new(Transit::Out(Outbound::new()));
     let encoded = during_to(heap, &transit, || {
         value.serialize(&mut rmp_serde::Serializer::new(&mut buffer).with_struct_map().with_human_readable())
@@ -64,11 +85,26 @@ where
 ///
 /// # Errors
 /// [`DecodeError`]; the handles of the message are dropped then.
+#[inline]
 pub fn decode<T: DeserializeOwned>(message: &mut IncomingMessage) -> Result<T, DecodeError> {
+    decode_behind(0, message)
+}
+
+/// As [`decode`], for a value that comes after the first `head_len_bytes` bytes of the payload. A payload
+/// that is shorter holds no value.
+///
+/// # Errors
+/// As [`decode`].
+#[inline]
+pub fn decode_behind<T: DeserializeOwned>(
+    head_len_bytes: usize,
+    message: &mut IncomingMessage,
+) -> Result<T, DecodeError> {
     let inbound = Inbound { handles: std::mem::take(&mut message.handles), refusal: None };
     let transit = RefCell::new(Transit::In(inbound));
     // Bytes and strings are borrowed from the payload, so that they are copied once, into the value.
-    let mut payload = rmp_serde::Deserializer::from_read_ref(&*message.payload).with_human_readable();
+    let payload = message.payload.get(head_len_bytes..).unwrap_or_default();
+    let mut payload = rmp_serde::Deserializer::from_read_ref(payload).with_human_readable();
     match during(&transit, || T::deserialize(&mut payload)) {
         Ok(value) if is_at_end(&mut payload) => Ok(value),
         Ok(_) => {

@@ -38,7 +38,7 @@ mod error;
 mod parcel;
 mod transit;
 
-pub use codec::{decode, with_encoded};
+pub use codec::{decode, decode_behind, with_encoded, with_encoded_behind};
 pub use copied::{bytes_copied, count_copied};
 pub use error::{DecodeError, EncodeError, TransitError};
 pub use parcel::Parcel;

@@ -82,7 +82,7 @@ impl Call<'_> {
 
 /// Calls the function. Backtraces are cut at a frame whose name begins with `__tensorferry_`.
 #[inline(never)]
-fn __tensorferry_call<F: Function<Args>, Args>(
+pub(crate) fn __tensorferry_call<F: Function<Args>, Args>(
     function: F,
     rank: usize,
     args: Args,

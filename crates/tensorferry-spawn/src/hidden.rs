@@ -1,8 +1,9 @@
-//! For the code that [`func`](crate::func) generates and for the fuzz targets. Not for direct use; may
-//! change.
+//! For the code that [`func`](crate::func) generates, for `tensorferry-pool`, and for the fuzz targets. Not for
+//! direct use; may change.
 
 pub use crate::call::{Call, read_order};
 pub use crate::registry::{FUNCTIONS, Registered, Signature};
+pub use crate::task::{Send, SendError, TASK_KEY_LEN_BYTES, Task, TaskFailure, TaskKey};
 pub use linkme;
 
 /// Contains the entry of a registered function. The compiler names this macro when somebody registers a

@@ -106,6 +106,7 @@ mod registry;
 mod rejoin;
 mod seed;
 mod stop;
+mod task;
 mod tee;
 mod values;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_process::{Child, OnDrop, Redirect, SIGINT, SIGKILL, SIGTERM, StartMethod};
+use tensorferry_process::{Child, ChildProcess, OnDrop, Redirect, SIGINT, SIGKILL, SIGTERM, StartMethod};
 use tensorferry_queue::Source;
 use tensorferry_queue::sealed::{Ends, Sealed, WaitsFor};
 
@@ -240,6 +240,12 @@ impl<T> ProcessHandle<T> {
     #[must_use]
     pub fn is_daemon(&self) -> bool {
         self.child().process().is_daemon()
+    }
+
+    /// Its identity, whether it is alive, and signals for it, also while another thread waits for its end.
+    #[must_use]
+    pub fn process(&self) -> ChildProcess {
+        self.child().process().clone()
     }
 
     /// Its pidfd, which poll(2) reports as readable from the moment the process has ended.

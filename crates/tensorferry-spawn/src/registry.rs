@@ -13,6 +13,7 @@ use tensorferry_process::Failure;
 use crate::call::Call;
 use crate::error::{Refusal, StartErrorKind};
 use crate::function::Function;
+use crate::task::{Task, TaskFailure};
 
 /// Name and types of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,18 +60,32 @@ impl Signature {
 pub struct Registered {
     signature: fn() -> Signature,
     run: fn(Call<'_>) -> Result<(), Failure>,
+    run_task: fn(Task<'_>) -> Result<(), TaskFailure>,
 }
 
 impl Registered {
     /// An entry; made by [`func`](crate::func).
     #[must_use]
-    pub const fn new(signature: fn() -> Signature, run: fn(Call<'_>) -> Result<(), Failure>) -> Self {
-        Self { signature, run }
+    pub const fn new(
+        signature: fn() -> Signature,
+        run: fn(Call<'_>) -> Result<(), Failure>,
+        run_task: fn(Task<'_>) -> Result<(), TaskFailure>,
+    ) -> Self {
+        Self { signature, run, run_task }
+    }
+
+    pub(crate) fn signature(&self) -> Signature {
+        (self.signature)()
     }
 
     /// Reads the arguments, calls the function, and sends the value.
     pub(crate) fn run(&self, call: Call<'_>) -> Result<(), Failure> {
         (self.run)(call)
+    }
+
+    /// As [`Registered::run`], for a worker that goes on afterwards.
+    pub(crate) fn run_task(&self, task: Task<'_>) -> Result<(), TaskFailure> {
+        (self.run_task)(task)
     }
 }
 
@@ -81,7 +96,7 @@ pub static FUNCTIONS: [Registered];
 /// The functions of this program that can be spawned. The linker drops a function in a crate of which nothing
 /// else is used, so it is not among them.
 pub fn registered() -> impl Iterator<Item = Signature> {
-    FUNCTIONS.iter().map(|function| (function.signature)())
+    FUNCTIONS.iter().map(Registered::signature)
 }
 
 /// Identifies a function to another process.
@@ -107,17 +122,22 @@ impl Key {
 
 /// The key of a function of this program.
 pub(crate) fn find<F: Function<Args>, Args>(function: &F) -> Result<Key, StartErrorKind> {
+    let (place, wanted) = place_of(function)?;
+    Ok(Key {
+        place,
+        name: wanted.name.to_owned(),
+        arguments: wanted.arguments.to_owned(),
+        value: wanted.value.to_owned(),
+    })
+}
+
+/// The place of a function in the table of this program.
+pub(crate) fn place_of<F: Function<Args>, Args>(function: &F) -> Result<(u32, Signature), StartErrorKind> {
     let wanted = Signature::of::<F, Args>(function);
     // Compares whole signatures: a function can be called with one tuple of types only.
     let place = registered().position(|signature| signature == wanted);
-    let place = place.and_then(|place| u32::try_from(place).ok());
-    match place {
-        Some(place) => Ok(Key {
-            place,
-            name: wanted.name.to_owned(),
-            arguments: wanted.arguments.to_owned(),
-            value: wanted.value.to_owned(),
-        }),
+    match place.and_then(|place| u32::try_from(place).ok()) {
+        Some(place) => Ok((place, wanted)),
         None => Err(StartErrorKind::NotRegistered { function: wanted.name, hint: hint(wanted.name) }),
     }
 }
@@ -172,8 +192,8 @@ mod tests {
     }
 
     const TABLE: [Registered; 2] = [
-        Registered::new(|| Signature::of::<_, (u32,)>(&work), |_| Ok(())),
-        Registered::new(|| Signature::of::<_, (String,)>(&other), |_| Ok(())),
+        Registered::new(|| Signature::of::<_, (u32,)>(&work), |_| Ok(()), |_| Ok(())),
+        Registered::new(|| Signature::of::<_, (String,)>(&other), |_| Ok(()), |_| Ok(())),
     ];
 
     fn key(place: u32, signature: Signature) -> Key {

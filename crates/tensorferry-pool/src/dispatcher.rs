@@ -1,0 +1,205 @@
+//! The pool's thread: it hands out answers, and replaces workers that have ended.
+//!
+//! All that happens arrives as a message in the ring of answers, so the thread waits for nothing else. A
+//! worker says there when it begins a task and how the task ended. A thread for each process waits for its
+//! end, and then wakes this one with a message too. By that time everything that the process has put comes
+//! before that message. So this thread knows which task the process had begun.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread;
+
+use tensorferry_reduce::decode_behind;
+use tensorferry_spawn::{ProcessError, ProcessHandle, Report, SpawnError};
+use tensorferry_storage::{Consumers, Deadline, IncomingMessage, RingTakeError};
+
+use crate::error::{PoolError, TaskError, TaskRaisedError, WorkerDiedError};
+use crate::head::{ANSWER_HEAD_LEN_BYTES, AnswerHead, Kind};
+use crate::order::Recipe;
+use crate::shared::{Ended, Shared, State};
+use crate::slot::Slot;
+
+/// What is known of a worker whose process runs.
+#[derive(Debug)]
+struct Worker {
+    pid: u32,
+    is_ready: bool,
+    /// The task that it has begun, and how often that was delivered.
+    begun: Option<(u64, u16)>,
+    n_begun: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    shared: Arc<Shared>,
+    recipe: Recipe,
+    /// By index; `None` where no process runs.
+    workers: Vec<Option<Worker>>,
+    /// How the last worker ended that died over a task which is tried again.
+    deaths: HashMap<u64, ProcessError>,
+}
+
+impl Dispatcher {
+    /// Starts all workers.
+    pub(crate) fn start(shared: Arc<Shared>, recipe: Recipe) -> Result<Self, PoolError> {
+        let workers = (0..recipe.n_processes).map(|_| None).collect();
+        let mut this = Self { shared, recipe, workers, deaths: HashMap::new() };
+        for index in 0..this.workers.len() {
+            if let Err(error) = this.start_worker(index) {
+                this.shared.end(State::Terminated);
+                this.wait_for_all();
+                return Err(error);
+            }
+        }
+        Ok(this)
+    }
+
+    /// Until all workers have ended, and nobody waits for an answer.
+    pub(crate) fn run(mut self) {
+        self.answer();
+        // From here on nobody reads them, so nobody may wait until there is room.
+        self.shared.answers.ring().close();
+    }
+
+    fn answer(&mut self) {
+        while self.workers.iter().any(Option::is_some) {
+            match self.shared.answers.ring().take(Consumers::Single, Deadline::Never) {
+                Ok(message) => self.receive(message),
+                // News of workers that are gone, once each. More is said of their processes.
+                Err(RingTakeError::NoSenders | RingTakeError::PeerDied) => {}
+                Err(error) => {
+                    self.shared.end(State::Failed(Arc::new(PoolError::Answers(error))));
+                    return;
+                }
+            }
+        }
+        // Nobody is left to do what was submitted while the last one ended.
+        self.shared.resolve_all(|slot| Err(self.died(slot, 1, None)));
+    }
+
+    /// After a start that has failed: until the processes that were killed are gone.
+    fn wait_for_all(&mut self) {
+        while self.workers.iter().any(Option::is_some) {
+            match self.shared.answers.ring().take(Consumers::Single, Deadline::Never) {
+                Ok(_) => self.shared.take_ended().iter().for_each(|ended| self.workers[ended.worker] = None),
+                Err(RingTakeError::NoSenders | RingTakeError::PeerDied) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn receive(&mut self, message: IncomingMessage) {
+        let Some(head) = AnswerHead::read(&message.payload) else { return };
+        let index = usize::try_from(head.worker).unwrap_or(usize::MAX);
+        let worker = self.workers.get_mut(index).and_then(Option::as_mut);
+        match head.kind {
+            Kind::Wake => self.shared.take_ended().into_iter().for_each(|ended| self.replace(ended)),
+            Kind::Ready => worker.into_iter().for_each(|worker| worker.is_ready = true),
+            Kind::Begun => worker.into_iter().for_each(|worker| {
+                worker.begun = Some((head.id, head.deliveries));
+                worker.n_begun += 1;
+            }),
+            Kind::Value | Kind::Raised => {
+                let pid = worker.map_or(0, |worker| {
+                    worker.begun = None;
+                    worker.pid
+                });
+                self.deaths.remove(&head.id);
+                let Some(slot) = self.shared.take_pending(head.id) else { return };
+                slot.resolve(match head.kind {
+                    Kind::Value => Ok(Box::new(message)),
+                    _ => Err(raised(&slot, index, pid, message)),
+                });
+            }
+            // Whoever had begun it has ended, and how it did is about to be known.
+            Kind::GivenUp if self.is_begun(head.id) => {}
+            Kind::GivenUp => {
+                let process = self.deaths.remove(&head.id);
+                let Some(slot) = self.shared.take_pending(head.id) else { return };
+                slot.resolve(Err(self.died(&slot, head.deliveries.saturating_sub(1), process)));
+            }
+        }
+    }
+
+    /// What becomes of a worker's place, and of its task, when its process has ended.
+    fn replace(&mut self, Ended { worker: index, outcome }: Ended) {
+        let Some(worker) = self.workers.get_mut(index).and_then(Option::take) else { return };
+        let state = self.shared.state();
+        if matches!(state, State::Terminated | State::Failed(_)) {
+            return;
+        }
+        let has_died = outcome.is_err();
+        match outcome {
+            Err(error) if !worker.is_ready => {
+                self.shared.end(State::Failed(Arc::new(PoolError::Ended(error))));
+                return;
+            }
+            Err(error) => self.note_death(&worker, error),
+            Ok(()) => {}
+        }
+        let is_wanted = match state {
+            State::Open => true,
+            // The others have not ended, because they wait for what this one had.
+            _ if self.workers.iter().any(Option::is_some) => false,
+            // One that ended by itself has seen that nothing is left, or has done as many as it may.
+            _ => {
+                let is_used_up = self.recipe.max_tasks.is_some_and(|most| worker.n_begun >= most);
+                self.shared.n_pending() > 0 && (has_died || is_used_up)
+            }
+        };
+        if is_wanted && let Err(error) = self.start_worker(index) {
+            self.shared.end(State::Failed(Arc::new(error)));
+        }
+    }
+
+    fn note_death(&mut self, worker: &Worker, error: SpawnError) {
+        let Some((id, deliveries)) = worker.begun else { return };
+        let process = match error {
+            SpawnError::Failed(errors) => Some(errors.root_cause().clone()),
+            _ => None,
+        };
+        if deliveries < self.recipe.max_tries {
+            // Another worker gets it, or has done it already.
+            let process = process.filter(|_| self.shared.is_pending(id));
+            process.into_iter().for_each(|process| drop(self.deaths.insert(id, process)));
+        } else if let Some(slot) = self.shared.take_pending(id) {
+            self.deaths.remove(&id);
+            slot.resolve(Err(self.died(&slot, deliveries, process)));
+        }
+    }
+
+    fn is_begun(&self, id: u64) -> bool {
+        self.workers.iter().flatten().any(|worker| worker.begun.is_some_and(|(begun, _)| begun == id))
+    }
+
+    fn died(&self, slot: &Slot, tries: u16, process: Option<ProcessError>) -> TaskError {
+        TaskError::WorkerDied(Box::new(WorkerDiedError { function: slot.function, tries, process }))
+    }
+
+    fn start_worker(&mut self, index: usize) -> Result<(), PoolError> {
+        let process = self.recipe.start(&self.shared, index)?;
+        let worker = Worker { pid: process.pid(), is_ready: false, begun: None, n_begun: 0 };
+        self.shared.note_start(index, process.process());
+        watch(Arc::clone(&self.shared), index, process)?;
+        self.workers[index] = Some(worker);
+        Ok(())
+    }
+}
+
+/// Waits for the end of a worker's process, on a thread of its own.
+fn watch(shared: Arc<Shared>, worker: usize, mut process: ProcessHandle<()>) -> Result<(), PoolError> {
+    let watching = thread::Builder::new().name(format!("pool-{worker}")).spawn(move || {
+        let outcome = process.join();
+        shared.note_end(Ended { worker, outcome });
+    });
+    watching.map(drop).map_err(PoolError::Thread)
+}
+
+fn raised(slot: &Slot, worker: usize, pid: u32, mut message: IncomingMessage) -> TaskError {
+    match decode_behind::<Report>(ANSWER_HEAD_LEN_BYTES, &mut message) {
+        Ok(report) => {
+            TaskError::Raised(Box::new(TaskRaisedError { function: slot.function, worker, pid, report }))
+        }
+        Err(error) => TaskError::Value { function: slot.function, error: Arc::new(error) },
+    }
+}

@@ -1,0 +1,59 @@
+//! How a pool's workers are started.
+
+use std::ffi::OsString;
+use std::fmt;
+
+use tensorferry_spawn::{Process, ProcessHandle, StartMethod};
+use tensorferry_storage::Ring;
+
+use crate::end::End;
+use crate::error::{PoolError, SubmitErrorKind};
+use crate::shared::Shared;
+use crate::worker::{Order, pool_worker};
+
+/// Puts the call of the initializer into a ring.
+pub(crate) type Initializer = Box<dyn Fn(&Ring) -> Result<(), SubmitErrorKind> + Send>;
+
+/// The settings of a pool.
+pub(crate) struct Recipe {
+    pub(crate) n_processes: usize,
+    pub(crate) name: String,
+    pub(crate) initializer: Option<Initializer>,
+    pub(crate) max_tasks: Option<usize>,
+    pub(crate) max_tries: u16,
+    pub(crate) start_method: Option<StartMethod>,
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    pub(crate) seed: Option<u64>,
+}
+
+impl Recipe {
+    /// Starts the process of a worker.
+    pub(crate) fn start(&self, shared: &Shared, index: usize) -> Result<ProcessHandle<()>, PoolError> {
+        let initial = self.initializer.as_ref().map(|call| self.initial(shared, call)).transpose()?;
+        let order = Order {
+            initial,
+            tasks: shared.tasks.receiver().map_err(PoolError::Memory)?,
+            answers: shared.answers.sender().map_err(PoolError::Memory)?,
+            max_tasks: self.max_tasks,
+            max_tries: self.max_tries,
+        };
+        let process = Process::new(pool_worker, (order,)).rank(index).name(format!("{} {index}", self.name));
+        let process = self.environment.iter().fold(process, |process, (name, value)| process.env(name, value));
+        let process = self.seed.into_iter().fold(process, Process::seed);
+        let process = self.start_method.into_iter().fold(process, Process::start_method);
+        process.start().map_err(|error| PoolError::Start { worker: index, error: error.into() })
+    }
+
+    /// A ring with the call of the initializer. It has leases, so that each worker can have the same.
+    fn initial(&self, shared: &Shared, call: &Initializer) -> Result<End, PoolError> {
+        let end = End::create(shared.tasks.ring().heap(), 1, 1).map_err(PoolError::Memory)?;
+        call(end.ring()).map_err(PoolError::Initializer)?;
+        Ok(end)
+    }
+}
+
+impl fmt::Debug for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recipe").field("n_processes", &self.n_processes).field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,251 @@
+//! What the pool's owner and the pool's thread share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tensorferry_reduce::{EncodeError, with_encoded_behind};
+use tensorferry_spawn::hidden::{Signature, TaskKey};
+use tensorferry_spawn::{ChildProcess, Function, SpawnError};
+use tensorferry_storage::{Deadline, OutgoingHandles, Ring, RingPutError};
+
+use crate::end::End;
+use crate::error::{PoolError, SubmitErrorKind, TaskError};
+use crate::head::{AnswerHead, TaskHead};
+use crate::slot::{Group, Outcome, Slot};
+
+/// Whether tasks are taken.
+#[derive(Clone, Debug)]
+pub(crate) enum State {
+    Open,
+    /// What was submitted is still done.
+    Closed,
+    Terminated,
+    Failed(Arc<PoolError>),
+}
+
+#[derive(Debug)]
+struct Book {
+    state: State,
+    next_id: u64,
+    pending: HashMap<u64, Arc<Slot>>,
+    /// The processes that run, by the index of their worker.
+    processes: HashMap<usize, ChildProcess>,
+    ended: Vec<Ended>,
+}
+
+/// A worker whose process has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) worker: usize,
+    pub(crate) outcome: Result<(), SpawnError>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Puts, and takes what nobody may take any more.
+    pub(crate) tasks: End,
+    /// Takes the answers, and puts what wakes the pool's thread.
+    pub(crate) answers: End,
+    book: Mutex<Book>,
+}
+
+/// Why a task was not put.
+struct Refused(SubmitErrorKind);
+
+impl From<EncodeError> for Refused {
+    fn from(error: EncodeError) -> Self {
+        Self(SubmitErrorKind::Arguments(Arc::new(error)))
+    }
+}
+
+impl From<RingPutError> for Refused {
+    fn from(error: RingPutError) -> Self {
+        Self(match error {
+            RingPutError::Closed => SubmitErrorKind::Closed,
+            RingPutError::NotRepeatable => SubmitErrorKind::NotRepeatable,
+            RingPutError::TooManyHandles(n) => SubmitErrorKind::TooManyHandles(n),
+            RingPutError::Storage(error) => SubmitErrorKind::Arguments(Arc::new(EncodeError::Storage(*error))),
+            error => SubmitErrorKind::Queue(Arc::new(error)),
+        })
+    }
+}
+
+/// Puts one task into a ring.
+pub(crate) fn put<Args: Serialize>(
+    ring: &Ring,
+    id: u64,
+    key: TaskKey,
+    args: &Args,
+    deadline: Deadline,
+) -> Result<(), SubmitErrorKind> {
+    let head = TaskHead { id, key }.to_bytes();
+    let put = |payload: &[u8], handles: &mut OutgoingHandles| {
+        ring.put_from(payload, handles, deadline).map_err(Refused::from)
+    };
+    with_encoded_behind(ring.heap(), &head, args, put).map_err(|Refused(kind)| kind)
+}
+
+/// The key of a function.
+pub(crate) fn key_of<F: Function<Args>, Args>(function: &F) -> Result<TaskKey, SubmitErrorKind> {
+    TaskKey::find(function).map_err(|error| SubmitErrorKind::NotRegistered(Arc::new(error)))
+}
+
+impl Shared {
+    pub(crate) fn new(tasks: End, answers: End) -> Self {
+        let book = Book {
+            state: State::Open,
+            next_id: 1,
+            pending: HashMap::new(),
+            processes: HashMap::new(),
+            ended: Vec::new(),
+        };
+        Self { tasks, answers, book: Mutex::new(book) }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Submits one call. Waits while the queue of tasks is full.
+    pub(crate) fn submit<F, Args>(
+        &self,
+        function: &F,
+        args: &Args,
+        member_of: Option<(Arc<Group>, usize)>,
+    ) -> Result<Arc<Slot>, SubmitErrorKind>
+    where
+        F: Function<Args>,
+        Args: Serialize,
+    {
+        let key = key_of(function)?;
+        let slot = Arc::new(Slot::new(Signature::of::<F, Args>(function).name(), member_of));
+        let id = {
+            let mut book = self.book();
+            book.state.accepts()?;
+            let id = book.next_id;
+            book.next_id += 1;
+            book.pending.insert(id, Arc::clone(&slot));
+            id
+        };
+        put(self.tasks.ring(), id, key, args, Deadline::Never).map_err(|kind| {
+            let mut book = self.book();
+            book.pending.remove(&id);
+            // A queue that was closed meanwhile does not say why.
+            book.state.accepts().err().unwrap_or(kind)
+        })?;
+        Ok(slot)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.book().state.clone()
+    }
+
+    pub(crate) fn n_pending(&self) -> usize {
+        self.book().pending.len()
+    }
+
+    pub(crate) fn processes(&self) -> Vec<ChildProcess> {
+        let book = self.book();
+        let mut all: Vec<_> = book.processes.iter().collect();
+        all.sort_by_key(|(worker, _)| **worker);
+        all.into_iter().map(|(_, process)| process.clone()).collect()
+    }
+
+    /// Takes no more tasks.
+    pub(crate) fn close(&self) {
+        {
+            let mut book = self.book();
+            if matches!(book.state, State::Open) {
+                book.state = State::Closed;
+            }
+        }
+        self.tasks.ring().close();
+        self.wake();
+    }
+
+    /// Ends all workers, and tells everybody who waits.
+    pub(crate) fn end(&self, state: State) {
+        let (pending, processes) = {
+            let mut book = self.book();
+            if matches!(book.state, State::Open | State::Closed) {
+                book.state = state;
+            }
+            (std::mem::take(&mut book.pending), std::mem::take(&mut book.processes))
+        };
+        self.tasks.ring().close();
+        // A process that has ended meanwhile needs no signal.
+        processes.into_values().for_each(|process| drop(process.kill()));
+        let error = self.state().error();
+        pending.into_values().for_each(|slot| slot.resolve(Err(error.clone())));
+        self.wake();
+    }
+
+    /// Notes a process that was started for a worker, and kills it if the pool has ended meanwhile.
+    pub(crate) fn note_start(&self, worker: usize, process: ChildProcess) {
+        let mut book = self.book();
+        if matches!(book.state, State::Open | State::Closed) {
+            book.processes.insert(worker, process);
+        } else {
+            drop(book);
+            drop(process.kill());
+        }
+    }
+
+    pub(crate) fn note_end(&self, ended: Ended) {
+        {
+            let mut book = self.book();
+            book.processes.remove(&ended.worker);
+            book.ended.push(ended);
+        }
+        self.wake();
+    }
+
+    pub(crate) fn take_ended(&self) -> Vec<Ended> {
+        std::mem::take(&mut self.book().ended)
+    }
+
+    /// The task with this number, unless it has an outcome.
+    pub(crate) fn take_pending(&self, id: u64) -> Option<Arc<Slot>> {
+        self.book().pending.remove(&id)
+    }
+
+    pub(crate) fn is_pending(&self, id: u64) -> bool {
+        self.book().pending.contains_key(&id)
+    }
+
+    /// Gives every task that is pending the outcome that `outcome` makes for it.
+    pub(crate) fn resolve_all(&self, outcome: impl Fn(&Slot) -> Outcome) {
+        let pending = std::mem::take(&mut self.book().pending);
+        pending.into_values().for_each(|slot| slot.resolve(outcome(&slot)));
+    }
+
+    /// Makes the pool's thread look around. Waits while it has more to read than fits into the queue.
+    fn wake(&self) {
+        // It fails only when there is no such thread any more.
+        let _ = self.answers.ring().put(
+            &AnswerHead::WAKE.to_bytes(),
+            OutgoingHandles::new(),
+            Deadline::Never,
+        );
+    }
+}
+
+impl State {
+    fn accepts(&self) -> Result<(), SubmitErrorKind> {
+        match self {
+            Self::Open => Ok(()),
+            Self::Closed => Err(SubmitErrorKind::Closed),
+            Self::Terminated => Err(SubmitErrorKind::Terminated),
+            Self::Failed(error) => Err(SubmitErrorKind::Pool(Arc::clone(error))),
+        }
+    }
+
+    /// What those are told who wait when the pool ends.
+    fn error(&self) -> TaskError {
+        match self {
+            Self::Failed(error) => TaskError::Pool(Arc::clone(error)),
+            _ => TaskError::Terminated,
+        }
+    }
+}
