@@ -33,6 +33,7 @@
 //! | [`state`] | [`Bundle`]: named tensors that travel as one handle |
 //! | [`queue`] | [`Queue`], [`channel`], sole ends, [`wait`](queue::wait) for several |
 //! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`], [`current_process`], [`active_children`], [`rank_seed`] |
+//! | [`pool`] | [`Pool`]: worker processes that call functions |
 //! | [`sync`] | locks, events, semaphores, barriers, values and arrays in shared memory |
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
 //! | [`domain`] | the one file descriptor behind it all |
@@ -51,6 +52,8 @@ pub mod storage;
 #[doc(inline)]
 pub use tensorferry_cuda_ipc as cuda;
 #[doc(inline)]
+pub use tensorferry_pool as pool;
+#[doc(inline)]
 pub use tensorferry_queue as queue;
 #[doc(inline)]
 pub use tensorferry_spawn as spawn;
@@ -66,6 +69,8 @@ pub use tensorferry_tensor as tensor;
 pub use cuda::CudaTensor;
 #[doc(inline)]
 pub use domain::Domain;
+#[doc(inline)]
+pub use pool::Pool;
 #[doc(inline)]
 pub use queue::{GetError, PutError, Queue, Receiver, Sender, channel};
 #[doc(inline)]

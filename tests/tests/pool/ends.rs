@@ -1,0 +1,94 @@
+//! How a pool ends.
+
+use std::thread;
+
+use tensorferry::pool::{Pool, PoolError, SubmitErrorKind, TaskError};
+use tensorferry::sync::{Event, RawValue};
+use tensorferry::{BoxedError, func};
+use tensorferry_tests::until;
+
+use crate::{get, leaving_nothing, pool, square, wait};
+
+#[func]
+fn fail(_worker: usize, with_panic: bool) -> Result<(), BoxedError> {
+    if with_panic { panic!("no model") } else { Err("no model".into()) }
+}
+
+#[test]
+fn join_waits_until_what_was_submitted_is_done() {
+    leaving_nothing(|| {
+        let pool = pool(2);
+        let results: Vec<_> = (0..100).map(|n| pool.apply_async(square, (n,)).unwrap()).collect();
+        pool.join().unwrap();
+        assert!(results.iter().all(|result| result.is_ready()));
+        assert!(results.into_iter().zip(0_u64..).all(|(result, n)| result.get().unwrap() == n * n));
+    });
+}
+
+#[test]
+fn a_closed_pool_takes_nothing_more() {
+    let pool = pool(1);
+    pool.close();
+    let refused = pool.apply_async(square, (3,)).unwrap_err();
+    assert!(matches!(refused.kind, SubmitErrorKind::Closed), "{refused}");
+    assert_eq!(pool.n_pending(), 0);
+    // As often as one likes, also when nobody is there any more to be told.
+    until("its worker has ended", || pool.processes().is_empty());
+    (0..1000).for_each(|_| pool.close());
+    pool.join().unwrap();
+}
+
+#[test]
+fn who_waits_is_told_that_the_pool_was_terminated() {
+    leaving_nothing(|| {
+        let pool = pool(1);
+        let (says, go) = (RawValue::new(0).unwrap(), Event::new().unwrap());
+        let done = pool.apply_async(square, (5,)).unwrap();
+        done.wait();
+        let task = pool.apply_async(wait, (says.clone(), go)).unwrap();
+        let behind = pool.apply_async(square, (4,)).unwrap();
+        until("it has begun", || says.get() != 0);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| get(task));
+            pool.terminate();
+            assert!(matches!(waiting.join().unwrap(), Err(TaskError::Terminated)));
+        });
+        assert!(matches!(get(behind), Err(TaskError::Terminated)));
+        assert_eq!(done.get().unwrap(), 25, "what was done stays done");
+        let refused = pool.apply_async(square, (3,)).unwrap_err();
+        assert!(matches!(refused.kind, SubmitErrorKind::Terminated), "{refused}");
+        pool.join().unwrap();
+    });
+}
+
+#[test]
+fn dropping_a_pool_ends_its_processes() {
+    leaving_nothing(|| {
+        let (says, go) = (RawValue::new(0).unwrap(), Event::new().unwrap());
+        let pool = pool(2);
+        let task = pool.apply_async(wait, (says.clone(), go)).unwrap();
+        until("it has begun", || says.get() != 0);
+        drop(pool);
+        assert!(matches!(get(task), Err(TaskError::Terminated)));
+    });
+}
+
+#[test]
+fn an_initializer_that_fails_fails_the_pool_and_says_why() {
+    for with_panic in [false, true] {
+        leaving_nothing(|| {
+            let builder = Pool::builder().processes(2).initializer(fail, (with_panic,));
+            let pool = builder.start().unwrap();
+            let told = match pool.apply_async(square, (3,)) {
+                Ok(result) => get(result).map(drop).unwrap_err(),
+                Err(refused) => refused.into(),
+            };
+            let TaskError::Pool(error) = told else { panic!("{told:?}") };
+            assert!(matches!(&*error, PoolError::Ended(_)), "{error}");
+            assert!(error.to_string().contains("no model"), "{error}");
+            let again = pool.apply_async(square, (3,)).unwrap_err();
+            assert!(matches!(again.kind, SubmitErrorKind::Pool(_)), "{again}");
+            assert!(pool.join().unwrap_err().to_string().contains("no model"));
+        });
+    }
+}

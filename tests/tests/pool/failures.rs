@@ -1,0 +1,135 @@
+//! Functions that fail, and tasks that are refused. No worker dies of either.
+
+use tensorferry::pool::{PoolError, SubmitErrorKind, TaskError, TaskRaisedError};
+use tensorferry::spawn::{Cause, ReportKind, StartMethod};
+use tensorferry::{BoxedError, Pool, func};
+
+use crate::{died, get, pid, pool, square};
+
+#[derive(Debug, thiserror::Error)]
+#[error("no data")]
+struct NoData {
+    source: std::num::ParseIntError,
+}
+
+#[func]
+fn parse(_worker: usize, text: String) -> Result<u32, NoData> {
+    text.parse().map_err(|source| NoData { source })
+}
+
+#[func]
+fn panic_at(_worker: usize, n: u32) -> Result<u32, String> {
+    if n == 3 {
+        panic!("not {n}");
+    }
+    Ok(n)
+}
+
+#[func]
+fn abort(_worker: usize) {
+    std::process::abort();
+}
+
+/// A value that cannot be sent.
+#[derive(Debug, serde::Deserialize)]
+struct Unsendable;
+
+impl serde::Serialize for Unsendable {
+    fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("it never is"))
+    }
+}
+
+#[func]
+fn unsendable(_worker: usize) -> Result<Unsendable, String> {
+    Ok(Unsendable)
+}
+
+#[func]
+fn takes_unsendable(_worker: usize, _value: Unsendable) -> Result<(), BoxedError> {
+    Ok(())
+}
+
+fn not_registered(_worker: usize, n: u64) -> Result<u64, String> {
+    Ok(n)
+}
+
+#[track_caller]
+fn raised<T: std::fmt::Debug>(outcome: Result<T, TaskError>) -> TaskRaisedError {
+    match outcome {
+        Err(TaskError::Raised(raised)) => *raised,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_error_is_told_with_its_causes_and_the_worker_lives_on() {
+    let pool = pool(1);
+    let before = pool.apply(pid, ()).unwrap();
+    let error = raised(pool.apply(parse, (String::from("x"),)));
+    assert_eq!((error.worker, error.pid), (0, before));
+    assert!(error.function.ends_with("failures::parse"), "{}", error.function);
+    assert_eq!(error.report.message, "no data");
+    assert_eq!(error.report.chain, ["invalid digit found in string"]);
+    assert_eq!(pool.apply(parse, (String::from("7"),)).unwrap(), 7);
+    assert_eq!(pool.apply(pid, ()).unwrap(), before);
+}
+
+#[test]
+fn a_panic_is_told_with_its_place_and_stack_and_the_worker_lives_on() {
+    let pool = pool(1);
+    let before = pool.apply(pid, ()).unwrap();
+    for _ in 0..12 {
+        let report = raised(pool.apply(panic_at, (3,))).report;
+        assert_eq!((report.kind, report.message.as_str()), (ReportKind::Panic, "not 3"));
+        assert!(report.location.unwrap().file.ends_with("failures.rs"));
+        assert!(report.backtrace.unwrap().contains("panic_at"));
+        assert!(report.chain.is_empty(), "earlier ones are none of its causes: {:?}", report.chain);
+    }
+    assert_eq!(pool.apply(pid, ()).unwrap(), before);
+}
+
+#[test]
+fn a_panic_that_was_caught_is_not_what_a_worker_dies_of_later() {
+    let pool = pool(1);
+    raised(pool.apply(panic_at, (3,)));
+    let process = died(get(pool.apply_async(abort, ()).unwrap())).process.unwrap();
+    assert!(matches!(process.cause, Cause::Signaled { signal: 6, .. }), "{process}");
+}
+
+#[test]
+fn map_tells_which_item_failed_first() {
+    let pool = pool(2);
+    let error = pool.map(panic_at, [1, 3, 2, 3]).unwrap_err();
+    assert_eq!(error.index, 1);
+    assert!(error.to_string().starts_with("item 1: `"), "{error}");
+    let outcomes: Vec<_> = pool.imap(panic_at, [1, 3, 2]).collect();
+    assert_eq!(outcomes.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+}
+
+#[test]
+fn what_cannot_be_sent_is_an_error_on_either_side() {
+    let pool = pool(1);
+    let error = raised(pool.apply(unsendable, ()));
+    assert!(error.report.message.contains("its value cannot be sent"), "{error}");
+    let refused = pool.apply_async(takes_unsendable, (Unsendable,)).unwrap_err();
+    assert!(matches!(refused.kind, SubmitErrorKind::Arguments(_)), "{refused}");
+    assert_eq!(pool.apply(square, (3,)).unwrap(), 9);
+}
+
+#[test]
+fn a_function_that_is_not_registered_is_refused() {
+    let pool = pool(1);
+    let refused = pool.apply_async(not_registered, (3,)).unwrap_err();
+    assert!(matches!(refused.kind, SubmitErrorKind::NotRegistered(_)), "{refused}");
+    assert_eq!(refused.into_args(), (3,));
+    let error = Pool::builder().initializer(not_registered, (3,)).start().unwrap_err();
+    assert!(matches!(error, PoolError::Initializer(SubmitErrorKind::NotRegistered(_))), "{error}");
+}
+
+#[test]
+fn a_pool_has_processes_that_are_not_forked() {
+    assert!(matches!(Pool::new(0), Err(PoolError::NoProcesses)));
+    let forked = Pool::builder().start_method(StartMethod::Fork).start();
+    assert!(matches!(forked, Err(PoolError::Fork)));
+}
