@@ -33,8 +33,8 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenS
             #[linkme(crate = #spawn::hidden::linkme)]
             static FUNCTION: #spawn::hidden::Registered = #spawn::hidden::Registered::new(
                 || #spawn::hidden::Signature::of::<_, #tuple>(&#name),
-                |call| #spawn::hidden::Call::run::<_, #tuple>(call, #name),
-                |task| #spawn::hidden::Task::run::<_, #tuple>(task, #name),
+                |__call| #spawn::hidden::Call::run::<_, #tuple>(__call, #name),
+                |__task| #spawn::hidden::Task::run::<_, #tuple>(__task, #name),
             );
         }
     })

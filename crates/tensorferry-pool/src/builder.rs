@@ -60,8 +60,9 @@ impl PoolBuilder {
     /// Sets a function that each worker calls once, before it takes tasks, also those that are started later
     /// in the place of others. Its value is dropped.
     ///
-    /// If it fails, the pool fails, and everybody who waits is told why: [`PoolError::Ended`]. Its arguments
-    /// cannot hold anything exclusive, because every worker gets the same.
+    /// If it returns an error or panics, the pool fails, and everybody who waits is told why:
+    /// [`PoolError::Ended`]. A worker that is killed in it is replaced, but not for ever. Its arguments cannot
+    /// hold anything exclusive, because every worker gets the same.
     ///
     /// ```
     /// use std::sync::OnceLock;

@@ -16,8 +16,12 @@ use tensorferry_storage::{Consumers, Deadline, IncomingMessage, RingTakeError};
 use crate::error::{PoolError, TaskError, TaskRaisedError, WorkerDiedError};
 use crate::head::{ANSWER_HEAD_LEN_BYTES, AnswerHead, Kind};
 use crate::order::Recipe;
-use crate::shared::{Ended, Shared, State};
+use crate::shared::{Shared, State};
 use crate::slot::Slot;
+
+/// How many processes in a row may be killed before one of them can take tasks. One may meet with an accident;
+/// as many as this have a cause.
+const MAX_LOST_STARTS: usize = 8;
 
 /// What is known of a worker whose process runs.
 #[derive(Debug)]
@@ -37,17 +41,20 @@ pub(crate) struct Dispatcher {
     workers: Vec<Option<Worker>>,
     /// How the last worker ended that died over a task which is tried again.
     deaths: HashMap<u64, ProcessError>,
+    /// How many processes have been killed since one could last take tasks.
+    n_lost_starts: usize,
 }
 
 impl Dispatcher {
     /// Starts all workers.
     pub(crate) fn start(shared: Arc<Shared>, recipe: Recipe) -> Result<Self, PoolError> {
         let workers = (0..recipe.n_processes).map(|_| None).collect();
-        let mut this = Self { shared, recipe, workers, deaths: HashMap::new() };
+        let mut this = Self { shared, recipe, workers, deaths: HashMap::new(), n_lost_starts: 0 };
         for index in 0..this.workers.len() {
             if let Err(error) = this.start_worker(index) {
                 this.shared.end(State::Terminated);
-                this.wait_for_all();
+                // Until the processes that were killed are gone.
+                this.answer();
                 return Err(error);
             }
         }
@@ -77,24 +84,16 @@ impl Dispatcher {
         self.shared.resolve_all(|slot| Err(self.died(slot, 1, None)));
     }
 
-    /// After a start that has failed: until the processes that were killed are gone.
-    fn wait_for_all(&mut self) {
-        while self.workers.iter().any(Option::is_some) {
-            match self.shared.answers.ring().take(Consumers::Single, Deadline::Never) {
-                Ok(_) => self.shared.take_ended().iter().for_each(|ended| self.workers[ended.worker] = None),
-                Err(RingTakeError::NoSenders | RingTakeError::PeerDied) => {}
-                Err(_) => return,
-            }
-        }
-    }
-
     fn receive(&mut self, message: IncomingMessage) {
         let Some(head) = AnswerHead::read(&message.payload) else { return };
         let index = usize::try_from(head.worker).unwrap_or(usize::MAX);
         let worker = self.workers.get_mut(index).and_then(Option::as_mut);
         match head.kind {
-            Kind::Wake => self.shared.take_ended().into_iter().for_each(|ended| self.replace(ended)),
-            Kind::Ready => worker.into_iter().for_each(|worker| worker.is_ready = true),
+            Kind::Ended => self.replace(index),
+            Kind::Ready => worker.into_iter().for_each(|worker| {
+                worker.is_ready = true;
+                self.n_lost_starts = 0;
+            }),
             Kind::Begun => worker.into_iter().for_each(|worker| {
                 worker.begun = Some((head.id, head.deliveries));
                 worker.n_begun += 1;
@@ -122,7 +121,8 @@ impl Dispatcher {
     }
 
     /// What becomes of a worker's place, and of its task, when its process has ended.
-    fn replace(&mut self, Ended { worker: index, outcome }: Ended) {
+    fn replace(&mut self, index: usize) {
+        let Some(outcome) = self.shared.take_end(index) else { return };
         let Some(worker) = self.workers.get_mut(index).and_then(Option::take) else { return };
         let state = self.shared.state();
         if matches!(state, State::Terminated | State::Failed(_)) {
@@ -131,8 +131,11 @@ impl Dispatcher {
         let has_died = outcome.is_err();
         match outcome {
             Err(error) if !worker.is_ready => {
-                self.shared.end(State::Failed(Arc::new(PoolError::Ended(error))));
-                return;
+                self.n_lost_starts += 1;
+                if says_why(&error) || self.n_lost_starts >= MAX_LOST_STARTS {
+                    self.shared.end(State::Failed(Arc::new(PoolError::Ended(error))));
+                    return;
+                }
             }
             Err(error) => self.note_death(&worker, error),
             Ok(()) => {}
@@ -186,11 +189,16 @@ impl Dispatcher {
     }
 }
 
+/// Whether a process has reported why it failed. The next one would fail for the same reason.
+fn says_why(error: &SpawnError) -> bool {
+    matches!(error, SpawnError::Failed(errors) if errors.root_cause().report().is_some())
+}
+
 /// Waits for the end of a worker's process, on a thread of its own.
 fn watch(shared: Arc<Shared>, worker: usize, mut process: ProcessHandle<()>) -> Result<(), PoolError> {
     let watching = thread::Builder::new().name(format!("pool-{worker}")).spawn(move || {
         let outcome = process.join();
-        shared.note_end(Ended { worker, outcome });
+        shared.note_end(worker, outcome);
     });
     watching.map(drop).map_err(PoolError::Thread)
 }

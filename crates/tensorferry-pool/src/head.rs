@@ -28,8 +28,8 @@ pub(crate) enum Kind {
     Raised,
     /// It does not call the function, because too many workers have died over it.
     GivenUp,
-    /// Nothing. The pool itself wakes its thread with it.
-    Wake,
+    /// It has ended. The pool's process says so, after everything that the worker itself has said.
+    Ended,
 }
 
 /// Who says what about which task.
@@ -60,8 +60,10 @@ impl TaskHead {
 }
 
 impl AnswerHead {
-    /// What wakes the thread of the pool.
-    pub(crate) const WAKE: Self = Self { id: 0, worker: u32::MAX, deliveries: 0, kind: Kind::Wake };
+    /// Of no task.
+    pub(crate) fn of_worker(index: usize, kind: Kind) -> Self {
+        Self { id: 0, worker: u32::try_from(index).unwrap_or(u32::MAX), deliveries: 0, kind }
+    }
 
     pub(crate) fn to_bytes(self) -> [u8; ANSWER_HEAD_LEN_BYTES] {
         let kind = match self.kind {
@@ -70,7 +72,7 @@ impl AnswerHead {
             Kind::Value => 2,
             Kind::Raised => 3,
             Kind::GivenUp => 4,
-            Kind::Wake => 5,
+            Kind::Ended => 5,
         };
         let [a, b, c, d, e, f, g, h] = self.id.to_le_bytes();
         let [i, j, k, l] = self.worker.to_le_bytes();
@@ -89,7 +91,7 @@ impl AnswerHead {
             2 => Kind::Value,
             3 => Kind::Raised,
             4 => Kind::GivenUp,
-            5 => Kind::Wake,
+            5 => Kind::Ended,
             _ => return None,
         };
         Some(Self {
@@ -107,9 +109,10 @@ mod tests {
 
     #[test]
     fn heads_survive_their_bytes_and_shorter_payloads_are_none() {
-        let kinds = [Kind::Ready, Kind::Begun, Kind::Value, Kind::Raised, Kind::GivenUp, Kind::Wake];
+        let kinds = [Kind::Ready, Kind::Begun, Kind::Value, Kind::Raised, Kind::GivenUp, Kind::Ended];
         for kind in kinds {
-            let head = AnswerHead { id: 0x1122_3344_5566_7788, worker: 0x0102_0304, deliveries: 0x0506, kind };
+            let head =
+                AnswerHead { id: 0x1122_3344_5566_7788, worker: 0x0102_0304, deliveries: 0x0506, kind };
             let bytes = head.to_bytes();
             assert_eq!(AnswerHead::read(&bytes), Some(head));
             assert!((0..bytes.len()).all(|len| AnswerHead::read(&bytes[..len]).is_none()));
@@ -122,7 +125,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_no_answer() {
-        let mut bytes = AnswerHead::WAKE.to_bytes();
+        let mut bytes = AnswerHead::of_worker(7, Kind::Ended).to_bytes();
         bytes[ANSWER_HEAD_LEN_BYTES - 1] = 6;
         assert_eq!(AnswerHead::read(&bytes), None);
     }

@@ -38,7 +38,8 @@ impl Recipe {
             max_tries: self.max_tries,
         };
         let process = Process::new(pool_worker, (order,)).rank(index).name(format!("{} {index}", self.name));
-        let process = self.environment.iter().fold(process, |process, (name, value)| process.env(name, value));
+        let process =
+            self.environment.iter().fold(process, |process, (name, value)| process.env(name, value));
         let process = self.seed.into_iter().fold(process, Process::seed);
         let process = self.start_method.into_iter().fold(process, Process::start_method);
         process.start().map_err(|error| PoolError::Start { worker: index, error: error.into() })
@@ -54,6 +55,9 @@ impl Recipe {
 
 impl fmt::Debug for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recipe").field("n_processes", &self.n_processes).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Recipe")
+            .field("n_processes", &self.n_processes)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@ use tensorferry_storage::{Deadline, OutgoingHandles, Ring, RingPutError};
 
 use crate::end::End;
 use crate::error::{PoolError, SubmitErrorKind, TaskError};
-use crate::head::{AnswerHead, TaskHead};
+use crate::head::{AnswerHead, Kind, TaskHead};
 use crate::slot::{Group, Outcome, Slot};
 
 /// Whether tasks are taken.
@@ -31,21 +31,15 @@ struct Book {
     pending: HashMap<u64, Arc<Slot>>,
     /// The processes that run, by the index of their worker.
     processes: HashMap<usize, ChildProcess>,
-    ended: Vec<Ended>,
-}
-
-/// A worker whose process has ended.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) worker: usize,
-    pub(crate) outcome: Result<(), SpawnError>,
+    /// How the processes have ended of which the pool's thread is about to hear.
+    ended: HashMap<usize, Result<(), SpawnError>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Puts, and takes what nobody may take any more.
     pub(crate) tasks: End,
-    /// Takes the answers, and puts what wakes the pool's thread.
+    /// Takes the answers, and puts who has ended.
     pub(crate) answers: End,
     book: Mutex<Book>,
 }
@@ -65,7 +59,9 @@ impl From<RingPutError> for Refused {
             RingPutError::Closed => SubmitErrorKind::Closed,
             RingPutError::NotRepeatable => SubmitErrorKind::NotRepeatable,
             RingPutError::TooManyHandles(n) => SubmitErrorKind::TooManyHandles(n),
-            RingPutError::Storage(error) => SubmitErrorKind::Arguments(Arc::new(EncodeError::Storage(*error))),
+            RingPutError::Storage(error) => {
+                SubmitErrorKind::Arguments(Arc::new(EncodeError::Storage(*error)))
+            }
             error => SubmitErrorKind::Queue(Arc::new(error)),
         })
     }
@@ -98,7 +94,7 @@ impl Shared {
             next_id: 1,
             pending: HashMap::new(),
             processes: HashMap::new(),
-            ended: Vec::new(),
+            ended: HashMap::new(),
         };
         Self { tasks, answers, book: Mutex::new(book) }
     }
@@ -161,7 +157,6 @@ impl Shared {
             }
         }
         self.tasks.ring().close();
-        self.wake();
     }
 
     /// Ends all workers, and tells everybody who waits.
@@ -178,7 +173,6 @@ impl Shared {
         processes.into_values().for_each(|process| drop(process.kill()));
         let error = self.state().error();
         pending.into_values().for_each(|slot| slot.resolve(Err(error.clone())));
-        self.wake();
     }
 
     /// Notes a process that was started for a worker, and kills it if the pool has ended meanwhile.
@@ -192,17 +186,21 @@ impl Shared {
         }
     }
 
-    pub(crate) fn note_end(&self, ended: Ended) {
+    /// Notes the end of a worker's process, and tells the pool's thread. Waits while that has more to read than
+    /// fits into the queue.
+    pub(crate) fn note_end(&self, worker: usize, outcome: Result<(), SpawnError>) {
         {
             let mut book = self.book();
-            book.processes.remove(&ended.worker);
-            book.ended.push(ended);
+            book.processes.remove(&worker);
+            book.ended.insert(worker, outcome);
         }
-        self.wake();
+        let head = AnswerHead::of_worker(worker, Kind::Ended).to_bytes();
+        // It fails only when there is no such thread any more.
+        let _ = self.answers.ring().put(&head, OutgoingHandles::new(), Deadline::Never);
     }
 
-    pub(crate) fn take_ended(&self) -> Vec<Ended> {
-        std::mem::take(&mut self.book().ended)
+    pub(crate) fn take_end(&self, worker: usize) -> Option<Result<(), SpawnError>> {
+        self.book().ended.remove(&worker)
     }
 
     /// The task with this number, unless it has an outcome.
@@ -218,16 +216,6 @@ impl Shared {
     pub(crate) fn resolve_all(&self, outcome: impl Fn(&Slot) -> Outcome) {
         let pending = std::mem::take(&mut self.book().pending);
         pending.into_values().for_each(|slot| slot.resolve(outcome(&slot)));
-    }
-
-    /// Makes the pool's thread look around. Waits while it has more to read than fits into the queue.
-    fn wake(&self) {
-        // It fails only when there is no such thread any more.
-        let _ = self.answers.ring().put(
-            &AnswerHead::WAKE.to_bytes(),
-            OutgoingHandles::new(),
-            Deadline::Never,
-        );
     }
 }
 

@@ -72,7 +72,7 @@ impl Worker {
     }
 
     fn serve(&self, max_tasks: Option<usize>) -> Result<(), Stop> {
-        self.say(AnswerHead { id: 0, deliveries: 0, ..self.head(Kind::Ready) })?;
+        self.say(self.head(Kind::Ready))?;
         for _ in 0..max_tasks.unwrap_or(usize::MAX) {
             match self.tasks.ring().take_leased(Deadline::Never) {
                 Ok((message, lease)) => self.work(message, lease)?,
@@ -84,7 +84,7 @@ impl Worker {
     }
 
     fn head(&self, kind: Kind) -> AnswerHead {
-        AnswerHead { id: 0, worker: u32::try_from(self.index).unwrap_or(u32::MAX), deliveries: 0, kind }
+        AnswerHead::of_worker(self.index, kind)
     }
 
     fn say(&self, head: AnswerHead) -> Result<(), RingPutError> {

@@ -106,9 +106,8 @@ impl TaskKey {
 
     /// The function in this process. It is searched for where its place is another one, as in another build.
     fn resolve(self) -> Option<&'static Registered> {
-        let has_signature = |function: &&Registered| {
-            Self::of(self.place, &function.signature()).signature == self.signature
-        };
+        let has_signature =
+            |function: &&Registered| Self::of(self.place, &function.signature()).signature == self.signature;
         let there = usize::try_from(self.place).ok().and_then(|place| FUNCTIONS.get(place));
         there.filter(has_signature).or_else(|| FUNCTIONS.iter().find(has_signature))
     }

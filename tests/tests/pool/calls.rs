@@ -81,7 +81,9 @@ fn several_threads_share_a_pool() {
     let pool = &pool(2);
     thread::scope(|scope| {
         for n in 0..4_u64 {
-            scope.spawn(move || assert_eq!(pool.map(square, n * 50..n * 50 + 50).unwrap()[7], (n * 50 + 7).pow(2)));
+            scope.spawn(move || {
+                assert_eq!(pool.map(square, n * 50..n * 50 + 50).unwrap()[7], (n * 50 + 7).pow(2))
+            });
         }
     });
 }

@@ -45,7 +45,10 @@ fn who_waits_is_told_which_process_died_how_over_which_function() {
     let process = error.process.as_ref().unwrap();
     assert_eq!(process.pid, says.get());
     assert!(matches!(process.cause, Cause::Signaled { signal: 9, .. }), "{process}");
-    assert!(error.to_string().contains("SIGKILL") && error.to_string().contains("in the middle of"), "{error}");
+    assert!(
+        error.to_string().contains("SIGKILL") && error.to_string().contains("in the middle of"),
+        "{error}"
+    );
     other_go.set();
     assert_eq!(get(other).unwrap(), other_says.get(), "the other task went on");
     until("another process has taken its place", || {

@@ -14,6 +14,32 @@ fn fail(_worker: usize, with_panic: bool) -> Result<(), BoxedError> {
     if with_panic { panic!("no model") } else { Err("no model".into()) }
 }
 
+#[func]
+fn kill_itself(_worker: usize, n_calls: RawValue<u32>, enough: u32) {
+    if n_calls.fetch_add(1) + 1 < enough {
+        std::process::abort();
+    }
+}
+
+#[test]
+fn a_worker_that_is_killed_in_its_initializer_is_replaced_but_not_for_ever() {
+    leaving_nothing(|| {
+        let n_calls = RawValue::new(0).unwrap();
+        let start =
+            |enough| Pool::builder().processes(1).initializer(kill_itself, (n_calls.clone(), enough)).start();
+        let pool = start(4).unwrap();
+        assert_eq!(get(pool.apply_async(square, (3,)).unwrap()).unwrap(), 9);
+        assert_eq!(n_calls.get(), 4);
+        n_calls.set(0);
+        let pool = start(1000).unwrap();
+        let error =
+            pool.apply_async(square, (3,)).map_or_else(TaskError::from, |result| get(result).unwrap_err());
+        let TaskError::Pool(error) = error else { panic!("{error:?}") };
+        assert!(error.to_string().contains("SIGABRT"), "{error}");
+        assert_eq!(n_calls.get(), 8);
+    });
+}
+
 #[test]
 fn join_waits_until_what_was_submitted_is_done() {
     leaving_nothing(|| {
