@@ -142,12 +142,11 @@ impl Dispatcher {
         }
         let is_wanted = match state {
             State::Open => true,
-            // The others have not ended, because they wait for what this one had.
-            _ if self.workers.iter().any(Option::is_some) => false,
             // One that ended by itself has seen that nothing is left, or has done as many as it may.
             _ => {
                 let is_used_up = self.recipe.max_tasks.is_some_and(|most| worker.n_begun >= most);
-                self.shared.n_pending() > 0 && (has_died || is_used_up)
+                let n_others = self.workers.iter().flatten().count();
+                (has_died || is_used_up) && self.shared.n_pending() > n_others
             }
         };
         if is_wanted && let Err(error) = self.start_worker(index) {

@@ -282,8 +282,11 @@ impl Pool {
 
     fn wait(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The thread itself is here when a future that it wakes has the last handle on the pool. It ends when
+        // it goes on.
+        let is_another = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
         // It does not panic, and if it did, nobody would be left to tell.
-        thread.into_iter().for_each(|thread| drop(thread.join()));
+        thread.filter(is_another).into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the pool's owner and the pool's thread share.
 
 use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -77,9 +78,27 @@ pub(crate) fn put<Args: Serialize>(
 ) -> Result<(), SubmitErrorKind> {
     let head = TaskHead { id, key }.to_bytes();
     let put = |payload: &[u8], handles: &mut OutgoingHandles| {
-        ring.put_from(payload, handles, deadline).map_err(Refused::from)
+        loop {
+            match ring.put_from(payload, handles, deadline) {
+                // News of workers that are gone, once each; others take their places, or the queue is closed.
+                Err(RingPutError::NoReceivers | RingPutError::PeerDied) => {}
+                outcome => return outcome.map_err(Refused::from),
+            }
+        }
     };
     with_encoded_behind(ring.heap(), &head, args, put).map_err(|Refused(kind)| kind)
+}
+
+/// A task that is pending although it was not put. Dropping this takes it out.
+struct Withdrawn<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl Drop for Withdrawn<'_> {
+    fn drop(&mut self) {
+        self.shared.take_pending(self.id);
+    }
 }
 
 /// The key of a function.
@@ -124,12 +143,13 @@ impl Shared {
             book.pending.insert(id, Arc::clone(&slot));
             id
         };
+        // Also where the arguments' `Serialize` panics.
+        let withdrawn = Withdrawn { shared: self, id };
         put(self.tasks.ring(), id, key, args, Deadline::Never).map_err(|kind| {
-            let mut book = self.book();
-            book.pending.remove(&id);
             // A queue that was closed meanwhile does not say why.
-            book.state.accepts().err().unwrap_or(kind)
+            self.book().state.accepts().err().unwrap_or(kind)
         })?;
+        let _ = ManuallyDrop::new(withdrawn);
         Ok(slot)
     }
 

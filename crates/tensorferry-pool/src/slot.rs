@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -35,11 +37,12 @@ impl Slot {
     pub(crate) fn resolve(&self, outcome: Outcome) {
         let before = std::mem::replace(&mut *self.state(), State::Done(outcome));
         self.changed.notify_all();
-        if let State::Pending(Some(waker)) = before {
-            waker.wake();
-        }
         if let Some((group, index)) = &self.member_of {
             group.add(*index);
+        }
+        if let State::Pending(Some(waker)) = before {
+            // Somebody else's code. It must not end the pool's thread, and neither must what it panics with.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(ManuallyDrop::new);
         }
     }
 

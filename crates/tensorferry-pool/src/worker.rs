@@ -73,9 +73,10 @@ impl Worker {
 
     fn serve(&self, max_tasks: Option<usize>) -> Result<(), Stop> {
         self.say(self.head(Kind::Ready))?;
-        for _ in 0..max_tasks.unwrap_or(usize::MAX) {
+        let mut n_begun = 0;
+        while max_tasks.is_none_or(|most| n_begun < most) {
             match self.tasks.ring().take_leased(Deadline::Never) {
-                Ok((message, lease)) => self.work(message, lease)?,
+                Ok((message, lease)) => n_begun += usize::from(self.work(message, lease)?),
                 Err(RingTakeError::Closed | RingTakeError::NoSenders | RingTakeError::PeerDied) => break,
                 Err(error) => return Err(Stop::Failed(error.into())),
             }
@@ -91,13 +92,15 @@ impl Worker {
         self.answers.ring().put(&head.to_bytes(), OutgoingHandles::new(), Deadline::Never)
     }
 
-    /// Answers one task. The lease keeps it until then: if this process dies, another worker gets it.
-    fn work(&self, message: IncomingMessage, lease: Lease) -> Result<(), Stop> {
+    /// Answers one task, and returns whether it called the function. The lease keeps the task until then: if
+    /// this process dies, another worker gets it.
+    fn work(&self, message: IncomingMessage, lease: Lease) -> Result<bool, Stop> {
         let Some(task) = TaskHead::read(&message.payload) else {
             return Err(Stop::Failed("a task has no head".into()));
         };
         let head = |kind| AnswerHead { id: task.id, deliveries: lease.deliveries(), ..self.head(kind) };
-        if lease.deliveries() > self.max_tries {
+        let is_begun = lease.deliveries() <= self.max_tries;
+        if !is_begun {
             self.say(head(Kind::GivenUp))?;
         } else {
             self.say(head(Kind::Begun))?;
@@ -119,7 +122,7 @@ impl Worker {
             }
         }
         // Only a process that was declared dead has lost it, and such a one is about to end.
-        lease.ack().map_err(|error| Stop::Failed(error.into()))
+        lease.ack().map(|()| is_begun).map_err(|error| Stop::Failed(error.into()))
     }
 
     fn call<'a>(

@@ -17,17 +17,19 @@ use crate::report::Report;
 /// # Errors
 /// The report.
 pub fn catch<R>(work: impl FnOnce() -> Result<R, Box<dyn Error + Send + Sync>>) -> Result<R, Box<Report>> {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    let outcome = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(Box::new(Report::of_error(&*error))),
         Err(payload) => {
             // Dropping the payload may panic, so it is never dropped.
             let (mut report, backtrace) = hook::explain(ManuallyDrop::new(payload).as_ref());
             report.backtrace = backtrace.map(|backtrace| backtrace());
-            hook::forget_panics();
             Err(Box::new(report))
         }
-    }
+    };
+    // Also those that the work itself has caught, on whatever thread: what comes later is not their doing.
+    hook::forget_panics();
+    outcome
 }
 
 #[cfg(test)]

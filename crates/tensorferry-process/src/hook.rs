@@ -10,7 +10,7 @@ use std::backtrace::Backtrace;
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::panic::PanicHookInfo;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
@@ -38,6 +38,8 @@ struct State {
     entry_thread: ThreadId,
     records: Mutex<VecDeque<Record>>,
     n_sent: AtomicUsize,
+    /// Whether the parent was told of a panic that was not forgotten since.
+    is_told: AtomicBool,
 }
 
 /// The state of this process. A forked process installs its own. A state is never freed.
@@ -54,6 +56,7 @@ pub(crate) fn install(link: Link) -> &'static Link {
         entry_thread: std::thread::current().id(),
         records: Mutex::default(),
         n_sent: AtomicUsize::new(0),
+        is_told: AtomicBool::new(false),
     }));
     let before = STATE.lock().unwrap_or_else(PoisonError::into_inner).replace(state);
     // A forked process has its parent's hook already, which uses the current state.
@@ -106,6 +109,7 @@ fn record(state: &State, info: &PanicHookInfo<'_>) -> Option<Arc<Backtrace>> {
         return backtrace;
     }
     if state.n_sent.fetch_add(1, Ordering::Relaxed) < MAX_SENT {
+        state.is_told.store(true, Ordering::Relaxed);
         state.link.send(&Frame::Panicked(report.with_message_cut_to(MAX_SENT_MESSAGE_LEN_BYTES)));
     }
     let mut records = state.records.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,13 +151,13 @@ pub(crate) fn explain(payload: &(dyn Any + Send)) -> (Report, Option<impl FnOnce
     (report, backtrace.map(|captured| move || readable(&captured)))
 }
 
-/// Forgets all panics so far, after the entry has caught one and goes on. Tells the parent, if it was told of
-/// them: an abort from here on is not theirs.
+/// Forgets all panics so far, when what panicked is over and the entry goes on. Tells the parent, if it was
+/// told of any: an abort from here on is not theirs.
 pub(crate) fn forget_panics() {
     let Some(state) = state() else { return };
     state.records.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    // As many at most as panics are sent, so that this never waits for a parent that does not read.
-    if state.n_sent.load(Ordering::Relaxed) <= MAX_SENT {
+    // At most once for each panic that was sent, so that this never waits for a parent that does not read.
+    if state.is_told.swap(false, Ordering::Relaxed) {
         state.link.send(&Frame::Recovered);
     }
 }

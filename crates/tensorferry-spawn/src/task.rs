@@ -12,7 +12,7 @@ use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandles, RingPutError};
 
 use crate::call::__tensorferry_call;
 use crate::error::StartErrorKind;
-use crate::function::Function;
+use crate::function::{BoxedError, Function};
 use crate::registry::{self, FUNCTIONS, Registered, Signature};
 
 /// Identifies a registered function to another process of the same program.
@@ -141,23 +141,30 @@ impl Task<'_> {
             let text = format!("its arguments cannot be read: {error}");
             TaskFailure::Report(Box::new(Report::refused(&text)))
         })?;
-        let value = catch(|| __tensorferry_call(function, self.worker, args)).map_err(TaskFailure::Report)?;
-        with_encoded_behind(self.heap, self.head, &value, self.send).map_err(|error| match error {
-            SendError::Encode(error) => unsendable(error),
-            SendError::Put(RingPutError::Storage(error)) => unsendable(*error),
-            SendError::Put(error @ (RingPutError::TooManyHandles(_) | RingPutError::NotRepeatable)) => {
-                unsendable(error)
-            }
-            SendError::Put(error) => TaskFailure::Unwanted(error),
-        })
-    }
-}
-
-/// The failure of a function whose value cannot be sent.
-fn unsendable(error: impl std::fmt::Display) -> TaskFailure {
-    match catch::<std::convert::Infallible>(|| Err(format!("its value cannot be sent: {error}").into())) {
-        Ok(never) => match never {},
-        Err(report) => TaskFailure::Report(report),
+        let mut unwanted = None;
+        // A value whose `Serialize` panics costs no worker either.
+        let done = catch(|| {
+            let value = __tensorferry_call(function, self.worker, args)?;
+            with_encoded_behind(self.heap, self.head, &value, self.send).map_err(|error| {
+                let error: BoxedError = match error {
+                    SendError::Encode(error) => error.into(),
+                    SendError::Put(RingPutError::Storage(error)) => error,
+                    SendError::Put(
+                        error @ (RingPutError::TooManyHandles(_) | RingPutError::NotRepeatable),
+                    ) => error.into(),
+                    SendError::Put(error) => {
+                        unwanted = Some(error);
+                        return "nobody takes its value".into();
+                    }
+                };
+                format!("its value cannot be sent: {error}").into()
+            })
+        });
+        match (done, unwanted) {
+            (Ok(()), _) => Ok(()),
+            (Err(_), Some(error)) => Err(TaskFailure::Unwanted(error)),
+            (Err(report), None) => Err(TaskFailure::Report(report)),
+        }
     }
 }
 

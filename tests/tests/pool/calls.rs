@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::future::Future as _;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 
@@ -142,6 +142,32 @@ fn a_result_is_a_future() {
     };
     assert_eq!(value, 0);
     assert!(future.as_mut().poll(&mut context).is_pending(), "it was taken");
+}
+
+/// Panics when it is woken, or drops a pool.
+struct Careless(Mutex<Option<Arc<Pool>>>);
+
+impl Wake for Careless {
+    fn wake(self: Arc<Self>) {
+        let pool = self.0.lock().unwrap().take();
+        assert!(pool.is_some(), "a waker that panics");
+    }
+}
+
+#[test]
+fn whoever_is_woken_may_panic_or_drop_the_pool() {
+    for drops in [false, true] {
+        let (pool, go) = (Arc::new(pool(1)), Event::new().unwrap());
+        let mut future = pin!(pool.apply_async(held_back, ((0, go.clone()),)).unwrap());
+        let waker = Arc::new(Careless(Mutex::new(drops.then(|| Arc::clone(&pool))))).into();
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let next = pool.apply_async(square, (5,)).unwrap();
+        let _kept = (!drops).then_some(pool);
+        go.set();
+        assert!(future.wait_timeout(DEADLINE));
+        // Nobody waits for a pool in vain, whether it is gone or not.
+        assert_eq!(get(next).is_err(), drops);
+    }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Workers that die in the middle of a task.
 
 use std::collections::BTreeSet;
+use std::thread;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tensorferry::pool::{Pool, TaskError};
+use tensorferry::pool::{Pool, SubmitErrorKind, TaskError};
 use tensorferry::spawn::Cause;
 use tensorferry::sync::{Event, RawValue};
 use tensorferry::{BoxedError, func};
@@ -138,5 +139,85 @@ fn workers_that_are_killed_at_any_moment_cost_only_what_they_were_at() {
             assert_eq!(get(result).unwrap(), n * n);
         }
         assert!(n_killed > 0);
+    });
+}
+
+/// As many as wait for a worker at a time.
+const CAPACITY_ITEMS: u64 = 256;
+
+#[test]
+fn who_waits_for_room_in_the_queue_of_tasks_waits_for_the_worker_that_replaces_the_last_one() {
+    let pool = pool(1);
+    let (says, go) = (RawValue::new(0).unwrap(), Event::new().unwrap());
+    let task = pool.apply_async(wait, (says.clone(), go)).unwrap();
+    until("it has begun", || says.get() != 0);
+    let results: Vec<_> = (0..CAPACITY_ITEMS).map(|n| pool.apply_async(square, (n,)).unwrap()).collect();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.apply_async(square, (7,)));
+        until("it is pending", || pool.n_pending() == results.len() + 2);
+        kill_process(says.get());
+        assert_eq!(get(waiting.join().unwrap().unwrap()).unwrap(), 49);
+    });
+    died(get(task));
+    assert!(results.into_iter().zip(0_u64..).all(|(result, n)| get(result).unwrap() == n * n));
+}
+
+#[test]
+fn a_task_that_is_given_up_is_none_of_the_many_that_a_worker_may_do() {
+    let pool = Pool::builder().processes(1).max_tasks_per_process(1).start().unwrap();
+    let exits = pool.apply_async(exit_with, (1,)).unwrap();
+    let results: Vec<_> = (0..3).map(|n| pool.apply_async(square, (n,)).unwrap()).collect();
+    pool.close();
+    died(get(exits));
+    assert!(results.into_iter().zip(0_u64..).all(|(result, n)| get(result).unwrap() == n * n));
+    pool.join().unwrap();
+}
+
+/// Has a pool of its own, and is killed in the middle of it.
+#[func]
+fn nested(_worker: usize, is_killed: bool) -> Result<u64, BoxedError> {
+    let pool = Pool::new(2)?;
+    let sum = pool.map(square, 0..10)?.iter().sum();
+    if is_killed {
+        kill(Pid::this(), Signal::SIGKILL)?;
+    }
+    Ok(sum)
+}
+
+#[test]
+fn a_worker_may_have_a_pool_which_ends_with_it() {
+    let pool = pool(2);
+    assert_eq!(pool.map(nested, [false, false, false]).unwrap(), [285; 3]);
+    died(pool.apply(nested, (true,)));
+    assert_eq!(pool.apply(nested, (false,)).unwrap(), 285);
+}
+
+/// Stops its process.
+#[func]
+fn stop(_worker: usize, says: RawValue<u32>) -> Result<(), BoxedError> {
+    says.set(1);
+    Ok(kill(Pid::this(), Signal::SIGSTOP)?)
+}
+
+#[test]
+fn stopped_workers_and_a_full_queue_end_with_the_pool() {
+    leaving_nothing(|| {
+        let (pool, says) = (pool(1), RawValue::new(0).unwrap());
+        let stopped = pool.apply_async(stop, (says.clone(),)).unwrap();
+        until("it is about to stop", || says.get() == 1);
+        let n_waiting = usize::try_from(CAPACITY_ITEMS).unwrap();
+        let results: Vec<_> = (0..CAPACITY_ITEMS).map(|n| pool.apply_async(square, (n,)).unwrap()).collect();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| pool.apply_async(square, (7,)));
+            until("it is pending", || pool.n_pending() == n_waiting + 2);
+            pool.terminate();
+            // It was put just before, or is refused.
+            match waiting.join().unwrap() {
+                Ok(result) => assert!(matches!(get(result), Err(TaskError::Terminated))),
+                Err(refused) => assert!(matches!(refused.kind, SubmitErrorKind::Terminated), "{refused}"),
+            }
+        });
+        assert!(matches!(get(stopped), Err(TaskError::Terminated)));
+        assert!(results.into_iter().all(|result| matches!(get(result), Err(TaskError::Terminated))));
     });
 }

@@ -1,8 +1,11 @@
 //! Functions that fail, and tasks that are refused. No worker dies of either.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
 use tensorferry::pool::{PoolError, SubmitErrorKind, TaskError, TaskRaisedError};
 use tensorferry::spawn::{Cause, ReportKind, StartMethod};
-use tensorferry::{BoxedError, Pool, func};
+use tensorferry::{BoxedError, Pool, Tensor, TensorMut, func};
 
 use crate::{died, get, pid, pool, square};
 
@@ -89,12 +92,69 @@ fn a_panic_is_told_with_its_place_and_stack_and_the_worker_lives_on() {
     assert_eq!(pool.apply(pid, ()).unwrap(), before);
 }
 
+/// Other threads panic in it, which it handles.
+#[func]
+fn handle_panics(_worker: usize, panics_itself: bool) -> Result<(), String> {
+    (0..2).for_each(|_| drop(thread::spawn(|| panic!("handled")).join()));
+    if panics_itself { panic!("of its own") } else { Ok(()) }
+}
+
 #[test]
-fn a_panic_that_was_caught_is_not_what_a_worker_dies_of_later() {
+fn a_panic_that_is_over_is_not_what_a_worker_dies_of_later() {
     let pool = pool(1);
-    raised(pool.apply(panic_at, (3,)));
-    let process = died(get(pool.apply_async(abort, ()).unwrap())).process.unwrap();
-    assert!(matches!(process.cause, Cause::Signaled { signal: 6, .. }), "{process}");
+    for panics_itself in [true, false] {
+        for _ in 0..3 {
+            assert_eq!(pool.apply(handle_panics, (panics_itself,)).is_err(), panics_itself);
+        }
+        let report = raised(pool.apply(panic_at, (3,))).report;
+        assert!(report.chain.is_empty(), "{:?}", report.chain);
+        let process = died(get(pool.apply_async(abort, ()).unwrap())).process.unwrap();
+        assert!(matches!(process.cause, Cause::Signaled { signal: 6, .. }), "{process}");
+    }
+}
+
+/// A value that panics instead.
+#[derive(Debug, serde::Deserialize)]
+struct Panics;
+
+impl serde::Serialize for Panics {
+    fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        panic!("it is not serialised")
+    }
+}
+
+#[func]
+fn value_panics(_worker: usize) -> Result<Panics, String> {
+    Ok(Panics)
+}
+
+#[func]
+fn takes_panics(_worker: usize, _value: Panics) {}
+
+#[test]
+fn a_value_that_panics_when_it_is_serialised_costs_no_worker_and_no_place() {
+    let pool = pool(1);
+    let before = pool.apply(pid, ()).unwrap();
+    assert_eq!(raised(pool.apply(value_panics, ())).report.message, "it is not serialised");
+    let caught = catch_unwind(AssertUnwindSafe(|| pool.apply(takes_panics, (Panics,))));
+    assert!(caught.is_err());
+    assert_eq!(pool.n_pending(), 0);
+    assert_eq!(pool.apply(pid, ()).unwrap(), before);
+}
+
+#[func]
+fn many(_worker: usize, n_tensors: usize, bytes: Vec<u8>) -> Result<(Vec<Tensor<u8>>, Vec<u8>), BoxedError> {
+    let tensors = (0..n_tensors).map(|_| Ok(TensorMut::full([8], 1)?.freeze()));
+    Ok((tensors.collect::<Result<_, BoxedError>>()?, bytes))
+}
+
+#[test]
+fn what_does_not_fit_into_a_slot_travels_and_too_many_handles_are_an_error() {
+    let pool = pool(1);
+    let (tensors, bytes) = pool.apply(many, (5000, vec![3; 1_000_000])).unwrap();
+    assert_eq!((tensors.len(), bytes.len()), (5000, 1_000_000));
+    let error = raised(pool.apply(many, (70_000, Vec::new())));
+    assert!(error.report.message.contains("70000 handles"), "{error}");
 }
 
 #[test]
