@@ -61,8 +61,8 @@ impl PoolBuilder {
     /// in the place of others. Its value is dropped.
     ///
     /// If it returns an error or panics, the pool fails, and everybody who waits is told why:
-    /// [`PoolError::Ended`]. A worker that is killed in it is replaced, but not for ever. Its arguments cannot
-    /// hold anything exclusive, because every worker gets the same.
+    /// [`PoolError::Ended`]. A worker that is killed in it is replaced, but not for ever. Its arguments
+    /// cannot hold anything exclusive, because every worker gets the same.
     ///
     /// ```
     /// use std::sync::OnceLock;

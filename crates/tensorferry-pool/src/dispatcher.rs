@@ -19,8 +19,8 @@ use crate::order::Recipe;
 use crate::shared::{Shared, State};
 use crate::slot::Slot;
 
-/// How many processes in a row may be killed before one of them can take tasks. One may meet with an accident;
-/// as many as this have a cause.
+/// How many processes in a row may be killed before one of them can take tasks. One may meet with an
+/// accident; as many as this have a cause.
 const MAX_LOST_STARTS: usize = 8;
 
 /// What is known of a worker whose process runs.

@@ -126,8 +126,8 @@ pub enum PoolError {
     /// The initializer cannot be called.
     #[error("the pool's initializer cannot be called: {0}")]
     Initializer(SubmitErrorKind),
-    /// A worker failed before it could take tasks, and said why; or eight in a row were killed before that. If
-    /// the pool has an initializer, that is where it happened.
+    /// A worker failed before it could take tasks, and said why; or eight in a row were killed before that.
+    /// If the pool has an initializer, that is where it happened.
     #[error("a worker of the pool ended before it could take tasks: {0}")]
     Ended(SpawnError),
     /// The workers' answers cannot be read.

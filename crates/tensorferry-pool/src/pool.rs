@@ -138,23 +138,16 @@ impl Pool {
     /// ```
     /// use tensorferry_pool::Pool;
     /// use tensorferry_spawn::func;
-    /// use tensorferry_tensor::{Tensor, TensorMut};
     ///
-    /// /// The tensors arrive as handles, and the value goes back as one.
     /// #[func]
-    /// fn doubled(_worker: usize, tensor: Tensor<f32>) -> Result<TensorMut<f32>, tensorferry_spawn::BoxedError> {
-    ///     let mut double = TensorMut::empty(tensor.shape())?;
-    ///     for (to, from) in double.as_mut_slice().iter_mut().zip(tensor.as_slice()?) {
-    ///         *to = 2.0 * from;
-    ///     }
-    ///     Ok(double)
+    /// fn shout(_worker: usize, text: String) -> Result<String, String> {
+    ///     if text.is_empty() { Err("nothing to say".to_owned()) } else { Ok(text.to_uppercase()) }
     /// }
     ///
     /// let pool = Pool::new(2)?;
-    /// let tensors = (0..4_u8).map(|n| Ok(TensorMut::full([3], f32::from(n))?.freeze()));
-    /// let tensors = tensors.collect::<Result<Vec<Tensor<f32>>, tensorferry_tensor::TensorError>>()?;
-    /// let mut doubles = pool.map(doubled, tensors)?;
-    /// assert_eq!(doubles[3].as_mut_slice(), [6.0; 3]);
+    /// let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    /// assert_eq!(pool.map(shout, texts(&["one", "two"]))?, ["ONE", "TWO"]);
+    /// assert_eq!(pool.map(shout, texts(&["one", ""])).unwrap_err().index, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -206,8 +206,8 @@ impl Shared {
         }
     }
 
-    /// Notes the end of a worker's process, and tells the pool's thread. Waits while that has more to read than
-    /// fits into the queue.
+    /// Notes the end of a worker's process, and tells the pool's thread. Waits while that has more to read
+    /// than fits into the queue.
     pub(crate) fn note_end(&self, worker: usize, outcome: Result<(), SpawnError>) {
         {
             let mut book = self.book();

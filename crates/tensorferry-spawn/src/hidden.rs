@@ -1,5 +1,5 @@
-//! For the code that [`func`](crate::func) generates, for `tensorferry-pool`, and for the fuzz targets. Not for
-//! direct use; may change.
+//! For the code that [`func`](crate::func) generates, for `tensorferry-pool`, and for the fuzz targets. Not
+//! for direct use; may change.
 
 pub use crate::call::{Call, read_order};
 pub use crate::registry::{FUNCTIONS, Registered, Signature};

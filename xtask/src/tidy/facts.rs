@@ -22,6 +22,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("macros", &[]),
     // The return values of children come back through a queue.
     ("spawn", &["process", "domain", "reduce", "queue", "macros"]),
+    ("pool", &["spawn", "storage", "reduce"]),
 ];
 
 /// External crates that only these crates may depend on.
