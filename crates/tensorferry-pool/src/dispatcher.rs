@@ -5,7 +5,7 @@
 //! end, and then wakes this one with a message too. By that time everything that the process has put comes
 //! before that message. So this thread knows which task the process had begun.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::thread;
 
@@ -41,6 +41,8 @@ pub(crate) struct Dispatcher {
     workers: Vec<Option<Worker>>,
     /// How the last worker ended that died over a task which is tried again.
     deaths: HashMap<u64, ProcessError>,
+    /// Tasks that were given up before the death of a worker was known that had begun them.
+    given_up: HashSet<u64>,
     /// How many processes have been killed since one could last take tasks.
     n_lost_starts: usize,
 }
@@ -49,7 +51,8 @@ impl Dispatcher {
     /// Starts all workers.
     pub(crate) fn start(shared: Arc<Shared>, recipe: Recipe) -> Result<Self, PoolError> {
         let workers = (0..recipe.n_processes).map(|_| None).collect();
-        let mut this = Self { shared, recipe, workers, deaths: HashMap::new(), n_lost_starts: 0 };
+        let (deaths, given_up) = (HashMap::new(), HashSet::new());
+        let mut this = Self { shared, recipe, workers, deaths, given_up, n_lost_starts: 0 };
         for index in 0..this.workers.len() {
             if let Err(error) = this.start_worker(index) {
                 this.shared.end(State::Terminated);
@@ -63,9 +66,8 @@ impl Dispatcher {
 
     /// Until all workers have ended, and nobody waits for an answer.
     pub(crate) fn run(mut self) {
+        let _over = Over(Arc::clone(&self.shared));
         self.answer();
-        // From here on nobody reads them, so nobody may wait until there is room.
-        self.shared.answers.ring().close();
     }
 
     fn answer(&mut self) {
@@ -111,7 +113,7 @@ impl Dispatcher {
                 });
             }
             // Whoever had begun it has ended, and how it did is about to be known.
-            Kind::GivenUp if self.is_begun(head.id) => {}
+            Kind::GivenUp if self.is_begun(head.id) => drop(self.given_up.insert(head.id)),
             Kind::GivenUp => {
                 let process = self.deaths.remove(&head.id);
                 let Some(slot) = self.shared.take_pending(head.id) else { return };
@@ -160,12 +162,15 @@ impl Dispatcher {
             SpawnError::Failed(errors) => Some(errors.root_cause().clone()),
             _ => None,
         };
-        if deliveries < self.recipe.max_tries {
+        if deliveries < self.recipe.max_tries && !self.given_up.remove(&id) {
             // Another worker gets it, or has done it already.
             let process = process.filter(|_| self.shared.is_pending(id));
             process.into_iter().for_each(|process| drop(self.deaths.insert(id, process)));
-        } else if let Some(slot) = self.shared.take_pending(id) {
-            self.deaths.remove(&id);
+            return;
+        }
+        self.given_up.remove(&id);
+        self.deaths.remove(&id);
+        if let Some(slot) = self.shared.take_pending(id) {
             slot.resolve(Err(self.died(&slot, deliveries, process)));
         }
     }
@@ -185,6 +190,19 @@ impl Dispatcher {
         watch(Arc::clone(&self.shared), index, process)?;
         self.workers[index] = Some(worker);
         Ok(())
+    }
+}
+
+/// Closes the ring of answers when it is dropped: nobody reads them any more, so nobody may wait for room.
+struct Over(Arc<Shared>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        // A defect of this crate. Nobody is to wait for a thread that is gone.
+        if thread::panicking() {
+            self.0.end(State::Terminated);
+        }
+        self.0.answers.ring().close();
     }
 }
 

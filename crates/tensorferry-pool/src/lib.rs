@@ -10,7 +10,7 @@
 //!   again.
 //! - [`Pool::imap`] takes items as they are needed, not all at once.
 //! - There is no chunk size: handing a task to a worker takes microseconds.
-//! - A result is a [`Future`](std::future::Future) too.
+//! - A result is a [`Future`] too.
 //!
 //! ```
 //! use tensorferry_pool::{Pool, TaskError};

@@ -2,7 +2,11 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
+use tensorferry_reduce::EncodeError;
 use tensorferry_spawn::{Process, ProcessHandle, StartMethod};
 use tensorferry_storage::Ring;
 
@@ -48,7 +52,13 @@ impl Recipe {
     /// A ring with the call of the initializer. It has leases, so that each worker can have the same.
     fn initial(&self, shared: &Shared, call: &Initializer) -> Result<End, PoolError> {
         let end = End::create(shared.tasks.ring().heap(), 1, 1).map_err(PoolError::Memory)?;
-        call(end.ring()).map_err(PoolError::Initializer)?;
+        // This runs on the pool's thread for workers that are replaced, and a `Serialize` may panic.
+        let called = catch_unwind(AssertUnwindSafe(|| call(end.ring()))).unwrap_or_else(|payload| {
+            let _never_dropped = ManuallyDrop::new(payload);
+            let error = EncodeError::Serialize("its `Serialize` panicked".into());
+            Err(SubmitErrorKind::Arguments(Arc::new(error)))
+        });
+        called.map_err(PoolError::Initializer)?;
         Ok(end)
     }
 }

@@ -138,6 +138,8 @@ fn a_value_that_panics_when_it_is_serialised_costs_no_worker_and_no_place() {
     assert_eq!(raised(pool.apply(value_panics, ())).report.message, "it is not serialised");
     let caught = catch_unwind(AssertUnwindSafe(|| pool.apply(takes_panics, (Panics,))));
     assert!(caught.is_err());
+    let error = Pool::builder().initializer(takes_panics, (Panics,)).start().unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
     assert_eq!(pool.n_pending(), 0);
     assert_eq!(pool.apply(pid, ()).unwrap(), before);
 }
