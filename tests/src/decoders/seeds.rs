@@ -27,7 +27,7 @@ pub(super) fn hello() -> Vec<Vec<u8>> {
     let nonce = "0123456789abcdef0123456789abcdef";
     let fields =
         (nonce, 7_u32, "MainProcess", "tensorferry.spawn", "rank 0", Some(0_u64), false, true, 3_u32);
-    vec![[b"TFCH\x04\0".to_vec(), postcard(&fields)].concat(), b"TFCH\x03\0".to_vec()]
+    vec![[b"TFCH\x05\0".to_vec(), postcard(&fields)].concat(), b"TFCH\x04\0".to_vec()]
 }
 
 /// A report's fields in order.
@@ -45,7 +45,7 @@ fn report(kind: u32) -> impl Serialize {
 }
 
 pub(super) fn frames() -> Vec<Vec<u8>> {
-    let bodies = [postcard(&0_u32), postcard(&1_u32), postcard(&(2_u32, report(0)))];
+    let bodies = [postcard(&0_u32), postcard(&1_u32), postcard(&(2_u32, report(0))), postcard(&6_u32)];
     let last = [postcard(&(3_u32, report(1))), postcard(&(4_u32, "0: main")), postcard(&5_u32)];
     let framed = |bodies: &[Vec<u8>]| -> Vec<u8> {
         bodies

@@ -63,7 +63,7 @@ fn with_a_socket_that_says_something_else() {
 /// A hello as docs/WIRE.md has it, for an entry that does not matter.
 fn hello() -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    let mut body = b"TFCH\x04\0".to_vec();
+    let mut body = b"TFCH\x05\0".to_vec();
     body.extend(text("0123456789abcdef"));
     let mut pid = std::process::id();
     while pid >= 0x80 {
