@@ -22,7 +22,7 @@ const CAPACITY_ITEMS: usize = 256;
 pub struct PoolBuilder {
     n_processes: Option<usize>,
     name: Option<String>,
-    initializer: Option<Result<Initializer, SubmitErrorKind>>,
+    initializers: Vec<Result<Initializer, SubmitErrorKind>>,
     max_tasks: Option<usize>,
     max_tries: u16,
     start_method: Option<StartMethod>,
@@ -35,7 +35,7 @@ impl PoolBuilder {
         Self {
             n_processes: None,
             name: None,
-            initializer: None,
+            initializers: Vec::new(),
             max_tasks: None,
             max_tries: 1,
             start_method: None,
@@ -57,8 +57,8 @@ impl PoolBuilder {
         self
     }
 
-    /// Sets a function that each worker calls once, before it takes tasks, also those that are started later
-    /// in the place of others. Its value is dropped.
+    /// Adds a function that each worker calls once, before it takes tasks, also those that are started later
+    /// in the place of others. Its value is dropped. Of several, each worker calls one after the other.
     ///
     /// If it returns an error or panics, the pool fails, and everybody who waits is told why:
     /// [`PoolError::Ended`]. A worker that is killed in it is replaced, but not for ever. Its arguments
@@ -90,7 +90,7 @@ impl PoolBuilder {
         F: Function<Args>,
         Args: Serialize + DeserializeOwned + Send + 'static,
     {
-        self.initializer = Some(key_of(&function).map(|key| {
+        self.initializers.push(key_of(&function).map(|key| {
             let call: Initializer = Box::new(move |ring| put(ring, 0, key, &args, Deadline::Now));
             call
         }));
@@ -153,10 +153,11 @@ impl PoolBuilder {
         let tasks = End::create(heap, CAPACITY_ITEMS.max(n_processes), 2 * n_processes);
         let answers = End::create(heap, CAPACITY_ITEMS.max(n_processes), 0);
         let shared = Shared::new(tasks.map_err(PoolError::Memory)?, answers.map_err(PoolError::Memory)?);
+        let initializers: Result<Vec<_>, _> = self.initializers.into_iter().collect();
         let recipe = Recipe {
             n_processes,
             name: self.name.unwrap_or_else(|| String::from("pool")),
-            initializer: self.initializer.transpose().map_err(PoolError::Initializer)?,
+            initializers: initializers.map_err(PoolError::Initializer)?,
             max_tasks: self.max_tasks,
             max_tries: self.max_tries,
             start_method: self.start_method,

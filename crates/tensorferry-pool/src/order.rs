@@ -15,14 +15,14 @@ use crate::error::{PoolError, SubmitErrorKind};
 use crate::shared::Shared;
 use crate::worker::{Order, pool_worker};
 
-/// Puts the call of the initializer into a ring.
+/// Puts the call of an initializer into a ring.
 pub(crate) type Initializer = Box<dyn Fn(&Ring) -> Result<(), SubmitErrorKind> + Send>;
 
 /// The settings of a pool.
 pub(crate) struct Recipe {
     pub(crate) n_processes: usize,
     pub(crate) name: String,
-    pub(crate) initializer: Option<Initializer>,
+    pub(crate) initializers: Vec<Initializer>,
     pub(crate) max_tasks: Option<usize>,
     pub(crate) max_tries: u16,
     pub(crate) start_method: Option<StartMethod>,
@@ -33,9 +33,9 @@ pub(crate) struct Recipe {
 impl Recipe {
     /// Starts the process of a worker.
     pub(crate) fn start(&self, shared: &Shared, index: usize) -> Result<ProcessHandle<()>, PoolError> {
-        let initial = self.initializer.as_ref().map(|call| self.initial(shared, call)).transpose()?;
+        let initial = self.initializers.iter().map(|call| self.initial(shared, call));
         let order = Order {
-            initial,
+            initial: initial.collect::<Result<_, _>>()?,
             tasks: shared.tasks.receiver().map_err(PoolError::Memory)?,
             answers: shared.answers.sender().map_err(PoolError::Memory)?,
             max_tasks: self.max_tasks,
@@ -49,7 +49,7 @@ impl Recipe {
         process.start().map_err(|error| PoolError::Start { worker: index, error: error.into() })
     }
 
-    /// A ring with the call of the initializer. It has leases, so that each worker can have the same.
+    /// A ring with the call of an initializer. It has leases, so that each worker can have the same.
     fn initial(&self, shared: &Shared, call: &Initializer) -> Result<End, PoolError> {
         let end = End::create(shared.tasks.ring().heap(), 1, 1).map_err(PoolError::Memory)?;
         // This runs on the pool's thread for workers that are replaced, and a `Serialize` may panic.

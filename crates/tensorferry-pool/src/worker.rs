@@ -12,8 +12,8 @@ use crate::head::{AnswerHead, Kind, TASK_HEAD_LEN_BYTES, TaskHead};
 /// What a worker gets when it is started.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    /// Has one task, which is called first, if the pool has an initializer.
-    pub(crate) initial: Option<End>,
+    /// One for each initializer. Each has one task, which is called before all others.
+    pub(crate) initial: Vec<End>,
     pub(crate) tasks: End,
     pub(crate) answers: End,
     pub(crate) max_tasks: Option<usize>,
@@ -42,9 +42,7 @@ impl From<RingPutError> for Stop {
 pub(crate) fn pool_worker(worker: usize, order: Order) -> Result<(), BoxedError> {
     let Order { initial, tasks, answers, max_tasks, max_tries } = order;
     let worker = Worker { index: worker, tasks, answers, max_tries };
-    if let Some(initial) = initial {
-        worker.initialize(&initial)?;
-    }
+    initial.iter().try_for_each(|initial| worker.initialize(initial))?;
     match worker.serve(max_tasks) {
         Ok(()) | Err(Stop::Orphaned) => Ok(()),
         Err(Stop::Failed(error)) => Err(error),

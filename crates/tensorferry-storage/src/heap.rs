@@ -29,6 +29,7 @@ use crate::pins::Pins;
 use crate::place::{NotFound, Place, Places};
 use crate::posted::Posted;
 use crate::reference::{GENERATION_MASK, Reference};
+use crate::scan::resolve_requested;
 use crate::scan_requests::ScanRequests;
 use crate::{HeapStats, HeapUsage, StorageError};
 
@@ -216,8 +217,8 @@ impl Heap {
         }
     }
 
-    /// Lets go of messages that were taken, and collects blocks that came back, now instead of when memory
-    /// runs short.
+    /// Lets go of messages that were taken and of what only the dead have held, and collects blocks that came
+    /// back, now instead of when memory runs short.
     ///
     /// # Blocking
     /// Waits while another thread does the same, the service thread included. That may take as long as a scan
@@ -228,6 +229,11 @@ impl Heap {
         }
         let _one_at_a_time = self.0.collecting.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.posted.retire(&self.0.memory);
+        // A sweep during which others died has left the rest to the next tick.
+        if self.0.memory.may_have_suspects() {
+            self.0.scan_requests.set_due();
+            resolve_requested(&self.0);
+        }
         let arena = self.0.collect_returned();
         self.0.publish(&arena);
     }

@@ -146,6 +146,10 @@ impl Scan<'_> {
             if self.inner.memory.suspicions() != self.suspicions {
                 return false;
             }
+            if seen & SUSPECT == 0 {
+                // Another scan has cleared it meanwhile, and answers for that.
+                return true;
+            }
             match word.compare_exchange(seen, seen & !SUSPECT, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => break,
                 Err(now) => seen = now,

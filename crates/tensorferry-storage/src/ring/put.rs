@@ -184,7 +184,10 @@ impl Ring {
         reported: u64,
         deadline: Deadline,
     ) -> Result<u64, RingPutError> {
-        let look = || self.look_for_room(ring, payload, handles, reported, false);
+        let look = || match self.look_for_room(ring, payload, handles, reported, false) {
+            Some(Ok(position)) => Some(self.keep_if_wanted(ring, reported, position)),
+            other => other,
+        };
         if deadline != Deadline::Now && self.put_spin.is_worthwhile() {
             self.let_receivers_go_ahead(ring);
             if let Some(placed) = look() {
@@ -192,6 +195,25 @@ impl Ring {
             }
         }
         deadline.wait_longer(ring.not_full(), &self.put_spin, look).unwrap_or(Err(RingPutError::Full))
+    }
+
+    /// After a wait for room: the room may be that of a message that was discarded, because the last receiver
+    /// is gone. Then the message that was put there is taken back, unless it is discarded or taken already.
+    fn keep_if_wanted(
+        &self,
+        ring: &RingWords<'_>,
+        reported: u64,
+        position: u64,
+    ) -> Result<u64, RingPutError> {
+        if ring.receivers().load(Ordering::SeqCst) == 0
+            && let Some(failure) = self.no_more_receivers(ring, reported)
+        {
+            let (slot, lap) = self.slot_of(ring, position);
+            if slot.change(SlotState::ready(lap), SlotState::free(lap + 1)) {
+                return Err(failure);
+            }
+        }
+        Ok(position)
     }
 
     /// Waits a few microseconds until several slots are free, for a sender that has found none.
@@ -336,4 +358,27 @@ fn write(slot: &Slot<'_>, payload: &[u8], handles: &[OutgoingHandle]) {
         word.store(handle.reference(), Ordering::Relaxed);
     }
     store_payload(words, payload);
+}
+
+#[cfg(test)]
+mod tests {
+    use tensorferry_domain::Domain;
+
+    use super::*;
+    use crate::Heap;
+
+    #[test]
+    fn a_message_in_the_place_of_one_that_was_discarded_is_taken_back() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let ring = Ring::create(&heap, 1, 0).unwrap();
+        ring.put(b"first", OutgoingHandles::new(), Deadline::Now).unwrap();
+        let words = RingWords::of(ring.attachment().block()).unwrap();
+        assert_eq!(ring.keep_if_wanted(&words, 0, 0).unwrap(), 0, "there is a receiver");
+        assert!(words.has_messages());
+        let me = words.receivers().swap(0, Ordering::SeqCst);
+        assert!(matches!(ring.keep_if_wanted(&words, 0, 0), Err(RingPutError::NoReceivers)));
+        assert!(!words.has_messages());
+        assert_eq!(ring.keep_if_wanted(&words, 0, 0).unwrap(), 0, "somebody else has taken it");
+        words.receivers().store(me, Ordering::SeqCst);
+    }
 }
