@@ -127,14 +127,19 @@ impl Driver {
         if address == 0 {
             return Ok(());
         }
-        let region = self.space().at(address).cloned().ok_or(Status::INVALID_VALUE)?;
-        match &region.kind {
-            Kind::Malloc { arena, slot } | Kind::Pool { arena, slot, .. } => self.free_in(arena, *slot)?,
-            Kind::PoolImport { .. } => (),
-            Kind::Ipc { .. } | Kind::Vmm { .. } => return Err(Status::INVALID_VALUE),
+        let region = {
+            let mut space = self.space();
+            let region = space.at(address).ok_or(Status::INVALID_VALUE)?;
+            if matches!(region.kind, Kind::Ipc { .. } | Kind::Vmm { .. }) {
+                return Err(Status::INVALID_VALUE);
+            }
+            // Before the memory is free: another thread may get the same address at once.
+            space.remove(address)
+        };
+        match region.map(|region| region.kind) {
+            Some(Kind::Malloc { arena, slot } | Kind::Pool { arena, slot, .. }) => self.free_in(&arena, slot),
+            _ => Ok(()),
         }
-        self.space().remove(address);
-        Ok(())
     }
 
     /// Frees a slot of an arena of this process, and reports if another process still had it open.

@@ -317,3 +317,18 @@ fn what_is_copied_from_pageable_memory_may_be_on_its_way_when_the_call_returns()
     patient.copy_htod_at_once(to, memory).unwrap();
     assert_eq!(patient.stream(0).unwrap().query(), Ok(()), "without the setting it is done");
 }
+
+#[test]
+fn memory_that_one_thread_frees_is_another_ones_as_a_whole() {
+    let process = Machine::new("").process();
+    let work = || {
+        use_device(&process, 0);
+        for _ in 0..5_000 {
+            let address = process.mem_alloc(2 * MIB).unwrap();
+            assert_eq!(process.read(address, 1).map(|bytes| bytes.len()), Ok(1));
+            process.mem_free(address).unwrap();
+        }
+    };
+    std::thread::scope(|scope| [(); 3].map(|()| drop(scope.spawn(work))));
+    assert_eq!(used_mib(&process), 0);
+}
