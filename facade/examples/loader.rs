@@ -1,135 +1,111 @@
-//! A data loader: workers make batches, and the main process gets them in their order.
+//! A data loader that feeds several trainers: workers make batches of images, the main process hands them on,
+//! and each trainer takes the next one when it is free.
 //!
-//! What to see: worker `r` of `n` makes the batches `r`, `r + n`, `r + 2n` and so on, into a channel of its
-//! own, so the main process gets batch `k` from channel `k % n` and nothing has to be sorted. A channel has
-//! room for a few batches, which is how far a worker may be ahead. A batch is the receiver's alone when it
-//! arrives: it is changed in place, and dropping it gives its memory back to the worker. In a second run one
-//! worker fails, and the main process is told why instead of waiting for ever.
+//! What to see: a dataset is a type with a length and a function that makes one sample; the attribute on its
+//! `impl` lets workers load it. Batches lie in shared memory, so handing them on copies nothing. The order
+//! and the random numbers depend on the seed alone: in the second epoch a worker is killed, another one makes
+//! its batch again, and the sums are those of a loader without workers. In the third a sample cannot be read:
+//! its batch is missing, and the error names the sample and the worker.
 
 use std::io::{self, Write as _};
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
-use tensorferry::queue::{Receiver, Sender, channel};
-use tensorferry::{ProcessContext, TensorMut, bytes_copied, func, rank_seed, start_processes};
+use tensorferry::data::rand_core::Rng as _;
+use tensorferry::data::{DataLoaderBuilder, Dataset, SampleRng, dataset};
+use tensorferry::{BoxedError, DataLoader, Queue, Tensor, TensorMut, bytes_copied, func, start_processes};
 
-const N_WORKERS: usize = 3;
-const N_BATCHES: usize = 24;
-/// How many batches a worker may be ahead.
-const PREFETCH: usize = 2;
+const N_TRAINERS: usize = 2;
+const N_IMAGES: usize = 400;
 const BATCH: usize = 16;
 const IMAGE: [usize; 3] = [3, 32, 32];
-const SEED: u64 = 7;
 
-/// Both tensors lie in shared memory from the start; the message carries two handles and a number.
-#[derive(Debug, Serialize, Deserialize)]
-struct Batch {
-    number: usize,
-    /// `[BATCH, 3, 32, 32]`
-    images: TensorMut<u8>,
-    /// `[BATCH]`
-    labels: TensorMut<i64>,
-}
-
-/// What a worker is told, beside its ends of the channels.
+/// What each worker gets: here a few numbers, elsewhere paths or tensors.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Plan {
-    n_batches: usize,
-    /// The batch that cannot be read.
+struct Images {
+    /// The image that cannot be read.
     broken: Option<usize>,
 }
 
-#[func]
-fn work(rank: usize, plan: Plan, mut ends: Vec<Sender<Batch>>) -> anyhow::Result<()> {
-    let n_workers = ends.len();
-    // The others' ends go at once: a channel is closed for its receiver when nobody can send any more.
-    let batches = ends.swap_remove(rank);
-    drop(ends);
-    let mut random = rank_seed(SEED, rank);
-    for number in (rank..plan.n_batches).step_by(n_workers) {
-        ensure!(plan.broken != Some(number), "batch {number} cannot be read");
-        batches.put(read(number, &mut random)?)?;
-    }
-    Ok(())
-}
+#[dataset]
+impl Dataset for Images {
+    /// Pixels and label; their batch is two tensors, `[n, 3, 32, 32]` and `[n]`.
+    type Sample = (TensorMut<u8>, i64);
 
-/// Stands for reading, decoding and augmenting: pixels are written straight into the memory that is sent.
-fn read(number: usize, random: &mut u64) -> anyhow::Result<Batch> {
-    let [channels, height, width] = IMAGE;
-    let mut images = TensorMut::empty([BATCH, channels, height, width])?;
-    for pixel in images.as_mut_slice() {
-        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        *pixel = (*random >> 56) as u8;
-    }
-    let mut labels = TensorMut::empty([BATCH])?;
-    labels.as_mut_slice().fill(i64::try_from(number)?);
-    Ok(Batch { number, images, labels })
-}
-
-/// The batches in their order, until the last one or a worker's failure.
-struct Loader {
-    channels: Vec<Receiver<Batch>>,
-    workers: ProcessContext<()>,
-    next: usize,
-}
-
-impl Loader {
-    fn start(plan: Plan) -> anyhow::Result<Self> {
-        let (ends, channels): (Vec<_>, Vec<_>) =
-            (0..N_WORKERS).map(|_| channel(PREFETCH)).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
-        // The senders move to the workers: when a worker has ended, for whatever reason, its channel says so.
-        let workers = start_processes(work, (plan, ends), N_WORKERS)?;
-        Ok(Self { channels, workers, next: 0 })
+    fn len(&self) -> usize {
+        N_IMAGES
     }
 
-    /// `None` after the last batch.
-    fn next(&mut self) -> anyhow::Result<Option<Batch>> {
-        match self.channels[self.next % N_WORKERS].get() {
-            Ok(batch) => {
-                ensure!(batch.number == self.next, "batch {} came instead of {}", batch.number, self.next);
-                self.next += 1;
-                Ok(Some(batch))
-            }
-            // There is nothing more from this worker: it is done, or `join` knows why it is not.
-            Err(_) => {
-                self.workers.join()?;
-                Ok(None)
-            }
+    /// Stands for reading, decoding and augmenting.
+    fn get(&self, index: usize, rng: &mut SampleRng) -> Result<Self::Sample, BoxedError> {
+        if self.broken == Some(index) {
+            return Err(format!("image {index} cannot be read").into());
         }
+        let mut pixels = TensorMut::empty(IMAGE)?;
+        rng.fill_bytes(pixels.as_mut_slice());
+        Ok((pixels, i64::try_from(index)?))
     }
 }
 
-/// Stands for a training step.
-fn train(batch: &mut Batch) -> f64 {
-    let flip = |pixel: &mut u8| *pixel = u8::MAX - *pixel;
-    batch.images.as_mut_slice().iter_mut().for_each(flip);
-    let sum: u64 = batch.images.as_slice().iter().map(|pixel| u64::from(*pixel)).sum();
-    sum as f64 / batch.images.as_slice().len() as f64
+/// Pixels and labels, as they travel.
+type Batch = (Tensor<u8>, Tensor<i64>);
+
+/// The number of batches, and a sum over all pixels, each times its image's label.
+type Sum = (u64, u64);
+
+fn add(sum: Sum, (pixels, labels): &Batch) -> anyhow::Result<Sum> {
+    let (pixels, row) = (pixels.as_slice()?, IMAGE.iter().product());
+    let weighted = |(pixels, label): (&[u8], &i64)| {
+        let label = u64::try_from(*label).unwrap_or_default();
+        label * pixels.iter().map(|pixel| u64::from(*pixel)).sum::<u64>()
+    };
+    Ok((sum.0 + 1, sum.1 + pixels.chunks_exact(row).zip(labels.as_slice()?).map(weighted).sum::<u64>()))
+}
+
+/// Stands for training.
+#[func]
+fn train(_rank: usize, batches: Queue<Batch>) -> anyhow::Result<Sum> {
+    batches.iter().try_fold((0, 0), |sum, batch| add(sum, &batch))
+}
+
+/// Feeds trainers with one epoch. Returns their sums together.
+fn feed(loader: &DataLoader<Images>, epoch: u64, at_step: impl Fn(usize)) -> anyhow::Result<Sum> {
+    let batches = Queue::new(4)?;
+    let trainers = start_processes(train, (batches.clone(),), N_TRAINERS)?;
+    for (step, batch) in loader.epoch(epoch).enumerate() {
+        batches.put(batch?)?;
+        at_step(step);
+    }
+    batches.close();
+    let sums = trainers.into_values()?;
+    Ok(sums.iter().fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1)))
+}
+
+fn builder(broken: Option<usize>) -> DataLoaderBuilder<Images> {
+    DataLoader::builder(Images { broken }).batch_size(BATCH).shuffle().seed(7)
 }
 
 fn main() -> anyhow::Result<()> {
     let mut out = io::stdout();
-    let mut loader = Loader::start(Plan { n_batches: N_BATCHES, broken: None })?;
-    let mut mean = 0.0;
-    while let Some(mut batch) = loader.next()? {
-        mean += train(&mut batch) / N_BATCHES as f64;
-        ensure!(batch.labels.as_slice().iter().all(|label| usize::try_from(*label) == Ok(batch.number)));
-    }
-    ensure!(loader.next == N_BATCHES, "only {} batches came", loader.next);
-    writeln!(
-        out,
-        "{N_BATCHES} batches in their order, mean pixel {mean:.1}, bytes copied: {}",
-        bytes_copied()
-    )?;
+    let loader = builder(None).workers(3).max_tries(2).start()?;
+    let (n_batches, first) = feed(&loader, 0, |_| {})?;
+    writeln!(out, "epoch 0: {n_batches} batches for {N_TRAINERS} trainers, bytes copied: {}", bytes_copied())?;
 
-    let mut loader = Loader::start(Plan { n_batches: N_BATCHES, broken: Some(10) })?;
-    let failure = loop {
-        match loader.next() {
-            Ok(batch) => drop(batch.context("the failure was not told")?),
-            Err(failure) => break failure,
-        }
-    };
-    ensure!(loader.next == 10, "the batches before the broken one come first");
-    writeln!(out, "after batch {}: {failure}", loader.next - 1)?;
+    let victim = loader.processes().first().context("no worker")?.clone();
+    // It may have ended by itself: then there is nobody to kill.
+    let kill = |step| if step == 5 { drop(victim.kill()) };
+    let (_, second) = feed(&loader, 1, kill)?;
+    let alone = builder(None).start()?;
+    for (epoch, sum) in [first, second].into_iter().enumerate() {
+        let expected = alone.epoch(epoch as u64).try_fold((0, 0), |sum, batch| add(sum, &batch?))?;
+        ensure!(expected == (n_batches, sum), "epoch {epoch} differs from that of a loader without workers");
+    }
+    writeln!(out, "epoch 1: worker {} was killed, and the batches are the same", victim.pid())?;
+    loader.join()?;
+
+    let loader = builder(Some(77)).workers(3).start()?;
+    let failures: Vec<_> = loader.epoch(2).filter_map(Result::err).collect();
+    ensure!(failures.len() == 1 && failures[0].sample == Some(77), "{failures:?}");
+    writeln!(out, "{}", failures[0])?;
     Ok(())
 }

@@ -34,6 +34,7 @@
 //! | [`queue`] | [`Queue`], [`channel`], sole ends, [`wait`](queue::wait) for several |
 //! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`], [`current_process`], [`active_children`], [`rank_seed`] |
 //! | [`pool`] | [`Pool`]: worker processes that call functions |
+//! | [`data`] | [`DataLoader`]: batches of samples, made by worker processes; datasets and samplers |
 //! | [`sync`] | locks, events, semaphores, barriers, values and arrays in shared memory |
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
 //! | [`domain`] | the one file descriptor behind it all |
@@ -52,6 +53,8 @@ pub mod storage;
 #[doc(inline)]
 pub use tensorferry_cuda_ipc as cuda;
 #[doc(inline)]
+pub use tensorferry_data as data;
+#[doc(inline)]
 pub use tensorferry_pool as pool;
 #[doc(inline)]
 pub use tensorferry_queue as queue;
@@ -67,6 +70,8 @@ pub use tensorferry_tensor as tensor;
 #[cfg(feature = "cuda")]
 #[doc(inline)]
 pub use cuda::CudaTensor;
+#[doc(inline)]
+pub use data::DataLoader;
 #[doc(inline)]
 pub use domain::Domain;
 #[doc(inline)]

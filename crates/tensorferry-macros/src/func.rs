@@ -8,7 +8,7 @@ use syn::{
     Type, TypeParamBound,
 };
 
-use crate::path::Options;
+use crate::path::{Options, SPAWN};
 
 /// The most arguments after the index. `tensorferry-spawn` implements its trait for up to this number.
 const MAX_ARGUMENTS: usize = 8;
@@ -19,7 +19,7 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenS
         Error::new(error.span(), format!("`#[func]` is for functions that stand by themselves: {error}"))
     })?;
     let arguments = arguments(&function.sig)?;
-    let spawn = options.module();
+    let spawn = options.module(&SPAWN);
     let name = &function.sig.ident;
     // A `cfg` that removes the function must remove its entry too.
     let conditions = function.attrs.iter().filter(|a: &&Attribute| a.path().is_ident("cfg"));

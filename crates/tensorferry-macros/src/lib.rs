@@ -1,6 +1,8 @@
-//! The attributes of `tensorferry-spawn`. Use them from that crate, or from the facade:
-//! `tensorferry_spawn::func`, `tensorferry::func`.
+//! The attributes of `tensorferry-spawn` and `tensorferry-data`. Use them from those crates, or from the
+//! facade: `tensorferry_spawn::func`, `tensorferry::func`, `tensorferry_data::dataset`,
+//! `tensorferry::data::dataset`.
 
+mod dataset;
 mod func;
 mod path;
 
@@ -34,4 +36,26 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn func(attribute: TokenStream, item: TokenStream) -> TokenStream {
     func::expand(attribute.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Registers a dataset, so that the workers of a `DataLoader` can be told to load it.
+///
+/// It stands on the `impl Dataset`, or on a type alias for a dataset of another crate:
+///
+/// ```text
+/// #[tensorferry::data::dataset]
+/// impl Dataset for Images { .. }
+///
+/// #[tensorferry::data::dataset]
+/// type Digits = TensorDataset<(Tensor<f32>, Tensor<u8>)>;
+/// ```
+///
+/// A generic type cannot be registered, because each of its instances is another dataset: an alias names one.
+///
+/// `#[dataset(crate = path)]` names the module where `tensorferry-data` is found. Without it, the attribute
+/// looks in the package's manifest for `tensorferry-data`, then for `tensorferry`, under any name that they
+/// have there.
+#[proc_macro_attribute]
+pub fn dataset(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    dataset::expand(attribute.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -1,4 +1,4 @@
-//! The path to `tensorferry-spawn` in the output of the attribute.
+//! The path to the crate that an attribute belongs to, in its output.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Span, TokenStream};
@@ -17,7 +17,9 @@ impl Parse for Options {
             return Ok(Self { path: None });
         }
         if !input.peek(Token![crate]) {
-            return Err(input.error("the only option is `crate = path`, where `tensorferry_spawn` is found"));
+            return Err(
+                input.error("the only option is `crate = path`, where the crate of the attribute is found")
+            );
         }
         input.parse::<Token![crate]>()?;
         input.parse::<Token![=]>()?;
@@ -29,9 +31,26 @@ impl Parse for Options {
     }
 }
 
+/// Where an attribute's crate is found.
+pub(crate) struct Home {
+    /// The package.
+    package: &'static str,
+    /// What it is called in code.
+    name: &'static str,
+    /// Its module in the facade.
+    module: &'static str,
+}
+
+/// That of `#[func]`.
+pub(crate) const SPAWN: Home =
+    Home { package: "tensorferry-spawn", name: "tensorferry_spawn", module: "spawn" };
+
+/// That of `#[dataset]`.
+pub(crate) const DATA: Home = Home { package: "tensorferry-data", name: "tensorferry_data", module: "data" };
+
 impl Options {
     /// The path of the module that contains `hidden`.
-    pub(crate) fn module(&self) -> TokenStream {
+    pub(crate) fn module(&self, home: &Home) -> TokenStream {
         if let Some(path) = &self.path {
             return quote!(#path);
         }
@@ -43,14 +62,15 @@ impl Options {
             };
             Ident::new(name, Span::call_site())
         };
-        if let Ok(found) = crate_name("tensorferry-spawn") {
-            let name = named(&found, "tensorferry_spawn");
+        if let Ok(found) = crate_name(home.package) {
+            let name = named(&found, home.name);
             quote!(::#name)
         } else if let Ok(found) = crate_name("tensorferry") {
-            let name = named(&found, "tensorferry");
-            quote!(::#name::spawn)
+            let (name, module) = (named(&found, "tensorferry"), Ident::new(home.module, Span::call_site()));
+            quote!(::#name::#module)
         } else {
-            quote!(::tensorferry_spawn)
+            let name = Ident::new(home.name, Span::call_site());
+            quote!(::#name)
         }
     }
 }

@@ -23,6 +23,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     // The return values of children come back through a queue.
     ("spawn", &["process", "domain", "reduce", "queue", "macros"]),
     ("pool", &["spawn", "storage", "reduce"]),
+    ("data", &["pool", "process", "spawn", "storage", "sync", "tensor", "macros"]),
 ];
 
 /// External crates that only these crates may depend on.

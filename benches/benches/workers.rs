@@ -1,0 +1,221 @@
+//! Worker processes: calls of a pool, and samples of a data loader, beside those of Python and torch when
+//! `--python PATH` names a Python that has PyTorch.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use lexopt::prelude::*;
+use serde::{Deserialize, Serialize};
+use tensorferry::data::{Dataset, SampleRng, TensorDataset, dataset};
+use tensorferry::{BoxedError, DataLoader, Pool, Tensor, func};
+use tensorferry_benches::{median, number};
+
+/// How many workers make batches; 0 is the process that iterates.
+const N_WORKERS: [usize; 2] = [0, 2];
+
+/// A row of the first dataset, in elements, and how many rows a batch has.
+const ROW_LEN: usize = 64;
+const ROWS: usize = 64;
+
+/// An image, and how many a batch has.
+const IMAGE: [usize; 3] = [3, 224, 224];
+const IMAGES: usize = 32;
+
+/// How long an image with work takes.
+const WORK: Duration = Duration::from_micros(700);
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/workers.py");
+
+/// What the user asked for.
+#[derive(Debug)]
+struct Options {
+    python: Option<OsString>,
+    rounds: usize,
+    seconds: f64,
+}
+
+impl Options {
+    fn parse(mut arguments: lexopt::Parser) -> anyhow::Result<Self> {
+        let mut options = Self { python: None, rounds: 7, seconds: 1.0 };
+        while let Some(argument) = arguments.next()? {
+            match argument {
+                Long("python") => options.python = Some(arguments.value()?),
+                Long("rounds") => options.rounds = arguments.value()?.parse()?,
+                Long("quick") => (options.rounds, options.seconds) = (1, 0.1),
+                // What `cargo bench` adds to every bench.
+                Long("bench") => {}
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        ensure!(options.rounds > 0, "--rounds has to be at least 1");
+        Ok(options)
+    }
+}
+
+/// What was measured, medians. Times in us, rates for each second.
+#[derive(Debug, Serialize, Deserialize)]
+struct Figures {
+    apply_us: f64,
+    tasks_per_s: f64,
+    /// For each kind of sample, by the number of workers.
+    rows_per_s: [f64; 2],
+    images_per_s: [f64; 2],
+    images_with_work_per_s: [f64; 2],
+}
+
+/// What the script says, in its last line.
+#[derive(Debug, Deserialize)]
+struct Torch {
+    version: String,
+    figures: Figures,
+}
+
+#[func]
+fn nothing(_worker: usize, n: u64) -> Result<u64, String> {
+    Ok(n)
+}
+
+#[dataset]
+type Rows = TensorDataset<(Tensor<f32>, Tensor<i64>)>;
+
+/// Images of one number each, with work or without.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Images {
+    with_work: bool,
+}
+
+#[dataset]
+impl Dataset for Images {
+    type Sample = (Vec<f32>, i64);
+
+    fn len(&self) -> usize {
+        if self.with_work { 640 } else { 3_200 }
+    }
+
+    fn get(&self, index: usize, _: &mut SampleRng) -> Result<Self::Sample, BoxedError> {
+        let begin = Instant::now();
+        let image = vec![index as f32; IMAGE.iter().product()];
+        while self.with_work && begin.elapsed() < WORK {
+            std::hint::spin_loop();
+        }
+        Ok((image, i64::try_from(index)?))
+    }
+}
+
+fn rows() -> anyhow::Result<Rows> {
+    let n_rows = 64_000;
+    let elements = Tensor::from_vec(vec![0.5; n_rows * ROW_LEN], [n_rows, ROW_LEN])?;
+    let labels = Tensor::from_vec((0..i64::try_from(n_rows)?).collect(), [n_rows])?;
+    Ok(Rows::new((elements, labels))?)
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse(lexopt::Parser::from_env())?;
+    let mut rounds = Vec::new();
+    for _ in 0..options.rounds {
+        rounds.push(measure(options.seconds)?);
+    }
+    let ours = medians(&rounds);
+    let torch = match &options.python {
+        None => Err(anyhow::Error::msg("no --python was given")),
+        Some(python) => with_torch(python, options.seconds),
+    };
+    let theirs = torch.as_ref().ok().map(|torch| &torch.figures);
+
+    let mut text = String::new();
+    writeln!(text, "{:<44}{:>12}{:>12}", "median", "tensorferry", "torch")?;
+    let mut row = |name: &str, figure: fn(&Figures) -> f64| {
+        let theirs = theirs.map_or_else(|| String::from("-"), |figures| number(figure(figures)));
+        writeln!(text, "{name:<44}{:>12}{theirs:>12}", number(figure(&ours)))
+    };
+    row("Pool: apply and its value, us", |figures| figures.apply_us)?;
+    row("Pool: map, tasks per second", |figures| figures.tasks_per_s)?;
+    row("rows of 64 f32, 0 workers, samples per second", |figures| figures.rows_per_s[0])?;
+    row("the same, 2 workers", |figures| figures.rows_per_s[1])?;
+    row("3x224x224 f32, 0 workers", |figures| figures.images_per_s[0])?;
+    row("the same, 2 workers", |figures| figures.images_per_s[1])?;
+    row("3x224x224 f32 with 0.7 ms of work, 0 workers", |figures| figures.images_with_work_per_s[0])?;
+    row("the same, 2 workers", |figures| figures.images_with_work_per_s[1])?;
+    match &torch {
+        Ok(torch) => writeln!(text, "torch {}; its pool is Python's", torch.version)?,
+        Err(why) => writeln!(text, "torch is not measured: {why}")?,
+    }
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn measure(seconds: f64) -> anyhow::Result<Figures> {
+    let pool = Pool::new(2)?;
+    pool.map(nothing, 0..1_000)?;
+    let mut times = Vec::new();
+    let begin = Instant::now();
+    while begin.elapsed().as_secs_f64() < seconds {
+        let begin = Instant::now();
+        pool.apply(nothing, (7,))?;
+        times.push(begin.elapsed().as_secs_f64() * 1e6);
+    }
+    let (begin, mut n_tasks) = (Instant::now(), 0);
+    while begin.elapsed().as_secs_f64() < seconds {
+        n_tasks += pool.map(nothing, 0..10_000)?.len();
+    }
+    let tasks_per_s = n_tasks as f64 / begin.elapsed().as_secs_f64();
+    pool.join()?;
+    Ok(Figures {
+        apply_us: median(&times),
+        tasks_per_s,
+        rows_per_s: samples_per_s(rows, ROWS, seconds)?,
+        images_per_s: samples_per_s(|| Ok(Images { with_work: false }), IMAGES, seconds)?,
+        images_with_work_per_s: samples_per_s(|| Ok(Images { with_work: true }), IMAGES, seconds)?,
+    })
+}
+
+/// Samples for each second of whole epochs behind the first one, by the number of workers.
+fn samples_per_s<D: Dataset>(
+    dataset: impl Fn() -> anyhow::Result<D>,
+    batch_size: usize,
+    seconds: f64,
+) -> anyhow::Result<[f64; 2]> {
+    let mut rates = [0.0; 2];
+    for (rate, n_workers) in rates.iter_mut().zip(N_WORKERS) {
+        let loader = DataLoader::builder(dataset()?).batch_size(batch_size).shuffle().workers(n_workers);
+        let loader = loader.start()?;
+        loader.epoch(0).try_for_each(|batch| batch.map(drop))?;
+        let (begin, mut n_epochs) = (Instant::now(), 0);
+        while n_epochs == 0 || begin.elapsed().as_secs_f64() < seconds {
+            n_epochs += 1;
+            loader.epoch(n_epochs).try_for_each(|batch| batch.map(drop))?;
+        }
+        let n_samples = n_epochs as f64 * loader.n_samples() as f64;
+        *rate = n_samples / begin.elapsed().as_secs_f64();
+        loader.join()?;
+    }
+    Ok(rates)
+}
+
+fn medians(rounds: &[Figures]) -> Figures {
+    let of = |figure: &dyn Fn(&Figures) -> f64| median(&rounds.iter().map(figure).collect::<Vec<_>>());
+    let by_workers = |figure: fn(&Figures) -> [f64; 2]| [0, 1].map(|place| of(&|round| figure(round)[place]));
+    Figures {
+        apply_us: of(&|round| round.apply_us),
+        tasks_per_s: of(&|round| round.tasks_per_s),
+        rows_per_s: by_workers(|round| round.rows_per_s),
+        images_per_s: by_workers(|round| round.images_per_s),
+        images_with_work_per_s: by_workers(|round| round.images_with_work_per_s),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "Python is no process of ours")]
+fn with_torch(python: &OsString, seconds: f64) -> anyhow::Result<Torch> {
+    let shown = python.display();
+    let script = Command::new(python).args([SCRIPT, &seconds.to_string()]).output();
+    let output = script.with_context(|| format!("`{shown}` does not start"))?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let last = complaint.lines().last().unwrap_or("it does not say why");
+    ensure!(output.status.success(), "`{shown}` failed ({}): {last}", output.status);
+    let answer = String::from_utf8(output.stdout)?;
+    Ok(serde_json::from_str(answer.lines().last().unwrap_or_default())?)
+}

@@ -1,0 +1,201 @@
+//! The settings of a data loader.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tensorferry_pool::{Pool, PoolBuilder};
+use tensorferry_spawn::{Function, StartMethod};
+
+use crate::dataset::Dataset;
+use crate::error::LoaderError;
+use crate::hidden::is_registered;
+use crate::loader::{DataLoader, Source, Steps};
+use crate::sampler::{RandomSampler, Sampler, SequentialSampler};
+use crate::worker::{enter, open};
+
+/// How many batches each worker makes ahead.
+const PREFETCH_FACTOR: usize = 2;
+
+/// Adds a function to those that a worker calls first.
+type WorkerInit = Box<dyn FnOnce(PoolBuilder) -> PoolBuilder>;
+
+/// The settings of a [`DataLoader`]; made by [`DataLoader::builder`].
+#[must_use = "nothing is loaded before `start`"]
+pub struct DataLoaderBuilder<D> {
+    dataset: D,
+    sampler: Box<dyn Sampler>,
+    seed: u64,
+    batch_size: usize,
+    drops_last: bool,
+    n_workers: usize,
+    prefetch_factor: Option<usize>,
+    timeout: Option<Duration>,
+    worker_inits: Vec<WorkerInit>,
+    /// The settings that are the pool's own.
+    pool: PoolBuilder,
+    max_tries: Option<u16>,
+}
+
+impl<D: Dataset> DataLoaderBuilder<D> {
+    pub(crate) fn new(dataset: D) -> Self {
+        Self {
+            dataset,
+            sampler: Box::new(SequentialSampler),
+            seed: 0,
+            batch_size: 1,
+            drops_last: false,
+            n_workers: 0,
+            prefetch_factor: None,
+            timeout: None,
+            worker_inits: Vec::new(),
+            pool: Pool::builder().name("loader"),
+            max_tries: None,
+        }
+    }
+
+    /// Sets how many samples a batch has. One without this call.
+    pub fn batch_size(mut self, batch_size: usize) -> Self {
+        self.batch_size = batch_size;
+        self
+    }
+
+    /// Leaves out the last batch of an epoch if it is not full.
+    pub fn drop_last(mut self, drops_last: bool) -> Self {
+        self.drops_last = drops_last;
+        self
+    }
+
+    /// Loads the samples in random order, another one in each epoch: [`RandomSampler`].
+    pub fn shuffle(self) -> Self {
+        self.sampler(RandomSampler::new())
+    }
+
+    /// Sets which samples are loaded, and in which order. Without this call all, by their index.
+    pub fn sampler(mut self, sampler: impl Sampler) -> Self {
+        self.sampler = Box::new(sampler);
+        self
+    }
+
+    /// Sets the seed of all random numbers: those of the order, and those that each sample gets. 0 without
+    /// this call, so that two runs load the same.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets how many processes make batches. Without this call, or with 0, the process that iterates makes
+    /// them itself, when they are asked for. The batches are the same with any number.
+    #[doc(alias = "num_workers")]
+    pub fn workers(mut self, n_workers: usize) -> Self {
+        self.n_workers = n_workers;
+        self
+    }
+
+    /// Sets how many batches for each worker are made ahead, at least one. Two without this call.
+    pub fn prefetch_factor(mut self, n_batches: usize) -> Self {
+        self.prefetch_factor = Some(n_batches);
+        self
+    }
+
+    /// Sets how long a step of the iterator waits for a batch of the workers. Without this call it waits as
+    /// long as it takes; a worker that dies is noticed in any case.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Adds a function that each worker calls once, before it gets the dataset, also those that are started
+    /// later in the place of others. [`worker_info`](crate::worker_info) is known to it. As the initializer
+    /// of a pool: [`PoolBuilder::initializer`].
+    #[doc(alias = "worker_init_fn")]
+    pub fn worker_init<F, Args>(mut self, function: F, args: Args) -> Self
+    where
+        F: Function<Args>,
+        Args: Serialize + DeserializeOwned + Send + 'static,
+    {
+        self.worker_inits.push(Box::new(move |pool| pool.initializer(function, args)));
+        self
+    }
+
+    /// Sets how many workers may die over one batch, at least one. Without this call it is one, and whoever
+    /// iterates is told of it. With more, another worker makes the same batch, with the same random numbers.
+    pub fn max_tries(mut self, max_tries: u16) -> Self {
+        self.max_tries = Some(max_tries);
+        self
+    }
+
+    /// Sets the name of the workers, for reports and `ps`: the name and the worker's index. `loader` without
+    /// this call.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.pool = self.pool.name(name);
+        self
+    }
+
+    /// Sets how the workers are created, as [`PoolBuilder::start_method`].
+    #[doc(alias = "multiprocessing_context")]
+    pub fn start_method(mut self, method: StartMethod) -> Self {
+        self.pool = self.pool.start_method(method);
+        self
+    }
+
+    /// Sets a variable in the environment of the workers.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.pool = self.pool.env(name, value);
+        self
+    }
+
+    /// Starts the workers. They stay until the loader is dropped.
+    ///
+    /// # Errors
+    /// [`LoaderError`]. No process is left then.
+    pub fn start(self) -> Result<DataLoader<D>, LoaderError> {
+        if self.batch_size == 0 {
+            return Err(LoaderError::NoBatchSize);
+        }
+        if self.prefetch_factor == Some(0) {
+            return Err(LoaderError::NoPrefetch);
+        }
+        let n_samples = self.dataset.len();
+        let steps = Steps {
+            sampler: self.sampler,
+            n_samples,
+            seed: self.seed,
+            batch_size: self.batch_size,
+            drops_last: self.drops_last,
+        };
+        if self.n_workers == 0 {
+            let settings = [
+                (self.prefetch_factor.is_some(), "`prefetch_factor`"),
+                (self.timeout.is_some(), "`timeout`"),
+                (!self.worker_inits.is_empty(), "`worker_init`"),
+                (self.max_tries.is_some(), "`max_tries`"),
+            ];
+            return match settings.into_iter().find(|(is_set, _)| *is_set) {
+                Some((_, setting)) => Err(LoaderError::NoWorkers { setting }),
+                None => Ok(DataLoader::new(Source::Here(self.dataset), steps)),
+            };
+        }
+        if !is_registered::<D>() {
+            return Err(LoaderError::NotRegistered { dataset: std::any::type_name::<D>() });
+        }
+        let pool = self.pool.processes(self.n_workers).max_tries(self.max_tries.unwrap_or(1));
+        let pool = pool.initializer(enter, (self.n_workers, self.seed));
+        let pool = self.worker_inits.into_iter().fold(pool, |pool, add| add(pool));
+        let pool = pool.initializer(open::<D>, (self.dataset,)).start()?;
+        let n_ahead = self.n_workers.saturating_mul(self.prefetch_factor.unwrap_or(PREFETCH_FACTOR));
+        Ok(DataLoader::new(Source::Workers { pool, n_ahead, timeout: self.timeout }, steps))
+    }
+}
+
+impl<D> fmt::Debug for DataLoaderBuilder<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataLoaderBuilder")
+            .field("sampler", &self.sampler)
+            .field("batch_size", &self.batch_size)
+            .field("n_workers", &self.n_workers)
+            .finish_non_exhaustive()
+    }
+}

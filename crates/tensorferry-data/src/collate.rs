@@ -1,0 +1,325 @@
+//! How samples become a batch.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tensorferry_spawn::BoxedError;
+use tensorferry_storage::Heap;
+use tensorferry_tensor::{Bool, Complex, Element, Shape, Tensor, TensorError, TensorMut};
+
+use crate::rows::TensorRows;
+
+/// A sample that can be put into a batch with others: PyTorch's `collate_fn`, for each type once.
+///
+/// | a sample | its batch of *n* |
+/// | --- | --- |
+/// | a number `T`, `bool` | [`Tensor<T>`] (`Tensor<Bool>`) of shape `[n]` |
+/// | `[T; k]`, `Vec<T>` of the same length *k* | `Tensor<T>` of shape `[n, k]` |
+/// | [`Tensor<T>`], [`TensorMut<T>`] of the same shape | `Tensor<T>` with one more dimension in front |
+/// | `String` | `Vec<String>` |
+/// | a tuple | the tuple of the batches |
+/// | `BTreeMap<String, _>` with the same keys | the map of the batches |
+///
+/// Each sample is copied to its place in shared memory as soon as it is made.
+///
+/// # Types of your own
+/// What a batch is for other types, such as texts of different lengths that are filled up, says an `impl`.
+/// Where a batch depends on all of its samples, [`Rows`](Self::Rows) is a vector of them:
+///
+/// ```
+/// use tensorferry_data::{Collate, CollateError};
+/// use tensorferry_storage::Heap;
+/// use tensorferry_tensor::{Tensor, TensorMut};
+///
+/// /// The tokens of a text.
+/// struct Tokens(Vec<u32>);
+///
+/// impl Collate for Tokens {
+///     /// One row for each text, filled up with zeros, and the lengths.
+///     type Batch = (Tensor<u32>, Vec<usize>);
+///     type Rows = Vec<Self>;
+///
+///     fn begin(_first: &Self, n_samples: usize, _heap: &Heap) -> Result<Vec<Self>, CollateError> {
+///         Ok(Vec::with_capacity(n_samples))
+///     }
+///
+///     fn push(self, rows: &mut Vec<Self>) -> Result<(), CollateError> {
+///         rows.push(self);
+///         Ok(())
+///     }
+///
+///     fn finish(rows: Vec<Self>) -> Result<Self::Batch, CollateError> {
+///         let lens: Vec<_> = rows.iter().map(|tokens| tokens.0.len()).collect();
+///         let longest = lens.iter().copied().max().unwrap_or(0);
+///         let mut batch = TensorMut::zeros([rows.len(), longest])?;
+///         for (row, Tokens(tokens)) in batch.as_mut_slice().chunks_exact_mut(longest.max(1)).zip(&rows) {
+///             row[..tokens.len()].copy_from_slice(tokens);
+///         }
+///         Ok((batch.freeze(), lens))
+///     }
+/// }
+///
+/// let heap = Heap::current()?;
+/// let texts = [Tokens(vec![5, 6]), Tokens(vec![7])];
+/// let mut rows = Tokens::begin(&texts[0], 2, heap)?;
+/// texts.into_iter().try_for_each(|text| text.push(&mut rows))?;
+/// let (batch, lens) = Tokens::finish(rows)?;
+/// assert_eq!((batch.to_vec(), lens), (vec![5, 6, 7, 0], vec![2, 1]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a batch cannot be made of `{Self}`",
+    note = "numbers, arrays, vectors and tensors of numbers, texts and tuples are known; for others, implement `Collate`"
+)]
+pub trait Collate: Sized {
+    /// What a number of samples become.
+    type Batch: Serialize + DeserializeOwned;
+    /// A batch in the making.
+    type Rows;
+
+    /// Begins a batch of at most `n_samples`, of which `first` is the first. It is not yet part of the batch.
+    ///
+    /// # Errors
+    /// [`CollateError`], for example when there is no memory.
+    fn begin(first: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError>;
+
+    /// Adds the next sample.
+    ///
+    /// # Errors
+    /// [`CollateError`] when the sample does not fit to those before it.
+    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError>;
+
+    /// The batch.
+    ///
+    /// # Errors
+    /// [`CollateError`].
+    fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError>;
+}
+
+/// Why samples cannot become a batch.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CollateError {
+    /// The shapes differ.
+    #[error(
+        "the shape {found} differs from that of the first sample of the batch, {expected}: give all samples the same, \
+         or implement `Collate` for a type of your own"
+    )]
+    Shape {
+        /// The shape of the batch's first sample.
+        expected: Shape,
+        /// The shape of this one.
+        found: Shape,
+    },
+    /// The keys of the maps differ.
+    #[error("the sample has other keys than the first of the batch: `{key}`")]
+    Keys {
+        /// A key that only one of them has.
+        key: String,
+    },
+    /// More samples than were announced.
+    #[error("the batch was begun for {0} samples, and this is one more")]
+    Full(usize),
+    /// There is no memory for the batch, or there is no such shape.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    /// What a [`Collate`] of another crate says.
+    #[error(transparent)]
+    Other(BoxedError),
+}
+
+/// Scalars, arrays, vectors: rows of a tensor.
+macro_rules! of_elements {
+    ($($(#[$condition:meta])* $Type:ty),+ $(,)?) => {$(
+        $(#[$condition])*
+        impl Collate for $Type {
+            type Batch = Tensor<Self>;
+            type Rows = TensorRows<Self>;
+
+            fn begin(_: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
+                TensorRows::begin(&[], n_samples, heap)
+            }
+
+            fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
+                rows.push(&[], std::slice::from_ref(&self))
+            }
+
+            fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
+                rows.finish()
+            }
+        }
+    )+};
+}
+
+of_elements! {
+    u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, Bool, Complex<f32>, Complex<f64>,
+    #[cfg(feature = "half")] tensorferry_tensor::f16,
+    #[cfg(feature = "half")] tensorferry_tensor::bf16,
+}
+
+impl Collate for bool {
+    type Batch = Tensor<Bool>;
+    type Rows = TensorRows<Bool>;
+
+    fn begin(_: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
+        TensorRows::begin(&[], n_samples, heap)
+    }
+
+    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
+        Bool::from(self).push(rows)
+    }
+
+    fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
+        rows.finish()
+    }
+}
+
+impl<T: Element> Collate for Vec<T> {
+    type Batch = Tensor<T>;
+    type Rows = TensorRows<T>;
+
+    fn begin(first: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
+        TensorRows::begin(&[first.len()], n_samples, heap)
+    }
+
+    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
+        rows.push(&[self.len()], &self)
+    }
+
+    fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
+        rows.finish()
+    }
+}
+
+impl<T: Element, const N: usize> Collate for [T; N] {
+    type Batch = Tensor<T>;
+    type Rows = TensorRows<T>;
+
+    fn begin(_: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
+        TensorRows::begin(&[N], n_samples, heap)
+    }
+
+    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
+        rows.push(&[N], &self)
+    }
+
+    fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
+        rows.finish()
+    }
+}
+
+impl<T: Element> Collate for Tensor<T> {
+    type Batch = Self;
+    type Rows = TensorRows<T>;
+
+    fn begin(first: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
+        TensorRows::begin(first.shape(), n_samples, heap)
+    }
+
+    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
+        rows.push_tensor(&self)
+    }
+
+    fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
+        rows.finish()
+    }
+}
+
+impl<T: Element> Collate for TensorMut<T> {
+    type Batch = Tensor<T>;
+    type Rows = TensorRows<T>;
+
+    fn begin(first: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
+        TensorRows::begin(first.shape(), n_samples, heap)
+    }
+
+    fn push(mut self, rows: &mut Self::Rows) -> Result<(), CollateError> {
+        let shape = self.shape().clone();
+        rows.push(&shape, self.as_slice())
+    }
+
+    fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
+        rows.finish()
+    }
+}
+
+impl Collate for String {
+    type Batch = Vec<Self>;
+    type Rows = Vec<Self>;
+
+    fn begin(_: &Self, n_samples: usize, _: &Heap) -> Result<Self::Rows, CollateError> {
+        Ok(Vec::with_capacity(n_samples))
+    }
+
+    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
+        rows.push(self);
+        Ok(())
+    }
+
+    fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
+        Ok(rows)
+    }
+}
+
+impl<C: Collate> Collate for BTreeMap<String, C> {
+    type Batch = BTreeMap<String, C::Batch>;
+    type Rows = BTreeMap<String, C::Rows>;
+
+    fn begin(first: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
+        first.iter().map(|(key, value)| Ok((key.clone(), C::begin(value, n_samples, heap)?))).collect()
+    }
+
+    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
+        if let Some(key) = rows.keys().find(|key| !self.contains_key(*key)) {
+            return Err(CollateError::Keys { key: key.clone() });
+        }
+        for (key, value) in self {
+            match rows.get_mut(&key) {
+                Some(rows) => value.push(rows)?,
+                None => return Err(CollateError::Keys { key }),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
+        rows.into_iter().map(|(key, rows)| Ok((key, C::finish(rows)?))).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($(($($Type:ident $name:ident $rows:ident),+))+) => {$(
+        impl<$($Type: Collate),+> Collate for ($($Type,)+) {
+            type Batch = ($($Type::Batch,)+);
+            type Rows = ($($Type::Rows,)+);
+
+            fn begin(first: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
+                let ($($name,)+) = first;
+                Ok(($($Type::begin($name, n_samples, heap)?,)+))
+            }
+
+            fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
+                let (($($name,)+), ($($rows,)+)) = (self, rows);
+                $($name.push($rows)?;)+
+                Ok(())
+            }
+
+            fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
+                let ($($rows,)+) = rows;
+                Ok(($($Type::finish($rows)?,)+))
+            }
+        }
+    )+};
+}
+
+tuples! {
+    (A a aa)
+    (A a aa, B b bb)
+    (A a aa, B b bb, C c cc)
+    (A a aa, B b bb, C c cc, D d dd)
+    (A a aa, B b bb, C c cc, D d dd, E e ee)
+    (A a aa, B b bb, C c cc, D d dd, E e ee, F f ff)
+    (A a aa, B b bb, C c cc, D d dd, E e ee, F f ff, G g gg)
+    (A a aa, B b bb, C c cc, D d dd, E e ee, F f ff, G g gg, H h hh)
+}

@@ -1,0 +1,152 @@
+//! Why there is no loader, and why there is no batch.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use tensorferry_pool::{PoolError, TaskError, WorkerDiedError};
+use tensorferry_spawn::Report;
+use tensorferry_storage::StorageError;
+
+/// Why a data loader could not be started, or did not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoaderError {
+    /// The dataset is not registered, so that no worker could be told to load it.
+    #[error(
+        "`{dataset}` is not registered: put `#[dataset]` on its `impl Dataset`, or on a type alias for it; if it has it, \
+         see that the crate it stands in is linked: use anything else of it"
+    )]
+    NotRegistered {
+        /// The type of the dataset.
+        dataset: &'static str,
+    },
+    /// A batch has at least one sample.
+    #[error("a batch has at least one sample")]
+    NoBatchSize,
+    /// Each worker makes at least one batch ahead.
+    #[error("each worker makes at least one batch ahead")]
+    NoPrefetch,
+    /// What is only for workers was set, and there are none.
+    #[error("{setting} is for workers, and this loader has none: set `workers`")]
+    NoWorkers {
+        /// The setting.
+        setting: &'static str,
+    },
+    /// The workers could not be started, or have failed as a whole.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+/// A batch that could not be loaded. The iterator goes on with the next one.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct LoadError {
+    /// The epoch.
+    pub epoch: u64,
+    /// Which batch of the epoch it is, from 0.
+    pub batch: usize,
+    /// The index in the dataset of the sample that was being made, if it is one sample's fault.
+    pub sample: Option<usize>,
+    /// What happened.
+    pub kind: LoadErrorKind,
+}
+
+/// What happened to a batch.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadErrorKind {
+    /// The dataset returned an error or panicked, or the samples cannot become a batch.
+    Raised(Box<RaisedError>),
+    /// The worker was killed or exited while it made the batch. Another one has taken its place.
+    WorkerDied(Box<WorkerDiedError>),
+    /// The sampler drew an index that the dataset does not have.
+    OutOfRange {
+        /// How many samples the dataset has.
+        n_samples: usize,
+    },
+    /// It took longer than [`timeout`](crate::DataLoaderBuilder::timeout). The next step waits for the same
+    /// batch again.
+    TimedOut(Duration),
+    /// There is no shared memory in this process.
+    Memory(StorageError),
+    /// The batch cannot travel, or the workers have failed as a whole. After the latter no batch comes.
+    Task(TaskError),
+}
+
+/// A dataset that failed. Its worker lives on.
+///
+/// `Display` writes one line, and a line for each cause; `{:#}` adds the backtrace of a panic.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RaisedError {
+    /// The index of the worker and its process ID, unless the loader has no workers.
+    pub worker: Option<(usize, u32)>,
+    /// Message, place and stack of a panic; message and causes of an error.
+    pub report: Report,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "batch {} of epoch {}", self.batch, self.epoch)?;
+        if let Some(sample) = self.sample {
+            write!(f, ", sample {sample}")?;
+        }
+        f.write_str(": ")?;
+        match &self.kind {
+            LoadErrorKind::Raised(error) => fmt::Display::fmt(error, f),
+            LoadErrorKind::WorkerDied(error) => fmt::Display::fmt(error, f),
+            LoadErrorKind::OutOfRange { n_samples } => {
+                write!(f, "the sampler drew it, and the dataset has {n_samples} samples")
+            }
+            LoadErrorKind::TimedOut(timeout) => write!(f, "not loaded within {timeout:?}"),
+            LoadErrorKind::Memory(error) => write!(f, "no shared memory: {error}"),
+            LoadErrorKind::Task(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl Error for LoadError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.kind {
+            LoadErrorKind::WorkerDied(error) => error.source(),
+            LoadErrorKind::Memory(error) => error.source(),
+            LoadErrorKind::Task(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for RaisedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.worker {
+            Some((worker, pid)) => write!(f, "the dataset in worker {worker} (pid {pid}) ")?,
+            None => f.write_str("the dataset ")?,
+        }
+        fmt::Display::fmt(&self.report, f)
+    }
+}
+
+impl Error for RaisedError {}
+
+/// A state that is not one of this loader.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResumeError {
+    /// It was made with another seed: the samples would come in another order.
+    #[error("the state was made with the seed {state}, the loader has {loader}")]
+    Seed {
+        /// The seed of the state.
+        state: u64,
+        /// The seed of the loader.
+        loader: u64,
+    },
+    /// The dataset or the sampler is another one.
+    #[error("the state is of an epoch of {state} samples, the loader's have {loader}")]
+    Length {
+        /// How many samples the epoch of the state has.
+        state: usize,
+        /// How many an epoch of the loader has.
+        loader: usize,
+    },
+}

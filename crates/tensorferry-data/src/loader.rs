@@ -1,0 +1,170 @@
+//! The data loader.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tensorferry_pool::{Pool, PoolError};
+use tensorferry_spawn::ChildProcess;
+
+use crate::builder::DataLoaderBuilder;
+use crate::dataset::Dataset;
+use crate::epoch::{Epoch, LoaderState};
+use crate::error::ResumeError;
+use crate::random::EpochKey;
+use crate::sampler::{Indices, Sampler};
+
+/// Loads batches of a [`Dataset`]: PyTorch's `DataLoader`.
+///
+/// The workers make batches in shared memory, straight from the samples, a few batches ahead. Which batches
+/// come, in which order and with which random numbers, depends on dataset, sampler, batch size and seed, and
+/// not on the workers: not on their number, their speed or their deaths.
+///
+/// The batches hold memory until they are dropped; then the workers use it again for others. They can be sent
+/// on, to several trainers for example, as all tensors in shared memory.
+///
+/// Dropping the loader ends the workers.
+///
+/// # Resuming
+/// ```
+/// # use tensorferry_data::{DataLoader, TensorDataset, dataset};
+/// # use tensorferry_tensor::Tensor;
+/// # #[dataset]
+/// # type Numbers = TensorDataset<Tensor<i64>>;
+/// # let numbers = || Numbers::new(Tensor::from_vec((0..100).collect(), [100]).unwrap()).unwrap();
+/// let loader = DataLoader::builder(numbers()).batch_size(8).shuffle().start()?;
+/// let mut epoch = loader.epoch(3);
+/// let before: Vec<_> = epoch.by_ref().take(5).collect::<Result<_, _>>()?;
+/// let state = epoch.state(); // serde can write it into a checkpoint
+/// let rest: Vec<_> = epoch.collect::<Result<_, _>>()?;
+///
+/// // Later, in another process, with another number of workers.
+/// let loader = DataLoader::builder(numbers()).batch_size(8).shuffle().workers(2).start()?;
+/// let resumed: Vec<_> = loader.resume(&state)?.collect::<Result<_, _>>()?;
+/// assert_eq!(resumed, rest);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct DataLoader<D: Dataset> {
+    source: Source<D>,
+    steps: Steps,
+}
+
+/// Who makes the batches.
+pub(crate) enum Source<D> {
+    /// Whoever iterates.
+    Here(D),
+    Workers {
+        pool: Pool,
+        /// How many batches are under way.
+        n_ahead: usize,
+        timeout: Option<Duration>,
+    },
+}
+
+/// Which batches an epoch has.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    pub(crate) sampler: Box<dyn Sampler>,
+    pub(crate) n_samples: usize,
+    pub(crate) seed: u64,
+    pub(crate) batch_size: usize,
+    pub(crate) drops_last: bool,
+}
+
+impl Steps {
+    /// How many samples an epoch draws.
+    pub(crate) fn n_drawn(&self) -> usize {
+        self.sampler.n_drawn(self.n_samples)
+    }
+
+    /// How many batches come of this many samples.
+    pub(crate) fn n_batches(&self, n_samples: usize) -> usize {
+        if self.drops_last { n_samples / self.batch_size } else { n_samples.div_ceil(self.batch_size) }
+    }
+
+    pub(crate) fn draw(&self, epoch: u64) -> Indices {
+        self.sampler.draw(self.n_samples, EpochKey { seed: self.seed, epoch })
+    }
+}
+
+impl<D: Dataset> DataLoader<D> {
+    /// The settings of a loader to be started.
+    pub fn builder(dataset: D) -> DataLoaderBuilder<D> {
+        DataLoaderBuilder::new(dataset)
+    }
+
+    pub(crate) fn new(source: Source<D>, steps: Steps) -> Self {
+        Self { source, steps }
+    }
+
+    pub(crate) fn source(&self) -> &Source<D> {
+        &self.source
+    }
+
+    pub(crate) fn steps(&self) -> &Steps {
+        &self.steps
+    }
+
+    /// How many batches an epoch has.
+    #[must_use]
+    pub fn n_batches(&self) -> usize {
+        self.steps.n_batches(self.steps.n_drawn())
+    }
+
+    /// How many samples the dataset has.
+    #[must_use]
+    pub fn n_samples(&self) -> usize {
+        self.steps.n_samples
+    }
+
+    /// The workers that run now. Fewer than were asked for while one takes another's place.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ChildProcess> {
+        match &self.source {
+            Source::Here(_) => Vec::new(),
+            Source::Workers { pool, .. } => pool.processes(),
+        }
+    }
+
+    /// The batches of the epoch with this number. With a random order, each epoch has another one.
+    ///
+    /// With workers, the first batches are made from here on, before the first step.
+    pub fn epoch(&self, epoch: u64) -> Epoch<'_, D> {
+        Epoch::new(self, epoch, 0)
+    }
+
+    /// The batches of an epoch behind those that had been handed out when `state` was taken.
+    ///
+    /// Number of workers and batch size may differ from then.
+    ///
+    /// # Errors
+    /// [`ResumeError`] when the seed or the number of samples differs.
+    pub fn resume(&self, state: &LoaderState) -> Result<Epoch<'_, D>, ResumeError> {
+        let (seed, n_drawn) = (self.steps.seed, self.steps.n_drawn());
+        if state.seed != seed {
+            return Err(ResumeError::Seed { state: state.seed, loader: seed });
+        }
+        if state.n_drawn != n_drawn {
+            return Err(ResumeError::Length { state: state.n_drawn, loader: n_drawn });
+        }
+        Ok(Epoch::new(self, state.epoch, state.n_done.min(n_drawn)))
+    }
+
+    /// Lets the workers end in order and waits for them. Batches that nobody has taken are lost.
+    ///
+    /// # Errors
+    /// [`PoolError`] when the workers have failed as a whole.
+    pub fn join(self) -> Result<(), Arc<PoolError>> {
+        match self.source {
+            Source::Here(_) => Ok(()),
+            Source::Workers { pool, .. } => pool.join(),
+        }
+    }
+}
+
+impl<D: Dataset> fmt::Debug for DataLoader<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let processes = self.processes().len();
+        f.debug_struct("DataLoader").field("steps", &self.steps).field("n_processes", &processes).finish()
+    }
+}

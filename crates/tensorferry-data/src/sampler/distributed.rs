@@ -1,0 +1,106 @@
+//! A part of the samples for each of several trainers.
+
+use super::{Indices, Sampler};
+use crate::random::EpochKey;
+
+/// The part of one trainer in what another sampler draws: PyTorch's `DistributedSampler`.
+///
+/// Trainer *r* of *n* has the draws *r*, *r + n*, *r + 2n* and so on, in every epoch. All have the same
+/// number: where the draws do not divide evenly, the first ones come again at the end, or
+/// ([`drop_last`](Self::drop_last)) the last ones are left out. All trainers have to use the same seed.
+///
+/// ```
+/// use tensorferry_data::{DistributedSampler, EpochKey, Sampler, SequentialSampler};
+///
+/// let epoch = EpochKey { seed: 0, epoch: 0 };
+/// let part = |rank| DistributedSampler::new(SequentialSampler, rank, 3);
+/// assert_eq!(part(1).draw(7, epoch).collect::<Vec<_>>(), [1, 4, 0]);
+/// assert_eq!(part(1).drop_last(true).draw(7, epoch).collect::<Vec<_>>(), [1, 4]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct DistributedSampler<S> {
+    all: S,
+    rank: usize,
+    n_ranks: usize,
+    drops_last: bool,
+}
+
+impl<S: Sampler> DistributedSampler<S> {
+    /// The part of trainer `rank` of `n_ranks`; both as [`rank`](tensorferry_spawn::CurrentProcess::rank) and
+    /// the number of processes of a spawned function. A rank that is not below `n_ranks` has no part.
+    pub fn new(all: S, rank: usize, n_ranks: usize) -> Self {
+        Self { all, rank, n_ranks: n_ranks.max(1), drops_last: false }
+    }
+
+    /// Leaves out the last draws where they do not divide evenly, instead of repeating the first.
+    #[must_use]
+    pub fn drop_last(mut self, drops_last: bool) -> Self {
+        self.drops_last = drops_last;
+        self
+    }
+}
+
+impl<S: Sampler> Sampler for DistributedSampler<S> {
+    fn n_drawn(&self, n_samples: usize) -> usize {
+        let all = self.all.n_drawn(n_samples);
+        match self.drops_last {
+            _ if self.rank >= self.n_ranks => 0,
+            true => all / self.n_ranks,
+            false => all.div_ceil(self.n_ranks),
+        }
+    }
+
+    fn draw(&self, n_samples: usize, epoch: EpochKey) -> Indices {
+        let draw = || self.all.draw(n_samples, epoch);
+        let n_drawn = self.n_drawn(n_samples);
+        // Fewer than `n_ranks` are missing, and so many again may be more than there are.
+        let n_missing = (n_drawn * self.n_ranks).saturating_sub(self.all.n_drawn(n_samples));
+        let again: Vec<_> = if n_missing > 0 { draw().take(n_missing).collect() } else { Vec::new() };
+        let missing = again.into_iter().cycle().take(n_missing);
+        Box::new(draw().chain(missing).skip(self.rank).step_by(self.n_ranks).take(n_drawn))
+    }
+
+    fn repeats(&self) -> bool {
+        self.all.repeats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{RandomSampler, SequentialSampler};
+
+    proptest! {
+        #[test]
+        fn the_parts_are_equally_long_and_together_all(n in 0_usize..200, n_ranks in 1_usize..9, seed: u64) {
+            let epoch = EpochKey { seed, epoch: 1 };
+            for drops_last in [false, true] {
+                let parts: Vec<Vec<usize>> = (0..n_ranks)
+                    .map(|rank| {
+                        let part = DistributedSampler::new(RandomSampler::new(), rank, n_ranks);
+                        let part = part.drop_last(drops_last);
+                        let drawn: Vec<_> = part.draw(n, epoch).collect();
+                        assert_eq!(drawn.len(), part.n_drawn(n));
+                        drawn
+                    })
+                    .collect();
+                let len = if drops_last { n / n_ranks } else { n.div_ceil(n_ranks) };
+                prop_assert!(parts.iter().all(|part| part.len() == len));
+                let mut seen = vec![0_usize; n];
+                parts.concat().into_iter().for_each(|index| seen[index] += 1);
+                let n_seen = seen.iter().filter(|seen| **seen > 0).count();
+                prop_assert_eq!(n_seen, if drops_last { len * n_ranks } else { n });
+            }
+        }
+    }
+
+    #[test]
+    fn there_may_be_more_trainers_than_samples() {
+        let epoch = EpochKey { seed: 0, epoch: 0 };
+        let part = |rank| DistributedSampler::new(SequentialSampler, rank, 5).draw(2, epoch);
+        assert_eq!((0..5).flat_map(part).collect::<Vec<_>>(), [0, 1, 0, 1, 0]);
+        assert_eq!(part(5).count(), 0);
+    }
+}
