@@ -89,11 +89,19 @@ fn main() -> anyhow::Result<()> {
     let mut out = io::stdout();
     let loader = builder(None).workers(3).max_tries(2).start()?;
     let (n_batches, first) = feed(&loader, 0, |_| {})?;
-    writeln!(out, "epoch 0: {n_batches} batches for {N_TRAINERS} trainers, bytes copied: {}", bytes_copied())?;
+    writeln!(
+        out,
+        "epoch 0: {n_batches} batches for {N_TRAINERS} trainers, bytes copied: {}",
+        bytes_copied()
+    )?;
 
     let victim = loader.processes().first().context("no worker")?.clone();
     // It may have ended by itself: then there is nobody to kill.
-    let kill = |step| if step == 5 { drop(victim.kill()) };
+    let kill = |step| {
+        if step == 5 {
+            drop(victim.kill())
+        }
+    };
     let (_, second) = feed(&loader, 1, kill)?;
     let alone = builder(None).start()?;
     for (epoch, sum) in [first, second].into_iter().enumerate() {
