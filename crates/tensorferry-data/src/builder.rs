@@ -94,14 +94,16 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         self
     }
 
-    /// Sets how many batches for each worker are made ahead, at least one. Two without this call.
+    /// Sets how many batches for each worker are made ahead, at least one. Two without this call. All workers
+    /// together are at most 256 ahead.
     pub fn prefetch_factor(mut self, n_batches: usize) -> Self {
         self.prefetch_factor = Some(n_batches);
         self
     }
 
     /// Sets how long a step of the iterator waits for a batch of the workers. Without this call it waits as
-    /// long as it takes; a worker that dies is noticed in any case.
+    /// long as it takes; a worker that dies is noticed in any case. The time in which workers start counts
+    /// too.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self

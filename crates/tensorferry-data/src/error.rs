@@ -141,7 +141,15 @@ pub enum ResumeError {
         /// The seed of the loader.
         loader: u64,
     },
-    /// The dataset or the sampler is another one.
+    /// The dataset is another one.
+    #[error("the state was made with a dataset of {state} samples, the loader's has {loader}")]
+    Dataset {
+        /// How many samples the dataset of the state has.
+        state: usize,
+        /// How many that of the loader has.
+        loader: usize,
+    },
+    /// The sampler is another one.
     #[error("the state is of an epoch of {state} samples, the loader's have {loader}")]
     Length {
         /// How many samples the epoch of the state has.

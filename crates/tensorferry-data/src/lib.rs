@@ -62,6 +62,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod builder;
 mod collate;
 mod dataset;
@@ -69,6 +70,7 @@ mod epoch;
 mod error;
 mod loader;
 mod random;
+mod requests;
 mod rows;
 mod sampler;
 mod samples;

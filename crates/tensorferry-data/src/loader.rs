@@ -144,6 +144,9 @@ impl<D: Dataset> DataLoader<D> {
         if state.seed != seed {
             return Err(ResumeError::Seed { state: state.seed, loader: seed });
         }
+        if state.n_samples != self.steps.n_samples {
+            return Err(ResumeError::Dataset { state: state.n_samples, loader: self.steps.n_samples });
+        }
         if state.n_drawn != n_drawn {
             return Err(ResumeError::Length { state: state.n_drawn, loader: n_drawn });
         }

@@ -51,6 +51,12 @@ pub trait Sampler: fmt::Debug + Send + Sync + 'static {
     fn repeats(&self) -> bool {
         false
     }
+
+    /// The place in the whole epoch of what this sampler draws as number `nth`, from 0: another one where it
+    /// draws a part of the epoch only.
+    fn place(&self, nth: usize) -> usize {
+        nth
+    }
 }
 
 /// Every sample once, in order of the index.

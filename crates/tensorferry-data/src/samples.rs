@@ -14,25 +14,32 @@ use crate::random::{EpochKey, SampleRng};
 /// What is written where all can see it: how far a batch is, and that nobody wants it any more.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// First whether the epoch was given up, then for each batch that can be under way: 0, or the place in
-    /// the batch of the sample that is being made, plus 1.
+    /// First whether the epoch was given up, then for each batch that can be under way: the tag of the request
+    /// in the upper half, and in the lower half 0, or the place in the batch of the sample that is being made,
+    /// plus 1.
     pub(crate) cells: RawArray<u64>,
     pub(crate) cell: usize,
+    /// Which request of the epoch it is. A worker that makes a batch once more after it was answered, because
+    /// another one died over it, tells nothing of a later request in the same cell.
+    pub(crate) tag: u32,
 }
 
 impl Progress {
     fn note(&self, place: Option<usize>) {
-        let value = place.map_or(0, |place| place as u64 + 1);
+        let place = place.map_or(0, |place| u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1));
+        let value = u64::from(self.tag) << 32 | u64::from(place);
         // The cell is there: whoever made the batch's request made the array for it.
         let _ = self.cells.set(self.cell, value);
     }
 
     /// The place of the sample that is being made, or was when the process died.
     pub(crate) fn place(&self) -> Option<usize> {
-        usize::try_from(self.cells.get(self.cell)?.checked_sub(1)?).ok()
+        let value = self.cells.get(self.cell)?;
+        let place = value.checked_sub(u64::from(self.tag) << 32)?.checked_sub(1)?;
+        u32::try_from(place).ok().and_then(|place| usize::try_from(place).ok())
     }
 
-    fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         self.cells.get(0).is_some_and(|given_up| given_up != 0)
     }
 }
@@ -41,8 +48,8 @@ impl Progress {
 pub struct Samples<'a> {
     indices: &'a [usize],
     key: EpochKey,
-    /// Where the batch begins in the epoch, if an epoch can have a sample several times.
-    first_draw: Option<usize>,
+    /// The places of the samples in the epoch, if an epoch can have a sample several times.
+    draws: Option<&'a [usize]>,
     heap: &'a Heap,
     progress: Option<&'a Progress>,
     /// The place of the sample that is being made.
@@ -58,11 +65,11 @@ impl<'a> Samples<'a> {
     pub(crate) fn new(
         indices: &'a [usize],
         key: EpochKey,
-        first_draw: Option<usize>,
+        draws: Option<&'a [usize]>,
         heap: &'a Heap,
         progress: Option<&'a Progress>,
     ) -> Self {
-        Self { indices, key, first_draw, heap, progress, place: Cell::new(None) }
+        Self { indices, key, draws, heap, progress, place: Cell::new(None) }
     }
 
     /// The indices of the samples, in order. All are below the dataset's length.
@@ -99,9 +106,9 @@ impl<'a> Samples<'a> {
     #[must_use]
     pub fn rng(&self, place: usize) -> SampleRng {
         let index = self.indices.get(place).copied().unwrap_or(usize::MAX);
-        match self.first_draw {
+        match self.draws {
             None => self.key.sample_rng(index),
-            Some(first) => self.key.draw_rng(index, first + place),
+            Some(draws) => self.key.draw_rng(index, draws.get(place).copied().unwrap_or(usize::MAX)),
         }
     }
 

@@ -147,12 +147,14 @@ impl<T: Element> Columns for Tensor<T> {
     fn gather(&self, indices: &[usize], heap: &Heap) -> Result<Self, CollateError> {
         let shape = self.shape().get(1..).unwrap_or_default();
         let elements = self.as_slice().map_err(TensorError::from)?;
-        let row_len = elements.len().checked_div(self.shape().first().copied().unwrap_or(0)).unwrap_or(0);
+        let n_rows = self.shape().first().copied().unwrap_or(0);
+        let row_len = elements.len().checked_div(n_rows).unwrap_or(0);
         let mut rows = TensorRows::begin(shape, indices.len(), heap)?;
         for &index in indices {
-            let row = index.checked_mul(row_len).and_then(|start| elements.get(start..)?.get(..row_len));
-            match row {
+            let row = || elements.get(index.checked_mul(row_len)?..)?.get(..row_len);
+            match row().filter(|_| index < n_rows) {
                 Some(row) => rows.next_row()?.copy_from_slice(row),
+                // Says what is wrong with the index.
                 None => drop(self.row(index).map_err(TensorError::from)?),
             }
         }

@@ -56,7 +56,8 @@ pub(crate) struct Request {
     pub(crate) indices: Vec<usize>,
     pub(crate) epoch: u64,
     pub(crate) seed: u64,
-    pub(crate) first_draw: Option<usize>,
+    /// The places of the samples in the epoch, if an epoch can have a sample several times.
+    pub(crate) draws: Option<Vec<usize>>,
     pub(crate) progress: Option<Progress>,
 }
 
@@ -80,26 +81,37 @@ pub(crate) enum Fetched<B> {
 ///
 /// # Errors
 /// When it has opened none of this type.
-pub(crate) fn fetch<D: Dataset>(_: usize, request: Request) -> Result<Fetched<Batch<D>>, BoxedError> {
+pub(crate) fn fetch<D: Dataset>(worker: usize, request: Request) -> Result<Fetched<Batch<D>>, BoxedError> {
     let heap = Heap::current()?;
     DATASET.with_borrow(|dataset| {
         let dataset = dataset.as_ref().and_then(|dataset| dataset.downcast_ref::<D>());
-        Ok(make(dataset.ok_or("this worker has opened no such dataset")?, &request, heap))
+        let dataset = dataset.ok_or("this worker has opened no such dataset")?;
+        Ok(make(dataset, &request, heap, Some((worker, std::process::id()))))
     })
 }
 
-/// Makes a batch.
-pub(crate) fn make<D: Dataset>(dataset: &D, request: &Request, heap: &Heap) -> Fetched<Batch<D>> {
+/// Makes a batch, in this worker and process or in that of the loader.
+pub(crate) fn make<D: Dataset>(
+    dataset: &D,
+    request: &Request,
+    heap: &Heap,
+    worker: Option<(usize, u32)>,
+) -> Fetched<Batch<D>> {
     let key = EpochKey { seed: request.seed, epoch: request.epoch };
-    let samples = Samples::new(&request.indices, key, request.first_draw, heap, request.progress.as_ref());
+    let samples =
+        Samples::new(&request.indices, key, request.draws.as_deref(), heap, request.progress.as_ref());
+    // Nobody reads why.
+    if request.progress.as_ref().is_some_and(Progress::is_given_up) {
+        let report = Box::new(Report::refused("the epoch was given up"));
+        return Fetched::Failed { worker, place: None, report };
+    }
+    // Also what was noted by a worker that has died over this batch.
+    samples.end();
     match catch(|| dataset.get_batch(&samples)) {
         Ok(batch) => {
             samples.end();
             Fetched::Batch(batch)
         }
-        Err(report) => {
-            let worker = worker_info().map(|info| (info.id, std::process::id()));
-            Fetched::Failed { worker, place: samples.place(), report }
-        }
+        Err(report) => Fetched::Failed { worker, place: samples.place(), report },
     }
 }

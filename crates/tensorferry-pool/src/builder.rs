@@ -150,7 +150,7 @@ impl PoolBuilder {
         }
         let heap = Heap::current().map_err(PoolError::Memory)?;
         // A lease for each worker, and one for each task that has come back.
-        let tasks = End::create(heap, CAPACITY_ITEMS.max(n_processes), 2 * n_processes);
+        let tasks = End::create(heap, CAPACITY_ITEMS.max(n_processes), n_processes.saturating_mul(2));
         let answers = End::create(heap, CAPACITY_ITEMS.max(n_processes), 0);
         let shared = Shared::new(tasks.map_err(PoolError::Memory)?, answers.map_err(PoolError::Memory)?);
         let initializers: Result<Vec<_>, _> = self.initializers.into_iter().collect();

@@ -163,6 +163,9 @@ pub enum SubmitErrorKind {
     /// The arguments hold more handles than one message can have.
     #[error("the arguments hold {0} handles, at most 65535 are possible (a bundle is one)")]
     TooManyHandles(usize),
+    /// The queue of tasks was full until the deadline.
+    #[error("the queue of tasks is full: as many wait for a worker as it holds")]
+    Full,
     /// The pool is closed.
     #[error("the pool is closed")]
     Closed,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_spawn::Function;
+use tensorferry_storage::Deadline;
 
 use crate::async_result::{AsyncResult, read};
 use crate::error::TaskError;
@@ -92,7 +93,7 @@ where
             let index = self.n_taken;
             self.n_taken += 1;
             let member_of = Some((Arc::clone(&self.group), index));
-            match self.pool.shared().submit(&self.function, &(item,), member_of) {
+            match self.pool.shared().submit(&self.function, &(item,), member_of, Deadline::Never) {
                 Ok(slot) => drop(self.ahead.insert(index, slot)),
                 Err(kind) => return Some((index, Err(kind.into()))),
             }

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_spawn::{ChildProcess, Function};
+use tensorferry_storage::Deadline;
 
 use crate::async_result::AsyncResult;
 use crate::builder::PoolBuilder;
@@ -127,7 +129,41 @@ impl Pool {
         F: Function<Args>,
         Args: Serialize + DeserializeOwned,
     {
-        match self.shared.submit(&function, &args, None) {
+        self.submit(function, args, Deadline::Never)
+    }
+
+    /// As [`Pool::apply_async`], but gives up when the queue of tasks has been full for `timeout`; a timeout of
+    /// zero does not wait.
+    ///
+    /// # Blocking
+    /// While the queue of tasks is full, for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`SubmitError`] holds the arguments; [`SubmitErrorKind::Full`](crate::SubmitErrorKind::Full).
+    pub fn apply_async_timeout<F, Args>(
+        &self,
+        function: F,
+        args: Args,
+        timeout: Duration,
+    ) -> Result<AsyncResult<F::Value>, SubmitError<Args>>
+    where
+        F: Function<Args>,
+        Args: Serialize + DeserializeOwned,
+    {
+        self.submit(function, args, if timeout.is_zero() { Deadline::Now } else { Deadline::within(timeout) })
+    }
+
+    fn submit<F, Args>(
+        &self,
+        function: F,
+        args: Args,
+        deadline: Deadline,
+    ) -> Result<AsyncResult<F::Value>, SubmitError<Args>>
+    where
+        F: Function<Args>,
+        Args: Serialize + DeserializeOwned,
+    {
+        match self.shared.submit(&function, &args, None, deadline) {
             Ok(slot) => Ok(AsyncResult::new(slot)),
             Err(kind) => Err(SubmitError { args, kind }),
         }

@@ -57,6 +57,7 @@ impl From<EncodeError> for Refused {
 impl From<RingPutError> for Refused {
     fn from(error: RingPutError) -> Self {
         Self(match error {
+            RingPutError::Full => SubmitErrorKind::Full,
             RingPutError::Closed => SubmitErrorKind::Closed,
             RingPutError::NotRepeatable => SubmitErrorKind::NotRepeatable,
             RingPutError::TooManyHandles(n) => SubmitErrorKind::TooManyHandles(n),
@@ -122,12 +123,13 @@ impl Shared {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Submits one call. Waits while the queue of tasks is full.
+    /// Submits one call. Waits while the queue of tasks is full, until the deadline.
     pub(crate) fn submit<F, Args>(
         &self,
         function: &F,
         args: &Args,
         member_of: Option<(Arc<Group>, usize)>,
+        deadline: Deadline,
     ) -> Result<Arc<Slot>, SubmitErrorKind>
     where
         F: Function<Args>,
@@ -145,7 +147,7 @@ impl Shared {
         };
         // Also where the arguments' `Serialize` panics.
         let withdrawn = Withdrawn { shared: self, id };
-        put(self.tasks.ring(), id, key, args, Deadline::Never).map_err(|kind| {
+        put(self.tasks.ring(), id, key, args, deadline).map_err(|kind| {
             // A queue that was closed meanwhile does not say why.
             self.book().state.accepts().err().unwrap_or(kind)
         })?;

@@ -17,9 +17,10 @@ use crate::report::Report;
 /// # Errors
 /// The report.
 pub fn catch<R>(work: impl FnOnce() -> Result<R, Box<dyn Error + Send + Sync>>) -> Result<R, Box<Report>> {
+    // An error whose `Display` panics has a report too.
+    let work = || work().map_err(|error| Box::new(Report::of_error(&*error)));
     let outcome = match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) => Err(Box::new(Report::of_error(&*error))),
+        Ok(outcome) => outcome,
         Err(payload) => {
             // Dropping the payload may panic, so it is never dropped.
             let (mut report, backtrace) = hook::explain(ManuallyDrop::new(payload).as_ref());
@@ -34,8 +35,21 @@ pub fn catch<R>(work: impl FnOnce() -> Result<R, Box<dyn Error + Send + Sync>>) 
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use super::*;
     use crate::ReportKind;
+
+    #[derive(Debug)]
+    struct Unspeakable;
+
+    impl fmt::Display for Unspeakable {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("no words")
+        }
+    }
+
+    impl Error for Unspeakable {}
 
     #[test]
     fn an_error_and_a_panic_become_reports_and_the_caller_goes_on() {
@@ -44,5 +58,7 @@ mod tests {
         assert_eq!((report.kind, report.message.as_str()), (ReportKind::Error, "no data"));
         let report = catch(|| -> Result<(), _> { panic!("at {}", 7) }).unwrap_err();
         assert_eq!((report.kind, report.message.as_str()), (ReportKind::Panic, "at 7"));
+        let report = catch(|| Err::<(), _>(Unspeakable.into())).unwrap_err();
+        assert_eq!((report.kind, report.message.as_str()), (ReportKind::Panic, "no words"));
     }
 }

@@ -6,6 +6,7 @@ mod batches;
 mod deaths;
 mod failures;
 mod order;
+mod whole;
 
 use std::process::abort;
 

@@ -78,6 +78,18 @@ fn a_sample_that_is_drawn_again_has_other_random_numbers() {
     let loader = start(noisy(3).batch_size(8).sampler(RandomSampler::with_replacement(300)).workers(2));
     let all_numbers: BTreeSet<_> = drawn(&loader, 0).into_iter().map(|(_, numbers)| numbers).collect();
     assert_eq!(all_numbers.len(), 300);
+
+    let again = SubsetSampler::new([0, 1, 0, 0], SequentialSampler);
+    let numbers: BTreeSet<_> = drawn(&start(noisy(2).sampler(again)), 0).into_iter().collect();
+    assert_eq!(numbers.len(), 4);
+
+    // Two parts of one epoch.
+    let part = |rank| {
+        let all = RandomSampler::with_replacement(100);
+        drawn(&start(noisy(3).sampler(DistributedSampler::new(all, rank, 2))), 0)
+    };
+    let numbers: BTreeSet<_> = [part(0), part(1)].concat().into_iter().map(|(_, numbers)| numbers).collect();
+    assert_eq!(numbers.len(), 100);
 }
 
 #[test]
@@ -138,7 +150,10 @@ fn a_state_of_another_loader_is_refused() {
     let refused = start(noisy(10).seed(2)).resume(&state).map(drop).unwrap_err();
     assert_eq!(refused, ResumeError::Seed { state: 1, loader: 2 });
     let refused = start(noisy(11).seed(1)).resume(&state).map(drop).unwrap_err();
-    assert_eq!(refused, ResumeError::Length { state: 10, loader: 11 });
+    assert_eq!(refused, ResumeError::Dataset { state: 10, loader: 11 });
+    let few = noisy(10).seed(1).sampler(RandomSampler::with_replacement(9));
+    let refused = start(few).resume(&state).map(drop).unwrap_err();
+    assert_eq!(refused, ResumeError::Length { state: 10, loader: 9 });
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl<S: Sampler> Sampler for DistributedSampler<S> {
         let draw = || self.all.draw(n_samples, epoch);
         let n_drawn = self.n_drawn(n_samples);
         // Fewer than `n_ranks` are missing, and so many again may be more than there are.
-        let n_missing = (n_drawn * self.n_ranks).saturating_sub(self.all.n_drawn(n_samples));
+        let n_missing = n_drawn.saturating_mul(self.n_ranks).saturating_sub(self.all.n_drawn(n_samples));
         let again: Vec<_> = if n_missing > 0 { draw().take(n_missing).collect() } else { Vec::new() };
         let missing = again.into_iter().cycle().take(n_missing);
         Box::new(draw().chain(missing).skip(self.rank).step_by(self.n_ranks).take(n_drawn))
@@ -62,6 +62,10 @@ impl<S: Sampler> Sampler for DistributedSampler<S> {
 
     fn repeats(&self) -> bool {
         self.all.repeats()
+    }
+
+    fn place(&self, nth: usize) -> usize {
+        self.all.place(nth.saturating_mul(self.n_ranks).saturating_add(self.rank))
     }
 }
 

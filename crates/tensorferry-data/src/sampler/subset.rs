@@ -1,5 +1,6 @@
 //! Some of the samples.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Indices, Sampler};
@@ -19,13 +20,17 @@ use crate::random::EpochKey;
 #[derive(Clone, Debug)]
 pub struct SubsetSampler<S> {
     indices: Arc<[usize]>,
+    has_duplicates: bool,
     order: S,
 }
 
 impl<S: Sampler> SubsetSampler<S> {
-    /// The samples with these indices, in the order that `order` draws of as many.
+    /// The samples with these indices, in the order that `order` draws of as many. An index that stands there
+    /// several times is loaded as often.
     pub fn new(indices: impl IntoIterator<Item = usize>, order: S) -> Self {
-        Self { indices: indices.into_iter().collect(), order }
+        let indices: Arc<[usize]> = indices.into_iter().collect();
+        let has_duplicates = indices.iter().collect::<HashSet<_>>().len() < indices.len();
+        Self { indices, has_duplicates, order }
     }
 }
 
@@ -45,6 +50,10 @@ impl<S: Sampler> Sampler for SubsetSampler<S> {
     }
 
     fn repeats(&self) -> bool {
-        self.order.repeats()
+        self.has_duplicates || self.order.repeats()
+    }
+
+    fn place(&self, nth: usize) -> usize {
+        self.order.place(nth)
     }
 }
