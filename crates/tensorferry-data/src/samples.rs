@@ -14,9 +14,9 @@ use crate::random::{EpochKey, SampleRng};
 /// What is written where all can see it: how far a batch is, and that nobody wants it any more.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// First whether the epoch was given up, then for each batch that can be under way: the tag of the request
-    /// in the upper half, and in the lower half 0, or the place in the batch of the sample that is being made,
-    /// plus 1.
+    /// First whether the epoch was given up, then for each batch that can be under way: the tag of the
+    /// request in the upper half, and in the lower half 0, or the place in the batch of the sample that is
+    /// being made, plus 1.
     pub(crate) cells: RawArray<u64>,
     pub(crate) cell: usize,
     /// Which request of the epoch it is. A worker that makes a batch once more after it was answered, because

@@ -132,8 +132,8 @@ impl Pool {
         self.submit(function, args, Deadline::Never)
     }
 
-    /// As [`Pool::apply_async`], but gives up when the queue of tasks has been full for `timeout`; a timeout of
-    /// zero does not wait.
+    /// As [`Pool::apply_async`], but gives up when the queue of tasks has been full for `timeout`; a timeout
+    /// of zero does not wait.
     ///
     /// # Blocking
     /// While the queue of tasks is full, for at most `timeout`.
