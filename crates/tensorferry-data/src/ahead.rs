@@ -54,7 +54,7 @@ impl<D: Dataset> Ahead<D> {
     }
 
     /// Asks for batches until enough are under way, or the pool takes no more for now.
-    pub(crate) fn fill(&mut self, pool: &Pool, requests: &mut Requests<'_>, n_samples: usize) {
+    pub(crate) fn fill(&mut self, pool: &Pool, requests: &mut Requests, n_samples: usize) {
         while self.asked.len() < self.most && self.ask(pool, requests, n_samples, Some(Duration::ZERO)) {}
     }
 
@@ -63,7 +63,7 @@ impl<D: Dataset> Ahead<D> {
     pub(crate) fn ask(
         &mut self,
         pool: &Pool,
-        requests: &mut Requests<'_>,
+        requests: &mut Requests,
         n_samples: usize,
         timeout: Option<Duration>,
     ) -> bool {
@@ -106,11 +106,9 @@ impl<D: Dataset> Ahead<D> {
     fn progress(&mut self) -> Result<Progress, StorageError> {
         let cells = match &self.cells {
             Some(cells) => cells.clone(),
-            None => self.cells.insert(RawArray::full(self.most + 1, 0)?).clone(),
+            None => self.cells.insert(Progress::cells(self.most)?).clone(),
         };
-        // The lower half of a number is as good as the number: it only has to differ from those before it.
-        let tag = u32::try_from(self.n_asked & 0xFFFF_FFFF).unwrap_or_default().wrapping_add(1);
-        Ok(Progress { cells, cell: 1 + self.n_asked % self.most, tag })
+        Ok(Progress::new(cells, self.most, self.n_asked))
     }
 
     pub(crate) fn take(&mut self) -> Option<Asked<D>> {

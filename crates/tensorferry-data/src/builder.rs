@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -149,7 +150,8 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         self
     }
 
-    /// Starts the workers. They stay until the loader is dropped.
+    /// Starts the workers. They stay until the loader is dropped. Does not wait until they can make batches:
+    /// a worker that fails before shows in the first step of an epoch.
     ///
     /// # Errors
     /// [`LoaderError`]. No process is left then.
@@ -177,7 +179,7 @@ impl<D: Dataset> DataLoaderBuilder<D> {
             ];
             return match settings.into_iter().find(|(is_set, _)| *is_set) {
                 Some((_, setting)) => Err(LoaderError::NoWorkers { setting }),
-                None => Ok(DataLoader::new(Source::Here(self.dataset), steps)),
+                None => Ok(DataLoader::new(Source::Here(Mutex::new(self.dataset)), steps)),
             };
         }
         if !is_registered::<D>() {

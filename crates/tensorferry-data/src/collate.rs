@@ -24,8 +24,52 @@ use crate::rows::TensorRows;
 /// Each sample is copied to its place in shared memory as soon as it is made.
 ///
 /// # Types of your own
-/// What a batch is for other types, such as texts of different lengths that are filled up, says an `impl`.
-/// Where a batch depends on all of its samples, [`Rows`](Self::Rows) is a vector of them:
+/// A struct with a batch of its own, made of tuples or [`TensorRows`]. Only the batch travels, so only the
+/// batch needs `serde`:
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use tensorferry_data::{Collate, CollateError};
+/// use tensorferry_storage::Heap;
+/// use tensorferry_tensor::Tensor;
+///
+/// struct Photo {
+///     pixels: Vec<f32>,
+///     label: i64,
+///     name: String,
+/// }
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Photos {
+///     pixels: Tensor<f32>,
+///     labels: Tensor<i64>,
+///     names: Vec<String>,
+/// }
+///
+/// type Fields = (Vec<f32>, i64, String);
+///
+/// impl Collate for Photo {
+///     type Batch = Photos;
+///     type Rows = <Fields as Collate>::Rows;
+///
+///     fn begin(first: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
+///         let pixels = Vec::begin(&first.pixels, n_samples, heap)?;
+///         Ok((pixels, i64::begin(&first.label, n_samples, heap)?, String::begin(&first.name, n_samples, heap)?))
+///     }
+///
+///     fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
+///         Fields::push(rows, (sample.pixels, sample.label, sample.name))
+///     }
+///
+///     fn finish(rows: Self::Rows) -> Result<Photos, CollateError> {
+///         let (pixels, labels, names) = Fields::finish(rows)?;
+///         Ok(Photos { pixels, labels, names })
+///     }
+/// }
+/// ```
+///
+/// Where a batch depends on all of its samples, [`Rows`](Self::Rows) is a vector of them. Texts of different
+/// lengths, filled up:
 ///
 /// ```
 /// use tensorferry_data::{Collate, CollateError};
@@ -44,14 +88,15 @@ use crate::rows::TensorRows;
 ///         Ok(Vec::with_capacity(n_samples))
 ///     }
 ///
-///     fn push(self, rows: &mut Vec<Self>) -> Result<(), CollateError> {
-///         rows.push(self);
+///     fn push(rows: &mut Vec<Self>, sample: Self) -> Result<(), CollateError> {
+///         rows.push(sample);
 ///         Ok(())
 ///     }
 ///
 ///     fn finish(rows: Vec<Self>) -> Result<Self::Batch, CollateError> {
 ///         let lens: Vec<_> = rows.iter().map(|tokens| tokens.0.len()).collect();
 ///         let longest = lens.iter().copied().max().unwrap_or(0);
+///         // In the domain of this process, which is the loader's.
 ///         let mut batch = TensorMut::zeros([rows.len(), longest])?;
 ///         for (row, Tokens(tokens)) in batch.as_mut_slice().chunks_exact_mut(longest.max(1)).zip(&rows) {
 ///             row[..tokens.len()].copy_from_slice(tokens);
@@ -63,7 +108,7 @@ use crate::rows::TensorRows;
 /// let heap = Heap::current()?;
 /// let texts = [Tokens(vec![5, 6]), Tokens(vec![7])];
 /// let mut rows = Tokens::begin(&texts[0], 2, heap)?;
-/// texts.into_iter().try_for_each(|text| text.push(&mut rows))?;
+/// texts.into_iter().try_for_each(|text| Tokens::push(&mut rows, text))?;
 /// let (batch, lens) = Tokens::finish(rows)?;
 /// assert_eq!((batch.to_vec(), lens), (vec![5, 6, 7, 0], vec![2, 1]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -79,16 +124,17 @@ pub trait Collate: Sized {
     type Rows;
 
     /// Begins a batch of at most `n_samples`, of which `first` is the first. It is not yet part of the batch.
+    /// `heap` is where the batch is to lie.
     ///
     /// # Errors
     /// [`CollateError`], for example when there is no memory.
     fn begin(first: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError>;
 
-    /// Adds the next sample.
+    /// Adds the next sample. No method, because `Vec` has one of that name.
     ///
     /// # Errors
     /// [`CollateError`] when the sample does not fit to those before it.
-    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError>;
+    fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError>;
 
     /// The batch.
     ///
@@ -141,8 +187,8 @@ macro_rules! of_elements {
                 TensorRows::begin(&[], n_samples, heap)
             }
 
-            fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
-                rows.push(&[], std::slice::from_ref(&self))
+            fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
+                rows.push(&[], std::slice::from_ref(&sample))
             }
 
             fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
@@ -166,8 +212,8 @@ impl Collate for bool {
         TensorRows::begin(&[], n_samples, heap)
     }
 
-    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
-        Bool::from(self).push(rows)
+    fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
+        Bool::push(rows, Bool::from(sample))
     }
 
     fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
@@ -183,8 +229,8 @@ impl<T: Element> Collate for Vec<T> {
         TensorRows::begin(&[first.len()], n_samples, heap)
     }
 
-    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
-        rows.push(&[self.len()], &self)
+    fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
+        rows.push(&[sample.len()], &sample)
     }
 
     fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
@@ -200,8 +246,8 @@ impl<T: Element, const N: usize> Collate for [T; N] {
         TensorRows::begin(&[N], n_samples, heap)
     }
 
-    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
-        rows.push(&[N], &self)
+    fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
+        rows.push(&[N], &sample)
     }
 
     fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
@@ -217,8 +263,8 @@ impl<T: Element> Collate for Tensor<T> {
         TensorRows::begin(first.shape(), n_samples, heap)
     }
 
-    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
-        rows.push_tensor(&self)
+    fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
+        rows.push_tensor(&sample)
     }
 
     fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
@@ -234,9 +280,9 @@ impl<T: Element> Collate for TensorMut<T> {
         TensorRows::begin(first.shape(), n_samples, heap)
     }
 
-    fn push(mut self, rows: &mut Self::Rows) -> Result<(), CollateError> {
-        let shape = self.shape().clone();
-        rows.push(&shape, self.as_slice())
+    fn push(rows: &mut Self::Rows, mut sample: Self) -> Result<(), CollateError> {
+        let shape = sample.shape().clone();
+        rows.push(&shape, sample.as_slice())
     }
 
     fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
@@ -252,8 +298,8 @@ impl Collate for String {
         Ok(Vec::with_capacity(n_samples))
     }
 
-    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
-        rows.push(self);
+    fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
+        rows.push(sample);
         Ok(())
     }
 
@@ -270,13 +316,13 @@ impl<C: Collate> Collate for BTreeMap<String, C> {
         first.iter().map(|(key, value)| Ok((key.clone(), C::begin(value, n_samples, heap)?))).collect()
     }
 
-    fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
-        if let Some(key) = rows.keys().find(|key| !self.contains_key(*key)) {
+    fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
+        if let Some(key) = rows.keys().find(|key| !sample.contains_key(*key)) {
             return Err(CollateError::Keys { key: key.clone() });
         }
-        for (key, value) in self {
+        for (key, value) in sample {
             match rows.get_mut(&key) {
-                Some(rows) => value.push(rows)?,
+                Some(rows) => C::push(rows, value)?,
                 None => return Err(CollateError::Keys { key }),
             }
         }
@@ -299,9 +345,9 @@ macro_rules! tuples {
                 Ok(($($Type::begin($name, n_samples, heap)?,)+))
             }
 
-            fn push(self, rows: &mut Self::Rows) -> Result<(), CollateError> {
-                let (($($name,)+), ($($rows,)+)) = (self, rows);
-                $($name.push($rows)?;)+
+            fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
+                let (($($name,)+), ($($rows,)+)) = (sample, rows);
+                $($Type::push($rows, $name)?;)+
                 Ok(())
             }
 

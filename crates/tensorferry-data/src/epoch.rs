@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::iter::FusedIterator;
+use std::sync::{Arc, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tensorferry_pool::{Pool, TaskError};
+use tensorferry_pool::TaskError;
 use tensorferry_storage::Heap;
 
 use crate::ahead::{Ahead, Answer, Asked};
 use crate::dataset::{Batch, Dataset};
 use crate::error::{LoadError, LoadErrorKind, RaisedError};
-use crate::loader::{DataLoader, Source};
+use crate::loader::{Shared, Source};
 use crate::requests::Requests;
 use crate::worker::{Fetched, make};
 
@@ -22,6 +23,7 @@ pub struct LoaderState {
     pub(crate) n_drawn: usize,
     pub(crate) n_samples: usize,
     pub(crate) seed: u64,
+    pub(crate) order: u64,
 }
 
 impl LoaderState {
@@ -48,10 +50,10 @@ impl LoaderState {
 /// Each batch by itself may be a [`LoadError`]. The next step goes on with the batch behind it; after a
 /// failure of all workers, with those that had been made before.
 #[must_use = "batches are loaded when it is iterated"]
-pub struct Epoch<'a, D: Dataset> {
-    loader: &'a DataLoader<D>,
+pub struct Epoch<D: Dataset> {
+    loader: Arc<Shared<D>>,
     epoch: u64,
-    requests: Requests<'a>,
+    requests: Requests,
     ahead: Ahead<D>,
     /// How many samples were in batches that have been handed out.
     n_done: usize,
@@ -64,16 +66,15 @@ pub struct Epoch<'a, D: Dataset> {
 /// What happened to a batch, and which sample it was about.
 type Failure = (LoadErrorKind, Option<usize>);
 
-impl<'a, D: Dataset> Epoch<'a, D> {
-    pub(crate) fn new(loader: &'a DataLoader<D>, epoch: u64, n_done: usize) -> Self {
-        let steps = loader.steps();
-        let requests = Requests::new(steps, epoch, n_done);
-        let n_ahead = match loader.source() {
+impl<D: Dataset> Epoch<D> {
+    pub(crate) fn new(loader: Arc<Shared<D>>, epoch: u64, n_done: usize) -> Self {
+        let requests = Requests::new(Arc::clone(&loader.steps), epoch, n_done);
+        let n_ahead = match &loader.source {
             Source::Here(_) => 0,
             Source::Workers { n_ahead, .. } => *n_ahead,
         };
         let ahead = Ahead::new(n_ahead.min(requests.n_left()));
-        let n_batches_done = n_done.div_ceil(steps.batch_size);
+        let n_batches_done = n_done.div_ceil(loader.steps.batch_size);
         let mut this = Self { loader, epoch, requests, ahead, n_done, n_batches_done, has_failed: false };
         this.ask_ahead();
         this
@@ -83,20 +84,22 @@ impl<'a, D: Dataset> Epoch<'a, D> {
     /// any more after the workers have failed as a whole.
     #[must_use]
     pub fn state(&self) -> LoaderState {
-        let steps = self.loader.steps();
+        let steps = &self.loader.steps;
         let (n_drawn, n_samples, seed) = (steps.n_drawn(), steps.n_samples, steps.seed);
-        LoaderState { epoch: self.epoch, n_done: self.n_done, n_drawn, n_samples, seed }
+        let order = self.requests.fingerprint();
+        LoaderState { epoch: self.epoch, n_done: self.n_done, n_drawn, n_samples, seed, order }
     }
 
     fn ask_ahead(&mut self) {
-        if let Source::Workers { pool, .. } = self.loader.source() {
-            self.ahead.fill(pool, &mut self.requests, self.loader.steps().n_samples);
+        if let Source::Workers { pool, .. } = &self.loader.source {
+            self.ahead.fill(pool, &mut self.requests, self.loader.steps.n_samples);
         }
     }
 
     /// The next batch of the workers.
-    fn take(&mut self, pool: &Pool) -> Option<Result<Batch<D>, LoadError>> {
-        let Source::Workers { timeout, .. } = self.loader.source() else { return None };
+    fn take(&mut self) -> Option<Result<Batch<D>, LoadError>> {
+        let loader = Arc::clone(&self.loader);
+        let Source::Workers { pool, timeout, .. } = &loader.source else { return None };
         loop {
             self.ask_ahead();
             let Some(Asked { indices, answer }) = self.ahead.take() else {
@@ -104,15 +107,15 @@ impl<'a, D: Dataset> Epoch<'a, D> {
                     return None;
                 }
                 // Requests of other epochs fill the queue.
-                if self.ahead.ask(pool, &mut self.requests, self.loader.steps().n_samples, *timeout) {
+                if self.ahead.ask(pool, &mut self.requests, self.loader.steps.n_samples, *timeout) {
                     continue;
                 }
                 let timeout = timeout.unwrap_or_default();
-                return Some(Err(self.error((LoadErrorKind::TimedOut(timeout), None))));
+                return Some(Err(self.error((LoadErrorKind::TimedOut { timeout, pid: None }, None))));
             };
             let result = match answer {
                 Answer::Refused(kind) => {
-                    let is_out_of_range = |index: &usize| *index >= self.loader.steps().n_samples;
+                    let is_out_of_range = |index: &usize| *index >= self.loader.steps.n_samples;
                     let sample = indices.iter().copied().find(is_out_of_range);
                     Err((kind, sample))
                 }
@@ -121,7 +124,8 @@ impl<'a, D: Dataset> Epoch<'a, D> {
                     if let Some(timeout) = timeout
                         && !result.wait_timeout(*timeout)
                     {
-                        let failure = (LoadErrorKind::TimedOut(*timeout), sample());
+                        let failure =
+                            (LoadErrorKind::TimedOut { timeout: *timeout, pid: progress.pid() }, sample());
                         self.ahead.put_back(Asked { indices, answer: Answer::Awaited(result, progress) });
                         return Some(Err(self.error(failure)));
                     }
@@ -151,13 +155,16 @@ impl<'a, D: Dataset> Epoch<'a, D> {
     }
 
     /// The next batch, made here.
-    fn make(&mut self, dataset: &D) -> Option<Result<Batch<D>, LoadError>> {
+    fn make(&mut self) -> Option<Result<Batch<D>, LoadError>> {
+        let loader = Arc::clone(&self.loader);
+        let Source::Here(dataset) = &loader.source else { return None };
+        let dataset = dataset.lock().unwrap_or_else(PoisonError::into_inner);
         let request = self.requests.next()?;
-        let n_samples = self.loader.steps().n_samples;
+        let n_samples = self.loader.steps.n_samples;
         let result = match (Heap::current(), request.indices.iter().find(|index| **index >= n_samples)) {
             (Err(error), _) => Err((LoadErrorKind::Memory(error), None)),
             (Ok(_), Some(&index)) => Err((LoadErrorKind::OutOfRange { n_samples }, Some(index))),
-            (Ok(heap), None) => batch_of(make(dataset, &request, heap, None), &request.indices),
+            (Ok(heap), None) => batch_of(make(&*dataset, &request, heap, None), &request.indices),
         };
         Some(self.hand_out(request.indices.len(), result))
     }
@@ -187,27 +194,27 @@ fn batch_of<B>(fetched: Fetched<B>, indices: &[usize]) -> Result<B, Failure> {
     }
 }
 
-impl<D: Dataset> Iterator for Epoch<'_, D> {
+impl<D: Dataset> Iterator for Epoch<D> {
     type Item = Result<Batch<D>, LoadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.loader.source() {
-            Source::Here(dataset) => self.make(dataset),
-            Source::Workers { pool, .. } => self.take(pool),
+        match &self.loader.source {
+            Source::Here(_) => self.make(),
+            Source::Workers { .. } => self.take(),
         }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         let n_left = self.requests.n_left().saturating_add(self.ahead.len());
         // A sampler may draw fewer than it says, and a batch that is late is an item more.
-        let has_timeout = matches!(self.loader.source(), Source::Workers { timeout: Some(_), .. });
+        let has_timeout = matches!(self.loader.source, Source::Workers { timeout: Some(_), .. });
         (0, (!has_timeout).then_some(n_left))
     }
 }
 
-impl<D: Dataset> FusedIterator for Epoch<'_, D> {}
+impl<D: Dataset> FusedIterator for Epoch<D> {}
 
-impl<D: Dataset> fmt::Debug for Epoch<'_, D> {
+impl<D: Dataset> fmt::Debug for Epoch<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Epoch").field("state", &self.state()).field("ahead", &self.ahead).finish()
     }

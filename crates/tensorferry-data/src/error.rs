@@ -66,8 +66,14 @@ pub enum LoadErrorKind {
         n_samples: usize,
     },
     /// It took longer than [`timeout`](crate::DataLoaderBuilder::timeout). The next step waits for the same
-    /// batch again.
-    TimedOut(Duration),
+    /// batch again, so whoever does not want to wait for ever ends the iteration after some of these, or
+    /// kills the worker ([`processes`](crate::DataLoader::processes)), which makes it a death.
+    TimedOut {
+        /// How long that was.
+        timeout: Duration,
+        /// The process ID of the worker that makes it, if one has begun.
+        pid: Option<u32>,
+    },
     /// There is no shared memory in this process.
     Memory(StorageError),
     /// The batch cannot travel, or the workers have failed as a whole. After the latter no batch comes.
@@ -95,11 +101,26 @@ impl fmt::Display for LoadError {
         f.write_str(": ")?;
         match &self.kind {
             LoadErrorKind::Raised(error) => fmt::Display::fmt(error, f),
-            LoadErrorKind::WorkerDied(error) => fmt::Display::fmt(error, f),
+            LoadErrorKind::WorkerDied(error) => {
+                match &error.process {
+                    Some(process) => fmt::Display::fmt(process, f)?,
+                    None => f.write_str("a worker ended")?,
+                }
+                f.write_str(" while it made the batch")?;
+                match error.tries {
+                    0 | 1 => Ok(()),
+                    tries => write!(f, ", as {} others before it", tries - 1),
+                }
+            }
             LoadErrorKind::OutOfRange { n_samples } => {
                 write!(f, "the sampler drew it, and the dataset has {n_samples} samples")
             }
-            LoadErrorKind::TimedOut(timeout) => write!(f, "not loaded within {timeout:?}"),
+            LoadErrorKind::TimedOut { timeout, pid: None } => {
+                write!(f, "no worker has begun it within {timeout:?}")
+            }
+            LoadErrorKind::TimedOut { timeout, pid: Some(pid) } => {
+                write!(f, "not loaded within {timeout:?} by the worker with process ID {pid}")
+            }
             LoadErrorKind::Memory(error) => write!(f, "no shared memory: {error}"),
             LoadErrorKind::Task(error) => fmt::Display::fmt(error, f),
         }
@@ -149,7 +170,12 @@ pub enum ResumeError {
         /// How many that of the loader has.
         loader: usize,
     },
-    /// The sampler is another one.
+    /// The sampler draws the samples in another order.
+    #[error(
+        "the state is of an epoch in another order: give the loader the sampler that it had, or `shuffle`"
+    )]
+    Order,
+    /// The sampler draws another number.
     #[error("the state is of an epoch of {state} samples, the loader's have {loader}")]
     Length {
         /// How many samples the epoch of the state has.

@@ -1,7 +1,7 @@
 //! The data loader.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tensorferry_pool::{Pool, PoolError};
@@ -23,7 +23,8 @@ use crate::sampler::{Indices, Sampler};
 /// The batches hold memory until they are dropped; then the workers use it again for others. They can be sent
 /// on, to several trainers for example, as all tensors in shared memory.
 ///
-/// Dropping the loader ends the workers.
+/// A loader is a handle: an epoch has another one, so it can be kept beside the loader, or move to another
+/// thread. The workers end when the last one is dropped.
 ///
 /// # Resuming
 /// ```
@@ -45,14 +46,18 @@ use crate::sampler::{Indices, Sampler};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct DataLoader<D: Dataset> {
-    source: Source<D>,
-    steps: Steps,
+    shared: Arc<Shared<D>>,
+}
+
+pub(crate) struct Shared<D> {
+    pub(crate) source: Source<D>,
+    pub(crate) steps: Arc<Steps>,
 }
 
 /// Who makes the batches.
 pub(crate) enum Source<D> {
-    /// Whoever iterates.
-    Here(D),
+    /// Whoever iterates, one at a time.
+    Here(Mutex<D>),
     Workers {
         pool: Pool,
         /// How many batches are under way.
@@ -94,33 +99,29 @@ impl<D: Dataset> DataLoader<D> {
     }
 
     pub(crate) fn new(source: Source<D>, steps: Steps) -> Self {
-        Self { source, steps }
+        Self { shared: Arc::new(Shared { source, steps: Arc::new(steps) }) }
     }
 
-    pub(crate) fn source(&self) -> &Source<D> {
-        &self.source
-    }
-
-    pub(crate) fn steps(&self) -> &Steps {
-        &self.steps
+    fn steps(&self) -> &Steps {
+        &self.shared.steps
     }
 
     /// How many batches an epoch has.
     #[must_use]
     pub fn n_batches(&self) -> usize {
-        self.steps.n_batches(self.steps.n_drawn())
+        self.steps().n_batches(self.steps().n_drawn())
     }
 
     /// How many samples the dataset has.
     #[must_use]
     pub fn n_samples(&self) -> usize {
-        self.steps.n_samples
+        self.steps().n_samples
     }
 
     /// The workers that run now. Fewer than were asked for while one takes another's place.
     #[must_use]
     pub fn processes(&self) -> Vec<ChildProcess> {
-        match &self.source {
+        match &self.shared.source {
             Source::Here(_) => Vec::new(),
             Source::Workers { pool, .. } => pool.processes(),
         }
@@ -129,8 +130,8 @@ impl<D: Dataset> DataLoader<D> {
     /// The batches of the epoch with this number. With a random order, each epoch has another one.
     ///
     /// With workers, the first batches are made from here on, before the first step.
-    pub fn epoch(&self, epoch: u64) -> Epoch<'_, D> {
-        Epoch::new(self, epoch, 0)
+    pub fn epoch(&self, epoch: u64) -> Epoch<D> {
+        Epoch::new(Arc::clone(&self.shared), epoch, 0)
     }
 
     /// The batches of an epoch behind those that had been handed out when `state` was taken.
@@ -138,29 +139,38 @@ impl<D: Dataset> DataLoader<D> {
     /// Number of workers and batch size may differ from then.
     ///
     /// # Errors
-    /// [`ResumeError`] when the seed or the number of samples differs.
-    pub fn resume(&self, state: &LoaderState) -> Result<Epoch<'_, D>, ResumeError> {
-        let (seed, n_drawn) = (self.steps.seed, self.steps.n_drawn());
+    /// [`ResumeError`] when the seed, the number of samples or their order differs.
+    pub fn resume(&self, state: &LoaderState) -> Result<Epoch<D>, ResumeError> {
+        let steps = self.steps();
+        let (seed, n_drawn) = (steps.seed, steps.n_drawn());
         if state.seed != seed {
             return Err(ResumeError::Seed { state: state.seed, loader: seed });
         }
-        if state.n_samples != self.steps.n_samples {
-            return Err(ResumeError::Dataset { state: state.n_samples, loader: self.steps.n_samples });
+        if state.n_samples != steps.n_samples {
+            return Err(ResumeError::Dataset { state: state.n_samples, loader: steps.n_samples });
         }
         if state.n_drawn != n_drawn {
             return Err(ResumeError::Length { state: state.n_drawn, loader: n_drawn });
         }
-        Ok(Epoch::new(self, state.epoch, state.n_done.min(n_drawn)))
+        let epoch = Epoch::new(Arc::clone(&self.shared), state.epoch, state.n_done.min(n_drawn));
+        if epoch.state().order != state.order { Err(ResumeError::Order) } else { Ok(epoch) }
     }
 
-    /// Lets the workers end in order and waits for them. Batches that nobody has taken are lost.
+    /// Lets the workers end in order and waits for them. Batches that nobody has taken are lost. If there is
+    /// still an epoch, its batches are made and nobody is waited for.
     ///
     /// # Errors
     /// [`PoolError`] when the workers have failed as a whole.
     pub fn join(self) -> Result<(), Arc<PoolError>> {
-        match self.source {
-            Source::Here(_) => Ok(()),
-            Source::Workers { pool, .. } => pool.join(),
+        match Arc::try_unwrap(self.shared).map(|shared| shared.source) {
+            Ok(Source::Here(_)) => Ok(()),
+            Ok(Source::Workers { pool, .. }) => pool.join(),
+            Err(shared) => {
+                if let Source::Workers { pool, .. } = &shared.source {
+                    pool.close();
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -168,6 +178,6 @@ impl<D: Dataset> DataLoader<D> {
 impl<D: Dataset> fmt::Debug for DataLoader<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let processes = self.processes().len();
-        f.debug_struct("DataLoader").field("steps", &self.steps).field("n_processes", &processes).finish()
+        f.debug_struct("DataLoader").field("steps", self.steps()).field("n_processes", &processes).finish()
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tensorferry_spawn::BoxedError;
-use tensorferry_storage::Heap;
+use tensorferry_storage::{Heap, StorageError};
 use tensorferry_sync::RawArray;
 
 use crate::collate::Collate;
@@ -14,29 +14,61 @@ use crate::random::{EpochKey, SampleRng};
 /// What is written where all can see it: how far a batch is, and that nobody wants it any more.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// First whether the epoch was given up, then for each batch that can be under way: the tag of the
-    /// request in the upper half, and in the lower half 0, or the place in the batch of the sample that is
-    /// being made, plus 1.
+    /// First whether the epoch was given up, then two for each batch that can be under way, with the tag of
+    /// the request in their upper halves. In the lower half the first one has the place in the batch of the
+    /// sample that is being made, plus 1, or 0; the second one has the process that makes it.
     pub(crate) cells: RawArray<u64>,
     pub(crate) cell: usize,
     /// Which request of the epoch it is. A worker that makes a batch once more after it was answered, because
-    /// another one died over it, tells nothing of a later request in the same cell.
+    /// another one died over it, tells nothing of a later request in the same cells.
     pub(crate) tag: u32,
 }
 
 impl Progress {
+    /// Cells for this many batches.
+    pub(crate) fn cells(n_batches: usize) -> Result<RawArray<u64>, StorageError> {
+        RawArray::full(1 + 2 * n_batches, 0)
+    }
+
+    /// Those of request `nth` of an epoch, of which so many batches can be under way.
+    pub(crate) fn new(cells: RawArray<u64>, n_batches: usize, nth: usize) -> Self {
+        // The lower half of a number is as good as the number: it only has to differ from those before it.
+        let tag = u32::try_from(nth & 0xFFFF_FFFF).unwrap_or_default().wrapping_add(1);
+        Self { cells, cell: 1 + 2 * (nth % n_batches), tag }
+    }
+
+    /// This process makes the batch.
+    pub(crate) fn begin(&self) {
+        self.note(None);
+        self.set(self.cell + 1, std::process::id());
+    }
+
     fn note(&self, place: Option<usize>) {
-        let place = place.map_or(0, |place| u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1));
-        let value = u64::from(self.tag) << 32 | u64::from(place);
+        self.set(
+            self.cell,
+            place.map_or(0, |place| u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1)),
+        );
+    }
+
+    fn set(&self, cell: usize, value: u32) {
         // The cell is there: whoever made the batch's request made the array for it.
-        let _ = self.cells.set(self.cell, value);
+        let _ = self.cells.set(cell, u64::from(self.tag) << 32 | u64::from(value));
+    }
+
+    /// What is noted of this request in a cell, unless it is 0.
+    fn get(&self, cell: usize) -> Option<u32> {
+        let value = self.cells.get(cell)?.checked_sub(u64::from(self.tag) << 32)?;
+        u32::try_from(value).ok().filter(|value| *value != 0)
+    }
+
+    /// The process that makes the batch.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.get(self.cell + 1)
     }
 
     /// The place of the sample that is being made, or was when the process died.
     pub(crate) fn place(&self) -> Option<usize> {
-        let value = self.cells.get(self.cell)?;
-        let place = value.checked_sub(u64::from(self.tag) << 32)?.checked_sub(1)?;
-        u32::try_from(place).ok().and_then(|place| usize::try_from(place).ok())
+        usize::try_from(self.get(self.cell)? - 1).ok()
     }
 
     pub(crate) fn is_given_up(&self) -> bool {
@@ -128,7 +160,7 @@ impl<'a> Samples<'a> {
                 Some(rows) => rows,
                 None => rows.insert(C::begin(&sample, self.indices.len(), self.heap)?),
             };
-            sample.push(rows)?;
+            C::push(rows, sample)?;
         }
         let rows = rows.ok_or("a batch has at least one sample")?;
         let batch = C::finish(rows)?;

@@ -105,8 +105,8 @@ pub(crate) fn make<D: Dataset>(
         let report = Box::new(Report::refused("the epoch was given up"));
         return Fetched::Failed { worker, place: None, report };
     }
-    // Also what was noted by a worker that has died over this batch.
-    samples.end();
+    // In the place of what was noted by a worker that has died over this batch.
+    request.progress.iter().for_each(Progress::begin);
     match catch(|| dataset.get_batch(&samples)) {
         Ok(batch) => {
             samples.end();

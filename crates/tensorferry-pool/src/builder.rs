@@ -136,7 +136,8 @@ impl PoolBuilder {
         self
     }
 
-    /// Starts the processes, and a thread that looks after them.
+    /// Starts the processes, and a thread that looks after them. Does not wait until they can take tasks: an
+    /// initializer that fails shows in the tasks.
     ///
     /// # Errors
     /// [`PoolError`]. No process is left then.

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tensorferry::data::{ColumnsError, Dataset, SampleRng, TensorDataset, dataset, worker_info};
+use tensorferry::data::{
+    Collate, CollateError, ColumnsError, Dataset, SampleRng, TensorDataset, dataset, worker_info,
+};
 use tensorferry::sync::RawArray;
 use tensorferry::tensor::Bool;
-use tensorferry::{BoxedError, DataLoader, Queue, Tensor, TensorMut, bytes_copied, func};
+use tensorferry::{BoxedError, DataLoader, Heap, Queue, Tensor, TensorMut, bytes_copied, func};
 
 use crate::{Noisy, all, leaving_nothing, start};
 
@@ -163,7 +165,7 @@ fn one_loader_feeds_several_trainers_and_nothing_is_left() {
 #[test]
 fn memory_of_batches_that_were_dropped_is_used_again() {
     let loader = start(DataLoader::builder(rows(4_000)).batch_size(1_000).workers(2));
-    let populated_bytes = || tensorferry::Heap::current().unwrap().stats().populated_bytes;
+    let populated_bytes = || Heap::current().unwrap().stats().populated_bytes;
     assert_eq!(all(&loader, 0).len(), 4);
     let before = populated_bytes();
     for epoch in 1..100 {
@@ -171,4 +173,44 @@ fn memory_of_batches_that_were_dropped_is_used_again() {
     }
     // 32 kB for each of 396 batches came and went.
     assert!(populated_bytes() < before + (3 << 20), "{before} {}", populated_bytes());
+}
+
+/// A sample with names, and its batch.
+struct Photo {
+    pixels: Vec<u8>,
+    label: i64,
+}
+
+impl Collate for Photo {
+    type Batch = (Tensor<u8>, Tensor<i64>);
+    type Rows = <(Vec<u8>, i64) as Collate>::Rows;
+
+    fn begin(first: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
+        Ok((Vec::begin(&first.pixels, n_samples, heap)?, i64::begin(&first.label, n_samples, heap)?))
+    }
+
+    fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
+        <(Vec<u8>, i64)>::push(rows, (sample.pixels, sample.label))
+    }
+
+    fn finish(rows: Self::Rows) -> Result<Self::Batch, CollateError> {
+        <(Vec<u8>, i64)>::finish(rows)
+    }
+}
+
+#[test]
+fn vectors_and_texts_can_still_be_pushed_to_beside_the_trait() {
+    let (mut pixels, mut text) = (Vec::new(), String::new());
+    pixels.push(1);
+    text.push('a');
+    let samples = [(pixels, 7), (vec![2], 8)].map(|(pixels, label)| Photo { pixels, label });
+    let mut rows = Photo::begin(&samples[0], 3, Heap::current().unwrap()).unwrap();
+    samples.into_iter().for_each(|sample| Photo::push(&mut rows, sample).unwrap());
+    let (pixels, labels) = Photo::finish(rows).unwrap();
+    assert_eq!(
+        (pixels.shape(), pixels.to_vec()),
+        (&[2, 1].into(), vec![1, 2]),
+        "of three that could have come"
+    );
+    assert_eq!((labels.to_vec(), text), (vec![7, 8], "a".to_owned()));
 }

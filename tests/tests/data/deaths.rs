@@ -89,9 +89,9 @@ fn a_batch_that_is_late_is_waited_for_again() {
     until("sample 3 is begun", || says.get() != 0);
     for _ in 0..3 {
         let error = epoch.next().unwrap().unwrap_err();
-        assert!(matches!(error.kind, LoadErrorKind::TimedOut(_)), "{error}");
-        assert_eq!((error.batch, error.sample), (1, Some(3)));
-        assert!(error.to_string().ends_with("not loaded within 20ms"), "{error}");
+        let LoadErrorKind::TimedOut { pid, .. } = error.kind else { panic!("{error}") };
+        assert_eq!((error.batch, error.sample, pid), (1, Some(3), Some(says.get())));
+        assert!(error.to_string().contains("not loaded within 20ms by the worker"), "{error}");
     }
     assert_eq!(epoch.state().n_samples_done(), 2);
     go.set();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tensorferry::DataLoader;
 use tensorferry::data::{
-    DataLoaderBuilder, DistributedSampler, EpochKey, Indices, RandomSampler, ResumeError, Sampler,
+    DataLoaderBuilder, DistributedSampler, Epoch, EpochKey, Indices, RandomSampler, ResumeError, Sampler,
     SequentialSampler, SubsetSampler, WeightedRandomSampler,
 };
 
@@ -151,9 +151,46 @@ fn a_state_of_another_loader_is_refused() {
     assert_eq!(refused, ResumeError::Seed { state: 1, loader: 2 });
     let refused = start(noisy(11).seed(1)).resume(&state).map(drop).unwrap_err();
     assert_eq!(refused, ResumeError::Dataset { state: 10, loader: 11 });
+    let refused = start(noisy(10).seed(1).shuffle()).resume(&state).map(drop).unwrap_err();
+    assert_eq!(refused, ResumeError::Order);
     let few = noisy(10).seed(1).sampler(RandomSampler::with_replacement(9));
     let refused = start(few).resume(&state).map(drop).unwrap_err();
     assert_eq!(refused, ResumeError::Length { state: 10, loader: 9 });
+}
+
+/// What a program has that trains a step at a time.
+struct Trainer {
+    loader: DataLoader<Noisy>,
+    epoch: Option<Epoch<Noisy>>,
+    n_epochs: u64,
+}
+
+impl Trainer {
+    /// The first index of the next batch.
+    fn step(&mut self) -> u64 {
+        loop {
+            let next = || self.loader.epoch(self.n_epochs);
+            match self.epoch.get_or_insert_with(next).next() {
+                Some(batch) => return batch.unwrap().0.to_vec()[0],
+                None => (self.epoch, self.n_epochs) = (None, self.n_epochs + 1),
+            }
+        }
+    }
+}
+
+#[test]
+fn an_epoch_can_be_kept_beside_its_loader_and_outlive_it() {
+    for n_workers in [0, 2] {
+        let loader = start(noisy(6).batch_size(2).workers(n_workers));
+        let mut trainer = Trainer { loader, epoch: None, n_epochs: 0 };
+        assert_eq!([(); 7].map(|()| trainer.step()), [0, 2, 4, 0, 2, 4, 0]);
+        let Trainer { loader, epoch, .. } = trainer;
+        drop(loader);
+        let epoch = epoch.unwrap();
+        let rest = std::thread::spawn(move || epoch.map(|batch| batch.unwrap().0.to_vec()[0]).collect());
+        let rest: Vec<_> = rest.join().unwrap();
+        assert_eq!(rest, [2, 4]);
+    }
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn a_full_queue_of_requests_holds_nobody_up_beyond_the_time_out() {
     until("the first batch is begun", || n_begun.get() == 1);
     for epoch in &mut epochs {
         let error = epoch.next().unwrap().unwrap_err();
-        assert!(matches!(error.kind, LoadErrorKind::TimedOut(_)), "{error}");
+        assert!(matches!(error.kind, LoadErrorKind::TimedOut { .. }), "{error}");
     }
     go.set();
     for epoch in epochs {
@@ -138,7 +138,7 @@ fn a_full_queue_of_requests_holds_nobody_up_beyond_the_time_out() {
         for batch in epoch {
             match batch {
                 Ok(_) => n_batches += 1,
-                Err(error) => assert!(matches!(error.kind, LoadErrorKind::TimedOut(_)), "{error}"),
+                Err(error) => assert!(matches!(error.kind, LoadErrorKind::TimedOut { .. }), "{error}"),
             }
             assert!(begin.elapsed() < DEADLINE);
         }
