@@ -9,7 +9,8 @@
 //! - A worker that cannot be initialised fails the pool, with the reason. There, it is started again and
 //!   again.
 //! - [`Pool::imap`] takes items as they are needed, not all at once.
-//! - There is no chunk size: handing a task to a worker takes microseconds.
+//! - There is no chunk size: of many tasks, handing each to a worker takes a few microseconds
+//!   (`docs/bench/NOTES.md`).
 //! - A result is a [`Future`] too.
 //!
 //! ```
