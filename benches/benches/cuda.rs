@@ -11,7 +11,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry::cuda::{DRIVER_VARIABLE, Driver, IpcEvent, Stream, device_stats, empty_cache, ipc_collect};
 use tensorferry::spawn::{Options as SpawnOptions, Process};
 use tensorferry::{CudaTensor, GetError, Queue, Tensor, func};
-use tensorferry_benches::{median, number, open_descriptors};
+use tensorferry_benches::{ask_python, median, number, open_descriptors};
 
 const SIZES_BYTES: [usize; 5] = [4 << 10, 64 << 10, 2 << 20, 64 << 20, 1 << 30];
 /// The size that targets are about.
@@ -501,18 +501,10 @@ fn measure(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-#[expect(clippy::disallowed_methods, reason = "Python is no process of ours")]
 fn with_torch(options: &Options, python: &OsStr) -> anyhow::Result<Torch> {
     let sizes: Vec<String> =
         SIZES_BYTES.iter().filter(|size| **size <= options.max_bytes).map(ToString::to_string).collect();
-    let mut command = Command::new(python);
-    command.arg(&options.script).arg(options.n_rounds.to_string()).arg(sizes.join(","));
-    let output = command.output().with_context(|| format!("`{}` does not start", python.display()))?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    let last = complaint.lines().last().unwrap_or("it does not say why");
-    ensure!(output.status.success(), "`{}` failed ({}): {last}", python.display(), output.status);
-    let answer = String::from_utf8(output.stdout)?;
-    Ok(serde_json::from_str(answer.lines().last().unwrap_or_default())?)
+    ask_python(python, options.script.as_ref(), &[options.n_rounds.to_string(), sizes.join(",")])
 }
 
 /// Whether a target was met; `None` where it was not measured.

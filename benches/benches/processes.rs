@@ -21,7 +21,7 @@ use tensorferry::spawn::{
     Options as SpawnOptions, ProcessErrors, Redirect, SpawnError, StartMethod, get_context,
 };
 use tensorferry::{Queue, func};
-use tensorferry_benches::{median, now_ns, number};
+use tensorferry_benches::{ask_python, median, now_ns, number};
 
 /// How many processes are started at once.
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
@@ -274,16 +274,8 @@ struct Torch {
     failure_to_stopped_ms: f64,
 }
 
-#[expect(clippy::disallowed_methods, reason = "Python is no process of ours")]
 fn with_torch(python: &OsString, rounds: usize) -> anyhow::Result<Torch> {
-    let shown = python.display();
     let counts = COUNTS.map(|count| count.to_string()).join(",");
-    let grace_ms = GRACE_PERIOD.as_millis().to_string();
-    let script = Command::new(python).args([SCRIPT, &rounds.to_string(), &counts, &grace_ms]).output();
-    let output = script.with_context(|| format!("`{shown}` does not start"))?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    let last = complaint.lines().last().unwrap_or("it does not say why");
-    ensure!(output.status.success(), "`{shown}` failed ({}): {last}", output.status);
-    let answer = String::from_utf8(output.stdout)?;
-    Ok(serde_json::from_str(answer.lines().last().unwrap_or_default())?)
+    let args = [rounds.to_string(), counts, GRACE_PERIOD.as_millis().to_string()];
+    ask_python(python, SCRIPT.as_ref(), &args)
 }

@@ -4,15 +4,14 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use lexopt::prelude::*;
 use serde::{Deserialize, Serialize};
 use tensorferry::data::{Dataset, SampleRng, TensorDataset, dataset};
 use tensorferry::{BoxedError, DataLoader, Pool, Tensor, func};
-use tensorferry_benches::{median, number};
+use tensorferry_benches::{ask_python, median, number};
 
 /// How many workers make batches; 0 is the process that iterates.
 const N_WORKERS: [usize; 2] = [0, 2];
@@ -115,21 +114,30 @@ fn rows() -> anyhow::Result<Rows> {
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse(lexopt::Parser::from_env())?;
-    let mut rounds = Vec::new();
+    let (mut rounds, mut rounds_of_torch) = (Vec::new(), Vec::new());
+    let mut version = Err(anyhow::Error::msg("no --python was given"));
+    // In turn, so that a disturbance hits both.
     for _ in 0..options.rounds {
         rounds.push(measure(options.seconds)?);
+        let Some(python) = &options.python else { continue };
+        match ask_python(python, SCRIPT.as_ref(), &[options.seconds.to_string()]) {
+            Ok(Torch { version: found, figures }) => {
+                rounds_of_torch.push(figures);
+                version = Ok(found);
+            }
+            Err(error) => {
+                version = Err(error);
+                break;
+            }
+        }
     }
     let ours = medians(&rounds);
-    let torch = match &options.python {
-        None => Err(anyhow::Error::msg("no --python was given")),
-        Some(python) => with_torch(python, options.seconds),
-    };
-    let theirs = torch.as_ref().ok().map(|torch| &torch.figures);
+    let theirs = version.is_ok().then(|| medians(&rounds_of_torch));
 
     let mut text = String::new();
     writeln!(text, "{:<44}{:>12}{:>12}", "median", "tensorferry", "torch")?;
     let mut row = |name: &str, figure: fn(&Figures) -> f64| {
-        let theirs = theirs.map_or_else(|| String::from("-"), |figures| number(figure(figures)));
+        let theirs = theirs.as_ref().map_or_else(|| String::from("-"), |theirs| number(figure(theirs)));
         writeln!(text, "{name:<44}{:>12}{theirs:>12}", number(figure(&ours)))
     };
     row("Pool: apply and its value, us", |figures| figures.apply_us)?;
@@ -140,8 +148,8 @@ fn main() -> anyhow::Result<()> {
     row("the same, 2 workers", |figures| figures.images_per_s[1])?;
     row("3x224x224 f32 with 0.7 ms of work, 0 workers", |figures| figures.images_with_work_per_s[0])?;
     row("the same, 2 workers", |figures| figures.images_with_work_per_s[1])?;
-    match &torch {
-        Ok(torch) => writeln!(text, "torch {}; its pool is Python's", torch.version)?,
+    match &version {
+        Ok(version) => writeln!(text, "torch {version}; its pool is Python's")?,
         Err(why) => writeln!(text, "torch is not measured: {why}")?,
     }
     io::stdout().write_all(text.as_bytes())?;
@@ -206,16 +214,4 @@ fn medians(rounds: &[Figures]) -> Figures {
         images_per_s: by_workers(|round| round.images_per_s),
         images_with_work_per_s: by_workers(|round| round.images_with_work_per_s),
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "Python is no process of ours")]
-fn with_torch(python: &OsString, seconds: f64) -> anyhow::Result<Torch> {
-    let shown = python.display();
-    let script = Command::new(python).args([SCRIPT, &seconds.to_string()]).output();
-    let output = script.with_context(|| format!("`{shown}` does not start"))?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    let last = complaint.lines().last().unwrap_or("it does not say why");
-    ensure!(output.status.success(), "`{shown}` failed ({}): {last}", output.status);
-    let answer = String::from_utf8(output.stdout)?;
-    Ok(serde_json::from_str(answer.lines().last().unwrap_or_default())?)
 }

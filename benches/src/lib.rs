@@ -8,6 +8,7 @@ mod control;
 mod files;
 mod number;
 mod process;
+mod python;
 mod rows;
 mod work;
 
@@ -18,5 +19,6 @@ pub use control::{Control, Other};
 pub use files::{files_of, remove_files_of};
 pub use number::number;
 pub use process::{minor_faults, now_ns, open_descriptors, private_bytes};
+pub use python::ask_python;
 pub use rows::{Far, Near, Read, Received, Sink, Source, measure, serve};
 pub use work::{fill, sum, touch};

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use tensorferry::Heap;
+
 use crate::until;
 
 /// What this process has at one moment.
@@ -67,6 +69,23 @@ impl Leftovers {
         }));
         assert!(gone.is_ok(), "before: {self:?}\nafter: {last:?}\nopen: {:?}", open_descriptors());
     }
+}
+
+/// Runs a test, and waits until everything is as before: descriptors, mappings, children, blocks. `warm_up`
+/// leaves what a process has that has done the like once: its domain, memory for blocks of each size, the
+/// thread that starts processes.
+#[track_caller]
+pub fn leaving_nothing(warm_up: impl FnOnce(), test: impl FnOnce()) {
+    warm_up();
+    let live_blocks = || {
+        let heap = Heap::current().unwrap();
+        heap.collect();
+        heap.stats().own.live_blocks
+    };
+    let (before, n_live_before) = (Leftovers::look(), live_blocks());
+    test();
+    before.wait_nothing_more();
+    until("no block is left", || live_blocks() <= n_live_before);
 }
 
 impl Leftovers {

@@ -61,7 +61,7 @@ pub use device::{Machine, Process, may_lack_events, strategies_of_run};
 pub use family::{Family, alone, uncounted, with_family, with_family_of};
 pub use hardware::{is_real, needs_devices, needs_software_driver, not_here, where_possible};
 pub use item::{Choices, Item, Random};
-pub use leftovers::Leftovers;
+pub use leftovers::{Leftovers, leaving_nothing};
 pub use link::Link;
 pub use loner::{Loner, RootTask};
 pub use shared_bytes::SharedBytes;

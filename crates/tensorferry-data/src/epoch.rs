@@ -5,7 +5,7 @@ use std::iter::FusedIterator;
 use std::sync::{Arc, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tensorferry_pool::TaskError;
+use tensorferry_pool::{SubmitErrorKind, TaskError};
 use tensorferry_storage::Heap;
 
 use crate::ahead::{Ahead, Answer, Asked};
@@ -138,7 +138,7 @@ impl<D: Dataset> Epoch<D> {
                     }
                 }
             };
-            if matches!(result, Err((LoadErrorKind::Task(TaskError::Pool(_) | TaskError::Terminated), _))) {
+            if matches!(&result, Err((LoadErrorKind::Task(error), _)) if is_of_all(error)) {
                 // Said once. Others may have been made before.
                 if std::mem::replace(&mut self.has_failed, true) {
                     self.n_batches_done += 1;
@@ -181,6 +181,11 @@ impl<D: Dataset> Epoch<D> {
     fn error(&self, (kind, sample): Failure) -> LoadError {
         LoadError { epoch: self.epoch, batch: self.n_batches_done, sample, kind }
     }
+}
+
+/// Whether the workers make no batch any more.
+fn is_of_all(error: &TaskError) -> bool {
+    matches!(error, TaskError::Pool(_) | TaskError::Terminated | TaskError::Submit(SubmitErrorKind::Closed))
 }
 
 fn batch_of<B>(fetched: Fetched<B>, indices: &[usize]) -> Result<B, Failure> {

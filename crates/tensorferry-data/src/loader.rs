@@ -156,8 +156,8 @@ impl<D: Dataset> DataLoader<D> {
         if epoch.state().order != state.order { Err(ResumeError::Order) } else { Ok(epoch) }
     }
 
-    /// Lets the workers end in order and waits for them. Batches that nobody has taken are lost. If there is
-    /// still an epoch, its batches are made and nobody is waited for.
+    /// Lets the workers end in order and waits for them. Batches that nobody has taken are lost. Where an
+    /// epoch is still held, nobody is waited for: what it has asked for still comes, and then one error.
     ///
     /// # Errors
     /// [`PoolError`] when the workers have failed as a whole.

@@ -163,9 +163,8 @@ impl<'a> Samples<'a> {
             C::push(rows, sample)?;
         }
         let rows = rows.ok_or("a batch has at least one sample")?;
-        let batch = C::finish(rows)?;
         self.end();
-        Ok(batch)
+        Ok(C::finish(rows)?)
     }
 
     /// From here on it is no sample's fault if something fails.

@@ -220,6 +220,17 @@ mod tests {
     }
 
     #[test]
+    fn collecting_takes_off_the_marks_that_a_disturbed_sweep_has_left() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let ring = Ring::create(&heap, 1, 0).unwrap();
+        let words = RingWords::of(ring.attachment().block()).unwrap();
+        heap.inner().memory.count_suspicion();
+        words.receivers().fetch_or(SUSPECT, Ordering::SeqCst);
+        heap.collect();
+        assert_eq!(words.receivers().load(Ordering::SeqCst), heap.me().bit());
+    }
+
+    #[test]
     fn a_parcel_that_is_opened_between_two_reads_of_a_scan_while_another_one_frees_it_loses_nothing() {
         let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
         let inner = heap.inner();

@@ -16,8 +16,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry::data::rand_core::Rng as _;
 use tensorferry::data::{Batch, DataLoaderBuilder, Dataset, LoadError, SampleRng, dataset};
 use tensorferry::sync::{Event, RawValue};
-use tensorferry::{BoxedError, DataLoader, Heap, Tensor};
-use tensorferry_tests::{Leftovers, until};
+use tensorferry::{BoxedError, DataLoader, Tensor};
 
 /// Samples of an index and a random number.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -119,19 +118,8 @@ fn outcomes(loader: &DataLoader<Troubled>, epoch: u64) -> Vec<Result<Vec<u64>, L
     loader.epoch(epoch).map(|batch| batch.map(Tensor::into_vec)).collect()
 }
 
-/// Runs a test twice, and waits until everything is as after the first time: descriptors, mappings, children,
-/// blocks. The first time leaves what a process with loaders has: its domain, memory for blocks of each size,
-/// the thread that starts processes.
+/// As [`tensorferry_tests::leaving_nothing`], after the test has run once.
 #[track_caller]
 fn leaving_nothing(test: impl Fn()) {
-    test();
-    let heap = Heap::current().unwrap();
-    let live_blocks = || {
-        heap.collect();
-        heap.stats().own.live_blocks
-    };
-    let (before, n_live_before) = (Leftovers::look(), live_blocks());
-    test();
-    before.wait_nothing_more();
-    until("no block is left", || live_blocks() <= n_live_before);
+    tensorferry_tests::leaving_nothing(&test, &test);
 }

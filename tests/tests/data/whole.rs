@@ -104,6 +104,20 @@ fn what_was_made_before_the_workers_failed_as_a_whole_still_comes() {
 }
 
 #[test]
+fn after_join_an_epoch_has_what_it_has_asked_for_and_one_error() {
+    let loader = start(DataLoader::builder(Script::new(100, &[])).workers(1).prefetch_factor(3));
+    let mut epoch = loader.epoch(0);
+    loader.join().unwrap();
+    for index in 0..3 {
+        assert_eq!(epoch.next().unwrap().unwrap().to_vec(), [index]);
+    }
+    let error = epoch.next().unwrap().unwrap_err();
+    assert!(error.to_string().ends_with("the pool is closed"), "{error}");
+    assert!(epoch.next().is_none());
+    assert_eq!(epoch.state().n_samples_done(), 3);
+}
+
+#[test]
 fn a_batch_that_nobody_wants_is_not_begun() {
     let go = Event::new().unwrap();
     let script = Script::new(10, &[(0, Act::Wait(go.clone()))]);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -207,6 +208,11 @@ fn stopped_workers_and_a_full_queue_end_with_the_pool() {
         until("it is about to stop", || says.get() == 1);
         let n_waiting = usize::try_from(CAPACITY_ITEMS).unwrap();
         let results: Vec<_> = (0..CAPACITY_ITEMS).map(|n| pool.apply_async(square, (n,)).unwrap()).collect();
+        for timeout in [Duration::ZERO, Duration::from_millis(5)] {
+            let refused = pool.apply_async_timeout(square, (8,), timeout).unwrap_err();
+            assert!(matches!(refused.kind, SubmitErrorKind::Full), "{refused}");
+            assert_eq!((refused.into_args(), pool.n_pending()), ((8,), n_waiting + 1));
+        }
         thread::scope(|scope| {
             let waiting = scope.spawn(|| pool.apply_async(square, (7,)));
             until("it is pending", || pool.n_pending() == n_waiting + 2);

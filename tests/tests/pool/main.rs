@@ -10,10 +10,10 @@ mod failures;
 use std::process::abort;
 
 use serde::de::DeserializeOwned;
+use tensorferry::func;
 use tensorferry::pool::{AsyncResult, Pool, TaskError, WorkerDiedError};
 use tensorferry::sync::{Event, RawValue};
-use tensorferry::{Heap, func};
-use tensorferry_tests::{DEADLINE, Leftovers, until};
+use tensorferry_tests::DEADLINE;
 
 #[func]
 fn square(_worker: usize, n: u64) -> Result<u64, String> {
@@ -64,18 +64,8 @@ fn pool(n_processes: usize) -> Pool {
     Pool::new(n_processes).unwrap()
 }
 
-/// Runs a test, and waits until everything is as before: descriptors, mappings, children, blocks. A pool
-/// before it leaves what a process with pools has: its domain, and the thread that starts processes.
+/// As [`tensorferry_tests::leaving_nothing`], after another pool.
 #[track_caller]
 fn leaving_nothing(test: impl FnOnce()) {
-    pool(1).join().unwrap();
-    let heap = Heap::current().unwrap();
-    let live_blocks = || {
-        heap.collect();
-        heap.stats().own.live_blocks
-    };
-    let (before, n_live_before) = (Leftovers::look(), live_blocks());
-    test();
-    before.wait_nothing_more();
-    until("no block is left", || live_blocks() <= n_live_before);
+    tensorferry_tests::leaving_nothing(|| pool(1).join().unwrap(), test);
 }
