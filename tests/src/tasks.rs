@@ -44,7 +44,7 @@ pub use root::Host;
 pub use sharer::{Primitives, Sharer};
 pub use stranger::Stranger;
 pub use streams::{
-    Adder, Consume, Count, Forward, Heard, MakeChannel, MakeQueue, Nest, Produce, SendTensor, SoleEcho,
+    Adder, Consume, Count, Forward, Heard, MakeChannel, MakeQueue, Nest, Partner, Produce, SendTensor, SoleEcho,
     Worker,
 };
 pub use travelling_ends::{Dropper, Passer};
@@ -78,6 +78,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<Forward>,
         run_task::<Worker>,
         run_task::<Adder>,
+        run_task::<Partner>,
         run_task::<SoleEcho>,
         run_task::<MakeQueue>,
         run_task::<Execs>,

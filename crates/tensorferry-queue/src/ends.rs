@@ -178,6 +178,7 @@ macro_rules! end {
 pub(crate) use end;
 
 crate::getting::getting!(Receiver);
+crate::join::joining!(Sender);
 crate::busy_poll::busy_poll!(Sender);
 crate::busy_poll::busy_poll!(Receiver);
 crate::status::status!(Sender);

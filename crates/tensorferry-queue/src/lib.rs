@@ -10,6 +10,8 @@
 //! [`spsc`], [`mpsc`] and [`spmc`] give ends that cannot be cloned ([`SoleSender`], [`SoleReceiver`]); a sole
 //! receiver is faster than a [`Receiver`]. All of them use the same ring.
 //!
+//! [`pipe`] gives two [`Connection`]s, each of which receives what the other one sends.
+//!
 //! A queue reaches another process as an argument of a function that `tensorferry-spawn` starts there, or in
 //! a message of another queue. It can be sent by itself or inside any value that serde can write.
 //! (Internally, `tensorferry_reduce::Parcel` packs a value and the handles in it, for a member of the domain
@@ -21,7 +23,8 @@
 //!
 //! A plain `get` takes a message for good: if the process that took it dies, the message is lost with it.
 //! [`Queue::with_leases`] makes a queue whose messages can be leased instead. A message that a worker has not
-//! acknowledged when it dies is delivered again, before all others.
+//! acknowledged when it dies is delivered again, before all others. [`Queue::join`] waits until everything
+//! that was put is done.
 //!
 //! ```
 //! use tensorferry_queue::Queue;
@@ -46,10 +49,12 @@
 #![forbid(unsafe_code)]
 
 mod busy_poll;
+mod connection;
 mod ends;
 mod error;
 mod getting;
 mod iter;
+mod join;
 mod lease;
 mod queue;
 mod sole;
@@ -57,13 +62,15 @@ mod status;
 mod typed;
 mod wait;
 
+pub use connection::{Connection, pipe, pipe_in};
 pub use ends::{Receiver, Sender, channel, channel_in, channel_with_leases, channel_with_leases_in};
 pub use error::{GetError, PutError, PutErrorKind};
 pub use iter::Iter;
+pub use join::JoinError;
 pub use lease::Lease;
 pub use queue::Queue;
 pub use sole::{SoleReceiver, SoleSender, mpsc, mpsc_in, spmc, spmc_in, spsc, spsc_in};
-pub use tensorferry_storage::{LeaseLostError, RingPutError, RingTakeError, StorageError, WaitAnyError};
+pub use tensorferry_storage::{LeaseLostError, RingJoinError, RingPutError, RingTakeError, StorageError, WaitAnyError};
 #[doc(hidden)]
 pub use wait::sealed;
 pub use wait::{Leases, Source, wait, wait_timeout};

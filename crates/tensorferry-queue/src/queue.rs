@@ -155,6 +155,7 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
 }
 
 crate::getting::getting!(Queue);
+crate::join::joining!(Queue);
 crate::busy_poll::busy_poll!(Queue);
 crate::status::status!(Queue);
 crate::ends::end!(Queue, Role::BOTH);

@@ -8,7 +8,8 @@ use tensorferry_storage::{Deadline, Ring, WaitAnyError};
 use crate::{Queue, Receiver, SoleReceiver};
 use sealed::WaitsFor;
 
-/// Something that [`wait`] waits for: a [`Queue`], a [`Receiver`] or a [`SoleReceiver`], of any type, its
+/// Something that [`wait`] waits for: a [`Queue`], a [`Receiver`], a [`SoleReceiver`] or a
+/// [`Connection`](crate::Connection), of any type, its
 /// [`leases`](Receiver::leases), and a process that was started (`ProcessHandle` of `tensorferry-spawn`).
 pub trait Source: sealed::Sealed + Send + Sync {}
 

@@ -8,7 +8,7 @@
 //!
 //! A bundle names frozen and shared blocks only. It names no other bundle: a scan reads all bundles in one
 //! pass, after the rings, and would not see that a process takes one bundle out of another meanwhile.
-//! (`tests/tests/model/bundling.rs` explores all of this.)
+//! (`tests/model/tests/model/bundling.rs` explores all of this.)
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -96,7 +96,7 @@ pub use monitor_words::LastOwner;
 pub use parcel::Parcel;
 pub use payload::Payload;
 pub use reference::{BlockId, Role};
-pub use ring::{Consumers, Ring, RingPutError, RingTakeError};
+pub use ring::{Consumers, Ring, RingJoinError, RingPutError, RingTakeError};
 pub use scratch::Scratch;
 pub use tensorferry_domain::WaitAnyError;
 #[doc(hidden)]

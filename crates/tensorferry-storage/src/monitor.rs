@@ -262,6 +262,11 @@ impl Entered {
         self.leave = self.last_owner;
     }
 
+    /// From now on, dropping the value leaves the lock as one whose owner has panicked.
+    pub fn leave_panicked(&mut self) {
+        self.leave = LastOwner::Panicked;
+    }
+
     /// What the next owner is told of the last one, unless this thread panics meanwhile.
     #[must_use]
     pub fn leaves(&self) -> LastOwner {

@@ -179,12 +179,14 @@ fn discard_lost(ring: &RingWords<'_>) {
     for slot in ring.slots() {
         let state = slot.state();
         if state == SlotState::ready(state.lap) {
+            ring.lost().store(1, Ordering::SeqCst);
             slot.change(state, SlotState::free(state.lap + 1));
         }
     }
     for record in ring.records() {
         let state = record.state();
         if state.tag == RecordTag::Waiting {
+            ring.lost().store(1, Ordering::SeqCst);
             record.change(state, state.freed());
         }
     }

@@ -243,7 +243,14 @@ impl Queued {
 /// Discards the message if no receiver can take it any more: none is attached, and no message in flight would
 /// attach one. Returns whether the message is gone, so that its pin can go.
 fn settle(ring: &RingWords<'_>, pinned: PinnedAt) -> bool {
-    let is_lost = || ring.receivers().load(Ordering::SeqCst) == 0;
+    let is_lost = || {
+        let is_lost = ring.receivers().load(Ordering::SeqCst) == 0;
+        if is_lost {
+            // Before it is discarded, so that nobody takes it for done.
+            ring.lost().store(1, Ordering::SeqCst);
+        }
+        is_lost
+    };
     if pinned.record == IN_A_SLOT {
         let (index, lap) = ring.shape().slot_and_lap(pinned.at);
         let slot = ring.slot(index);

@@ -17,6 +17,8 @@
 //! Once [`Ring::put`] has returned, the message is promised: exactly one receiver takes it.
 
 // The paths name the folder, because the loom tests compile this file by its path.
+#[path = "ring/join.rs"]
+mod join;
 #[path = "ring/next_message.rs"]
 mod next_message;
 #[path = "ring/next_slot.rs"]
@@ -42,6 +44,7 @@ use crate::reference::Role;
 use crate::ring_layout::{MAX_SLOTS, RingShape, RingWords};
 use crate::slot::{Slot, Tag};
 
+pub use join::RingJoinError;
 use next_message::NextMessage;
 use next_slot::NextSlot;
 pub use put::RingPutError;

@@ -28,6 +28,7 @@ pub(crate) mod word {
     pub(crate) const RECEIVER_DEATHS: usize = 9;
     pub(crate) const SENDERS_GONE: usize = 10;
     pub(crate) const RECEIVERS_GONE: usize = 11;
+    pub(crate) const LOST: usize = 12;
     pub(crate) const HEAD: usize = 16;
     /// In the receivers' line, because they read both.
     pub(crate) const RETURNS: usize = 17;
@@ -178,6 +179,11 @@ impl<'a> RingWords<'a> {
     /// How many members that could receive have died.
     pub(crate) fn receiver_deaths(&self) -> &'a AtomicU64 {
         &self.words[word::RECEIVER_DEATHS]
+    }
+
+    /// 1 since a message may have been discarded, because nobody was left to receive it.
+    pub(crate) fn lost(&self) -> &'a AtomicU64 {
+        &self.words[word::LOST]
     }
 
     pub(crate) fn tail(&self) -> &'a AtomicU64 {

@@ -159,6 +159,7 @@ fn words_of_a_ring() {
             ("receiver_deaths", word::RECEIVER_DEATHS, 8),
             ("senders_gone", word::SENDERS_GONE, 8),
             ("receivers_gone", word::RECEIVERS_GONE, 8),
+            ("lost", word::LOST, 8),
             ("head", word::HEAD, 8),
             ("returns", word::RETURNS, 8),
             ("not_empty", word::NOT_EMPTY, 4),

@@ -2,7 +2,8 @@
 //!
 //! | type | Python's name |
 //! | --- | --- |
-//! | [`Lock`], [`RwLock`] | `Lock`; a lock for many readers or one writer |
+//! | [`Lock`], [`RLock`] | the same |
+//! | [`RwLock`] | a lock for many readers or one writer |
 //! | [`Semaphore`] | `Semaphore`, `BoundedSemaphore` |
 //! | [`Condition`], [`Event`], [`Barrier`] | the same |
 //! | [`RawValue`], [`RawArray`] | the same |
@@ -60,6 +61,7 @@ mod event;
 mod lock;
 mod primitive;
 mod purpose;
+mod rlock;
 mod rw_lock;
 mod scalar;
 mod semaphore;
@@ -74,6 +76,7 @@ pub use element::RawElement;
 pub use error::{LockError, OutOfRangeError};
 pub use event::Event;
 pub use lock::{Lock, LockGuard};
+pub use rlock::{RLock, RLockGuard};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use scalar::{Number, Scalar, ScalarKind};
 pub use semaphore::{Permit, Semaphore};

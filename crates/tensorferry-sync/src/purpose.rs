@@ -7,6 +7,7 @@ pub(crate) const SEMAPHORE: u64 = 3;
 pub(crate) const BARRIER: u64 = 4;
 pub(crate) const CONDITION: u64 = 5;
 pub(crate) const RW_LOCK: u64 = 6;
+pub(crate) const RLOCK: u64 = 7;
 
 #[cfg(test)]
 mod tests {
@@ -24,6 +25,7 @@ mod tests {
             (BARRIER, "barrier"),
             (CONDITION, "condition"),
             (RW_LOCK, "rw_lock"),
+            (RLOCK, "rlock"),
         ];
         assert_eq!(rows.len(), purposes.len());
         for (row, (number, name)) in rows.iter().zip(purposes) {

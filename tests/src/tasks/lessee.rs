@@ -15,6 +15,7 @@ use crate::{Context, Item, Task};
 /// | `ack` | `acked SENDER/SEQUENCE`, the oldest that is leased |
 /// | `give_back` | `gave back` the oldest that is leased |
 /// | `close` | `closed` the queue |
+/// | `join` | `joined` the queue, or the error |
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Lessee {
     /// From where.
@@ -57,6 +58,10 @@ impl Task for Lessee {
                     leases.remove(0).give_back();
                     "gave back".to_owned()
                 }
+                "join" => match queue.join() {
+                    Ok(()) => "joined".to_owned(),
+                    Err(error) => format!("{error:?}"),
+                },
                 "close" => {
                     queue.close();
                     "closed".to_owned()

@@ -23,6 +23,7 @@ use crate::{Audit, Context, Item, Task};
 /// | `check` | `right`, once every byte of what is held was checked |
 /// | `let_go` | `let go` of every item that is held |
 /// | `leave` | `left` every queue |
+/// | `join` | `joined` the queue that it puts to, or the error |
 /// | `close` | `closed` the queue |
 /// | `members` | how many members the domain has |
 /// | `is_member SLOT` | whether somebody has this slot |
@@ -77,6 +78,11 @@ impl Task for Puppet {
                     self = Self::default();
                     "left".to_owned()
                 }
+                ("join", _) => match self.to.as_ref().map(Sender::join) {
+                    Some(Ok(())) => "joined".to_owned(),
+                    Some(Err(error)) => format!("{error:?}"),
+                    None => panic!("nothing to join"),
+                },
                 ("close", _) => {
                     self.close();
                     "closed".to_owned()

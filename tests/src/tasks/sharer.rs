@@ -5,7 +5,7 @@ use std::any::Any;
 use serde::{Deserialize, Serialize};
 use tensorferry::storage::Heap;
 use tensorferry::sync::{
-    Barrier, BarrierError, Condition, Event, Lock, LockError, RawValue, RwLock, Semaphore, WaitError,
+    Barrier, BarrierError, Condition, Event, Lock, LockError, RLock, RawValue, RwLock, Semaphore, WaitError,
 };
 
 use crate::{Context, Task};
@@ -20,6 +20,8 @@ pub struct Primitives {
     /// Is changed in two steps, between which others may come.
     pub count: RawValue<u64>,
     /// Free at first.
+    pub rlock: RLock,
+    /// Free at first.
     pub rw_lock: RwLock,
     /// With two permits.
     pub semaphore: Semaphore,
@@ -31,7 +33,7 @@ pub struct Primitives {
 
 impl Primitives {
     /// How many blocks they lie in.
-    pub const N_BLOCKS: usize = 7;
+    pub const N_BLOCKS: usize = 8;
 
     /// Makes all of them.
     #[must_use]
@@ -40,6 +42,7 @@ impl Primitives {
             lock: Lock::new_in(heap).unwrap(),
             changed: Condition::new_in(heap).unwrap(),
             count: RawValue::new_in(heap, 0).unwrap(),
+            rlock: RLock::new_in(heap).unwrap(),
             rw_lock: RwLock::new_in(heap).unwrap(),
             semaphore: Semaphore::new_in(heap, 2).unwrap(),
             event: Event::new_in(heap).unwrap(),
@@ -52,8 +55,9 @@ impl Primitives {
 ///
 /// | line | answer |
 /// | --- | --- |
-/// | `lock`, `read`, `write` | `taken`, or `told died` and the like, when it has the lock all the same |
+/// | `lock`, `rlock`, `read`, `write` | `taken`, or `told died` and the like, when it has the lock all the same |
 /// | `acquire` | `taken`, a permit |
+/// | `let_one_go` | `let one go`, the oldest that it has taken |
 /// | `let_go` | `let go` of everything that it has taken |
 /// | `add N` | `added` so many to the count, each under the lock, with a notification |
 /// | `half` | `half`: has the lock, and the first of the two steps is done |
@@ -80,6 +84,7 @@ impl Task for Sharer {
             context.say("on it");
             let outcome = match verb {
                 "lock" => keep(shared.lock.lock(), &mut taken),
+                "rlock" => keep(shared.rlock.lock(), &mut taken),
                 "read" => keep(shared.rw_lock.read(), &mut taken),
                 "write" => keep(shared.rw_lock.write(), &mut taken),
                 "acquire" => match shared.semaphore.acquire() {
@@ -89,6 +94,10 @@ impl Task for Sharer {
                     }
                     Err(error) => name_of_wait(&error),
                 },
+                "let_one_go" => {
+                    drop(taken.remove(0));
+                    "let one go".to_owned()
+                }
                 "let_go" => {
                     taken.clear();
                     "let go".to_owned()

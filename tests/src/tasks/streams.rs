@@ -1,7 +1,7 @@
 //! Children that work through many items.
 
 use serde::{Deserialize, Serialize};
-use tensorferry::queue::{Queue, Receiver, Sender, SoleReceiver, channel_in};
+use tensorferry::queue::{Connection, Queue, Receiver, Sender, SoleReceiver, channel_in};
 use tensorferry::tensor::{SharedTensor, Tensor, TensorMut};
 
 use crate::{Context, Item, Task};
@@ -165,6 +165,32 @@ impl Task for SoleEcho {
             back.put(item).unwrap();
         }
         context.say("done");
+    }
+}
+
+/// Sends back what it receives, until the other end is gone; then tells how many, and how it ended.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Partner {
+    /// With whom it talks.
+    pub connection: Connection<Item>,
+}
+
+impl Task for Partner {
+    const NAME: &'static str = "partner";
+
+    fn run(mut self, context: &Context) {
+        let mut n_items = 0;
+        let end = loop {
+            match self.connection.recv() {
+                Ok(item) => {
+                    item.check();
+                    self.connection.send(item).unwrap();
+                    n_items += 1;
+                }
+                Err(error) => break super::name_of(&error),
+            }
+        };
+        context.say(format!("{n_items} {end}"));
     }
 }
 

@@ -1,7 +1,8 @@
 //! Workers that die over what they have leased.
 
 use tensorferry::Queue;
-use tensorferry_tests::tasks::Lessee;
+use tensorferry::queue::{JoinError, channel_with_leases_in};
+use tensorferry_tests::tasks::{Lessee, Puppet};
 use tensorferry_tests::{Child, Family, Item, Random, Stepper, with_family};
 
 use crate::steps::{may_trace, n_places};
@@ -90,6 +91,52 @@ fn a_worker_that_waits_for_a_free_lease_is_woken_by_an_acknowledgement_and_by_a_
         assert_eq!(first.ask("ack"), "acked 1/3");
         family.wait_blocks(1);
         [first, waiter].into_iter().for_each(Child::finish);
+    });
+}
+
+#[test]
+fn a_join_waits_for_what_a_killed_worker_had_until_another_one_has_done_it() {
+    with_family(|family| {
+        let queue = queue(family, 8, 2);
+        (0..3).for_each(|sequence| put(family, &queue, sequence));
+        let [victim, other, joins] = [(); 3].map(|()| lessee(family, &queue));
+        assert_eq!(victim.ask("lease"), "leased 1/0 1");
+        joins.begin("join");
+        joins.wait_until_asleep();
+        assert_eq!(other.ask("lease"), "leased 1/1 1");
+        assert_eq!(other.ask("ack"), "acked 1/1");
+        assert_eq!(other.ask("get"), "got 1/2");
+        joins.wait_until_asleep();
+        victim.kill();
+        assert_eq!(other.ask("lease"), "leased 1/0 2");
+        joins.wait_until_asleep();
+        assert_eq!(other.ask("ack"), "acked 1/0");
+        joins.expect("joined");
+        // Who joins and is killed costs nobody anything.
+        put(family, &queue, 3);
+        joins.begin("join");
+        joins.wait_until_asleep();
+        joins.kill();
+        assert_eq!(other.ask("get"), "got 1/3");
+        queue.join().unwrap();
+        other.finish();
+    });
+}
+
+#[test]
+fn a_join_ends_when_nobody_is_left_to_do_the_work() {
+    with_family(|family| {
+        let (jobs, worker) = channel_with_leases_in(family.heap(), 8, 2).unwrap();
+        let child = family.start(Puppet { from: Some(worker), ..Puppet::default() });
+        (0..2).for_each(|sequence| jobs.put(Item::new(family.heap(), 1, sequence, &[10])).unwrap());
+        assert_eq!(child.ask("get"), "got 1/0");
+        let joins = family.start(Puppet { to: Some(jobs.clone()), ..Puppet::default() });
+        joins.begin("join");
+        joins.wait_until_asleep();
+        child.kill();
+        joins.expect("PeerDied");
+        joins.finish();
+        assert!(matches!(jobs.join(), Err(JoinError::PeerDied)), "also once the message was discarded");
     });
 }
 

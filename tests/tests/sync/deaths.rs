@@ -186,3 +186,30 @@ fn who_waits_for_an_event_or_a_condition_is_told_once_of_each_death() {
         shared.event.wait().unwrap();
     });
 }
+
+#[test]
+fn a_lock_that_was_taken_twice_is_free_once_both_are_let_go_or_its_owner_is_killed() {
+    with_family(|family| {
+        let shared = Primitives::create(family.heap());
+        let owner = sharer(family, &shared);
+        assert_eq!(owner.ask("rlock"), "taken");
+        assert_eq!(owner.ask("rlock"), "taken");
+        assert_eq!(owner.ask("let_one_go"), "let one go");
+        assert!(matches!(shared.rlock.try_lock(), Err(LockError::Locked)));
+        let next = waiting(family, &shared, "rlock");
+        assert_eq!(owner.ask("let_one_go"), "let one go");
+        next.expect("taken");
+        assert_eq!(next.ask("rlock"), "taken");
+        let last = waiting(family, &shared, "rlock");
+        next.kill();
+        last.expect("told died");
+        assert_eq!(last.ask("rlock"), "taken", "it was told");
+        assert_eq!(last.ask("let_go"), "let go");
+        let mut guard = shared.rlock.lock().unwrap_err().into_guard().unwrap();
+        guard.clear_poison();
+        drop((shared.rlock.lock().unwrap(), guard));
+        drop(shared.rlock.lock().unwrap());
+        last.finish();
+        owner.finish();
+    });
+}

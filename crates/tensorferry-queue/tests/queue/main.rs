@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod connection;
 mod ends;
+mod join;
 mod leases;
 mod values;
 

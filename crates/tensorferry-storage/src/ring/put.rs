@@ -316,9 +316,9 @@ impl Ring {
             if ring.closed().load(Ordering::SeqCst) != 0 {
                 cold_path();
                 if slot.change(SlotState::ready(lap), SlotState::free(lap + 1)) {
-                    // A receiver that saw the message meanwhile may have gone to sleep until the message is
-                    // taken.
+                    // Who saw the message meanwhile may have gone to sleep until it is taken.
                     ring.not_empty().wake();
+                    ring.not_full().wake();
                     return Some(Err(RingPutError::Closed));
                 }
             }
@@ -330,7 +330,7 @@ impl Ring {
     /// For a ring that is full or has no receiver: returns an error if no process will ever take from it.
     /// `reported` is the count of receivers that are gone of which the caller was told.
     #[inline(never)]
-    fn no_more_receivers(&self, ring: &RingWords<'_>, reported: u64) -> Option<RingPutError> {
+    pub(super) fn no_more_receivers(&self, ring: &RingWords<'_>, reported: u64) -> Option<RingPutError> {
         let receivers = ring.receivers().load(Ordering::SeqCst);
         let me = self.heap().me().bit();
         if receivers & !me != 0 {

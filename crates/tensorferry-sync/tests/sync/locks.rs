@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tensorferry_reduce::DecodeError;
 use tensorferry_sync::{
-    Barrier, BarrierError, BrokenBy, Condition, Event, LastOwner, Lock, LockError, RawValue, RwLock,
+    Barrier, BarrierError, BrokenBy, Condition, Event, LastOwner, Lock, LockError, RLock, RawValue, RwLock,
     Semaphore, WaitError,
 };
 
@@ -376,4 +376,59 @@ impl serde::Serialize for RawPretender {
         rmp_serde::to_vec(&self.0).map_err(serde::ser::Error::custom)?;
         0_u32.serialize(serializer)
     }
+}
+
+#[test]
+fn a_thread_takes_its_own_rlock_again_and_others_wait() {
+    let heap = heap();
+    let (lock, count) = (RLock::new_in(&heap).unwrap(), RawValue::new_in(&heap, 0).unwrap());
+    together(|number| {
+        for turn in 0..N_TURNS {
+            let outer = lock.lock().unwrap();
+            let inner = lock.clone().try_lock().unwrap();
+            add_one(&count);
+            // In either order.
+            if (turn + number).is_multiple_of(2) {
+                drop(outer);
+                add_one(&count);
+                drop(inner);
+            } else {
+                drop(inner);
+                add_one(&count);
+            }
+        }
+    });
+    assert_eq!(count.get(), 2 * N_THREADS * N_TURNS);
+    let guard = lock.lock().unwrap();
+    let other = RLock::new_in(&heap).unwrap();
+    let _other = other.lock().unwrap();
+    std::thread::scope(|scope| {
+        let refused = scope.spawn(|| lock.try_lock().map(drop)).join().unwrap();
+        assert!(matches!(refused, Err(LockError::Locked)));
+        assert!(scope.spawn(|| lock.lock_timeout(SHORT).is_err()).join().unwrap());
+    });
+    assert!(!guard.is_poisoned() && lock.ptr_eq(&lock.clone()) && !lock.ptr_eq(&other));
+    assert_eq!(format!("{guard:?}"), "RLockGuard { guards: 1, .. }");
+}
+
+#[test]
+fn a_panic_under_an_inner_guard_is_told_to_the_next_owner() {
+    let heap = heap();
+    let lock = RLock::new_in(&heap).unwrap();
+    let outer = lock.lock().unwrap();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _inner = lock.lock().unwrap();
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }));
+    panicked.unwrap_err();
+    assert!(outer.is_poisoned());
+    drop(lock.lock().unwrap());
+    drop(outer);
+    let Err(LockError::Poisoned { mut guard, last_owner: LastOwner::Panicked }) = lock.lock() else {
+        panic!("nobody was told");
+    };
+    drop(lock.lock().unwrap());
+    guard.clear_poison();
+    drop(guard);
+    drop(lock.lock().unwrap());
 }

@@ -1,0 +1,120 @@
+//! Joining a queue: everything that was put is done.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tensorferry_queue::{JoinError, PutErrorKind, Queue, Sender, channel_in, channel_with_leases_in, spsc_in};
+use tensorferry_storage::FrozenBlock;
+
+use crate::heap;
+
+fn n_left(joined: Result<(), JoinError>) -> usize {
+    match joined {
+        Err(JoinError::TimedOut { n_left }) => n_left,
+        joined => panic!("{joined:?}"),
+    }
+}
+
+#[test]
+fn what_was_put_is_done_once_it_was_got_or_acknowledged() {
+    let queue = Queue::with_leases_in(&heap(), 4, 2).unwrap();
+    queue.join().unwrap();
+    // Several laps, so that positions and slots differ.
+    for lap in 0..5 {
+        queue.put(lap).unwrap();
+        queue.put(lap + 1).unwrap();
+        assert_eq!(n_left(queue.join_timeout(Duration::ZERO)), 2);
+        let lease = queue.get_leased().unwrap();
+        assert_eq!(n_left(queue.join_timeout(Duration::ZERO)), 2, "a lease is not done");
+        assert_eq!(queue.get().unwrap(), lap + 1);
+        assert_eq!(n_left(queue.join_timeout(Duration::from_millis(2))), 1);
+        lease.give_back();
+        assert_eq!(n_left(queue.join_timeout(Duration::ZERO)), 1, "what came back is not done");
+        queue.get_leased().unwrap().ack().unwrap();
+        queue.join().unwrap();
+    }
+    queue.put(0).unwrap();
+    queue.close();
+    assert_eq!(n_left(queue.join_timeout(Duration::ZERO)), 1, "closing does nobody's work");
+    assert_eq!(queue.get().unwrap(), 0);
+    queue.join().unwrap();
+}
+
+#[test]
+fn a_join_waits_for_all_workers_and_does_not_wait_for_what_is_put_later() {
+    const N: u32 = 3_000;
+    let (jobs, worker) = channel_with_leases_in::<u32>(&heap(), 16, 4).unwrap();
+    let n_done = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (worker, n_done) = (worker.clone(), &n_done);
+            scope.spawn(move || {
+                while let Ok(job) = worker.get_leased() {
+                    n_done.fetch_add(1, Ordering::SeqCst);
+                    job.ack().unwrap();
+                }
+            });
+        }
+        // One that goes on while the other ones join.
+        let more = jobs.clone();
+        scope.spawn(move || (0..N).for_each(|job| more.put(job).unwrap()));
+        let mut n_put = 0;
+        while n_put < N {
+            let batch = (n_put % 40 + 1).min(N - n_put);
+            (0..batch).for_each(|job| jobs.put(job).unwrap());
+            n_put += batch;
+            jobs.join().unwrap();
+            assert!(n_done.load(Ordering::SeqCst) >= n_put, "{n_put}");
+        }
+        jobs.close();
+    });
+    assert_eq!(n_done.load(Ordering::SeqCst), 2 * N);
+}
+
+#[test]
+fn what_nobody_can_receive_any_more_was_not_done() {
+    let heap = heap();
+    let (sender, receiver) = channel_in(&heap, 4).unwrap();
+    sender.put(1).unwrap();
+    receiver.get().unwrap();
+    drop(receiver);
+    sender.join().unwrap();
+    assert!(matches!(sender.put(2).unwrap_err().kind, PutErrorKind::Disconnected));
+    sender.join().unwrap();
+
+    // The message is discarded when its sender looks, which must not pass for done.
+    let (mut sender, receiver) = spsc_in(&heap, 4).unwrap();
+    sender.put(FrozenBlockItem(heap.allocate(8).unwrap().freeze())).unwrap();
+    drop(receiver);
+    for _ in 0..2 {
+        assert!(matches!(sender.join(), Err(JoinError::Disconnected)));
+        heap.collect();
+    }
+    drop(sender);
+
+    let (sender, receiver) = channel_with_leases_in(&heap, 4, 1).unwrap();
+    let sender: Sender<u8> = sender;
+    sender.put(1).unwrap();
+    let lease = receiver.get_leased().unwrap();
+    drop(receiver);
+    assert_eq!(n_left(sender.join_timeout(Duration::ZERO)), 1, "the lease is an end too");
+    drop(lease);
+    let error = sender.join().unwrap_err();
+    assert!(matches!(error, JoinError::Disconnected) && error.to_string().contains("left"), "{error}");
+}
+
+/// Something with a handle, which its sender pins.
+struct FrozenBlockItem(FrozenBlock);
+
+impl serde::Serialize for FrozenBlockItem {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        tensorferry_reduce::give_frozen(&self.0).map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for FrozenBlockItem {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let index = u32::deserialize(deserializer)?;
+        Ok(Self(tensorferry_reduce::take_frozen(index).map_err(serde::de::Error::custom)?))
+    }
+}
