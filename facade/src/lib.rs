@@ -31,7 +31,7 @@
 //! | --- | --- |
 //! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`AnyTensor`] |
 //! | [`state`] | [`Bundle`]: named tensors that travel as one handle |
-//! | [`queue`] | [`Queue`], [`channel`], sole ends, [`wait`](queue::wait) for several |
+//! | [`queue`] | [`Queue`], [`channel`], [`pipe`](queue::pipe), sole ends, [`wait`](queue::wait) for several |
 //! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`], [`current_process`], [`active_children`], [`rank_seed`] |
 //! | [`pool`] | [`Pool`]: worker processes that call functions |
 //! | [`data`] | [`DataLoader`]: batches of samples, made by worker processes; datasets and samplers |

@@ -44,8 +44,8 @@ pub use root::Host;
 pub use sharer::{Primitives, Sharer};
 pub use stranger::Stranger;
 pub use streams::{
-    Adder, Consume, Count, Forward, Heard, MakeChannel, MakeQueue, Nest, Partner, Produce, SendTensor, SoleEcho,
-    Worker,
+    Adder, Consume, Count, Forward, Heard, MakeChannel, MakeQueue, Nest, Partner, Produce, SendTensor,
+    SoleEcho, Worker,
 };
 pub use travelling_ends::{Dropper, Passer};
 pub use vandal::{Region, Vandal, Victim};

@@ -64,10 +64,7 @@ pub fn pipe_in<S, R>(
 ) -> Result<(Connection<S, R>, Connection<R, S>), StorageError> {
     let (sender, their_receiver) = spsc_in(heap, capacity_items)?;
     let (their_sender, receiver) = spsc_in(heap, capacity_items)?;
-    Ok((
-        Connection { sender, receiver },
-        Connection { sender: their_sender, receiver: their_receiver },
-    ))
+    Ok((Connection { sender, receiver }, Connection { sender: their_sender, receiver: their_receiver }))
 }
 
 impl<S: Serialize + DeserializeOwned, R> Connection<S, R> {
@@ -145,8 +142,8 @@ impl<S, R: Serialize + DeserializeOwned> Connection<S, R> {
 }
 
 impl<S, R> Connection<S, R> {
-    /// Whether [`Connection::recv`] would return at once, with a value or an error, within `timeout`. Python's
-    /// `poll`. To wait for several connections there is [`wait`](crate::wait).
+    /// Waits until [`Connection::recv`] would return at once, with a value or an error; false when it would
+    /// not within `timeout`. Python's `poll`. For several connections there is [`wait`](crate::wait).
     ///
     /// # Blocking
     /// For at most `timeout`.

@@ -16,7 +16,9 @@ pub enum JoinError {
     ///
     /// As with [`PutErrorKind::Disconnected`](crate::PutErrorKind::Disconnected), a process that can itself
     /// receive gets this once, and may then get what is left.
-    #[error("of the values that were put, some are left, and every process that could receive has let go of the queue")]
+    #[error(
+        "of the values that were put, some are left, and every process that could receive has let go of the queue"
+    )]
     Disconnected,
     /// As [`Disconnected`](Self::Disconnected), and at least one of the receivers died or was killed.
     #[error(

@@ -70,7 +70,9 @@ pub use join::JoinError;
 pub use lease::Lease;
 pub use queue::Queue;
 pub use sole::{SoleReceiver, SoleSender, mpsc, mpsc_in, spmc, spmc_in, spsc, spsc_in};
-pub use tensorferry_storage::{LeaseLostError, RingJoinError, RingPutError, RingTakeError, StorageError, WaitAnyError};
+pub use tensorferry_storage::{
+    LeaseLostError, RingJoinError, RingPutError, RingTakeError, StorageError, WaitAnyError,
+};
 #[doc(hidden)]
 pub use wait::sealed;
 pub use wait::{Leases, Source, wait, wait_timeout};

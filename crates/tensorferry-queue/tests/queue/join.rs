@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tensorferry_queue::{JoinError, PutErrorKind, Queue, Sender, channel_in, channel_with_leases_in, spsc_in};
+use tensorferry_queue::{
+    JoinError, PutErrorKind, Queue, Sender, channel_in, channel_with_leases_in, spsc_in,
+};
 use tensorferry_storage::FrozenBlock;
 
 use crate::heap;

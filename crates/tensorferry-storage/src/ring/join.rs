@@ -25,7 +25,9 @@ pub enum RingJoinError {
     },
     /// No other process is left that could receive, and none that could has died. A process that could itself
     /// receive gets this error once after each receiver that left.
-    #[error("messages are left, or were discarded, and every other process that could receive has let go of the queue")]
+    #[error(
+        "messages are left, or were discarded, and every other process that could receive has let go of the queue"
+    )]
     NoReceivers,
     /// As [`RingJoinError::NoReceivers`], but at least one process that could receive has died.
     #[error(
@@ -76,14 +78,19 @@ impl Ring {
         loop {
             let n_before = self.look_again(&ring, &mut unfinished);
             if n_before == 0 {
-                return if ring.lost().load(Ordering::SeqCst) == 0 { Ok(()) } else { Err(nobody_left(&ring)) };
+                return if ring.lost().load(Ordering::SeqCst) == 0 {
+                    Ok(())
+                } else {
+                    Err(nobody_left(&ring))
+                };
             }
             if self.no_more_receivers(&ring, reported).is_some() {
                 return Err(nobody_left(&ring));
             }
             let n_slots_before = unfinished.in_slots.len();
             pause(start.elapsed(), n_at_first - n_slots_before, n_slots_before, deadline);
-            // Who takes a message wakes those who wait for room, who ends a lease those who wait for a message.
+            // Who takes a message wakes those who wait for room; who ends a lease, those who wait for a
+            // message.
             let word = if n_slots_before > 0 { ring.not_full() } else { ring.not_empty() };
             let is_news = || {
                 let n_left = self.look_again(&ring, &mut unfinished);
@@ -130,8 +137,9 @@ impl Ring {
         // Slots first: a leased message is in its record before its slot moves on, so a record that is still
         // being filled is about a slot that was not passed, or about a message that came later.
         let is_leased = |tag| matches!(tag, RecordTag::Leased | RecordTag::Waiting | RecordTag::Taking);
-        let in_records =
-            ring.records().filter(|record| is_leased(record.state().tag) && record.position() < unfinished.end);
+        let in_records = ring
+            .records()
+            .filter(|record| is_leased(record.state().tag) && record.position() < unfinished.end);
         unfinished.in_slots.len() + in_records.count()
     }
 }
@@ -146,7 +154,9 @@ fn nobody_left(ring: &RingWords<'_>) -> RingJoinError {
 
 /// Waits until half of what is left should be done, at the pace so far. Not where that is soon or far away.
 fn pause(elapsed: Duration, n_done: usize, n_left: usize, deadline: Deadline) {
-    let Some(each) = u32::try_from(n_done).ok().and_then(|n_done| elapsed.checked_div(n_done)) else { return };
+    let Some(each) = u32::try_from(n_done).ok().and_then(|n_done| elapsed.checked_div(n_done)) else {
+        return;
+    };
     if n_left <= FEW || each > LONG_WORK {
         return;
     }
