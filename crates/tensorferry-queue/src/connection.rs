@@ -50,6 +50,7 @@ pub struct Connection<S, R = S> {
 ///
 /// # Errors
 /// As [`Queue::new`](crate::Queue::new).
+#[expect(clippy::type_complexity, reason = "two ends, as a channel has")]
 pub fn pipe<S, R>(capacity_items: usize) -> Result<(Connection<S, R>, Connection<R, S>), StorageError> {
     pipe_in(Heap::current()?, capacity_items)
 }
@@ -58,6 +59,7 @@ pub fn pipe<S, R>(capacity_items: usize) -> Result<(Connection<S, R>, Connection
 ///
 /// # Errors
 /// As [`pipe`].
+#[expect(clippy::type_complexity, reason = "two ends, as a channel has")]
 pub fn pipe_in<S, R>(
     heap: &Heap,
     capacity_items: usize,

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;
 
 use crate::atomic::until_killed;
@@ -19,7 +20,7 @@ use crate::heap::{Heap, World};
 use crate::lease::Lease;
 use crate::message::IncomingMessage;
 use crate::passing::{end, number_in, put};
-use crate::ring::{Ring, RingTakeError};
+use crate::ring::{Ring, RingJoinError, RingTakeError};
 use crate::sweep_ring::sweep_ring;
 use crate::{Outcome, Weakened};
 
@@ -73,6 +74,51 @@ pub fn given_back(weakened: Weakened) -> Outcome {
         let deliveries = second.join().expect("no failure");
         assert_eq!(deliveries, 1 + u16::from(was_leased), "delivered {deliveries} times");
         assert!(ring.is_empty(), "it was acknowledged");
+    })
+}
+
+/// One leases and acknowledges while the sender joins: what was done before the acknowledgement is seen.
+pub fn joined(weakened: Weakened) -> Outcome {
+    explore(2, weakened, || {
+        let (world, ring) = with_a_message();
+        let done = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let worker = {
+            let (done, ring) = (Arc::clone(&done), end_of(&world, 1));
+            thread::spawn(move || {
+                let lease = check(ring.take_leased(Deadline::Never).expect("it was put"));
+                done.store(true, Relaxed);
+                lease.ack().expect("nobody declared us dead");
+            })
+        };
+        let outcome: Result<(), RingJoinError> = ring.join(Deadline::Never);
+        outcome.expect("a receiver is there");
+        assert!(done.load(Relaxed), "joined before it was done");
+        worker.join().expect("no failure");
+    })
+}
+
+/// One of two is killed anywhere while it leases and acknowledges, and the sender joins: it waits until one of
+/// them has done it, and no longer.
+pub fn joined_beside_a_death(weakened: Weakened) -> Outcome {
+    explore_kills(1, weakened, |position| {
+        let (world, ring) = with_a_message();
+        let victims = Arc::clone(&world);
+        let joins = Arc::clone(&ring);
+        let joins = thread::spawn(move || joins.join(Deadline::Never));
+        let victim = thread::spawn(move || {
+            until_killed(position, || {
+                let leased = end_of(&victims, 1).take_leased(Deadline::Now).map(check);
+                leased.is_ok_and(|lease| lease.ack().is_ok())
+            })
+        });
+        let victim = victim.join().expect("no failure");
+        sweep_ring(&Block::of_ring(ring.heap()), Heap::of(&world, 1).me(), false);
+        if let Ok(lease) = end_of(&world, 2).take_leased(Deadline::Now).map(check) {
+            assert_ne!(victim, Some(true), "it was acknowledged");
+            lease.ack().expect("nobody declared us dead");
+        }
+        joins.join().expect("no failure").expect("a receiver is left");
+        victim.is_none()
     })
 }
 

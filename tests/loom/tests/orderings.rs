@@ -52,6 +52,9 @@ const RELAXED_LOCK: Weakened =
 /// A record's steps, and the count that leads to it.
 const RELAXED_RECORDS_AND_RETURNS: Weakened =
     Weakened::Orderings(|access| ["record.rs", "lease.rs"].contains(&access.file));
+/// Whoever looks at a record has looked at its slot before.
+const RELAXED_RECORDS_AND_SLOTS: Weakened =
+    Weakened::Orderings(|access| ["record.rs", "slot.rs"].contains(&access.file));
 /// The marks come after the last access too and are found first, so the bit is weak only together with them.
 const RELAXED_RETURN: Weakened = Weakened::Orderings(|access| {
     ["let_go", "mark_returned_anew", "set_bit", "hint_return"].contains(&access.function)
@@ -137,6 +140,14 @@ fn a_message_that_was_given_back_comes_whole() {
 #[test]
 fn what_a_killed_lessee_had_not_acknowledged_goes_to_the_other() {
     holds(leasing::a_lessee_dies(Weakened::Nothing));
+}
+
+#[test]
+fn who_joins_waits_until_it_was_done_and_is_woken() {
+    holds(leasing::joined(Weakened::Nothing));
+    needs(leasing::joined, RELAXED_RECORDS_AND_SLOTS, "joined before it was done");
+    needs(leasing::joined, NO_FENCE_IN_WAKE, ASLEEP_FOR_EVER);
+    holds(leasing::joined_beside_a_death(Weakened::Nothing));
 }
 
 #[test]

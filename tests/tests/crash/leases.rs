@@ -1,5 +1,7 @@
 //! Workers that die over what they have leased.
 
+use std::time::Duration;
+
 use tensorferry::Queue;
 use tensorferry::queue::{JoinError, channel_with_leases_in};
 use tensorferry_tests::tasks::{Lessee, Puppet};
@@ -201,6 +203,8 @@ fn killed_inside_of_a_lease_an_acknowledgement_and_a_return() {
                     Err(error) => assert!(matches!(command, "ack" | "get"), "{command} at {place}: {error}"),
                 }
                 assert!(queue.get_leased_nowait().is_err(), "it is there once");
+                let joined = queue.join_timeout(Duration::ZERO);
+                assert!(joined.is_ok(), "{command} at {place}: {joined:?}");
                 family.wait_blocks(1);
             }
             println!("{command}: {n_left} came back");
