@@ -51,7 +51,7 @@ const FUZZ_SECONDS: u32 = 5;
 /// Runs the steps in order up to the first that fails. The last line counts: tests, and each other step as
 /// one.
 pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
-    let steps = steps(&Workspace::load(sh)?, test::tests(sh, None));
+    let steps = steps(sh, &Workspace::load(sh)?);
     let begin = Instant::now();
     let mut tally = Tally::default();
     let mut summary = Vec::new();
@@ -83,7 +83,7 @@ pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
 }
 
 /// What is checked, the quickest first.
-fn steps(workspace: &Workspace, tests: CargoLine) -> Vec<Step> {
+fn steps(sh: &Shell, workspace: &Workspace) -> Vec<Step> {
     let tool = |name: &str, line: CargoLine| Step { name: name.to_owned(), action: Action::Tool(line) };
     let docs = CargoLine::new("doc --workspace --no-deps --all-features").env("RUSTDOCFLAGS", "-D warnings");
     let mut steps = vec![
@@ -91,13 +91,13 @@ fn steps(workspace: &Workspace, tests: CargoLine) -> Vec<Step> {
         Step { name: "tidy".to_owned(), action: Action::Tidy },
         tool("clippy", clippy("--workspace --all-targets --all-features")),
         tool("docs", docs),
-        Step { name: "tests".to_owned(), action: Action::Tests(tests) },
+        Step { name: "tests".to_owned(), action: Action::Tests(test::tests(sh, None)) },
         Step { name: "doctests".to_owned(), action: Action::Tests(test::doctests(None)) },
         Step { name: "fuzz".to_owned(), action: Action::Fuzz },
         Step { name: "counts".to_owned(), action: Action::Counts },
     ];
     steps.extend(
-        test::cuda_configurations().into_iter().map(|line| Step {
+        test::cuda_configurations(sh).into_iter().map(|line| Step {
             name: "CUDA in another configuration".to_owned(),
             action: Action::Tests(line),
         }),
@@ -195,7 +195,8 @@ mod tests {
             package("tensorferry-os", "crates/tensorferry-os", "map"),
             package("tensorferry-tests", "tests", "not_run"),
         ];
-        let steps = steps(&Workspace { packages, ..Workspace::default() }, CargoLine::new("test"));
+        let sh = Shell::new().unwrap();
+        let steps = steps(&sh, &Workspace { packages, ..Workspace::default() });
         let lines: Vec<_> = steps.iter().map(|step| step.action.shown()).collect();
         for expected in [
             "cargo xtask tidy",

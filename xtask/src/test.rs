@@ -12,7 +12,7 @@ use crate::tally::Tally;
 pub(crate) fn run(sh: &Shell, filter: Option<&str>) -> anyhow::Result<ExitCode> {
     let mut tally = Tally::default();
     let mut failed = Vec::new();
-    let configurations = if filter.is_none() { cuda_configurations() } else { Vec::new() };
+    let configurations = if filter.is_none() { cuda_configurations(sh) } else { Vec::new() };
     for line in [tests(sh, filter), doctests(filter)].into_iter().chain(configurations) {
         println!("{line}");
         let (success, counted) = count(sh, &line)?;
@@ -37,15 +37,16 @@ pub(crate) fn run(sh: &Shell, filter: Option<&str>) -> anyhow::Result<ExitCode> 
 /// Unit tests, crate tests and the tests with processes: by nextest where it is installed, else by cargo
 /// itself.
 pub(crate) fn tests(sh: &Shell, filter: Option<&str>) -> CargoLine {
-    let selection = "--workspace --all-features --tests --no-fail-fast";
-    let line = if has_nextest(sh) {
-        // The doctests may still hold what the filter asks for.
-        let on_none = if filter.is_some() { "pass" } else { "fail" };
-        CargoLine::new(&format!("nextest run {selection} --no-tests={on_none}"))
-    } else {
-        CargoLine::new(&format!("test {selection}"))
-    };
-    line.args(filter)
+    let line = runner(sh, "--workspace --all-features --tests --no-fail-fast");
+    // The doctests may still hold what the filter asks for.
+    let may_find_none = has_nextest(sh) && filter.is_some();
+    line.args(may_find_none.then_some("--no-tests=pass")).args(filter)
+}
+
+/// The tests of this selection, by nextest where it is installed, else by cargo itself.
+fn runner(sh: &Shell, selection: &str) -> CargoLine {
+    let verb = if has_nextest(sh) { "nextest run" } else { "test" };
+    CargoLine::new(&format!("{verb} {selection}"))
 }
 
 /// The examples in the docs and in README.md. Those of CUDA do nothing without a driver, so they have the
@@ -59,8 +60,8 @@ pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
 /// The tests of CUDA once more, with other settings of the software driver: any broken rule ends the process;
 /// everything that a device does takes a while, and the driver is an old one that returns before it must;
 /// each way of sharing memory by itself; and as if it were a real one, as `test-gpu` does it.
-pub(crate) fn cuda_configurations() -> Vec<CargoLine> {
-    let line = || CargoLine::new("test --workspace --all-features --test cuda");
+pub(crate) fn cuda_configurations(sh: &Shell) -> Vec<CargoLine> {
+    let line = || runner(sh, "--workspace --all-features --test cuda --no-fail-fast");
     let simulated = |settings: &str| line().env("TENSORFERRY_TEST_CUDA", settings);
     vec![
         simulated("strict"),
