@@ -97,8 +97,8 @@ pub fn joined(weakened: Weakened) -> Outcome {
     })
 }
 
-/// One of two is killed anywhere while it leases and acknowledges, and the sender joins: it waits until one of
-/// them has done it, and no longer.
+/// One of two is killed anywhere while it leases and acknowledges, and the sender joins: it waits until one
+/// of them has done it, and no longer.
 pub fn joined_beside_a_death(weakened: Weakened) -> Outcome {
     explore_kills(1, weakened, |position| {
         let (world, ring) = with_a_message();
