@@ -9,7 +9,7 @@ use std::time::Instant;
 use tensorferry_os::futex;
 
 use crate::atomic::AtomicU32;
-use crate::{OsError, Spin, WaitWord, ensure_services_started};
+use crate::{OsError, Spin, TimedOut, WaitWord, ensure_services_started};
 
 /// Why a wait for any of several words ended without a find.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,9 @@ pub fn wait_any_until<R>(
 ) -> Result<R, WaitAnyError> {
     if words.len() > futex::MAX_WORDS {
         return Err(WaitAnyError::TooMany { n: words.len(), limit: futex::MAX_WORDS });
+    }
+    if let [word] = words {
+        return word.wait_until(spin, deadline, look).map_err(|TimedOut| WaitAnyError::TimedOut);
     }
     if !futex::can_wait_any() {
         return Err(WaitAnyError::Unsupported);

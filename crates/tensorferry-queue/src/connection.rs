@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tensorferry_storage::{Heap, StorageError, WaitAnyError};
+use tensorferry_storage::{Heap, StorageError};
 
 use crate::wait::sealed::{Sealed, WaitsFor};
 use crate::{GetError, Iter, PutError, SoleReceiver, SoleSender, Source, spsc_in, wait_timeout};
@@ -16,12 +16,13 @@ use crate::{GetError, Iter, PutError, SoleReceiver, SoleSender, Source, spsc_in,
 /// There is never a second handle on it: it cannot be cloned, and sending it to another process, as an
 /// argument of a function or in a message, moves it there. When an end is dropped, or its process ends, the
 /// other one receives what was sent and then [`GetError::Disconnected`], or [`GetError::PeerDied`] if the
-/// process died. That is Python's `EOFError`.
+/// process died. That is Python's `EOFError`. What is sent to an end that is just being dropped may be lost.
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Connection<S, R = S> {
-    sender: SoleSender<S>,
+    /// Dropped first: who was told of the end by a `recv` cannot send any more.
     receiver: SoleReceiver<R>,
+    sender: SoleSender<S>,
 }
 
 /// Makes a pipe in the default domain: two ends, of which each receives what the other one sends. Python's
@@ -149,15 +150,10 @@ impl<S, R> Connection<S, R> {
     ///
     /// # Blocking
     /// For at most `timeout`.
-    ///
-    /// # Errors
-    /// [`WaitAnyError::Unsupported`] before Linux 5.16, where it would have to wait.
-    pub fn poll(&self, timeout: Duration) -> Result<bool, WaitAnyError> {
-        match wait_timeout(&[&self.receiver], timeout) {
-            Ok(ready) => Ok(!ready.is_empty()),
-            Err(WaitAnyError::TimedOut) => Ok(false),
-            Err(error) => Err(error),
-        }
+    #[must_use]
+    pub fn poll(&self, timeout: Duration) -> bool {
+        // Waiting for one alone ends only by news or in time.
+        wait_timeout(&[&self.receiver], timeout).is_ok()
     }
 
     /// The two halves, so that one thread can send while another one receives.

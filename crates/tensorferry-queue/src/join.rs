@@ -3,7 +3,9 @@
 use tensorferry_storage::{RingJoinError, StorageError};
 
 /// Why not everything that was put is known to be done.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` prints the same text as `Display`, because a `main` that returns the error prints `Debug`.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
     /// Something was left when the time of the call was over.
@@ -14,8 +16,9 @@ pub enum JoinError {
     },
     /// Every other process that could receive has let go of its end, and left or lost something.
     ///
-    /// As with [`PutErrorKind::Disconnected`](crate::PutErrorKind::Disconnected), a process that can itself
-    /// receive gets this once, and may then get what is left.
+    /// A [`Sender`](crate::Sender) gets this from every join, unless its process has a receiving end. A process
+    /// that can itself receive, as with a [`Queue`](crate::Queue), gets it once for each that left while it
+    /// was joining, and may then get what is left.
     #[error(
         "of the values that were put, some are left, and every process that could receive has let go of the queue"
     )]
@@ -33,6 +36,8 @@ pub enum JoinError {
     #[error("the queue could not be joined: {0}")]
     Other(RingJoinError),
 }
+
+tensorferry_storage::debug_as_display!(JoinError);
 
 impl From<RingJoinError> for JoinError {
     fn from(error: RingJoinError) -> Self {
@@ -56,7 +61,12 @@ macro_rules! joining {
             ///
             /// A value whose worker dies comes back and is done by another one, so a join over leases says
             /// that the work was done. What a plain `get` took counts as done, whatever becomes of the
-            /// process. What is put after the call has begun is not waited for.
+            /// process, and so does a value that could not be decoded. What is put after the call has begun
+            /// is not waited for: where workers put further work, count it.
+            ///
+            /// A process that can itself receive waits for ever for what nobody gets. So join by a
+            /// [`Sender`](crate::Sender), from a process without a receiving end, to be told when nobody is
+            /// left to do the work.
             ///
             /// ```
             /// use std::time::Duration;
@@ -73,14 +83,16 @@ macro_rules! joining {
             /// ```
             ///
             /// # Blocking
-            /// Until it is done. While many values are left and are done quickly, the call sleeps for the
-            /// time that half of them should take, at most 10 ms; so it does not slow down those who get
-            /// them. A thread that itself has a lease on one of the values waits for itself.
+            /// Until it is done, asleep from the beginning. While many values are left and are done quickly,
+            /// and while others use the queue, the call cannot be woken for at most 10 ms at a time; so it
+            /// hardly slows down those who get and put. A thread that itself has a lease on one of the values
+            /// waits for itself.
             ///
             /// # Errors
-            /// [`JoinError::Disconnected`] and [`JoinError::PeerDied`] when something is left, or was
-            /// discarded, and no process is left that could receive it;
-            /// [`JoinError::Storage`] in a process that was forked by something other than this library.
+            /// [`Disconnected`](crate::JoinError::Disconnected) and [`PeerDied`](crate::JoinError::PeerDied)
+            /// when something is left, or was discarded, and no process is left that could receive it;
+            /// [`Storage`](crate::JoinError::Storage) in a process that was forked by something other than
+            /// this library.
             #[doc(alias = "JoinableQueue")]
             #[doc(alias = "task_done")]
             pub fn join(&self) -> Result<(), crate::JoinError> {

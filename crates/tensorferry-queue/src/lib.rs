@@ -23,8 +23,8 @@
 //!
 //! A plain `get` takes a message for good: if the process that took it dies, the message is lost with it.
 //! [`Queue::with_leases`] makes a queue whose messages can be leased instead. A message that a worker has not
-//! acknowledged when it dies is delivered again, before all others. [`Queue::join`] waits until everything
-//! that was put is done.
+//! acknowledged when it dies is delivered again, before all others. [`Sender::join`] waits until
+//! everything that was put is done.
 //!
 //! ```
 //! use tensorferry_queue::Queue;

@@ -242,7 +242,6 @@ macro_rules! sole_end {
     };
 }
 
-crate::join::joining!(SoleSender);
 crate::busy_poll::busy_poll!(SoleSender);
 crate::busy_poll::busy_poll!(SoleReceiver);
 crate::status::status!(SoleSender);

@@ -243,27 +243,27 @@ impl Queued {
 /// Discards the message if no receiver can take it any more: none is attached, and no message in flight would
 /// attach one. Returns whether the message is gone, so that its pin can go.
 fn settle(ring: &RingWords<'_>, pinned: PinnedAt) -> bool {
-    let is_lost = || {
-        let is_lost = ring.receivers().load(Ordering::SeqCst) == 0;
-        if is_lost {
-            // Before it is discarded, so that nobody takes it for done.
-            ring.lost().store(1, Ordering::SeqCst);
-        }
-        is_lost
-    };
+    let is_lost = || ring.receivers().load(Ordering::SeqCst) == 0;
     if pinned.record == IN_A_SLOT {
         let (index, lap) = ring.shape().slot_and_lap(pinned.at);
         let slot = ring.slot(index);
-        let state = slot.state();
+        let (state, ready) = (slot.state(), SlotState::ready(lap));
         // The likely case: it was taken.
         return state.lap > lap
-            || state == SlotState::ready(lap)
+            || state == ready
                 && is_lost()
-                && (slot.change(SlotState::ready(lap), SlotState::free(lap + 1)) || slot.state().lap > lap);
+                // Looked at again: the last receiver may have taken it before it left.
+                && slot.state() == ready
+                && {
+                    // Before it is discarded, so that nobody takes it for done.
+                    ring.lost().store(1, Ordering::SeqCst);
+                    slot.change(ready, SlotState::free(lap + 1)) || slot.state().lap > lap
+                };
     }
     let record = ring.record(usize::try_from(pinned.at).unwrap_or(0));
     let returned = RecordState::unpack(pinned.record);
-    if record.state() == returned && is_lost() {
+    if record.state() == returned && is_lost() && record.state() == returned {
+        ring.lost().store(1, Ordering::SeqCst);
         record.change(returned, returned.freed());
     }
     let state = record.state();

@@ -97,6 +97,18 @@ impl<G> LockError<G> {
         }
     }
 
+    /// The error without the guard, which is dropped. For a guard that cannot leave its thread, as that of an
+    /// [`RLock`](crate::RLock).
+    #[must_use]
+    pub fn without_guard(self) -> LockError<()> {
+        match self {
+            Self::Poisoned { last_owner, .. } => LockError::Poisoned { guard: (), last_owner },
+            Self::Locked => LockError::Locked,
+            Self::DeclaredDead => LockError::DeclaredDead,
+            Self::Storage(error) => LockError::Storage(error),
+        }
+    }
+
     /// Whether another thread or process had the lock.
     #[must_use]
     pub const fn is_locked(&self) -> bool {

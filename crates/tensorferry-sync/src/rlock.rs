@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::mem::ManuallyDrop;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -45,17 +46,21 @@ pub struct RLock {
     primitive: Primitive<{ purpose::RLOCK }>,
 }
 
-/// Has an [`RLock`]. Dropping the last guard releases the lock. Until then it is that of the thread that took
-/// it, wherever the guards are.
+/// Has an [`RLock`]. Dropping the last guard of a thread releases the lock. It stays with its thread.
+///
+/// So does a [`LockError`] that has a guard, which `?` therefore does not make an error that can be sent:
+/// `lock.lock().map_err(LockError::without_guard)?` does.
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct RLockGuard {
-    had: Arc<Mutex<Entered>>,
+    had: Rc<RefCell<Entered>>,
     was_panicking: bool,
 }
 
 thread_local! {
-    /// What this thread has. Those whose last guard was dropped are taken out when the thread takes another.
-    static HAD: RefCell<Vec<Weak<Mutex<Entered>>>> = const { RefCell::new(Vec::new()) };
+    /// What this thread has. It stays while the thread ends, for guards that other thread-locals have; an
+    /// empty one has no memory.
+    static HAD: ManuallyDrop<RefCell<Vec<Weak<RefCell<Entered>>>>> =
+        const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
 impl RLock {
@@ -114,9 +119,8 @@ impl RLock {
         let mut entered = monitor.enter(deadline)?;
         entered.leave_as_found();
         let last_owner = entered.last_owner();
-        let had = Arc::new(Mutex::new(entered));
-        // While the thread ends, what it takes is its own without being known to it.
-        let _ = HAD.try_with(|all| all.borrow_mut().push(Arc::downgrade(&had)));
+        let had = Rc::new(RefCell::new(entered));
+        HAD.with(|all| all.borrow_mut().push(Rc::downgrade(&had)));
         LockError::unless_poisoned(RLockGuard::over(had), last_owner)
     }
 
@@ -129,52 +133,56 @@ impl RLock {
 
 /// What this thread has of this monitor. A thread that was forked has a copy of what its parent has, which is
 /// nothing.
-fn had_by_this_thread(monitor: &Monitor) -> Option<Arc<Mutex<Entered>>> {
-    let found = HAD.try_with(|all| {
-        let mut all = all.borrow_mut();
-        all.retain(|one| one.strong_count() > 0);
-        let is_ours = |had: &Arc<Mutex<Entered>>| {
-            let had = entered(had);
-            had.monitor().ptr_eq(monitor) && had.view().is_some()
-        };
-        all.iter().filter_map(Weak::upgrade).find(is_ours)
-    });
-    found.ok().flatten()
-}
-
-fn entered(had: &Mutex<Entered>) -> MutexGuard<'_, Entered> {
-    had.lock().unwrap_or_else(PoisonError::into_inner)
+fn had_by_this_thread(monitor: &Monitor) -> Option<Rc<RefCell<Entered>>> {
+    let is_ours = |had: &Rc<RefCell<Entered>>| {
+        had.try_borrow().is_ok_and(|had| had.monitor().ptr_eq(monitor) && had.view().is_some())
+    };
+    HAD.with(|all| all.borrow().iter().filter_map(Weak::upgrade).find(is_ours))
 }
 
 impl RLockGuard {
-    fn over(had: Arc<Mutex<Entered>>) -> Self {
+    fn over(had: Rc<RefCell<Entered>>) -> Self {
         Self { had, was_panicking: std::thread::panicking() }
     }
 
     /// What the lock protects is whole again: whoever takes the lock next is not told of an earlier owner
     /// that died or panicked. It changes nothing where there was none.
     pub fn clear_poison(&mut self) {
-        entered(&self.had).leave_released();
+        if let Ok(mut had) = self.had.try_borrow_mut() {
+            had.leave_released();
+        }
     }
 
     /// Whether whoever takes the lock next will be told of an owner that died or panicked.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        entered(&self.had).leaves() != LastOwner::Released
+        self.had.try_borrow().is_ok_and(|had| had.leaves() != LastOwner::Released)
     }
 }
 
 impl Drop for RLockGuard {
     fn drop(&mut self) {
         // Also where the thread catches the panic and goes on with another guard.
-        if std::thread::panicking() && !self.was_panicking {
-            entered(&self.had).leave_panicked();
+        if std::thread::panicking()
+            && !self.was_panicking
+            && let Ok(mut had) = self.had.try_borrow_mut()
+        {
+            had.leave_panicked();
+        }
+        if Rc::strong_count(&self.had) == 1 {
+            HAD.with(|all| {
+                let mut all = all.borrow_mut();
+                all.retain(|one| !std::ptr::eq(one.as_ptr(), Rc::as_ptr(&self.had)));
+                if all.is_empty() {
+                    *all = Vec::new();
+                }
+            });
         }
     }
 }
 
 impl fmt::Debug for RLockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RLockGuard").field("guards", &Arc::strong_count(&self.had)).finish_non_exhaustive()
+        f.debug_struct("RLockGuard").field("guards", &Rc::strong_count(&self.had)).finish_non_exhaustive()
     }
 }

@@ -103,21 +103,30 @@ pub fn joined_beside_a_death(weakened: Weakened) -> Outcome {
     explore_kills(1, weakened, |position| {
         let (world, ring) = with_a_message();
         let victims = Arc::clone(&world);
-        let joins = Arc::clone(&ring);
-        let joins = thread::spawn(move || joins.join(Deadline::Never));
+        let done = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let (joins, seen) = (Arc::clone(&ring), Arc::clone(&done));
+        let joins = thread::spawn(move || {
+            joins.join(Deadline::Never).expect("a receiver is left");
+            assert!(seen.load(Relaxed), "joined before it was done");
+        });
+        let by_victim = Arc::clone(&done);
         let victim = thread::spawn(move || {
             until_killed(position, || {
                 let leased = end_of(&victims, 1).take_leased(Deadline::Now).map(check);
-                leased.is_ok_and(|lease| lease.ack().is_ok())
+                leased.is_ok_and(|lease| {
+                    by_victim.store(true, Relaxed);
+                    lease.ack().is_ok()
+                })
             })
         });
         let victim = victim.join().expect("no failure");
         sweep_ring(&Block::of_ring(ring.heap()), Heap::of(&world, 1).me(), false);
         if let Ok(lease) = end_of(&world, 2).take_leased(Deadline::Now).map(check) {
             assert_ne!(victim, Some(true), "it was acknowledged");
+            done.store(true, Relaxed);
             lease.ack().expect("nobody declared us dead");
         }
-        joins.join().expect("no failure").expect("a receiver is left");
+        joins.join().expect("no failure");
         victim.is_none()
     })
 }

@@ -60,7 +60,7 @@ impl Task for Lessee {
                 }
                 "join" => match queue.join() {
                     Ok(()) => "joined".to_owned(),
-                    Err(error) => format!("{error:?}"),
+                    Err(error) => error.to_string(),
                 },
                 "close" => {
                     queue.close();

@@ -1,7 +1,7 @@
 //! A child that does one thing after another, as the test tells it.
 
 use serde::{Deserialize, Serialize};
-use tensorferry::queue::{GetError, PutErrorKind, Queue, Receiver, Sender};
+use tensorferry::queue::{GetError, JoinError, PutErrorKind, Queue, Receiver, Sender};
 use tensorferry::tensor::TensorMut;
 
 use crate::{Audit, Context, Item, Task};
@@ -80,7 +80,8 @@ impl Task for Puppet {
                 }
                 ("join", _) => match self.to.as_ref().map(Sender::join) {
                     Some(Ok(())) => "joined".to_owned(),
-                    Some(Err(error)) => format!("{error:?}"),
+                    Some(Err(JoinError::PeerDied)) => "PeerDied".to_owned(),
+                    Some(Err(error)) => error.to_string(),
                     None => panic!("nothing to join"),
                 },
                 ("close", _) => {

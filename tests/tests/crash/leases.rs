@@ -17,6 +17,12 @@ fn queue(family: &Family, maxsize: usize, max_leases: usize) -> Queue<Item> {
     Queue::with_leases_in(family.heap(), maxsize, max_leases).unwrap()
 }
 
+/// It sleeps in what it was told to do.
+fn waits(child: &Child) {
+    child.wait_until_asleep();
+    assert!(!child.has_spoken());
+}
+
 /// Items with one tensor, the odd ones too long for a slot.
 fn put(family: &Family, queue: &Queue<Item>, sequence: u64) {
     let item = Item::new(family.heap(), 1, sequence, &[100]);
@@ -104,20 +110,20 @@ fn a_join_waits_for_what_a_killed_worker_had_until_another_one_has_done_it() {
         let [victim, other, joins] = [(); 3].map(|()| lessee(family, &queue));
         assert_eq!(victim.ask("lease"), "leased 1/0 1");
         joins.begin("join");
-        joins.wait_until_asleep();
+        waits(&joins);
         assert_eq!(other.ask("lease"), "leased 1/1 1");
         assert_eq!(other.ask("ack"), "acked 1/1");
         assert_eq!(other.ask("get"), "got 1/2");
-        joins.wait_until_asleep();
+        waits(&joins);
         victim.kill();
         assert_eq!(other.ask("lease"), "leased 1/0 2");
-        joins.wait_until_asleep();
+        waits(&joins);
         assert_eq!(other.ask("ack"), "acked 1/0");
         joins.expect("joined");
         // Who joins and is killed costs nobody anything.
         put(family, &queue, 3);
         joins.begin("join");
-        joins.wait_until_asleep();
+        waits(&joins);
         joins.kill();
         assert_eq!(other.ask("get"), "got 1/3");
         queue.join().unwrap();
@@ -134,10 +140,12 @@ fn a_join_ends_when_nobody_is_left_to_do_the_work() {
         assert_eq!(child.ask("get"), "got 1/0");
         let joins = family.start(Puppet { to: Some(jobs.clone()), ..Puppet::default() });
         joins.begin("join");
-        joins.wait_until_asleep();
+        waits(&joins);
         child.kill();
         joins.expect("PeerDied");
         joins.finish();
+        family.wait_blocks(1);
+        assert!(jobs.is_empty());
         assert!(matches!(jobs.join(), Err(JoinError::PeerDied)), "also once the message was discarded");
     });
 }

@@ -3,9 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tensorferry_queue::{
-    JoinError, PutErrorKind, Queue, Sender, channel_in, channel_with_leases_in, spsc_in,
-};
+use tensorferry_queue::{JoinError, PutErrorKind, Queue, Sender, channel_in, channel_with_leases_in};
 use tensorferry_storage::FrozenBlock;
 
 use crate::heap;
@@ -45,32 +43,52 @@ fn what_was_put_is_done_once_it_was_got_or_acknowledged() {
 #[test]
 fn a_join_waits_for_all_workers_and_does_not_wait_for_what_is_put_later() {
     const N: u32 = 3_000;
-    let (jobs, worker) = channel_with_leases_in::<u32>(&heap(), 16, 4).unwrap();
-    let n_done = AtomicU32::new(0);
+    let (jobs, worker) = channel_with_leases_in::<bool>(&heap(), 16, 4).unwrap();
+    // Those of who joins, and those of one that goes on meanwhile.
+    let n_done = [AtomicU32::new(0), AtomicU32::new(0)];
     std::thread::scope(|scope| {
         for _ in 0..2 {
             let (worker, n_done) = (worker.clone(), &n_done);
             scope.spawn(move || {
-                while let Ok(job) = worker.get_leased() {
-                    n_done.fetch_add(1, Ordering::SeqCst);
-                    job.ack().unwrap();
+                while let Ok(is_joined) = worker.get_leased() {
+                    std::thread::yield_now();
+                    n_done[usize::from(*is_joined)].fetch_add(1, Ordering::SeqCst);
+                    is_joined.ack().unwrap();
                 }
             });
         }
-        // One that goes on while the other ones join.
         let more = jobs.clone();
-        scope.spawn(move || (0..N).for_each(|job| more.put(job).unwrap()));
+        let more = scope.spawn(move || (0..N).all(|_| more.put(false).is_ok()));
         let mut n_put = 0;
-        while n_put < N {
+        let mut is_right = true;
+        while n_put < N && is_right {
             let batch = (n_put % 40 + 1).min(N - n_put);
-            (0..batch).for_each(|job| jobs.put(job).unwrap());
+            is_right &= (0..batch).all(|_| jobs.put(true).is_ok());
             n_put += batch;
-            jobs.join().unwrap();
-            assert!(n_done.load(Ordering::SeqCst) >= n_put, "{n_put}");
+            is_right &= jobs.join().is_ok() && n_done[1].load(Ordering::SeqCst) == n_put;
         }
+        let all_put = more.join().unwrap();
+        // Before anything fails, or the workers would wait for ever.
         jobs.close();
+        assert!(is_right && all_put, "after {n_put}: {n_done:?}");
     });
-    assert_eq!(n_done.load(Ordering::SeqCst), 2 * N);
+    assert_eq!(n_done.map(AtomicU32::into_inner), [N, N]);
+}
+
+#[test]
+fn the_last_worker_may_leave_as_soon_as_all_is_done() {
+    for turn in 0..500 {
+        let (jobs, worker) = channel_with_leases_in(&heap(), 1, 64).unwrap();
+        jobs.put(turn).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                assert_eq!(worker.get_leased().unwrap().ack().unwrap(), turn);
+                drop(worker);
+            });
+            jobs.join().unwrap();
+        });
+        jobs.join().unwrap();
+    }
 }
 
 #[test]
@@ -85,7 +103,7 @@ fn what_nobody_can_receive_any_more_was_not_done() {
     sender.join().unwrap();
 
     // The message is discarded when its sender looks, which must not pass for done.
-    let (mut sender, receiver) = spsc_in(&heap, 4).unwrap();
+    let (sender, receiver) = channel_in(&heap, 4).unwrap();
     sender.put(FrozenBlockItem(heap.allocate(8).unwrap().freeze())).unwrap();
     drop(receiver);
     for _ in 0..2 {

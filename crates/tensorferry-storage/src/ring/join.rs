@@ -20,7 +20,7 @@ pub enum RingJoinError {
     /// Messages were left when the deadline passed.
     #[error("{n_left} messages that were put are not done yet")]
     TimedOut {
-        /// About how many: those that nobody has taken, and those that are leased.
+        /// About how many: those that nobody has taken, and those that are leased. Rather too many than too few.
         n_left: usize,
     },
     /// No other process is left that could receive, and none that could has died. A process that could itself
@@ -40,10 +40,13 @@ pub enum RingJoinError {
     Storage(#[from] StorageError),
 }
 
-/// With fewer messages left than these, whoever takes one wakes the caller each time.
+/// With no more messages left than these, whoever takes one wakes the caller each time, and so often the
+/// caller is woken in vain.
 const FEW: usize = 8;
 /// Messages that take longer than this by themselves are not slowed down by a wake-up each.
 const LONG_WORK: Duration = Duration::from_millis(1);
+/// After looks in vain; longer each time.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(100);
 /// The most that the caller is late for a queue that has become faster.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
@@ -62,46 +65,62 @@ impl Ring {
     /// A message that a plain take has taken is done, whatever becomes of the process that took it.
     ///
     /// # Blocking
-    /// As long as `deadline` allows. A message that is done wakes the call. While many are left and are done
-    /// quickly, the call sleeps for the time that half of them should take, 10 ms at most, so that receivers
-    /// do not have to wake it for each.
+    /// As long as `deadline` allows, asleep. A message that is done wakes the call. While many are left and are
+    /// done quickly, and while others use the ring, it cannot be woken for at most 10 ms at a time, so that
+    /// nobody has to wake it for each message.
     ///
     /// # Errors
     /// [`RingJoinError`].
     pub fn join(&self, deadline: Deadline) -> Result<(), RingJoinError> {
         self.heap().check_owning_process()?;
-        let Some(ring) = self.words() else { return Ok(()) };
+        let block = self.attachment.block();
+        let damaged = StorageError::Damaged { offset_bytes: block.id().0, what: "the block holds no ring" };
+        let ring = self.words().ok_or(damaged)?;
         let reported = self.receivers_gone_reported.load(Ordering::SeqCst);
         let mut unfinished = self.unfinished(&ring);
         let (start, n_at_first) = (Instant::now(), unfinished.in_slots.len());
+        // Whoever is waited for may need the processor.
         let spin = Spin::default();
+        spin.set_fixed(Some(Duration::ZERO));
+        let mut pause_in_vain = SHORTEST_PAUSE;
         loop {
-            let n_before = self.look_again(&ring, &mut unfinished);
-            if n_before == 0 {
-                return if ring.lost().load(Ordering::SeqCst) == 0 {
-                    Ok(())
-                } else {
-                    Err(nobody_left(&ring))
-                };
+            // First who is left, and then what: the last receiver may have done everything before it left.
+            let gone = self.receivers_gone(&ring, reported);
+            let n_left = self.look_again(&ring, &mut unfinished);
+            if n_left == 0 && ring.lost().load(Ordering::SeqCst) == 0 {
+                return Ok(());
             }
-            if self.no_more_receivers(&ring, reported).is_some() {
-                return Err(nobody_left(&ring));
+            if let Some(gone) = gone.or_else(|| self.receivers_gone(&ring, reported).filter(|_| n_left == 0))
+            {
+                self.tell_of(&gone);
+                return Err(if gone.has_died { RingJoinError::PeerDied } else { RingJoinError::NoReceivers });
             }
-            let n_slots_before = unfinished.in_slots.len();
-            pause(start.elapsed(), n_at_first - n_slots_before, n_slots_before, deadline);
+            let n_in_slots = unfinished.in_slots.len();
+            pause(until_half_is_done(start.elapsed(), n_at_first - n_in_slots, n_in_slots), deadline);
             // Who takes a message wakes those who wait for room; who ends a lease, those who wait for a
             // message.
-            let word = if n_slots_before > 0 { ring.not_full() } else { ring.not_empty() };
+            let word = if n_in_slots > 0 { ring.not_full() } else { ring.not_empty() };
+            let mut n_looks = 0;
             let is_news = || {
-                let n_left = self.look_again(&ring, &mut unfinished);
-                let has_moved = n_left < n_before || unfinished.in_slots.len() < n_slots_before;
-                (has_moved || self.no_more_receivers(&ring, reported).is_some()).then_some(())
+                n_looks += 1;
+                let is_less = self.look_again(&ring, &mut unfinished) < n_left
+                    || unfinished.in_slots.len() < n_in_slots
+                    || self.receivers_gone(&ring, reported).is_some();
+                (is_less || n_looks > FEW).then_some(is_less)
             };
-            if deadline.wait(word, &spin, is_news).is_none() {
-                return match self.look_again(&ring, &mut unfinished) {
-                    0 => continue,
-                    n_left => Err(RingJoinError::TimedOut { n_left }),
-                };
+            match deadline.wait(word, &spin, is_news) {
+                Some(true) => pause_in_vain = SHORTEST_PAUSE,
+                // It was woken by what others do, again and again, who would wake it each time.
+                Some(false) => {
+                    pause(pause_in_vain, deadline);
+                    pause_in_vain = (pause_in_vain * 2).min(LONGEST_PAUSE);
+                }
+                None => {
+                    let n_left = self.look_again(&ring, &mut unfinished);
+                    if n_left > 0 {
+                        return Err(RingJoinError::TimedOut { n_left });
+                    }
+                }
             }
         }
     }
@@ -144,28 +163,27 @@ impl Ring {
     }
 }
 
-fn nobody_left(ring: &RingWords<'_>) -> RingJoinError {
-    if ring.receiver_deaths().load(Ordering::SeqCst) > 0 {
-        RingJoinError::PeerDied
-    } else {
-        RingJoinError::NoReceivers
+/// How long half of what is left should take, at the pace so far; zero where that is soon, or far away.
+fn until_half_is_done(elapsed: Duration, n_done: usize, n_left: usize) -> Duration {
+    let each = u32::try_from(n_done).ok().and_then(|n_done| elapsed.checked_div(n_done));
+    match each {
+        Some(each) if n_left > FEW && each <= LONG_WORK => {
+            each.saturating_mul(u32::try_from(n_left / 2).unwrap_or(u32::MAX)).min(LONGEST_PAUSE)
+        }
+        _ => Duration::ZERO,
     }
 }
 
-/// Waits until half of what is left should be done, at the pace so far. Not where that is soon or far away.
-fn pause(elapsed: Duration, n_done: usize, n_left: usize, deadline: Deadline) {
-    let Some(each) = u32::try_from(n_done).ok().and_then(|n_done| elapsed.checked_div(n_done)) else {
-        return;
+/// Waits, without being woken, for as long as both allow.
+fn pause(how_long: Duration, deadline: Deadline) {
+    let until = match (Deadline::within(how_long), deadline) {
+        (_, Deadline::Now) => return,
+        (Deadline::At(until), Deadline::At(end)) => Deadline::At(until.min(end)),
+        (until, _) => until,
     };
-    if n_left <= FEW || each > LONG_WORK {
+    if how_long.is_zero() {
         return;
     }
-    let half = each.saturating_mul(u32::try_from(n_left / 2).unwrap_or(u32::MAX)).min(LONGEST_PAUSE);
-    let until = match (Deadline::within(half), deadline) {
-        (Deadline::At(until), Deadline::At(end)) => Deadline::At(until.min(end)),
-        (until, Deadline::Never) => until,
-        (_, Deadline::Now | Deadline::At(_)) => return,
-    };
     // Nobody else knows this word.
     let (word, spin) = (AtomicU32::new(0), Spin::default());
     spin.set_fixed(Some(Duration::ZERO));

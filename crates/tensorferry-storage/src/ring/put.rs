@@ -62,6 +62,14 @@ impl From<StorageError> for RingPutError {
     }
 }
 
+/// That nobody else is left who could receive.
+pub(super) struct ReceiversGone {
+    /// Whether one of those who could has died.
+    pub(super) has_died: bool,
+    /// The count of receivers that are gone, if this is told only once.
+    reports: Option<u64>,
+}
+
 /// How many slots a sender that found the ring full wants to be free, where half of the ring is more.
 const MOST_AHEAD: u64 = 8;
 /// How often it looks whether they are.
@@ -330,23 +338,34 @@ impl Ring {
     /// For a ring that is full or has no receiver: returns an error if no process will ever take from it.
     /// `reported` is the count of receivers that are gone of which the caller was told.
     #[inline(never)]
-    pub(super) fn no_more_receivers(&self, ring: &RingWords<'_>, reported: u64) -> Option<RingPutError> {
+    fn no_more_receivers(&self, ring: &RingWords<'_>, reported: u64) -> Option<RingPutError> {
+        let gone = self.receivers_gone(ring, reported)?;
+        self.tell_of(&gone);
+        Some(if gone.has_died { RingPutError::PeerDied } else { RingPutError::NoReceivers })
+    }
+
+    /// As [`Ring::no_more_receivers`], without telling.
+    pub(super) fn receivers_gone(&self, ring: &RingWords<'_>, reported: u64) -> Option<ReceiversGone> {
         let receivers = ring.receivers().load(Ordering::SeqCst);
         let me = self.heap().me().bit();
         if receivers & !me != 0 {
             return None;
         }
         let gone = ring.receivers_gone().load(Ordering::SeqCst);
-        if receivers & me != 0 {
-            // As in `no_more_messages`.
-            let is_news = gone != reported;
-            if !is_news || self.attachment.role_in_transit().receives {
-                return None;
-            }
+        let i_receive = receivers & me != 0;
+        // As in `no_more_messages`.
+        if i_receive && (gone == reported || self.attachment.role_in_transit().receives) {
+            return None;
+        }
+        let has_died = ring.receiver_deaths().load(Ordering::SeqCst) > 0;
+        Some(ReceiversGone { has_died, reports: i_receive.then_some(gone) })
+    }
+
+    /// This end has told its user.
+    pub(super) fn tell_of(&self, gone: &ReceiversGone) {
+        if let Some(gone) = gone.reports {
             self.receivers_gone_reported.store(gone, Ordering::SeqCst);
         }
-        let died = ring.receiver_deaths().load(Ordering::SeqCst) > 0;
-        Some(if died { RingPutError::PeerDied } else { RingPutError::NoReceivers })
     }
 }
 

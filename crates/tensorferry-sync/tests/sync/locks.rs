@@ -1,12 +1,13 @@
 //! Locks and the like among threads, and on their way through a message.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tensorferry_reduce::DecodeError;
 use tensorferry_sync::{
-    Barrier, BarrierError, BrokenBy, Condition, Event, LastOwner, Lock, LockError, RLock, RawValue, RwLock,
-    Semaphore, WaitError,
+    Barrier, BarrierError, BrokenBy, Condition, Event, LastOwner, Lock, LockError, RLock, RLockGuard,
+    RawValue, RwLock, Semaphore, WaitError,
 };
 
 use crate::{heap, sent};
@@ -403,7 +404,8 @@ fn a_thread_takes_its_own_rlock_again_and_others_wait() {
     let other = RLock::new_in(&heap).unwrap();
     let _other = other.lock().unwrap();
     std::thread::scope(|scope| {
-        let refused = scope.spawn(|| lock.try_lock().map(drop)).join().unwrap();
+        let refused =
+            scope.spawn(|| lock.try_lock().map(drop).map_err(LockError::without_guard)).join().unwrap();
         assert!(matches!(refused, Err(LockError::Locked)));
         assert!(scope.spawn(|| lock.lock_timeout(SHORT).is_err()).join().unwrap());
     });
@@ -431,4 +433,36 @@ fn a_panic_under_an_inner_guard_is_told_to_the_next_owner() {
     guard.clear_poison();
     drop(guard);
     drop(lock.lock().unwrap());
+}
+
+#[test]
+fn a_thread_that_ends_takes_its_own_rlock_again() {
+    struct TakesAgain {
+        lock: RLock,
+        _guard: RLockGuard,
+        outcome: Arc<AtomicU32>,
+    }
+    impl Drop for TakesAgain {
+        fn drop(&mut self) {
+            let again = self.lock.lock_timeout(SHORT).is_ok();
+            self.outcome.store(if again { 2 } else { 1 }, Ordering::SeqCst);
+        }
+    }
+    thread_local! {
+        // Touched first, so it is dropped last.
+        static LATE: std::cell::RefCell<Option<TakesAgain>> = const { std::cell::RefCell::new(None) };
+    }
+    let lock = RLock::new_in(&heap()).unwrap();
+    let outcome = Arc::new(AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            LATE.with_borrow_mut(|late| {
+                let (lock, _guard) = (lock.clone(), lock.lock().unwrap());
+                *late = Some(TakesAgain { lock, _guard, outcome: Arc::clone(&outcome) });
+            });
+        });
+    });
+    // The thread's last destructors may run after the scope has ended.
+    drop(lock.lock().unwrap());
+    assert_eq!(outcome.load(Ordering::SeqCst), 2);
 }
