@@ -16,9 +16,9 @@ pub enum JoinError {
     },
     /// Every other process that could receive has let go of its end, and left or lost something.
     ///
-    /// A [`Sender`](crate::Sender) gets this from every join, unless its process has a receiving end. A process
-    /// that can itself receive, as with a [`Queue`](crate::Queue), gets it once for each that left while it
-    /// was joining, and may then get what is left.
+    /// A [`Sender`](crate::Sender) gets this from every join, unless its process has a receiving end. A
+    /// process that can itself receive, as with a [`Queue`](crate::Queue), gets it once after each that left,
+    /// and may then get what is left.
     #[error(
         "of the values that were put, some are left, and every process that could receive has let go of the queue"
     )]

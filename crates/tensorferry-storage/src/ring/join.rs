@@ -20,7 +20,8 @@ pub enum RingJoinError {
     /// Messages were left when the deadline passed.
     #[error("{n_left} messages that were put are not done yet")]
     TimedOut {
-        /// About how many: those that nobody has taken, and those that are leased. Rather too many than too few.
+        /// About how many: those that nobody has taken, and those that are leased. Rather too many than too
+        /// few.
         n_left: usize,
     },
     /// No other process is left that could receive, and none that could has died. A process that could itself
@@ -65,9 +66,9 @@ impl Ring {
     /// A message that a plain take has taken is done, whatever becomes of the process that took it.
     ///
     /// # Blocking
-    /// As long as `deadline` allows, asleep. A message that is done wakes the call. While many are left and are
-    /// done quickly, and while others use the ring, it cannot be woken for at most 10 ms at a time, so that
-    /// nobody has to wake it for each message.
+    /// As long as `deadline` allows, asleep. A message that is done wakes the call. While many are left and
+    /// are done quickly, and while others use the ring, it cannot be woken for at most 10 ms at a time, so
+    /// that nobody has to wake it for each message.
     ///
     /// # Errors
     /// [`RingJoinError`].
