@@ -1,2 +1,2 @@
-//! The protocols as models; they are in `tests/model`. They are a package of their own so that they, and
-//! nothing else, are compiled for speed: they visit millions of states.
+//! The protocols as models; they are in `tests/model`. They are a package of their own because they need
+//! nothing of the library, and are compiled for speed: they visit millions of states.
