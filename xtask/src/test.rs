@@ -37,16 +37,19 @@ pub(crate) fn run(sh: &Shell, filter: Option<&str>) -> anyhow::Result<ExitCode> 
 /// Unit tests, crate tests and the tests with processes: by nextest where it is installed, else by cargo
 /// itself.
 pub(crate) fn tests(sh: &Shell, filter: Option<&str>) -> CargoLine {
-    let line = runner(sh, "--workspace --all-features --tests --no-fail-fast");
     // The doctests may still hold what the filter asks for.
-    let may_find_none = has_nextest(sh) && filter.is_some();
-    line.args(may_find_none.then_some("--no-tests=pass")).args(filter)
+    let on_none = if filter.is_some() { "pass" } else { "fail" };
+    runner(sh, "--workspace --all-features --tests --no-fail-fast", on_none).args(filter)
 }
 
-/// The tests of this selection, by nextest where it is installed, else by cargo itself.
-fn runner(sh: &Shell, selection: &str) -> CargoLine {
-    let verb = if has_nextest(sh) { "nextest run" } else { "test" };
-    CargoLine::new(&format!("{verb} {selection}"))
+/// The tests of this selection, by nextest where it is installed, else by cargo itself. `on_none` is what
+/// nextest makes of it when there are none.
+fn runner(sh: &Shell, selection: &str, on_none: &str) -> CargoLine {
+    if has_nextest(sh) {
+        CargoLine::new(&format!("nextest run {selection} --no-tests={on_none}"))
+    } else {
+        CargoLine::new(&format!("test {selection}"))
+    }
 }
 
 /// The examples in the docs and in README.md. Those of CUDA do nothing without a driver, so they have the
@@ -61,7 +64,7 @@ pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
 /// everything that a device does takes a while, and the driver is an old one that returns before it must;
 /// each way of sharing memory by itself; and as if it were a real one, as `test-gpu` does it.
 pub(crate) fn cuda_configurations(sh: &Shell) -> Vec<CargoLine> {
-    let line = || runner(sh, "--workspace --all-features --test cuda --no-fail-fast");
+    let line = || runner(sh, "--workspace --all-features --test cuda --no-fail-fast", "fail");
     let simulated = |settings: &str| line().env("TENSORFERRY_TEST_CUDA", settings);
     vec![
         simulated("strict"),

@@ -115,7 +115,8 @@ const LOOK_AFTER: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// [`WaitAnyError::TooMany`] for more than 128 queues (127 where there are processes too), and
-/// [`WaitAnyError::Unsupported`] before Linux 5.16, both only where it would have to wait.
+/// [`WaitAnyError::Unsupported`] before Linux 5.16 for more than one source, both only where it would have to
+/// wait.
 pub fn wait(sources: &[&dyn Source]) -> Result<Vec<usize>, WaitAnyError> {
     wait_with(sources, Deadline::Never)
 }

@@ -177,14 +177,14 @@ fn until_half_is_done(elapsed: Duration, n_done: usize, n_left: usize) -> Durati
 
 /// Waits, without being woken, for as long as both allow.
 fn pause(how_long: Duration, deadline: Deadline) {
+    if how_long.is_zero() {
+        return;
+    }
     let until = match (Deadline::within(how_long), deadline) {
         (_, Deadline::Now) => return,
         (Deadline::At(until), Deadline::At(end)) => Deadline::At(until.min(end)),
         (until, _) => until,
     };
-    if how_long.is_zero() {
-        return;
-    }
     // Nobody else knows this word.
     let (word, spin) = (AtomicU32::new(0), Spin::default());
     spin.set_fixed(Some(Duration::ZERO));
