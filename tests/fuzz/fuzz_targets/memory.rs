@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    (tensorferry_tests::decoders::named("memory").run)(bytes);
+    (tensorferry_kit::decoders::named("memory").run)(bytes);
 });

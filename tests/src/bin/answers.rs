@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use lexopt::prelude::*;
-use tensorferry_tests::Record;
+use tensorferry_kit::Record;
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let (mut out, mut date) = (None, String::from("unknown"));

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lexopt::prelude::*;
-use tensorferry_tests::{Random, Soak};
+use tensorferry_kit::{Random, Soak};
 
 const HELP: &str = "\
 cargo xtask chaos [--seconds N] [--processes P] [--seed S] [--json]

@@ -1,5 +1,5 @@
 //! The one program that tests start as a child. Its sub-commands are the tasks of the kit.
 
 fn main() {
-    tensorferry_tests::run_child();
+    tensorferry_kit::run_child();
 }

@@ -5,8 +5,8 @@
 use std::process::ExitCode;
 
 use lexopt::prelude::*;
-use tensorferry_tests::Random;
-use tensorferry_tests::kill::{Coverage, Operation, PLANTS, Plan, Plant, cover};
+use tensorferry_kit::Random;
+use tensorferry_kit::kill::{Coverage, Operation, PLANTS, Plan, Plant, cover};
 
 const HELP: &str = "\
 cargo xtask kill [--exhaustive | --sample N] [--operation NAME].. [--seed S] [--json]

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use tensorferry_tests::decoders;
+use tensorferry_kit::decoders;
 
 fn main() {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");

@@ -1,7 +1,7 @@
 //! Bundles of killed processes: what they name stays for whoever has the bundle, and for nobody else.
 
 use tensorferry::Queue;
-use tensorferry_tests::{Child, Family, Item, until, with_family};
+use tensorferry_kit::{Child, Family, Item, until, with_family};
 
 use crate::{member, queue};
 

@@ -2,8 +2,8 @@
 
 use tensorferry::Queue;
 use tensorferry::queue::channel_in;
-use tensorferry_tests::tasks::Puppet;
-use tensorferry_tests::{Child, Item, assert_all_slots_work, until, with_family};
+use tensorferry_kit::tasks::Puppet;
+use tensorferry_kit::{Child, Item, assert_all_slots_work, until, with_family};
 
 use crate::{member, queue};
 
@@ -101,7 +101,7 @@ fn the_owner_of_a_block_dies_and_its_reader_goes_on_reading() {
 fn the_owner_of_a_queue_dies_and_the_queue_goes_on() {
     with_family(|family| {
         let (back, made) = channel_in(family.heap(), 1).unwrap();
-        let owner = family.start(tensorferry_tests::tasks::MakeQueue { back, maxsize: 3 });
+        let owner = family.start(tensorferry_kit::tasks::MakeQueue { back, maxsize: 3 });
         let queue: Queue<Item> = made.get().unwrap();
         let [putter, getter] = [(); 2].map(|()| member(family, &queue));
         getter.begin("get");

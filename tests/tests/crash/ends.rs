@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tensorferry::queue::{GetError, channel_in};
-use tensorferry_tests::tasks::MakeChannel;
-use tensorferry_tests::{DEADLINE, with_family};
+use tensorferry_kit::tasks::MakeChannel;
+use tensorferry_kit::{DEADLINE, with_family};
 
 /// The maker of a channel owns its memory, so nobody owns it after the death.
 #[test]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tensorferry::Queue;
 use tensorferry::queue::{JoinError, channel_with_leases_in};
-use tensorferry_tests::tasks::{Lessee, Puppet};
-use tensorferry_tests::{Child, Family, Item, Random, Stepper, with_family};
+use tensorferry_kit::tasks::{Lessee, Puppet};
+use tensorferry_kit::{Child, Family, Item, Random, Stepper, with_family};
 
 use crate::steps::{may_trace, n_places};
 

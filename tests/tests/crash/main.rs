@@ -17,8 +17,8 @@ mod stopped;
 mod sweeps;
 
 use tensorferry::Queue;
-use tensorferry_tests::tasks::Puppet;
-use tensorferry_tests::{Child, Family, Item};
+use tensorferry_kit::tasks::Puppet;
+use tensorferry_kit::{Child, Family, Item};
 
 /// A child that puts to and gets from `queue`.
 #[track_caller]

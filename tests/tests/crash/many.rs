@@ -1,7 +1,7 @@
 //! More members than anybody watches, many deaths at once, and a full process table.
 
 use tensorferry::domain::DomainError;
-use tensorferry_tests::{Child, Item, assert_all_slots_work, until, with_family};
+use tensorferry_kit::{Child, Item, assert_all_slots_work, until, with_family};
 
 use crate::{member, queue};
 

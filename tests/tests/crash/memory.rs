@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use tensorferry::queue::{Queue, channel_in};
 use tensorferry::tensor::Tensor;
-use tensorferry_tests::tasks::{Nest, Puppet, SendTensor};
-use tensorferry_tests::{Item, until, with_family};
+use tensorferry_kit::tasks::{Nest, Puppet, SendTensor};
+use tensorferry_kit::{Item, until, with_family};
 
 /// 4 MiB.
 const N_ELEMENTS: usize = 512 << 10;

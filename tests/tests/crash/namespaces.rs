@@ -2,8 +2,8 @@
 //! another program by now, or without the descriptors that make them one.
 
 use tensorferry::Queue;
-use tensorferry_tests::tasks::{Closes, Execs, Unsharing};
-use tensorferry_tests::{Item, Loner, alone, with_family};
+use tensorferry_kit::tasks::{Closes, Execs, Unsharing};
+use tensorferry_kit::{Item, Loner, alone, with_family};
 
 use crate::member;
 

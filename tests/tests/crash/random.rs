@@ -1,6 +1,6 @@
 //! Kills at random moments, for many rounds.
 
-use tensorferry_tests::{Chaos, Random, with_family};
+use tensorferry_kit::{Chaos, Random, with_family};
 
 #[test]
 fn killed_at_random_moments_nothing_is_lost_or_doubled_and_nobody_hangs() {

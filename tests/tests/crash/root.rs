@@ -1,7 +1,7 @@
 //! The process that made the domain dies. The test process is no member here; it only listens.
 
-use tensorferry_tests::tasks::{Host, Puppet};
-use tensorferry_tests::{Chaos, Child, Loner, Random, alone, until};
+use tensorferry_kit::tasks::{Host, Puppet};
+use tensorferry_kit::{Chaos, Child, Loner, Random, alone, until};
 
 #[test]
 fn without_the_root_the_others_go_on_and_sweep_each_other() {

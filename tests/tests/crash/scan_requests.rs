@@ -4,9 +4,9 @@ use tensorferry::GetError;
 use tensorferry::domain::Member;
 use tensorferry::queue::{Receiver, Sender, channel_in};
 use tensorferry::storage::Heap;
+use tensorferry_kit::tasks::{Dropper, Passer, Puppet};
+use tensorferry_kit::{Audit, Child, DEADLINE, Family, Item, until, with_family};
 use tensorferry_os::pidfd::PidFd;
-use tensorferry_tests::tasks::{Dropper, Passer, Puppet};
-use tensorferry_tests::{Audit, Child, DEADLINE, Family, Item, until, with_family};
 
 /// How often a process is stopped that may be in the middle of a scan, until it is stopped outside of one.
 const MAX_TRIES: usize = 20;

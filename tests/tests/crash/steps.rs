@@ -4,7 +4,7 @@
 //! asks for more of them.
 
 use tensorferry::Queue;
-use tensorferry_tests::{Child, Family, Item, Random, Stepper, assert_all_slots_work, with_family};
+use tensorferry_kit::{Child, Family, Item, Random, Stepper, assert_all_slots_work, with_family};
 
 use crate::{member, queue};
 

@@ -1,6 +1,6 @@
 //! A process that is stopped is not dead, and in nobody's way.
 
-use tensorferry_tests::{Child, Item, assert_all_slots_work, with_family};
+use tensorferry_kit::{Child, Item, assert_all_slots_work, with_family};
 
 use crate::{member, queue};
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tensorferry_tests::tasks::{Host, Puppet};
-use tensorferry_tests::{Child, Loner, Random, Stepper, alone, until};
+use tensorferry_kit::tasks::{Host, Puppet};
+use tensorferry_kit::{Child, Loner, Random, Stepper, alone, until};
 
 use crate::steps::{may_trace, n_places};
 

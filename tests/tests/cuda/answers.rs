@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tensorferry_tests::{Machine, Record, consumer_killed, needs_software_driver, where_possible};
+use tensorferry_kit::{Machine, Record, consumer_killed, needs_software_driver, where_possible};
 
 /// Every record below a folder.
 fn records_in(folder: &Path) -> Vec<PathBuf> {

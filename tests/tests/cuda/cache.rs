@@ -1,6 +1,6 @@
 //! What is kept for later, and its limits.
 
-use tensorferry_tests::{is_real, until};
+use tensorferry_kit::{is_real, until};
 
 use super::tensors::on_machine;
 use super::{ask, told};

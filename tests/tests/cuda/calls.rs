@@ -4,7 +4,7 @@
 //! 0 for all.
 #![expect(clippy::print_stdout, reason = "whoever repeats a failure needs the seed and the place")]
 
-use tensorferry_tests::{Process, Random, needs_software_driver, strategies_of_run, until, where_possible};
+use tensorferry_kit::{Process, Random, needs_software_driver, strategies_of_run, until, where_possible};
 
 use super::tensors::{Stage, on_machine};
 use super::{ask, told};

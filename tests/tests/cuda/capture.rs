@@ -1,7 +1,7 @@
 //! Streams that capture graphs, and what goes on beside them.
 
 use tensorferry_cuda_ipc::CudaStrategy;
-use tensorferry_tests::{Process, until};
+use tensorferry_kit::{Process, until};
 
 use super::tensors::{is_run_with, on_machine};
 use super::{ask, told};

@@ -1,7 +1,7 @@
 //! Streams that come and go beside tensors that stay.
 
 use tensorferry_cuda_ipc::CudaStrategy;
-use tensorferry_tests::{Process, may_lack_events, needs_software_driver, until};
+use tensorferry_kit::{Process, may_lack_events, needs_software_driver, until};
 
 use super::tensors::{is_run_with, on_machine};
 use super::{ask, told};

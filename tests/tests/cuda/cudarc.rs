@@ -1,7 +1,7 @@
 //! cudarc's streams and slices.
 
 use tensorferry_cuda_ipc::CudaStrategy;
-use tensorferry_tests::strategies_of_run;
+use tensorferry_kit::strategies_of_run;
 
 use super::tensors::on_machine;
 use super::{ask, told};

@@ -2,8 +2,8 @@
 
 use tensorferry::queue::Queue;
 use tensorferry_cuda_ipc::CudaStrategy;
-use tensorferry_tests::tasks::DeviceMember;
-use tensorferry_tests::{Family, Process, until, where_possible, with_family};
+use tensorferry_kit::tasks::DeviceMember;
+use tensorferry_kit::{Family, Process, until, where_possible, with_family};
 
 use super::tensors::{Stage, is_run_with, on_machine};
 use super::{ask, told};
@@ -132,7 +132,7 @@ fn a_message_that_nobody_reads_gives_its_memory_back_with_its_queue() {
     }
     let on = |family: &Family| {
         let queue = Queue::new_in(family.heap(), 4).unwrap();
-        let stage = Stage { machine: tensorferry_tests::Machine::new(""), family, queues: vec![queue] };
+        let stage = Stage { machine: tensorferry_kit::Machine::new(""), family, queues: vec![queue] };
         let a = stage.member();
         told(&a, &["make x s 10 1", "put 0 x"]);
         a.kill();

@@ -1,7 +1,7 @@
 //! Drivers that are missing, old, or fail in the middle.
 
 use tensorferry_cuda_ipc::DRIVER_VARIABLE;
-use tensorferry_tests::{Machine, where_possible};
+use tensorferry_kit::{Machine, where_possible};
 
 use super::{ask, told};
 

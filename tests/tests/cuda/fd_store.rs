@@ -1,7 +1,7 @@
 //! The process that keeps the descriptors of device memory, when it is stopped or has none left.
 
 use tensorferry_cuda_ipc::CudaStrategy;
-use tensorferry_tests::{Limit, Machine, alone, until, where_possible};
+use tensorferry_kit::{Limit, Machine, alone, until, where_possible};
 
 use super::tensors::is_run_with;
 use super::{ask, told};

@@ -10,7 +10,7 @@ use tensorferry::reduce::give_shared;
 use tensorferry::storage::{Heap, SharedBlock};
 use tensorferry::tensor::{DType, Layout};
 use tensorferry_cuda_ipc::CudaStrategy;
-use tensorferry_tests::{Context, Process, Task};
+use tensorferry_kit::{Context, Process, Task};
 
 use super::tensors::{Stage, is_run_with, on_machine};
 use super::{ask, told};

@@ -13,8 +13,8 @@ use tensorferry::queue::Queue;
 use tensorferry::spawn::{StartMethod, func, get_context};
 use tensorferry::storage::Heap;
 use tensorferry_cuda_ipc::{CudaTensor, Driver, IpcEvent, Stream};
+use tensorferry_kit::{DEADLINE, Machine, alone, uncounted, until, where_possible};
 use tensorferry_process::{Entry, Failure, Inherited, Start};
-use tensorferry_tests::{DEADLINE, Machine, alone, uncounted, until, where_possible};
 
 tensorferry_process::entry! {
     static FORKS = "test.cuda-forks" => forks;

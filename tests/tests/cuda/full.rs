@@ -1,6 +1,6 @@
 //! Devices that are full.
 
-use tensorferry_tests::{Process, until};
+use tensorferry_kit::{Process, until};
 
 use super::strategies::for_each_that_goes_with_its_maker;
 use super::tensors::on_machine;

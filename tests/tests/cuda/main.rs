@@ -25,7 +25,7 @@ mod torch;
 
 use std::os::fd::AsFd;
 
-use tensorferry_tests::{Process, needs_software_driver};
+use tensorferry_kit::{Process, needs_software_driver};
 
 /// Tells a process to do something and hears the answer.
 #[track_caller]

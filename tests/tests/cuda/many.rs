@@ -1,6 +1,6 @@
 //! Many tensors, one after the other: nothing is used up.
 
-use tensorferry_tests::{Process, until};
+use tensorferry_kit::{Process, until};
 
 use super::tensors::on_machine;
 use super::{ask, told};

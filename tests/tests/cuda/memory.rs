@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use tensorferry_tests::{Machine, needs_software_driver, where_possible};
+use tensorferry_kit::{Machine, needs_software_driver, where_possible};
 
 use super::{ask, hand_over, told};
 
@@ -31,7 +31,7 @@ fn memory_is_one_in_two_processes_and_may_be_passed_on() {
         assert_eq!(ask(&third, "read 4"), "back");
         // Once, however many hold it.
         machine.assert_used(&third, 4);
-        [producer, consumer, third].into_iter().for_each(tensorferry_tests::Process::finish);
+        [producer, consumer, third].into_iter().for_each(tensorferry_kit::Process::finish);
     });
 }
 
@@ -47,7 +47,7 @@ fn what_was_written_is_there_for_others_also_where_the_driver_returns_before_it_
         told(&consumer, &["map"]);
         told(&producer, &["write hello"]);
         assert_eq!(ask(&consumer, "read 5"), "hello");
-        [producer, consumer].into_iter().for_each(tensorferry_tests::Process::finish);
+        [producer, consumer].into_iter().for_each(tensorferry_kit::Process::finish);
     });
 }
 

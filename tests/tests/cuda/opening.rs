@@ -1,7 +1,7 @@
 //! Opening memory of another process: by many threads at once, and without descriptors.
 
-use tensorferry_tests::tasks::DeviceMember;
-use tensorferry_tests::{Limit, Process, needs_software_driver, strategies_of_run, until};
+use tensorferry_kit::tasks::DeviceMember;
+use tensorferry_kit::{Limit, Process, needs_software_driver, strategies_of_run, until};
 
 use super::tensors::on_machine;
 use super::{ask, told};

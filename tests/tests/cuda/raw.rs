@@ -1,7 +1,7 @@
 //! What the driver does between processes, called as C calls it. The rules that only the software driver
 //! enforces are asked of it alone: `answers` asks a real one what it does.
 
-use tensorferry_tests::{Machine, Process, is_real, needs_software_driver, where_possible};
+use tensorferry_kit::{Machine, Process, is_real, needs_software_driver, where_possible};
 
 use super::{ask, told};
 
@@ -62,7 +62,7 @@ fn strict_processes_die_of_a_broken_rule() {
         told(&consumer, &[&format!("open {handle}")]);
         producer.kill();
         consumer.say("read");
-        assert!(consumer.pidfd().wait_dead(Some(tensorferry_tests::DEADLINE)).unwrap());
+        assert!(consumer.pidfd().wait_dead(Some(tensorferry_kit::DEADLINE)).unwrap());
         assert!(consumer.stderr().contains("rule broken"), "{}", consumer.stderr());
     });
 }

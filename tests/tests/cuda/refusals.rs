@@ -1,7 +1,7 @@
 //! Drivers that refuse in the middle of something, and streams and devices that cannot do it.
 
 use tensorferry_cuda_ipc::CudaStrategy;
-use tensorferry_tests::{Process, strategies_of_run, until};
+use tensorferry_kit::{Process, strategies_of_run, until};
 
 use super::tensors::on_machine;
 use super::{ask, told};
@@ -186,7 +186,7 @@ fn devices_are_matched_by_identity_whatever_number_they_have() {
         told(&c, &["get 0 y"]);
         let answer = ask(&c, "read y s");
         assert!(answer.contains("this process does not see device GPU-"), "{answer}");
-        [a, b, c].into_iter().for_each(tensorferry_tests::Process::finish);
+        [a, b, c].into_iter().for_each(tensorferry_kit::Process::finish);
     });
 }
 

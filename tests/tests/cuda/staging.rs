@@ -1,6 +1,6 @@
 //! Tensors that travel through memory of the host, because their sender says so.
 
-use tensorferry_tests::{Process, until};
+use tensorferry_kit::{Process, until};
 
 use super::strategies::nobody_broke_a_rule;
 use super::tensors::on_machine;

@@ -1,7 +1,7 @@
 //! The ways in which device memory is shared, each by itself, and memory that another library has allocated.
 
 use tensorferry_cuda_ipc::CudaStrategy;
-use tensorferry_tests::{Process, is_real, strategies_of_run, until};
+use tensorferry_kit::{Process, is_real, strategies_of_run, until};
 
 use super::tensors::{Stage, is_run_with, on_machine};
 use super::{ask, told};

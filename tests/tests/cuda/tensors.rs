@@ -2,8 +2,8 @@
 
 use tensorferry::queue::Queue;
 use tensorferry_cuda_ipc::CudaStrategy;
-use tensorferry_tests::tasks::{Cargo, DeviceMember};
-use tensorferry_tests::{
+use tensorferry_kit::tasks::{Cargo, DeviceMember};
+use tensorferry_kit::{
     Family, Machine, Process, is_real, strategies_of_run, until, where_possible, with_family,
 };
 

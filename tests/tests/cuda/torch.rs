@@ -2,8 +2,8 @@
 //! docs/TESTING.md says where each of them is.
 
 use tensorferry::queue::Queue;
-use tensorferry_tests::tasks::Synchronizer;
-use tensorferry_tests::{Machine, Process, where_possible};
+use tensorferry_kit::tasks::Synchronizer;
+use tensorferry_kit::{Machine, Process, where_possible};
 
 use super::tensors::on_machine;
 use super::{ask, told};

@@ -8,7 +8,7 @@ use tensorferry::data::{LoadError, LoadErrorKind};
 use tensorferry::pool::WorkerDiedError;
 use tensorferry::sync::{Event, RawValue};
 use tensorferry::{DataLoader, Tensor};
-use tensorferry_tests::until;
+use tensorferry_kit::until;
 
 use crate::{Trouble, Troubled, all, leaving_nothing, outcomes, start};
 

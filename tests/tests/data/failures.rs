@@ -112,7 +112,7 @@ fn settings_that_contradict_each_other_are_refused() {
     assert!(refused(|builder| builder.batch_size(0)).contains("at least one sample"));
     assert!(refused(|builder| builder.workers(1).prefetch_factor(0)).contains("at least one batch ahead"));
     assert!(refused(|builder| builder.prefetch_factor(1)).contains("`prefetch_factor` is for workers"));
-    assert!(refused(|builder| builder.timeout(tensorferry_tests::DEADLINE)).contains("`timeout` is for"));
+    assert!(refused(|builder| builder.timeout(tensorferry_kit::DEADLINE)).contains("`timeout` is for"));
     assert!(refused(|builder| builder.max_tries(2)).contains("`max_tries` is for workers"));
     assert!(refused(|builder| builder.worker_init(fail, ())).contains("`worker_init` is for workers"));
 }

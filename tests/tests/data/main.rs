@@ -118,8 +118,8 @@ fn outcomes(loader: &DataLoader<Troubled>, epoch: u64) -> Vec<Result<Vec<u64>, L
     loader.epoch(epoch).map(|batch| batch.map(Tensor::into_vec)).collect()
 }
 
-/// As [`tensorferry_tests::leaving_nothing`], after the test has run once.
+/// As [`tensorferry_kit::leaving_nothing`], after the test has run once.
 #[track_caller]
 fn leaving_nothing(test: impl Fn()) {
-    tensorferry_tests::leaving_nothing(&test, &test);
+    tensorferry_kit::leaving_nothing(&test, &test);
 }

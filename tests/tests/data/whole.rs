@@ -8,7 +8,7 @@ use tensorferry::data::{Batch, Dataset, LoadErrorKind, SampleRng, Samples, datas
 use tensorferry::pool::TaskError;
 use tensorferry::sync::{Event, RawValue};
 use tensorferry::{BoxedError, DataLoader, func};
-use tensorferry_tests::{DEADLINE, until};
+use tensorferry_kit::{DEADLINE, until};
 
 use crate::{all, start};
 

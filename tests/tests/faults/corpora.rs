@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tensorferry_tests::tasks::Reader;
-use tensorferry_tests::{Loner, alone, decoders};
+use tensorferry_kit::tasks::Reader;
+use tensorferry_kit::{Loner, alone, decoders};
 
 fn corpora() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus")

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use serde_json::Value;
 use tensorferry::domain::{Admission, Domain};
+use tensorferry_kit::tasks::{Puppet, Stranger};
+use tensorferry_kit::{Child, Family, Loner, Scribbler, until, with_family};
 use tensorferry_os::memfd;
-use tensorferry_tests::tasks::{Puppet, Stranger};
-use tensorferry_tests::{Child, Family, Loner, Scribbler, until, with_family};
 
 /// Lets `stranger` try, and returns what it says.
 #[track_caller]

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use tensorferry::domain::Domain;
 use tensorferry::queue::{GetError, Queue, Receiver, Sender, SoleReceiver};
 use tensorferry::tensor::{AnyTensor, SharedTensor, Tensor, TensorMut};
+use tensorferry_kit::{Audit, Item, Scribbler, until};
 use tensorferry_reduce::decode;
 use tensorferry_storage::{
     Consumers, Deadline, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Ring,
 };
-use tensorferry_tests::{Audit, Item, Scribbler, until};
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Mixture {

@@ -1,7 +1,7 @@
 //! Random words wherever another process could write. No crash, no panic, no hang.
 
-use tensorferry_tests::tasks::{Gauntlet, Target};
-use tensorferry_tests::{Loner, Random, alone};
+use tensorferry_kit::tasks::{Gauntlet, Target};
+use tensorferry_kit::{Loner, Random, alone};
 
 /// `TENSORFERRY_TEST_ROUNDS` asks for more.
 fn n_rounds() -> u64 {

@@ -1,7 +1,7 @@
 //! Bits that somebody flips while others work. No crash, no panic, and nobody waits who was not asked to.
 
-use tensorferry_tests::tasks::{Region, Vandal, Victim};
-use tensorferry_tests::{Loner, Random, alone};
+use tensorferry_kit::tasks::{Region, Vandal, Victim};
+use tensorferry_kit::{Loner, Random, alone};
 
 /// `TENSORFERRY_TEST_ROUNDS` asks for more.
 fn n_domains() -> u64 {

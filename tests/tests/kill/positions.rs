@@ -1,8 +1,8 @@
 //! A position of every operation but the sweep, another one in each run. `TENSORFERRY_TEST_PLACES` asks for
 //! more of them.
 
-use tensorferry_tests::Random;
-use tensorferry_tests::kill::{Operation, PLANTS, Plan, cover};
+use tensorferry_kit::Random;
+use tensorferry_kit::kill::{Operation, PLANTS, Plan, cover};
 
 /// How many positions of each operation are drawn.
 fn n_places() -> usize {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tensorferry_tests::{Random, Soak};
+use tensorferry_kit::{Random, Soak};
 
 #[test]
 fn ten_seconds_of_kills_stops_and_departures() {

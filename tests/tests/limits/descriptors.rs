@@ -1,7 +1,7 @@
 //! A process without descriptors.
 
-use tensorferry_tests::tasks::RunOutOfDescriptors;
-use tensorferry_tests::{Limit, Loner, alone};
+use tensorferry_kit::tasks::RunOutOfDescriptors;
+use tensorferry_kit::{Limit, Loner, alone};
 
 #[test]
 fn with_no_descriptor_left_making_a_domain_fails_and_leaves_nothing() {

@@ -5,8 +5,8 @@ use tensorferry::queue::PutErrorKind;
 use tensorferry::reduce::{EncodeError, TransitError};
 use tensorferry::storage::StorageError;
 use tensorferry::{Queue, Tensor, TensorMut};
-use tensorferry_tests::tasks::{MakeDomain, Puppet};
-use tensorferry_tests::{Item, Limit, Loner, alone, until, with_family_of};
+use tensorferry_kit::tasks::{MakeDomain, Puppet};
+use tensorferry_kit::{Item, Limit, Loner, alone, until, with_family_of};
 
 #[track_caller]
 fn made_under(limit: Limit, value: u64) -> String {

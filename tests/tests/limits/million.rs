@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use tensorferry::queue::channel_in;
-use tensorferry_tests::tasks::{KeepMany, SendMany};
-use tensorferry_tests::{Limit, with_family_of};
+use tensorferry_kit::tasks::{KeepMany, SendMany};
+use tensorferry_kit::{Limit, with_family_of};
 
 const N_TENSORS: u64 = 1_000_000;
 

@@ -6,8 +6,8 @@ use std::fs;
 use nix::sys::signal::Signal;
 use tensorferry::domain::Domain;
 use tensorferry::tensor::TensorMut;
-use tensorferry_tests::tasks::{Aborter, FillDomain, Place, Program};
-use tensorferry_tests::{Child, Limit, Loner, MemoryGroup, alone, with_family_of};
+use tensorferry_kit::tasks::{Aborter, FillDomain, Place, Program};
+use tensorferry_kit::{Child, Limit, Loner, MemoryGroup, alone, with_family_of};
 
 /// 800 kB.
 const N_ELEMENTS: usize = 100_000;

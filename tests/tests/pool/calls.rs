@@ -12,7 +12,7 @@ use tensorferry::pool::{Pool, SubmitErrorKind};
 use tensorferry::spawn::StartMethod;
 use tensorferry::sync::{Event, RawValue};
 use tensorferry::{BoxedError, Tensor, TensorMut, bytes_copied, func};
-use tensorferry_tests::{DEADLINE, until};
+use tensorferry_kit::{DEADLINE, until};
 
 use crate::{get, pid, pool, square};
 

@@ -10,7 +10,7 @@ use tensorferry::pool::{Pool, SubmitErrorKind, TaskError};
 use tensorferry::spawn::Cause;
 use tensorferry::sync::{Event, RawValue};
 use tensorferry::{BoxedError, func};
-use tensorferry_tests::{Random, until};
+use tensorferry_kit::{Random, until};
 
 use crate::{abort_until, died, get, leaving_nothing, pid, pool, square, wait};
 

@@ -5,7 +5,7 @@ use std::thread;
 use tensorferry::pool::{Pool, PoolError, SubmitErrorKind, TaskError};
 use tensorferry::sync::{Event, RawValue};
 use tensorferry::{BoxedError, func};
-use tensorferry_tests::until;
+use tensorferry_kit::until;
 
 use crate::{get, leaving_nothing, pool, square, wait};
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tensorferry::func;
 use tensorferry::pool::{AsyncResult, Pool, TaskError, WorkerDiedError};
 use tensorferry::sync::{Event, RawValue};
-use tensorferry_tests::DEADLINE;
+use tensorferry_kit::DEADLINE;
 
 #[func]
 fn square(_worker: usize, n: u64) -> Result<u64, String> {
@@ -64,8 +64,8 @@ fn pool(n_processes: usize) -> Pool {
     Pool::new(n_processes).unwrap()
 }
 
-/// As [`tensorferry_tests::leaving_nothing`], after another pool.
+/// As [`tensorferry_kit::leaving_nothing`], after another pool.
 #[track_caller]
 fn leaving_nothing(test: impl FnOnce()) {
-    tensorferry_tests::leaving_nothing(|| pool(1).join().unwrap(), test);
+    tensorferry_kit::leaving_nothing(|| pool(1).join().unwrap(), test);
 }

@@ -2,8 +2,8 @@
 
 use tensorferry::queue::{GetError, PutErrorKind, pipe_in};
 use tensorferry::reduce::bytes_copied;
-use tensorferry_tests::tasks::Partner;
-use tensorferry_tests::{Item, with_family};
+use tensorferry_kit::tasks::Partner;
+use tensorferry_kit::{Item, with_family};
 
 #[test]
 fn two_processes_talk_and_nothing_is_copied() {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use tensorferry::{AnyTensor, Queue, SharedTensor, Tensor, TensorMut};
-use tensorferry_tests::tasks::{Forward, Worker};
-use tensorferry_tests::{Item, with_family};
+use tensorferry_kit::tasks::{Forward, Worker};
+use tensorferry_kit::{Item, with_family};
 
 use crate::channel;
 
@@ -55,11 +55,11 @@ fn one_sentinel_for_each_worker_ends_them_all() {
         for _ in &workers {
             jobs.put(None).unwrap();
         }
-        let done: u64 = workers.iter().map(tensorferry_tests::Child::hear_number).sum();
+        let done: u64 = workers.iter().map(tensorferry_kit::Child::hear_number).sum();
         assert_eq!(done, 40);
         let sum = (0..40).map(|_| answers.get_nowait().unwrap()).fold(0, u64::wrapping_add);
         assert_eq!(sum, expected);
-        workers.into_iter().for_each(tensorferry_tests::Child::finish);
+        workers.into_iter().for_each(tensorferry_kit::Child::finish);
         assert!(jobs.is_empty());
     });
 }

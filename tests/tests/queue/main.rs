@@ -12,7 +12,7 @@ mod sharing;
 mod waiting;
 
 use tensorferry::queue::{Queue, Receiver, Sender, channel_in};
-use tensorferry_tests::{Child, Family, Item, tasks::Puppet};
+use tensorferry_kit::{Child, Family, Item, tasks::Puppet};
 
 /// A child that gets from `from`.
 #[track_caller]

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use tensorferry::queue::{mpsc_in, spsc_in};
-use tensorferry_tests::tasks::{Consume, Heard, Produce};
-use tensorferry_tests::{Child, with_family};
+use tensorferry_kit::tasks::{Consume, Heard, Produce};
+use tensorferry_kit::{Child, with_family};
 
 use crate::channel;
 
@@ -61,10 +61,10 @@ fn one_receiver_sees_a_single_senders_items_without_a_gap() {
 fn ends_that_there_is_only_one_of_keep_the_order_between_processes() {
     with_family(|family| {
         let (mut to, from) = spsc_in(family.heap(), 3).unwrap();
-        let child = family.start(tensorferry_tests::tasks::SoleEcho { from, n_items: 300 });
+        let child = family.start(tensorferry_kit::tasks::SoleEcho { from, n_items: 300 });
         let (back, mut answers) = mpsc_in(family.heap(), 3).unwrap();
         for sequence in 0..300 {
-            let item = tensorferry_tests::Item::new(family.heap(), 8, sequence, &[20]);
+            let item = tensorferry_kit::Item::new(family.heap(), 8, sequence, &[20]);
             to.put((item, back.clone())).unwrap();
             let answer = answers.get().unwrap();
             answer.check();

@@ -2,8 +2,8 @@
 
 use tensorferry::queue::GetError;
 use tensorferry::reduce::bytes_copied;
-use tensorferry_tests::tasks::{Forward, Produce};
-use tensorferry_tests::{Item, alone, with_family};
+use tensorferry_kit::tasks::{Forward, Produce};
+use tensorferry_kit::{Item, alone, with_family};
 
 use crate::{channel, getter, member, putter};
 

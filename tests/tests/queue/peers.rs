@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use nix::unistd::{Pid, gettid};
 use tensorferry::Queue;
 use tensorferry::queue::{GetError, PutErrorKind};
-use tensorferry_tests::{DEADLINE, Item, until, with_family};
+use tensorferry_kit::{DEADLINE, Item, until, with_family};
 
 use crate::{channel, getter, member, putter};
 

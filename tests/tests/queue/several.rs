@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use tensorferry::queue::{GetError, Queue, Source, WaitAnyError, spsc_in, wait, wait_timeout};
 use tensorferry::reduce::Parcel;
-use tensorferry_tests::tasks::{Lessee, Produce};
-use tensorferry_tests::{DEADLINE, Family, Item};
+use tensorferry_kit::tasks::{Lessee, Produce};
+use tensorferry_kit::{DEADLINE, Family, Item};
 
 use crate::{channel, member, putter};
 
-/// As [`tensorferry_tests::with_family`], where the kernel can wait for several words: since Linux 5.16.
+/// As [`tensorferry_kit::with_family`], where the kernel can wait for several words: since Linux 5.16.
 fn with_family(body: impl FnOnce(&Family)) {
     if tensorferry_os::futex::can_wait_any() {
-        tensorferry_tests::with_family(body);
+        tensorferry_kit::with_family(body);
     }
 }
 
@@ -40,7 +40,7 @@ fn a_message_in_any_of_them_wakes() {
             assert_eq!(wait(&sources).unwrap(), (0..=at).collect::<Vec<_>>(), "all that have something");
         }
         assert!(wait(&[]).unwrap().is_empty());
-        putters.into_iter().for_each(tensorferry_tests::Child::finish);
+        putters.into_iter().for_each(tensorferry_kit::Child::finish);
         for queue in &queues {
             assert_eq!(queue.get_nowait().unwrap().sequence, 7, "nothing was taken");
         }
@@ -141,7 +141,7 @@ fn no_wake_up_is_lost_among_several_senders_and_receivers() {
             }
         }
         assert_eq!(n_got, [N, N]);
-        senders.into_iter().for_each(tensorferry_tests::Child::finish);
+        senders.into_iter().for_each(tensorferry_kit::Child::finish);
     });
 }
 

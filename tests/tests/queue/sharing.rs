@@ -2,8 +2,8 @@
 
 use tensorferry::queue::channel_in;
 use tensorferry::tensor::{SharedTensor, Tensor, TensorMut};
-use tensorferry_tests::tasks::{Adder, Count};
-use tensorferry_tests::{Item, until, with_family};
+use tensorferry_kit::tasks::{Adder, Count};
+use tensorferry_kit::{Item, until, with_family};
 
 use crate::{channel, getter};
 
@@ -28,7 +28,7 @@ fn one_block_in_many_messages_at_once() {
         family.wait_blocks(2);
         assert_eq!(receivers[1].ask("let_go"), "let go");
         family.wait_blocks(1);
-        receivers.into_iter().for_each(tensorferry_tests::Child::finish);
+        receivers.into_iter().for_each(tensorferry_kit::Child::finish);
     });
 }
 
@@ -61,7 +61,7 @@ fn views_of_one_storage_arrive_as_views_of_one_storage() {
         // The second one has other contents than its place in the message says; this test reads it itself.
         let [left, right] = halves;
         let (up_there, up) = channel_in(family.heap(), 2).unwrap();
-        let child = family.start(tensorferry_tests::tasks::Forward { from, to: up_there });
+        let child = family.start(tensorferry_kit::tasks::Forward { from, to: up_there });
         to.put(Item { tensors: vec![left, right, whole], ..item }).unwrap();
         let came = up.get().unwrap();
         assert!(came.tensors.iter().all(|view| view.shares_storage_with(&came.tensors[0])));

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use tensorferry::Queue;
 use tensorferry::queue::{GetError, PutErrorKind};
+use tensorferry_kit::tasks::{Consume, Heard};
+use tensorferry_kit::{Item, with_family};
 use tensorferry_os::limits::others_run_beside;
-use tensorferry_tests::tasks::{Consume, Heard};
-use tensorferry_tests::{Item, with_family};
 
 use crate::{channel, getter, member, putter};
 
@@ -62,7 +62,7 @@ fn closing_wakes_everybody_who_waits_to_get() {
         }
         to.close();
         children.iter().for_each(|child| child.expect("Closed"));
-        children.into_iter().for_each(tensorferry_tests::Child::finish);
+        children.into_iter().for_each(tensorferry_kit::Child::finish);
         assert!(matches!(from.get(), Err(GetError::Closed)));
     });
 }
@@ -85,7 +85,7 @@ fn closing_wakes_everybody_who_waits_to_put_and_gives_the_value_back() {
         ));
         assert_eq!(from.get().unwrap().sequence, 0, "what was in the queue can still be got");
         assert!(matches!(from.get(), Err(GetError::Closed)));
-        children.into_iter().for_each(tensorferry_tests::Child::finish);
+        children.into_iter().for_each(tensorferry_kit::Child::finish);
     });
 }
 

@@ -6,7 +6,7 @@
 mod returned;
 mod streamed;
 
-use tensorferry_tests::{Child, tasks::Spent};
+use tensorferry_kit::{Child, tasks::Spent};
 
 #[track_caller]
 fn spent(child: &Child) -> Spent {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use tensorferry::Queue;
 use tensorferry::tensor::TensorMut;
-use tensorferry_tests::tasks::{Filled, Refiller, Spent};
-use tensorferry_tests::{Child, with_family};
+use tensorferry_kit::tasks::{Filled, Refiller, Spent};
+use tensorferry_kit::{Child, with_family};
 
 use crate::spent;
 

@@ -2,8 +2,8 @@
 
 use tensorferry::Queue;
 use tensorferry::tensor::Tensor;
-use tensorferry_tests::tasks::Streamer;
-use tensorferry_tests::with_family;
+use tensorferry_kit::tasks::Streamer;
+use tensorferry_kit::with_family;
 
 use crate::spent;
 

@@ -9,9 +9,9 @@ use tensorferry::spawn::{
     Cause, PreloadError, ProcessHandle, SpawnError, StartErrorKind, StartMethod, forkserver_preload, func,
     get_context,
 };
+use tensorferry_kit::{Leftovers, until};
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Failure, Inherited, SIGKILL, Start};
-use tensorferry_tests::{Leftovers, until};
 
 use crate::support::{DEADLINE, Guest, Meeting, attend, exists};
 

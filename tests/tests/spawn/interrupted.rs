@@ -7,8 +7,8 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, setpgid};
 use tensorferry::spawn::{Cause, SpawnError, StartMethod, func, get_context};
+use tensorferry_kit::until;
 use tensorferry_process::{Child, Ended, Failure, Inherited, Stage, Start, wait_any};
-use tensorferry_tests::until;
 
 use crate::support::{DEADLINE, Guest, Meeting, attend, for_every_program, read_to_end, told};
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Gid, Uid, setegid, setresuid};
 use tensorferry::spawn::{StartMethod, func, get_context};
+use tensorferry_kit::Leftovers;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Exit, Failure, Inherited, SIGKILL, Start};
-use tensorferry_tests::Leftovers;
 
 use crate::support::{
     DEADLINE, Guest, Meeting, attend, attend_prepared, for_every_method, for_every_program, told,

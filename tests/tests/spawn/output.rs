@@ -19,8 +19,8 @@ use tensorferry::TensorMut;
 use tensorferry::spawn::{
     Cause, Context, Options, OutputError, SpawnError, StartErrorKind, StartMethod, Tee, func, get_context,
 };
+use tensorferry_kit::until;
 use tensorferry_process::{Exit, Failure, Inherited, Start};
-use tensorferry_tests::until;
 
 use crate::support::{DEADLINE, Meeting, attend, for_every_method, for_every_program, read_to_end, told};
 

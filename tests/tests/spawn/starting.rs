@@ -7,9 +7,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Deserializer, Serialize};
 use tensorferry::spawn::{StartErrorKind, StartMethod, func, get_context};
 use tensorferry::{Heap, Queue, TensorMut};
+use tensorferry_kit::Leftovers;
 use tensorferry_os::socket::{Interest, wait_ready};
 use tensorferry_process::{Failure, Inherited, Start};
-use tensorferry_tests::Leftovers;
 
 use crate::support::{DEADLINE, Guest, Meeting, attend, for_every_method, for_every_program, told};
 

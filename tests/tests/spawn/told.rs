@@ -8,7 +8,7 @@ use tensorferry::domain::Phase;
 use tensorferry::queue::{GetError, PutErrorKind, Receiver, Sender, channel};
 use tensorferry::spawn::{SpawnError, func};
 use tensorferry::{Queue, Tensor, TensorMut};
-use tensorferry_tests::until;
+use tensorferry_kit::until;
 
 use crate::support::{DEADLINE, Meeting, attend, for_every_method};
 

@@ -1,8 +1,8 @@
 //! A process that is killed keeps nothing, and whoever has to know is told.
 
 use tensorferry::sync::{BarrierError, BrokenBy, LastOwner, LockError, WaitError};
-use tensorferry_tests::tasks::Primitives;
-use tensorferry_tests::{until, with_family};
+use tensorferry_kit::tasks::Primitives;
+use tensorferry_kit::{until, with_family};
 
 use crate::{sharer, waiting};
 

@@ -3,8 +3,8 @@
 mod deaths;
 mod sharing;
 
-use tensorferry_tests::tasks::{Primitives, Sharer};
-use tensorferry_tests::{Child, Family};
+use tensorferry_kit::tasks::{Primitives, Sharer};
+use tensorferry_kit::{Child, Family};
 
 /// A child that shares these.
 #[track_caller]

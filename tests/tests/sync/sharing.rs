@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tensorferry::sync::{LockError, WaitError};
-use tensorferry_tests::tasks::Primitives;
-use tensorferry_tests::with_family;
+use tensorferry_kit::tasks::Primitives;
+use tensorferry_kit::with_family;
 
 use crate::{sharer, waiting};
 

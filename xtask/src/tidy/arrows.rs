@@ -7,7 +7,8 @@ use crate::workspace::{Package, Workspace};
 
 const PREFIX: &str = "tensorferry-";
 /// The packages outside `crates/` that gather or test the crates.
-const ABOVE_ALL: [&str; 4] = ["tensorferry", "tensorferry-tests", "tensorferry-loom", "tensorferry-benches"];
+const ABOVE_ALL: [&str; 5] =
+    ["tensorferry", "tensorferry-kit", "tensorferry-tests", "tensorferry-loom", "tensorferry-benches"];
 
 /// Checks every manifest against the allowed arrows and the external crates that are confined to a few.
 pub(super) fn check(

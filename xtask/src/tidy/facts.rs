@@ -99,8 +99,8 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-storage/src/handle.rs", "a handle keeps its heap through the count of its cell"),
     ("facade/examples/cuda_columns/main.rs", "launches a kernel"),
     ("facade/examples/cuda_replicas/main.rs", "launches a kernel"),
-    ("tests/src/raw_driver.rs", "calls functions of the CUDA driver that no crate calls yet"),
+    ("tests/kit/src/raw_driver.rs", "calls functions of the CUDA driver that no crate calls yet"),
     ("tests/tests/cuda/fork.rs", "allows the start method fork"),
     ("tests/tests/spawn/fork.rs", "allows the start method fork, and forks by itself"),
-    ("tests/src/shared_bytes.rs", "maps a domain's file once more, to look at it from outside"),
+    ("tests/kit/src/shared_bytes.rs", "maps a domain's file once more, to look at it from outside"),
 ];

@@ -23,7 +23,7 @@ impl Leftovers {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         Self {
             n_descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
-            n_mappings: maps.lines().filter(|line| line.contains("memfd:tensorferry")).count(),
+            n_mappings: n_mappings_in(&maps),
             children: children(),
             // Other programs may use the place; ours would have this in its name.
             shared_names: names_in("/dev/shm")
@@ -39,7 +39,7 @@ impl Leftovers {
         self.n_descriptors
     }
 
-    /// How many domains were mapped, in pieces.
+    /// How many mappings of domains there were; a domain has two.
     #[must_use]
     pub fn n_mappings(&self) -> usize {
         self.n_mappings
@@ -109,6 +109,41 @@ pub(crate) fn n_pidfds_of(pid: u32) -> usize {
     names.filter(|entry| fs::read_link(entry.path()).is_ok_and(is_pidfd)).count()
 }
 
+/// How many mappings of domains `maps` has (proc_pid_maps(5)). What was opened of one has a line of its own,
+/// which goes on where the line before it ends, in memory and in the file; more of those are no leftovers.
+fn n_mappings_in(maps: &str) -> usize {
+    let pieces = maps.lines().filter(|line| line.contains("memfd:tensorferry")).map(Piece::parse);
+    let mut last = None;
+    pieces.filter(|piece| last.replace(*piece).is_none_or(|last| !piece.continues(last))).count()
+}
+
+/// A line about a part of a memory file.
+#[derive(Clone, Copy)]
+struct Piece {
+    start: u64,
+    end: u64,
+    offset_bytes: u64,
+    inode: u64,
+}
+
+impl Piece {
+    /// `start-end permissions offset device inode name`.
+    fn parse(line: &str) -> Self {
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next().and_then(|range| range.split_once('-')).unwrap();
+        let [offset, inode] = [fields.nth(1).unwrap(), fields.nth(1).unwrap()];
+        let hex = |digits: &str| u64::from_str_radix(digits, 16).unwrap();
+        Self { start: hex(start), end: hex(end), offset_bytes: hex(offset), inode: inode.parse().unwrap() }
+    }
+
+    fn continues(self, last: Self) -> bool {
+        let len_bytes = last.end - last.start;
+        self.inode == last.inode
+            && self.start == last.end
+            && self.offset_bytes == last.offset_bytes + len_bytes
+    }
+}
+
 fn children() -> BTreeSet<u32> {
     let me = std::process::id();
     names_in("/proc")
@@ -133,4 +168,25 @@ fn open_descriptors() -> Vec<String> {
     entries
         .filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pieces_of_a_mapping_are_one() {
+        let maps = "\
+1000-2000 rw-s 00000000 00:01 7 /memfd:tensorferry (deleted)
+2000-4000 ---s 00003000 00:01 7 /memfd:tensorferry (deleted)
+4000-5000 rw-s 00005000 00:01 7 /memfd:tensorferry (deleted)
+5000-9000 ---s 00006000 00:01 7 /memfd:tensorferry (deleted)
+9000-a000 rw-s 0000a000 00:01 8 /memfd:tensorferry (deleted)
+b000-c000 rw-s 0000b000 00:01 8 /memfd:tensorferry (deleted)
+c000-d000 rw-p 0000c000 00:01 9 /usr/lib/libc.so
+";
+        // The tables; the memory, of which a part is open; another domain's, which begins where the memory
+        // ends; and a piece with a hole before it.
+        assert_eq!(n_mappings_in(maps), 4);
+    }
 }

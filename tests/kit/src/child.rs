@@ -343,7 +343,7 @@ impl Drop for Child {
     }
 }
 
-/// The child binary lies beside the other binaries of the kit, which lie above the folder of the test
+/// The child binary lies beside the other binaries of the tests, which lie above the folder of the test
 /// binaries.
 fn child_executable() -> PathBuf {
     let here = std::env::current_exe().unwrap();

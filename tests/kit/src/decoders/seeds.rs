@@ -89,7 +89,7 @@ pub(super) fn fd_store() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn order() -> Vec<Vec<u8>> {
-    let key = (0_u32, "tensorferry_tests::decoders::ordered", "(bool,)", "()");
+    let key = (0_u32, "tensorferry_kit::decoders::ordered", "(bool,)", "()");
     let admission = (99_u64, (1_u8, 1_u32));
     let (parcel, strategy, identity, default_method) = (1234_u64, "file_descriptor", vec![1_u32, 2], 0_u32);
     vec![postcard(&(1_u32, key, admission, parcel, strategy, identity, default_method))]

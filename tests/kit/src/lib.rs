@@ -1,7 +1,7 @@
-//! The tests of tensorferry that need several processes, and the kit that they share.
+//! What the tests of tensorferry share that need several processes.
 //!
 //! ```text
-//! test process                                    child process (src/bin/child.rs)
+//! test process                                    child process (tests/src/bin/child.rs)
 //! with_family(|family| {
 //!   let child = family.start(Task { .. });  ──▶   joins the domain, opens its task, runs it
 //!   child.hear() / child.say(..)            ◀─▶   context.say(..) / context.hear()
