@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
-//! use tensorferry::reduce::{give_frozen, take_frozen};
+//! use tensorferry::reduce::{HandleIndex, give_frozen, take_frozen};
 //! use tensorferry::storage::{FrozenBlock, Heap};
 //! use tensorferry::Queue;
 //!
@@ -19,7 +19,7 @@
 //!
 //! impl<'de> Deserialize<'de> for Jpeg {
 //!     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-//!         take_frozen(u32::deserialize(deserializer)?).map(Self).map_err(de::Error::custom)
+//!         take_frozen(HandleIndex::deserialize(deserializer)?).map(Self).map_err(de::Error::custom)
 //!     }
 //! }
 //!
@@ -32,6 +32,6 @@
 //! ```
 
 pub use tensorferry_reduce::{
-    DecodeError, EncodeError, Parcel, TransitError, bytes_copied, count_copied, give_exclusive, give_frozen,
-    give_shared, heap, refuse, refuse_as, take_exclusive, take_frozen, take_shared,
+    DecodeError, EncodeError, HandleIndex, Parcel, TransitError, bytes_copied, count_copied, give_exclusive,
+    give_frozen, give_shared, heap, refuse, refuse_as, take_exclusive, take_frozen, take_shared,
 };

@@ -155,7 +155,8 @@ impl Serialize for IpcEvent {
 
 impl<'de> Deserialize<'de> for IpcEvent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let block = reduce::take_shared(u32::deserialize(deserializer)?).map_err(de::Error::custom)?;
+        let block = reduce::take_shared(reduce::HandleIndex::deserialize(deserializer)?)
+            .map_err(de::Error::custom)?;
         let taken = EventControl::check(block)
             .ok_or(CudaTensorError::BadMessage { what: "its block is no event" })
             .and_then(|control| registry::get().keep_event(SharedEvent::of_another(control)));

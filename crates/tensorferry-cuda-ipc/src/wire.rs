@@ -5,7 +5,7 @@
 
 use serde::de::{self, Deserialize, Deserializer};
 use serde::ser::{self, Serialize, Serializer};
-use tensorferry_reduce as reduce;
+use tensorferry_reduce::{self as reduce, HandleIndex};
 use tensorferry_tensor::{DType, Element, Layout};
 
 use crate::control::{SlabControl, StorageControl, TimelineControl};
@@ -14,7 +14,7 @@ use crate::tensor::{CudaTensor, Memory, Point};
 use crate::tensor_error::{CudaTensorError, Result};
 
 /// Indexes in the message's table of handles: storage, slab, and timeline with the number of the point.
-type WireMemory = (u32, u32, Option<(u32, u64)>);
+type WireMemory = (HandleIndex, HandleIndex, Option<(HandleIndex, u64)>);
 
 /// The code of the dtype, the layout, and the memory (absent if there are no elements).
 type WireTensor = (u8, Layout, Option<WireMemory>);

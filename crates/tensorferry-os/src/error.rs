@@ -76,6 +76,12 @@ impl Error {
         self.raw_os_error() == Some(Errno::NOSYS.raw_os_error())
     }
 
+    /// Whether the kernel does not know the option of a socket (ENOPROTOOPT).
+    #[must_use]
+    pub fn is_no_such_option(&self) -> bool {
+        self.raw_os_error() == Some(Errno::NOPROTOOPT.raw_os_error())
+    }
+
     /// Whether no descriptor was left, in this process or on the machine (EMFILE, ENFILE).
     #[must_use]
     pub fn is_out_of_descriptors(&self) -> bool {

@@ -64,6 +64,12 @@ impl Identity {
     }
 }
 
+/// The pidfd of the process at the other end of a socket (`SO_PEERPIDFD`, Linux 6.5).
+fn peer_pidfd(socket: &impl AsFd) -> Result<OwnedFd> {
+    getsockopt(socket, PeerPidfd)
+        .map_err(|e| Error::new("getsockopt(SO_PEERPIDFD)", Errno::from_raw_os_error(e as i32)))
+}
+
 impl PidFd {
     /// Opens the process that has this number now. Compare its [`PidFd::identity`] to tell it from an earlier
     /// one.
@@ -93,9 +99,24 @@ impl PidFd {
     /// Opens this process as the peer of a socket to itself (`SO_PEERPIDFD`, unix(7), Linux 6.5).
     fn of_own_peer() -> Result<Self> {
         let (end, _peer) = crate::socket::pair()?;
-        let fd = getsockopt(&end, PeerPidfd)
-            .map_err(|e| Error::new("getsockopt(SO_PEERPIDFD)", Errno::from_raw_os_error(e as i32)))?;
-        Ok(Self::from_fd(fd, std::process::id()))
+        Ok(Self::from_fd(peer_pidfd(&end)?, std::process::id()))
+    }
+
+    /// Opens the process at the other end of a socket: the one that connected, or that made the pair.
+    ///
+    /// Before Linux 6.5 it is found by the number that it had then, so it may be another one that got the
+    /// number since.
+    ///
+    /// # Errors
+    /// ESRCH when it is gone, or lies in a PID namespace that this process does not see; EMFILE when this
+    /// process has no descriptor left.
+    pub fn of_peer(socket: impl AsFd) -> Result<Self> {
+        let pid = crate::socket::peer(&socket)?.pid;
+        match peer_pidfd(&socket) {
+            Ok(fd) => Ok(Self::from_fd(fd, pid)),
+            Err(error) if error.is_no_such_option() => Self::open(pid),
+            Err(error) => Err(error),
+        }
     }
 
     /// Wraps a pidfd that came from elsewhere. `pid` is its process number in this namespace.
@@ -284,6 +305,15 @@ mod tests {
         assert_eq!(identity.namespace, pid_namespace());
         assert!(!identity.is_same_process(&Identity { inode: identity.inode + 1, ..identity }));
         assert!(!identity.is_same_process(&Identity { inode: 0, start_ticks: 1, ..identity }));
+    }
+
+    #[test]
+    fn the_process_at_the_other_end_of_a_socket_is_found() {
+        let (end, _peer) = crate::socket::pair().unwrap();
+        let me = PidFd::of_peer(&end).unwrap();
+        assert_eq!(me.pid(), std::process::id());
+        assert!(me.identity().unwrap().is_same_process(&PidFd::of_self().unwrap().identity().unwrap()));
+        assert!(PidFd::of_peer(std::fs::File::open("/dev/null").unwrap()).is_err());
     }
 
     #[test]

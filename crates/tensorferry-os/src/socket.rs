@@ -35,6 +35,12 @@ pub struct Peer {
     pub gid: u32,
 }
 
+/// The user as which this process's peers see it.
+#[must_use]
+pub fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Makes two connected stream sockets, both close-on-exec.
 ///
 /// # Errors

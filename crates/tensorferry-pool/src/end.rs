@@ -58,7 +58,8 @@ impl Serialize for End {
 
 impl<'de> Deserialize<'de> for End {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let attachment = tensorferry_reduce::take_ring(u32::deserialize(deserializer)?);
+        let attachment =
+            tensorferry_reduce::take_ring(tensorferry_reduce::HandleIndex::deserialize(deserializer)?);
         let ring = Ring::attach(attachment.map_err(de::Error::custom)?).map_err(de::Error::custom)?;
         if ring.type_hash() != TYPE_HASH {
             return Err(de::Error::custom("the queue is none of a pool"));

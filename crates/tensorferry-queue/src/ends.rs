@@ -166,7 +166,9 @@ macro_rules! end {
 
         impl<'de, T> serde::Deserialize<'de> for $end<T> {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let attachment = tensorferry_reduce::take_ring(u32::deserialize(deserializer)?);
+                let attachment = tensorferry_reduce::take_ring(tensorferry_reduce::HandleIndex::deserialize(
+                    deserializer,
+                )?);
                 let attachment = attachment.map_err(serde::de::Error::custom)?;
                 let typed = crate::typed::Typed::open(attachment, $role).map_err(serde::de::Error::custom)?;
                 Ok(Self { typed })

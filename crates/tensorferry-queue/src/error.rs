@@ -5,9 +5,11 @@ use std::fmt;
 use tensorferry_reduce::{DecodeError, EncodeError};
 use tensorferry_storage::{RingPutError, RingTakeError, StorageError};
 
-/// Why an end of a queue could not be made from a message. The caller of `get` sees its text.
+/// Why an end of a queue could not be made from what was received. Inside of a message the caller of `get`
+/// sees its text.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenError {
+#[non_exhaustive]
+pub enum OpenError {
     /// The kernel had no memory to map the ring.
     #[error(transparent)]
     Storage(#[from] StorageError),

@@ -48,6 +48,7 @@
 
 #![forbid(unsafe_code)]
 
+mod any_end;
 mod busy_poll;
 mod connection;
 mod ends;
@@ -62,9 +63,10 @@ mod status;
 mod typed;
 mod wait;
 
+pub use any_end::AnyEnd;
 pub use connection::{Connection, pipe, pipe_in};
 pub use ends::{Receiver, Sender, channel, channel_in, channel_with_leases, channel_with_leases_in};
-pub use error::{GetError, PutError, PutErrorKind};
+pub use error::{GetError, OpenError, PutError, PutErrorKind};
 pub use iter::Iter;
 pub use join::JoinError;
 pub use lease::Lease;

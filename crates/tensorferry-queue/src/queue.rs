@@ -79,6 +79,12 @@ impl<T> Queue<T> {
     }
 }
 
+impl<T> Queue<T> {
+    pub(crate) fn over(typed: Typed<T>) -> Self {
+        Self { typed }
+    }
+}
+
 impl<T: Serialize + DeserializeOwned> Queue<T> {
     /// Puts a value; waits while the queue is full.
     ///

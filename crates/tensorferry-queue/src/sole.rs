@@ -234,7 +234,9 @@ macro_rules! sole_end {
 
         impl<'de, T> Deserialize<'de> for $end<T> {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let attachment = tensorferry_reduce::take_ring(u32::deserialize(deserializer)?);
+                let attachment = tensorferry_reduce::take_ring(tensorferry_reduce::HandleIndex::deserialize(
+                    deserializer,
+                )?);
                 let attachment = attachment.map_err(serde::de::Error::custom)?;
                 Ok(Self::over(Typed::open(attachment, $role).map_err(serde::de::Error::custom)?))
             }

@@ -35,15 +35,20 @@ impl<T> Typed<T> {
 
     /// Attaches to a ring from a message, which must grant at least the wanted role.
     pub(crate) fn open(attachment: Attachment, wanted: Role) -> Result<Self, OpenError> {
+        let opened = Self::open_untyped(attachment, wanted)?;
+        if opened.ring.type_hash() != type_hash::<T>() {
+            return Err(OpenError::WrongType(type_name::<T>()));
+        }
+        Ok(opened)
+    }
+
+    /// As [`Typed::open`], whatever the ring carries.
+    pub(crate) fn open_untyped(attachment: Attachment, wanted: Role) -> Result<Self, OpenError> {
         let role = attachment.role();
         if (wanted.sends && !role.sends) || (wanted.receives && !role.receives) {
             return Err(OpenError::WrongRole);
         }
-        let ring = Ring::attach(attachment)?;
-        if ring.type_hash() != type_hash::<T>() {
-            return Err(OpenError::WrongType(type_name::<T>()));
-        }
-        Ok(Self { ring: Arc::new(ring), carries: PhantomData })
+        Ok(Self { ring: Arc::new(Ring::attach(attachment)?), carries: PhantomData })
     }
 
     pub(crate) fn with_role(&self, role: Role) -> Result<Self, StorageError> {

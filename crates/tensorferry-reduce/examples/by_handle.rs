@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
-use tensorferry_reduce::{Parcel, bytes_copied, give_frozen, take_frozen};
+use tensorferry_reduce::{HandleIndex, Parcel, bytes_copied, give_frozen, take_frozen};
 use tensorferry_storage::{FrozenBlock, Heap};
 
 /// A picture in shared memory.
@@ -21,7 +21,7 @@ impl Serialize for Picture {
 impl<'de> Deserialize<'de> for Picture {
     /// Takes the handle with that index out of the message.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        take_frozen(u32::deserialize(deserializer)?).map(Self).map_err(de::Error::custom)
+        take_frozen(HandleIndex::deserialize(deserializer)?).map(Self).map_err(de::Error::custom)
     }
 }
 

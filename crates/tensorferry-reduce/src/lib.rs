@@ -23,7 +23,7 @@
 //!
 //! impl<'de> Deserialize<'de> for Picture {
 //!     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-//!         let index = u32::deserialize(deserializer)?;
+//!         let index = reduce::HandleIndex::deserialize(deserializer)?;
 //!         reduce::take_frozen(index).map(Self).map_err(serde::de::Error::custom)
 //!     }
 //! }
@@ -35,12 +35,14 @@ mod buffer;
 mod codec;
 mod copied;
 mod error;
+mod handle_index;
 mod parcel;
 mod transit;
 
 pub use codec::{decode, decode_behind, with_encoded, with_encoded_behind};
 pub use copied::{bytes_copied, count_copied};
 pub use error::{DecodeError, EncodeError, TransitError};
+pub use handle_index::HandleIndex;
 pub use parcel::Parcel;
 pub use transit::{
     give_bundle, give_exclusive, give_frozen, give_ring, give_shared, give_sole_ring, heap, refuse,

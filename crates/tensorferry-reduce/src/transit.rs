@@ -10,7 +10,7 @@ use tensorferry_storage::{
     OutgoingHandles, SharedBlock,
 };
 
-use crate::{TransitError, count_copied};
+use crate::{HandleIndex, TransitError, count_copied};
 
 /// The number of latest entries that are searched for a handle on the same block before it gets an entry of
 /// its own. Two entries for one block do no harm.
@@ -145,7 +145,7 @@ pub fn refuse_as(refusal: TransitError) {
 /// [`TransitError::NotInTransit`] outside a message, [`TransitError::NoMemory`] when a copy was needed and
 /// failed, [`TransitError::Moved`] for an empty block.
 #[inline]
-pub fn give_frozen(block: &FrozenBlock) -> Result<u32, TransitError> {
+pub fn give_frozen(block: &FrozenBlock) -> Result<HandleIndex, TransitError> {
     outbound(|out| {
         // Read from the block before the handle is made: a read just after a write of the same memory stalls.
         if is_in_message_domain(block.heap().ok_or(TransitError::Moved)?) {
@@ -175,7 +175,7 @@ fn copy_here(block: &FrozenBlock) -> Result<FrozenBlock, TransitError> {
 /// # Errors
 /// [`TransitError::NotInTransit`] outside a message, [`TransitError::ForeignDomain`] for a block of another
 /// domain, [`TransitError::Moved`] for an empty block.
-pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
+pub fn give_shared(block: &SharedBlock) -> Result<HandleIndex, TransitError> {
     outbound(|out| {
         if !is_in_message_domain(block.heap().ok_or(TransitError::Moved)?) {
             return Err(TransitError::ForeignDomain);
@@ -192,7 +192,7 @@ pub fn give_shared(block: &SharedBlock) -> Result<u32, TransitError> {
 /// # Errors
 /// [`TransitError::NotInTransit`] outside a message, [`TransitError::Moved`] when the block was moved
 /// already, [`TransitError::ForeignDomain`] for a block of another domain.
-pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> {
+pub fn give_exclusive(block: &ExclusiveBlock) -> Result<HandleIndex, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::exclusive(block).ok_or(TransitError::Moved)?;
         if !handle.heap().is_some_and(is_in_message_domain) {
@@ -209,7 +209,7 @@ pub fn give_exclusive(block: &ExclusiveBlock) -> Result<u32, TransitError> {
 /// # Errors
 /// [`TransitError::NotInTransit`] outside a message, [`TransitError::ForeignDomain`] for a ring of another
 /// domain.
-pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
+pub fn give_ring(attachment: &Attachment) -> Result<HandleIndex, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::ring(attachment);
         if !handle.heap().is_some_and(is_in_message_domain) {
@@ -224,7 +224,7 @@ pub fn give_ring(attachment: &Attachment) -> Result<u32, TransitError> {
 ///
 /// # Errors
 /// As [`give_ring`], and [`TransitError::MovedEnd`] when the flag was set already.
-pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Result<u32, TransitError> {
+pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Result<HandleIndex, TransitError> {
     outbound(|out| {
         let handle = OutgoingHandle::sole_ring(attachment, moved).ok_or(TransitError::MovedEnd)?;
         if !handle.heap().is_some_and(is_in_message_domain) {
@@ -240,7 +240,7 @@ pub fn give_sole_ring(attachment: &Attachment, moved: &Arc<AtomicBool>) -> Resul
 /// # Errors
 /// [`TransitError::NotInTransit`] outside a message, [`TransitError::ForeignDomain`] for a bundle of another
 /// domain.
-pub fn give_bundle(bundle: &Bundle) -> Result<u32, TransitError> {
+pub fn give_bundle(bundle: &Bundle) -> Result<HandleIndex, TransitError> {
     outbound(|out| {
         if !bundle.heap().is_some_and(is_in_message_domain) {
             return Err(TransitError::ForeignDomain);
@@ -263,10 +263,10 @@ pub fn heap() -> Result<Heap, TransitError> {
 /// # Errors
 /// [`TransitError::NotInTransit`] outside a message, [`TransitError::NoSuchHandle`] when the message has no
 /// such handle.
-pub fn take_frozen(index: u32) -> Result<FrozenBlock, TransitError> {
+pub fn take_frozen(index: HandleIndex) -> Result<FrozenBlock, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Frozen(block)) => Ok(block.take()),
-        _ => Err(TransitError::NoSuchHandle { index, wanted: "a frozen block" }),
+        _ => Err(TransitError::NoSuchHandle { index: index.get(), wanted: "a frozen block" }),
     })
 }
 
@@ -274,10 +274,10 @@ pub fn take_frozen(index: u32) -> Result<FrozenBlock, TransitError> {
 ///
 /// # Errors
 /// As [`take_frozen`].
-pub fn take_shared(index: u32) -> Result<SharedBlock, TransitError> {
+pub fn take_shared(index: HandleIndex) -> Result<SharedBlock, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Shared(block)) => Ok(block.clone()),
-        _ => Err(TransitError::NoSuchHandle { index, wanted: "a shared block" }),
+        _ => Err(TransitError::NoSuchHandle { index: index.get(), wanted: "a shared block" }),
     })
 }
 
@@ -285,8 +285,9 @@ pub fn take_shared(index: u32) -> Result<SharedBlock, TransitError> {
 ///
 /// # Errors
 /// As [`take_frozen`]; [`TransitError::NoSuchHandle`] also when the block was taken already.
-pub fn take_exclusive(index: u32) -> Result<ExclusiveBlock, TransitError> {
-    let missing = TransitError::NoSuchHandle { index, wanted: "an exclusive block, not taken yet" };
+pub fn take_exclusive(index: HandleIndex) -> Result<ExclusiveBlock, TransitError> {
+    let missing =
+        TransitError::NoSuchHandle { index: index.get(), wanted: "an exclusive block, not taken yet" };
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Exclusive(block)) => block.take().ok_or(missing),
         _ => Err(missing),
@@ -297,10 +298,10 @@ pub fn take_exclusive(index: u32) -> Result<ExclusiveBlock, TransitError> {
 ///
 /// # Errors
 /// As [`take_frozen`].
-pub fn take_ring(index: u32) -> Result<Attachment, TransitError> {
+pub fn take_ring(index: HandleIndex) -> Result<Attachment, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Ring(attachment)) => Ok(attachment.clone()),
-        _ => Err(TransitError::NoSuchHandle { index, wanted: "a queue" }),
+        _ => Err(TransitError::NoSuchHandle { index: index.get(), wanted: "a queue" }),
     })
 }
 
@@ -308,10 +309,10 @@ pub fn take_ring(index: u32) -> Result<Attachment, TransitError> {
 ///
 /// # Errors
 /// As [`take_frozen`].
-pub fn take_bundle(index: u32) -> Result<Bundle, TransitError> {
+pub fn take_bundle(index: HandleIndex) -> Result<Bundle, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Bundle(bundle)) => Ok(bundle.clone()),
-        _ => Err(TransitError::NoSuchHandle { index, wanted: "a bundle" }),
+        _ => Err(TransitError::NoSuchHandle { index: index.get(), wanted: "a bundle" }),
     })
 }
 
@@ -330,7 +331,11 @@ impl Outbound {
     /// `None` when `handle` gives none. A closure makes the handle here, because passing it takes 17
     /// instructions more.
     #[inline]
-    fn add(&mut self, BlockId(id): BlockId, handle: impl FnOnce() -> Option<OutgoingHandle>) -> Option<u32> {
+    fn add(
+        &mut self,
+        BlockId(id): BlockId,
+        handle: impl FnOnce() -> Option<OutgoingHandle>,
+    ) -> Option<HandleIndex> {
         let handle = handle()?;
         // There is nearly always none yet. Comparing the ids finds that out fastest.
         let earliest = self.ids.len().saturating_sub(LOOK_BACK);
@@ -344,26 +349,26 @@ impl Outbound {
     }
 
     #[cold]
-    fn find(&self, earliest: usize, id: u64, handle: &OutgoingHandle) -> Option<u32> {
+    fn find(&self, earliest: usize, id: u64, handle: &OutgoingHandle) -> Option<HandleIndex> {
         let serves = |at: &usize| {
             self.ids.get(*at) == Some(&id)
                 && self.handles.get(*at).is_some_and(|other| other.is_equivalent_to(handle))
         };
-        (earliest..self.ids.len()).find(serves).and_then(|at| u32::try_from(at).ok())
+        (earliest..self.ids.len()).find(serves).and_then(|at| u32::try_from(at).ok()).map(HandleIndex::new)
     }
 
-    fn push(&mut self, handle: OutgoingHandle) -> u32 {
+    fn push(&mut self, handle: OutgoingHandle) -> HandleIndex {
         let id = handle.id().0;
         self.push_with(handle, id)
     }
 
     #[inline]
-    fn push_with(&mut self, handle: OutgoingHandle, id: u64) -> u32 {
+    fn push_with(&mut self, handle: OutgoingHandle, id: u64) -> HandleIndex {
         self.ids.push(id);
         self.handles.push(handle);
         // A message with more handles than 32 bits can count is refused later, because its table has too
         // many.
-        u32::try_from(self.handles.len() - 1).unwrap_or(u32::MAX)
+        HandleIndex::new(u32::try_from(self.handles.len() - 1).unwrap_or(u32::MAX))
     }
 }
 
@@ -382,7 +387,7 @@ impl Drop for Outbound {
 }
 
 impl Inbound {
-    fn get(&mut self, index: u32) -> Option<&mut IncomingHandle> {
-        self.handles.get_mut(usize::try_from(index).ok()?)
+    fn get(&mut self, index: HandleIndex) -> Option<&mut IncomingHandle> {
+        self.handles.get_mut(usize::try_from(index.get()).ok()?)
     }
 }

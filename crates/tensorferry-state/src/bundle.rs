@@ -147,7 +147,7 @@ impl Serialize for Bundle {
 
 impl<'de> Deserialize<'de> for Bundle {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let index = u32::deserialize(deserializer)?;
+        let index = tensorferry_reduce::HandleIndex::deserialize(deserializer)?;
         let raw = tensorferry_reduce::take_bundle(index).map_err(serde::de::Error::custom)?;
         let manifest = Manifest::of(&raw).map_err(|error| {
             tensorferry_reduce::refuse(&error);

@@ -87,6 +87,12 @@ impl Heap {
         Ok(current)
     }
 
+    /// The heap of this process's default domain, if it has one by now.
+    #[must_use]
+    pub fn current_if_any() -> Option<&'static Self> {
+        CURRENT.get()
+    }
+
     /// Makes `self` the heap of [`Heap::current`].
     ///
     /// # Errors

@@ -125,8 +125,9 @@ impl<const PURPOSE: u64> Serialize for Primitive<PURPOSE> {
 
 impl<'de, const PURPOSE: u64> Deserialize<'de> for Primitive<PURPOSE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let block = tensorferry_reduce::take_shared(u32::deserialize(deserializer)?)
-            .map_err(|error| de::Error::custom(refuse(error)))?;
+        let block =
+            tensorferry_reduce::take_shared(tensorferry_reduce::HandleIndex::deserialize(deserializer)?)
+                .map_err(|error| de::Error::custom(refuse(error)))?;
         let monitor = Monitor::open(block, PURPOSE).map_err(|error| de::Error::custom(refuse(error)))?;
         let deaths = monitor.view().map_or(0, |view| view.deaths());
         Ok(Self::over(monitor, deaths))

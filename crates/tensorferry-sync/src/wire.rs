@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tensorferry_reduce::HandleIndex;
 use tensorferry_storage::SharedBlock;
 
 use crate::ScalarKind;
@@ -18,7 +19,7 @@ pub(crate) struct Wire {
     kind: ScalarKind,
     n_elements: u64,
     /// Index in the message's table of handles; absent when there are no elements.
-    memory: Option<u32>,
+    memory: Option<HandleIndex>,
 }
 
 impl Serialize for Wire {
@@ -83,8 +84,11 @@ mod tests {
 
     #[test]
     fn the_payload_is_type_length_and_index() {
-        let wire = Wire { kind: ScalarKind::F64, n_elements: 300, memory: Some(2) };
-        assert_eq!(rmp_serde::to_vec_named(&wire).unwrap(), [0x93, 10, 0xcd, 1, 0x2c, 2]);
+        let wire = Wire { kind: ScalarKind::F64, n_elements: 300, memory: Some(HandleIndex::new(2)) };
+        assert_eq!(
+            rmp_serde::to_vec_named(&wire).unwrap(),
+            [0x93, 10, 0xcd, 1, 0x2c, 0xc4, 5, 0xfe, 2, 0, 0, 0]
+        );
         let empty = Wire { kind: ScalarKind::Bool, n_elements: 0, memory: None };
         assert_eq!(rmp_serde::to_vec_named(&empty).unwrap(), [0x93, 0, 0, 0xc0]);
     }

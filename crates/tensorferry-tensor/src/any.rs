@@ -49,7 +49,12 @@ impl AnyTensor {
         layout: LayoutRef,
     ) -> Result<Self, TensorError> {
         layout.check_fits(block.len_bytes() / dtype.size_bytes())?;
-        Ok(Self { dtype, storage: FrozenStorage::Block(block), layout })
+        Ok(Self::over_checked(dtype, block, layout))
+    }
+
+    /// Precondition: the layout fits the block.
+    pub(crate) const fn over_checked(dtype: DType, block: FrozenBlock, layout: LayoutRef) -> Self {
+        Self { dtype, storage: FrozenStorage::Block(block), layout }
     }
 
     /// The storage, as a block of shared memory. A private storage is copied into the domain of `heap` first,
@@ -91,7 +96,7 @@ impl AnyTensor {
     /// [`DowncastError`] gives the tensor back when it holds another type.
     pub fn downcast<T: Element>(self) -> Result<Tensor<T>, DowncastError> {
         if self.dtype != T::DTYPE || bytes::elements::<T>(self.storage.bytes()).is_err() {
-            return Err(DowncastError { tensor: Box::new(self), expected: T::DTYPE });
+            return Err(DowncastError::new(self.dtype, T::DTYPE, self));
         }
         Ok(Tensor::from_checked(self.storage, self.layout))
     }
@@ -250,25 +255,34 @@ impl<T: Element> TryFrom<AnyTensor> for Tensor<T> {
 
 /// The tensor holds another type. [`DowncastError::into_tensor`] gives the tensor back.
 #[derive(thiserror::Error)]
-#[error("the tensor holds {}, not {expected}", tensor.dtype())]
-pub struct DowncastError {
-    tensor: Box<AnyTensor>,
+#[error("the tensor holds {found}, not {expected}")]
+pub struct DowncastError<A = AnyTensor> {
+    found: DType,
     expected: DType,
+    tensor: Box<A>,
 }
 
-tensorferry_storage::debug_as_display!(DowncastError);
+impl<A> fmt::Debug for DowncastError<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
-impl DowncastError {
+impl<A> DowncastError<A> {
+    pub(crate) fn new(found: DType, expected: DType, tensor: A) -> Self {
+        Self { found, expected, tensor: Box::new(tensor) }
+    }
+
     /// The tensor, unchanged.
     #[must_use]
-    pub fn into_tensor(self) -> AnyTensor {
+    pub fn into_tensor(self) -> A {
         *self.tensor
     }
 }
 
-impl From<DowncastError> for TensorError {
-    fn from(error: DowncastError) -> Self {
-        Self::DTypeMismatch { expected: error.expected, found: error.tensor.dtype() }
+impl<A> From<DowncastError<A>> for TensorError {
+    fn from(error: DowncastError<A>) -> Self {
+        Self::DTypeMismatch { expected: error.expected, found: error.found }
     }
 }
 

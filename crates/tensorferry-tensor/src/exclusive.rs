@@ -43,7 +43,7 @@ pub struct TensorMut<T> {
 }
 
 /// The shape of a tensor that was moved away.
-static EMPTY_SHAPE: LazyLock<Shape> = LazyLock::new(|| Shape::from([0]));
+pub(crate) static EMPTY_SHAPE: LazyLock<Shape> = LazyLock::new(|| Shape::from([0]));
 
 // Each method has the bound, and not the `impl`, so that the compiler says what an element is.
 impl<T> TensorMut<T> {
@@ -271,7 +271,7 @@ impl<T: Element> TensorMut<T> {
     }
 
     /// The block and its layout, which is empty if the block was moved away.
-    fn into_parts(self) -> (ExclusiveBlock, LayoutRef) {
+    pub(crate) fn into_parts(self) -> (ExclusiveBlock, LayoutRef) {
         if self.is_moved() {
             return (self.block, Layout::empty().into());
         }

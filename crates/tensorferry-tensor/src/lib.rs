@@ -72,6 +72,8 @@ mod layout;
 mod shape;
 
 mod any;
+mod any_mut;
+mod any_shared;
 mod exclusive;
 mod frozen;
 mod shared;
@@ -90,6 +92,8 @@ mod words;
 mod error;
 
 pub use any::{AnyTensor, DowncastError};
+pub use any_mut::AnyTensorMut;
+pub use any_shared::AnySharedTensor;
 pub use dtype::{DType, ParseDTypeError};
 pub use element::{AtomicElement, AtomicNumber, Bool, Element};
 pub use error::{FromVecError, TensorError, TryIntoMutError, TryIntoMutErrorKind};

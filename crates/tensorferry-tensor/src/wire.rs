@@ -18,10 +18,12 @@ use std::sync::Arc;
 
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{self, Serialize, Serializer};
-use tensorferry_reduce::TransitError;
+use tensorferry_reduce::{HandleIndex, TransitError};
 use tensorferry_storage::{ExclusiveBlock, FrozenBlock, SharedBlock, StorageError};
 
 use crate::any::AnyTensor;
+use crate::any_mut::AnyTensorMut;
+use crate::any_shared::AnySharedTensor;
 use crate::dims::Dims;
 use crate::element::{AtomicElement, Element};
 use crate::error::TensorError;
@@ -171,12 +173,15 @@ impl<T: Element> Receive for TensorMut<T> {
     fn receive(received: Received<'_>) -> Result<Self, Refusal> {
         let storage = received.storage()?;
         let layout = received.form(Some(T::DTYPE))?.layout;
-        if layout.offset() != 0 || !layout.is_contiguous() {
-            return Err(Unreadable::NotWhole(layout.offset()).into());
-        }
-        let block =
-            storage.map_or_else(|| Ok(ExclusiveBlock::empty()), tensorferry_reduce::take_exclusive)?;
-        Ok(Self::from_parts(block, layout)?)
+        Ok(Self::from_parts(take_exclusive(storage, &layout)?, layout)?)
+    }
+}
+
+impl Receive for AnyTensorMut {
+    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+        let storage = received.storage()?;
+        let Form { dtype, layout } = received.form(None)?;
+        Ok(Self::from_parts(dtype, take_exclusive(storage, &layout)?, layout)?)
     }
 }
 
@@ -203,16 +208,36 @@ impl<T: AtomicElement> Receive for SharedTensor<T> {
     fn receive(received: Received<'_>) -> Result<Self, Refusal> {
         let storage = received.storage()?;
         let layout = received.form(Some(T::DTYPE))?.layout;
-        let block = storage.map_or_else(|| Ok(SharedBlock::empty()), tensorferry_reduce::take_shared)?;
-        Ok(Self::from_parts(block, layout)?)
+        Ok(Self::from_parts(take_shared(storage)?, layout)?)
     }
 }
 
-fn take_frozen(storage: Option<u32>) -> Result<FrozenBlock, TransitError> {
+impl Receive for AnySharedTensor {
+    #[inline]
+    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+        let storage = received.storage()?;
+        let Form { dtype, layout } = received.form(None)?;
+        Ok(Self::over_block(dtype, take_shared(storage)?, layout)?)
+    }
+}
+
+/// Takes the block of an exclusive tensor, which is contiguous from element 0.
+fn take_exclusive(storage: Option<HandleIndex>, layout: &Layout) -> Result<ExclusiveBlock, Refusal> {
+    if layout.offset() != 0 || !layout.is_contiguous() {
+        return Err(Unreadable::NotWhole(layout.offset()).into());
+    }
+    Ok(storage.map_or_else(|| Ok(ExclusiveBlock::empty()), tensorferry_reduce::take_exclusive)?)
+}
+
+fn take_shared(storage: Option<HandleIndex>) -> Result<SharedBlock, TransitError> {
+    storage.map_or_else(|| Ok(SharedBlock::empty()), tensorferry_reduce::take_shared)
+}
+
+fn take_frozen(storage: Option<HandleIndex>) -> Result<FrozenBlock, TransitError> {
     storage.map_or_else(|| Ok(FrozenBlock::empty()), tensorferry_reduce::take_frozen)
 }
 
-fn give_frozen(storage: &FrozenStorage) -> Result<u32, Refusal> {
+fn give_frozen(storage: &FrozenStorage) -> Result<HandleIndex, Refusal> {
     let copied;
     let block = match storage.block() {
         Some(block) => block,
@@ -300,6 +325,35 @@ impl<T: AtomicElement> Serialize for SharedTensor<T> {
 }
 
 impl<'de, T: AtomicElement> Deserialize<'de> for SharedTensor<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        receive(deserializer)
+    }
+}
+
+/// As for [`TensorMut`].
+impl Serialize for AnyTensorMut {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (block, layout) = self.parts();
+        let give = || Ok(tensorferry_reduce::give_exclusive(block)?);
+        write(Description::of(self.dtype(), layout, give), serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for AnyTensorMut {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        receive(deserializer)
+    }
+}
+
+/// As for [`SharedTensor`].
+impl Serialize for AnySharedTensor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let give = || Ok(tensorferry_reduce::give_shared(self.block())?);
+        write(Description::of(self.dtype(), self.layout_ref(), give), serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for AnySharedTensor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         receive(deserializer)
     }

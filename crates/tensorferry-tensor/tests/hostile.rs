@@ -35,7 +35,7 @@ impl Forged {
 impl Serialize for Forged {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let index = tensorferry_reduce::give_frozen(&self.block).map_err(ser::Error::custom)?;
-        let index = self.wrong_index.map(|wrong| index + wrong);
+        let index = self.wrong_index.map(|wrong| index.get() + wrong);
         let fields = (index, self.dtype.code(), &self.shape, &self.strides, self.offset);
         let fields = postcard::to_stdvec(&fields).map_err(ser::Error::custom)?;
         serializer.serialize_bytes(&[&[0xff], &fields[..]].concat())

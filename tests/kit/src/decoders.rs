@@ -26,7 +26,7 @@ use tensorferry::tensor::{AnyTensor, DType, SharedTensor, Tensor, TensorMut};
 use tensorferry::{SharingStrategy, func};
 use tensorferry_cuda_ipc::{CudaTensor, IpcEvent};
 use tensorferry_os::{memfd, socket};
-use tensorferry_reduce::{decode, give_bundle, take_bundle};
+use tensorferry_reduce::{HandleIndex, decode, give_bundle, take_bundle};
 use tensorferry_sharing::FdStore;
 use tensorferry_storage::{
     Consumers, Deadline, Heap, IncomingMessage, OutgoingHandle, OutgoingHandles, Ring,
@@ -290,7 +290,7 @@ impl Serialize for Blocks {
 
 impl<'de> Deserialize<'de> for Blocks {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        take_bundle(u32::deserialize(deserializer)?).map(Self).map_err(de::Error::custom)
+        take_bundle(HandleIndex::deserialize(deserializer)?).map(Self).map_err(de::Error::custom)
     }
 }
 

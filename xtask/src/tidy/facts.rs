@@ -16,6 +16,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("state", &["tensor"]),
     ("sync", &["storage", "reduce"]),
     ("queue", &["storage", "reduce"]),
+    ("listen", &["queue", "domain", "os"]),
     ("cuda-ipc", &["tensor", "reduce", "process"]),
     // It stands in for somebody else's library, so it shares nothing with what it is there to test.
     ("sim-cuda", &[]),

@@ -135,7 +135,7 @@ impl serde::Serialize for FrozenBlockItem {
 
 impl<'de> serde::Deserialize<'de> for FrozenBlockItem {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let index = u32::deserialize(deserializer)?;
+        let index = tensorferry_reduce::HandleIndex::deserialize(deserializer)?;
         Ok(Self(tensorferry_reduce::take_frozen(index).map_err(serde::de::Error::custom)?))
     }
 }

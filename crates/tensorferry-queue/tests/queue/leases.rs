@@ -108,7 +108,7 @@ impl Serialize for Bytes {
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let index = u32::deserialize(deserializer)?;
+        let index = tensorferry_reduce::HandleIndex::deserialize(deserializer)?;
         tensorferry_reduce::take_frozen(index).map(Self::Frozen).map_err(serde::de::Error::custom)
     }
 }

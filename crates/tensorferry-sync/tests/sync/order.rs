@@ -31,7 +31,8 @@ struct Raw(SharedBlock);
 
 impl<'de> Deserialize<'de> for Raw {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let block = tensorferry_reduce::take_shared(u32::deserialize(deserializer)?);
+        let block =
+            tensorferry_reduce::take_shared(tensorferry_reduce::HandleIndex::deserialize(deserializer)?);
         block.map(Raw).map_err(D::Error::custom)
     }
 }

@@ -5,6 +5,7 @@
 //! form, and a form that was read recently is recognised as a whole (`recent.rs`).
 
 use serde::ser::{Serialize, Serializer};
+use tensorferry_reduce::HandleIndex;
 
 use super::Refusal;
 use super::known_forms;
@@ -83,9 +84,9 @@ impl<'a> Description<'a> {
     pub(super) fn of(
         dtype: DType,
         layout: &'a LayoutRef,
-        give: impl FnOnce() -> Result<u32, Refusal>,
+        give: impl FnOnce() -> Result<HandleIndex, Refusal>,
     ) -> Result<Self, Refusal> {
-        let storage = if layout.n_elements() == 0 { None } else { Some(give()?) };
+        let storage = if layout.n_elements() == 0 { None } else { Some(give()?.get()) };
         Ok(Self { dtype, layout, storage })
     }
 
@@ -164,8 +165,11 @@ impl<'a> Received<'a> {
 
     /// Index in the message's table of handles.
     #[inline]
-    pub(super) fn storage(&self) -> Result<Option<u32>, Unreadable> {
-        let index = |index| u32::try_from(index).map_err(|_| Unreadable::Storage(index as u64));
+    pub(super) fn storage(&self) -> Result<Option<HandleIndex>, Unreadable> {
+        let index = |index| {
+            let number = u32::try_from(index).map_err(|_| Unreadable::Storage(index as u64));
+            number.map(HandleIndex::new)
+        };
         self.storage.map(index).transpose()
     }
 

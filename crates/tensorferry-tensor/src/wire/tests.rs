@@ -16,7 +16,7 @@ struct Carried(Layout, Option<u32>);
 impl Receive for Carried {
     fn receive(received: Received<'_>) -> Result<Self, Refusal> {
         let storage = received.storage()?;
-        received.form(None).map(|form| Self(Layout::clone(&form.layout), storage))
+        received.form(None).map(|form| Self(Layout::clone(&form.layout), storage.map(HandleIndex::get)))
     }
 }
 
@@ -212,7 +212,7 @@ proptest! {
     ) {
         let (shape, strides): (Vec<usize>, Vec<usize>) = dims.into_iter().unzip();
         let layout = LayoutRef::from(Layout::new(shape, &strides, offset).unwrap());
-        let sent = Description::of(DType::F32, &layout, || Ok(3)).unwrap();
+        let sent = Description::of(DType::F32, &layout, || Ok(HandleIndex::new(3))).unwrap();
         let bytes = rmp_serde::to_vec_named(&sent).unwrap();
         let Carried(received, storage) = rmp_serde::from_slice(&bytes).unwrap();
         prop_assert_eq!(received.offsets().collect::<Vec<_>>(), layout.offsets().collect::<Vec<_>>());

@@ -1,0 +1,83 @@
+//! The side that comes to an address.
+
+use std::ffi::OsStr;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use tensorferry_domain::DomainFds;
+use tensorferry_os::socket;
+use tensorferry_queue::Connection;
+use tensorferry_reduce::Parcel;
+
+use crate::ConnectError;
+use crate::address::Address;
+use crate::greeting::{self, Answer, Hello, Unheard};
+use crate::joined::Joined;
+
+/// Connects to the [`Listener`](crate::Listener) at an address: Python's `Client`.
+///
+/// This process becomes a member of the listener's domain, and stays one until it ends. If it has no default
+/// domain yet, the listener's is its own from then on. Otherwise the tensors that it makes lie elsewhere, and
+/// are copied when they are sent through the connection
+/// ([`bytes_copied`](tensorferry_reduce::bytes_copied) counts them).
+///
+/// # Errors
+/// [`ConnectError::Connect`] when nobody listens, [`ConnectError::Refused`] with the reason when the listener
+/// lets this process not in, [`ConnectError::Decode`] when its connection carries other types, and others.
+///
+/// # Blocking
+/// Until the listener accepts, or is gone.
+pub fn connect<S, R>(address: impl AsRef<OsStr>) -> Result<Connection<S, R>, ConnectError> {
+    connect_until(address.as_ref(), None)
+}
+
+/// As [`connect`], waiting for at most `timeout`.
+///
+/// # Errors
+/// As [`connect`], and [`ConnectError::TimedOut`].
+///
+/// # Blocking
+/// As [`connect`], for at most `timeout`.
+pub fn connect_timeout<S, R>(
+    address: impl AsRef<OsStr>,
+    timeout: Duration,
+) -> Result<Connection<S, R>, ConnectError> {
+    // A time that no clock can hold is for ever.
+    connect_until(address.as_ref(), Instant::now().checked_add(timeout))
+}
+
+fn connect_until<S, R>(address: &OsStr, deadline: Option<Instant>) -> Result<Connection<S, R>, ConnectError> {
+    let cannot = |error| ConnectError::Connect { address: address.into(), error };
+    let mut joined = Joined::lock();
+    let stream = Address::of(address).socket().and_then(|socket| UnixStream::connect_addr(&socket));
+    let stream = stream.map_err(cannot)?;
+    socket::send_all(&stream, &greeting::encode(&Hello { domains: joined.ids() }), &[])?;
+    let (answer, fds) = greeting::receive(&stream, deadline)?;
+    let (domain_id, admission, parcel) = match answer {
+        Answer::Welcome { domain_id, admission, parcel } => (domain_id, admission, parcel),
+        Answer::Refused(reason) => return Err(ConnectError::Refused(reason)),
+    };
+    let joining;
+    let heap = match admission {
+        Some(admission) => {
+            let fds = DomainFds::from_message(fds);
+            let fds = fds.ok_or(ConnectError::BadGreeting("no descriptor came with the admission"))?;
+            joining = joined.join(fds, admission)?;
+            &joining
+        }
+        None => joined
+            .find(domain_id)
+            .ok_or(ConnectError::BadGreeting("it takes this process for a member that it is not"))?,
+    };
+    Ok(Parcel::open(heap, parcel)?)
+}
+
+impl From<Unheard> for ConnectError {
+    fn from(error: Unheard) -> Self {
+        match error {
+            Unheard::TimedOut => Self::TimedOut,
+            Unheard::Bad(reason) => Self::BadGreeting(reason),
+            Unheard::Socket(error) => Self::Socket(error),
+        }
+    }
+}

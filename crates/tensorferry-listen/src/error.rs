@@ -1,0 +1,121 @@
+//! Why two processes did not meet.
+
+use std::io;
+use std::path::PathBuf;
+
+use tensorferry_domain::{DomainError, OsError};
+use tensorferry_reduce::{DecodeError, EncodeError};
+use tensorferry_storage::StorageError;
+
+/// Why an address could not be listened at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The kernel refused: the address is in use, too long, or in a folder that is missing or closed to this
+    /// user.
+    #[error("cannot listen at {}: {error}", address.display())]
+    Bind {
+        /// The address.
+        address: PathBuf,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// The default domain could not be made.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// Why nobody was let in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// Nobody came in the time of the call.
+    #[error("nobody has connected")]
+    TimedOut,
+    /// The kernel failed to accept: no descriptor is left, say.
+    #[error("cannot accept a connection: {0}")]
+    Accept(io::Error),
+    /// A process of another user.
+    #[error("process {pid} of user {uid} was refused: only user {own_uid} may connect")]
+    OtherUser {
+        /// The process in this PID namespace; 0 when it has no number there.
+        pid: u32,
+        /// Its user.
+        uid: u32,
+        /// The user of this process.
+        own_uid: u32,
+    },
+    /// It went away, did not speak in time, or speaks another protocol.
+    #[error("process {pid} was refused: {reason}")]
+    BadGreeting {
+        /// The process.
+        pid: u32,
+        /// What was wrong.
+        reason: &'static str,
+    },
+    /// The process cannot become a member of the domain.
+    #[error("process {pid} was refused: {error}")]
+    Admit {
+        /// The process.
+        pid: u32,
+        /// Why.
+        error: DomainError,
+    },
+    /// There is no memory for the connection.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// As [`AcceptError::Storage`].
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The socket to the process failed.
+    #[error("the socket to process {pid}: {error}")]
+    Socket {
+        /// The process.
+        pid: u32,
+        /// The kernel's answer.
+        error: OsError,
+    },
+}
+
+impl AcceptError {
+    /// Whether it is about one process that wanted to connect. The next one may be let in.
+    #[must_use]
+    pub const fn is_of_peer(&self) -> bool {
+        matches!(
+            self,
+            Self::OtherUser { .. } | Self::BadGreeting { .. } | Self::Admit { .. } | Self::Socket { .. }
+        )
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// Nobody listens there, or this user may not connect.
+    #[error("cannot connect to {}: {error}", address.display())]
+    Connect {
+        /// The address.
+        address: PathBuf,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// The listener did not accept in the time of the call.
+    #[error("the listener has not accepted")]
+    TimedOut,
+    /// The listener refused, and said why.
+    #[error("the listener refused: {0}")]
+    Refused(String),
+    /// The listener went away, or something else listens there.
+    #[error("what listens there is no listener of this library and version: {0}")]
+    BadGreeting(&'static str),
+    /// The socket failed.
+    #[error(transparent)]
+    Socket(#[from] OsError),
+    /// The domain could not be joined.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The connection carries values of other types than were asked for.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}

@@ -1,0 +1,47 @@
+//! The domains that this process has joined by connecting.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tensorferry_domain::{Admission, DomainFds};
+use tensorferry_storage::{Heap, StorageError};
+
+/// Held while this process connects, so that it does not join one domain twice.
+static JOINED: Mutex<Joined> = Mutex::new(Joined { heaps: Vec::new() });
+
+/// Heaps beside the default one. A process stays a member until it ends.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    heaps: Vec<Heap>,
+}
+
+impl Joined {
+    pub(crate) fn lock() -> MutexGuard<'static, Self> {
+        JOINED.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The domains of which this process is a member.
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        self.members_of().map(|heap| heap.domain().id()).collect()
+    }
+
+    pub(crate) fn find(&self, domain_id: u64) -> Option<&Heap> {
+        self.members_of().find(|heap| heap.domain().id() == domain_id)
+    }
+
+    /// Those of the process that this one was forked from are none of its own.
+    fn members_of(&self) -> impl Iterator<Item = &Heap> {
+        let current = Heap::current_if_any();
+        current.into_iter().chain(&self.heaps).filter(|heap| heap.domain().is_owning_process())
+    }
+
+    /// Joins a domain, which becomes the default one if this process has none.
+    pub(crate) fn join(&mut self, fds: DomainFds, admission: Admission) -> Result<Heap, StorageError> {
+        let heap = Heap::attach(fds, admission)?;
+        match heap.make_current() {
+            Ok(()) => {}
+            Err(StorageError::AlreadyJoined) => self.heaps.push(heap.clone()),
+            Err(error) => return Err(error),
+        }
+        Ok(heap)
+    }
+}

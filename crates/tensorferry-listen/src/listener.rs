@@ -1,0 +1,239 @@
+//! The side that is there.
+
+use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tensorferry_domain::{Admission, Member, Phase, PidFd};
+use tensorferry_os::socket::{self, Interest};
+use tensorferry_queue::{Connection, pipe_in};
+use tensorferry_reduce::Parcel;
+use tensorferry_storage::Heap;
+
+use crate::address::Address;
+use crate::greeting::{self, Answer, Hello, Unheard};
+use crate::{AcceptError, ListenError};
+
+/// How long a process that has connected may take to say what it wants. Others wait as long.
+const GREETING_TIME: Duration = Duration::from_secs(2);
+
+/// An address at which processes [`connect`](crate::connect): Python's `Listener`.
+///
+/// Dropping it removes the socket's file. If its process is killed, the file stays; the next listener at the
+/// path finds that nobody listens there, and takes its place.
+#[derive(Debug)]
+pub struct Listener {
+    listener: UnixListener,
+    /// The file to remove.
+    path: Option<PathBuf>,
+    heap: Heap,
+}
+
+impl Listener {
+    /// Listens at an address: a path, or a name after `@`. Processes that connect become members of the
+    /// default domain.
+    ///
+    /// # Errors
+    /// [`ListenError::Bind`] when somebody listens there already, or the kernel refuses for another reason;
+    /// [`ListenError::Storage`].
+    pub fn bind(address: impl AsRef<OsStr>) -> Result<Self, ListenError> {
+        Self::bind_in(Heap::current()?, address)
+    }
+
+    /// As [`Listener::bind`], in the domain of `heap`.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub fn bind_in(heap: &Heap, address: impl AsRef<OsStr>) -> Result<Self, ListenError> {
+        let address = address.as_ref();
+        let cannot = |error| ListenError::Bind { address: address.into(), error };
+        let (listener, path) = match Address::of(address) {
+            Address::Path(path) => (bind_path(path).map_err(cannot)?, Some(path.to_owned())),
+            name @ Address::Name(_) => {
+                let socket = name.socket().map_err(cannot)?;
+                (UnixListener::bind_addr(&socket).map_err(cannot)?, None)
+            }
+        };
+        listener.set_nonblocking(true).map_err(cannot)?;
+        Ok(Self { listener, path, heap: heap.clone() })
+    }
+
+    /// Waits for a process that connects. Each direction of the connection has room for `capacity_items`
+    /// messages (at least one).
+    ///
+    /// # Errors
+    /// [`AcceptError`]. If it [is of the peer](AcceptError::is_of_peer), that one was not let in, and the call
+    /// can be made again.
+    ///
+    /// # Blocking
+    /// Until a process connects. One that has connected and says nothing delays others by two seconds.
+    pub fn accept<S, R>(&self, capacity_items: usize) -> Result<Connection<S, R>, AcceptError> {
+        self.accept_until(capacity_items, None)
+    }
+
+    /// As [`Listener::accept`], waiting for at most `timeout` for a process that connects.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`], and [`AcceptError::TimedOut`].
+    ///
+    /// # Blocking
+    /// As [`Listener::accept`], for at most `timeout` and two seconds.
+    pub fn accept_timeout<S, R>(
+        &self,
+        capacity_items: usize,
+        timeout: Duration,
+    ) -> Result<Connection<S, R>, AcceptError> {
+        // A time that no clock can hold is for ever.
+        self.accept_until(capacity_items, Instant::now().checked_add(timeout))
+    }
+
+    fn accept_until<S, R>(
+        &self,
+        capacity_items: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Connection<S, R>, AcceptError> {
+        let stream = self.wait_for_stream(deadline)?;
+        let outcome = self.let_in(&stream, capacity_items);
+        if let Err(error) = &outcome {
+            // It may be gone, or not read.
+            let refusal = greeting::encode(&Answer::Refused(error.to_string()));
+            let _ = socket::try_send(&stream, &refusal, &[]);
+        }
+        outcome
+    }
+
+    fn wait_for_stream(&self, deadline: Option<Instant>) -> Result<UnixStream, AcceptError> {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => return Ok(stream),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(AcceptError::Accept(error)),
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let is_there = socket::wait_ready(&[(self.listener.as_fd(), Interest::Readable)], left);
+            if is_there.map_err(|error| AcceptError::Accept(error.into()))? != [true] {
+                return Err(AcceptError::TimedOut);
+            }
+        }
+    }
+
+    fn let_in<S, R>(
+        &self,
+        stream: &UnixStream,
+        capacity_items: usize,
+    ) -> Result<Connection<S, R>, AcceptError> {
+        let peer = socket::peer(stream).map_err(|error| AcceptError::Socket { pid: 0, error })?;
+        let (pid, own_uid) = (peer.pid, socket::effective_uid());
+        if peer.uid != own_uid {
+            return Err(AcceptError::OtherUser { pid, uid: peer.uid, own_uid });
+        }
+        let failed = |error| AcceptError::Socket { pid, error };
+        let process = PidFd::of_peer(stream).map_err(failed)?;
+        let (hello, _) =
+            greeting::receive::<Hello>(stream, Some(Instant::now() + GREETING_TIME)).map_err(|unheard| {
+                match unheard {
+                    Unheard::TimedOut => AcceptError::BadGreeting { pid, reason: "it said nothing" },
+                    Unheard::Bad(reason) => AcceptError::BadGreeting { pid, reason },
+                    Unheard::Socket(error) => failed(error),
+                }
+            })?;
+        let domain = self.heap.domain();
+        let admit = |error| AcceptError::Admit { pid, error };
+        let known = self.member_behind(&process, &hello).map_err(failed)?;
+        let (member, admission) = match known {
+            Some(member) => (member, None),
+            None => {
+                let admission = domain.admit(&process).map_err(admit)?;
+                (admission.member(), Some(admission))
+            }
+        };
+        let (ours, theirs) = pipe_in::<S, R>(&self.heap, capacity_items)?;
+        let parcel = Parcel::pack(&self.heap, &theirs)?;
+        drop(theirs);
+        self.send_welcome(stream, admission, parcel.id()).map_err(|error| match error {
+            NotWelcomed::Domain(error) => admit(error),
+            NotWelcomed::Socket(error) => failed(error),
+        })?;
+        parcel.post(member);
+        Ok(ours)
+    }
+
+    /// The live member that this process is, if it says so too.
+    fn member_behind(
+        &self,
+        process: &PidFd,
+        hello: &Hello,
+    ) -> Result<Option<Member>, tensorferry_domain::OsError> {
+        let domain = self.heap.domain();
+        if !hello.domains.contains(&domain.id()) {
+            return Ok(None);
+        }
+        let identity = process.identity()?;
+        let is_it = |info: &tensorferry_domain::MemberInfo| {
+            info.phase == Phase::Live && info.identity.is_same_process(&identity)
+        };
+        Ok(domain.members().into_iter().find(is_it).map(|info| info.member))
+    }
+
+    fn send_welcome(
+        &self,
+        stream: &UnixStream,
+        admission: Option<Admission>,
+        parcel: u64,
+    ) -> Result<(), NotWelcomed> {
+        let domain = self.heap.domain();
+        let fds = match admission {
+            Some(_) => domain.fds().map_err(NotWelcomed::Domain)?.into_message().collect(),
+            None => Vec::new(),
+        };
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        let answer = Answer::Welcome { domain_id: domain.id(), admission, parcel };
+        // Nothing has been written to the socket, so it has room.
+        socket::send_all(stream, &greeting::encode(&answer), &fds).map_err(NotWelcomed::Socket)
+    }
+}
+
+/// Why the answer was not sent.
+enum NotWelcomed {
+    Domain(tensorferry_domain::DomainError),
+    Socket(tensorferry_domain::OsError),
+}
+
+/// Listens at a path, in the place of a socket at which nobody listens any more.
+fn bind_path(path: &Path) -> io::Result<UnixListener> {
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        bound => bound?,
+    };
+    // Between the two calls others could connect, whom `accept` refuses.
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn is_left_behind(path: &Path) -> bool {
+    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+impl AsFd for Listener {
+    /// Readable when somebody connects (epoll(7)).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
