@@ -4,9 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use tensorferry_domain::DomainFds;
 use tensorferry_os::socket;
-use tensorferry_queue::Connection;
+use tensorferry_queue::{AnyConnection, Connection};
 use tensorferry_reduce::Parcel;
 
 use crate::ConnectError;
@@ -28,7 +29,7 @@ use crate::joined::Joined;
 /// # Blocking
 /// Until the listener accepts, or is gone.
 pub fn connect<S, R>(address: impl AsRef<OsStr>) -> Result<Connection<S, R>, ConnectError> {
-    connect_until(address.as_ref(), None)
+    open_until(address.as_ref(), None)
 }
 
 /// As [`connect`], waiting for at most `timeout`.
@@ -43,10 +44,25 @@ pub fn connect_timeout<S, R>(
     timeout: Duration,
 ) -> Result<Connection<S, R>, ConnectError> {
     // A time that no clock can hold is for ever.
-    connect_until(address.as_ref(), Instant::now().checked_add(timeout))
+    open_until(address.as_ref(), Instant::now().checked_add(timeout))
 }
 
-fn connect_until<S, R>(address: &OsStr, deadline: Option<Instant>) -> Result<Connection<S, R>, ConnectError> {
+/// As [`connect`], whatever types the listener has in mind, waiting for at most `timeout` if there is one. For a
+/// program that finds them out in another way, and for other languages.
+///
+/// # Errors
+/// As [`connect_timeout`].
+///
+/// # Blocking
+/// As [`connect_timeout`].
+pub fn connect_any(
+    address: impl AsRef<OsStr>,
+    timeout: Option<Duration>,
+) -> Result<AnyConnection, ConnectError> {
+    open_until(address.as_ref(), timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+}
+
+fn open_until<C: DeserializeOwned>(address: &OsStr, deadline: Option<Instant>) -> Result<C, ConnectError> {
     let cannot = |error| ConnectError::Connect { address: address.into(), error };
     let mut joined = Joined::lock();
     let stream = Address::of(address).socket().and_then(|socket| UnixStream::connect_addr(&socket));

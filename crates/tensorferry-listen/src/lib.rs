@@ -49,6 +49,6 @@ mod greeting;
 mod joined;
 mod listener;
 
-pub use connect::{connect, connect_timeout};
+pub use connect::{connect, connect_any, connect_timeout};
 pub use error::{AcceptError, ConnectError, ListenError};
 pub use listener::Listener;

@@ -9,11 +9,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tensorferry_domain::{Admission, Member, Phase, PidFd};
+use serde::Serialize;
+use tensorferry_domain::{Admission, DomainError, Member, MemberInfo, OsError, Phase, PidFd};
 use tensorferry_os::socket::{self, Interest};
-use tensorferry_queue::{Connection, pipe_in};
+use tensorferry_queue::{AnyConnection, Connection, pipe_in};
 use tensorferry_reduce::Parcel;
-use tensorferry_storage::Heap;
+use tensorferry_storage::{Heap, StorageError};
 
 use crate::address::Address;
 use crate::greeting::{self, Answer, Hello, Unheard};
@@ -73,7 +74,7 @@ impl Listener {
     /// # Blocking
     /// Until a process connects. One that has connected and says nothing delays others by two seconds.
     pub fn accept<S, R>(&self, capacity_items: usize) -> Result<Connection<S, R>, AcceptError> {
-        self.accept_until(capacity_items, None)
+        self.accept_until(None, || pipe_in(&self.heap, capacity_items))
     }
 
     /// As [`Listener::accept`], waiting for at most `timeout` for a process that connects.
@@ -89,16 +90,34 @@ impl Listener {
         timeout: Duration,
     ) -> Result<Connection<S, R>, AcceptError> {
         // A time that no clock can hold is for ever.
-        self.accept_until(capacity_items, Instant::now().checked_add(timeout))
+        self.accept_until(Instant::now().checked_add(timeout), || pipe_in(&self.heap, capacity_items))
     }
 
-    fn accept_until<S, R>(
+    /// As [`Listener::accept`], for values of any type, waiting for at most `timeout` if there is one. The other
+    /// side decides what they are.
+    ///
+    /// # Errors
+    /// As [`Listener::accept_timeout`].
+    ///
+    /// # Blocking
+    /// As [`Listener::accept_timeout`].
+    pub fn accept_any(
         &self,
         capacity_items: usize,
+        timeout: Option<Duration>,
+    ) -> Result<AnyConnection, AcceptError> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.accept_until(deadline, || AnyConnection::pipe_in(&self.heap, capacity_items))
+    }
+
+    /// `pipe` makes our end and theirs.
+    fn accept_until<C, D: Serialize>(
+        &self,
         deadline: Option<Instant>,
-    ) -> Result<Connection<S, R>, AcceptError> {
+        pipe: impl FnOnce() -> Result<(C, D), StorageError>,
+    ) -> Result<C, AcceptError> {
         let stream = self.wait_for_stream(deadline)?;
-        let outcome = self.let_in(&stream, capacity_items);
+        let outcome = self.let_in(&stream, pipe);
         if let Err(error) = &outcome {
             // It may be gone, or not read.
             let refusal = greeting::encode(&Answer::Refused(error.to_string()));
@@ -123,11 +142,11 @@ impl Listener {
         }
     }
 
-    fn let_in<S, R>(
+    fn let_in<C, D: Serialize>(
         &self,
         stream: &UnixStream,
-        capacity_items: usize,
-    ) -> Result<Connection<S, R>, AcceptError> {
+        pipe: impl FnOnce() -> Result<(C, D), StorageError>,
+    ) -> Result<C, AcceptError> {
         let peer = socket::peer(stream).map_err(|error| AcceptError::Socket { pid: 0, error })?;
         let (pid, own_uid) = (peer.pid, socket::effective_uid());
         if peer.uid != own_uid {
@@ -153,7 +172,7 @@ impl Listener {
                 (admission.member(), Some(admission))
             }
         };
-        let (ours, theirs) = pipe_in::<S, R>(&self.heap, capacity_items)?;
+        let (ours, theirs) = pipe()?;
         let parcel = Parcel::pack(&self.heap, &theirs)?;
         drop(theirs);
         self.send_welcome(stream, admission, parcel.id()).map_err(|error| match error {
@@ -165,19 +184,13 @@ impl Listener {
     }
 
     /// The live member that this process is, if it says so too.
-    fn member_behind(
-        &self,
-        process: &PidFd,
-        hello: &Hello,
-    ) -> Result<Option<Member>, tensorferry_domain::OsError> {
+    fn member_behind(&self, process: &PidFd, hello: &Hello) -> Result<Option<Member>, OsError> {
         let domain = self.heap.domain();
         if !hello.domains.contains(&domain.id()) {
             return Ok(None);
         }
         let identity = process.identity()?;
-        let is_it = |info: &tensorferry_domain::MemberInfo| {
-            info.phase == Phase::Live && info.identity.is_same_process(&identity)
-        };
+        let is_it = |info: &MemberInfo| info.phase == Phase::Live && info.identity.is_same_process(&identity);
         Ok(domain.members().into_iter().find(is_it).map(|info| info.member))
     }
 
@@ -201,8 +214,8 @@ impl Listener {
 
 /// Why the answer was not sent.
 enum NotWelcomed {
-    Domain(tensorferry_domain::DomainError),
-    Socket(tensorferry_domain::OsError),
+    Domain(DomainError),
+    Socket(OsError),
 }
 
 /// Listens at a path, in the place of a socket at which nobody listens any more.

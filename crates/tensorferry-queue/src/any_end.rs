@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use tensorferry_reduce::HandleIndex;
-use tensorferry_storage::{Attachment, Role};
+use tensorferry_storage::{Attachment, Heap, Ring, Role, StorageError};
 
 use crate::error::OpenError;
-use crate::typed::Typed;
+use crate::typed::{ANY_TYPE, Typed};
 use crate::{Queue, Receiver, Sender};
 
 /// A [`Queue`], [`Sender`], [`Receiver`] or sole end that was received, of whatever values.
@@ -33,6 +33,28 @@ pub struct AnyEnd {
 }
 
 impl AnyEnd {
+    /// Makes a queue for at most `capacity_items` messages (at least one) of any type in the default domain.
+    /// A process that receives an end of it may take it for a queue of whatever it likes.
+    ///
+    /// # Errors
+    /// As [`Queue::new`].
+    pub fn create(capacity_items: usize) -> Result<Self, StorageError> {
+        Self::create_in(Heap::current()?, capacity_items)
+    }
+
+    /// As [`AnyEnd::create`], in the domain of `heap`.
+    ///
+    /// # Errors
+    /// As [`Queue::new`].
+    pub fn create_in(heap: &Heap, capacity_items: usize) -> Result<Self, StorageError> {
+        let ring = Ring::create(heap, capacity_items, ANY_TYPE)?;
+        Ok(Self { attachment: ring.attachment().with_role(Role::BOTH) })
+    }
+
+    pub(crate) fn with_role(&self, role: Role) -> Self {
+        Self { attachment: self.attachment.with_role(role) }
+    }
+
     /// Whether it may put.
     #[must_use]
     pub fn sends(&self) -> bool {

@@ -48,6 +48,7 @@
 
 #![forbid(unsafe_code)]
 
+mod any_connection;
 mod any_end;
 mod busy_poll;
 mod connection;
@@ -63,6 +64,7 @@ mod status;
 mod typed;
 mod wait;
 
+pub use any_connection::AnyConnection;
 pub use any_end::AnyEnd;
 pub use connection::{Connection, pipe, pipe_in};
 pub use ends::{Receiver, Sender, channel, channel_in, channel_with_leases, channel_with_leases_in};

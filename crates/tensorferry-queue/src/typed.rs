@@ -36,7 +36,7 @@ impl<T> Typed<T> {
     /// Attaches to a ring from a message, which must grant at least the wanted role.
     pub(crate) fn open(attachment: Attachment, wanted: Role) -> Result<Self, OpenError> {
         let opened = Self::open_untyped(attachment, wanted)?;
-        if opened.ring.type_hash() != type_hash::<T>() {
+        if ![type_hash::<T>(), ANY_TYPE].contains(&opened.ring.type_hash()) {
             return Err(OpenError::WrongType(type_name::<T>()));
         }
         Ok(opened)
@@ -48,6 +48,8 @@ impl<T> Typed<T> {
         if (wanted.sends && !role.sends) || (wanted.receives && !role.receives) {
             return Err(OpenError::WrongRole);
         }
+        // An end of a queue may be received as one that can do less.
+        let attachment = if role == wanted { attachment } else { attachment.with_role(wanted) };
         Ok(Self { ring: Arc::new(Ring::attach(attachment)?), carries: PhantomData })
     }
 
@@ -96,6 +98,9 @@ impl<T> Clone for Typed<T> {
         Self { ring: Arc::clone(&self.ring), carries: PhantomData }
     }
 }
+
+/// The hash of a ring that carries values of any type.
+pub(crate) const ANY_TYPE: u64 = 0;
 
 /// A hash of the name of `T`. It tells the types of queues apart between processes of one program.
 fn type_hash<T>() -> u64 {
