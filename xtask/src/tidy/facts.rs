@@ -17,6 +17,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("sync", &["storage", "reduce"]),
     ("queue", &["storage", "reduce"]),
     ("listen", &["queue", "domain", "os"]),
+    ("python", &["listen", "queue", "state", "tensor"]),
     ("cuda-ipc", &["tensor", "reduce", "process"]),
     // It stands in for somebody else's library, so it shares nothing with what it is there to test.
     ("sim-cuda", &[]),

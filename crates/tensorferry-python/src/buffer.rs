@@ -1,0 +1,92 @@
+//! Python's buffer protocol: `memoryview(tensor)`, `numpy.asarray(tensor)`, `bytes(tensor)`.
+//!
+//! # Safety
+//! The C structure is filled as PEP 3118 and "Buffer Protocol" of Python's C API want it, and what it points to
+//! lives until the structure is released.
+#![expect(unsafe_code, reason = "fills a structure of the interpreter")]
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::dtype;
+use crate::view::{Hold, View};
+
+/// What lives until the buffer is released: Python's `internal`.
+struct Lent {
+    shape: Vec<ffi::Py_ssize_t>,
+    strides: Vec<ffi::Py_ssize_t>,
+    #[expect(dead_code, reason = "it is held")]
+    hold: Hold,
+}
+
+/// Fills `buffer`, which belongs to `owner`.
+///
+/// # Safety
+/// `buffer` is null or may be written.
+pub(crate) unsafe fn fill(
+    owner: &Bound<'_, PyAny>,
+    view: PyResult<View>,
+    buffer: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    // SAFETY: by the function's contract it is null or may be written, and nobody else has it meanwhile.
+    let Some(buffer) = (unsafe { buffer.as_mut() }) else {
+        return Err(PyBufferError::new_err("there is no buffer to fill"));
+    };
+    // What the interpreter wants to see when there is an error.
+    buffer.obj = ptr::null_mut();
+    let view = view?;
+    let wants = |flag: c_int| flags & flag == flag;
+    let format = dtype::format_of(view.dtype).ok_or_else(|| {
+        PyBufferError::new_err(format!("buffers have no elements like {}: use DLPack", view.dtype))
+    })?;
+    if wants(ffi::PyBUF_WRITABLE) && view.is_read_only {
+        return Err(PyBufferError::new_err("the tensor is frozen: it can only be read"));
+    }
+    if !view.is_contiguous && !wants(ffi::PyBUF_STRIDES) {
+        return Err(PyBufferError::new_err("the tensor is not contiguous"));
+    }
+    if wants(ffi::PyBUF_F_CONTIGUOUS) && view.shape.len() > 1 {
+        return Err(PyBufferError::new_err("the tensor is in row-major order"));
+    }
+    let size_bytes = view.dtype.size_bytes();
+    // At most 64.
+    let rank = c_int::try_from(view.shape.len()).unwrap_or(c_int::MAX);
+    let data: *mut c_void = view.first().cast_mut().cast();
+    let mut lent = Box::new(Lent {
+        shape: view.shape,
+        // Lengths in bytes are below 2^63 (`Layout`).
+        strides: view.strides.iter().map(|stride| stride * size_bytes.cast_signed()).collect(),
+        hold: view.hold,
+    });
+    buffer.buf = data;
+    buffer.len = (view.n_elements * size_bytes).cast_signed();
+    buffer.itemsize = size_bytes.cast_signed();
+    buffer.readonly = view.is_read_only.into();
+    buffer.format = if wants(ffi::PyBUF_FORMAT) { format.as_ptr().cast_mut() } else { ptr::null_mut() };
+    buffer.ndim = if wants(ffi::PyBUF_ND) { rank } else { 1 };
+    buffer.shape = if wants(ffi::PyBUF_ND) { lent.shape.as_mut_ptr() } else { ptr::null_mut() };
+    buffer.strides = if wants(ffi::PyBUF_STRIDES) { lent.strides.as_mut_ptr() } else { ptr::null_mut() };
+    buffer.suboffsets = ptr::null_mut();
+    buffer.internal = Box::into_raw(lent).cast();
+    buffer.obj = owner.clone().into_ptr();
+    Ok(())
+}
+
+/// Lets go of what the buffer has.
+///
+/// # Safety
+/// [`fill`] has filled it, and nobody has released it since.
+pub(crate) unsafe fn release(buffer: *mut ffi::Py_buffer) {
+    // SAFETY: by the function's contract it was filled, so it is there.
+    let Some(buffer) = (unsafe { buffer.as_mut() }) else { return };
+    let lent: *mut Lent = std::mem::replace(&mut buffer.internal, ptr::null_mut()).cast();
+    if !lent.is_null() {
+        // SAFETY: `fill` made it from a box, and this is the only place that takes it, once.
+        drop(unsafe { Box::from_raw(lent) });
+    }
+}

@@ -1,0 +1,103 @@
+//! Errors of the library as Python's exceptions.
+
+use pyo3::exceptions::{
+    PyConnectionError, PyEOFError, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyTypeError,
+    PyValueError,
+};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use tensorferry_listen::{AcceptError, ConnectError, ListenError};
+use tensorferry_queue::{GetError, OpenError, PutErrorKind};
+use tensorferry_storage::StorageError;
+use tensorferry_tensor::TensorError;
+
+pyo3::create_exception!(
+    tensorferry,
+    Closed,
+    PyEOFError,
+    "The queue is closed and empty, or every process at its other end has let go of it."
+);
+pyo3::create_exception!(
+    tensorferry,
+    PeerDied,
+    Closed,
+    "Every process at the other end is gone, and at least one of them was killed or crashed."
+);
+
+/// `queue.Empty` or `queue.Full`, which Python programs know.
+fn standard(py: Python<'_>, name: &str, text: String) -> PyErr {
+    static EMPTY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static FULL: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let known = if name == "Empty" { &EMPTY } else { &FULL };
+    match known.import(py, "queue", name) {
+        Ok(class) => PyErr::from_type(class.clone(), text),
+        Err(error) => error,
+    }
+}
+
+pub(crate) fn of_get(py: Python<'_>, error: &GetError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        GetError::Empty => standard(py, "Empty", text),
+        GetError::PeerDied => PeerDied::new_err(text),
+        GetError::Closed | GetError::Disconnected => Closed::new_err(text),
+        GetError::Decode(_) => PyValueError::new_err(text),
+        _ => PyRuntimeError::new_err(text),
+    }
+}
+
+pub(crate) fn of_put(py: Python<'_>, kind: &PutErrorKind) -> PyErr {
+    let text = kind.to_string();
+    match kind {
+        PutErrorKind::Full => standard(py, "Full", text),
+        PutErrorKind::PeerDied => PeerDied::new_err(text),
+        PutErrorKind::Closed | PutErrorKind::Disconnected => Closed::new_err(text),
+        PutErrorKind::Encode(error) if error.is_out_of_memory() => PyMemoryError::new_err(text),
+        PutErrorKind::Encode(_) => PyTypeError::new_err(text),
+        PutErrorKind::NotRepeatable | PutErrorKind::TooManyHandles { .. } => PyValueError::new_err(text),
+        _ => PyRuntimeError::new_err(text),
+    }
+}
+
+pub(crate) fn of_storage(error: &StorageError) -> PyErr {
+    let text = error.to_string();
+    if error.is_out_of_memory() { PyMemoryError::new_err(text) } else { PyRuntimeError::new_err(text) }
+}
+
+pub(crate) fn of_tensor(error: &TensorError) -> PyErr {
+    match error {
+        TensorError::Storage(error) => of_storage(error),
+        _ => PyValueError::new_err(error.to_string()),
+    }
+}
+
+pub(crate) fn of_open(error: &OpenError) -> PyErr {
+    match error {
+        OpenError::Storage(error) => of_storage(error),
+        _ => PyRuntimeError::new_err(error.to_string()),
+    }
+}
+
+pub(crate) fn of_listen(error: &ListenError) -> PyErr {
+    match error {
+        ListenError::Storage(error) => of_storage(error),
+        _ => PyOSError::new_err(error.to_string()),
+    }
+}
+
+pub(crate) fn of_accept(error: &AcceptError) -> PyErr {
+    match error {
+        AcceptError::TimedOut => PyTimeoutError::new_err(error.to_string()),
+        AcceptError::Storage(error) => of_storage(error),
+        _ => PyOSError::new_err(error.to_string()),
+    }
+}
+
+pub(crate) fn of_connect(error: &ConnectError) -> PyErr {
+    match error {
+        ConnectError::TimedOut => PyTimeoutError::new_err(error.to_string()),
+        ConnectError::Storage(error) => of_storage(error),
+        _ => PyConnectionError::new_err(error.to_string()),
+    }
+}

@@ -1,0 +1,184 @@
+//! Queues, as a class like Python's `queue.Queue`.
+
+use std::time::Duration;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use tensorferry_queue::{AnyEnd, GetError, PutError, Receiver, Sender};
+use tensorferry_storage::StorageError;
+
+use crate::error;
+use crate::message::Object;
+use crate::waiting::{Until, wait};
+
+/// A bounded queue between processes, or one end of a channel. What `put` and `get` do is as in Python's
+/// `queue.Queue`; tensors are not copied.
+#[pyclass(frozen, module = "tensorferry")]
+pub(crate) struct Queue {
+    /// To send it on.
+    end: AnyEnd,
+    sender: Option<Sender<Object>>,
+    receiver: Option<Receiver<Object>>,
+}
+
+impl Queue {
+    pub(crate) fn over(end: AnyEnd) -> Result<Self, String> {
+        let opened = || {
+            let sender = if end.sends() { Some(end.clone().into_sender()?) } else { None };
+            let receiver = if end.receives() { Some(end.clone().into_receiver()?) } else { None };
+            Ok::<_, tensorferry_queue::OpenError>((sender, receiver))
+        };
+        let (sender, receiver) = opened().map_err(|error| error.to_string())?;
+        Ok(Self { end, sender, receiver })
+    }
+
+    pub(crate) fn end(&self) -> &AnyEnd {
+        &self.end
+    }
+
+    fn sender(&self) -> PyResult<&Sender<Object>> {
+        self.sender.as_ref().ok_or_else(|| PyTypeError::new_err("this end of the queue can only get"))
+    }
+
+    fn receiver(&self) -> PyResult<&Receiver<Object>> {
+        self.receiver.as_ref().ok_or_else(|| PyTypeError::new_err("this end of the queue can only put"))
+    }
+}
+
+/// Gets a value, waiting as `until` says.
+pub(crate) fn get(py: Python<'_>, receiver: &Receiver<Object>, until: Until) -> PyResult<Py<PyAny>> {
+    let outcome = wait(py, until, |slice| match receiver.get_timeout(slice) {
+        Err(GetError::Empty) => None,
+        outcome => Some(outcome),
+    })?;
+    match outcome {
+        Some(Ok(Object(object))) => Ok(object),
+        Some(Err(error)) => Err(error::of_get(py, &error)),
+        None => Err(error::of_get(py, &GetError::Empty)),
+    }
+}
+
+/// Puts a value, waiting as `until` says.
+pub(crate) fn put(py: Python<'_>, sender: &Sender<Object>, object: Py<PyAny>, until: Until) -> PyResult<()> {
+    let mut waiting = Some(Object(object));
+    let mut full = None;
+    let outcome = wait(py, until, |slice| {
+        let value = waiting.take()?;
+        match sender.put_timeout(value, slice) {
+            Err(error) if error.is_full() => {
+                full = Some(());
+                waiting = Some(error.into_value());
+                None
+            }
+            outcome => Some(outcome.map_err(|error: PutError<Object>| error.kind)),
+        }
+    })?;
+    match outcome {
+        Some(Ok(())) => Ok(()),
+        Some(Err(kind)) => Err(error::of_put(py, &kind)),
+        None => Err(error::of_put(py, &tensorferry_queue::PutErrorKind::Full)),
+    }
+}
+
+fn end_of(made: Result<AnyEnd, StorageError>) -> PyResult<Queue> {
+    let end = made.map_err(|error| error::of_storage(&error))?;
+    Queue::over(end).map_err(pyo3::exceptions::PyRuntimeError::new_err)
+}
+
+#[pymethods]
+impl Queue {
+    /// A queue with room for `maxsize` messages (at least one).
+    #[new]
+    #[pyo3(signature = (maxsize = 16))]
+    fn new(maxsize: usize) -> PyResult<Self> {
+        end_of(AnyEnd::create(maxsize))
+    }
+
+    /// Puts a value. Raises `queue.Full` when there was no room in time, `Closed` or `PeerDied` when nobody will
+    /// ever take it, and `TypeError` when it cannot be sent.
+    #[pyo3(signature = (item, block = true, timeout = None))]
+    fn put(&self, py: Python<'_>, item: Py<PyAny>, block: bool, timeout: Option<f64>) -> PyResult<()> {
+        put(py, self.sender()?, item, Until::of_queue(block, timeout)?)
+    }
+
+    /// As `put` without waiting.
+    fn put_nowait(&self, py: Python<'_>, item: Py<PyAny>) -> PyResult<()> {
+        self.put(py, item, false, None)
+    }
+
+    /// Gets a value. Raises `queue.Empty` when none came in time, `Closed` or `PeerDied` when none will ever come.
+    #[pyo3(signature = (block = true, timeout = None))]
+    fn get(&self, py: Python<'_>, block: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        get(py, self.receiver()?, Until::of_queue(block, timeout)?)
+    }
+
+    /// As `get` without waiting.
+    fn get_nowait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.get(py, false, None)
+    }
+
+    /// How many values wait, at this moment.
+    fn qsize(&self) -> usize {
+        let sender = self.sender.as_ref().map(Sender::len);
+        sender.or_else(|| self.receiver.as_ref().map(Receiver::len)).unwrap_or(0)
+    }
+
+    /// Whether none waits, at this moment.
+    fn empty(&self) -> bool {
+        self.qsize() == 0
+    }
+
+    /// Whether there is no room, at this moment.
+    fn full(&self) -> bool {
+        self.qsize() >= self.maxsize()
+    }
+
+    /// How many values it has room for.
+    #[getter]
+    fn maxsize(&self) -> usize {
+        let sender = self.sender.as_ref().map(Sender::capacity_items);
+        sender.or_else(|| self.receiver.as_ref().map(Receiver::capacity_items)).unwrap_or(0)
+    }
+
+    /// Lets nobody put any more, in any process. What is in the queue can still be got.
+    fn close(&self) {
+        if let Some(sender) = &self.sender {
+            sender.close();
+        } else if let Some(receiver) = &self.receiver {
+            receiver.close();
+        }
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// Values until the queue is closed and empty, or all who put have let go of it. Raises `PeerDied` if one of
+    /// them was killed.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        next(py, self.receiver()?)
+    }
+
+    fn __repr__(&self) -> String {
+        let what = match (self.end.sends(), self.end.receives()) {
+            (true, true) => "",
+            (true, false) => ", only to put",
+            _ => ", only to get",
+        };
+        format!("tensorferry.Queue(maxsize={}{what})", self.maxsize())
+    }
+}
+
+/// The next value of an iteration, which a queue that was closed in order ends.
+pub(crate) fn next(py: Python<'_>, receiver: &Receiver<Object>) -> PyResult<Option<Py<PyAny>>> {
+    match get(py, receiver, Until::after(None)?) {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.get_type(py).is(py.get_type::<error::Closed>()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a value is there, waiting for at most `timeout`.
+pub(crate) fn poll(receiver: &Receiver<Object>, timeout: Duration) -> bool {
+    tensorferry_queue::wait_timeout(&[receiver], timeout).is_ok_and(|ready| !ready.is_empty())
+}

@@ -1,0 +1,292 @@
+//! The three kinds of tensor, as classes.
+//!
+//! # Safety
+//! The interpreter calls the functions of the buffer protocol as its documentation says, with a buffer to fill
+//! and with one that was filled. Nothing else calls them.
+#![expect(unsafe_code, reason = "the functions of the buffer protocol are unsafe to call")]
+#![expect(unsafe_op_in_unsafe_fn, reason = "what pyo3 makes of a method calls it in an unsafe function")]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use tensorferry_tensor::{AnySharedTensor, AnyTensor, AnyTensorMut, DType, Layout};
+
+use crate::error::of_tensor;
+use crate::view::{Hold, View};
+use crate::{buffer, dlpack};
+
+/// A tensor that nobody writes any more. Any number of processes may hold it.
+#[pyclass(frozen, module = "tensorferry")]
+pub(crate) struct Tensor {
+    pub(crate) inner: Arc<AnyTensor>,
+}
+
+/// A tensor that nobody else can see, to fill. Sending it moves it, and the receiver may go on writing; `freeze`
+/// makes it a `Tensor`. While a view of it exists (an array, a memoryview) it can be neither sent nor frozen.
+#[pyclass(frozen, module = "tensorferry")]
+pub(crate) struct TensorMut {
+    inner: Mutex<Option<Arc<Mutable>>>,
+}
+
+/// A tensor that any number of processes read and write at the same time: parameters in Hogwild training.
+#[pyclass(frozen, module = "tensorferry")]
+pub(crate) struct SharedTensor {
+    pub(crate) inner: Arc<AnySharedTensor>,
+}
+
+/// An exclusive tensor, and where its elements are. Whoever has the only `Arc` may send it.
+pub(crate) struct Mutable {
+    pub(crate) tensor: AnyTensorMut,
+    /// Where its bytes were when they were borrowed to write, and how many. Nothing borrows them after that.
+    address: usize,
+    len_bytes: usize,
+}
+
+impl Tensor {
+    pub(crate) fn new(tensor: AnyTensor) -> Self {
+        Self { inner: Arc::new(tensor) }
+    }
+
+    pub(crate) fn view(&self) -> PyResult<View> {
+        let bytes = self.inner.storage_bytes();
+        let memory = (bytes.as_ptr(), bytes.len());
+        View::of(Hold::Frozen(Arc::clone(&self.inner)), memory, self.inner.dtype(), self.inner.layout(), true)
+    }
+}
+
+impl SharedTensor {
+    pub(crate) fn new(tensor: AnySharedTensor) -> Self {
+        Self { inner: Arc::new(tensor) }
+    }
+
+    pub(crate) fn view(&self) -> PyResult<View> {
+        let words = self.inner.block().words();
+        let memory = (words.as_ptr().cast(), self.inner.block().len_bytes().min(words.len() * 8));
+        View::of(
+            Hold::Shared(Arc::clone(&self.inner)),
+            memory,
+            self.inner.dtype(),
+            self.inner.layout(),
+            false,
+        )
+    }
+}
+
+impl TensorMut {
+    pub(crate) fn new(mut tensor: AnyTensorMut) -> Self {
+        let bytes = tensor.as_mut_bytes();
+        let (address, len_bytes) = (bytes.as_mut_ptr().expose_provenance(), bytes.len());
+        Self { inner: Mutex::new(Some(Arc::new(Mutable { tensor, address, len_bytes }))) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Mutable>>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn view(&self) -> PyResult<View> {
+        let inner = self.lock();
+        let mutable = inner.as_ref().filter(|mutable| !mutable.tensor.is_moved()).ok_or_else(moved)?;
+        let storage = std::ptr::with_exposed_provenance(mutable.address);
+        let layout = Layout::contiguous(mutable.tensor.shape());
+        let layout = layout.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let memory = (storage, mutable.len_bytes);
+        View::of(Hold::Exclusive(Arc::clone(mutable)), memory, mutable.tensor.dtype(), &layout, false)
+    }
+
+    /// Lets `use_it` have the tensor while there is no view of it. Nobody can make one before it returns; after it
+    /// has given the tensor away, the tensor is moved.
+    pub(crate) fn with_sole<R>(&self, use_it: impl FnOnce(&AnyTensorMut) -> R) -> Result<R, String> {
+        let inner = self.lock();
+        let mutable = inner.as_ref().ok_or("the tensor was frozen or shared")?;
+        match Arc::strong_count(mutable) {
+            1 => Ok(use_it(&mutable.tensor)),
+            n => Err(viewed(n - 1)),
+        }
+    }
+
+    /// Takes the tensor out, if there is no view of it.
+    fn take(&self) -> PyResult<AnyTensorMut> {
+        let mut inner = self.lock();
+        let mutable = inner.take().filter(|mutable| !mutable.tensor.is_moved()).ok_or_else(moved)?;
+        Arc::try_unwrap(mutable).map(|mutable| mutable.tensor).map_err(|mutable| {
+            let n_views = Arc::strong_count(&mutable) - 1;
+            *inner = Some(mutable);
+            PyBufferError::new_err(viewed(n_views))
+        })
+    }
+}
+
+fn moved() -> PyErr {
+    PyValueError::new_err("the tensor was sent away, frozen or shared")
+}
+
+fn viewed(n_views: usize) -> String {
+    format!(
+        "{n_views} views of the tensor exist (arrays, memoryviews): delete them first, since they could write"
+    )
+}
+
+/// A tensor of zeros in shared memory, to fill.
+#[pyfunction]
+#[pyo3(signature = (shape, dtype = "float32"))]
+pub(crate) fn zeros(shape: &Bound<'_, PyAny>, dtype: &str) -> PyResult<TensorMut> {
+    let (dtype, shape) = (dtype_of(dtype)?, shape_of(shape)?);
+    AnyTensorMut::zeros(dtype, shape).map(TensorMut::new).map_err(|error| of_tensor(&error))
+}
+
+/// As `zeros`, with unspecified contents.
+#[pyfunction]
+#[pyo3(signature = (shape, dtype = "float32"))]
+pub(crate) fn empty(shape: &Bound<'_, PyAny>, dtype: &str) -> PyResult<TensorMut> {
+    let (dtype, shape) = (dtype_of(dtype)?, shape_of(shape)?);
+    AnyTensorMut::empty(dtype, shape).map(TensorMut::new).map_err(|error| of_tensor(&error))
+}
+
+/// A frozen copy in shared memory of anything with `__dlpack__` in the memory of the CPU.
+#[pyfunction]
+pub(crate) fn tensor(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    dlpack::copied(array).map(Tensor::new)
+}
+
+/// How many bytes this process has copied so far because they were not in the memory that they were sent to.
+#[pyfunction]
+pub(crate) fn bytes_copied() -> u64 {
+    tensorferry_reduce::bytes_copied()
+}
+
+fn dtype_of(name: &str) -> PyResult<DType> {
+    name.parse()
+        .map_err(|error: tensorferry_tensor::ParseDTypeError| PyValueError::new_err(error.to_string()))
+}
+
+/// A number, or a sequence of numbers.
+fn shape_of(shape: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+    if let Ok(length) = shape.extract::<usize>() {
+        return Ok(vec![length]);
+    }
+    shape
+        .extract()
+        .map_err(|_| PyTypeError::new_err("a shape is a non-negative number, or a sequence of those"))
+}
+
+fn repr(class: &str, shape: &[isize], dtype: DType) -> String {
+    let dims: Vec<_> = shape.iter().map(isize::to_string).collect();
+    format!(
+        "tensorferry.{class}(shape=({}{}), dtype='{dtype}')",
+        dims.join(", "),
+        if dims.len() == 1 { "," } else { "" }
+    )
+}
+
+/// The protocols that all three classes have.
+macro_rules! protocols {
+    ($class:ident { $($own:item)* }) => {
+        #[pymethods]
+        impl $class {
+            /// The length of each dimension.
+            #[getter]
+            fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+                PyTuple::new(py, self.view()?.shape)
+            }
+
+            /// PyTorch's name of the elements' type.
+            #[getter]
+            fn dtype(&self) -> PyResult<&'static str> {
+                Ok(self.view()?.dtype.name())
+            }
+
+            /// The bytes of the elements.
+            #[getter]
+            fn nbytes(&self) -> PyResult<usize> {
+                let view = self.view()?;
+                Ok(view.n_elements * view.dtype.size_bytes())
+            }
+
+            fn __repr__(&self) -> String {
+                match self.view() {
+                    Ok(view) => {
+                        repr(stringify!($class), &view.shape, view.dtype)
+                    }
+                    Err(_) => concat!("tensorferry.", stringify!($class), "(moved)").to_owned(),
+                }
+            }
+
+            /// The length of the first dimension.
+            fn __len__(&self) -> PyResult<usize> {
+                let first = self.view()?.shape.first().copied();
+                first.map(isize::cast_unsigned).ok_or_else(|| PyTypeError::new_err("a tensor without dimensions has no length"))
+            }
+
+            /// DLPack: the same memory in another library (`torch.from_dlpack`, `numpy.from_dlpack`).
+            #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+            fn __dlpack__<'py>(
+                &self,
+                py: Python<'py>,
+                stream: Option<&Bound<'py, PyAny>>,
+                max_version: Option<(u32, u32)>,
+                dl_device: Option<(i32, i32)>,
+                copy: Option<bool>,
+            ) -> PyResult<Py<PyAny>> {
+                let request = dlpack::request(stream, max_version, dl_device, copy)?;
+                dlpack::export(py, &self.view()?, request)
+            }
+
+            fn __dlpack_device__(&self) -> (i32, i32) {
+                dlpack::CPU
+            }
+
+            unsafe fn __getbuffer__(
+                slf: Bound<'_, Self>,
+                buffer: *mut ffi::Py_buffer,
+                flags: std::ffi::c_int,
+            ) -> PyResult<()> {
+                let view = slf.get().view();
+                // SAFETY: the interpreter passes a buffer to fill, and the object that owns what is lent.
+                unsafe { buffer::fill(slf.as_any(), view, buffer, flags) }
+            }
+
+            unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
+                // SAFETY: the interpreter passes a buffer that `__getbuffer__` has filled, once.
+                unsafe { buffer::release(buffer) }
+            }
+
+            $($own)*
+        }
+    };
+}
+
+protocols!(Tensor {
+    /// Whether others may write at the same time.
+    #[getter]
+    fn is_shared(&self) -> bool {
+        false
+    }
+});
+
+protocols!(TensorMut {
+    /// Ends writing: the tensor as one that any number of processes may read. This object is empty then.
+    fn freeze(&self) -> PyResult<Tensor> {
+        self.take().map(|tensor| Tensor::new(tensor.freeze()))
+    }
+
+    /// The tensor as one that several processes write at the same time. This object is empty then.
+    fn share(&self) -> PyResult<SharedTensor> {
+        let dtype = self.view()?.dtype;
+        if dtype.size_bytes() > 8 {
+            return Err(PyTypeError::new_err(format!("elements of {dtype} have 16 bytes and cannot be shared")));
+        }
+        let shared = self.take()?.share().map_err(|error| PyTypeError::new_err(error.to_string()))?;
+        Ok(SharedTensor::new(shared))
+    }
+});
+
+protocols!(SharedTensor {
+    /// Whether others may write at the same time.
+    #[getter]
+    fn is_shared(&self) -> bool {
+        true
+    }
+});
