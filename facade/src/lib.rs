@@ -32,6 +32,7 @@
 //! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`AnyTensor`] |
 //! | [`state`] | [`Bundle`]: named tensors that travel as one handle |
 //! | [`queue`] | [`Queue`], [`channel`], [`pipe`](queue::pipe), sole ends, [`wait`](queue::wait) for several |
+//! | [`listen`] | [`Listener`](listen::Listener) and [`connect`](listen::connect): processes that something else has started, Python programs among them |
 //! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`], [`current_process`], [`active_children`], [`rank_seed`] |
 //! | [`pool`] | [`Pool`]: worker processes that call functions |
 //! | [`data`] | [`DataLoader`]: batches of samples, made by worker processes; datasets and samplers |
@@ -54,6 +55,8 @@ pub mod storage;
 pub use tensorferry_cuda_ipc as cuda;
 #[doc(inline)]
 pub use tensorferry_data as data;
+#[doc(inline)]
+pub use tensorferry_listen as listen;
 #[doc(inline)]
 pub use tensorferry_pool as pool;
 #[doc(inline)]

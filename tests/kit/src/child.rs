@@ -62,19 +62,20 @@ impl Child {
 
     /// As [`Child::start`], with these variables in its environment.
     pub(crate) fn start_with(name: &'static str, variables: &[(&str, &OsStr)]) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "the kit starts children without the code under test")]
+        let mut command = Command::new(child_executable());
+        command.arg(name).envs(variables.iter().copied());
+        Self::launch(name, &mut command)
+    }
+
+    /// Starts a program that has the other end of the link as its standard input.
+    pub(crate) fn launch(name: &'static str, command: &mut Command) -> Self {
         let (link, theirs) = Link::pair();
         // A memory file takes whatever the child has to say without anybody having to read it in time.
         let stderr = rustix::fs::memfd_create("stderr", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let stderr = File::from(stderr);
-        #[expect(clippy::disallowed_methods, reason = "the kit starts children without the code under test")]
-        let process = Command::new(child_executable())
-            .arg(name)
-            .envs(variables.iter().copied())
-            .stdin(theirs)
-            .stdout(Stdio::null())
-            .stderr(stderr.try_clone().unwrap())
-            .spawn()
-            .unwrap();
+        let process =
+            command.stdin(theirs).stdout(Stdio::null()).stderr(stderr.try_clone().unwrap()).spawn().unwrap();
         let pidfd = PidFd::open(process.id()).unwrap();
         Self { name, process, pidfd, link: Some(link), stderr, reaped: false, may_spin: false, member: None }
     }

@@ -2,6 +2,7 @@
 
 mod aborter;
 mod buffers;
+mod caller;
 mod closes;
 mod device;
 mod device_member;
@@ -25,6 +26,7 @@ mod vandal;
 
 pub use aborter::Aborter;
 pub use buffers::{Filled, Refiller, Spent, Streamer};
+pub use caller::Caller;
 pub use closes::Closes;
 pub use device::DeviceUser;
 pub use device_member::{Cargo, DeviceMember, Mixed};
@@ -95,6 +97,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<KeepMany>,
         run_root_task::<MakeDomain>,
         run_root_task::<Stranger>,
+        run_root_task::<Caller>,
         run_root_task::<Gauntlet>,
         run_root_task::<RunOutOfDescriptors>,
         run_root_task::<Program>,

@@ -1,0 +1,143 @@
+//! Who connects, and what becomes of it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use tensorferry::listen::{AcceptError, ListenError, Listener};
+use tensorferry::queue::{GetError, PutErrorKind};
+use tensorferry::reduce::bytes_copied;
+use tensorferry_kit::{Item, with_family};
+
+use crate::{SHORT, accept, caller, listen};
+
+#[test]
+fn a_process_that_something_else_has_started_becomes_a_member_and_nothing_is_copied() {
+    with_family(|family| {
+        let (listener, address) = listen(family);
+        let child = caller(&address);
+        child.say("connect 60");
+        let mut connection = accept(&listener);
+        child.expect("connected");
+        assert_eq!(family.members().len(), 2);
+        let copied = bytes_copied();
+        let sent = Item::new(family.heap(), 3, 0, &[1000, 0, 2]);
+        let id = sent.tensors[0].storage_id();
+        connection.send(sent).unwrap();
+        child.say("echo");
+        child.expect("echoed");
+        let came = connection.recv().unwrap();
+        came.check();
+        assert_eq!((came.tensors[0].storage_id(), bytes_copied()), (id, copied));
+        drop((came, connection));
+        child.say("echo");
+        child.expect("Disconnected");
+        child.finish();
+    });
+}
+
+#[test]
+fn who_connects_again_is_the_same_member() {
+    with_family(|family| {
+        let (listener, address) = listen(family);
+        let child = caller(&address);
+        let mut connections = Vec::new();
+        for _ in 0..3 {
+            child.say("connect 60");
+            connections.push(accept(&listener));
+            child.expect("connected");
+            assert_eq!(family.members().len(), 2);
+        }
+        // Each connection is one of its own.
+        let mut last = connections.pop().unwrap();
+        child.say("drop");
+        child.expect("dropped");
+        assert!(matches!(last.recv(), Err(GetError::Disconnected)));
+        let mut next = connections.pop().unwrap();
+        next.send(Item::new(family.heap(), 1, 1, &[5])).unwrap();
+        child.say("echo");
+        child.expect("echoed");
+        next.recv().unwrap().check();
+        child.finish();
+    });
+}
+
+#[test]
+fn the_death_of_who_connected_is_told_and_its_place_is_free_again() {
+    with_family(|family| {
+        let (listener, address) = listen(family);
+        let child = caller(&address);
+        child.say("connect 60");
+        let mut connection = accept(&listener);
+        child.expect("connected");
+        child.kill();
+        assert!(matches!(connection.recv(), Err(GetError::PeerDied)));
+        let refused = connection.send(Item::new(family.heap(), 1, 1, &[5])).unwrap_err();
+        assert!(matches!(refused.kind, PutErrorKind::PeerDied), "{refused}");
+        family.wait_alone();
+    });
+}
+
+#[test]
+fn who_dies_before_it_has_joined_costs_nobody_anything() {
+    with_family(|family| {
+        let (listener, address) = listen(family);
+        let child = caller(&address);
+        // It has connected as far as the kernel is concerned, and is killed where it waits for the answer.
+        child.say("connect 60");
+        child.wait_until_asleep();
+        child.stop();
+        let accepted = listener.accept_timeout::<Item, Item>(2, Duration::from_secs(60));
+        child.kill();
+        let mut connection = accepted.unwrap();
+        assert!(matches!(connection.recv(), Err(GetError::PeerDied)));
+        family.wait_alone();
+    });
+}
+
+#[test]
+fn nobody_is_waited_for_longer_than_said_and_no_listener_is_an_error() {
+    with_family(|family| {
+        let (listener, address) = listen(family);
+        assert!(matches!(listener.accept_timeout::<u8, u8>(1, SHORT), Err(AcceptError::TimedOut)));
+        let child = caller(&address);
+        child.say("connect 0.05");
+        child.expect("the listener has not accepted");
+        drop(listener);
+        child.say("connect 60");
+        assert!(child.hear().starts_with(&format!("cannot connect to {address}: ")));
+        child.finish();
+    });
+}
+
+#[test]
+fn a_path_is_closed_to_others_and_is_removed_with_the_listener() {
+    with_family(|family| {
+        let path = std::env::temp_dir().join(format!("tensorferry-test-listen-{}", std::process::id()));
+        // What a killed listener leaves.
+        drop(UnixListener::bind(&path).unwrap());
+        let listener = Listener::bind_in(family.heap(), &path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let Err(ListenError::Bind { address, .. }) = Listener::bind_in(family.heap(), &path) else {
+            panic!("two listeners at one path");
+        };
+        assert_eq!(address, path);
+        let child = caller(path.to_str().unwrap());
+        child.say("connect 60");
+        let connection = accept(&listener);
+        child.expect("connected");
+        drop(listener);
+        assert!(!path.exists());
+        // A connection does not need its listener.
+        drop(connection);
+        child.say("echo");
+        child.expect("Disconnected");
+        child.finish();
+        let file = std::env::temp_dir().join(format!("tensorferry-test-file-{}", std::process::id()));
+        fs::write(&file, "kept").unwrap();
+        assert!(matches!(Listener::bind_in(family.heap(), &file), Err(ListenError::Bind { .. })));
+        assert_eq!(fs::read(&file).unwrap(), b"kept");
+        fs::remove_file(&file).unwrap();
+    });
+}
