@@ -47,8 +47,8 @@ pub fn connect_timeout<S, R>(
     open_until(address.as_ref(), Instant::now().checked_add(timeout))
 }
 
-/// As [`connect`], whatever types the listener has in mind, waiting for at most `timeout` if there is one. For a
-/// program that finds them out in another way, and for other languages.
+/// As [`connect`], whatever types the listener has in mind, waiting for at most `timeout` if there is one.
+/// For a program that finds them out in another way, and for other languages.
 ///
 /// # Errors
 /// As [`connect_timeout`].

@@ -1,10 +1,10 @@
 //! Processes that something else has started meet at an address.
 //!
-//! What a function gets that was started from here comes with its arguments. A service that was there before,
-//! a worker of a batch system, or a Python program has a [`Listener`] to [`connect`] to instead, as with
-//! Python's `multiprocessing.connection`. Whoever connects becomes a member of the listener's domain and has
-//! one end of a [`Connection`](tensorferry_queue::Connection). What is sent through it (tensors, queues, locks)
-//! is not copied.
+//! What a function gets that was started from here comes with its arguments. A service that was there
+//! before, a worker of a batch system, or a Python program has a [`Listener`] to [`connect`] to instead, as
+//! with Python's `multiprocessing.connection`. Whoever connects becomes a member of the listener's domain
+//! and has one end of a [`Connection`](tensorferry_queue::Connection). What is sent through it (tensors,
+//! queues, locks) is not copied.
 //!
 //! ```
 //! use tensorferry_listen::{Listener, connect};
@@ -27,18 +27,18 @@
 //! ```
 //!
 //! # Addresses
-//! An address is a path, where the socket is made with access for its user only, or a name after `@`, which is
-//! no file (abstract, unix(7)): nothing is left of it, whoever is killed, and it is seen in one network
+//! An address is a path, where the socket is made with access for its user only, or a name after `@`, which
+//! is no file (abstract, unix(7)): nothing is left of it, whoever is killed, and it is seen in one network
 //! namespace. Both are for processes of one machine.
 //!
 //! # Who may connect
-//! Processes of the listener's own user (`SO_PEERCRED`, unix(7)). A member can read and write all memory of the
-//! domain, so to let anybody else in would be to trust them as much. There is no key, because a process of the
-//! same user could read it.
+//! Processes of the listener's own user (`SO_PEERCRED`, unix(7)). A member can read and write all memory of
+//! the domain, so to let anybody else in would be to trust them as much. There is no key, because a process
+//! of the same user could read it.
 //!
 //! # What a connection costs
-//! The socket is used for one message each way and closed. From then on the two talk through shared memory, and
-//! each learns of the other's end as any two members do.
+//! The socket is used for one message each way and closed. From then on the two talk through shared memory,
+//! and each learns of the other's end as any two members do.
 
 #![forbid(unsafe_code)]
 

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -68,8 +68,8 @@ impl Listener {
     /// messages (at least one).
     ///
     /// # Errors
-    /// [`AcceptError`]. If it [is of the peer](AcceptError::is_of_peer), that one was not let in, and the call
-    /// can be made again.
+    /// [`AcceptError`]. If it [is of the peer](AcceptError::is_of_peer), that one was not let in, and the
+    /// call can be made again.
     ///
     /// # Blocking
     /// Until a process connects. One that has connected and says nothing delays others by two seconds.
@@ -93,8 +93,8 @@ impl Listener {
         self.accept_until(Instant::now().checked_add(timeout), || pipe_in(&self.heap, capacity_items))
     }
 
-    /// As [`Listener::accept`], for values of any type, waiting for at most `timeout` if there is one. The other
-    /// side decides what they are.
+    /// As [`Listener::accept`], for values of any type, waiting for at most `timeout` if there is one. The
+    /// other side decides what they are.
     ///
     /// # Errors
     /// As [`Listener::accept_timeout`].
@@ -232,8 +232,13 @@ fn bind_path(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Whether the path is a socket that no process has any more. A socket of another kind asks, so that whoever
+/// listens there is not disturbed: to it the kernel has another error (EPROTOTYPE, connect(2)).
 fn is_left_behind(path: &Path) -> bool {
-    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    // To connect to any other file is refused too.
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let asked = || UnixDatagram::unbound().and_then(|socket| socket.connect(path));
+    is_socket && asked().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 impl AsFd for Listener {

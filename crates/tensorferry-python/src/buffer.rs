@@ -1,8 +1,8 @@
 //! Python's buffer protocol: `memoryview(tensor)`, `numpy.asarray(tensor)`, `bytes(tensor)`.
 //!
 //! # Safety
-//! The C structure is filled as PEP 3118 and "Buffer Protocol" of Python's C API want it, and what it points to
-//! lives until the structure is released.
+//! The C structure is filled as PEP 3118 and "Buffer Protocol" of Python's C API want it, and what it points
+//! to lives until the structure is released.
 #![expect(unsafe_code, reason = "fills a structure of the interpreter")]
 
 use std::ffi::{c_int, c_void};

@@ -44,15 +44,15 @@ impl Connection {
 
 #[pymethods]
 impl Connection {
-    /// Sends a value; waits while there is no room. Raises `Closed` or `PeerDied` when the other end is gone, and
-    /// `TypeError` when the value cannot be sent.
+    /// Sends a value; waits while there is no room. Raises `Closed` or `PeerDied` when the other end is
+    /// gone, and `TypeError` when the value cannot be sent.
     #[pyo3(signature = (value, timeout = None))]
     fn send(&self, py: Python<'_>, value: Py<PyAny>, timeout: Option<f64>) -> PyResult<()> {
         put(py, &self.ends()?.sender, value, Until::after(timeout)?)
     }
 
-    /// Receives a value. Raises `Closed` (an `EOFError`) when the other end is gone and there is nothing left,
-    /// `PeerDied` when it was killed, and `queue.Empty` when nothing came in time.
+    /// Receives a value. Raises `Closed` (an `EOFError`) when the other end is gone and there is nothing
+    /// left, `PeerDied` when it was killed, and `queue.Empty` when nothing came in time.
     #[pyo3(signature = (timeout = None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         get(py, &self.ends()?.receiver, Until::after(timeout)?)
@@ -90,8 +90,8 @@ impl Connection {
     }
 }
 
-/// Connects to a listener: a path, or a name after `@`. Raises `ConnectionError`, or `TimeoutError` when it has not
-/// accepted in time.
+/// Connects to a listener: a path, or a name after `@`. Raises `ConnectionError`, or `TimeoutError` when it
+/// has not accepted in time.
 #[pyfunction]
 #[pyo3(signature = (address, timeout = None))]
 pub(crate) fn connect(py: Python<'_>, address: OsString, timeout: Option<f64>) -> PyResult<Connection> {
@@ -122,8 +122,9 @@ impl Listener {
         Ok(Self { listener: Mutex::new(Some(listener)) })
     }
 
-    /// Waits for a process that connects. Each direction has room for `maxsize` values. Raises `TimeoutError` when
-    /// none came in time, and `OSError` when one was refused; then the call can be made again.
+    /// Waits for a process that connects. Each direction has room for `maxsize` values. Raises
+    /// `TimeoutError` when none came in time, and `OSError` when one was refused; then the call can be made
+    /// again.
     #[pyo3(signature = (maxsize = 16, timeout = None))]
     fn accept(&self, py: Python<'_>, maxsize: usize, timeout: Option<f64>) -> PyResult<Connection> {
         let outcome = wait(py, Until::after(timeout)?, |slice| {

@@ -1,8 +1,8 @@
 //! DLPack, in and out.
 //!
 //! # Safety
-//! What is exported must be as it is described, for as long as the consumer has it. What is imported is copied
-//! at once, as its producer has described it.
+//! What is exported must be as it is described, for as long as the consumer has it. What is imported is
+//! copied at once, as its producer has described it.
 #![expect(unsafe_code, reason = "says to other libraries what lies where, and reads what they say")]
 
 use dlpark::ffi::{DLDevice, DLManagedTensor, DLManagedTensorVersioned};
@@ -35,8 +35,8 @@ pub(crate) fn request<'py>(
     ExportRequest::parse(stream, max_version, None, copy)
 }
 
-/// A capsule with the memory of a view. A consumer of an old version cannot be told that a tensor is read-only,
-/// and gets none.
+/// A capsule with the memory of a view. A consumer of an old version cannot be told that a tensor is
+/// read-only, and gets none.
 pub(crate) fn export<'py>(py: Python<'py>, view: &View, request: ExportRequest<'py>) -> PyResult<Py<PyAny>> {
     export_dlpack(view, py, request)
 }
@@ -74,12 +74,13 @@ fn managed<M: ManagedTensorBase>(view: &View) -> PyResult<Managed<M>> {
     tensor.set_data(view.first().cast_mut().cast()).set_dtype(dtype).set_device(DLDevice::CPU);
     tensor.set_flags(view.flags()).map_err(|error| PyBufferError::new_err(error.to_string()))?;
     // SAFETY: `finish` wants pointers, lifetimes, flags and layout to be as DLPack says:
-    // - `View::of` has checked that the layout lies within the storage, so each element that shape and strides
-    //   reach from `first` is memory of this process, and `hold` keeps it;
+    // - `View::of` has checked that the layout lies within the storage, so each element that shape and
+    //   strides reach from `first` is memory of this process, and `hold` keeps it;
     // - it is aligned, because blocks are, and elements lie at multiples of their size;
-    // - a frozen tensor is marked as read-only. An old consumer, which cannot see the mark, is refused before
-    //   this is called (`ExportRequest::validate_zero_copy`). Of an exclusive one `hold` is counted, and it is
-    //   not given away while there is one; a shared one may be written by anybody, and its class says so.
+    // - a frozen tensor is marked as read-only. An old consumer, which cannot see the mark, is refused
+    //   before this is called (`ExportRequest::validate_zero_copy`). Of an exclusive one `hold` is counted,
+    //   and it is not given away while there is one; a shared one may be written by anybody, and its class
+    //   says so.
     Ok(unsafe { tensor.finish() })
 }
 
@@ -92,10 +93,10 @@ pub(crate) fn copied(array: &Bound<'_, PyAny>) -> PyResult<AnyTensor> {
     })?;
     let negative = |_| PyBufferError::new_err("an array has a negative length");
     let shape = described.shape().iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
-    // SAFETY: the bytes of `num_elements` elements must be there while they are borrowed. The producer has said
-    // so (`validate` has checked what can be checked), and keeps them for as long as `imported` lives, which is
-    // longer than this borrow. That nobody writes them meanwhile is, as with any array, up to its user: they
-    // are only copied.
+    // SAFETY: the bytes of `num_elements` elements must be there while they are borrowed. The producer has
+    // said so (`validate` has checked what can be checked), and keeps them for as long as `imported` lives,
+    // which is longer than this borrow. That nobody writes them meanwhile is, as with any array, up to its
+    // user: they are only copied.
     let bytes = unsafe { described.cpu_bytes() }.map_err(|error| {
         PyBufferError::new_err(format!("{error}: make the array contiguous, in the memory of the CPU"))
     })?;

@@ -62,7 +62,8 @@ pub(crate) fn of_put(py: Python<'_>, kind: &PutErrorKind) -> PyErr {
 
 pub(crate) fn of_storage(error: &StorageError) -> PyErr {
     let text = error.to_string();
-    if error.is_out_of_memory() { PyMemoryError::new_err(text) } else { PyRuntimeError::new_err(text) }
+    let is_too_much = error.is_out_of_memory() || matches!(error, StorageError::TooLarge { .. });
+    if is_too_much { PyMemoryError::new_err(text) } else { PyRuntimeError::new_err(text) }
 }
 
 pub(crate) fn of_tensor(error: &TensorError) -> PyErr {

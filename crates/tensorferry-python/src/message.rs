@@ -7,10 +7,9 @@ use pyo3::{BoundObject, intern};
 use serde::de::value::BytesDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{self, Serialize, SerializeMap, SerializeSeq, Serializer};
-use tensorferry_queue::AnyEnd;
-use tensorferry_reduce::{HandleIndex, take_frozen, take_shared};
+use tensorferry_reduce::{HandleIndex, HandleKind, handle_kind};
 use tensorferry_state::Bundle;
-use tensorferry_tensor::{AnySharedTensor, AnyTensor, AnyTensorMut};
+use tensorferry_tensor::DynTensor;
 
 use crate::dlpack;
 use crate::queue::Queue;
@@ -161,27 +160,24 @@ impl<'py> Reader<'py> {
 
     /// A tensor, if these bytes describe one of this message.
     fn tensor<E: de::Error>(self, bytes: &[u8]) -> Option<Result<Bound<'py, PyAny>, E>> {
-        if let Ok(tensor) = read::<AnyTensor>(bytes) {
-            return Some(self.made(Tensor::new(tensor)));
+        match read(bytes).ok()? {
+            DynTensor::Frozen(tensor) => Some(self.made(Tensor::new(tensor))),
+            DynTensor::Exclusive(tensor) => Some(self.made(TensorMut::new(tensor))),
+            DynTensor::Shared(tensor) => Some(self.made(SharedTensor::new(tensor))),
+            _ => None,
         }
-        if let Ok(tensor) = read::<AnyTensorMut>(bytes) {
-            return Some(self.made(TensorMut::new(tensor)));
-        }
-        read::<AnySharedTensor>(bytes).ok().map(|tensor| self.made(SharedTensor::new(tensor)))
     }
 
     /// What else travels by handle, if these bytes name a handle of this message.
     fn by_handle<E: de::Error>(self, bytes: &[u8]) -> Option<Result<Bound<'py, PyAny>, E>> {
-        let index = HandleIndex::from_bytes(bytes)?;
-        if let Ok(end) = read::<AnyEnd>(bytes) {
-            return Some(Queue::over(end).map_err(E::custom).and_then(|queue| self.made(queue)));
-        }
-        if let Ok(bundle) = read::<Bundle>(bytes) {
-            return Some(self.bundle(&bundle).map_err(E::custom));
-        }
-        let is_there = take_shared(index).is_ok() || take_frozen(index).is_ok();
-        is_there.then(|| {
-            Err(E::custom("the message holds a lock, an event or the like, for which Python has no class"))
+        let end = || Queue::over(read(bytes)?).map_err(de::Error::custom);
+        let bundle = || self.bundle(&read(bytes)?).map_err(de::Error::custom);
+        Some(match handle_kind(HandleIndex::from_bytes(bytes)?)? {
+            HandleKind::Ring => end().map_err(failed).and_then(|queue| self.made(queue)),
+            HandleKind::Bundle => bundle().map_err(failed),
+            _ => Err(E::custom(
+                "the message holds a lock, an event or the like, for which Python has no class",
+            )),
         })
     }
 
@@ -200,6 +196,10 @@ impl<'py> Reader<'py> {
         }
         Ok(dict.into_any())
     }
+}
+
+fn failed<E: de::Error>(error: de::value::Error) -> E {
+    E::custom(error)
 }
 
 fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, de::value::Error> {

@@ -94,8 +94,8 @@ impl Queue {
         end_of(AnyEnd::create(maxsize))
     }
 
-    /// Puts a value. Raises `queue.Full` when there was no room in time, `Closed` or `PeerDied` when nobody will
-    /// ever take it, and `TypeError` when it cannot be sent.
+    /// Puts a value. Raises `queue.Full` when there was no room in time, `Closed` or `PeerDied` when nobody
+    /// will ever take it, and `TypeError` when it cannot be sent.
     #[pyo3(signature = (item, block = true, timeout = None))]
     fn put(&self, py: Python<'_>, item: Py<PyAny>, block: bool, timeout: Option<f64>) -> PyResult<()> {
         put(py, self.sender()?, item, Until::of_queue(block, timeout)?)
@@ -106,7 +106,8 @@ impl Queue {
         self.put(py, item, false, None)
     }
 
-    /// Gets a value. Raises `queue.Empty` when none came in time, `Closed` or `PeerDied` when none will ever come.
+    /// Gets a value. Raises `queue.Empty` when none came in time, `Closed` or `PeerDied` when none will ever
+    /// come.
     #[pyo3(signature = (block = true, timeout = None))]
     fn get(&self, py: Python<'_>, block: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         get(py, self.receiver()?, Until::of_queue(block, timeout)?)
@@ -153,8 +154,8 @@ impl Queue {
         slf
     }
 
-    /// Values until the queue is closed and empty, or all who put have let go of it. Raises `PeerDied` if one of
-    /// them was killed.
+    /// Values until the queue is closed and empty, or all who put have let go of it. Raises `PeerDied` if
+    /// one of them was killed.
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         next(py, self.receiver()?)
     }

@@ -1,8 +1,8 @@
 //! The three kinds of tensor, as classes.
 //!
 //! # Safety
-//! The interpreter calls the functions of the buffer protocol as its documentation says, with a buffer to fill
-//! and with one that was filled. Nothing else calls them.
+//! The interpreter calls the functions of the buffer protocol as its documentation says, with a buffer to
+//! fill and with one that was filled. Nothing else calls them.
 #![expect(unsafe_code, reason = "the functions of the buffer protocol are unsafe to call")]
 #![expect(unsafe_op_in_unsafe_fn, reason = "what pyo3 makes of a method calls it in an unsafe function")]
 
@@ -24,8 +24,9 @@ pub(crate) struct Tensor {
     pub(crate) inner: Arc<AnyTensor>,
 }
 
-/// A tensor that nobody else can see, to fill. Sending it moves it, and the receiver may go on writing; `freeze`
-/// makes it a `Tensor`. While a view of it exists (an array, a memoryview) it can be neither sent nor frozen.
+/// A tensor that nobody else can see, to fill. Sending it moves it, and the receiver may go on writing;
+/// `freeze` makes it a `Tensor`. While a view of it exists (an array, a memoryview) it can be neither sent
+/// nor frozen.
 #[pyclass(frozen, module = "tensorferry")]
 pub(crate) struct TensorMut {
     inner: Mutex<Option<Arc<Mutable>>>,
@@ -96,8 +97,8 @@ impl TensorMut {
         View::of(Hold::Exclusive(Arc::clone(mutable)), memory, mutable.tensor.dtype(), &layout, false)
     }
 
-    /// Lets `use_it` have the tensor while there is no view of it. Nobody can make one before it returns; after it
-    /// has given the tensor away, the tensor is moved.
+    /// Lets `use_it` have the tensor while there is no view of it. Nobody can make one before it returns;
+    /// after it has given the tensor away, the tensor is moved.
     pub(crate) fn with_sole<R>(&self, use_it: impl FnOnce(&AnyTensorMut) -> R) -> Result<R, String> {
         let inner = self.lock();
         let mutable = inner.as_ref().ok_or("the tensor was frozen or shared")?;

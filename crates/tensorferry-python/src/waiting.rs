@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// How long a call waits until it looks for signals. Python runs their handlers in its main thread, between the
-/// instructions of its own code.
+/// How long a call waits until it looks for signals. Python runs their handlers in its main thread, between
+/// the instructions of its own code.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// The end of a wait.
@@ -42,8 +42,8 @@ impl Until {
     }
 }
 
-/// Calls `attempt` with a time to wait, without the interpreter's lock, until it has an outcome or the time is
-/// up: then `None`. Signals are looked for in between.
+/// Calls `attempt` with a time to wait, without the interpreter's lock, until it has an outcome or the time
+/// is up: then `None`. Signals are looked for in between.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     until: Until,

@@ -7,7 +7,7 @@ use crate::error::OpenError;
 use crate::{AnyEnd, Receiver, Sender};
 
 /// A [`Connection`](crate::Connection) that was received, of whatever values: what [`AnyEnd`] is for a queue.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AnyConnection {
     // As the fields of a `Connection`.
     receiver: AnyEnd,
@@ -15,8 +15,8 @@ pub struct AnyConnection {
 }
 
 impl AnyConnection {
-    /// Makes a pipe for values of any type, as [`pipe_in`](crate::pipe_in) makes one for two types. An end may be
-    /// received as `Connection` of whatever the receiver likes.
+    /// Makes a pipe for values of any type, as [`pipe_in`](crate::pipe_in) makes one for two types. An end
+    /// may be received as `Connection` of whatever the receiver likes.
     ///
     /// # Errors
     /// As [`Queue::new`](crate::Queue::new).

@@ -70,8 +70,8 @@ impl AnyEnd {
     /// The end as a sender.
     ///
     /// # Errors
-    /// [`OpenError::WrongRole`] when it may not put; [`OpenError::Storage`] when there is no memory to map the
-    /// queue.
+    /// [`OpenError::WrongRole`] when it may not put; [`OpenError::Storage`] when there is no memory to map
+    /// the queue.
     pub fn into_sender<T>(self) -> Result<Sender<T>, OpenError> {
         Ok(Sender::over(Typed::open_untyped(self.attachment, Role::SENDER)?))
     }

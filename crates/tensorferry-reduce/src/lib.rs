@@ -45,6 +45,6 @@ pub use error::{DecodeError, EncodeError, TransitError};
 pub use handle_index::HandleIndex;
 pub use parcel::Parcel;
 pub use transit::{
-    give_bundle, give_exclusive, give_frozen, give_ring, give_shared, give_sole_ring, heap, refuse,
-    refuse_as, take_bundle, take_exclusive, take_frozen, take_ring, take_shared,
+    HandleKind, give_bundle, give_exclusive, give_frozen, give_ring, give_shared, give_sole_ring,
+    handle_kind, heap, refuse, refuse_as, take_bundle, take_exclusive, take_frozen, take_ring, take_shared,
 };

@@ -258,6 +258,39 @@ pub fn heap() -> Result<Heap, TransitError> {
     outbound(|_| Ok(HEAP.with(Heap::clone)))
 }
 
+/// What travels by handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HandleKind {
+    /// [`take_frozen`] takes it.
+    Frozen,
+    /// [`take_shared`] takes it.
+    Shared,
+    /// [`take_exclusive`] takes it, once.
+    Exclusive,
+    /// [`take_ring`] takes it.
+    Ring,
+    /// [`take_bundle`] takes it.
+    Bundle,
+}
+
+/// What the handle with this index is: for a reader that does not know by its type. `None` when the message
+/// that is being read has no such handle, and outside a message.
+#[must_use]
+pub fn handle_kind(index: HandleIndex) -> Option<HandleKind> {
+    with_transit(|transit| match transit {
+        Some(Transit::In(incoming)) => Some(match incoming.get(index)? {
+            IncomingHandle::Frozen(_) => HandleKind::Frozen,
+            IncomingHandle::Shared(_) => HandleKind::Shared,
+            IncomingHandle::Exclusive(_) => HandleKind::Exclusive,
+            IncomingHandle::Ring(_) => HandleKind::Ring,
+            IncomingHandle::Bundle(_) => HandleKind::Bundle,
+            _ => return None,
+        }),
+        _ => None,
+    })
+}
+
 /// The frozen block with this index. It can be taken several times: each view of a storage takes it.
 ///
 /// # Errors

@@ -91,8 +91,8 @@ impl AnyTensor {
     }
 
     /// The bytes of the whole storage, of which the tensor is a view. The element at `index` has
-    /// [`DType::size_bytes`] of them, from [`Layout::offset_of`] times as many. Empty in a process that has no
-    /// access to this memory (see [`Tensor::to_vec`]).
+    /// [`DType::size_bytes`] of them, from [`Layout::offset_of`] times as many. Empty in a process that has
+    /// no access to this memory (see [`Tensor::to_vec`]).
     #[must_use]
     pub fn storage_bytes(&self) -> &[u8] {
         self.storage.bytes()

@@ -16,8 +16,8 @@ use crate::views::view_methods;
 /// The longest element that can be loaded and stored as one.
 const MAX_ELEMENT_BYTES: usize = 8;
 
-/// A [`SharedTensor`] that carries its [`DType`]: what [`AnyTensor`](crate::AnyTensor) is for a frozen tensor.
-/// It can be viewed and forwarded; [`AnySharedTensor::downcast`] gives access to the elements.
+/// A [`SharedTensor`] that carries its [`DType`]: what [`AnyTensor`](crate::AnyTensor) is for a frozen
+/// tensor. It can be viewed and forwarded; [`AnySharedTensor::downcast`] gives access to the elements.
 ///
 /// ```
 /// use tensorferry_tensor::{AnySharedTensor, SharedTensor};
@@ -43,8 +43,8 @@ impl AnySharedTensor {
     /// A view of a block of shared memory, as elements of this type.
     ///
     /// # Errors
-    /// [`TensorError::Layout`] for a block that is too small for the layout; [`TensorError::DTypeMismatch`] for
-    /// elements of 16 bytes, which cannot be shared.
+    /// [`TensorError::Layout`] for a block that is too small for the layout; [`TensorError::DTypeMismatch`]
+    /// for elements of 16 bytes, which cannot be shared.
     pub fn from_block(dtype: DType, block: SharedBlock, layout: Layout) -> Result<Self, TensorError> {
         Self::over_block(dtype, block, layout.into())
     }

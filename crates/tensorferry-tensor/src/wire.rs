@@ -18,13 +18,14 @@ use std::sync::Arc;
 
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{self, Serialize, Serializer};
-use tensorferry_reduce::{HandleIndex, TransitError};
+use tensorferry_reduce::{HandleIndex, HandleKind, TransitError};
 use tensorferry_storage::{ExclusiveBlock, FrozenBlock, SharedBlock, StorageError};
 
 use crate::any::AnyTensor;
 use crate::any_mut::AnyTensorMut;
 use crate::any_shared::AnySharedTensor;
 use crate::dims::Dims;
+use crate::dynamic::DynTensor;
 use crate::element::{AtomicElement, Element};
 use crate::error::TensorError;
 use crate::exclusive::TensorMut;
@@ -221,6 +222,16 @@ impl Receive for AnySharedTensor {
     }
 }
 
+impl Receive for DynTensor {
+    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+        match received.storage()?.and_then(tensorferry_reduce::handle_kind) {
+            Some(HandleKind::Exclusive) => AnyTensorMut::receive(received).map(Self::Exclusive),
+            Some(HandleKind::Shared) => AnySharedTensor::receive(received).map(Self::Shared),
+            _ => AnyTensor::receive(received).map(Self::Frozen),
+        }
+    }
+}
+
 /// Takes the block of an exclusive tensor, which is contiguous from element 0.
 fn take_exclusive(storage: Option<HandleIndex>, layout: &Layout) -> Result<ExclusiveBlock, Refusal> {
     if layout.offset() != 0 || !layout.is_contiguous() {
@@ -340,6 +351,23 @@ impl Serialize for AnyTensorMut {
 }
 
 impl<'de> Deserialize<'de> for AnyTensorMut {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        receive(deserializer)
+    }
+}
+
+/// As each kind.
+impl Serialize for DynTensor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Frozen(tensor) => tensor.serialize(serializer),
+            Self::Exclusive(tensor) => tensor.serialize(serializer),
+            Self::Shared(tensor) => tensor.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for DynTensor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         receive(deserializer)
     }

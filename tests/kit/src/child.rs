@@ -296,12 +296,26 @@ impl Child {
     /// Waits until it has done its task, and checks that it ended well.
     #[track_caller]
     pub fn finish(mut self) {
+        let status = self.end();
+        assert!(status.success(), "{} failed: {status}\n{}", self.name, self.stderr());
+    }
+
+    /// Waits until it has failed. Returns what it has written to standard error.
+    #[track_caller]
+    #[must_use]
+    pub fn fail(mut self) -> String {
+        let status = self.end();
+        assert!(!status.success(), "{} did not fail\n{}", self.name, self.stderr());
+        self.stderr()
+    }
+
+    #[track_caller]
+    fn end(&mut self) -> ExitStatus {
         // A child that waits for another word learns that there is none.
         self.link = None;
         let dead = self.pidfd.wait_dead(Some(deadline())).unwrap();
         assert!(dead, "{} did not end within {:?}\n{}", self.name, deadline(), self.stderr());
-        let status = self.reap();
-        assert!(status.success(), "{} failed: {status}\n{}", self.name, self.stderr());
+        self.reap()
     }
 
     /// What it has written to standard error so far.

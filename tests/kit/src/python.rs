@@ -9,9 +9,9 @@ use crate::{Child, not_here};
 /// Which interpreter runs the tests of Python; otherwise `python3`.
 const VARIABLE: &str = "TENSORFERRY_TEST_PYTHON";
 
-/// Starts a program with these arguments. It hears and says lines through its standard input, which is a socket
-/// (`tests/tests/python/link.py`). Ends the test where there is no Python 3.11, or where it lacks one of these
-/// modules: only inside of [`where_possible`](crate::where_possible).
+/// Starts a program with these arguments. It hears and says lines through its standard input, which is a
+/// socket (`tests/tests/python/link.py`). Ends the test where there is no Python 3.11, or where it lacks one
+/// of these modules: only inside of [`where_possible`](crate::where_possible).
 #[must_use]
 pub fn start_python(script: &Path, arguments: &[&str], modules: &[&str]) -> Child {
     static IS_HERE: OnceLock<bool> = OnceLock::new();

@@ -1,6 +1,6 @@
 //! Processes that meet at an address.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod meeting;
 mod refusals;

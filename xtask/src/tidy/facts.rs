@@ -87,6 +87,12 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-process/src/entry.rs", "places the child's entry in .init_array"),
     ("crates/tensorferry-process/src/fork.rs", "forks, where the program has allowed it"),
     ("crates/tensorferry-process/src/forkserver/serve.rs", "forks a process that is made for it"),
+    ("crates/tensorferry-python/src/buffer.rs", "fills a structure of the interpreter"),
+    (
+        "crates/tensorferry-python/src/dlpack.rs",
+        "says to other libraries what lies where, and reads what they say",
+    ),
+    ("crates/tensorferry-python/src/tensor.rs", "has functions that the interpreter calls with a pointer"),
     ("crates/tensorferry-sim-cuda/src/abi.rs", "reads and writes what C callers point to"),
     ("crates/tensorferry-sim-cuda/src/access.rs", "copies bytes of simulated device memory"),
     ("crates/tensorferry-sim-cuda/src/exit.rs", "has the C library call a function when the process ends"),

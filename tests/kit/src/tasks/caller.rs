@@ -9,8 +9,8 @@ use tensorferry::queue::Connection;
 use super::name_of;
 use crate::{Item, Link, RootTask};
 
-/// Hears `connect SECONDS`, and says `connected` or why not; `echo`, and sends back what it receives, or says why
-/// it has received nothing; `drop`, and lets go of its last connection.
+/// Hears `connect SECONDS`, and says `connected` or why not; `echo`, and sends back what it receives, or
+/// says why it has received nothing; `drop`, and lets go of its last connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Caller {
     /// Where the listener is.

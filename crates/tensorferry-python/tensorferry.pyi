@@ -1,0 +1,128 @@
+"""Tensors and queues shared between processes, without copies."""
+
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from types import CapsuleType, TracebackType
+from typing import Any, Self, final
+
+__version__: str
+
+class Closed(EOFError):
+    """The queue is closed and empty, or every process at its other end has let go of it."""
+
+class PeerDied(Closed):
+    """Every process at the other end is gone, and at least one of them was killed or crashed."""
+
+class _Memory:
+    """What every kind of tensor has. `numpy.asarray` and `memoryview` see the same memory too."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str:
+        """PyTorch's name of it, such as `float32`."""
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def is_shared(self) -> bool:
+        """Whether others may write at the same time."""
+    def __len__(self) -> int: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType:
+        """The same memory in another library: `torch.from_dlpack(tensor)`, `numpy.from_dlpack(tensor)`."""
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Tensor(_Memory):
+    """A tensor that nobody writes any more. Any number of processes may hold it."""
+
+@final
+class TensorMut(_Memory):
+    """A tensor that nobody else can see, to fill. Sending it moves it, and the receiver may go on writing.
+
+    While a view of it exists (an array, a memoryview) it can be neither sent nor frozen: `BufferError`.
+    """
+
+    def freeze(self) -> Tensor:
+        """Ends writing. This object is empty then."""
+    def share(self) -> SharedTensor:
+        """The tensor as one that several processes write at the same time. This object is empty then."""
+
+@final
+class SharedTensor(_Memory):
+    """A tensor that any number of processes read and write at the same time: parameters in Hogwild training."""
+
+def zeros(shape: int | Sequence[int], dtype: str = "float32") -> TensorMut:
+    """A tensor of zeros in shared memory, to fill."""
+
+def empty(shape: int | Sequence[int], dtype: str = "float32") -> TensorMut:
+    """As `zeros`, with unspecified contents."""
+
+def tensor(array: Any) -> Tensor:
+    """A frozen copy in shared memory of anything with `__dlpack__` that is contiguous, in the memory of the CPU."""
+
+def bytes_copied() -> int:
+    """How many bytes this process has copied so far because they were not in the memory that they were sent to."""
+
+@final
+class Queue:
+    """A bounded queue between processes, or one end of a channel. `put` and `get` are as in `queue.Queue`.
+
+    A value is `None`, a bool, a number, a text, bytes, a tensor, a queue, or a list, tuple or dict of those. Tuples
+    arrive as lists. Arrays of other libraries are copied into shared memory.
+    """
+
+    def __new__(cls, maxsize: int = 16) -> Self:
+        """A queue with room for `maxsize` values (at least one)."""
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Raises `queue.Full`, `Closed`, `PeerDied`, `TypeError` for what cannot be sent."""
+    def put_nowait(self, item: Any) -> None: ...
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Raises `queue.Empty`, `Closed`, `PeerDied`, `ValueError` for what cannot be read."""
+    def get_nowait(self) -> Any: ...
+    def qsize(self) -> int: ...
+    def empty(self) -> bool: ...
+    def full(self) -> bool: ...
+    @property
+    def maxsize(self) -> int: ...
+    def close(self) -> None:
+        """Lets nobody put any more, in any process. What is in the queue can still be got."""
+    def __iter__(self) -> Iterator[Any]:
+        """Values until the queue is closed, or all who put have let go of it. Raises `PeerDied` after a crash."""
+    def __next__(self) -> Any: ...
+
+@final
+class Connection:
+    """One end of a connection between two processes."""
+
+    def send(self, value: Any, timeout: float | None = None) -> None: ...
+    def recv(self, timeout: float | None = None) -> Any:
+        """Raises `Closed` (an `EOFError`), `PeerDied`, `queue.Empty` when nothing came in time."""
+    def poll(self, timeout: float | None = 0.0) -> bool:
+        """Whether a value is there, or the other end is gone."""
+    def close(self) -> None: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __next__(self) -> Any: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+
+def connect(address: str | bytes | PathLike[str], timeout: float | None = None) -> Connection:
+    """Connects to a listener: a path, or a name after `@`. Raises `ConnectionError`, `TimeoutError`."""
+
+@final
+class Listener:
+    """An address at which processes connect: a path, or a name after `@`, which is no file."""
+
+    def __new__(cls, address: str | bytes | PathLike[str]) -> Self: ...
+    def accept(self, maxsize: int = 16, timeout: float | None = None) -> Connection:
+        """Raises `TimeoutError`, and `OSError` when somebody was refused; then it can be called again."""
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...

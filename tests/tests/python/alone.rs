@@ -1,0 +1,47 @@
+//! What needs no other program.
+
+use tensorferry_kit::where_possible;
+
+use crate::{program, program_with};
+
+/// Runs a program that checks things and says `done`.
+#[track_caller]
+fn passes(name: &str, modules: &[&str]) {
+    where_possible(|| {
+        let child = program_with(name, &[], modules);
+        child.expect("done");
+        child.finish();
+    });
+}
+
+#[test]
+fn tensors_are_buffers_and_are_not_given_away_under_a_view() {
+    passes("memory.py", &[]);
+}
+
+#[test]
+fn a_message_holds_what_serde_can_and_says_why_it_does_not() {
+    passes("messages.py", &[]);
+}
+
+#[test]
+fn arrays_of_numpy_are_the_same_memory() {
+    passes("arrays.py", &["numpy"]);
+}
+
+#[test]
+fn tensors_of_pytorch_are_the_same_memory() {
+    passes("torch_tensors.py", &["torch"]);
+}
+
+#[test]
+fn an_address_without_a_listener_is_an_error() {
+    where_possible(|| {
+        let child = program("consumer.py", &["@tensorferry-nobody-listens"]);
+        let stderr = child.fail();
+        assert!(
+            stderr.contains("ConnectionError: cannot connect to @tensorferry-nobody-listens"),
+            "{stderr}"
+        );
+    });
+}

@@ -1,0 +1,43 @@
+"""NumPy's arrays and tensors."""
+
+import gc
+
+import numpy
+import tensorferry
+from expect import raises
+from link import say
+
+# One memory, in both directions, by DLPack and as a buffer.
+tensor = tensorferry.zeros((2, 3), "int32")
+for array in [numpy.from_dlpack(tensor), numpy.asarray(tensor)]:
+    array[1, 0] += 4
+    assert array.flags.writeable and array.dtype == numpy.int32
+    raises(BufferError, tensor.freeze, "views of the tensor exist")
+    del array
+    gc.collect()
+frozen = tensor.freeze()
+for array in [numpy.from_dlpack(frozen), numpy.asarray(frozen)]:
+    assert array.tolist() == [[0, 0, 0], [8, 0, 0]] and not array.flags.writeable
+
+# A copy says that it is one.
+before = tensorferry.bytes_copied()
+copied = tensorferry.tensor(numpy.arange(6.0).reshape(2, 3))
+assert tensorferry.bytes_copied() - before == 48
+assert numpy.asarray(copied).tolist() == [[0, 1, 2], [3, 4, 5]]
+raises(BufferError, lambda: tensorferry.tensor(numpy.arange(6).reshape(2, 3).T), "contiguous")
+raises(BufferError, lambda: frozen.__dlpack__(copy=True, max_version=(1, 0)), "zero-copy")
+raises(BufferError, lambda: frozen.__dlpack__(dl_device=(2, 0), max_version=(1, 0)), "memory of the CPU")
+# An old consumer cannot be told that it must not write.
+raises(BufferError, frozen.__dlpack__, "")
+
+# Arrays and numbers of NumPy inside of a message.
+box = tensorferry.Queue(1)
+box.put({"array": numpy.arange(3, dtype="uint8"), "number": numpy.float32(1.5), "index": numpy.int64(7)})
+came = box.get()
+assert bytes(came["array"]) == b"\0\1\2" and (came["number"], came["index"]) == (1.5, 7)
+
+for dtype in ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32",
+              "float64", "complex64", "complex128"]:
+    assert numpy.from_dlpack(tensorferry.zeros(2, dtype)).dtype == numpy.dtype(dtype), dtype
+    assert numpy.asarray(tensorferry.zeros(2, dtype)).dtype == numpy.dtype(dtype), dtype
+say("done")
