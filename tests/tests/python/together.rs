@@ -145,6 +145,7 @@ fn who_waits_in_python_hears_an_interrupt() {
             let (child, _tasks, _results) = worker(family);
             child.say("get");
             child.expect("waiting");
+            child.wait_until_asleep();
             kill(Pid::from_raw(child.pid().try_into().unwrap()), Signal::SIGINT).unwrap();
             child.expect("KeyboardInterrupt");
             child.finish();

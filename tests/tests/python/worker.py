@@ -11,8 +11,8 @@ say(f"{tasks!r} {results!r}")
 while True:
     command = hear()
     if command == "get":
-        say("waiting")
         try:
+            say("waiting")
             task = tasks.get()
             results.put([task["n"] + 1, task["data"]])
             say("put")

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde::ser::{Error as _, SerializeTuple as _};
 use serde::{Serialize, Serializer};
-use tensorferry_reduce::DecodeError;
+use tensorferry_reduce::{DecodeError, HandleIndex};
 use tensorferry_storage::{FrozenBlock, SharedBlock};
 use tensorferry_sync::{RawArray, RawValue, ScalarKind};
 
@@ -13,14 +13,14 @@ use crate::{heap, sent};
 struct Claim<'a> {
     kind: u32,
     n_elements: u64,
-    index: Option<u32>,
+    index: Option<HandleIndex>,
     shared: Option<&'a SharedBlock>,
     frozen: Option<&'a FrozenBlock>,
 }
 
 impl Default for Claim<'_> {
     fn default() -> Self {
-        Self { kind: ScalarKind::U64 as u32, n_elements: 2, index: Some(0), shared: None, frozen: None }
+        Self { kind: ScalarKind::U64 as u32, n_elements: 2, index: Some(HandleIndex::new(0)), shared: None, frozen: None }
     }
 }
 
@@ -76,8 +76,8 @@ fn every_lie_is_an_error_that_says_what() {
         (Claim { n_elements: (1 << 61) + 2, ..honest() }, "arrived with memory of 16 bytes"),
         (Claim { n_elements: 0, ..honest() }, "a shared array of 0 elements arrived"),
         (Claim { index: None, ..honest() }, "arrived with memory of 0 bytes"),
-        (Claim { index: Some(1), ..honest() }, "handle 1 as a shared block, but the message has no such"),
-        (Claim { index: Some(u32::MAX), ..honest() }, "but the message has no such handle"),
+        (Claim { index: Some(HandleIndex::new(1)), ..honest() }, "handle 1 as a shared block, but the message has no such"),
+        (Claim { index: Some(HandleIndex::new(u32::MAX)), ..honest() }, "but the message has no such handle"),
         (Claim { shared: Some(&odd), ..Claim::default() }, "arrived with memory of 15 bytes"),
         (
             Claim { frozen: Some(&frozen), ..Claim::default() },
@@ -112,7 +112,8 @@ proptest! {
     ) {
         let heap = heap();
         let block = heap.allocate_zeroed(16).unwrap().share();
-        let claim = Claim { kind, n_elements, index, shared: Some(&block), ..Claim::default() };
+        let at = index.map(HandleIndex::new);
+        let claim = Claim { kind, n_elements, index: at, shared: Some(&block), ..Claim::default() };
         let is_u64 = kind == ScalarKind::U64 as u32;
         let is_true = is_u64 && matches!((n_elements, index), (2, Some(0)) | (0, None));
         prop_assert_eq!(sent::<_, RawArray<u64>>(&heap, &claim).is_ok(), is_true);
