@@ -46,6 +46,8 @@ mod address;
 mod connect;
 mod error;
 mod greeting;
+#[doc(hidden)]
+pub mod hidden;
 mod joined;
 mod listener;
 

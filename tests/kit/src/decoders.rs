@@ -18,11 +18,13 @@ use serde::ser::{self, Serializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use tensorferry::Bundle;
 use tensorferry::domain::{Admission, Domain, PidFd};
-use tensorferry::queue::{GetError, Queue, Receiver, Sender, SoleReceiver, SoleSender};
+use tensorferry::queue::{
+    AnyConnection, AnyEnd, GetError, Queue, Receiver, Sender, SoleReceiver, SoleSender,
+};
 use tensorferry::reduce::Parcel;
 use tensorferry::spawn::ProcessErrors;
 use tensorferry::sync::{RawArray, RawValue};
-use tensorferry::tensor::{AnyTensor, DType, SharedTensor, Tensor, TensorMut};
+use tensorferry::tensor::{AnyTensor, DType, DynTensor, SharedTensor, Tensor, TensorMut};
 use tensorferry::{SharingStrategy, func};
 use tensorferry_cuda_ipc::{CudaTensor, IpcEvent};
 use tensorferry_os::{memfd, socket};
@@ -54,6 +56,12 @@ pub const ALL: &[Decoder] = &[
     Decoder { name: "frames", reads: "what a child tells its parent", run: frames, seeds: seeds::frames },
     Decoder { name: "request", reads: "what a fork server is to start", run: request, seeds: seeds::request },
     Decoder { name: "word", reads: "what a fork server tells of a child", run: word, seeds: seeds::word },
+    Decoder {
+        name: "greeting",
+        reads: "what two processes that meet say",
+        run: greeting,
+        seeds: seeds::greeting,
+    },
     Decoder {
         name: "fd_store",
         reads: "questions to the descriptor store",
@@ -105,6 +113,13 @@ fn request(bytes: &[u8]) -> bool {
 
 fn word(bytes: &[u8]) -> bool {
     tensorferry_process::read_word(bytes).is_ok()
+}
+
+/// Both messages, by both sides.
+fn greeting(bytes: &[u8]) -> bool {
+    let Some(read) = tensorferry::listen::hidden::read_greeting(bytes) else { return false };
+    assert_eq!(tensorferry::listen::hidden::read_greeting(&read).as_deref(), Some(&read[..]));
+    true
 }
 
 /// Questions of 16 bytes, each behind a byte that says whether a descriptor comes along; a descriptor store
@@ -217,7 +232,7 @@ fn payload(bytes: &[u8]) -> bool {
     thread_local! {
         static HOME: RefCell<Option<(Heap, Ring)>> = const { RefCell::new(None) };
     }
-    const READ_AS: [fn(&mut IncomingMessage) -> bool; 13] = [
+    const READ_AS: [fn(&mut IncomingMessage) -> bool; 16] = [
         look_at::<Mixture>,
         look_at::<Vec<Mixture>>,
         look_at::<Tensor<u64>>,
@@ -231,6 +246,9 @@ fn payload(bytes: &[u8]) -> bool {
         look_at::<CudaTensor<f32>>,
         look_at::<IpcEvent>,
         look_at::<Bundle>,
+        look_at::<Vec<DynTensor>>,
+        look_at::<AnyEnd>,
+        look_at::<AnyConnection>,
     ];
     let Some((&which, bytes)) = bytes.split_first() else { return false };
     HOME.with_borrow_mut(|home| {

@@ -20,7 +20,13 @@ struct Claim<'a> {
 
 impl Default for Claim<'_> {
     fn default() -> Self {
-        Self { kind: ScalarKind::U64 as u32, n_elements: 2, index: Some(HandleIndex::new(0)), shared: None, frozen: None }
+        Self {
+            kind: ScalarKind::U64 as u32,
+            n_elements: 2,
+            index: Some(HandleIndex::new(0)),
+            shared: None,
+            frozen: None,
+        }
     }
 }
 
@@ -76,7 +82,10 @@ fn every_lie_is_an_error_that_says_what() {
         (Claim { n_elements: (1 << 61) + 2, ..honest() }, "arrived with memory of 16 bytes"),
         (Claim { n_elements: 0, ..honest() }, "a shared array of 0 elements arrived"),
         (Claim { index: None, ..honest() }, "arrived with memory of 0 bytes"),
-        (Claim { index: Some(HandleIndex::new(1)), ..honest() }, "handle 1 as a shared block, but the message has no such"),
+        (
+            Claim { index: Some(HandleIndex::new(1)), ..honest() },
+            "handle 1 as a shared block, but the message has no such",
+        ),
         (Claim { index: Some(HandleIndex::new(u32::MAX)), ..honest() }, "but the message has no such handle"),
         (Claim { shared: Some(&odd), ..Claim::default() }, "arrived with memory of 15 bytes"),
         (

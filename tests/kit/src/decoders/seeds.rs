@@ -78,6 +78,18 @@ pub(super) fn word() -> Vec<Vec<u8>> {
     vec![started, refused, ended]
 }
 
+pub(super) fn greeting() -> Vec<Vec<u8>> {
+    let message = |body: Vec<u8>| {
+        let len_bytes = u32::try_from(body.len()).unwrap();
+        [b"TFLI\x01\0\0\0", &len_bytes.to_le_bytes()[..], &body].concat()
+    };
+    let hello = postcard(&[7_u64, u64::MAX].as_slice());
+    // Which domain, the admission (domain, slot, epoch), the parcel.
+    let welcome = postcard(&(0_u32, 7_u64, Some((7_u64, (3_u8, 1_u32))), 99_u64));
+    let (known, refused) = (postcard(&(0_u32, 7_u64, false, 99_u64)), postcard(&(1_u32, "another user")));
+    [hello, welcome, known, refused].map(message).to_vec()
+}
+
 pub(super) fn fd_store() -> Vec<Vec<u8>> {
     let question = |with_fd: u8, kind: u64, name: u64| {
         [&[with_fd], &kind.to_le_bytes()[..], &name.to_le_bytes()].concat()
