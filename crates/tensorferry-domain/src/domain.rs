@@ -75,7 +75,8 @@ impl Domain {
     /// Claims a slot for the process behind `child` and returns what that process needs to join.
     ///
     /// The caller keeps the pidfd until the child has joined. A child that dies before that is swept like any
-    /// member. The service thread starts to watch it within 10 ms.
+    /// member. The service thread starts to watch it within 10 ms. A process that was admitted and has not joined
+    /// yet gets the same admission again.
     ///
     /// # Errors
     /// [`DomainError::ProcessTableFull`] when every slot is taken, [`DomainError::UnknownProcess`] when the
@@ -91,11 +92,21 @@ impl Domain {
         if !identity.is_known() {
             return Err(DomainError::UnknownProcess { pid: child.pid() });
         }
-        let invited = self.invite(identity).or_else(|| {
+        let invited = self.invited(identity).or_else(|| self.invite(identity)).or_else(|| {
             self.sweep_all_dead();
             self.invite(identity)
         });
         invited.ok_or(DomainError::ProcessTableFull { slots: MAX_MEMBERS })
+    }
+
+    /// The admission of this process that it has not used.
+    fn invited(&self, identity: Identity) -> Option<Admission> {
+        let is_it = |info: &MemberInfo| {
+            let known = info.identity;
+            info.phase == Phase::Invited && known.is_comparable(&identity) && known.is_same_process(&identity)
+        };
+        let info = self.members().into_iter().find(is_it)?;
+        Some(Admission { domain_id: self.id, member: info.member })
     }
 
     fn invite(&self, identity: Identity) -> Option<Admission> {

@@ -2,12 +2,17 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::SocketAddr;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
+use std::time::Duration;
 
-/// A path, or a name after `@`.
+use tensorferry_domain::OsError;
+use tensorferry_os::socket;
+
+/// A path, or a name after `@`. The kernel has room for 107 bytes of either.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Address<'a> {
     /// A socket in a folder.
@@ -24,11 +29,18 @@ impl<'a> Address<'a> {
         }
     }
 
-    /// Refuses what is too long for the kernel: 107 bytes.
-    pub(crate) fn socket(self) -> io::Result<SocketAddr> {
+    pub(crate) fn connect(self, timeout: Option<Duration>) -> Result<OwnedFd, OsError> {
         match self {
-            Self::Path(path) => SocketAddr::from_pathname(path),
-            Self::Name(name) => SocketAddr::from_abstract_name(name),
+            Self::Path(path) => socket::connect_path(path, timeout),
+            Self::Name(name) => socket::connect_abstract(name, timeout),
+        }
+    }
+
+    /// Listens there, if nothing is there.
+    pub(crate) fn bind(self) -> io::Result<UnixListener> {
+        match self {
+            Self::Path(path) => UnixListener::bind(path),
+            Self::Name(name) => UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?),
         }
     }
 }

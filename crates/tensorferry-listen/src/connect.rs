@@ -1,7 +1,7 @@
 //! The side that comes to an address.
 
-use std::ffi::OsStr;
-use std::os::unix::net::UnixStream;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -12,24 +12,25 @@ use tensorferry_reduce::Parcel;
 
 use crate::ConnectError;
 use crate::address::Address;
-use crate::greeting::{self, Answer, Hello, Unheard};
+use crate::greeting::{self, Answer, Hello, Incoming, THANKS, Unheard};
 use crate::joined::Joined;
 
 /// Connects to the [`Listener`](crate::Listener) at an address: Python's `Client`.
 ///
 /// This process becomes a member of the listener's domain, and stays one until it ends. If it has no default
-/// domain yet, the listener's is its own from then on. Otherwise the tensors that it makes lie elsewhere, and
-/// are copied when they are sent through the connection
-/// ([`bytes_copied`](tensorferry_reduce::bytes_copied) counts them).
+/// domain yet, the listener's is its own from then on. Otherwise the tensors that it makes lie elsewhere: frozen
+/// ones are copied when they are sent through the connection
+/// ([`bytes_copied`](tensorferry_reduce::bytes_copied) counts them), and others are refused. So connect first.
 ///
 /// # Errors
-/// [`ConnectError::Connect`] when nobody listens, [`ConnectError::Refused`] with the reason when the listener
-/// lets this process not in, [`ConnectError::Decode`] when its connection carries other types, and others.
+/// [`ConnectError::Connect`] when nobody listens, [`ConnectError::OtherUser`] when the listener is another
+/// user's, [`ConnectError::Refused`] with the reason when it lets this process not in,
+/// [`ConnectError::Decode`] when its connection carries other types, and others.
 ///
 /// # Blocking
 /// Until the listener accepts, or is gone.
 pub fn connect<S, R>(address: impl AsRef<OsStr>) -> Result<Connection<S, R>, ConnectError> {
-    open_until(address.as_ref(), None)
+    Connecting::to(address).finish(None)
 }
 
 /// As [`connect`], waiting for at most `timeout`.
@@ -43,12 +44,11 @@ pub fn connect_timeout<S, R>(
     address: impl AsRef<OsStr>,
     timeout: Duration,
 ) -> Result<Connection<S, R>, ConnectError> {
-    // A time that no clock can hold is for ever.
-    open_until(address.as_ref(), Instant::now().checked_add(timeout))
+    Connecting::to(address).finish(Some(timeout))
 }
 
-/// As [`connect`], whatever types the listener has in mind, waiting for at most `timeout` if there is one.
-/// For a program that finds them out in another way, and for other languages.
+/// As [`connect`], whatever types the listener has in mind, waiting for at most `timeout` if there is one. For a
+/// program that finds them out in another way, and for other languages.
 ///
 /// # Errors
 /// As [`connect_timeout`].
@@ -59,33 +59,115 @@ pub fn connect_any(
     address: impl AsRef<OsStr>,
     timeout: Option<Duration>,
 ) -> Result<AnyConnection, ConnectError> {
-    open_until(address.as_ref(), timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    Connecting::to(address).finish(timeout)
 }
 
-fn open_until<C: DeserializeOwned>(address: &OsStr, deadline: Option<Instant>) -> Result<C, ConnectError> {
-    let cannot = |error| ConnectError::Connect { address: address.into(), error };
-    let mut joined = Joined::lock();
-    let stream = Address::of(address).socket().and_then(|socket| UnixStream::connect_addr(&socket));
-    let stream = stream.map_err(cannot)?;
-    socket::send_all(&stream, &greeting::encode(&Hello { domains: joined.ids() }), &[])?;
-    let (answer, fds) = greeting::receive(&stream, deadline)?;
+/// A connection that is not there yet, for a caller that has something else to look at while it waits.
+///
+/// ```
+/// use std::time::Duration;
+/// use tensorferry_listen::{ConnectError, Connecting, Listener};
+///
+/// let address = format!("@doctest-connecting-{}", std::process::id());
+/// let listener = Listener::bind(&address)?;
+/// let mut connecting = Connecting::to(&address);
+/// let outcome = connecting.try_any(Duration::from_millis(1));
+/// assert!(matches!(outcome, Err(ConnectError::TimedOut))); // and now something else, and then again
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Connecting {
+    address: OsString,
+    /// Once it is connected, and has said hello.
+    waiting: Option<(OwnedFd, Incoming)>,
+}
+
+impl Connecting {
+    /// Will connect to this address. Does nothing yet.
+    #[must_use]
+    pub fn to(address: impl AsRef<OsStr>) -> Self {
+        Self { address: address.as_ref().to_owned(), waiting: None }
+    }
+
+    /// Goes on for at most `timeout`. After [`ConnectError::TimedOut`] it can be called again; after anything else
+    /// it begins anew.
+    ///
+    /// # Errors
+    /// As [`connect_timeout`].
+    ///
+    /// # Blocking
+    /// For at most `timeout`.
+    pub fn try_any(&mut self, timeout: Duration) -> Result<AnyConnection, ConnectError> {
+        self.go_on(Some(timeout))
+    }
+
+    fn finish<C: DeserializeOwned>(mut self, timeout: Option<Duration>) -> Result<C, ConnectError> {
+        self.go_on(timeout)
+    }
+
+    fn go_on<C: DeserializeOwned>(&mut self, timeout: Option<Duration>) -> Result<C, ConnectError> {
+        // A time that no clock can hold is for ever.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let (socket, mut incoming) = match self.waiting.take() {
+            Some(waiting) => waiting,
+            None => (self.say_hello(timeout)?, Incoming::default()),
+        };
+        match incoming.receive(&socket, deadline) {
+            Ok((answer, fds)) => take_end(&socket, answer, fds),
+            Err(Unheard::TimedOut) => {
+                self.waiting = Some((socket, incoming));
+                Err(ConnectError::TimedOut)
+            }
+            Err(unheard) => Err(unheard.into()),
+        }
+    }
+
+    fn say_hello(&self, timeout: Option<Duration>) -> Result<OwnedFd, ConnectError> {
+        let connected = Address::of(&self.address).connect(timeout);
+        let socket = connected.map_err(|error| match error {
+            error if error.is_would_block() => ConnectError::TimedOut,
+            error => ConnectError::Connect { address: (&self.address).into(), error },
+        })?;
+        // Whoever listens there is about to be trusted with what this process shares.
+        let (uid, own_uid) = (socket::peer(&socket)?.uid, socket::effective_uid());
+        if uid != own_uid {
+            return Err(ConnectError::OtherUser { address: (&self.address).into(), uid, own_uid });
+        }
+        let domains = Joined::lock().ids();
+        socket::send_all(&socket, &greeting::encode(&Hello { domains }), &[])?;
+        Ok(socket)
+    }
+}
+
+/// Takes what the listener has given, and says so.
+fn take_end<C: DeserializeOwned>(
+    socket: &OwnedFd,
+    answer: Answer,
+    fds: Vec<OwnedFd>,
+) -> Result<C, ConnectError> {
     let (domain_id, admission, parcel) = match answer {
         Answer::Welcome { domain_id, admission, parcel } => (domain_id, admission, parcel),
         Answer::Refused(reason) => return Err(ConnectError::Refused(reason)),
     };
-    let joining;
-    let heap = match admission {
-        Some(admission) => {
+    let mut joined = Joined::lock();
+    let heap = match (joined.find(domain_id), admission) {
+        // Another thread may have joined since the hello.
+        (Some(heap), _) => heap,
+        (None, Some(admission)) => {
             let fds = DomainFds::from_message(fds);
-            let fds = fds.ok_or(ConnectError::BadGreeting("no descriptor came with the admission"))?;
-            joining = joined.join(fds, admission)?;
-            &joining
+            joined.join(
+                fds.ok_or(ConnectError::BadGreeting("no descriptor came with the admission"))?,
+                admission,
+            )?
         }
-        None => joined
-            .find(domain_id)
-            .ok_or(ConnectError::BadGreeting("it takes this process for a member that it is not"))?,
+        (None, None) => {
+            return Err(ConnectError::BadGreeting("it takes this process for a member that it is not"));
+        }
     };
-    Ok(Parcel::open(heap, parcel)?)
+    drop(joined);
+    let end = Parcel::open(&heap, parcel)?;
+    socket::send_all(socket, THANKS, &[])?;
+    Ok(end)
 }
 
 impl From<Unheard> for ConnectError {

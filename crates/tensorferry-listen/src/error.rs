@@ -98,7 +98,17 @@ pub enum ConnectError {
         /// The address.
         address: PathBuf,
         /// The kernel's answer.
-        error: io::Error,
+        error: OsError,
+    },
+    /// Another user listens there.
+    #[error("user {uid} listens at {}: user {own_uid} connects to listeners of its own only", address.display())]
+    OtherUser {
+        /// The address.
+        address: PathBuf,
+        /// The listener's user.
+        uid: u32,
+        /// The user of this process.
+        own_uid: u32,
     },
     /// The listener did not accept in the time of the call.
     #[error("the listener has not accepted")]

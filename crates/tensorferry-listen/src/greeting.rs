@@ -1,7 +1,6 @@
 //! What the two processes say to each other through the socket. `docs/WIRE.md` has it as a table.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use serde::de::DeserializeOwned;
@@ -13,6 +12,8 @@ use tensorferry_os::socket::{self, Interest};
 const MAGIC: [u8; 8] = *b"TFLI\x01\0\0\0";
 /// The magic and the length of what follows.
 const HEAD_LEN_BYTES: usize = 12;
+/// What a process says that has its end of the connection.
+pub(crate) const THANKS: &[u8] = &[6];
 /// The longest message. It is refused before memory is taken for it.
 const MAX_LEN_BYTES: usize = 4096;
 
@@ -64,46 +65,57 @@ pub(crate) fn encode(message: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
-/// Waits for a message, and for the descriptors beside it, until `deadline`. `None` waits for ever.
-pub(crate) fn receive<T: DeserializeOwned>(
-    stream: &UnixStream,
-    deadline: Option<Instant>,
-) -> Result<(T, Vec<OwnedFd>), Unheard> {
-    let mut fds = Vec::new();
-    let head: [u8; HEAD_LEN_BYTES] = exactly(stream, HEAD_LEN_BYTES, deadline, &mut fds)?
-        .try_into()
-        .map_err(|_| Unheard::Bad("its message is cut off"))?;
-    let (magic, len_bytes) = head.split_at(MAGIC.len());
-    if magic != MAGIC {
-        return Err(Unheard::Bad("it speaks another protocol, or another version"));
-    }
-    let len_bytes = len_bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
-    if len_bytes > MAX_LEN_BYTES {
-        return Err(Unheard::Bad("its message is too long"));
-    }
-    let body = exactly(stream, len_bytes, deadline, &mut fds)?;
-    let message = postcard::from_bytes(&body).map_err(|_| Unheard::Bad("its message is malformed"))?;
-    Ok((message, fds))
+/// A message, as far as it has come.
+#[derive(Debug, Default)]
+pub(crate) struct Incoming {
+    bytes: Vec<u8>,
+    fds: Vec<OwnedFd>,
 }
 
-fn exactly(
-    stream: &UnixStream,
-    len_bytes: usize,
-    deadline: Option<Instant>,
-    fds: &mut Vec<OwnedFd>,
-) -> Result<Vec<u8>, Unheard> {
-    let mut bytes = vec![0; len_bytes];
-    let mut filled = 0;
-    while filled < len_bytes {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if socket::wait_ready(&[(stream.as_fd(), Interest::Readable)], left)? != [true] {
-            return Err(Unheard::TimedOut);
+impl Incoming {
+    /// Waits for the rest of the message, and for the descriptors beside it, until `deadline`. `None` waits for
+    /// ever. When the time is up, what has come stays here.
+    pub(crate) fn receive<T: DeserializeOwned>(
+        &mut self,
+        socket: &OwnedFd,
+        deadline: Option<Instant>,
+    ) -> Result<(T, Vec<OwnedFd>), Unheard> {
+        self.fill(socket, HEAD_LEN_BYTES, deadline)?;
+        let (magic, len_bytes) = self.bytes.split_at_checked(MAGIC.len()).unwrap_or_default();
+        if magic != MAGIC {
+            return Err(Unheard::Bad("it speaks another protocol, or another version"));
         }
-        match socket::try_receive(stream, &mut bytes[filled..], fds)? {
-            Some(0) => return Err(Unheard::Bad("it went away")),
-            Some(n) => filled += n,
-            None => {}
+        let len_bytes = len_bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
+        if len_bytes > MAX_LEN_BYTES {
+            return Err(Unheard::Bad("its message is too long"));
         }
+        self.fill(socket, HEAD_LEN_BYTES + len_bytes, deadline)?;
+        let body = self.bytes.get(HEAD_LEN_BYTES..).unwrap_or_default();
+        let message = postcard::from_bytes(body).map_err(|_| Unheard::Bad("its message is malformed"))?;
+        Ok((message, std::mem::take(&mut self.fds)))
     }
-    Ok(bytes)
+
+    /// Waits for the byte by which a process says that it has what it came for.
+    pub(crate) fn receive_thanks(&mut self, socket: &OwnedFd, deadline: Instant) -> Result<(), Unheard> {
+        self.fill(socket, THANKS.len(), Some(deadline))?;
+        if self.bytes == THANKS { Ok(()) } else { Err(Unheard::Bad("it speaks another protocol")) }
+    }
+
+    /// Waits until `len_bytes` have come.
+    fn fill(&mut self, socket: &OwnedFd, len_bytes: usize, deadline: Option<Instant>) -> Result<(), Unheard> {
+        while self.bytes.len() < len_bytes {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if socket::wait_ready(&[(socket.as_fd(), Interest::Readable)], left)? != [true] {
+                return Err(Unheard::TimedOut);
+            }
+            let filled = self.bytes.len();
+            self.bytes.resize(len_bytes, 0);
+            let got = socket::try_receive(socket, &mut self.bytes[filled..], &mut self.fds);
+            self.bytes.truncate(filled + got.as_ref().map_or(0, |got| got.unwrap_or(0)));
+            if got? == Some(0) {
+                return Err(Unheard::Bad("it went away"));
+            }
+        }
+        Ok(())
+    }
 }

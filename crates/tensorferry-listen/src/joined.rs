@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tensorferry_domain::{Admission, DomainFds};
 use tensorferry_storage::{Heap, StorageError};
 
-/// Held while this process connects, so that it does not join one domain twice.
+/// Held while this process joins, so that it does not join one domain twice.
 static JOINED: Mutex<Joined> = Mutex::new(Joined { heaps: Vec::new() });
 
 /// Heaps beside the default one. A process stays a member until it ends.
@@ -24,8 +24,8 @@ impl Joined {
         self.members_of().map(|heap| heap.domain().id()).collect()
     }
 
-    pub(crate) fn find(&self, domain_id: u64) -> Option<&Heap> {
-        self.members_of().find(|heap| heap.domain().id() == domain_id)
+    pub(crate) fn find(&self, domain_id: u64) -> Option<Heap> {
+        self.members_of().find(|heap| heap.domain().id() == domain_id).cloned()
     }
 
     /// Those of the process that this one was forked from are none of its own.

@@ -32,12 +32,12 @@
 //! namespace. Both are for processes of one machine.
 //!
 //! # Who may connect
-//! Processes of the listener's own user (`SO_PEERCRED`, unix(7)). A member can read and write all memory of
+//! Processes of the listener's own user (`SO_PEERCRED`, unix(7)), and nobody connects to the listener of another. A member can read and write all memory of
 //! the domain, so to let anybody else in would be to trust them as much. There is no key, because a process
 //! of the same user could read it.
 //!
 //! # What a connection costs
-//! The socket is used for one message each way and closed. From then on the two talk through shared memory,
+//! The socket is used for one message each way and a byte of thanks, and closed. From then on the two talk through shared memory,
 //! and each learns of the other's end as any two members do.
 
 #![forbid(unsafe_code)]
@@ -51,6 +51,6 @@ pub mod hidden;
 mod joined;
 mod listener;
 
-pub use connect::{connect, connect_any, connect_timeout};
+pub use connect::{Connecting, connect, connect_any, connect_timeout};
 pub use error::{AcceptError, ConnectError, ListenError};
 pub use listener::Listener;

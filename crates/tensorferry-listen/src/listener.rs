@@ -1,27 +1,29 @@
 //! The side that is there.
 
 use std::ffi::OsStr;
-use std::fs::Permissions;
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tensorferry_domain::{Admission, DomainError, Member, MemberInfo, OsError, Phase, PidFd};
+use tensorferry_domain::{Admission, DomainError, MemberInfo, OsError, Phase, PidFd};
 use tensorferry_os::socket::{self, Interest};
 use tensorferry_queue::{AnyConnection, Connection, pipe_in};
 use tensorferry_reduce::Parcel;
 use tensorferry_storage::{Heap, StorageError};
 
 use crate::address::Address;
-use crate::greeting::{self, Answer, Hello, Unheard};
+use crate::greeting::{self, Answer, Hello, Incoming, Unheard};
 use crate::{AcceptError, ListenError};
 
 /// How long a process that has connected may take to say what it wants. Others wait as long.
 const GREETING_TIME: Duration = Duration::from_secs(2);
+/// How long it may take to join and to take its end. It has much to do, on a machine that may be busy.
+const JOINING_TIME: Duration = Duration::from_secs(10);
 
 /// An address at which processes [`connect`](crate::connect): Python's `Listener`.
 ///
@@ -30,8 +32,8 @@ const GREETING_TIME: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Listener {
     listener: UnixListener,
-    /// The file to remove.
-    path: Option<PathBuf>,
+    #[expect(dead_code, reason = "it is removed when it is dropped")]
+    file: Option<SocketFile>,
     heap: Heap,
 }
 
@@ -53,15 +55,13 @@ impl Listener {
     pub fn bind_in(heap: &Heap, address: impl AsRef<OsStr>) -> Result<Self, ListenError> {
         let address = address.as_ref();
         let cannot = |error| ListenError::Bind { address: address.into(), error };
-        let (listener, path) = match Address::of(address) {
-            Address::Path(path) => (bind_path(path).map_err(cannot)?, Some(path.to_owned())),
-            name @ Address::Name(_) => {
-                let socket = name.socket().map_err(cannot)?;
-                (UnixListener::bind_addr(&socket).map_err(cannot)?, None)
-            }
+        let bound = match Address::of(address) {
+            Address::Path(path) => SocketFile::bind(path).map(|(listener, file)| (listener, Some(file))),
+            name @ Address::Name(_) => name.bind().map(|listener| (listener, None)),
         };
+        let (listener, file) = bound.map_err(cannot)?;
         listener.set_nonblocking(true).map_err(cannot)?;
-        Ok(Self { listener, path, heap: heap.clone() })
+        Ok(Self { listener, file, heap: heap.clone() })
     }
 
     /// Waits for a process that connects. Each direction of the connection has room for `capacity_items`
@@ -72,7 +72,8 @@ impl Listener {
     /// call can be made again.
     ///
     /// # Blocking
-    /// Until a process connects. One that has connected and says nothing delays others by two seconds.
+    /// Until a process connects and has taken its end. One that has connected and says nothing delays others by two
+    /// seconds; one that stops on its way into the domain, by ten more.
     pub fn accept<S, R>(&self, capacity_items: usize) -> Result<Connection<S, R>, AcceptError> {
         self.accept_until(None, || pipe_in(&self.heap, capacity_items))
     }
@@ -83,7 +84,7 @@ impl Listener {
     /// As [`Listener::accept`], and [`AcceptError::TimedOut`].
     ///
     /// # Blocking
-    /// As [`Listener::accept`], for at most `timeout` and two seconds.
+    /// As [`Listener::accept`]: `timeout` is for a process to connect, and does not count its delays.
     pub fn accept_timeout<S, R>(
         &self,
         capacity_items: usize,
@@ -116,12 +117,12 @@ impl Listener {
         deadline: Option<Instant>,
         pipe: impl FnOnce() -> Result<(C, D), StorageError>,
     ) -> Result<C, AcceptError> {
-        let stream = self.wait_for_stream(deadline)?;
-        let outcome = self.let_in(&stream, pipe);
+        let socket = OwnedFd::from(self.wait_for_stream(deadline)?);
+        let outcome = self.let_in(&socket, pipe);
         if let Err(error) = &outcome {
             // It may be gone, or not read.
             let refusal = greeting::encode(&Answer::Refused(error.to_string()));
-            let _ = socket::try_send(&stream, &refusal, &[]);
+            let _ = socket::try_send(&socket, &refusal, &[]);
         }
         outcome
     }
@@ -144,59 +145,59 @@ impl Listener {
 
     fn let_in<C, D: Serialize>(
         &self,
-        stream: &UnixStream,
+        socket: &OwnedFd,
         pipe: impl FnOnce() -> Result<(C, D), StorageError>,
     ) -> Result<C, AcceptError> {
-        let peer = socket::peer(stream).map_err(|error| AcceptError::Socket { pid: 0, error })?;
+        let peer = socket::peer(socket).map_err(|error| AcceptError::Socket { pid: 0, error })?;
         let (pid, own_uid) = (peer.pid, socket::effective_uid());
         if peer.uid != own_uid {
             return Err(AcceptError::OtherUser { pid, uid: peer.uid, own_uid });
         }
         let failed = |error| AcceptError::Socket { pid, error };
-        let process = PidFd::of_peer(stream).map_err(failed)?;
-        let (hello, _) =
-            greeting::receive::<Hello>(stream, Some(Instant::now() + GREETING_TIME)).map_err(|unheard| {
-                match unheard {
-                    Unheard::TimedOut => AcceptError::BadGreeting { pid, reason: "it said nothing" },
-                    Unheard::Bad(reason) => AcceptError::BadGreeting { pid, reason },
-                    Unheard::Socket(error) => failed(error),
-                }
-            })?;
+        let unheard = |unheard, silent| match unheard {
+            Unheard::TimedOut => AcceptError::BadGreeting { pid, reason: silent },
+            Unheard::Bad(reason) => AcceptError::BadGreeting { pid, reason },
+            Unheard::Socket(error) => failed(error),
+        };
+        let process = PidFd::of_peer(socket).map_err(failed)?;
+        let deadline = Some(Instant::now() + GREETING_TIME);
+        let (hello, _) = Incoming::default()
+            .receive::<Hello>(socket, deadline)
+            .map_err(|error| unheard(error, "it said nothing"))?;
         let domain = self.heap.domain();
         let admit = |error| AcceptError::Admit { pid, error };
-        let known = self.member_behind(&process, &hello).map_err(failed)?;
-        let (member, admission) = match known {
-            Some(member) => (member, None),
-            None => {
-                let admission = domain.admit(&process).map_err(admit)?;
-                (admission.member(), Some(admission))
-            }
-        };
+        let known = self.is_member(&process, &hello).map_err(failed)?;
+        let admission = if known { None } else { Some(domain.admit(&process).map_err(admit)?) };
         let (ours, theirs) = pipe()?;
         let parcel = Parcel::pack(&self.heap, &theirs)?;
         drop(theirs);
-        self.send_welcome(stream, admission, parcel.id()).map_err(|error| match error {
+        self.send_welcome(socket, admission, parcel.id()).map_err(|error| match error {
             NotWelcomed::Domain(error) => admit(error),
             NotWelcomed::Socket(error) => failed(error),
         })?;
-        parcel.post(member);
+        // It has opened the parcel when it says thanks. If it never does, dropping the parcel takes back its end.
+        // An admission that it has not used it gets again (`Domain::admit`), so that one that comes again and again
+        // has one.
+        Incoming::default()
+            .receive_thanks(socket, Instant::now() + JOINING_TIME)
+            .map_err(|error| unheard(error, "it did not take its end of the connection"))?;
         Ok(ours)
     }
 
-    /// The live member that this process is, if it says so too.
-    fn member_behind(&self, process: &PidFd, hello: &Hello) -> Result<Option<Member>, OsError> {
+    /// Whether this process is a member, and says so too.
+    fn is_member(&self, process: &PidFd, hello: &Hello) -> Result<bool, OsError> {
         let domain = self.heap.domain();
         if !hello.domains.contains(&domain.id()) {
-            return Ok(None);
+            return Ok(false);
         }
         let identity = process.identity()?;
         let is_it = |info: &MemberInfo| info.phase == Phase::Live && info.identity.is_same_process(&identity);
-        Ok(domain.members().into_iter().find(is_it).map(|info| info.member))
+        Ok(domain.members().iter().any(is_it))
     }
 
     fn send_welcome(
         &self,
-        stream: &UnixStream,
+        socket: &OwnedFd,
         admission: Option<Admission>,
         parcel: u64,
     ) -> Result<(), NotWelcomed> {
@@ -208,7 +209,7 @@ impl Listener {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         let answer = Answer::Welcome { domain_id: domain.id(), admission, parcel };
         // Nothing has been written to the socket, so it has room.
-        socket::send_all(stream, &greeting::encode(&answer), &fds).map_err(NotWelcomed::Socket)
+        socket::send_all(socket, &greeting::encode(&answer), &fds).map_err(NotWelcomed::Socket)
     }
 }
 
@@ -218,25 +219,11 @@ enum NotWelcomed {
     Socket(OsError),
 }
 
-/// Listens at a path, in the place of a socket at which nobody listens any more.
-fn bind_path(path: &Path) -> io::Result<UnixListener> {
-    let listener = match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)?
-        }
-        bound => bound?,
-    };
-    // Between the two calls others could connect, whom `accept` refuses.
-    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    Ok(listener)
-}
-
 /// Whether the path is a socket that no process has any more. A socket of another kind asks, so that whoever
 /// listens there is not disturbed: to it the kernel has another error (EPROTOTYPE, connect(2)).
 fn is_left_behind(path: &Path) -> bool {
     // To connect to any other file is refused too.
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     let asked = || UnixDatagram::unbound().and_then(|socket| socket.connect(path));
     is_socket && asked().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
@@ -248,10 +235,46 @@ impl AsFd for Listener {
     }
 }
 
-impl Drop for Listener {
+/// The file of a listening socket. Dropping it removes the file.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode: somebody may have put another file there.
+    id: (u64, u64),
+    /// A process that was forked from the one that made it removes nothing.
+    made_by: u32,
+}
+
+impl SocketFile {
+    /// Listens at a path, in the place of a socket at which nobody listens any more.
+    fn bind(path: &Path) -> io::Result<(UnixListener, Self)> {
+        // So that of two that find such a socket one does not remove what the other has just made.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = File::open(folder)?;
+        folder.lock()?;
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
+                fs::remove_file(path)?;
+                UnixListener::bind(path)?
+            }
+            bound => bound?,
+        };
+        // Between the two calls others could connect, whom `accept` refuses.
+        fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        let file = Self { path: path.to_owned(), id: id_of(path)?, made_by: std::process::id() };
+        Ok((listener, file))
+    }
+}
+
+fn id_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            let _ = std::fs::remove_file(path);
+        let is_ours = self.made_by == std::process::id() && id_of(&self.path).is_ok_and(|id| id == self.id);
+        if is_ours {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

@@ -94,6 +94,12 @@ impl Error {
         [Errno::NOMEM, Errno::NOSPC].map(|errno| Some(errno.raw_os_error())).contains(&self.raw_os_error())
     }
 
+    /// Whether the call would have had to wait, or the time for it was up (EAGAIN).
+    #[must_use]
+    pub fn is_would_block(&self) -> bool {
+        self.raw_os_error() == Some(Errno::AGAIN.raw_os_error())
+    }
+
     /// Whether the other end of a socket is gone (EPIPE, ECONNRESET).
     #[must_use]
     pub fn is_closed(&self) -> bool {

@@ -6,13 +6,15 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt::Timeout,
 };
 
 use crate::{Error, Result};
@@ -60,6 +62,51 @@ pub fn message_pair() -> Result<(OwnedFd, OwnedFd)> {
         .map_err(|e| Error::new("socketpair", e))
 }
 
+/// Connects a stream socket to the one at a path, waiting for at most `timeout` (without limit if `None`) while too
+/// many others wait there to be accepted.
+///
+/// # Errors
+/// ENOENT or ECONNREFUSED when nobody listens there, EACCES when this user may not, ENAMETOOLONG, EMFILE; EAGAIN when
+/// the time is up.
+///
+/// # Blocking
+/// As said.
+pub fn connect_path(path: &Path, timeout: Option<Duration>) -> Result<OwnedFd> {
+    connect(&SocketAddrUnix::new(path).map_err(|e| Error::new("connect", e))?, timeout)
+}
+
+/// As [`connect_path`], to an abstract name (unix(7)).
+///
+/// # Errors
+/// As [`connect_path`].
+///
+/// # Blocking
+/// As [`connect_path`].
+pub fn connect_abstract(name: &[u8], timeout: Option<Duration>) -> Result<OwnedFd> {
+    connect(&SocketAddrUnix::new_abstract_name(name).map_err(|e| Error::new("connect", e))?, timeout)
+}
+
+fn connect(address: &SocketAddrUnix, timeout: Option<Duration>) -> Result<OwnedFd> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(|e| Error::new("socket", e))?;
+    let limit = |timeout| {
+        rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, timeout)
+            .map_err(|e| Error::new("setsockopt(SO_SNDTIMEO)", e))
+    };
+    // 0 is no limit to the kernel.
+    limit(timeout.map(|timeout| timeout.max(Duration::from_millis(1))))?;
+    loop {
+        match rustix::net::connect(&socket, address) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(Error::new("connect", e)),
+        }
+    }
+    limit(None)?;
+    Ok(socket)
+}
+
 /// Whether the descriptor is a socket of any kind. False when it is closed.
 pub fn is_socket(fd: impl AsFd) -> bool {
     rustix::fs::fstat(fd)
@@ -71,13 +118,10 @@ pub fn is_socket(fd: impl AsFd) -> bool {
 /// # Errors
 /// ENOTSOCK when the descriptor is not a socket.
 pub fn peer(socket: impl AsFd) -> Result<Peer> {
-    let credentials = rustix::net::sockopt::socket_peercred(socket)
-        .map_err(|e| Error::new("getsockopt(SO_PEERCRED)", e))?;
-    Ok(Peer {
-        pid: u32::try_from(credentials.pid.as_raw_pid()).unwrap_or(0),
-        uid: credentials.uid.as_raw(),
-        gid: credentials.gid.as_raw(),
-    })
+    let credentials = getsockopt(&socket, PeerCredentials)
+        .map_err(|e| Error::new("getsockopt(SO_PEERCRED)", Errno::from_raw_os_error(e as i32)))?;
+    let pid = u32::try_from(credentials.pid()).unwrap_or(0);
+    Ok(Peer { pid, uid: credentials.uid(), gid: credentials.gid() })
 }
 
 /// Sends all of `bytes`, with `fds` attached to the first of them.

@@ -134,6 +134,38 @@ impl<T: Serialize + DeserializeOwned> Sender<T> {
         self.typed.put(value, Deadline::within(timeout))
     }
 
+    /// As [`Sender::put`], asking `goes_on` after each `pause` in which there was no room. The value is encoded once,
+    /// and what is exclusive in it stays out of reach meanwhile. For a caller that has something else to look at
+    /// while it waits: signals, say.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let (sender, _receiver) = tensorferry_queue::channel(1)?;
+    /// sender.put(1)?;
+    /// let mut tries = 0;
+    /// let refused = sender.put_while(2, Duration::from_millis(1), || {
+    ///     tries += 1;
+    ///     tries < 3
+    /// });
+    /// assert!(refused.unwrap_err().is_full() && tries == 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Blocking
+    /// As [`Sender::put`], until `goes_on` is false.
+    ///
+    /// # Errors
+    /// As [`Sender::put_timeout`].
+    pub fn put_while(
+        &self,
+        value: T,
+        pause: Duration,
+        goes_on: impl FnMut() -> bool,
+    ) -> Result<(), PutError<T>> {
+        self.typed.put_while(value, pause, goes_on)
+    }
+
     /// As [`Sender::put`], without waiting.
     ///
     /// # Blocking

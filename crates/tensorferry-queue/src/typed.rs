@@ -4,11 +4,14 @@ use std::any::type_name;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_reduce::{decode, with_encoded};
-use tensorferry_storage::{Attachment, Consumers, Deadline, Heap, IncomingMessage, Ring, Role, StorageError};
+use tensorferry_storage::{
+    Attachment, Consumers, Deadline, Heap, IncomingMessage, Ring, RingPutError, Role, StorageError,
+};
 
 use crate::error::OpenError;
 use crate::{GetError, Lease, PutError, PutErrorKind};
@@ -72,6 +75,24 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
             Ok(()) => Ok(()),
             Err(kind) => Err(PutError::new(value, kind)),
         }
+    }
+
+    /// As `put`, asking `goes_on` each `pause` while the ring is full. The value is encoded once.
+    pub(crate) fn put_while(
+        &self,
+        value: T,
+        pause: Duration,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Result<(), PutError<T>> {
+        let sent = with_encoded(self.ring.heap(), &value, |payload, handles| {
+            loop {
+                match self.ring.put_from(payload, handles, Deadline::within(pause)) {
+                    Err(RingPutError::Full) if goes_on() => {}
+                    outcome => return outcome.map_err(PutErrorKind::of),
+                }
+            }
+        });
+        sent.map_err(|kind| PutError::new(value, kind))
     }
 
     pub(crate) fn get(&self, consumers: Consumers, deadline: Deadline) -> Result<T, GetError> {

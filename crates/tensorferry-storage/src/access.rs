@@ -96,6 +96,12 @@ impl ExclusiveBlock {
         self.block.is_some() && self.held().is_none()
     }
 
+    /// Whether this process can reach the bytes: they were not sent away, and it is no fork of a member.
+    #[must_use]
+    pub fn is_accessible(&self) -> bool {
+        self.block.is_none() || self.held().and_then(Block::range).is_some()
+    }
+
     /// Which block it is.
     #[must_use]
     pub fn id(&self) -> BlockId {

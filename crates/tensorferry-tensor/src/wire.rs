@@ -121,6 +121,13 @@ fn receive<'de, R: Receive, D: Deserializer<'de>>(deserializer: D) -> Result<R, 
     deserializer.deserialize_bytes(Bytes(PhantomData))
 }
 
+/// Whether these bytes describe a tensor, of whichever message. Bytes of a user that do would arrive as a tensor
+/// where the receiver knows no types.
+#[must_use]
+pub fn is_description(bytes: &[u8]) -> bool {
+    Received::read(bytes).is_ok_and(|received| received.form(None).is_ok())
+}
+
 /// Lengths or strides of a layout as a sequence of at most [`MAX_RANK`]. Allocates above rank 5 only.
 struct WireDims(Dims);
 

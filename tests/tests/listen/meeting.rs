@@ -2,15 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
-use std::time::Duration;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 use tensorferry::listen::{AcceptError, ListenError, Listener};
 use tensorferry::queue::{GetError, PutErrorKind};
 use tensorferry::reduce::bytes_copied;
-use tensorferry_kit::{Item, with_family};
+use tensorferry_kit::{Item, until, with_family};
 
-use crate::{SHORT, accept, caller, listen};
+use crate::{SHORT, accept, caller, listen, refusal};
 
 #[test]
 fn a_process_that_something_else_has_started_becomes_a_member_and_nothing_is_copied() {
@@ -88,12 +87,15 @@ fn who_dies_before_it_has_joined_costs_nobody_anything() {
         child.say("connect 60");
         child.wait_until_asleep();
         child.stop();
-        let accepted = listener.accept_timeout::<Item, Item>(2, Duration::from_secs(60));
-        child.kill();
-        let mut connection = accepted.unwrap();
-        // It never had its end, which we have kept for it.
-        let outcome = connection.recv();
-        assert!(matches!(outcome, Err(GetError::PeerDied | GetError::Disconnected)), "{outcome:?}");
+        let heap = family.heap().clone();
+        let killer = std::thread::spawn(move || {
+            // It was admitted, and the listener waits for it to join.
+            until("it is admitted", || heap.domain().members().len() == 2);
+            child.kill();
+        });
+        let error = refusal(&listener);
+        assert!(error.is_of_peer() && error.to_string().contains("it went away"), "{error}");
+        killer.join().unwrap();
         family.wait_alone();
     });
 }
@@ -111,6 +113,41 @@ fn nobody_is_waited_for_longer_than_said_and_no_listener_is_an_error() {
         assert!(child.hear().starts_with(&format!("cannot connect to {address}: ")));
         child.finish();
     });
+}
+
+#[test]
+fn who_gives_up_again_and_again_takes_one_place() {
+    with_family(|family| {
+        let (listener, address) = listen(family);
+        let child = caller(&address);
+        for _ in 0..5 {
+            child.say("connect 0.01");
+            child.expect("the listener has not accepted");
+            assert!(refusal(&listener).is_of_peer());
+            assert!(family.members().len() <= 2, "{:?}", family.members());
+        }
+        child.say("connect 60");
+        drop(accept(&listener));
+        child.expect("connected");
+        assert_eq!(family.members().len(), 2);
+        child.finish();
+    });
+}
+
+#[test]
+fn where_too_many_wait_to_be_accepted_nobody_waits_longer_than_said() {
+    let address = crate::address();
+    let name = rustix::net::SocketAddrUnix::new_abstract_name(address[1..].as_bytes()).unwrap();
+    let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None);
+    let socket = socket.unwrap();
+    rustix::net::bind(&socket, &name).unwrap();
+    rustix::net::listen(&socket, 0).unwrap();
+    let first = UnixStream::connect_addr(&crate::refusals::socket(&address)).unwrap();
+    let child = caller(&address);
+    child.say("connect 0.05");
+    child.expect("the listener has not accepted");
+    child.finish();
+    drop((first, socket));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::{accept, address, caller, listen, refusal};
 /// The head of a message: what it is, version 1, and the length of what follows.
 const HEAD: [u8; 8] = *b"TFLI\x01\0\0\0";
 
-fn socket(address: &str) -> SocketAddr {
+pub(crate) fn socket(address: &str) -> SocketAddr {
     SocketAddr::from_abstract_name(&address[1..]).unwrap()
 }
 
@@ -120,14 +120,38 @@ fn another_user_is_refused() {
 }
 
 #[test]
+fn nobody_connects_to_the_listener_of_another_user() {
+    where_possible(|| {
+        let own_uid = rustix::process::geteuid();
+        if !own_uid.is_root() {
+            tensorferry_kit::not_here("root, which can be another user");
+        }
+        let address = address();
+        let name = socket(&address);
+        let listener = std::thread::spawn(move || {
+            let other = rustix::process::Uid::from_raw(65_534);
+            rustix::thread::set_thread_res_uid(own_uid, other, own_uid).unwrap();
+            UnixListener::bind_addr(&name).unwrap()
+        });
+        let listener = listener.join().unwrap();
+        let child = caller(&address);
+        child.say("connect 60");
+        let said = child.hear();
+        assert!(said.starts_with(&format!("user 65534 listens at {address}: ")), "{said}");
+        child.finish();
+        drop(listener);
+    });
+}
+
+#[test]
 fn other_types_than_the_listener_has_in_mind_are_an_error() {
     with_family(|family| {
         let (listener, address) = listen(family);
         let child = caller(&address);
         child.say("connect 60");
-        let connection = listener.accept_timeout::<Item, u8>(1, tensorferry_kit::DEADLINE).unwrap();
+        let error = listener.accept_timeout::<Item, u8>(1, tensorferry_kit::DEADLINE).unwrap_err();
+        assert!(error.is_of_peer() && error.to_string().contains("it went away"), "{error}");
         assert!(child.hear().contains("the queue carries another type than"));
-        drop(connection);
         // A connection of any type is whatever the other side likes.
         child.say("connect 60");
         let any = listener.accept_any(1, None).unwrap();
