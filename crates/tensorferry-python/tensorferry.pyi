@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
-from types import CapsuleType, TracebackType
+from types import TracebackType
 from typing import Any, Self, final
 
 __version__: str
@@ -34,20 +34,23 @@ class _Memory:
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> CapsuleType:
+    ) -> Any:
         """The same memory in another library: `torch.from_dlpack(tensor)`, `numpy.from_dlpack(tensor)`."""
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Tensor(_Memory):
-    """A tensor that nobody writes any more. Any number of processes may hold it."""
+    """A tensor that nobody writes any more. Any number of processes may hold it.
+
+    Arrays of it are read-only. PyTorch has no such tensors and lets you write: others would read what you write.
+    """
 
 @final
 class TensorMut(_Memory):
     """A tensor that nobody else can see, to fill. Sending it moves it, and the receiver may go on writing.
 
-    While a view of it exists (an array, a memoryview) it can be neither sent nor frozen: `BufferError`.
+    While a view of it exists (an array, a memoryview) it can be neither frozen (`BufferError`) nor sent (`TypeError`).
     """
 
     def freeze(self) -> Tensor:
@@ -80,7 +83,7 @@ class Queue:
     """
 
     def __new__(cls, maxsize: int = 16) -> Self:
-        """A queue with room for `maxsize` values (at least one)."""
+        """A queue with room for `maxsize` values, at least one: there are no unbounded ones."""
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         """Raises `queue.Full`, `Closed`, `PeerDied`, `TypeError` for what cannot be sent."""
     def put_nowait(self, item: Any) -> None: ...
@@ -113,14 +116,18 @@ class Connection:
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
 
-def connect(address: str | bytes | PathLike[str], timeout: float | None = None) -> Connection:
-    """Connects to a listener: a path, or a name after `@`. Raises `ConnectionError`, `TimeoutError`."""
+def connect(address: str | PathLike[str], timeout: float | None = None) -> Connection:
+    """Connects to a listener: a path, or a name after `@`. Raises `ConnectionError`, `TimeoutError`.
+
+    Connect before anything else is made: tensors and queues of this process lie in the listener's memory then. Those
+    that were made before lie elsewhere: frozen tensors are copied when they are sent, everything else is refused.
+    """
 
 @final
 class Listener:
     """An address at which processes connect: a path, or a name after `@`, which is no file."""
 
-    def __new__(cls, address: str | bytes | PathLike[str]) -> Self: ...
+    def __new__(cls, address: str | PathLike[str]) -> Self: ...
     def accept(self, maxsize: int = 16, timeout: float | None = None) -> Connection:
         """Raises `TimeoutError`, and `OSError` when somebody was refused; then it can be called again."""
     def close(self) -> None: ...

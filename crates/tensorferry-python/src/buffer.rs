@@ -47,10 +47,16 @@ pub(crate) unsafe fn fill(
     if wants(ffi::PyBUF_WRITABLE) && view.is_read_only {
         return Err(PyBufferError::new_err("the tensor is frozen: it can only be read"));
     }
-    if !view.is_contiguous && !wants(ffi::PyBUF_STRIDES) {
+    // Who asks for elements side by side reads `len` bytes from the first one on, whatever the strides say.
+    let wants_contiguous = !wants(ffi::PyBUF_STRIDES)
+        || [ffi::PyBUF_C_CONTIGUOUS, ffi::PyBUF_F_CONTIGUOUS, ffi::PyBUF_ANY_CONTIGUOUS]
+            .into_iter()
+            .any(wants);
+    if wants_contiguous && !view.is_contiguous {
         return Err(PyBufferError::new_err("the tensor is not contiguous"));
     }
-    if wants(ffi::PyBUF_F_CONTIGUOUS) && view.shape.len() > 1 {
+    let wants_columns = wants(ffi::PyBUF_F_CONTIGUOUS) && !wants(ffi::PyBUF_ANY_CONTIGUOUS);
+    if wants_columns && view.shape.len() > 1 {
         return Err(PyBufferError::new_err("the tensor is in row-major order"));
     }
     let size_bytes = view.dtype.size_bytes();
@@ -69,8 +75,10 @@ pub(crate) unsafe fn fill(
     buffer.readonly = view.is_read_only.into();
     buffer.format = if wants(ffi::PyBUF_FORMAT) { format.as_ptr().cast_mut() } else { ptr::null_mut() };
     buffer.ndim = if wants(ffi::PyBUF_ND) { rank } else { 1 };
-    buffer.shape = if wants(ffi::PyBUF_ND) { lent.shape.as_mut_ptr() } else { ptr::null_mut() };
-    buffer.strides = if wants(ffi::PyBUF_STRIDES) { lent.strides.as_mut_ptr() } else { ptr::null_mut() };
+    // A scalar has neither.
+    buffer.shape = if wants(ffi::PyBUF_ND) && rank > 0 { lent.shape.as_mut_ptr() } else { ptr::null_mut() };
+    buffer.strides =
+        if wants(ffi::PyBUF_STRIDES) && rank > 0 { lent.strides.as_mut_ptr() } else { ptr::null_mut() };
     buffer.suboffsets = ptr::null_mut();
     buffer.internal = Box::into_raw(lent).cast();
     buffer.obj = owner.clone().into_ptr();

@@ -1,16 +1,17 @@
 //! Connections and where they are made, as in `multiprocessing.connection`.
 
-use std::ffi::OsString;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tensorferry_listen::AcceptError;
-use tensorferry_queue::{AnyConnection, Receiver, Sender};
+use tensorferry_listen::{AcceptError, ConnectError, Connecting};
+use tensorferry_queue::{AnyConnection, GetError, Receiver, Sender};
 
 use crate::error;
 use crate::message::Object;
-use crate::queue::{get, next, poll, put};
+use crate::queue::{poll, put, until_closed};
+use crate::view::{forked, is_forked};
 use crate::waiting::{Until, wait};
 
 /// One end of a connection between two processes.
@@ -38,7 +39,24 @@ impl Connection {
     }
 
     fn ends(&self) -> PyResult<Ends> {
-        self.lock().clone().ok_or_else(|| PyValueError::new_err("the connection is closed"))
+        self.lock().clone().ok_or_else(closed)
+    }
+
+    /// Receives, looking in between whether this end was closed by another thread.
+    fn receive(&self, py: Python<'_>, until: Until) -> PyResult<Py<PyAny>> {
+        let outcome = wait(py, until, |slice| {
+            let Some(ends) = self.lock().clone() else { return Some(Err(None)) };
+            match ends.receiver.get_timeout(slice) {
+                Err(GetError::Empty) => None,
+                outcome => Some(outcome.map_err(Some)),
+            }
+        })?;
+        match outcome {
+            Some(Ok(Object(object))) => Ok(object),
+            Some(Err(Some(error))) => Err(error::of_get(py, &error)),
+            Some(Err(None)) => Err(closed()),
+            None => Err(error::of_get(py, &GetError::Empty)),
+        }
     }
 }
 
@@ -55,18 +73,20 @@ impl Connection {
     /// left, `PeerDied` when it was killed, and `queue.Empty` when nothing came in time.
     #[pyo3(signature = (timeout = None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        get(py, &self.ends()?.receiver, Until::after(timeout)?)
+        self.receive(py, Until::after(timeout)?)
     }
 
     /// Whether a value is there, or the other end is gone; waits for at most `timeout` seconds, or for ever.
     #[pyo3(signature = (timeout = 0.0))]
     fn poll(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let receiver = self.ends()?.receiver;
-        let found = wait(py, Until::after(timeout)?, |slice| poll(&receiver, slice).then_some(()))?;
-        Ok(found.is_some())
+        let found = wait(py, Until::after(timeout)?, |slice| match self.lock().clone() {
+            Some(ends) => poll(&ends.receiver, slice).then_some(Ok(())),
+            None => Some(Err(closed())),
+        })?;
+        Ok(found.transpose()?.is_some())
     }
 
-    /// Lets go of this end. The other side is told.
+    /// Lets go of this end. The other side is told, at once or when a call of another thread has noticed.
     fn close(&self) {
         *self.lock() = None;
     }
@@ -77,7 +97,7 @@ impl Connection {
 
     /// Values until the other side has closed its end. Raises `PeerDied` if it was killed.
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        next(py, &self.ends()?.receiver)
+        until_closed(py, self.receive(py, Until::after(None)?))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -94,21 +114,35 @@ impl Connection {
 /// has not accepted in time.
 #[pyfunction]
 #[pyo3(signature = (address, timeout = None))]
-pub(crate) fn connect(py: Python<'_>, address: OsString, timeout: Option<f64>) -> PyResult<Connection> {
-    let until = Until::after(timeout)?;
-    let connected = py.detach(|| tensorferry_listen::connect_any(&address, until.left()));
+pub(crate) fn connect(py: Python<'_>, address: PathBuf, timeout: Option<f64>) -> PyResult<Connection> {
+    refuse_fork()?;
+    let mut connecting = Connecting::to(address);
+    let outcome = wait(py, Until::after(timeout)?, |slice| match connecting.try_any(slice) {
+        Err(ConnectError::TimedOut) => None,
+        outcome => Some(outcome),
+    })?;
+    let connected = outcome.unwrap_or(Err(ConnectError::TimedOut));
     Connection::over(connected.map_err(|error| error::of_connect(&error))?)
+}
+
+/// A process that was forked from a member has a default domain that it cannot use.
+fn refuse_fork() -> PyResult<()> {
+    if is_forked() { Err(forked()) } else { Ok(()) }
+}
+
+fn closed() -> PyErr {
+    PyValueError::new_err("the connection is closed")
 }
 
 /// An address at which processes connect: a path, or a name after `@`.
 #[pyclass(frozen, module = "tensorferry")]
 pub(crate) struct Listener {
     /// `None` once it was closed.
-    listener: Mutex<Option<tensorferry_listen::Listener>>,
+    listener: Mutex<Option<Arc<tensorferry_listen::Listener>>>,
 }
 
 impl Listener {
-    fn lock(&self) -> MutexGuard<'_, Option<tensorferry_listen::Listener>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<tensorferry_listen::Listener>>> {
         self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,10 +150,11 @@ impl Listener {
 #[pymethods]
 impl Listener {
     #[new]
-    fn new(address: OsString) -> PyResult<Self> {
+    fn new(address: PathBuf) -> PyResult<Self> {
+        refuse_fork()?;
         let listener =
             tensorferry_listen::Listener::bind(address).map_err(|error| error::of_listen(&error))?;
-        Ok(Self { listener: Mutex::new(Some(listener)) })
+        Ok(Self { listener: Mutex::new(Some(Arc::new(listener))) })
     }
 
     /// Waits for a process that connects. Each direction has room for `maxsize` values. Raises
@@ -128,8 +163,8 @@ impl Listener {
     #[pyo3(signature = (maxsize = 16, timeout = None))]
     fn accept(&self, py: Python<'_>, maxsize: usize, timeout: Option<f64>) -> PyResult<Connection> {
         let outcome = wait(py, Until::after(timeout)?, |slice| {
-            let listener = self.lock();
-            let Some(listener) = &*listener else { return Some(None) };
+            // Not while it is locked: another thread may close it.
+            let Some(listener) = self.lock().clone() else { return Some(None) };
             match listener.accept_any(maxsize, Some(slice)) {
                 Err(AcceptError::TimedOut) => None,
                 outcome => Some(Some(outcome)),
@@ -142,7 +177,7 @@ impl Listener {
         }
     }
 
-    /// Listens no more.
+    /// Listens no more, at once or when a call of another thread has noticed.
     fn close(&self) {
         *self.lock() = None;
     }

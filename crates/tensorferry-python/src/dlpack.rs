@@ -10,7 +10,9 @@ use dlpark::metadata::Dynamic;
 use dlpark::python::{DlpackExporter, ExportRequest, export_dlpack};
 use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use tensorferry_tensor::{AnyTensor, AnyTensorMut};
 
 use crate::dtype;
@@ -79,14 +81,32 @@ fn managed<M: ManagedTensorBase>(view: &View) -> PyResult<Managed<M>> {
     // - it is aligned, because blocks are, and elements lie at multiples of their size;
     // - a frozen tensor is marked as read-only. An old consumer, which cannot see the mark, is refused
     //   before this is called (`ExportRequest::validate_zero_copy`). Of an exclusive one `hold` is counted,
-    //   and it is not given away while there is one; a shared one may be written by anybody, and its class
-    //   says so.
+    //   and it is not given away while there is one; a shared one may be written by anybody, and its class says so. That a
+    //   consumer keeps to the mark is its part of DLPack's contract. PyTorch leaves it to its user (docs/SAFETY.md,
+    //   "Python").
     Ok(unsafe { tensor.finish() })
+}
+
+/// The arguments that ask for a capsule that can say that it is read-only.
+fn newest(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let arguments = PyDict::new(py);
+    arguments.set_item(intern!(py, "max_version"), (1, 0))?;
+    Ok(arguments)
 }
 
 /// A frozen copy in shared memory.
 pub(crate) fn copied(array: &Bound<'_, PyAny>) -> PyResult<AnyTensor> {
-    let imported = dlpark::python::from_dlpack(array.as_borrowed(), None, None)?;
+    // By the method, and not by PyTorch's table of functions, which leaves out what a tensor has to have done to it
+    // when it is read: a conjugate, a negative. The method refuses those.
+    let py = array.py();
+    let capsule = match array.call_method(intern!(py, "__dlpack__"), (), Some(&newest(py)?)) {
+        // Older libraries do not know the argument.
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            array.call_method0(intern!(py, "__dlpack__"))?
+        }
+        capsule => capsule?,
+    };
+    let imported = dlpark::python::from_dlpack(capsule.as_borrowed(), None, None)?;
     let described = imported.validate().map_err(|error| PyBufferError::new_err(error.to_string()))?;
     let dtype = dtype::of_dlpack(described.dtype()).ok_or_else(|| {
         PyTypeError::new_err(format!("no tensor has elements like {:?}", described.dtype()))
@@ -98,7 +118,7 @@ pub(crate) fn copied(array: &Bound<'_, PyAny>) -> PyResult<AnyTensor> {
     // which is longer than this borrow. That nobody writes them meanwhile is, as with any array, up to its
     // user: they are only copied.
     let bytes = unsafe { described.cpu_bytes() }.map_err(|error| {
-        PyBufferError::new_err(format!("{error}: make the array contiguous, in the memory of the CPU"))
+        PyBufferError::new_err(format!("the array must be contiguous, in the memory of the CPU: {error}"))
     })?;
     let mut tensor =
         AnyTensorMut::empty(dtype, shape.map_err(negative)?).map_err(|error| of_tensor(&error))?;

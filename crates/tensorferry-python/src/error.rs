@@ -12,6 +12,8 @@ use tensorferry_queue::{GetError, OpenError, PutErrorKind};
 use tensorferry_storage::StorageError;
 use tensorferry_tensor::TensorError;
 
+use crate::view::{forked, is_forked};
+
 pyo3::create_exception!(
     tensorferry,
     Closed,
@@ -36,18 +38,29 @@ fn standard(py: Python<'_>, name: &str, text: String) -> PyErr {
     }
 }
 
+/// An error that is none of those that a program expects. In a fork of a member nothing works, for one reason.
+fn other(text: String) -> PyErr {
+    if is_forked() { forked() } else { PyRuntimeError::new_err(text) }
+}
+
 pub(crate) fn of_get(py: Python<'_>, error: &GetError) -> PyErr {
+    if is_forked() {
+        return forked();
+    }
     let text = error.to_string();
     match error {
         GetError::Empty => standard(py, "Empty", text),
         GetError::PeerDied => PeerDied::new_err(text),
         GetError::Closed | GetError::Disconnected => Closed::new_err(text),
         GetError::Decode(_) => PyValueError::new_err(text),
-        _ => PyRuntimeError::new_err(text),
+        _ => other(text),
     }
 }
 
 pub(crate) fn of_put(py: Python<'_>, kind: &PutErrorKind) -> PyErr {
+    if is_forked() {
+        return forked();
+    }
     let text = kind.to_string();
     match kind {
         PutErrorKind::Full => standard(py, "Full", text),
@@ -56,14 +69,14 @@ pub(crate) fn of_put(py: Python<'_>, kind: &PutErrorKind) -> PyErr {
         PutErrorKind::Encode(error) if error.is_out_of_memory() => PyMemoryError::new_err(text),
         PutErrorKind::Encode(_) => PyTypeError::new_err(text),
         PutErrorKind::NotRepeatable | PutErrorKind::TooManyHandles { .. } => PyValueError::new_err(text),
-        _ => PyRuntimeError::new_err(text),
+        _ => other(text),
     }
 }
 
 pub(crate) fn of_storage(error: &StorageError) -> PyErr {
     let text = error.to_string();
     let is_too_much = error.is_out_of_memory() || matches!(error, StorageError::TooLarge { .. });
-    if is_too_much { PyMemoryError::new_err(text) } else { PyRuntimeError::new_err(text) }
+    if is_too_much { PyMemoryError::new_err(text) } else { other(text) }
 }
 
 pub(crate) fn of_tensor(error: &TensorError) -> PyErr {
@@ -76,7 +89,7 @@ pub(crate) fn of_tensor(error: &TensorError) -> PyErr {
 pub(crate) fn of_open(error: &OpenError) -> PyErr {
     match error {
         OpenError::Storage(error) => of_storage(error),
-        _ => PyRuntimeError::new_err(error.to_string()),
+        _ => other(error.to_string()),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Python's objects as messages, and back.
 
-use pyo3::exceptions::PyValueError;
+use std::cell::RefCell;
+
+use pyo3::exceptions::{PyException, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3::{BoundObject, intern};
@@ -9,14 +11,29 @@ use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Seq
 use serde::ser::{self, Serialize, SerializeMap, SerializeSeq, Serializer};
 use tensorferry_reduce::{HandleIndex, HandleKind, handle_kind};
 use tensorferry_state::Bundle;
-use tensorferry_tensor::DynTensor;
+use tensorferry_tensor::{DynTensor, is_description};
 
 use crate::dlpack;
 use crate::queue::Queue;
 use crate::tensor::{SharedTensor, Tensor, TensorMut};
 
 /// How deep lists and dicts may be nested: one that contains itself has no end.
-const MAX_DEPTH: usize = 100;
+const MAX_DEPTH: usize = 64;
+
+thread_local! {
+    /// What Python code has raised while a value was being written. Serde passes on a text only.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// What was raised while the last value was written in this thread.
+pub(crate) fn take_raised() -> Option<PyErr> {
+    RAISED.take()
+}
+
+/// Whether it is none of the errors that say that a value cannot be sent: an interrupt, or too little memory.
+pub(crate) fn is_passed_on(py: Python<'_>, raised: &PyErr) -> bool {
+    !raised.is_instance_of::<PyException>(py) || raised.is_instance_of::<PyMemoryError>(py)
+}
 
 /// Any object that a message can hold.
 pub(crate) struct Object(pub(crate) Py<PyAny>);
@@ -29,7 +46,9 @@ impl Serialize for Object {
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Python::attach(|py| Reader { py }.deserialize(deserializer).map(|object| Self(object.unbind())))
+        Python::attach(|py| {
+            Reader { py, depth: 0 }.deserialize(deserializer).map(|object| Self(object.unbind()))
+        })
     }
 }
 
@@ -60,7 +79,11 @@ impl<'py> Item<'_, 'py> {
 impl Serialize for Item<'_, '_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let object = self.object;
-        let failed = |error: PyErr| ser::Error::custom(error);
+        let failed = |error: PyErr| {
+            let text = error.to_string();
+            RAISED.set(Some(error));
+            ser::Error::custom(text)
+        };
         if self.depth > MAX_DEPTH {
             return Err(ser::Error::custom(format!(
                 "lists and dicts are nested more than {MAX_DEPTH} deep, or contain themselves"
@@ -92,23 +115,25 @@ impl Serialize for Item<'_, '_> {
             return serializer.serialize_f64(number.value());
         }
         if let Ok(list) = object.cast::<PyList>() {
-            return self.sequence(list.iter(), serializer);
+            // As it is now: other code may run while its parts are written, and change it.
+            return self.sequence(list.to_tuple().iter(), serializer);
         }
         if let Ok(tuple) = object.cast::<PyTuple>() {
             return self.sequence(tuple.iter(), serializer);
         }
         if let Ok(dict) = object.cast::<PyDict>() {
-            let mut map = serializer.serialize_map(Some(dict.len()))?;
-            for (key, value) in dict.iter() {
+            let entries: Vec<_> = dict.iter().collect();
+            let mut map = serializer.serialize_map(Some(entries.len()))?;
+            for (key, value) in entries {
                 map.serialize_entry(&self.part(&key), &self.part(&value))?;
             }
             return map.end();
         }
         if let Ok(bytes) = object.cast::<PyBytes>() {
-            return serializer.serialize_bytes(bytes.as_bytes());
+            return string_of(bytes.as_bytes(), serializer);
         }
         if let Ok(bytes) = object.cast::<PyByteArray>() {
-            return serializer.serialize_bytes(&bytes.to_vec());
+            return string_of(&bytes.to_vec(), serializer);
         }
         if let Ok(queue) = object.cast::<Queue>() {
             return queue.get().end().serialize(serializer);
@@ -118,14 +143,20 @@ impl Serialize for Item<'_, '_> {
         if has(intern!(py, "__dlpack__"))? {
             return dlpack::copied(object).map_err(failed)?.serialize(serializer);
         }
-        // Numbers of other libraries, such as NumPy's.
+        // Scalars of NumPy, as Python's.
+        if has(intern!(py, "item"))? && has(intern!(py, "dtype"))? {
+            let scalar = object.call_method0(intern!(py, "item")).map_err(failed)?;
+            let is_plain = scalar.is_instance_of::<PyFloat>()
+                || scalar.is_instance_of::<PyInt>()
+                || scalar.is_instance_of::<PyString>()
+                || scalar.is_instance_of::<PyBytes>();
+            if is_plain {
+                return self.part(&scalar).serialize(serializer);
+            }
+        }
         if has(intern!(py, "__index__"))? {
             let number = object.call_method0(intern!(py, "__index__")).map_err(failed)?;
             return integer(&number, serializer);
-        }
-        if has(intern!(py, "item"))? && has(intern!(py, "__float__"))? {
-            let number = object.call_method0(intern!(py, "__float__")).map_err(failed)?;
-            return serializer.serialize_f64(number.extract().map_err(failed)?);
         }
         let class = object.get_type().fully_qualified_name().map_err(failed)?;
         Err(ser::Error::custom(format!("an object of class {class} cannot be sent")))
@@ -142,13 +173,40 @@ fn integer<S: Serializer>(number: &Bound<'_, PyAny>, serializer: S) -> Result<S:
     }
 }
 
+/// Bytes of a user. Those that a reader without types would take for something that travels by handle are refused.
+fn string_of<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    if HandleIndex::from_bytes(bytes).is_some() || is_description(bytes) {
+        return Err(ser::Error::custom(
+            "these bytes are by chance what a tensor or a queue is written as: send them in a tensor, or with \
+             another byte before them",
+        ));
+    }
+    serializer.serialize_bytes(bytes)
+}
+
 /// Reads a part of a message.
 #[derive(Clone, Copy)]
 struct Reader<'py> {
     py: Python<'py>,
+    /// How many lists and dicts it lies in. More than were written may come from a sender without that limit.
+    depth: usize,
+}
+
+/// Lists as tuples, at any depth: a list cannot be a key, and a tuple came as one.
+fn as_key(key: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
+    let Ok(list) = key.cast::<PyList>() else { return Ok(key) };
+    let parts = list.iter().map(as_key).collect::<PyResult<Vec<_>>>()?;
+    Ok(PyTuple::new(list.py(), parts)?.into_any())
 }
 
 impl<'py> Reader<'py> {
+    fn inside<E: de::Error>(self) -> Result<Self, E> {
+        if self.depth == MAX_DEPTH {
+            return Err(E::custom(format!("lists and dicts are nested more than {MAX_DEPTH} deep")));
+        }
+        Ok(Self { depth: self.depth + 1, ..self })
+    }
+
     fn made<T, E: de::Error>(self, object: T) -> Result<Bound<'py, PyAny>, E>
     where
         T: IntoPyObject<'py>,
@@ -268,22 +326,18 @@ impl<'de, 'py> Visitor<'de> for Reader<'py> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Self::Value, A::Error> {
-        let list = PyList::empty(self.py);
-        while let Some(part) = parts.next_element_seed(self)? {
+        let (list, inside) = (PyList::empty(self.py), self.inside()?);
+        while let Some(part) = parts.next_element_seed(inside)? {
             list.append(part).map_err(de::Error::custom)?;
         }
         Ok(list.into_any())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let dict = PyDict::new(self.py);
-        while let Some(key) = entries.next_key_seed(self)? {
-            // A list cannot be a key, and a tuple came as one.
-            let key = match key.cast::<PyList>() {
-                Ok(list) => list.to_tuple().into_any(),
-                Err(_) => key,
-            };
-            dict.set_item(key, entries.next_value_seed(self)?).map_err(de::Error::custom)?;
+        let (dict, inside) = (PyDict::new(self.py), self.inside()?);
+        while let Some(key) = entries.next_key_seed(inside)? {
+            let key = as_key(key).map_err(de::Error::custom)?;
+            dict.set_item(key, entries.next_value_seed(inside)?).map_err(de::Error::custom)?;
         }
         Ok(dict.into_any())
     }

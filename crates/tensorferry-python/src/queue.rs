@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tensorferry_queue::{AnyEnd, GetError, PutError, Receiver, Sender};
+use tensorferry_queue::{AnyEnd, GetError, Receiver, Sender};
 use tensorferry_storage::StorageError;
 
 use crate::error;
-use crate::message::Object;
+use crate::message::{self, Object};
 use crate::waiting::{Until, wait};
 
 /// A bounded queue between processes, or one end of a channel. What `put` and `get` do is as in Python's
@@ -46,7 +46,7 @@ impl Queue {
 }
 
 /// Gets a value, waiting as `until` says.
-pub(crate) fn get(py: Python<'_>, receiver: &Receiver<Object>, until: Until) -> PyResult<Py<PyAny>> {
+fn get(py: Python<'_>, receiver: &Receiver<Object>, until: Until) -> PyResult<Py<PyAny>> {
     let outcome = wait(py, until, |slice| match receiver.get_timeout(slice) {
         Err(GetError::Empty) => None,
         outcome => Some(outcome),
@@ -60,24 +60,27 @@ pub(crate) fn get(py: Python<'_>, receiver: &Receiver<Object>, until: Until) -> 
 
 /// Puts a value, waiting as `until` says.
 pub(crate) fn put(py: Python<'_>, sender: &Sender<Object>, object: Py<PyAny>, until: Until) -> PyResult<()> {
-    let mut waiting = Some(Object(object));
-    let mut full = None;
-    let outcome = wait(py, until, |slice| {
-        let value = waiting.take()?;
-        match sender.put_timeout(value, slice) {
-            Err(error) if error.is_full() => {
-                full = Some(());
-                waiting = Some(error.into_value());
-                None
+    // It is encoded once, and then waits: what it holds is copied once, and is nobody else's meanwhile.
+    let mut interrupted = Ok(());
+    let outcome = py.detach(|| {
+        sender.put_while(Object(object), until.slice(), || {
+            interrupted = Python::attach(|py| py.check_signals());
+            interrupted.is_ok() && !until.is_over()
+        })
+    });
+    // What user code has raised while the value was looked at says more than the error of the queue.
+    let raised = message::take_raised();
+    interrupted?;
+    outcome.map_err(|refused| {
+        let error = error::of_put(py, &refused.kind);
+        match raised {
+            Some(raised) if message::is_passed_on(py, &raised) => raised,
+            raised => {
+                error.set_cause(py, raised);
+                error
             }
-            outcome => Some(outcome.map_err(|error: PutError<Object>| error.kind)),
         }
-    })?;
-    match outcome {
-        Some(Ok(())) => Ok(()),
-        Some(Err(kind)) => Err(error::of_put(py, &kind)),
-        None => Err(error::of_put(py, &tensorferry_queue::PutErrorKind::Full)),
-    }
+    })
 }
 
 fn end_of(made: Result<AnyEnd, StorageError>) -> PyResult<Queue> {
@@ -87,10 +90,13 @@ fn end_of(made: Result<AnyEnd, StorageError>) -> PyResult<Queue> {
 
 #[pymethods]
 impl Queue {
-    /// A queue with room for `maxsize` messages (at least one).
+    /// A queue with room for `maxsize` messages, at least one: there are no unbounded ones.
     #[new]
     #[pyo3(signature = (maxsize = 16))]
     fn new(maxsize: usize) -> PyResult<Self> {
+        if maxsize == 0 {
+            return Err(PyValueError::new_err("every queue is bounded: maxsize is at least 1"));
+        }
         end_of(AnyEnd::create(maxsize))
     }
 
@@ -171,8 +177,13 @@ impl Queue {
 }
 
 /// The next value of an iteration, which a queue that was closed in order ends.
-pub(crate) fn next(py: Python<'_>, receiver: &Receiver<Object>) -> PyResult<Option<Py<PyAny>>> {
-    match get(py, receiver, Until::after(None)?) {
+fn next(py: Python<'_>, receiver: &Receiver<Object>) -> PyResult<Option<Py<PyAny>>> {
+    until_closed(py, get(py, receiver, Until::after(None)?))
+}
+
+/// What an iteration makes of a value, or of none.
+pub(crate) fn until_closed(py: Python<'_>, got: PyResult<Py<PyAny>>) -> PyResult<Option<Py<PyAny>>> {
+    match got {
         Ok(object) => Ok(Some(object)),
         Err(error) if error.get_type(py).is(py.get_type::<error::Closed>()) => Ok(None),
         Err(error) => Err(error),

@@ -15,7 +15,7 @@ use pyo3::types::PyTuple;
 use tensorferry_tensor::{AnySharedTensor, AnyTensor, AnyTensorMut, DType, Layout};
 
 use crate::error::of_tensor;
-use crate::view::{Hold, View};
+use crate::view::{Hold, View, forked};
 use crate::{buffer, dlpack};
 
 /// A tensor that nobody writes any more. Any number of processes may hold it.
@@ -90,6 +90,9 @@ impl TensorMut {
     pub(crate) fn view(&self) -> PyResult<View> {
         let inner = self.lock();
         let mutable = inner.as_ref().filter(|mutable| !mutable.tensor.is_moved()).ok_or_else(moved)?;
+        if !mutable.tensor.is_accessible() {
+            return Err(forked());
+        }
         let storage = std::ptr::with_exposed_provenance(mutable.address);
         let layout = Layout::contiguous(mutable.tensor.shape());
         let layout = layout.map_err(|error| PyValueError::new_err(error.to_string()))?;
@@ -100,18 +103,22 @@ impl TensorMut {
     /// Lets `use_it` have the tensor while there is no view of it. Nobody can make one before it returns;
     /// after it has given the tensor away, the tensor is moved.
     pub(crate) fn with_sole<R>(&self, use_it: impl FnOnce(&AnyTensorMut) -> R) -> Result<R, String> {
-        let inner = self.lock();
-        let mutable = inner.as_ref().ok_or("the tensor was frozen or shared")?;
-        match Arc::strong_count(mutable) {
-            1 => Ok(use_it(&mutable.tensor)),
-            n => Err(viewed(n - 1)),
-        }
+        let mut inner = self.lock();
+        let mutable = inner.as_mut().ok_or("the tensor was frozen or shared")?;
+        let n_views = Arc::strong_count(mutable) - 1;
+        // Not the count alone: what a view has written before it was let go of is to be seen here too.
+        let sole = Arc::get_mut(mutable).ok_or_else(|| viewed(n_views))?;
+        Ok(use_it(&sole.tensor))
     }
 
     /// Takes the tensor out, if there is no view of it.
     fn take(&self) -> PyResult<AnyTensorMut> {
         let mut inner = self.lock();
-        let mutable = inner.take().filter(|mutable| !mutable.tensor.is_moved()).ok_or_else(moved)?;
+        // It may come back: a message that waits for room has it.
+        if inner.as_ref().is_none_or(|mutable| mutable.tensor.is_moved()) {
+            return Err(moved());
+        }
+        let mutable = inner.take().ok_or_else(moved)?;
         Arc::try_unwrap(mutable).map(|mutable| mutable.tensor).map_err(|mutable| {
             let n_views = Arc::strong_count(&mutable) - 1;
             *inner = Some(mutable);

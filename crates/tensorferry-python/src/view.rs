@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use tensorferry_storage::Heap;
 use tensorferry_tensor::{AnySharedTensor, AnyTensor, DType, Layout};
 
 use crate::tensor::Mutable;
@@ -41,10 +42,7 @@ impl View {
         is_read_only: bool,
     ) -> PyResult<Self> {
         if layout.check_fits(len_bytes / dtype.size_bytes()).is_err() {
-            return Err(PyRuntimeError::new_err(
-                "this process was forked and has no access to the memory of the tensor: start processes with \
-                 the method `spawn`, and connect from there",
-            ));
+            return Err(forked());
         }
         // Lengths and strides are below 2^60.
         let numbers = |dims: &[usize]| dims.iter().map(|dim| dim.cast_signed()).collect();
@@ -65,4 +63,17 @@ impl View {
     pub(crate) fn first(&self) -> *const u8 {
         self.storage.wrapping_add(self.offset * self.dtype.size_bytes())
     }
+}
+
+/// Whether this process was forked from a member, and is none itself.
+pub(crate) fn is_forked() -> bool {
+    Heap::current_if_any().is_some_and(|heap| !heap.domain().is_owning_process())
+}
+
+/// In a process that was forked from a member, which shares nothing with it any more.
+pub(crate) fn forked() -> PyErr {
+    PyRuntimeError::new_err(
+        "this process was forked and has no access to the memory of tensorferry: start processes with the method \
+         `spawn` of multiprocessing, and connect there",
+    )
 }

@@ -25,6 +25,15 @@ impl Until {
         Ok(Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout))))
     }
 
+    /// How long to wait until signals are looked for.
+    pub(crate) fn slice(self) -> Duration {
+        self.left().map_or(SLICE, |left| left.min(SLICE))
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.left() == Some(Duration::ZERO)
+    }
+
     /// What is left of it; `None` is for ever.
     pub(crate) fn left(self) -> Option<Duration> {
         self.0.map(|end| end.saturating_duration_since(Instant::now()))

@@ -25,6 +25,16 @@ fn a_message_holds_what_serde_can_and_says_why_it_does_not() {
 }
 
 #[test]
+fn a_forked_process_is_told_that_it_has_nothing() {
+    passes("forks.py", &[]);
+}
+
+#[test]
+fn threads_may_close_and_freeze_what_others_wait_with() {
+    passes("threads.py", &[]);
+}
+
+#[test]
 fn arrays_of_numpy_are_the_same_memory() {
     passes("arrays.py", &["numpy"]);
 }

@@ -24,16 +24,19 @@ before = tensorferry.bytes_copied()
 copied = tensorferry.tensor(numpy.arange(6.0).reshape(2, 3))
 assert tensorferry.bytes_copied() - before == 48
 assert numpy.asarray(copied).tolist() == [[0, 1, 2], [3, 4, 5]]
-raises(BufferError, lambda: tensorferry.tensor(numpy.arange(6).reshape(2, 3).T), "contiguous")
+raises(BufferError, lambda: tensorferry.tensor(numpy.arange(6).reshape(2, 3).T), "must be contiguous")
 raises(BufferError, lambda: frozen.__dlpack__(copy=True, max_version=(1, 0)), "zero-copy")
 raises(BufferError, lambda: frozen.__dlpack__(dl_device=(2, 0), max_version=(1, 0)), "memory of the CPU")
 # An old consumer cannot be told that it must not write.
-raises(BufferError, frozen.__dlpack__, "")
+raises(BufferError, frozen.__dlpack__, "legacy")
 
 # Arrays and numbers of NumPy inside of a message.
 box = tensorferry.Queue(1)
 box.put({"array": numpy.arange(3, dtype="uint8"), "number": numpy.float32(1.5), "index": numpy.int64(7)})
 came = box.get()
+box.put([numpy.bool_(True), numpy.str_("x"), numpy.float64(0.5), numpy.uint64(1 << 63)])
+assert box.get() == [True, "x", 0.5, 1 << 63]
+raises(TypeError, lambda: box.put(numpy.complex64(1 + 2j)), "complex64")
 assert bytes(came["array"]) == b"\0\1\2" and (came["number"], came["index"]) == (1.5, 7)
 
 for dtype in ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32",

@@ -1,11 +1,12 @@
 """Listens, and sends whatever it receives back, in a list with what it makes of it."""
 
+import pathlib
 import sys
 
 import tensorferry
 from link import say
 
-with tensorferry.Listener(sys.argv[1]) as listener:
+with tensorferry.Listener(pathlib.Path(sys.argv[1])) as listener:
     try:
         listener.accept(timeout=0.01)
     except TimeoutError as error:

@@ -19,11 +19,15 @@ def sent(value):
 # Values come as they went, but for tuples, which are lists.
 for value in [
     None, True, False, 0, -1, 1 << 63, -(1 << 63), (1 << 64) - 1, 1.5, float("inf"), "", "text", "\u00fc\U0001f980",
-    b"", b"bytes", b"\xff\xfe no description", b"\xfe\0\0\0\0", [], [1, [2, [3]]], {}, {"a": {"b": [None]}}, {1: 2},
+    b"", b"bytes", b"\xff\xfe no description", b"\xfe\0\0\0\0\0", b"\xff", [], [1, [2, [3]]], {}, {"a": {"b": [None]}}, {1: 2},
 ]:
     assert sent(value) == value and type(sent(value)) is type(value), value
 assert sent((1, (2,))) == [1, [2]]
-assert sent({(1, 2): 3}) == {(1, 2): 3}
+assert sent({(1, (2, 3)): 4}) == {(1, (2, 3)): 4}
+deep = []
+for _ in range(60):
+    deep = [deep, {"x": 1}]
+assert sent(deep) == deep
 assert sent(bytearray(b"x")) == b"x"
 nan = sent(float("nan"))
 assert nan != nan
@@ -43,7 +47,7 @@ raises(TypeError, lambda: box.put(made), "views of the tensor exist")
 view.release()
 moved = sent(made)
 raises(ValueError, lambda: memoryview(made), "sent away")
-raises(TypeError, lambda: box.put(made), "")
+raises(TypeError, lambda: box.put(made), "moved")
 memoryview(moved)[0] = 1
 assert bytes(moved.freeze()) == b"\1\0"
 
@@ -75,9 +79,43 @@ endless.append(endless)
 for value, why in [
     (object(), "class object"), (endless, "contain themselves"), (1 << 64, "64 bits"), (-(1 << 63) - 1, "64 bits"),
     ({"x": {1, 2}}, "class set"), ("\ud800", "surrogates"), (1j, "class complex"), (raises, "class function"),
+    # By these bytes a reader without types would go astray.
+    (b"\xfe\0\0\0\0", "by chance"), (b"\xff\x00\x01\x01\x00\x00\x00", "by chance"),
 ]:
     raises(TypeError, lambda: box.put(value), why)
 assert box.empty() and not box.full() and box.qsize() == 0 and box.maxsize == 2
+
+
+
+class Meddler:
+    """A number that changes the list it lies in when it is looked at."""
+
+    def __init__(self, do):
+        self.do = do
+
+    def __index__(self):
+        self.do()
+        return 7
+
+
+# What changes while it is written is written as it was.
+parts = [1, Meddler(lambda: parts.clear()), 3]
+assert sent(parts) == [1, 7, 3]
+entries = {"a": Meddler(lambda: entries.clear()), "b": 2}
+assert sent(entries) == {"a": 7, "b": 2}
+nested = Meddler(lambda: other_box.put("nested"))
+other_box = tensorferry.Queue(1)
+assert sent([nested, frozen])[0] == 7 and other_box.get() == "nested"
+
+# What its code raises is passed on, or is the cause.
+raises(KeyboardInterrupt, lambda: box.put(Meddler(lambda: (_ for _ in ()).throw(KeyboardInterrupt()))), "")
+try:
+    box.put([Meddler(lambda: 1 / 0)])
+except TypeError as error:
+    assert isinstance(error.__cause__, ZeroDivisionError)
+else:
+    raise AssertionError("it was sent")
+raises(ValueError, lambda: tensorferry.Queue(0), "at least 1")
 
 # Times, as in `queue`.
 raises(queue.Empty, box.get_nowait, "empty")

@@ -68,6 +68,43 @@ fn batches_go_to_python_and_answers_come_back_without_a_copy() {
     });
 }
 
+#[test]
+fn a_buffer_is_as_it_was_asked_for_or_is_not_lent() {
+    /// Elements, strides in bytes, and what is lent.
+    type Seen = (Vec<Vec<u8>>, Vec<isize>, [bool; 6]);
+    where_possible(|| {
+        with_family(|family| {
+            let address = address();
+            let listener = Listener::bind_in(family.heap(), &address).unwrap();
+            let child = program("strided.py", &[&address]);
+            let mut connection = listener.accept_timeout::<Tensor<u8>, Seen>(2, DEADLINE).unwrap();
+            let whole = TensorMut::from_slice_in(family.heap(), &[1, 2, 3, 4], [2, 2]).unwrap().freeze();
+            // Without strides, with a shape, with strides, in rows, in columns, side by side.
+            for (tensor, elements, strides, lent) in [
+                (whole.clone(), [[1, 2], [3, 4]], [2, 1], [true, true, true, true, false, true]),
+                (
+                    whole.transpose(0, 1).unwrap(),
+                    [[1, 3], [2, 4]],
+                    [1, 2],
+                    [false, false, true, false, false, false],
+                ),
+                (
+                    whole.narrow(0, 1, 1).unwrap().expand([2, 2]).unwrap(),
+                    [[3, 4], [3, 4]],
+                    [0, 1],
+                    [false, false, true, false, false, false],
+                ),
+            ] {
+                connection.send(tensor).unwrap();
+                let seen = connection.recv().unwrap();
+                assert_eq!(seen, (elements.map(Vec::from).to_vec(), strides.to_vec(), lent));
+            }
+            drop(connection);
+            child.finish();
+        });
+    });
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Work {
     n: u64,

@@ -1,0 +1,35 @@
+"""What a process that was forked may do: nothing, and it is told so."""
+
+import os
+
+import tensorferry
+from expect import raises
+from link import say
+
+FORKED = "this process was forked"
+box = tensorferry.Queue(2)
+filled = tensorferry.zeros(4, "uint8")
+frozen = tensorferry.zeros(4, "uint8").freeze()
+shared = tensorferry.zeros(4, "uint8").share()
+
+child = os.fork()
+if child == 0:
+    try:
+        for tensor in [filled, frozen, shared]:
+            raises(RuntimeError, lambda: memoryview(tensor), FORKED)
+            raises(RuntimeError, lambda: tensor.__dlpack__(max_version=(1, 0)), FORKED)
+        for call in [lambda: box.put(1), lambda: box.get(timeout=1), lambda: tensorferry.zeros(1),
+                     lambda: tensorferry.Queue(1), lambda: tensorferry.connect("@nobody"),
+                     lambda: tensorferry.Listener("@nobody")]:
+            raises(RuntimeError, call, FORKED)
+        os._exit(0)
+    except BaseException as error:
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        os._exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+# Here everything goes on.
+memoryview(filled)[0] = 3
+box.put(filled)
+assert bytes(box.get()) == b"\3\0\0\0"
+say("done")

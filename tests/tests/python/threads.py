@@ -1,0 +1,91 @@
+"""Several threads with one connection, one listener, one tensor."""
+
+import os
+import queue
+import signal
+import socket
+import threading
+import time
+
+import tensorferry
+from expect import raises
+from link import say
+
+ADDRESS = f"@tensorferry-threads-{os.getpid()}"
+
+
+def outcome_of(call):
+    """Calls it in another thread. What is returned waits for the outcome, or the exception."""
+    got = queue.SimpleQueue()
+
+    def work():
+        try:
+            got.put(call())
+        except BaseException as error:
+            got.put(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return lambda: got.get(timeout=60)
+
+
+# Who closes a connection ends the calls of other threads, and the other side is told.
+listener = tensorferry.Listener(ADDRESS)
+accepted = outcome_of(lambda: listener.accept(timeout=60))
+there = tensorferry.connect(ADDRESS, timeout=60)
+here = accepted()
+received = outcome_of(here.recv)
+raises(queue.Empty, lambda: there.recv(timeout=0.06), "empty")
+here.close()
+assert isinstance(received(), ValueError)
+raises(tensorferry.Closed, lambda: there.recv(timeout=60), "let go")
+
+# Who closes a listener does not wait for who accepts, nor for a process that says nothing.
+accepted = outcome_of(lambda: listener.accept(timeout=60))
+silent = socket.socket(socket.AF_UNIX)
+silent.connect("\0" + ADDRESS[1:])
+begin = time.monotonic()
+listener.close()
+assert time.monotonic() - begin < 1
+assert isinstance(accepted(), (ValueError, OSError))
+silent.close()
+
+# What waits for room in a queue is not taken from it by `freeze`, and is whole again when nobody took it.
+full = tensorferry.Queue(1)
+full.put(None)
+tensor = tensorferry.zeros(3, "uint8")
+memoryview(tensor)[1] = 5
+waiting = outcome_of(lambda: full.put(tensor, timeout=0.3))
+while "moved" not in repr(tensor):
+    time.sleep(0)  # until the other thread has it
+raises(ValueError, tensor.freeze, "sent away")
+assert isinstance(waiting(), queue.Full)
+assert bytes(tensor.freeze()) == b"\0\5\0"
+
+# An array that waits for room is copied once.
+before = tensorferry.bytes_copied()
+
+
+class Array:
+    """Counts how often it is looked at."""
+
+    n_looks = 0
+
+    def __dlpack__(self, **arguments):
+        Array.n_looks += 1
+        return memory.__dlpack__(**arguments)
+
+
+memory = tensorferry.zeros(1000, "uint8")
+raises(queue.Full, lambda: full.put(Array(), timeout=0.2), "full")
+assert Array.n_looks == 1 and tensorferry.bytes_copied() - before == 1000
+
+# Who waits for a listener that does not accept hears an interrupt.
+deaf = socket.socket(socket.AF_UNIX)
+deaf.bind("\0deaf" + ADDRESS)
+deaf.listen()
+main = threading.get_ident()
+hits = outcome_of(lambda: (deaf.accept(), signal.pthread_kill(main, signal.SIGINT)))
+raises(KeyboardInterrupt, lambda: tensorferry.connect("@deaf" + ADDRESS, timeout=60), "")
+hits()
+raises(TimeoutError, lambda: tensorferry.connect("@deaf" + ADDRESS, timeout=0.05), "has not accepted")
+say("done")
