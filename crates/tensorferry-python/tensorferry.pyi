@@ -38,6 +38,7 @@ class _Memory:
         """The same memory in another library: `torch.from_dlpack(tensor)`, `numpy.from_dlpack(tensor)`."""
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any: ...
 
 @final
 class Tensor(_Memory):
@@ -62,14 +63,17 @@ class TensorMut(_Memory):
 class SharedTensor(_Memory):
     """A tensor that any number of processes read and write at the same time: parameters in Hogwild training."""
 
-def zeros(shape: int | Sequence[int], dtype: str = "float32") -> TensorMut:
-    """A tensor of zeros in shared memory, to fill."""
+def zeros(shape: int | Sequence[int], dtype: Any = "float32") -> TensorMut:
+    """A tensor of zeros in shared memory, to fill. A dtype is PyTorch's name of it, or PyTorch's or NumPy's object."""
 
-def empty(shape: int | Sequence[int], dtype: str = "float32") -> TensorMut:
+def empty(shape: int | Sequence[int], dtype: Any = "float32") -> TensorMut:
     """As `zeros`, with unspecified contents."""
 
 def tensor(array: Any) -> Tensor:
-    """A frozen copy in shared memory of anything with `__dlpack__` that is contiguous, in the memory of the CPU."""
+    """A frozen copy in shared memory of anything with `__dlpack__` in the memory of the CPU."""
+
+def trim() -> int:
+    """Gives memory of tensors that are gone, which is kept for the next ones, back to the system. Returns its bytes."""
 
 def bytes_copied() -> int:
     """How many bytes this process has copied so far because they were not in the memory that they were sent to."""
@@ -90,6 +94,10 @@ class Queue:
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Raises `queue.Empty`, `Closed`, `PeerDied`, `ValueError` for what cannot be read."""
     def get_nowait(self) -> Any: ...
+    def sender(self) -> Queue:
+        """An end of it that only puts. Those who only get learn when all such ends are gone."""
+    def receiver(self) -> Queue:
+        """An end of it that only gets. Those who only put learn when all such ends are gone."""
     def qsize(self) -> int: ...
     def empty(self) -> bool: ...
     def full(self) -> bool: ...
@@ -100,6 +108,10 @@ class Queue:
     def __iter__(self) -> Iterator[Any]:
         """Values until the queue is closed, or all who put have let go of it. Raises `PeerDied` after a crash."""
     def __next__(self) -> Any: ...
+
+def channel(maxsize: int = 16) -> tuple[Queue, Queue]:
+    """A channel: its end that only puts, and the one that only gets. Each side learns when the other one is gone,
+    which the holders of a whole `Queue`, who could do both, do not."""
 
 @final
 class Connection:
@@ -117,9 +129,9 @@ class Connection:
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
 
 def connect(address: str | PathLike[str], timeout: float | None = None) -> Connection:
-    """Connects to a listener: a path, or a name after `@`. Raises `ConnectionError`, `TimeoutError`.
+    """Connects to a listener: a path, or a name after `@`. Raises `OSError` (`ConnectionRefusedError` or `FileNotFoundError` when nobody listens), `TimeoutError`.
 
-    Connect before anything else is made: tensors and queues of this process lie in the listener's memory then. Those
+    It does not wait for a listener that is not there yet. Connect before anything else is made: tensors and queues of this process lie in the listener's memory then. Those
     that were made before lie elsewhere: frozen tensors are copied when they are sent, everything else is refused.
     """
 

@@ -18,9 +18,10 @@ use crate::joined::Joined;
 /// Connects to the [`Listener`](crate::Listener) at an address: Python's `Client`.
 ///
 /// This process becomes a member of the listener's domain, and stays one until it ends. If it has no default
-/// domain yet, the listener's is its own from then on. Otherwise the tensors that it makes lie elsewhere: frozen
-/// ones are copied when they are sent through the connection
-/// ([`bytes_copied`](tensorferry_reduce::bytes_copied) counts them), and others are refused. So connect first.
+/// domain yet, the listener's is its own from then on. Otherwise the tensors that it makes lie elsewhere:
+/// frozen ones are copied when they are sent through the connection
+/// ([`bytes_copied`](tensorferry_reduce::bytes_copied) counts them), and others are refused. So connect
+/// first.
 ///
 /// # Errors
 /// [`ConnectError::Connect`] when nobody listens, [`ConnectError::OtherUser`] when the listener is another
@@ -47,8 +48,8 @@ pub fn connect_timeout<S, R>(
     Connecting::to(address).finish(Some(timeout))
 }
 
-/// As [`connect`], whatever types the listener has in mind, waiting for at most `timeout` if there is one. For a
-/// program that finds them out in another way, and for other languages.
+/// As [`connect`], whatever types the listener has in mind, waiting for at most `timeout` if there is one.
+/// For a program that finds them out in another way, and for other languages.
 ///
 /// # Errors
 /// As [`connect_timeout`].
@@ -89,8 +90,8 @@ impl Connecting {
         Self { address: address.as_ref().to_owned(), waiting: None }
     }
 
-    /// Goes on for at most `timeout`. After [`ConnectError::TimedOut`] it can be called again; after anything else
-    /// it begins anew.
+    /// Goes on for at most `timeout`. After [`ConnectError::TimedOut`] it can be called again; after
+    /// anything else it begins anew.
     ///
     /// # Errors
     /// As [`connect_timeout`].

@@ -73,8 +73,8 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Waits for the rest of the message, and for the descriptors beside it, until `deadline`. `None` waits for
-    /// ever. When the time is up, what has come stays here.
+    /// Waits for the rest of the message, and for the descriptors beside it, until `deadline`. `None` waits
+    /// for ever. When the time is up, what has come stays here.
     pub(crate) fn receive<T: DeserializeOwned>(
         &mut self,
         socket: &OwnedFd,

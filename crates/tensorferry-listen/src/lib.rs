@@ -32,13 +32,13 @@
 //! namespace. Both are for processes of one machine.
 //!
 //! # Who may connect
-//! Processes of the listener's own user (`SO_PEERCRED`, unix(7)), and nobody connects to the listener of another. A member can read and write all memory of
-//! the domain, so to let anybody else in would be to trust them as much. There is no key, because a process
-//! of the same user could read it.
+//! Processes of the listener's own user (`SO_PEERCRED`, unix(7)), and nobody connects to the listener of
+//! another. A member can read and write all memory of the domain, so to let anybody else in would be to
+//! trust them as much. There is no key, because a process of the same user could read it.
 //!
 //! # What a connection costs
-//! The socket is used for one message each way and a byte of thanks, and closed. From then on the two talk through shared memory,
-//! and each learns of the other's end as any two members do.
+//! The socket is used for one message each way and a byte of thanks, and closed. From then on the two talk
+//! through shared memory, and each learns of the other's end as any two members do.
 
 #![forbid(unsafe_code)]
 

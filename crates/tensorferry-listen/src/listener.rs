@@ -72,8 +72,8 @@ impl Listener {
     /// call can be made again.
     ///
     /// # Blocking
-    /// Until a process connects and has taken its end. One that has connected and says nothing delays others by two
-    /// seconds; one that stops on its way into the domain, by ten more.
+    /// Until a process connects and has taken its end. One that has connected and says nothing delays others
+    /// by two seconds; one that stops on its way into the domain, by ten more.
     pub fn accept<S, R>(&self, capacity_items: usize) -> Result<Connection<S, R>, AcceptError> {
         self.accept_until(None, || pipe_in(&self.heap, capacity_items))
     }
@@ -175,9 +175,9 @@ impl Listener {
             NotWelcomed::Domain(error) => admit(error),
             NotWelcomed::Socket(error) => failed(error),
         })?;
-        // It has opened the parcel when it says thanks. If it never does, dropping the parcel takes back its end.
-        // An admission that it has not used it gets again (`Domain::admit`), so that one that comes again and again
-        // has one.
+        // It has opened the parcel when it says thanks. If it never does, dropping the parcel takes back its
+        // end. An admission that it has not used it gets again (`Domain::admit`), so that one that comes
+        // again and again has one.
         Incoming::default()
             .receive_thanks(socket, Instant::now() + JOINING_TIME)
             .map_err(|error| unheard(error, "it did not take its end of the connection"))?;

@@ -62,12 +62,12 @@ pub fn message_pair() -> Result<(OwnedFd, OwnedFd)> {
         .map_err(|e| Error::new("socketpair", e))
 }
 
-/// Connects a stream socket to the one at a path, waiting for at most `timeout` (without limit if `None`) while too
-/// many others wait there to be accepted.
+/// Connects a stream socket to the one at a path, waiting for at most `timeout` (without limit if `None`)
+/// while too many others wait there to be accepted.
 ///
 /// # Errors
-/// ENOENT or ECONNREFUSED when nobody listens there, EACCES when this user may not, ENAMETOOLONG, EMFILE; EAGAIN when
-/// the time is up.
+/// ENOENT or ECONNREFUSED when nobody listens there, EACCES when this user may not, ENAMETOOLONG, EMFILE;
+/// EAGAIN when the time is up.
 ///
 /// # Blocking
 /// As said.

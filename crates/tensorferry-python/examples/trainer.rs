@@ -96,7 +96,10 @@ fn has_python(python: &OsString) -> bool {
 /// The folder in which Python finds the module: what `pip install` would do, for this program alone.
 fn module() -> Result<PathBuf, Box<dyn Error>> {
     let examples = std::env::current_exe()?.parent().ok_or("a program is in a folder")?.to_owned();
-    let built = examples.with_file_name("libtensorferry_python.so").canonicalize()?;
+    let built = examples.with_file_name("deps").join("libtensorferry_python.so");
+    if !built.is_file() {
+        return Err(format!("cargo builds {} beside an example", built.display()).into());
+    }
     let folder = examples.join("python");
     std::fs::create_dir_all(&folder)?;
     let link = folder.join("tensorferry.abi3.so");

@@ -5,6 +5,8 @@
 //! copied at once, as its producer has described it.
 #![expect(unsafe_code, reason = "says to other libraries what lies where, and reads what they say")]
 
+use std::ptr;
+
 use dlpark::ffi::{DLDevice, DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::metadata::Dynamic;
 use dlpark::python::{DlpackExporter, ExportRequest, export_dlpack};
@@ -81,9 +83,9 @@ fn managed<M: ManagedTensorBase>(view: &View) -> PyResult<Managed<M>> {
     // - it is aligned, because blocks are, and elements lie at multiples of their size;
     // - a frozen tensor is marked as read-only. An old consumer, which cannot see the mark, is refused
     //   before this is called (`ExportRequest::validate_zero_copy`). Of an exclusive one `hold` is counted,
-    //   and it is not given away while there is one; a shared one may be written by anybody, and its class says so. That a
-    //   consumer keeps to the mark is its part of DLPack's contract. PyTorch leaves it to its user (docs/SAFETY.md,
-    //   "Python").
+    //   and it is not given away while there is one; a shared one may be written by anybody, and its class
+    //   says so. That a consumer keeps to the mark is its part of DLPack's contract. PyTorch leaves it to
+    //   its user (docs/SAFETY.md, "Python").
     Ok(unsafe { tensor.finish() })
 }
 
@@ -96,9 +98,48 @@ fn newest(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 
 /// A frozen copy in shared memory.
 pub(crate) fn copied(array: &Bound<'_, PyAny>) -> PyResult<AnyTensor> {
-    // By the method, and not by PyTorch's table of functions, which leaves out what a tensor has to have done to it
-    // when it is read: a conjugate, a negative. The method refuses those.
+    match copied_if_contiguous(array)? {
+        Some(tensor) => Ok(tensor),
+        // PyTorch and NumPy gather the elements themselves.
+        None if array.hasattr(intern!(array.py(), "contiguous"))? => {
+            copied_once_more(&array.call_method0(intern!(array.py(), "contiguous"))?)
+        }
+        None if array.hasattr(intern!(array.py(), "copy"))? => {
+            copied_once_more(&array.call_method1(intern!(array.py(), "copy"), ("C",))?)
+        }
+        None => Err(not_contiguous()),
+    }
+}
+
+fn copied_once_more(array: &Bound<'_, PyAny>) -> PyResult<AnyTensor> {
+    copied_if_contiguous(array)?.ok_or_else(not_contiguous)
+}
+
+fn not_contiguous() -> PyErr {
+    PyBufferError::new_err("the elements of the array do not lie side by side, in row-major order")
+}
+
+/// Whether the elements lie side by side, in row-major order. The stride of a single index has no meaning.
+fn is_dense(shape: &[i64], strides: &[i64]) -> bool {
+    let mut expected = 1;
+    let mut fits = |(&dim, &stride): (&i64, &i64)| {
+        let is_next = dim == 1 || stride == expected;
+        expected *= dim.max(1);
+        is_next
+    };
+    shape.contains(&0) || shape.iter().zip(strides).rev().all(&mut fits)
+}
+
+fn copied_if_contiguous(array: &Bound<'_, PyAny>) -> PyResult<Option<AnyTensor>> {
     let py = array.py();
+    // What is to be done to a tensor of PyTorch when it is read, DLPack does not know of.
+    let mut array = array.clone();
+    for resolve in [intern!(py, "resolve_conj"), intern!(py, "resolve_neg")] {
+        if array.hasattr(resolve)? {
+            array = array.call_method0(resolve)?;
+        }
+    }
+    // By the method, and not by PyTorch's table of functions, which refuses less: gradients, say.
     let capsule = match array.call_method(intern!(py, "__dlpack__"), (), Some(&newest(py)?)) {
         // Older libraries do not know the argument.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
@@ -113,20 +154,36 @@ pub(crate) fn copied(array: &Bound<'_, PyAny>) -> PyResult<AnyTensor> {
     })?;
     let negative = |_| PyBufferError::new_err("an array has a negative length");
     let shape = described.shape().iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
-    // SAFETY: the bytes of `num_elements` elements must be there while they are borrowed. The producer has
-    // said so (`validate` has checked what can be checked), and keeps them for as long as `imported` lives,
-    // which is longer than this borrow. That nobody writes them meanwhile is, as with any array, up to its
-    // user: they are only copied.
-    let bytes = unsafe { described.cpu_bytes() }.map_err(|error| {
-        PyBufferError::new_err(format!("the array must be contiguous, in the memory of the CPU: {error}"))
-    })?;
+    if described.device() != DLDevice::CPU {
+        return Err(PyBufferError::new_err("the array is not in the memory of the CPU"));
+    }
+    let failed = |error: dlpark::tensor::Error| PyBufferError::new_err(error.to_string());
+    let strides = described.strides_or_compact().map_err(failed)?;
+    if !is_dense(described.shape(), &strides) {
+        return Ok(None);
+    }
     let mut tensor =
         AnyTensorMut::empty(dtype, shape.map_err(negative)?).map_err(|error| of_tensor(&error))?;
     let place = tensor.as_mut_bytes();
-    if place.len() != bytes.len() {
-        return Err(PyBufferError::new_err(format!("{} bytes for {} of elements", bytes.len(), place.len())));
+    if place.len() != described.num_bytes() {
+        let (bytes, expected) = (described.num_bytes(), place.len());
+        return Err(PyBufferError::new_err(format!("{bytes} bytes for {expected} of elements")));
     }
-    place.copy_from_slice(bytes);
-    tensorferry_reduce::count_copied(bytes.len());
-    Ok(tensor.freeze())
+    let offset = usize::try_from(described.byte_offset());
+    let offset = offset.map_err(|_| PyBufferError::new_err("an array begins beyond the memory"))?;
+    let address = described.data_ptr().wrapping_byte_add(offset).expose_provenance();
+    py.detach(|| {
+        let array = ptr::with_exposed_provenance::<u8>(address);
+        // SAFETY: `copy_nonoverlapping` reads and writes `place.len()` bytes, which are apart from each
+        // other:
+        // - the array has as many (checked above), side by side from its first element on (`is_dense`). The
+        //   producer has said that they are there (`validate` has checked what can be checked), and keeps
+        //   them for as long as `imported` lives, which is longer than this call;
+        // - `place` is a mutable slice of that length, and was just allocated, so it is no part of the array.
+        // That nobody writes the array meanwhile is, as with any array, up to its user.
+        unsafe { ptr::copy_nonoverlapping(array, place.as_mut_ptr(), place.len()) };
+    });
+    let len_bytes = place.len();
+    tensorferry_reduce::count_copied(len_bytes);
+    Ok(Some(tensor.freeze()))
 }

@@ -38,7 +38,8 @@ fn standard(py: Python<'_>, name: &str, text: String) -> PyErr {
     }
 }
 
-/// An error that is none of those that a program expects. In a fork of a member nothing works, for one reason.
+/// An error that is none of those that a program expects. In a fork of a member nothing works, for one
+/// reason.
 fn other(text: String) -> PyErr {
     if is_forked() { forked() } else { PyRuntimeError::new_err(text) }
 }
@@ -96,6 +97,10 @@ pub(crate) fn of_open(error: &OpenError) -> PyErr {
 pub(crate) fn of_listen(error: &ListenError) -> PyErr {
     match error {
         ListenError::Storage(error) => of_storage(error),
+        ListenError::Bind { error: cause, .. } => match cause.raw_os_error() {
+            Some(number) => PyOSError::new_err((number, error.to_string())),
+            None => PyOSError::new_err(error.to_string()),
+        },
         _ => PyOSError::new_err(error.to_string()),
     }
 }
@@ -112,6 +117,11 @@ pub(crate) fn of_connect(error: &ConnectError) -> PyErr {
     match error {
         ConnectError::TimedOut => PyTimeoutError::new_err(error.to_string()),
         ConnectError::Storage(error) => of_storage(error),
+        // With its number Python makes it a FileNotFoundError, a ConnectionRefusedError, a PermissionError.
+        ConnectError::Connect { error: cause, .. } => match cause.raw_os_error() {
+            Some(number) => PyOSError::new_err((number, error.to_string())),
+            None => PyConnectionError::new_err(error.to_string()),
+        },
         _ => PyConnectionError::new_err(error.to_string()),
     }
 }

@@ -173,7 +173,8 @@ fn integer<S: Serializer>(number: &Bound<'_, PyAny>, serializer: S) -> Result<S:
     }
 }
 
-/// Bytes of a user. Those that a reader without types would take for something that travels by handle are refused.
+/// Bytes of a user. Those that a reader without types would take for something that travels by handle are
+/// refused.
 fn string_of<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     if HandleIndex::from_bytes(bytes).is_some() || is_description(bytes) {
         return Err(ser::Error::custom(

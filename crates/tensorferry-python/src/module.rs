@@ -4,10 +4,23 @@ use pyo3::prelude::*;
 
 use crate::connection::{Connection, Listener, connect};
 use crate::error::{Closed, PeerDied};
-use crate::queue::Queue;
-use crate::tensor::{SharedTensor, Tensor, TensorMut, bytes_copied, empty, tensor, zeros};
+use crate::queue::{Queue, channel};
+use crate::tensor::{SharedTensor, Tensor, TensorMut, bytes_copied, empty, tensor, trim, zeros};
 
 /// Tensors and queues shared between processes, without copies.
+///
+/// Programs meet at an address, a path or a name after `@`: `Listener(address).accept()` and
+/// `connect(address)` give each a `Connection` (`send`, `recv`, `for value in connection`). The other one
+/// may be a program in Rust.
+///
+/// A value is `None`, a bool, an int of at most 64 bits, a float, a str, bytes, a tensor, a queue, an array
+/// with `__dlpack__` (which is copied), or a list, tuple or dict of those, at most 64 deep. Tuples arrive as
+/// lists, bytearrays as bytes, structs of Rust as dicts, and its enums as `"Name"` or `{"Name": what it
+/// holds}`.
+///
+/// Tensors are made by `zeros` and `empty`, filled through an array (`numpy.asarray(tensor)`,
+/// `torch.from_dlpack(tensor)`), and then frozen (`tensor.freeze()`), shared (`tensor.share()`), or sent as
+/// they are.
 #[pymodule]
 fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
@@ -22,6 +35,8 @@ fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PeerDied", py.get_type::<PeerDied>())?;
     for function in [
         wrap_pyfunction!(connect, module)?,
+        wrap_pyfunction!(channel, module)?,
+        wrap_pyfunction!(trim, module)?,
         wrap_pyfunction!(zeros, module)?,
         wrap_pyfunction!(empty, module)?,
         wrap_pyfunction!(tensor, module)?,

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tensorferry_queue::{AnyEnd, GetError, Receiver, Sender};
-use tensorferry_storage::StorageError;
+use tensorferry_queue::{AnyEnd, GetError, OpenError, Receiver, Sender};
 
 use crate::error;
 use crate::message::{self, Object};
@@ -83,9 +82,9 @@ pub(crate) fn put(py: Python<'_>, sender: &Sender<Object>, object: Py<PyAny>, un
     })
 }
 
-fn end_of(made: Result<AnyEnd, StorageError>) -> PyResult<Queue> {
-    let end = made.map_err(|error| error::of_storage(&error))?;
-    Queue::over(end).map_err(pyo3::exceptions::PyRuntimeError::new_err)
+fn open(end: Result<AnyEnd, OpenError>) -> PyResult<Queue> {
+    let end = end.map_err(|error| error::of_open(&error))?;
+    Queue::over(end).map_err(PyRuntimeError::new_err)
 }
 
 #[pymethods]
@@ -97,7 +96,19 @@ impl Queue {
         if maxsize == 0 {
             return Err(PyValueError::new_err("every queue is bounded: maxsize is at least 1"));
         }
-        end_of(AnyEnd::create(maxsize))
+        open(AnyEnd::create(maxsize).map_err(OpenError::from))
+    }
+
+    /// An end of it that only puts. Those who only get learn when all such ends are gone.
+    #[pyo3(name = "sender")]
+    fn sender_end(&self) -> PyResult<Self> {
+        open(self.end.sender())
+    }
+
+    /// An end of it that only gets. Those who only put learn when all such ends are gone.
+    #[pyo3(name = "receiver")]
+    fn receiver_end(&self) -> PyResult<Self> {
+        open(self.end.receiver())
     }
 
     /// Puts a value. Raises `queue.Full` when there was no room in time, `Closed` or `PeerDied` when nobody
@@ -174,6 +185,15 @@ impl Queue {
         };
         format!("tensorferry.Queue(maxsize={}{what})", self.maxsize())
     }
+}
+
+/// A channel with room for `maxsize` messages: its end that only puts, and the one that only gets. Each side
+/// learns when the other one is gone, which the holders of a `Queue`, who could do both, do not.
+#[pyfunction]
+#[pyo3(signature = (maxsize = 16))]
+pub(crate) fn channel(maxsize: usize) -> PyResult<(Queue, Queue)> {
+    let both = Queue::new(maxsize)?;
+    Ok((both.sender_end()?, both.receiver_end()?))
 }
 
 /// The next value of an iteration, which a queue that was closed in order ends.

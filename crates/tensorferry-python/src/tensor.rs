@@ -12,6 +12,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use tensorferry_storage::Heap;
 use tensorferry_tensor::{AnySharedTensor, AnyTensor, AnyTensorMut, DType, Layout};
 
 use crate::error::of_tensor;
@@ -132,25 +133,39 @@ fn moved() -> PyErr {
 }
 
 fn viewed(n_views: usize) -> String {
-    format!(
-        "{n_views} views of the tensor exist (arrays, memoryviews): delete them first, since they could write"
-    )
+    let views = if n_views == 1 {
+        "1 view of the tensor exists"
+    } else {
+        &format!("{n_views} views of the tensor exist")
+    };
+    format!("{views} (arrays, memoryviews): delete what could still write first, or gc.collect() it")
 }
 
 /// A tensor of zeros in shared memory, to fill.
 #[pyfunction]
-#[pyo3(signature = (shape, dtype = "float32"))]
-pub(crate) fn zeros(shape: &Bound<'_, PyAny>, dtype: &str) -> PyResult<TensorMut> {
+#[pyo3(signature = (shape, dtype = None), text_signature = "(shape, dtype='float32')")]
+pub(crate) fn zeros(
+    py: Python<'_>,
+    shape: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+) -> PyResult<TensorMut> {
     let (dtype, shape) = (dtype_of(dtype)?, shape_of(shape)?);
-    AnyTensorMut::zeros(dtype, shape).map(TensorMut::new).map_err(|error| of_tensor(&error))
+    // Memory that is used for the first time takes a while.
+    let made = py.detach(|| AnyTensorMut::zeros(dtype, shape));
+    made.map(TensorMut::new).map_err(|error| of_tensor(&error))
 }
 
 /// As `zeros`, with unspecified contents.
 #[pyfunction]
-#[pyo3(signature = (shape, dtype = "float32"))]
-pub(crate) fn empty(shape: &Bound<'_, PyAny>, dtype: &str) -> PyResult<TensorMut> {
+#[pyo3(signature = (shape, dtype = None), text_signature = "(shape, dtype='float32')")]
+pub(crate) fn empty(
+    py: Python<'_>,
+    shape: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+) -> PyResult<TensorMut> {
     let (dtype, shape) = (dtype_of(dtype)?, shape_of(shape)?);
-    AnyTensorMut::empty(dtype, shape).map(TensorMut::new).map_err(|error| of_tensor(&error))
+    let made = py.detach(|| AnyTensorMut::empty(dtype, shape));
+    made.map(TensorMut::new).map_err(|error| of_tensor(&error))
 }
 
 /// A frozen copy in shared memory of anything with `__dlpack__` in the memory of the CPU.
@@ -159,14 +174,30 @@ pub(crate) fn tensor(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     dlpack::copied(array).map(Tensor::new)
 }
 
+/// Gives memory of tensors that are gone, which is kept for the next ones, back to the system. Returns its
+/// bytes.
+#[pyfunction]
+pub(crate) fn trim(py: Python<'_>) -> u64 {
+    py.detach(|| Heap::current_if_any().map_or(0, Heap::trim))
+}
+
 /// How many bytes this process has copied so far because they were not in the memory that they were sent to.
 #[pyfunction]
 pub(crate) fn bytes_copied() -> u64 {
     tensorferry_reduce::bytes_copied()
 }
 
-fn dtype_of(name: &str) -> PyResult<DType> {
-    name.parse()
+/// A name, or what NumPy and PyTorch have for one: an object with a name, or whose text is one.
+fn dtype_of(dtype: Option<&Bound<'_, PyAny>>) -> PyResult<DType> {
+    let Some(dtype) = dtype else { return Ok(DType::F32) };
+    let text = match dtype.extract::<String>() {
+        Ok(name) => name,
+        Err(_) => {
+            let named = dtype.getattr("name").or_else(|_| dtype.getattr("__name__"));
+            named.and_then(|name| name.extract()).or_else(|_| dtype.str()?.extract())?
+        }
+    };
+    text.parse()
         .map_err(|error: tensorferry_tensor::ParseDTypeError| PyValueError::new_err(error.to_string()))
 }
 
@@ -228,6 +259,23 @@ macro_rules! protocols {
                 first.map(isize::cast_unsigned).ok_or_else(|| PyTypeError::new_err("a tensor without dimensions has no length"))
             }
 
+            /// For `numpy.asarray`, where the elements are none that buffers know, or the tensor is not
+            /// there.
+            #[pyo3(signature = (dtype = None, copy = None))]
+            fn __array__<'py>(
+                slf: Bound<'py, Self>,
+                dtype: Option<Bound<'py, PyAny>>,
+                copy: Option<bool>,
+            ) -> PyResult<Bound<'py, PyAny>> {
+                slf.get().view()?;
+                let array = slf.py().import("numpy")?.call_method1("from_dlpack", (slf,))?;
+                match dtype {
+                    Some(dtype) => array.call_method1("astype", (dtype,)),
+                    None if copy == Some(true) => array.call_method0("copy"),
+                    None => Ok(array),
+                }
+            }
+
             /// DLPack: the same memory in another library (`torch.from_dlpack`, `numpy.from_dlpack`).
             #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
             fn __dlpack__<'py>(
@@ -275,6 +323,12 @@ protocols!(Tensor {
 });
 
 protocols!(TensorMut {
+    /// Whether others may write at the same time.
+    #[getter]
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Ends writing: the tensor as one that any number of processes may read. This object is empty then.
     fn freeze(&self) -> PyResult<Tensor> {
         self.take().map(|tensor| Tensor::new(tensor.freeze()))

@@ -51,6 +51,22 @@ impl AnyEnd {
         Ok(Self { attachment: ring.attachment().with_role(Role::BOTH) })
     }
 
+    /// An end that only puts, of a queue or of a sender.
+    ///
+    /// # Errors
+    /// [`OpenError::WrongRole`] when this end may not put.
+    pub fn sender(&self) -> Result<Self, OpenError> {
+        if self.sends() { Ok(self.with_role(Role::SENDER)) } else { Err(OpenError::WrongRole) }
+    }
+
+    /// An end that only gets, of a queue or of a receiver.
+    ///
+    /// # Errors
+    /// [`OpenError::WrongRole`] when this end may not get.
+    pub fn receiver(&self) -> Result<Self, OpenError> {
+        if self.receives() { Ok(self.with_role(Role::RECEIVER)) } else { Err(OpenError::WrongRole) }
+    }
+
     pub(crate) fn with_role(&self, role: Role) -> Self {
         Self { attachment: self.attachment.with_role(role) }
     }

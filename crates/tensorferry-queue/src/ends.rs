@@ -134,9 +134,9 @@ impl<T: Serialize + DeserializeOwned> Sender<T> {
         self.typed.put(value, Deadline::within(timeout))
     }
 
-    /// As [`Sender::put`], asking `goes_on` after each `pause` in which there was no room. The value is encoded once,
-    /// and what is exclusive in it stays out of reach meanwhile. For a caller that has something else to look at
-    /// while it waits: signals, say.
+    /// As [`Sender::put`], asking `goes_on` after each `pause` in which there was no room. The value is
+    /// encoded once, and what is exclusive in it stays out of reach meanwhile. For a caller that has
+    /// something else to look at while it waits: signals, say.
     ///
     /// ```
     /// use std::time::Duration;

@@ -29,12 +29,20 @@ pub enum TransitError {
         "what lies in another domain cannot be sent through this queue: copy a tensor first, make a queue in this domain"
     )]
     ForeignDomain,
-    /// The payload names a handle that the message does not have, or one of another kind.
+    /// The payload names a handle that the message does not have, or no longer.
     #[error("the payload names handle {index} as {wanted}, but the message has no such handle")]
     NoSuchHandle {
         /// The index in the payload.
         index: u32,
         /// The kind of handle that the payload names.
+        wanted: &'static str,
+    },
+    /// What arrived was sent as something else than it is received as.
+    #[error("{found} arrived where {wanted} is wanted: {}", hint(found))]
+    WrongKind {
+        /// What the sender has sent.
+        found: &'static str,
+        /// What the receiver's type wants.
         wanted: &'static str,
     },
     /// A reducer refused. The text is its own.
@@ -46,6 +54,22 @@ pub enum TransitError {
     #[error("copying a tensor into the message's domain failed: {0}")]
     NoMemory(Arc<StorageError>),
 }
+
+/// What to do about a kind that was not wanted.
+fn hint(found: &str) -> &'static str {
+    match found {
+        EXCLUSIVE => "freeze a `TensorMut` before it is sent as `Tensor`, or receive it as one",
+        FROZEN => "receive it as `Tensor`",
+        SHARED => "receive it as what was sent, a `SharedTensor`, say",
+        _ => "sender and receiver have different types in mind",
+    }
+}
+
+pub(crate) const FROZEN: &str = "frozen memory";
+pub(crate) const SHARED: &str = "shared memory";
+pub(crate) const EXCLUSIVE: &str = "exclusive memory";
+pub(crate) const RING: &str = "a queue";
+pub(crate) const BUNDLE: &str = "a bundle";
 
 tensorferry_storage::debug_as_display!(TransitError);
 

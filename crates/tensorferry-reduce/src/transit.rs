@@ -10,6 +10,7 @@ use tensorferry_storage::{
     OutgoingHandles, SharedBlock,
 };
 
+use crate::error::{BUNDLE, EXCLUSIVE, FROZEN, RING, SHARED};
 use crate::{HandleIndex, TransitError, count_copied};
 
 /// The number of latest entries that are searched for a handle on the same block before it gets an entry of
@@ -295,11 +296,11 @@ pub fn handle_kind(index: HandleIndex) -> Option<HandleKind> {
 ///
 /// # Errors
 /// [`TransitError::NotInTransit`] outside a message, [`TransitError::NoSuchHandle`] when the message has no
-/// such handle.
+/// such handle, [`TransitError::WrongKind`] when it is another one.
 pub fn take_frozen(index: HandleIndex) -> Result<FrozenBlock, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Frozen(block)) => Ok(block.take()),
-        _ => Err(TransitError::NoSuchHandle { index: index.get(), wanted: "a frozen block" }),
+        other => Err(unwanted(index, other, FROZEN)),
     })
 }
 
@@ -310,7 +311,7 @@ pub fn take_frozen(index: HandleIndex) -> Result<FrozenBlock, TransitError> {
 pub fn take_shared(index: HandleIndex) -> Result<SharedBlock, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Shared(block)) => Ok(block.clone()),
-        _ => Err(TransitError::NoSuchHandle { index: index.get(), wanted: "a shared block" }),
+        other => Err(unwanted(index, other, SHARED)),
     })
 }
 
@@ -320,10 +321,10 @@ pub fn take_shared(index: HandleIndex) -> Result<SharedBlock, TransitError> {
 /// As [`take_frozen`]; [`TransitError::NoSuchHandle`] also when the block was taken already.
 pub fn take_exclusive(index: HandleIndex) -> Result<ExclusiveBlock, TransitError> {
     let missing =
-        TransitError::NoSuchHandle { index: index.get(), wanted: "an exclusive block, not taken yet" };
+        TransitError::NoSuchHandle { index: index.get(), wanted: "exclusive memory that was not taken yet" };
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Exclusive(block)) => block.take().ok_or(missing),
-        _ => Err(missing),
+        other => Err(unwanted(index, other, EXCLUSIVE)),
     })
 }
 
@@ -334,7 +335,7 @@ pub fn take_exclusive(index: HandleIndex) -> Result<ExclusiveBlock, TransitError
 pub fn take_ring(index: HandleIndex) -> Result<Attachment, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Ring(attachment)) => Ok(attachment.clone()),
-        _ => Err(TransitError::NoSuchHandle { index: index.get(), wanted: "a queue" }),
+        other => Err(unwanted(index, other, RING)),
     })
 }
 
@@ -345,8 +346,22 @@ pub fn take_ring(index: HandleIndex) -> Result<Attachment, TransitError> {
 pub fn take_bundle(index: HandleIndex) -> Result<Bundle, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Bundle(bundle)) => Ok(bundle.clone()),
-        _ => Err(TransitError::NoSuchHandle { index: index.get(), wanted: "a bundle" }),
+        other => Err(unwanted(index, other, BUNDLE)),
     })
+}
+
+/// Why a handle is not `wanted`.
+#[cold]
+fn unwanted(index: HandleIndex, found: Option<&mut IncomingHandle>, wanted: &'static str) -> TransitError {
+    let found = match found {
+        Some(IncomingHandle::Frozen(_)) => FROZEN,
+        Some(IncomingHandle::Shared(_)) => SHARED,
+        Some(IncomingHandle::Exclusive(_)) => EXCLUSIVE,
+        Some(IncomingHandle::Ring(_)) => RING,
+        Some(IncomingHandle::Bundle(_)) => BUNDLE,
+        _ => return TransitError::NoSuchHandle { index: index.get(), wanted },
+    };
+    TransitError::WrongKind { found, wanted }
 }
 
 /// Whether a block lies in the domain of the message that is being built.

@@ -121,8 +121,8 @@ fn receive<'de, R: Receive, D: Deserializer<'de>>(deserializer: D) -> Result<R, 
     deserializer.deserialize_bytes(Bytes(PhantomData))
 }
 
-/// Whether these bytes describe a tensor, of whichever message. Bytes of a user that do would arrive as a tensor
-/// where the receiver knows no types.
+/// Whether these bytes describe a tensor, of whichever message. Bytes of a user that do would arrive as a
+/// tensor where the receiver knows no types.
 #[must_use]
 pub fn is_description(bytes: &[u8]) -> bool {
     Received::read(bytes).is_ok_and(|received| received.form(None).is_ok())

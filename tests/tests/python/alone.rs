@@ -50,7 +50,9 @@ fn an_address_without_a_listener_is_an_error() {
         let child = program("consumer.py", &["@tensorferry-nobody-listens"]);
         let stderr = child.fail();
         assert!(
-            stderr.contains("ConnectionError: cannot connect to @tensorferry-nobody-listens"),
+            stderr.contains(
+                "ConnectionRefusedError: [Errno 111] cannot connect to @tensorferry-nobody-listens"
+            ),
             "{stderr}"
         );
     });

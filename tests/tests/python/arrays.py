@@ -12,7 +12,7 @@ tensor = tensorferry.zeros((2, 3), "int32")
 for array in [numpy.from_dlpack(tensor), numpy.asarray(tensor)]:
     array[1, 0] += 4
     assert array.flags.writeable and array.dtype == numpy.int32
-    raises(BufferError, tensor.freeze, "views of the tensor exist")
+    raises(BufferError, tensor.freeze, "of the tensor exist")
     del array
     gc.collect()
 frozen = tensor.freeze()
@@ -24,7 +24,9 @@ before = tensorferry.bytes_copied()
 copied = tensorferry.tensor(numpy.arange(6.0).reshape(2, 3))
 assert tensorferry.bytes_copied() - before == 48
 assert numpy.asarray(copied).tolist() == [[0, 1, 2], [3, 4, 5]]
-raises(BufferError, lambda: tensorferry.tensor(numpy.arange(6).reshape(2, 3).T), "must be contiguous")
+columns = numpy.arange(6).reshape(2, 3).T
+assert numpy.asarray(tensorferry.tensor(columns)).tolist() == columns.tolist()
+assert numpy.asarray(tensorferry.tensor(numpy.arange(9)[::-2])).tolist() == [8, 6, 4, 2, 0]
 raises(BufferError, lambda: frozen.__dlpack__(copy=True, max_version=(1, 0)), "zero-copy")
 raises(BufferError, lambda: frozen.__dlpack__(dl_device=(2, 0), max_version=(1, 0)), "memory of the CPU")
 # An old consumer cannot be told that it must not write.
@@ -43,4 +45,11 @@ for dtype in ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "i
               "float64", "complex64", "complex128"]:
     assert numpy.from_dlpack(tensorferry.zeros(2, dtype)).dtype == numpy.dtype(dtype), dtype
     assert numpy.asarray(tensorferry.zeros(2, dtype)).dtype == numpy.dtype(dtype), dtype
+for dtype in [numpy.float32, numpy.dtype("float32"), "float32", "torch.float32", "f32"]:
+    assert tensorferry.zeros(1, dtype).dtype == "float32"
+
+# What is no array is an error, and not an array of objects.
+raises(ValueError, lambda: numpy.asarray(tensor), "sent away")
+raises(RuntimeError, lambda: numpy.asarray(tensorferry.zeros(2, "float8_e5m2")), "dtype")
+assert numpy.asarray(tensorferry.zeros(2), dtype="float64").dtype == numpy.float64
 say("done")

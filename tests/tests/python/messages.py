@@ -43,7 +43,7 @@ assert tensorferry.bytes_copied() == 0
 # A tensor that was to be filled moves, and its receiver goes on.
 made = tensorferry.zeros(2, "uint8")
 view = memoryview(made)
-raises(TypeError, lambda: box.put(made), "views of the tensor exist")
+raises(TypeError, lambda: box.put(made), "of the tensor exist")
 view.release()
 moved = sent(made)
 raises(ValueError, lambda: memoryview(made), "sent away")
@@ -72,6 +72,21 @@ assert bytes(shared) == b"\0\x08"
 inner = sent(box)
 inner.put("through the other handle")
 assert box.get() == "through the other handle"
+
+# The ends of a channel can do one thing each, and each side is told.
+putting, getting = tensorferry.channel(2)
+putting.put(1)
+raises(TypeError, putting.get, "only put")
+raises(TypeError, lambda: getting.put(1), "only get")
+raises(RuntimeError, getting.sender, "does not grant")
+del putting
+assert list(getting) == [1]
+putting, getting = tensorferry.channel()
+del getting
+raises(tensorferry.Closed, lambda: putting.put(1), "let go")
+only_gets = box.receiver()
+box.put(5)
+assert only_gets.get() == 5
 
 # What cannot be sent, and says why.
 endless = []

@@ -84,13 +84,13 @@ fn every_lie_is_an_error_that_says_what() {
         (Claim { index: None, ..honest() }, "arrived with memory of 0 bytes"),
         (
             Claim { index: Some(HandleIndex::new(1)), ..honest() },
-            "handle 1 as a shared block, but the message has no such",
+            "handle 1 as shared memory, but the message has no such",
         ),
         (Claim { index: Some(HandleIndex::new(u32::MAX)), ..honest() }, "but the message has no such handle"),
         (Claim { shared: Some(&odd), ..Claim::default() }, "arrived with memory of 15 bytes"),
         (
             Claim { frozen: Some(&frozen), ..Claim::default() },
-            "as a shared block, but the message has no such",
+            "frozen memory arrived where shared memory is wanted",
         ),
     ] {
         let refusal = refusal(&claim, &heap);
