@@ -142,7 +142,7 @@ fn who_gives_up_again_and_again_takes_one_place() {
 #[test]
 fn where_too_many_wait_to_be_accepted_nobody_waits_longer_than_said() {
     let address = crate::address();
-    let name = rustix::net::SocketAddrUnix::new_abstract_name(address[1..].as_bytes()).unwrap();
+    let name = rustix::net::SocketAddrUnix::new_abstract_name(&address.as_bytes()[1..]).unwrap();
     let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None);
     let socket = socket.unwrap();
     rustix::net::bind(&socket, &name).unwrap();
