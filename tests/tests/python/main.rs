@@ -2,7 +2,7 @@
 //!
 //! Not run where there is no Python 3.11; two tests want NumPy and PyTorch.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod alone;
 mod together;
