@@ -92,21 +92,32 @@ impl Domain {
         if !identity.is_known() {
             return Err(DomainError::UnknownProcess { pid: child.pid() });
         }
-        let invited = self.invited(identity).or_else(|| self.invite(identity)).or_else(|| {
+        let invited = self.invite(identity).or_else(|| {
             self.sweep_all_dead();
             self.invite(identity)
         });
         invited.ok_or(DomainError::ProcessTableFull { slots: MAX_MEMBERS })
     }
 
-    /// The admission of this process that it has not used.
-    fn invited(&self, identity: Identity) -> Option<Admission> {
+    /// As [`Domain::admit`], but a process that was admitted before and has not joined yet gets that
+    /// admission again. So a process that asks again and again takes one slot.
+    ///
+    /// # Errors
+    /// As [`Domain::admit`].
+    ///
+    /// # Blocking
+    /// As [`Domain::admit`].
+    pub fn admit_once(&self, child: &PidFd) -> Result<Admission, DomainError> {
+        self.check_owning_process()?;
+        let identity = child.identity()?;
         let is_it = |info: &MemberInfo| {
             let known = info.identity;
             info.phase == Phase::Invited && known.is_comparable(&identity) && known.is_same_process(&identity)
         };
-        let info = self.members().into_iter().find(is_it)?;
-        Some(Admission { domain_id: self.id, member: info.member })
+        match self.members().into_iter().find(is_it) {
+            Some(info) => Ok(Admission { domain_id: self.id, member: info.member }),
+            None => self.admit(child),
+        }
     }
 
     fn invite(&self, identity: Identity) -> Option<Admission> {

@@ -167,7 +167,7 @@ impl Listener {
         let domain = self.heap.domain();
         let admit = |error| AcceptError::Admit { pid, error };
         let known = self.is_member(&process, &hello).map_err(failed)?;
-        let admission = if known { None } else { Some(domain.admit(&process).map_err(admit)?) };
+        let admission = if known { None } else { Some(domain.admit_once(&process).map_err(admit)?) };
         let (ours, theirs) = pipe()?;
         let parcel = Parcel::pack(&self.heap, &theirs)?;
         drop(theirs);
@@ -176,7 +176,7 @@ impl Listener {
             NotWelcomed::Socket(error) => failed(error),
         })?;
         // It has opened the parcel when it says thanks. If it never does, dropping the parcel takes back its
-        // end. An admission that it has not used it gets again (`Domain::admit`), so that one that comes
+        // end. An admission that it has not used it gets again (`Domain::admit_once`), so that one that comes
         // again and again has one.
         Incoming::default()
             .receive_thanks(socket, Instant::now() + JOINING_TIME)

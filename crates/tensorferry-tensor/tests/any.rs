@@ -1,8 +1,9 @@
 //! Tensors of any element type, through a message and back.
 
 use tensorferry_tensor::{
-    AnyTensor, Bool, Complex, DType, Element, F4E2M1FnX2, F6E2M3Fn, F6E3M2Fn, F8E3M4, F8E4M3, F8E4M3B11Fnuz,
-    F8E4M3Fn, F8E4M3Fnuz, F8E5M2, F8E5M2Fnuz, F8E8M0Fnu, Tensor, TensorError, TensorMut, bf16, f16,
+    AnySharedTensor, AnyTensor, AnyTensorMut, Bool, Complex, DType, DynTensor, Element, F4E2M1FnX2, F6E2M3Fn,
+    F6E3M2Fn, F8E3M4, F8E4M3, F8E4M3B11Fnuz, F8E4M3Fn, F8E4M3Fnuz, F8E5M2, F8E5M2Fnuz, F8E8M0Fnu,
+    SharedTensor, Tensor, TensorError, TensorMut, bf16, f16, is_description,
 };
 
 use crate::{send, try_send};
@@ -96,4 +97,65 @@ fn views_and_copies_without_a_type() {
     assert!(any.contiguous().unwrap().shares_storage_with(&any));
     assert!(any.share_memory().unwrap().shares_storage_with(&any));
     assert_eq!(any.select(0, 1).unwrap().to_bytes(), [4_u16, 5, 6].map(u16::to_ne_bytes).concat());
+}
+
+#[test]
+fn an_exclusive_tensor_of_any_type_travels_as_what_it_is() {
+    let mut tensor = AnyTensorMut::zeros(DType::I16, [2, 3]).unwrap();
+    tensor.as_mut_bytes()[2] = 7;
+    assert_eq!(
+        (tensor.dtype(), tensor.shape().as_slice(), tensor.n_elements()),
+        (DType::I16, &[2, 3][..], 6)
+    );
+    let mut typed: TensorMut<i16> = send(&tensor);
+    assert!(tensor.is_moved() && !tensor.is_accessible() && tensor.as_bytes().is_empty());
+    assert_eq!((tensor.shape().as_slice(), tensor.n_elements()), (&[0][..], 0));
+    assert_eq!(typed.as_slice(), [0, 7, 0, 0, 0, 0]);
+    let again: AnyTensorMut = send(&typed);
+    let other = again.downcast::<u16>().unwrap_err();
+    assert_eq!(other.to_string(), "the tensor holds int16, not uint16");
+    let back = TensorMut::<i16>::try_from(other.into_tensor()).unwrap();
+    let frozen = AnyTensorMut::from(back).freeze().downcast::<i16>().unwrap();
+    assert_eq!(frozen.to_vec(), [0, 7, 0, 0, 0, 0]);
+    // Frozen memory is no exclusive memory, and the error says so.
+    let refused = try_send::<_, AnyTensorMut>(&frozen).unwrap_err();
+    assert!(
+        refused.to_string().contains("frozen memory arrived where exclusive memory is wanted"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_shared_tensor_of_any_type_is_the_same_memory() {
+    let shared = AnyTensorMut::zeros(DType::F32, [4]).unwrap().share().unwrap();
+    let view: SharedTensor<f32> = send(&shared.narrow(0, 2, 2).unwrap());
+    view.store([1], 2.5).unwrap();
+    let typed = shared.clone().downcast::<f32>().unwrap();
+    assert_eq!((typed.to_vec(), typed.storage_id()), (vec![0.0, 0.0, 0.0, 2.5], shared.storage_id()));
+    assert!(shared.clone().downcast::<i32>().is_err());
+    let wide = AnyTensorMut::zeros(DType::Complex128, [1]).unwrap().share().unwrap_err();
+    assert_eq!(wide.into_tensor().dtype(), DType::Complex128);
+    let refused = try_send::<_, AnySharedTensor>(&TensorMut::<u8>::zeros([1]).unwrap()).unwrap_err();
+    assert!(refused.to_string().contains("freeze a `TensorMut`"), "{refused}");
+}
+
+#[test]
+fn a_tensor_of_any_kind_arrives_as_its_kind() {
+    let exclusive = || TensorMut::<u8>::zeros([3]).unwrap();
+    assert!(matches!(send(&exclusive()), DynTensor::Exclusive(_)));
+    assert!(matches!(send(&exclusive().freeze()), DynTensor::Frozen(_)));
+    let shared: DynTensor = send(&exclusive().share());
+    assert!(matches!(send(&shared), DynTensor::Shared(_)));
+    assert!(matches!(send(&TensorMut::<u8>::zeros([0]).unwrap()), DynTensor::Frozen(_)));
+    assert!(try_send::<_, DynTensor>(&7).is_err());
+}
+
+#[test]
+fn bytes_that_describe_a_tensor_are_told() {
+    assert!(is_description(&[0xff, 0, 1, 1, 0, 0, 0]));
+    for bytes in
+        [&b""[..], b"text", &[0xff], &[0xff, 0, 1, 1, 0, 0], &[0xfe, 0, 0, 0, 0], &[0xff, 0, 99, 1, 0, 0, 0]]
+    {
+        assert!(!is_description(bytes), "{bytes:?}");
+    }
 }

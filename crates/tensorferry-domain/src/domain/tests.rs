@@ -450,3 +450,16 @@ fn who_has_been_declared_dead_sweeps_nobody() {
     domain.sweep_dead();
     assert_eq!(domain.sweeps(), 1);
 }
+
+#[test]
+fn who_is_admitted_again_before_it_joins_has_one_slot() {
+    let domain = Domain::builder().create().unwrap();
+    let myself = PidFd::of_self().unwrap();
+    let admission = domain.admit_once(&myself).unwrap();
+    assert_eq!(domain.admit_once(&myself).unwrap(), admission);
+    assert_eq!(domain.members().len(), 2);
+    let _joined = Domain::join(domain.as_fd().try_clone_to_owned().unwrap(), admission).unwrap();
+    // It was used.
+    assert_ne!(domain.admit_once(&myself).unwrap().member(), admission.member());
+    assert_eq!(domain.members().len(), 3);
+}
