@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self, final
 
 __version__: str
+__all__: list[str]
 
 class Closed(EOFError):
     """The queue is closed and empty, or every process at its other end has let go of it."""

@@ -25,6 +25,16 @@ fn a_message_holds_what_serde_can_and_says_why_it_does_not() {
 }
 
 #[test]
+fn the_stub_has_what_is_there() {
+    where_possible(|| {
+        let stub = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/tensorferry-python/tensorferry.pyi");
+        let child = program("stubs.py", &[stub]);
+        child.expect("done");
+        child.finish();
+    });
+}
+
+#[test]
 fn a_forked_process_is_told_that_it_has_nothing() {
     passes("forks.py", &[]);
 }
