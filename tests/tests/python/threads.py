@@ -39,13 +39,11 @@ here.close()
 assert isinstance(received(), ValueError)
 raises(tensorferry.Closed, lambda: there.recv(timeout=60), "let go")
 
-# Who closes a listener does not wait for who accepts, nor for a process that says nothing.
+# Who closes a listener ends the calls of other threads too, also where a process has connected and says nothing.
 accepted = outcome_of(lambda: listener.accept(timeout=60))
 silent = socket.socket(socket.AF_UNIX)
 silent.connect("\0" + ADDRESS[1:])
-begin = time.monotonic()
 listener.close()
-assert time.monotonic() - begin < 1
 assert isinstance(accepted(), (ValueError, OSError))
 silent.close()
 
