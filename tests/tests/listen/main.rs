@@ -34,6 +34,15 @@ fn accept(listener: &Listener) -> Connection<Item> {
     listener.accept_timeout(2, DEADLINE).unwrap()
 }
 
+/// Lets a process connect, which becomes a member or is one.
+#[track_caller]
+fn connected(child: &Child, listener: &Listener) -> Connection<Item> {
+    child.say("connect 60");
+    let connection = accept(listener);
+    child.expect("connected");
+    connection
+}
+
 #[track_caller]
 fn refusal(listener: &Listener) -> AcceptError {
     listener.accept_timeout::<Item, Item>(2, DEADLINE).unwrap_err()

@@ -9,16 +9,14 @@ use tensorferry::queue::{GetError, PutErrorKind};
 use tensorferry::reduce::bytes_copied;
 use tensorferry_kit::{Item, until, with_family};
 
-use crate::{SHORT, accept, caller, listen, refusal};
+use crate::{SHORT, caller, connected, listen, refusal};
 
 #[test]
 fn a_process_that_something_else_has_started_becomes_a_member_and_nothing_is_copied() {
     with_family(|family| {
         let (listener, address) = listen(family);
         let child = caller(&address);
-        child.say("connect 60");
-        let mut connection = accept(&listener);
-        child.expect("connected");
+        let mut connection = connected(&child, &listener);
         assert_eq!(family.members().len(), 2);
         let copied = bytes_copied();
         let sent = Item::new(family.heap(), 3, 0, &[1000, 0, 2]);
@@ -43,9 +41,7 @@ fn who_connects_again_is_the_same_member() {
         let child = caller(&address);
         let mut connections = Vec::new();
         for _ in 0..3 {
-            child.say("connect 60");
-            connections.push(accept(&listener));
-            child.expect("connected");
+            connections.push(connected(&child, &listener));
             assert_eq!(family.members().len(), 2);
         }
         // Each connection is one of its own.
@@ -67,9 +63,7 @@ fn the_death_of_who_connected_is_told_and_its_place_is_free_again() {
     with_family(|family| {
         let (listener, address) = listen(family);
         let child = caller(&address);
-        child.say("connect 60");
-        let mut connection = accept(&listener);
-        child.expect("connected");
+        let mut connection = connected(&child, &listener);
         child.kill();
         assert!(matches!(connection.recv(), Err(GetError::PeerDied)));
         let refused = connection.send(Item::new(family.heap(), 1, 1, &[5])).unwrap_err();
@@ -131,9 +125,7 @@ fn who_gives_up_again_and_again_takes_one_place() {
             assert!(refusal(&listener).is_of_peer());
             assert!(family.members().len() <= 2, "{:?}", family.members());
         }
-        child.say("connect 60");
-        drop(accept(&listener));
-        child.expect("connected");
+        drop(connected(&child, &listener));
         assert_eq!(family.members().len(), 2);
         child.finish();
     });
@@ -168,9 +160,7 @@ fn a_path_is_closed_to_others_and_is_removed_with_the_listener() {
         };
         assert_eq!(address, path);
         let child = caller(path.to_str().unwrap());
-        child.say("connect 60");
-        let connection = accept(&listener);
-        child.expect("connected");
+        let connection = connected(&child, &listener);
         drop(listener);
         assert!(!path.exists());
         // A connection does not need its listener.

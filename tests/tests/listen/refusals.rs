@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use tensorferry::listen::AcceptError;
 use tensorferry_kit::{Item, where_possible, with_family};
 
-use crate::{accept, address, caller, listen, refusal};
+use crate::{accept, address, caller, connected, listen, refusal};
 
 /// The head of a message: what it is, version 1, and the length of what follows.
 const HEAD: [u8; 8] = *b"TFLI\x01\0\0\0";
@@ -45,9 +45,7 @@ fn who_says_anything_else_is_refused_and_the_next_one_is_let_in() {
         }
         assert_eq!(family.members().len(), 1);
         let child = caller(&address);
-        child.say("connect 60");
-        drop(accept(&listener));
-        child.expect("connected");
+        drop(connected(&child, &listener));
         child.finish();
     });
 }
