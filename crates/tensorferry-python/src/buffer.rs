@@ -26,20 +26,26 @@ struct Lent {
 /// Fills `buffer`, which belongs to `owner`.
 ///
 /// # Safety
-/// `buffer` is null or may be written.
+/// `buffer` may be written. What stands there may be anything.
 pub(crate) unsafe fn fill(
     owner: &Bound<'_, PyAny>,
     view: PyResult<View>,
     buffer: *mut ffi::Py_buffer,
     flags: c_int,
 ) -> PyResult<()> {
-    // SAFETY: by the function's contract it is null or may be written, and nobody else has it meanwhile.
-    let Some(buffer) = (unsafe { buffer.as_mut() }) else {
-        return Err(PyBufferError::new_err("there is no buffer to fill"));
+    let described = view.and_then(|view| describe(owner, view, flags));
+    let (filled, outcome) = match described {
+        Ok(filled) => (filled, Ok(())),
+        // Without an owner, as the interpreter wants to see it when there is an error.
+        Err(error) => (ffi::Py_buffer::new(), Err(error)),
     };
-    // What the interpreter wants to see when there is an error.
-    buffer.obj = ptr::null_mut();
-    let view = view?;
+    // SAFETY: `write` wants a pointer that may be written, which is the function's contract, and aligned,
+    // which the interpreter's structure is. It reads nothing of what stands there.
+    unsafe { buffer.write(filled) };
+    outcome
+}
+
+fn describe(owner: &Bound<'_, PyAny>, view: View, flags: c_int) -> PyResult<ffi::Py_buffer> {
     let wants = |flag: c_int| flags & flag == flag;
     let format = dtype::format_of(view.dtype).ok_or_else(|| {
         PyBufferError::new_err(format!("buffers have no elements like {}: use DLPack", view.dtype))
@@ -69,20 +75,21 @@ pub(crate) unsafe fn fill(
         strides: view.strides.iter().map(|stride| stride * size_bytes.cast_signed()).collect(),
         hold: view.hold,
     });
-    buffer.buf = data;
-    buffer.len = (view.n_elements * size_bytes).cast_signed();
-    buffer.itemsize = size_bytes.cast_signed();
-    buffer.readonly = view.is_read_only.into();
-    buffer.format = if wants(ffi::PyBUF_FORMAT) { format.as_ptr().cast_mut() } else { ptr::null_mut() };
-    buffer.ndim = if wants(ffi::PyBUF_ND) { rank } else { 1 };
+    let (shape, strides) = (lent.shape.as_mut_ptr(), lent.strides.as_mut_ptr());
     // A scalar has neither.
-    buffer.shape = if wants(ffi::PyBUF_ND) && rank > 0 { lent.shape.as_mut_ptr() } else { ptr::null_mut() };
-    buffer.strides =
-        if wants(ffi::PyBUF_STRIDES) && rank > 0 { lent.strides.as_mut_ptr() } else { ptr::null_mut() };
-    buffer.suboffsets = ptr::null_mut();
-    buffer.internal = Box::into_raw(lent).cast();
-    buffer.obj = owner.clone().into_ptr();
-    Ok(())
+    let if_wanted = |flag, dims| if wants(flag) && rank > 0 { dims } else { ptr::null_mut() };
+    let mut filled = ffi::Py_buffer::new();
+    filled.buf = data;
+    filled.len = (view.n_elements * size_bytes).cast_signed();
+    filled.itemsize = size_bytes.cast_signed();
+    filled.readonly = view.is_read_only.into();
+    filled.format = if wants(ffi::PyBUF_FORMAT) { format.as_ptr().cast_mut() } else { ptr::null_mut() };
+    filled.ndim = if wants(ffi::PyBUF_ND) { rank } else { 1 };
+    filled.shape = if_wanted(ffi::PyBUF_ND, shape);
+    filled.strides = if_wanted(ffi::PyBUF_STRIDES, strides);
+    filled.internal = Box::into_raw(lent).cast();
+    filled.obj = owner.clone().into_ptr();
+    Ok(filled)
 }
 
 /// Lets go of what the buffer has.

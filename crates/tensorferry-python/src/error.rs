@@ -94,13 +94,19 @@ pub(crate) fn of_open(error: &OpenError) -> PyErr {
     }
 }
 
+/// An error of the kernel. With its number Python makes it a FileNotFoundError, a ConnectionRefusedError, a
+/// PermissionError.
+fn numbered(number: Option<i32>, text: String) -> PyErr {
+    match number {
+        Some(number) => PyOSError::new_err((number, text)),
+        None => PyOSError::new_err(text),
+    }
+}
+
 pub(crate) fn of_listen(error: &ListenError) -> PyErr {
     match error {
         ListenError::Storage(error) => of_storage(error),
-        ListenError::Bind { error: cause, .. } => match cause.raw_os_error() {
-            Some(number) => PyOSError::new_err((number, error.to_string())),
-            None => PyOSError::new_err(error.to_string()),
-        },
+        ListenError::Bind { error: cause, .. } => numbered(cause.raw_os_error(), error.to_string()),
         _ => PyOSError::new_err(error.to_string()),
     }
 }
@@ -117,11 +123,7 @@ pub(crate) fn of_connect(error: &ConnectError) -> PyErr {
     match error {
         ConnectError::TimedOut => PyTimeoutError::new_err(error.to_string()),
         ConnectError::Storage(error) => of_storage(error),
-        // With its number Python makes it a FileNotFoundError, a ConnectionRefusedError, a PermissionError.
-        ConnectError::Connect { error: cause, .. } => match cause.raw_os_error() {
-            Some(number) => PyOSError::new_err((number, error.to_string())),
-            None => PyConnectionError::new_err(error.to_string()),
-        },
+        ConnectError::Connect { error: cause, .. } => numbered(cause.raw_os_error(), error.to_string()),
         _ => PyConnectionError::new_err(error.to_string()),
     }
 }

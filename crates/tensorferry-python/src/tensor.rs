@@ -13,7 +13,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use tensorferry_storage::Heap;
-use tensorferry_tensor::{AnySharedTensor, AnyTensor, AnyTensorMut, DType, Layout};
+use tensorferry_tensor::{AnySharedTensor, AnyTensor, AnyTensorMut, DType, Layout, TensorError};
 
 use crate::error::of_tensor;
 use crate::view::{Hold, View, forked};
@@ -47,6 +47,15 @@ pub(crate) struct Mutable {
     len_bytes: usize,
 }
 
+impl Mutable {
+    /// While nothing has a view of it.
+    fn hold(mut tensor: AnyTensorMut) -> Arc<Self> {
+        let bytes = tensor.as_mut_bytes();
+        let (address, len_bytes) = (bytes.as_mut_ptr().expose_provenance(), bytes.len());
+        Arc::new(Self { tensor, address, len_bytes })
+    }
+}
+
 impl Tensor {
     pub(crate) fn new(tensor: AnyTensor) -> Self {
         Self { inner: Arc::new(tensor) }
@@ -78,10 +87,8 @@ impl SharedTensor {
 }
 
 impl TensorMut {
-    pub(crate) fn new(mut tensor: AnyTensorMut) -> Self {
-        let bytes = tensor.as_mut_bytes();
-        let (address, len_bytes) = (bytes.as_mut_ptr().expose_provenance(), bytes.len());
-        Self { inner: Mutex::new(Some(Arc::new(Mutable { tensor, address, len_bytes }))) }
+    pub(crate) fn new(tensor: AnyTensorMut) -> Self {
+        Self { inner: Mutex::new(Some(Mutable::hold(tensor))) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Mutable>>> {
@@ -336,12 +343,12 @@ protocols!(TensorMut {
 
     /// The tensor as one that several processes write at the same time. This object is empty then.
     fn share(&self) -> PyResult<SharedTensor> {
-        let dtype = self.view()?.dtype;
-        if dtype.size_bytes() > 8 {
-            return Err(PyTypeError::new_err(format!("elements of {dtype} have 16 bytes and cannot be shared")));
-        }
-        let shared = self.take()?.share().map_err(|error| PyTypeError::new_err(error.to_string()))?;
-        Ok(SharedTensor::new(shared))
+        let tensor = self.take()?;
+        tensor.share().map(SharedTensor::new).map_err(|tensor| {
+            let error = TensorError::NotShareable { dtype: tensor.dtype() };
+            *self.lock() = Some(Mutable::hold(tensor));
+            PyTypeError::new_err(error.to_string())
+        })
     }
 });
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tensorferry_storage::StorageError;
 
+use crate::HandleKind;
+
 /// Why a handle could not be given or taken.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -35,15 +37,15 @@ pub enum TransitError {
         /// The index in the payload.
         index: u32,
         /// The kind of handle that the payload names.
-        wanted: &'static str,
+        wanted: HandleKind,
     },
     /// What arrived was sent as something else than it is received as.
-    #[error("{found} arrived where {wanted} is wanted: {}", hint(found))]
+    #[error("{found} arrived where {wanted} is wanted: {}", found.hint())]
     WrongKind {
         /// What the sender has sent.
-        found: &'static str,
+        found: HandleKind,
         /// What the receiver's type wants.
-        wanted: &'static str,
+        wanted: HandleKind,
     },
     /// A reducer refused. The text is its own.
     #[error("{0}")]
@@ -54,22 +56,6 @@ pub enum TransitError {
     #[error("copying a tensor into the message's domain failed: {0}")]
     NoMemory(Arc<StorageError>),
 }
-
-/// What to do about a kind that was not wanted.
-fn hint(found: &str) -> &'static str {
-    match found {
-        EXCLUSIVE => "freeze a `TensorMut` before it is sent as `Tensor`, or receive it as one",
-        FROZEN => "receive it as `Tensor`",
-        SHARED => "receive it as what was sent, a `SharedTensor`, say",
-        _ => "sender and receiver have different types in mind",
-    }
-}
-
-pub(crate) const FROZEN: &str = "frozen memory";
-pub(crate) const SHARED: &str = "shared memory";
-pub(crate) const EXCLUSIVE: &str = "exclusive memory";
-pub(crate) const RING: &str = "a queue";
-pub(crate) const BUNDLE: &str = "a bundle";
 
 tensorferry_storage::debug_as_display!(TransitError);
 

@@ -36,6 +36,7 @@ mod codec;
 mod copied;
 mod error;
 mod handle_index;
+mod handle_kind;
 mod parcel;
 mod transit;
 
@@ -43,8 +44,9 @@ pub use codec::{decode, decode_behind, with_encoded, with_encoded_behind};
 pub use copied::{bytes_copied, count_copied};
 pub use error::{DecodeError, EncodeError, TransitError};
 pub use handle_index::HandleIndex;
+pub use handle_kind::HandleKind;
 pub use parcel::Parcel;
 pub use transit::{
-    HandleKind, give_bundle, give_exclusive, give_frozen, give_ring, give_shared, give_sole_ring,
-    handle_kind, heap, refuse, refuse_as, take_bundle, take_exclusive, take_frozen, take_ring, take_shared,
+    give_bundle, give_exclusive, give_frozen, give_ring, give_shared, give_sole_ring, handle_kind, heap,
+    refuse, refuse_as, take_bundle, take_exclusive, take_frozen, take_ring, take_shared,
 };

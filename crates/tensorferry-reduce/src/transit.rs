@@ -10,8 +10,7 @@ use tensorferry_storage::{
     OutgoingHandles, SharedBlock,
 };
 
-use crate::error::{BUNDLE, EXCLUSIVE, FROZEN, RING, SHARED};
-use crate::{HandleIndex, TransitError, count_copied};
+use crate::{HandleIndex, HandleKind, TransitError, count_copied};
 
 /// The number of latest entries that are searched for a handle on the same block before it gets an entry of
 /// its own. Two entries for one block do no harm.
@@ -259,35 +258,12 @@ pub fn heap() -> Result<Heap, TransitError> {
     outbound(|_| Ok(HEAP.with(Heap::clone)))
 }
 
-/// What travels by handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum HandleKind {
-    /// [`take_frozen`] takes it.
-    Frozen,
-    /// [`take_shared`] takes it.
-    Shared,
-    /// [`take_exclusive`] takes it, once.
-    Exclusive,
-    /// [`take_ring`] takes it.
-    Ring,
-    /// [`take_bundle`] takes it.
-    Bundle,
-}
-
 /// What the handle with this index is: for a reader that does not know by its type. `None` when the message
 /// that is being read has no such handle, and outside a message.
 #[must_use]
 pub fn handle_kind(index: HandleIndex) -> Option<HandleKind> {
     with_transit(|transit| match transit {
-        Some(Transit::In(incoming)) => Some(match incoming.get(index)? {
-            IncomingHandle::Frozen(_) => HandleKind::Frozen,
-            IncomingHandle::Shared(_) => HandleKind::Shared,
-            IncomingHandle::Exclusive(_) => HandleKind::Exclusive,
-            IncomingHandle::Ring(_) => HandleKind::Ring,
-            IncomingHandle::Bundle(_) => HandleKind::Bundle,
-            _ => return None,
-        }),
+        Some(Transit::In(incoming)) => HandleKind::of(incoming.get(index)?),
         _ => None,
     })
 }
@@ -300,7 +276,7 @@ pub fn handle_kind(index: HandleIndex) -> Option<HandleKind> {
 pub fn take_frozen(index: HandleIndex) -> Result<FrozenBlock, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Frozen(block)) => Ok(block.take()),
-        other => Err(unwanted(index, other, FROZEN)),
+        other => Err(unwanted(index, other, HandleKind::Frozen)),
     })
 }
 
@@ -311,7 +287,7 @@ pub fn take_frozen(index: HandleIndex) -> Result<FrozenBlock, TransitError> {
 pub fn take_shared(index: HandleIndex) -> Result<SharedBlock, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Shared(block)) => Ok(block.clone()),
-        other => Err(unwanted(index, other, SHARED)),
+        other => Err(unwanted(index, other, HandleKind::Shared)),
     })
 }
 
@@ -320,11 +296,10 @@ pub fn take_shared(index: HandleIndex) -> Result<SharedBlock, TransitError> {
 /// # Errors
 /// As [`take_frozen`]; [`TransitError::NoSuchHandle`] also when the block was taken already.
 pub fn take_exclusive(index: HandleIndex) -> Result<ExclusiveBlock, TransitError> {
-    let missing =
-        TransitError::NoSuchHandle { index: index.get(), wanted: "exclusive memory that was not taken yet" };
+    let missing = TransitError::NoSuchHandle { index: index.get(), wanted: HandleKind::Exclusive };
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Exclusive(block)) => block.take().ok_or(missing),
-        other => Err(unwanted(index, other, EXCLUSIVE)),
+        other => Err(unwanted(index, other, HandleKind::Exclusive)),
     })
 }
 
@@ -335,7 +310,7 @@ pub fn take_exclusive(index: HandleIndex) -> Result<ExclusiveBlock, TransitError
 pub fn take_ring(index: HandleIndex) -> Result<Attachment, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Ring(attachment)) => Ok(attachment.clone()),
-        other => Err(unwanted(index, other, RING)),
+        other => Err(unwanted(index, other, HandleKind::Ring)),
     })
 }
 
@@ -346,22 +321,17 @@ pub fn take_ring(index: HandleIndex) -> Result<Attachment, TransitError> {
 pub fn take_bundle(index: HandleIndex) -> Result<Bundle, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Bundle(bundle)) => Ok(bundle.clone()),
-        other => Err(unwanted(index, other, BUNDLE)),
+        other => Err(unwanted(index, other, HandleKind::Bundle)),
     })
 }
 
-/// Why a handle is not `wanted`.
+/// Why a handle is not `wanted`: it is of another kind, or there is none, or no longer.
 #[cold]
-fn unwanted(index: HandleIndex, found: Option<&mut IncomingHandle>, wanted: &'static str) -> TransitError {
-    let found = match found {
-        Some(IncomingHandle::Frozen(_)) => FROZEN,
-        Some(IncomingHandle::Shared(_)) => SHARED,
-        Some(IncomingHandle::Exclusive(_)) => EXCLUSIVE,
-        Some(IncomingHandle::Ring(_)) => RING,
-        Some(IncomingHandle::Bundle(_)) => BUNDLE,
-        _ => return TransitError::NoSuchHandle { index: index.get(), wanted },
-    };
-    TransitError::WrongKind { found, wanted }
+fn unwanted(index: HandleIndex, found: Option<&mut IncomingHandle>, wanted: HandleKind) -> TransitError {
+    match found.and_then(|found| HandleKind::of(found)) {
+        Some(found) if found != wanted => TransitError::WrongKind { found, wanted },
+        _ => TransitError::NoSuchHandle { index: index.get(), wanted },
+    }
 }
 
 /// Whether a block lies in the domain of the message that is being built.

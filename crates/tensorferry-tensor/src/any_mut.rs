@@ -146,10 +146,10 @@ impl AnyTensorMut {
     /// As [`TensorMut::share`], for elements that can be shared.
     ///
     /// # Errors
-    /// [`DowncastError`] gives the tensor back when its elements have 16 bytes.
-    pub fn share(self) -> Result<AnySharedTensor, DowncastError<Self>> {
+    /// The tensor itself when its elements have 16 bytes ([`TensorError::NotShareable`] says so).
+    pub fn share(self) -> Result<AnySharedTensor, Self> {
         if !AnySharedTensor::can_hold(self.dtype) {
-            return Err(DowncastError::new(self.dtype, DType::Complex64, self));
+            return Err(self);
         }
         let dtype = self.dtype;
         let (block, layout) = self.into_parts();

@@ -43,8 +43,8 @@ impl AnySharedTensor {
     /// A view of a block of shared memory, as elements of this type.
     ///
     /// # Errors
-    /// [`TensorError::Layout`] for a block that is too small for the layout; [`TensorError::DTypeMismatch`]
-    /// for elements of 16 bytes, which cannot be shared.
+    /// [`TensorError::Layout`] for a block that is too small for the layout; [`TensorError::NotShareable`]
+    /// for elements of 16 bytes.
     pub fn from_block(dtype: DType, block: SharedBlock, layout: Layout) -> Result<Self, TensorError> {
         Self::over_block(dtype, block, layout.into())
     }
@@ -55,7 +55,7 @@ impl AnySharedTensor {
         layout: LayoutRef,
     ) -> Result<Self, TensorError> {
         if !Self::can_hold(dtype) {
-            return Err(TensorError::DTypeMismatch { expected: DType::Complex64, found: dtype });
+            return Err(TensorError::NotShareable { dtype });
         }
         layout.check_fits(block.len_bytes() / dtype.size_bytes())?;
         Ok(Self::over_checked(dtype, block, layout))

@@ -25,6 +25,12 @@ pub enum TensorError {
         /// The type of the tensor.
         found: DType,
     },
+    /// Elements of more than 8 bytes, which no instruction loads and stores as one.
+    #[error("elements of {dtype} have {} bytes and cannot be shared: at most 8", dtype.size_bytes())]
+    NotShareable {
+        /// The type of the elements.
+        dtype: DType,
+    },
     /// The address of the storage is not aligned for its elements.
     #[error("the storage is not aligned for {dtype}")]
     Misaligned {

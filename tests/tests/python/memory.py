@@ -39,7 +39,9 @@ raises(TypeError, lambda: struct.pack_into("f", frozen, 0, 1.0), "read-write")
 shared = tensorferry.zeros(3, "int64").share()
 memoryview(shared)[1] = 7
 assert memoryview(shared).tolist() == [0, 7, 0] and shared.is_shared
-raises(TypeError, tensorferry.zeros(1, "complex128").share, "16 bytes")
+wide = tensorferry.zeros(1, "complex128")
+raises(TypeError, wide.share, "16 bytes")
+assert memoryview(wide).nbytes == 16  # it is still there
 
 # Shapes and types of all kinds.
 assert len(bytes(tensorferry.zeros((2, 0, 3), "uint8"))) == 0
