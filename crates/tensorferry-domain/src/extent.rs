@@ -46,7 +46,7 @@ impl ExtentOwner {
         }
     }
 
-    fn unpack(word: u64) -> Self {
+    pub(crate) fn unpack(word: u64) -> Self {
         let bytes = word.to_le_bytes();
         match bytes[0] {
             KIND_MEMBER => Self::Member(Member {

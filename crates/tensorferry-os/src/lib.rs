@@ -2,8 +2,8 @@
 //!
 //! Every request to Linux goes through this crate: memory ([`memfd`], [`mapping`]), waiting ([`futex`]),
 //! processes ([`pidfd`], [`child`], [`mod@fork`], [`leash`]), descriptors that travel ([`socket`],
-//! [`descriptor`]), and the limits of a machine or a container ([`limits`]). It knows no concept of the
-//! layers above: no tensor, no queue, no domain.
+//! [`descriptor`]), what others have open ([`open_files`]), and the limits of a machine or a container
+//! ([`limits`]). It knows no concept of the layers above: no tensor, no queue, no domain.
 //!
 //! Descriptors come in as `impl AsFd` and go out as `OwnedFd`, always close-on-exec. A call that the kernel
 //! interrupts is repeated. An [`Error`] has the call, its argument in words, and the kernel's code.
@@ -20,6 +20,7 @@ pub mod leash;
 pub mod limits;
 pub mod mapping;
 pub mod memfd;
+pub mod open_files;
 pub mod pidfd;
 pub mod prefetch;
 pub mod presence;

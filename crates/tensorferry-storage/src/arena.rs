@@ -14,8 +14,9 @@ use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::class::{Class, N_CLASSES, SLAB_BLOCKS};
 use crate::free_list::{self, FreeList, Freed};
+use crate::geometry::{Address, Place};
 use crate::header::{SUSPECT, SpanWord, line};
-use crate::place::{Address, Place, Places};
+use crate::place::Places;
 use crate::{HeapUsage, StorageError};
 
 pub(crate) use runs::extents_for;

@@ -19,9 +19,9 @@ use once_cell::race::OnceBox;
 use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::class::{Class, LINE_BYTES};
+use crate::geometry::{Address, Place};
 use crate::handle::CellHeap;
 use crate::heap::Heap;
-use crate::place::{Address, Place};
 
 const BUSY: u32 = 1 << 31;
 const COUNT: u32 = BUSY - 1;

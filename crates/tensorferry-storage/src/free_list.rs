@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use tensorferry_os::limits;
 
 use crate::class::Class;
-use crate::place::Address;
+use crate::geometry::Address;
 
 /// The least amount of memory that rests. It was best with a private cache of 1 MiB, and with one of 2 MiB.
 const MIN_DISTANCE_BYTES: usize = 5 << 19;

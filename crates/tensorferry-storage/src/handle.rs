@@ -21,8 +21,8 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::cell_table::{Allocation, Cell, CellWords, Transition};
+use crate::geometry::Place;
 use crate::heap::Heap;
-use crate::place::Place;
 
 /// A handle on a block. Clones and drops are counted privately. Only the first and the last handle of a
 /// process touch the block's holder word.

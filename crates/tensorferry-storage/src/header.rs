@@ -196,7 +196,7 @@ fn generation_of(kind_word: u64) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-fn kind_of(kind_word: u64) -> Kind {
+pub(crate) fn kind_of(kind_word: u64) -> Kind {
     match kind_word >> 32 {
         1 => Kind::Ring,
         2 => Kind::Message,

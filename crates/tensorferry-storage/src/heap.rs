@@ -23,10 +23,11 @@ use crate::block::Block;
 use crate::bundle::Bundles;
 use crate::cell_table::{Allocation, Cell, CellTable};
 use crate::class::Class;
+use crate::geometry::Place;
 use crate::handle::{BlockHandle, HandlePair, cell_at};
 use crate::header::Header;
 use crate::pins::Pins;
-use crate::place::{NotFound, Place, Places};
+use crate::place::{NotFound, Places};
 use crate::posted::Posted;
 use crate::reference::{GENERATION_MASK, Reference};
 use crate::scan::resolve_requested;
@@ -433,7 +434,7 @@ impl Inner {
     }
 
     pub(crate) fn places(&self) -> Places<'_> {
-        Places { memory: &self.memory }
+        Places::of(&self.memory)
     }
 
     pub(crate) fn arena(&self) -> MutexGuard<'_, Arena> {
@@ -486,7 +487,7 @@ impl Drop for Inner {
             if arena.has_suspects() {
                 self.memory.want_scan();
             }
-            arena.trim(Places { memory: &self.memory }, u64::MAX);
+            arena.trim(Places::of(&self.memory), u64::MAX);
         }
     }
 }

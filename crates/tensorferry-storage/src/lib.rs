@@ -47,6 +47,7 @@ mod class;
 mod deadline;
 mod error;
 mod free_list;
+mod geometry;
 mod handle;
 mod header;
 mod heap;
@@ -69,6 +70,7 @@ mod scan;
 mod scan_requests;
 mod scratch;
 mod slot;
+mod snapshot;
 mod sweep;
 mod sweep_ring;
 mod tick;
@@ -98,6 +100,9 @@ pub use payload::Payload;
 pub use reference::{BlockId, Role};
 pub use ring::{Consumers, Ring, RingJoinError, RingPutError, RingTakeError};
 pub use scratch::Scratch;
+pub use snapshot::{
+    Amount, HeldByKind, MemberSnapshot, MemberState, MonitorSnapshot, QueueSnapshot, Snapshot,
+};
 pub use tensorferry_domain::WaitAnyError;
 #[doc(hidden)]
 pub use tensorferry_os::debug_as_display;

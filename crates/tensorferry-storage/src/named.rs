@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use crate::block::Block;
+use crate::geometry::Place;
 use crate::header::{Header, Kind, SUSPECT};
 use crate::heap::Heap;
 use crate::message::references_in;
 use crate::parcel::{self, Abandoned};
-use crate::place::{Place, Places};
+use crate::place::Places;
 use crate::record::RecordTag;
 use crate::reference::{Grant, Reference};
 use crate::ring_layout::RingWords;

@@ -53,7 +53,7 @@ impl RingShape {
     }
 
     #[inline]
-    fn records_at(self) -> usize {
+    pub(crate) fn records_at(self) -> usize {
         word::SLOTS + self.n_slots * SLOT_WORDS
     }
 
@@ -69,7 +69,7 @@ impl RingShape {
         (usize::try_from(index).unwrap_or(0), lap)
     }
 
-    fn is_possible(self) -> bool {
+    pub(crate) fn is_possible(self) -> bool {
         (1..=MAX_SLOTS).contains(&self.n_slots) && self.n_records <= MAX_RECORDS
     }
 }

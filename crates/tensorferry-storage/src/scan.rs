@@ -8,10 +8,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::attachments::RoleCounts;
+use crate::geometry::Place;
 use crate::header::{Kind, SUSPECT};
 use crate::heap::{Heap, Inner};
 use crate::named::Named;
-use crate::place::Place;
 use crate::ring_layout::RingWords;
 use crate::sweep_ring::wake_all;
 use crate::walk::{hold_as_found, hold_of_kind};

@@ -22,10 +22,10 @@ use std::sync::atomic::Ordering;
 
 use tensorferry_domain::{Member, planted};
 
+use crate::geometry::Place;
 use crate::header::{Header, Kind};
 use crate::heap::{Heap, Inner};
 use crate::monitor::words_of;
-use crate::place::Place;
 use crate::scan::resolve_suspects;
 use crate::sweep_ring::{suspect, sweep_ring};
 use crate::walk::{Unreadable, each_block, hold_of_kind};

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use crate::StorageError;
 use crate::block::Block;
 use crate::class::{LINE_BYTES, SLAB_BLOCKS};
+use crate::geometry::{Address, Place};
 use crate::header::{Header, Kind};
 use crate::heap::Heap;
-use crate::place::{Address, Place, Places};
+use crate::place::Places;
 use crate::reference::{Grant, Reference};
 
 /// A block exists and cannot be opened for reading.

@@ -10,12 +10,12 @@ use tensorferry_domain::{MAX_MEMBERS, Member};
 use table::{check_bits, check_bytes, check_constants, check_mask, check_values};
 
 use crate::class::{Class, LINE_BYTES, LINE_WORDS, N_CLASSES, SLAB_BLOCKS, SLAB_MAX_BYTES};
+use crate::geometry::HEAD_FRACTION;
 use crate::header::{Header, Kind, SUSPECT, SpanWord, head, line, slab};
 use crate::message::{MAX_HANDLES, table as message_table};
 use crate::monitor_words::{
     LastOwner, LockState, MAGIC as MONITOR_MAGIC, N_STATE_WORDS, Share, word as monitor,
 };
-use crate::place::HEAD_FRACTION;
 use crate::record::{MAX_RECORDS, RECORD_WORDS, RecordState, RecordTag, word as record};
 use crate::reference::{GENERATION_MASK, Grant, Reference, Role};
 use crate::ring_layout::{MAGIC, MAX_SLOTS, word};

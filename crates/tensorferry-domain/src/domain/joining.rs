@@ -18,7 +18,7 @@ use crate::layout::{MAGIC, VERSION, header, presence_offset};
 use crate::member::{Slot, State};
 use crate::memory;
 use crate::service::MAX_CLAIMS;
-use crate::{Admission, DomainError, Layout, Member, Phase};
+use crate::{Admission, DomainError, DomainFile, Layout, Member, Phase};
 
 impl Domain {
     /// Maps the domain behind `fds` and becomes the member that `admission` names. An admission can be used
@@ -29,20 +29,7 @@ impl Domain {
     /// kernel's error. In each case nothing was changed.
     pub fn join(fds: impl Into<DomainFds>, admission: Admission) -> Result<Arc<Self>, DomainError> {
         let DomainFds { file, fd_store } = fds.into();
-        let not = |what: String| DomainError::NotADomain { what };
-        let backing = Backing::from_fd(file).map_err(|e| not(e.to_string()))?;
-        if backing.len_bytes() < Layout::smallest().file_len_bytes() as u64 {
-            return Err(not(format!("{} bytes are too few", backing.len_bytes())));
-        }
-        let claims = read_header(&backing)?;
-        let [magic, version, _, data_offset, data_len, extent_len, id, ..] = claims;
-        if magic != MAGIC {
-            return Err(not(format!("it starts with {magic:#018x}")));
-        }
-        if version != VERSION {
-            return Err(DomainError::WrongVersion { found: version, ours: VERSION });
-        }
-        let layout = Layout::from_claims(backing.len_bytes(), data_len, data_offset, extent_len)?;
+        let DomainFile { backing, layout, id } = DomainFile::open(file)?;
         if admission.domain_id != id {
             return Err(refused(admission, "it is for another domain"));
         }
@@ -195,11 +182,4 @@ impl Mapping {
         let data = memory::map_data(backing, layout)?;
         Ok(Self { tables, data, fork_detector: ForkDetector::new()? })
     }
-}
-
-/// Reads the header. The words that are used here do not change once a domain has a second member.
-fn read_header(backing: &Backing) -> Result<[u64; header::N_WORDS], DomainError> {
-    let mut bytes = [[0; size_of::<u64>()]; header::N_WORDS];
-    memfd::read_exact_at(backing, bytes.as_flattened_mut(), 0)?;
-    Ok(bytes.map(u64::from_ne_bytes))
 }

@@ -7,8 +7,9 @@ use tensorferry_os::mapping::PAGE_BYTES;
 use super::{Arena, Span};
 use crate::StorageError;
 use crate::class::{Class, LINE_BYTES};
+use crate::geometry::{Address, Place};
 use crate::header::{SpanWord, head, line, slab};
-use crate::place::{Address, Place, Places};
+use crate::place::Places;
 
 /// A slab is populated in steps of this size.
 const POPULATE_STEP_BYTES: usize = 64 << 10;

@@ -9,8 +9,9 @@ use super::populate::publish_populated;
 use super::{Arena, Run, Span};
 use crate::StorageError;
 use crate::class::{Class, LINE_BYTES, SLAB_BLOCKS};
+use crate::geometry::Address;
 use crate::header::{SUSPECT, line};
-use crate::place::{Address, Places};
+use crate::place::Places;
 
 impl Arena {
     /// Takes a run into use that was never used.

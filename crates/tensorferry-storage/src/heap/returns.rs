@@ -8,8 +8,8 @@ use tensorferry_domain::{ExtentOwner, ExtentRun, planted};
 
 use super::Inner;
 use crate::arena::Arena;
+use crate::geometry::Place;
 use crate::header::{SUSPECT, line};
-use crate::place::Place;
 use crate::scan::is_scanning;
 
 impl Inner {

@@ -7,7 +7,7 @@ use super::Inner;
 use crate::StorageError;
 use crate::arena::{Arena, Wanted, extents_for};
 use crate::class::Class;
-use crate::place::Place;
+use crate::geometry::Place;
 
 /// From this length on, an allocation first collects what other members returned, even if there are free
 /// blocks: the block that came back last is still in the cache that both processors share. For shorter blocks
