@@ -38,6 +38,7 @@
 //! | [`data`] | [`DataLoader`]: batches of samples, made by worker processes; datasets and samplers |
 //! | [`sync`] | locks, events, semaphores, barriers, values and arrays in shared memory |
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
+//! | [`inspect`] | who shares what, read from outside: [`find`](inspect::find), [`Snapshot`](inspect::Snapshot) |
 //! | [`domain`] | the one file descriptor behind it all |
 //! | [`sharing`] | [`get_all_sharing_strategies`], [`get_sharing_strategy`], [`set_sharing_strategy`] |
 //! | `cuda` | with the feature `cuda`: `CudaTensor`, streams and devices; with `cudarc` its types too. Shown on a software driver only |
@@ -55,6 +56,8 @@ pub mod storage;
 pub use tensorferry_cuda_ipc as cuda;
 #[doc(inline)]
 pub use tensorferry_data as data;
+#[doc(inline)]
+pub use tensorferry_inspect as inspect;
 #[doc(inline)]
 pub use tensorferry_listen as listen;
 #[doc(inline)]

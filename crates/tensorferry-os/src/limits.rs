@@ -21,6 +21,12 @@ pub fn file_size_bytes() -> Option<u64> {
     soft_limit(Resource::RLIMIT_FSIZE)
 }
 
+/// The soft limit of how many descriptors this process may have (`RLIMIT_NOFILE`), `None` when there is none.
+#[must_use]
+pub fn open_files() -> Option<u64> {
+    soft_limit(Resource::RLIMIT_NOFILE)
+}
+
 fn soft_limit(which: Resource) -> Option<u64> {
     getrlimit(which).ok().map(|(soft, _hard)| soft).filter(|&soft| soft != nix::libc::RLIM_INFINITY)
 }

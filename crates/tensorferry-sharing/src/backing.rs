@@ -15,6 +15,10 @@ pub struct Backing {
 }
 
 impl Backing {
+    /// The name that the kernel shows for such a file (`/proc/PID/maps`, `/proc/PID/fd`). It is no name under
+    /// which the file could be opened.
+    pub const FILE_NAME: &str = "tensorferry";
+
     /// Makes a sparse file of `len_bytes`.
     ///
     /// # Errors
@@ -22,7 +26,7 @@ impl Backing {
     pub fn create(strategy: SharingStrategy, len_bytes: u64) -> Result<Self> {
         match strategy {
             SharingStrategy::FileDescriptor => {
-                let fd = memfd::create_sealed("tensorferry", len_bytes)?;
+                let fd = memfd::create_sealed(Self::FILE_NAME, len_bytes)?;
                 Ok(Self { fd, len_bytes, strategy })
             }
             SharingStrategy::FileSystem => Err(Error::new(

@@ -237,6 +237,7 @@ fn members(file: &DomainFile) -> Result<Vec<MemberSnapshot>, StorageError> {
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt as _;
+    use std::sync::atomic::Ordering;
     use std::sync::{Arc, OnceLock};
 
     use proptest::prelude::*;
@@ -244,6 +245,9 @@ mod tests {
     use tensorferry_os::memfd;
 
     use super::*;
+    use crate::record::RecordTag;
+    use crate::ring_layout::RingWords;
+    use crate::slot::{SlotState, Tag};
     use crate::{Bundle, Consumers, Deadline, Monitor, OutgoingHandle, OutgoingHandles, Ring};
 
     fn heap() -> Heap {
@@ -292,6 +296,28 @@ mod tests {
         let [queue] = &heap.snapshot().unwrap().queues[..] else { panic!("one queue") };
         assert_eq!((queue.waiting_items, &queue.leased_items[..]), (4, &[][..]), "it came back");
         assert!(queue.is_closed);
+    }
+
+    #[test]
+    fn a_message_in_the_middle_has_its_member() {
+        let heap = heap();
+        let ring = Ring::create_with_leases(&heap, 4, 1, 0).unwrap();
+        let words = RingWords::of(ring.attachment().block()).unwrap();
+        let in_progress = || heap.snapshot().unwrap().queues.remove(0).in_progress;
+        for tag in [Tag::Writing, Tag::Claimed, Tag::Moved] {
+            let state = SlotState { lap: 0, owner: 62, tag };
+            words.slot(1).state_word().store(state.pack(), Ordering::SeqCst);
+            assert_eq!(in_progress(), [62], "{tag:?}");
+        }
+        // Nobody has such a slot.
+        let state = SlotState { lap: 0, owner: 63, tag: Tag::Writing };
+        words.slot(1).state_word().store(state.pack(), Ordering::SeqCst);
+        assert_eq!(in_progress(), []);
+        let free = words.record(0).state();
+        assert!(words.record(0).change(free, free.owned(5, RecordTag::Taking)));
+        assert_eq!(in_progress(), [5]);
+        assert!(words.record(0).change(free.owned(5, RecordTag::Taking), free));
+        words.slot(1).state_word().store(SlotState::free(0).pack(), Ordering::SeqCst);
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub use element::RawElement;
 pub use error::{LockError, OutOfRangeError};
 pub use event::Event;
 pub use lock::{Lock, LockGuard};
+#[doc(hidden)]
+pub use purpose::name_of_purpose;
 pub use rlock::{RLock, RLockGuard};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use scalar::{Number, Scalar, ScalarKind};

@@ -68,8 +68,8 @@ const REFUSED: &[libc::c_long] = &[
 pub fn container_filter() -> Result<(), Box<dyn std::error::Error>> {
     // A filter cannot look into the structure that clone3 is given, so the profile says that there is no
     // clone3.
-    install(&[libc::SYS_clone3], libc::ENOSYS, |_| Ok(Vec::new()))?;
-    install(REFUSED, libc::EPERM, |_| Ok(Vec::new()))?;
+    forbid(&[libc::SYS_clone3], libc::ENOSYS)?;
+    forbid(REFUSED, libc::EPERM)?;
     let namespaces = libc::CLONE_NEWNS
         | libc::CLONE_NEWCGROUP
         | libc::CLONE_NEWIPC
@@ -87,6 +87,14 @@ pub fn container_filter() -> Result<(), Box<dyn std::error::Error>> {
         })
         .collect()
     })
+}
+
+/// Has these calls fail for this process, and for whom it starts.
+///
+/// # Errors
+/// As [`container_filter`].
+pub(crate) fn forbid(calls: &[libc::c_long], errno: i32) -> Result<(), Box<dyn std::error::Error>> {
+    install(calls, errno, |_| Ok(Vec::new()))
 }
 
 fn install(

@@ -7,7 +7,7 @@ use tensorferry_cuda_ipc::CudaStrategy;
 use tensorferry_sim_cuda::SETTINGS_VARIABLE;
 
 use crate::hardware::{driver_variable, is_real, needs_devices, needs_software_driver};
-use crate::tasks::{DeviceMember, DeviceParent, DeviceUser, Host, RawDeviceUser, Respondent};
+use crate::tasks::{CommandLine, DeviceMember, DeviceParent, DeviceUser, Host, RawDeviceUser, Respondent};
 use crate::{Child, Family, Limit, Loner, RootTask, Task};
 
 /// A machine with GPUs. Where they are simulated, its memory is counted by itself: tests run side by side.
@@ -150,6 +150,12 @@ impl Machine {
     pub fn member_of(&self, host: &Process) -> Process {
         let start = |all: &[(&str, &OsStr)]| Loner::start_in_with_fds::<DeviceMember>(host, all).0;
         self.start_by(&settings_of_run(), &[], start)
+    }
+
+    /// A process that runs `tensorferry` with these arguments.
+    #[must_use]
+    pub fn command_line(&self, arguments: &[&str]) -> Process {
+        self.start(&CommandLine::new(arguments), "", &[])
     }
 
     fn start<T: RootTask>(&self, task: &T, more: &str, variables: &[(&str, &str)]) -> Process {

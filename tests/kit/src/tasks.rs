@@ -4,6 +4,7 @@ mod aborter;
 mod buffers;
 mod caller;
 mod closes;
+mod command_line;
 mod device;
 mod device_member;
 mod device_parent;
@@ -28,6 +29,7 @@ pub use aborter::Aborter;
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use caller::Caller;
 pub use closes::Closes;
+pub use command_line::{CommandLine, Forbidden};
 pub use device::DeviceUser;
 pub use device_member::{Cargo, DeviceMember, Mixed};
 pub use device_parent::{DeviceParent, Synchronizer};
@@ -98,6 +100,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<MakeDomain>,
         run_root_task::<Stranger>,
         run_root_task::<Caller>,
+        run_root_task::<CommandLine>,
         run_root_task::<Gauntlet>,
         run_root_task::<RunOutOfDescriptors>,
         run_root_task::<Program>,

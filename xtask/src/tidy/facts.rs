@@ -17,6 +17,8 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("sync", &["storage", "reduce"]),
     ("queue", &["storage", "reduce"]),
     ("listen", &["queue", "domain", "os"]),
+    ("inspect", &["domain", "sharing", "storage", "sync"]),
+    ("cli", &["cuda-ipc", "inspect", "listen", "spawn"]),
     ("python", &["listen", "queue", "state", "tensor"]),
     ("cuda-ipc", &["tensor", "reduce", "process"]),
     // It stands in for somebody else's library, so it shares nothing with what it is there to test.
@@ -39,8 +41,8 @@ pub(super) const CONFINED: &[(&str, &[&str])] = &[
     ("cudarc", &["cuda-ipc"]),
     // The one crate that finds functions at run time.
     ("libloading", &["cuda-ipc"]),
-    // The errors of a library are types of its own.
-    ("anyhow", &[]),
+    // The errors of a library are types of its own; this one is a program.
+    ("anyhow", &["cli"]),
 ];
 
 /// Crates that have no example of their own.

@@ -132,6 +132,7 @@ pub(crate) fn round(target: Option<Target>, choices: &mut impl Choices, patience
         let target = target.unwrap_or_else(|| Target::ALL[usize::try_from(choices.one_of(9)).unwrap()]);
         scribble(target, heap.domain(), &file, &blocks, choices);
     }
+    let _ = heap.snapshot();
     // Errors are fine, and so is a value that looks right. That this process gets through is what is tested.
     for _ in 0..6 {
         let _ = queue.get_nowait().map(Value::touch);
@@ -144,7 +145,7 @@ pub(crate) fn round(target: Option<Target>, choices: &mut impl Choices, patience
     if let Some(value) = Value::new(&heap, 5_000, 0) {
         let _ = queue.put_timeout(value, patience);
     }
-    let _ = (queue.len(), queue.is_full(), queue.is_closed(), heap.stats());
+    let _ = (queue.len(), queue.is_full(), queue.is_closed(), heap.stats(), heap.snapshot());
     queue.close();
     heap.collect();
     let _ = heap.trim();

@@ -89,7 +89,7 @@ fn lock_memory() -> nix::Result<()> {
 }
 
 /// A user whom nobody else is: what others run must not count.
-fn become_somebody_else(n_threads: u64) -> Result<(), String> {
+pub(super) fn become_somebody_else(n_threads: u64) -> Result<(), String> {
     let number = 100_000 + std::process::id();
     let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
     let change = || -> nix::Result<()> {

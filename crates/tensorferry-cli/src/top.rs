@@ -1,0 +1,42 @@
+//! `tensorferry top`: which processes share what.
+
+mod report;
+mod text;
+
+use std::io::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::options::Top;
+use report::Report;
+
+/// How often a terminal is written again.
+const USUAL_PERIOD: Duration = Duration::from_secs(2);
+/// Clears the terminal and goes to its first column and line (ECMA-48: CUP, ED).
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Prints what there is, once or again and again.
+pub(crate) fn run(options: &Top, out: &mut impl Write, is_terminal: bool) -> anyhow::Result<()> {
+    let period = match options.every {
+        Some(every) => Some(every),
+        None => (is_terminal && !options.json && !options.once).then_some(USUAL_PERIOD),
+    };
+    let mut last: Option<Report> = None;
+    loop {
+        let next = period.map(|period| Instant::now() + period);
+        let report = Report::make(&options.pids)?;
+        if options.json {
+            // A line for each time, for programs that read lines.
+            writeln!(out, "{}", serde_json::to_string(&report)?)?;
+        } else {
+            let clear = if is_terminal && period.is_some() { CLEAR } else { "" };
+            write!(out, "{clear}{}", text::of(&report, last.as_ref()))?;
+        }
+        out.flush()?;
+        let Some(next) = next else { return Ok(()) };
+        last = Some(report);
+        while let Some(left) = next.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            thread::park_timeout(left);
+        }
+    }
+}

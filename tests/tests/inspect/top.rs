@@ -1,0 +1,75 @@
+//! What `tensorferry top` prints.
+
+use serde_json::Value;
+use tensorferry::Queue;
+use tensorferry_kit::tasks::{CommandLine, Puppet};
+use tensorferry_kit::{Family, Item, where_possible, with_family};
+
+/// Runs `top` in a process of its own, and returns what it has written.
+#[track_caller]
+fn top(arguments: &[&str]) -> String {
+    let all = [&["top", "--once"], arguments].concat();
+    let (outcome, text) = CommandLine::new(&all).run();
+    assert_eq!(outcome, "well", "{text}");
+    text
+}
+
+fn full_queue(family: &Family) -> Queue<Item> {
+    let queue = Queue::new_in(family.heap(), 1).unwrap();
+    queue.put(Item::new(family.heap(), 1, 0, &[1 << 17])).unwrap();
+    queue
+}
+
+#[test]
+fn one_run_shows_members_queues_and_what_is_held() {
+    with_family(|family| {
+        let queue = full_queue(family);
+        let child = family.start(Puppet { queue: Some(queue.clone()), ..Puppet::default() });
+        let (me, its) = (std::process::id().to_string(), child.pid().to_string());
+        let id = format!("domain {:x}:", family.heap().domain().id());
+        for pids in [&[&*me][..], &[], &[&*me, &*its]] {
+            let all = top(pids);
+            // Other tests have domains too.
+            let text = all.split("\n\ndomain ").map(|part| format!("domain {part}"));
+            let text = text.into_iter().find(|part| part.contains(&id)).unwrap_or_else(|| panic!("{all}"));
+            let line = |with: &str| text.lines().find(|line| line.contains(with)).unwrap_or_default();
+            let words = |with: &str| line(with).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(words("full")[1..], ["1/1", "1", "0", "1", "0", "1", "full"], "{text}");
+            assert!(line("held:").contains("1 tensors and other data (1.00 MiB)"), "{text}");
+            assert_eq!(words(&format!(" {its} "))[..3], ["1", &*its, "live"], "{text}");
+        }
+        child.finish();
+    });
+}
+
+#[test]
+fn programs_have_it_as_json() {
+    with_family(|family| {
+        let queue = full_queue(family);
+        let report: Value = serde_json::from_str(&top(&["--json", &std::process::id().to_string()])).unwrap();
+        let domain = &report["domains"][0];
+        assert_eq!(domain["processes"][0]["pid"], std::process::id());
+        let snapshot = &domain["snapshot"];
+        assert_eq!(snapshot["domain_id"], family.heap().domain().id());
+        assert_eq!(snapshot["members"][0]["state"], "live");
+        assert_eq!(snapshot["queues"][0]["waiting_items"], 1);
+        assert_eq!(snapshot["held"]["data"]["bytes"], 1 << 20);
+        drop(queue);
+    });
+}
+
+#[test]
+fn another_user_sees_nothing_but_that_there_is_something() {
+    where_possible(|| {
+        with_family(|family| {
+            let queue = full_queue(family);
+            let all = CommandLine::new(&["top", "--json"]).as_somebody_else();
+            let (outcome, text) = all.run();
+            assert_eq!(outcome, "well", "{text}");
+            let report: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(report["domains"].as_array().unwrap().len(), 0, "{text}");
+            assert!(report["n_unreadable_processes"].as_u64().unwrap() > 0, "{text}");
+            drop(queue);
+        });
+    });
+}
