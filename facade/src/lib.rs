@@ -29,7 +29,7 @@
 //!
 //! | module | what is in it |
 //! | --- | --- |
-//! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`AnyTensor`] |
+//! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`SealedTensor`] (nobody can write), [`AnyTensor`] |
 //! | [`state`] | [`Bundle`]: named tensors that travel as one handle |
 //! | [`queue`] | [`Queue`], [`channel`], [`pipe`](queue::pipe), sole ends, [`wait`](queue::wait) for several |
 //! | [`listen`] | [`Listener`](listen::Listener) and [`connect`](listen::connect): processes that something else has started, Python programs among them |
@@ -98,7 +98,7 @@ pub use state::Bundle;
 #[doc(inline)]
 pub use storage::Heap;
 #[doc(inline)]
-pub use tensor::{AnyTensor, DType, SharedTensor, Tensor, TensorMut};
+pub use tensor::{AnyTensor, DType, SealedTensor, SharedTensor, Tensor, TensorMut};
 
 /// The page's programs, compiled with the docs.
 #[cfg(doctest)]

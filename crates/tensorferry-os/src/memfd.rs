@@ -19,16 +19,21 @@ use crate::{Error, Result};
 /// The kernel's error of memfd_create(2), ftruncate(2) or fcntl(2). The caller checks `RLIMIT_FSIZE` first
 /// ([`crate::limits::file_size_bytes`]), because a file beyond it raises SIGXFSZ.
 pub fn create_sealed(name: &str, len_bytes: u64) -> Result<OwnedFd> {
-    let base = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // MFD_NOEXEC_SEAL (Linux 6.3) keeps the file from ever being executed. Older kernels answer EINVAL.
-    let fd = rustix::fs::memfd_create(name, base | MemfdFlags::NOEXEC_SEAL)
-        .or_else(|_| rustix::fs::memfd_create(name, base))
-        .map_err(|e| Error::new("memfd_create", e))?;
+    let fd = create(name)?;
     rustix::fs::ftruncate(&fd, len_bytes)
         .map_err(|e| Error::new(format!("ftruncate of a memfd to {len_bytes} bytes"), e))?;
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
         .map_err(|e| Error::new("fcntl(F_ADD_SEALS)", e))?;
     Ok(fd)
+}
+
+/// Creates an empty memory file that can be sealed.
+pub(crate) fn create(name: &str) -> Result<OwnedFd> {
+    let base = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // MFD_NOEXEC_SEAL (Linux 6.3) keeps the file from ever being executed. Older kernels answer EINVAL.
+    rustix::fs::memfd_create(name, base | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|_| rustix::fs::memfd_create(name, base))
+        .map_err(|e| Error::new("memfd_create", e))
 }
 
 /// Whether the file can never change its size. Only then is its mapping safe from SIGBUS.

@@ -235,7 +235,7 @@ impl<'py> Reader<'py> {
             HandleKind::Ring => end().map_err(failed).and_then(|queue| self.made(queue)),
             HandleKind::Bundle => bundle().map_err(failed),
             _ => Err(E::custom(
-                "the message holds a lock, an event or the like, for which Python has no class",
+                "the message holds a lock, a sealed tensor or the like, for which Python has no class",
             )),
         })
     }

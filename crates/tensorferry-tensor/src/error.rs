@@ -37,6 +37,9 @@ pub enum TensorError {
         /// The type of the elements.
         dtype: DType,
     },
+    /// A sealed tensor could not be made, sent or received.
+    #[error(transparent)]
+    Sealed(#[from] SealedError),
 }
 
 tensorferry_storage::debug_as_display!(TensorError);
@@ -46,7 +49,55 @@ impl TensorError {
     /// of the domain has freed some.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Storage(error) if error.is_out_of_memory())
+        match self {
+            Self::Storage(error) => error.is_out_of_memory(),
+            Self::Sealed(SealedError::Os(error)) => error.is_out_of_memory(),
+            _ => false,
+        }
+    }
+}
+
+/// Why the memory of a sealed tensor could not be made, sent or received.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum SealedError {
+    /// The kernel refused: there is no memory or no descriptor left; or the file is not sealed against writing
+    /// and shrinking, so that others could change it.
+    #[error(transparent)]
+    Os(#[from] tensorferry_os::Error),
+    /// The file has fewer bytes than the tensor.
+    #[error("the sealed file has {len_bytes} bytes, and the tensor needs {needed_bytes}")]
+    TooShort {
+        /// What the file has.
+        len_bytes: u64,
+        /// What the shape needs.
+        needed_bytes: u64,
+    },
+    /// The file is another one than was sent: the process that sent it, or the one that keeps it, does not
+    /// follow the protocol.
+    #[error(
+        "the sealed file that was sent has {needed_bytes} bytes, and the one that was fetched {len_bytes}"
+    )]
+    OtherLength {
+        /// What the file has.
+        len_bytes: u64,
+        /// What it had when it was sent.
+        needed_bytes: u64,
+    },
+    /// What came in the place of a sealed tensor's memory is something else.
+    #[error("what arrived where a sealed tensor is wanted is none")]
+    NoTicket,
+    /// The descriptor could not be stored for those who receive the tensor, or fetched. The process that made
+    /// the domain has to live until each receiver has received it.
+    #[error("a sealed tensor's memory cannot be handed over: {0}")]
+    FdStore(tensorferry_domain::FdStoreError),
+}
+
+tensorferry_storage::debug_as_display!(SealedError);
+
+impl From<tensorferry_domain::FdStoreError> for SealedError {
+    fn from(error: tensorferry_domain::FdStoreError) -> Self {
+        Self::FdStore(error)
     }
 }
 

@@ -6,13 +6,14 @@
 //! | [`TensorMut<T>`] exclusive | `&[T]`, `&mut [T]`; sending it moves it | nothing |
 //! | [`Tensor<T>`] frozen | `&[T]`, `Clone`, views; back to exclusive when there is no other holder | read |
 //! | [`SharedTensor<T>`] shared on purpose | atomic access to elements, in bulk too; views | read and write |
+//! | [`SealedTensor<T>`] sealed by the kernel | `&[T]`, `Clone` | read, whatever they are up to |
 //! | [`AnyTensor`] frozen | its [`DType`] at run time; [`AnyTensor::downcast`] to [`Tensor<T>`] | read |
 //!
 //! A tensor begins in one of two ways. An exclusive tensor ([`TensorMut::zeros`]) lies in shared memory and
 //! is never copied. A private tensor ([`Tensor::from_vec`]) lies in a vector. It is copied once, and counted,
 //! when it is sent or [shared](Tensor::share_memory).
 //!
-//! All four types implement `serde`'s traits. Inside a message they travel as a handle and a few numbers,
+//! All these types implement `serde`'s traits. Inside a message they travel as a handle and a few numbers,
 //! whatever the size of their storage. Outside a message serialising them is an error. Elements are plain
 //! data ([`Element`]): Rust's numbers, [`Bool`], [`Complex`], `half`'s floats, and floats of 8 bits and
 //! fewer.
@@ -77,15 +78,19 @@ mod any_shared;
 mod dynamic;
 mod exclusive;
 mod frozen;
+mod sealed;
 mod shared;
 
 #[cfg(feature = "ndarray")]
 mod nd;
 mod wire;
+#[cfg(test)]
+mod wire_tests;
 
 mod bytes;
 mod listing;
 mod recent;
+mod sealed_storage;
 mod storage;
 mod views;
 mod words;
@@ -98,7 +103,7 @@ pub use any_shared::AnySharedTensor;
 pub use dtype::{DType, ParseDTypeError};
 pub use dynamic::DynTensor;
 pub use element::{AtomicElement, AtomicNumber, Bool, Element};
-pub use error::{FromVecError, TensorError, TryIntoMutError, TryIntoMutErrorKind};
+pub use error::{FromVecError, SealedError, TensorError, TryIntoMutError, TryIntoMutErrorKind};
 pub use exclusive::TensorMut;
 pub use frozen::{Iter, Tensor};
 #[cfg(feature = "half")]
@@ -109,6 +114,7 @@ pub use layout::{DimSlice, Layout, LayoutError, MAX_RANK, Offsets};
 #[doc(no_inline)]
 pub use ndarray;
 pub use num_complex::Complex;
+pub use sealed::SealedTensor;
 pub use shape::Shape;
 pub use shared::SharedTensor;
 pub use small_float::{

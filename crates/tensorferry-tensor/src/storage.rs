@@ -69,6 +69,11 @@ impl<T: Element> PrivateBytes for Private<T> {
 }
 
 impl FrozenStorage {
+    /// Memory of this process that was made elsewhere in this crate.
+    pub(crate) fn over_private(bytes: Arc<dyn PrivateBytes>) -> Self {
+        Self::Private(bytes)
+    }
+
     pub(crate) fn private<T: Element>(data: Vec<T>) -> Self {
         let len_bytes = size_of_val(data.as_slice());
         Self::private_prefix(data, len_bytes)

@@ -25,12 +25,15 @@ use crate::any::AnyTensor;
 use crate::any_mut::AnyTensorMut;
 use crate::any_shared::AnySharedTensor;
 use crate::dims::Dims;
+use crate::dtype::DType;
 use crate::dynamic::DynTensor;
 use crate::element::{AtomicElement, Element};
 use crate::error::TensorError;
 use crate::exclusive::TensorMut;
 use crate::frozen::Tensor;
 use crate::layout::{Layout, LayoutError, MAX_RANK};
+use crate::sealed::SealedTensor;
+use crate::sealed_storage::SealedStorage;
 use crate::shared::SharedTensor;
 use crate::storage::FrozenStorage;
 pub(crate) use description::Written;
@@ -392,6 +395,50 @@ impl<'de> Deserialize<'de> for AnySharedTensor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         receive(deserializer)
     }
+}
+
+/// How a sealed tensor stands in a payload: its ticket (none if there are no elements), dtype and layout.
+type Sealed<L> = (Option<HandleIndex>, u8, L);
+
+/// Puts a handle into the message that is being built. Outside a message this is an error.
+impl<T: Element> Serialize for SealedTensor<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let give = || -> Result<HandleIndex, Refusal> {
+            let ticket = self.storage().ticket(&tensorferry_reduce::heap()?)?;
+            Ok(tensorferry_reduce::give_shared(&ticket)?)
+        };
+        let ticket = (self.n_elements() > 0).then(give).transpose();
+        let ticket = ticket.map_err(|error| ser::Error::custom(refuse(error)))?;
+        let sealed: Sealed<&Layout> = (ticket, T::DTYPE.code(), self.as_tensor().layout());
+        sealed.serialize(serializer)
+    }
+}
+
+/// # Blocking
+/// A file that this process has not yet is fetched from the process that made the domain: until that answers,
+/// for 20 seconds at most.
+impl<'de, T: Element> Deserialize<'de> for SealedTensor<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let sealed = Sealed::<Layout>::deserialize(deserializer)?;
+        receive_sealed(sealed).map_err(|refusal| de::Error::custom(refuse(refusal)))
+    }
+}
+
+fn receive_sealed<T: Element>((ticket, code, layout): Sealed<Layout>) -> Result<SealedTensor<T>, Refusal> {
+    let found = DType::from_code(code).ok_or(Unreadable::DType(code.into()))?;
+    if found != T::DTYPE {
+        return Err(TensorError::DTypeMismatch { expected: T::DTYPE, found }.into());
+    }
+    if layout.offset() != 0 || !layout.is_contiguous() {
+        return Err(Unreadable::SealedInParts(layout.offset()).into());
+    }
+    let storage = match (ticket, layout.n_elements()) {
+        (Some(_), 0) => return Err(Unreadable::StorageWithoutElements.into()),
+        (None, 0) => SealedStorage::create(0, |_| {}),
+        (None, n_elements) => return Err(Unreadable::NoStorage(n_elements).into()),
+        (Some(index), _) => SealedStorage::redeem(tensorferry_reduce::take_shared(index)?),
+    };
+    Ok(SealedTensor::checked(storage.map_err(TensorError::from)?, layout)?)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod exclusive;
 mod frozen;
 mod hostile;
 mod private;
+mod sealed;
 mod shared;
 
 /// Sends a value as a message and receives it.

@@ -5,7 +5,7 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 
 use tensorferry_reduce::bytes_copied;
 use tensorferry_storage::Heap;
-use tensorferry_tensor::{AnyTensor, Bool, Tensor};
+use tensorferry_tensor::{AnyTensor, Bool, SealedTensor, Tensor};
 
 use crate::send;
 
@@ -131,4 +131,19 @@ fn sending_nothing_copies_nothing() {
     let view = Tensor::from(vec![1_u8; 100]).narrow(0, 5, 0).unwrap();
     assert_eq!(send::<_, Tensor<u8>>(&view).n_elements(), 0);
     assert_eq!(bytes_copied(), before);
+}
+
+#[test]
+fn sealing_copies_once_and_sending_what_is_sealed_copies_nothing() {
+    let _turn = turn();
+    let before = bytes_copied();
+    let built = SealedTensor::<u32>::build([4], |elements| elements.fill(7)).unwrap();
+    assert_eq!(send::<_, SealedTensor<u32>>(&built).as_slice(), [7; 4]);
+    assert_eq!(bytes_copied(), before);
+    let of_slice = SealedTensor::from_slice(&[7_u32; 4], [4]).unwrap();
+    let of_tensor = SealedTensor::from_tensor(&Tensor::from(vec![7_u32; 4])).unwrap();
+    assert_eq!((&of_slice, bytes_copied() - before), (&of_tensor, 32));
+    // As an ordinary tensor it is private.
+    assert_eq!(send::<_, Tensor<u32>>(built.as_tensor()).to_vec(), [7; 4]);
+    assert_eq!(bytes_copied() - before, 48);
 }

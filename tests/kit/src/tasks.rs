@@ -19,6 +19,7 @@ mod raw_device;
 mod reader;
 mod respondent;
 mod root;
+mod sealed_holder;
 mod sharer;
 mod stranger;
 mod streams;
@@ -45,6 +46,7 @@ pub use raw_device::RawDeviceUser;
 pub use reader::Reader;
 pub use respondent::Respondent;
 pub use root::Host;
+pub use sealed_holder::SealedHolder;
 pub use sharer::{Primitives, Sharer};
 pub use stranger::Stranger;
 pub use streams::{
@@ -77,6 +79,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<Puppet>,
         run_task::<Subject>,
         run_task::<Sharer>,
+        run_task::<SealedHolder>,
         run_task::<Produce>,
         run_task::<Consume>,
         run_task::<Forward>,

@@ -206,7 +206,7 @@ fn bundles_are_dicts_and_what_python_has_no_class_for_is_refused() {
             locks.put(vec![Lock::new_in(family.heap()).unwrap()]).unwrap();
             child.say("refused");
             let said = child.hear();
-            assert!(said.contains("holds a lock, an event or the like"), "{said}");
+            assert!(said.contains("holds a lock, a sealed tensor or the like"), "{said}");
             let (bundles, _) = any.into_ends::<Bundle, ()>().unwrap();
             let weights = TensorMut::from_slice_in(family.heap(), &[1.0_f32, 2.0], [2]).unwrap().freeze();
             let bundle = Bundle::builder().add("weight", weights.clone()).add("bias", weights);

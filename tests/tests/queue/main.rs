@@ -7,6 +7,7 @@ mod contents;
 mod order;
 mod passing;
 mod peers;
+mod sealed;
 mod several;
 mod sharing;
 mod waiting;

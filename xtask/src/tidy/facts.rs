@@ -86,6 +86,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-os/src/leash.rs", "fcntl calls that rustix and nix do not offer"),
     ("crates/tensorferry-os/src/mapping.rs", "maps memory and lends atomic words of it"),
     ("crates/tensorferry-os/src/prefetch.rs", "asks for memory ahead of its use"),
+    ("crates/tensorferry-os/src/sealed.rs", "maps memory files that nobody can write and lends their bytes"),
     ("crates/tensorferry-process/src/entry.rs", "places the child's entry in .init_array"),
     ("crates/tensorferry-process/src/fork.rs", "forks, where the program has allowed it"),
     ("crates/tensorferry-process/src/forkserver/serve.rs", "forks a process that is made for it"),

@@ -226,6 +226,9 @@ pub(super) enum Unreadable {
     /// An exclusive tensor owns a whole storage in row-major order, but the message describes another layout.
     #[error("an exclusive tensor is contiguous from element 0, but the message has strides or offset {0}")]
     NotWhole(usize),
+    /// A sealed tensor is all of its file.
+    #[error("a sealed tensor is contiguous from element 0, but the message has strides or offset {0}")]
+    SealedInParts(usize),
     #[error("what stands there describes no tensor")]
     NoTensor,
     #[error("a tensor's description is cut off")]

@@ -1,0 +1,167 @@
+//! Memory that nobody can write any more, because the kernel forbids it (`F_SEAL_WRITE`, fcntl_seals(2const),
+//! memfd_create(2)).
+//!
+//! # Safety
+//!
+//! Two things are lent: `&mut [u8]` of a file that no other process has yet, and `&[u8]` of a file that is
+//! sealed against writing and shrinking. The kernel grants that seal only while no writable mapping of the
+//! file exists anywhere, and refuses write(2), writable mappings and holes from then on. A seal cannot be
+//! taken back. So the bytes do not change, whoever has the descriptor and whatever it is up to, and no load
+//! reaches beyond the end of the file.
+#![expect(unsafe_code, reason = "maps memory files and lends their bytes")]
+
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
+use rustix::fs::{FallocateFlags, SealFlags};
+use rustix::io::Errno;
+
+use crate::{Error, Result, limits, memfd};
+
+/// What makes the bytes constant.
+const SEALS: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK);
+
+/// A memory file that is sealed against writing, mapped for reading.
+#[derive(Debug)]
+pub struct SealedMemory {
+    fd: OwnedFd,
+    /// INVARIANT: a private mapping of all of a file that has [`SEALS`]. `None` for a file without bytes.
+    map: Option<Mmap>,
+}
+
+impl SealedMemory {
+    /// Makes a file of `len_bytes`, has `fill` write it in place, and seals it. The bytes are zero at first.
+    /// The memory is there before `fill` is called. `name` is what `/proc/PID/maps` shows.
+    ///
+    /// # Errors
+    /// ENOMEM when the machine or the cgroup has not as much memory to spare. EFBIG beyond `RLIMIT_FSIZE`.
+    /// EBUSY when the file was mapped for writing elsewhere meanwhile, which takes a fork(2) of this process
+    /// by another thread at that moment. Otherwise the kernel's error of memfd_create(2), fallocate(2),
+    /// mmap(2) or fcntl(2).
+    pub fn create(name: &str, len_bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Self> {
+        let what = || format!("making a sealed memory file of {len_bytes} bytes");
+        if limits::file_size_bytes().is_some_and(|limit| len_bytes as u64 > limit) {
+            return Err(Error::new(what(), Errno::FBIG));
+        }
+        // In a cgroup that has too little left the kernel would kill a process instead of failing the call.
+        if limits::available_memory_bytes().is_some_and(|available| len_bytes as u64 > available) {
+            return Err(Error::new(what(), Errno::NOMEM));
+        }
+        let fd = memfd::create(name)?;
+        if len_bytes == 0 {
+            fill(&mut []);
+        } else {
+            let allocate = || rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len_bytes as u64);
+            rustix::io::retry_on_intr(allocate)
+                .map_err(|e| Error::new(format!("fallocate of {len_bytes} bytes"), e))?;
+            fill(&mut writable(&fd, len_bytes)?);
+        }
+        rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(|e| Error::new("fcntl(F_ADD_SEALS) against writing", e))?;
+        Self::from_fd(fd)
+    }
+
+    /// Maps a file that came from another process, which need not be trusted.
+    ///
+    /// # Errors
+    /// EPERM when it is not sealed against writing and shrinking. EINVAL when it is no memory file. Otherwise
+    /// the kernel's error of mmap(2).
+    pub fn from_fd(fd: OwnedFd) -> Result<Self> {
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|e| Error::new("fcntl(F_GET_SEALS)", e))?;
+        if !seals.contains(SEALS) {
+            return Err(Error::new("taking a memory file that is not sealed against writing", Errno::PERM));
+        }
+        let len_bytes = memfd::len_bytes(&fd)?;
+        let failed = |error| Error::new(format!("mmap of a sealed file of {len_bytes} bytes"), error);
+        let Ok(len) = usize::try_from(len_bytes) else { return Err(failed(Errno::NOMEM.into())) };
+        // SAFETY: what is behind a mapping must not change while it is lent as `&[u8]`. The file is sealed
+        // against writing and shrinking, which was checked above and cannot be undone (see the head of this
+        // module). The mapping is private, so what this process might write elsewhere is no part of it.
+        let map =
+            (len > 0).then(|| unsafe { MmapOptions::new().len(len).map_copy_read_only(fd.as_raw_fd()) });
+        Ok(Self { fd, map: map.transpose().map_err(failed)? })
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or_default()
+    }
+}
+
+impl AsFd for SealedMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Maps a file that only the caller has, for writing.
+fn writable(fd: &OwnedFd, len_bytes: usize) -> Result<MmapMut> {
+    let failed = |error| Error::new(format!("mmap of {len_bytes} bytes for writing"), error);
+    // SAFETY: what is behind a mapping must not be accessed by others while it is lent as `&mut [u8]`. The
+    // file has no name, its descriptor was made by the caller and has gone nowhere, and this is its only
+    // mapping. It is as long as the mapping, and nobody shortens it.
+    let map = unsafe { MmapOptions::new().len(len_bytes).map_mut(fd.as_raw_fd()) }.map_err(failed)?;
+    // A process that another thread forks meanwhile must not have a writable mapping: it would be in the way
+    // of the seal.
+    map.advise(Advice::DontFork).map_err(failed)?;
+    Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::pwrite;
+
+    use super::*;
+
+    #[test]
+    fn nobody_can_change_what_is_sealed() {
+        let sealed = SealedMemory::create("test", 10_000, |bytes| bytes[9_999] = 7).unwrap();
+        assert_eq!((sealed.bytes().len(), sealed.bytes()[9_999], sealed.bytes()[0]), (10_000, 7, 0));
+        assert_eq!(pwrite(&sealed, &[1], 0), Err(Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(&sealed, 0), Err(Errno::PERM));
+        let punched = memfd::punch_hole(&sealed, 0, 4096).unwrap_err();
+        assert_eq!(punched.raw_os_error(), Some(Errno::PERM.raw_os_error()));
+        // SAFETY: the mapping is refused, so that nothing is lent.
+        let mapped = unsafe { MmapOptions::new().len(4096).map_mut(sealed.fd.as_raw_fd()) };
+        assert!(mapped.is_err());
+        assert!(rustix::fs::fcntl_add_seals(&sealed, SealFlags::empty()).is_err(), "no seal is added");
+    }
+
+    #[test]
+    fn the_same_memory_is_read_through_another_descriptor() {
+        let sealed = SealedMemory::create("test", 4096, |bytes| bytes.fill(3)).unwrap();
+        let other = SealedMemory::from_fd(sealed.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        drop(sealed);
+        assert!(other.bytes().iter().all(|byte| *byte == 3));
+    }
+
+    #[test]
+    fn what_others_could_still_write_is_refused() {
+        let unsealed = memfd::create_sealed("test", 4096).unwrap();
+        let error = SealedMemory::from_fd(unsealed).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::PERM.raw_os_error()), "{error}");
+        let (read, _write) = rustix::pipe::pipe().unwrap();
+        assert!(SealedMemory::from_fd(read).is_err());
+        // Sealed against new writers only: whoever has a writable mapping goes on.
+        let future = memfd::create("test").unwrap();
+        rustix::fs::ftruncate(&future, 4096).unwrap();
+        let mut writer = writable(&future, 4096).unwrap();
+        rustix::fs::fcntl_add_seals(&future, SealFlags::FUTURE_WRITE | SealFlags::SHRINK).unwrap();
+        assert!(SealedMemory::from_fd(future).is_err());
+        writer[0] = 1;
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        let error = SealedMemory::create("test", 1 << 50, |_| unreachable!()).unwrap_err();
+        assert!(error.is_out_of_memory(), "{error}");
+    }
+
+    #[test]
+    fn nothing_at_all_is_sealed_too() {
+        let empty = SealedMemory::create("test", 0, |bytes| assert!(bytes.is_empty())).unwrap();
+        assert_eq!(empty.bytes(), []);
+        assert_eq!(pwrite(&empty, &[1], 0), Err(Errno::PERM));
+    }
+}
