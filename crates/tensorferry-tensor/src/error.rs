@@ -61,8 +61,8 @@ impl TensorError {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SealedError {
-    /// The kernel refused: there is no memory or no descriptor left; or the file is not sealed against writing
-    /// and shrinking, so that others could change it.
+    /// The kernel refused: there is no memory or no descriptor left; or the file is not sealed against
+    /// writing and shrinking, so that others could change it.
     #[error(transparent)]
     Os(#[from] tensorferry_os::Error),
     /// The file has fewer bytes than the tensor.

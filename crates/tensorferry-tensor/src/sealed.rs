@@ -32,7 +32,8 @@ use crate::storage::FrozenStorage;
 /// ```
 /// use tensorferry_tensor::SealedTensor;
 ///
-/// let weights = SealedTensor::<f32>::build([2, 3], |elements| elements.copy_from_slice(&[1., 2., 3., 4., 5., 6.]))?;
+/// let fill = |elements: &mut [f32]| elements.copy_from_slice(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+/// let weights = SealedTensor::build([2, 3], fill)?;
 /// assert_eq!(weights.as_slice()[4], 5.0);
 /// assert_eq!(weights.as_tensor().select(0, 1)?.to_vec(), [4.0, 5.0, 6.0]);
 /// // To a process that is no member, by any socket (SCM_RIGHTS); it need not be trusted, nor trust this one.
@@ -69,7 +70,7 @@ impl<T: Element> SealedTensor<T> {
     /// A sealed copy of these elements, in row-major order. The bytes are counted as copied.
     ///
     /// # Errors
-    /// As [`SealedTensor::build`]; [`LayoutError::LengthMismatch`](crate::LayoutError::LengthMismatch).
+    /// As [`SealedTensor::build`]; [`TensorError::Layout`] for a shape of another number of elements.
     pub fn from_slice(elements: &[T], shape: impl Into<Shape>) -> Result<Self, TensorError> {
         let layout = Layout::contiguous(shape)?;
         bytes::check_len(&layout, elements.len())?;
@@ -81,8 +82,8 @@ impl<T: Element> SealedTensor<T> {
     /// A sealed copy of a tensor. The bytes are counted as copied.
     ///
     /// # Errors
-    /// As [`SealedTensor::build`]; [`LayoutError::StorageTooSmall`](crate::LayoutError::StorageTooSmall) in a process that has no access to the
-    /// tensor's memory (see [`Tensor::to_vec`]).
+    /// As [`SealedTensor::build`]; [`TensorError::Layout`] in a process that has no access to the tensor's
+    /// memory (see [`Tensor::to_vec`]).
     pub fn from_tensor(tensor: &Tensor<T>) -> Result<Self, TensorError> {
         tensor.layout().check_fits(tensor.whole().len())?;
         let gather = |to: &mut [T]| bytes::gather(tensor.whole(), tensor.layout(), 1, to);
@@ -96,8 +97,8 @@ impl<T: Element> SealedTensor<T> {
     /// one, as every pattern of bits is.
     ///
     /// # Errors
-    /// [`TensorError::Layout`] for a shape that overflows; [`SealedError::Os`] for a file that is not sealed so,
-    /// [`SealedError::TooShort`].
+    /// [`TensorError::Layout`] for a shape that overflows; [`SealedError::Os`] for a file that is not sealed
+    /// so, [`SealedError::TooShort`].
     pub fn from_fd(fd: OwnedFd, shape: impl Into<Shape>) -> Result<Self, TensorError> {
         let layout = Layout::contiguous(shape)?;
         Self::checked(SealedStorage::from_fd(fd)?, layout)
