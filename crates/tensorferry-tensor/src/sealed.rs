@@ -17,9 +17,9 @@ use crate::storage::FrozenStorage;
 /// fcntl(2)). The kernel keeps its bytes as they are, whatever the processes do that have it.
 ///
 /// A [`Tensor`] is not written while somebody has it because all processes follow the protocol. That is a
-/// promise among members of a domain. A sealed tensor needs no such promise: what [`as_slice`](Self::as_slice)
+/// promise of the members. A sealed tensor needs no such promise: what [`as_slice`](Self::as_slice)
 /// lends cannot change, also if the sender is hostile or has gone mad. So it may come from, and go to,
-/// processes that are no members and are not trusted, by its descriptor ([`SealedTensor::to_fd`],
+/// processes that are no members and are not trusted: by its descriptor ([`SealedTensor::to_fd`],
 /// [`SealedTensor::from_fd`]).
 ///
 /// It is for large things that live long, as the weights of a model: each one takes a file, and in each
