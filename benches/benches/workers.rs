@@ -1,5 +1,5 @@
-//! Worker processes: calls of a pool, and samples of a data loader, beside those of Python and torch when
-//! `--python PATH` names a Python that has PyTorch.
+//! Worker processes: calls of a pool and of a manager's objects, and samples of a data loader, beside those
+//! of Python and torch when `--python PATH` names a Python that has PyTorch.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -10,7 +10,9 @@ use anyhow::ensure;
 use lexopt::prelude::*;
 use serde::{Deserialize, Serialize};
 use tensorferry::data::{Dataset, SampleRng, TensorDataset, dataset};
-use tensorferry::{BoxedError, DataLoader, Pool, Tensor, func};
+use tensorferry::manager::{Dict, Manager};
+use tensorferry::queue::{Connection, pipe};
+use tensorferry::{BoxedError, DataLoader, Pool, Tensor, func, start_processes};
 use tensorferry_benches::{ask_python, median, number};
 
 /// How many workers make batches; 0 is the process that iterates.
@@ -60,6 +62,8 @@ impl Options {
 struct Figures {
     apply_us: f64,
     tasks_per_s: f64,
+    /// A value of a dictionary that another process has.
+    dict_get_us: f64,
     /// For each kind of sample, by the number of workers.
     rows_per_s: [f64; 2],
     images_per_s: [f64; 2],
@@ -76,6 +80,32 @@ struct Torch {
 #[func]
 fn nothing(_worker: usize, n: u64) -> Result<u64, String> {
     Ok(n)
+}
+
+/// Has a dictionary until the other end of the connection is gone.
+#[func]
+fn keep(_rank: usize, mut other: Connection<Dict<u64, u64>, ()>) -> Result<(), BoxedError> {
+    let manager = Manager::new()?;
+    other.send(manager.dict_of([(7, 49)])?)?;
+    let _ = other.recv();
+    manager.shutdown();
+    Ok(())
+}
+
+/// The median time of a call.
+fn dict_get_us(seconds: f64) -> anyhow::Result<f64> {
+    let (mut connection, other) = pipe(1)?;
+    let mut keeper = start_processes(keep, (other,), 1)?;
+    let dict: Dict<u64, u64> = connection.recv()?;
+    let (mut times, begin) = (Vec::new(), Instant::now());
+    while begin.elapsed().as_secs_f64() < seconds {
+        let begin = Instant::now();
+        ensure!(dict.get(&7)? == Some(49));
+        times.push(begin.elapsed().as_secs_f64() * 1e6);
+    }
+    connection.send(())?;
+    keeper.join()?;
+    Ok(median(&times))
 }
 
 #[dataset]
@@ -142,6 +172,7 @@ fn main() -> anyhow::Result<()> {
     };
     row("Pool: apply and its value, us", |figures| figures.apply_us)?;
     row("Pool: map, tasks per second", |figures| figures.tasks_per_s)?;
+    row("Manager: a value of a dictionary, us", |figures| figures.dict_get_us)?;
     row("rows of 64 f32, 0 workers, samples per second", |figures| figures.rows_per_s[0])?;
     row("the same, 2 workers", |figures| figures.rows_per_s[1])?;
     row("3x224x224 f32, 0 workers", |figures| figures.images_per_s[0])?;
@@ -149,7 +180,7 @@ fn main() -> anyhow::Result<()> {
     row("3x224x224 f32 with 0.7 ms of work, 0 workers", |figures| figures.images_with_work_per_s[0])?;
     row("the same, 2 workers", |figures| figures.images_with_work_per_s[1])?;
     match &version {
-        Ok(version) => writeln!(text, "torch {version}; its pool is Python's")?,
+        Ok(version) => writeln!(text, "torch {version}; its pool and its manager are Python's")?,
         Err(why) => writeln!(text, "torch is not measured: {why}")?,
     }
     io::stdout().write_all(text.as_bytes())?;
@@ -175,6 +206,7 @@ fn measure(seconds: f64) -> anyhow::Result<Figures> {
     Ok(Figures {
         apply_us: median(&times),
         tasks_per_s,
+        dict_get_us: dict_get_us(seconds)?,
         rows_per_s: samples_per_s(rows, ROWS, seconds)?,
         images_per_s: samples_per_s(|| Ok(Images { with_work: false }), IMAGES, seconds)?,
         images_with_work_per_s: samples_per_s(|| Ok(Images { with_work: true }), IMAGES, seconds)?,
@@ -210,6 +242,7 @@ fn medians(rounds: &[Figures]) -> Figures {
     Figures {
         apply_us: of(&|round| round.apply_us),
         tasks_per_s: of(&|round| round.tasks_per_s),
+        dict_get_us: of(&|round| round.dict_get_us),
         rows_per_s: by_workers(|round| round.rows_per_s),
         images_per_s: by_workers(|round| round.images_per_s),
         images_with_work_per_s: by_workers(|round| round.images_with_work_per_s),

@@ -1,4 +1,4 @@
-"""Measures Python's pool and torch's data loader for `cargo xtask bench workers`.
+"""Measures Python's pool and manager, and torch's data loader, for `cargo xtask bench workers`.
 
     python3 workers.py SECONDS
 
@@ -71,6 +71,17 @@ def pool(seconds):
         return statistics.median(times), n_tasks / (time.perf_counter() - begin)
 
 
+def dictionary(seconds):
+    with mp.get_context("spawn").Manager() as manager:
+        shared = manager.dict({7: 49})
+        times, begin = [], time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            at = time.perf_counter()
+            assert shared[7] == 49
+            times.append((time.perf_counter() - at) * 1e6)
+        return statistics.median(times)
+
+
 def main():
     seconds = float(sys.argv[1])
     apply_us, tasks_per_s = pool(seconds)
@@ -79,6 +90,7 @@ def main():
         "figures": {
             "apply_us": apply_us,
             "tasks_per_s": tasks_per_s,
+            "dict_get_us": dictionary(seconds),
             "rows_per_s": samples_per_s(rows(), 64, seconds),
             "images_per_s": samples_per_s(Images(False), 32, seconds),
             "images_with_work_per_s": samples_per_s(Images(True), 32, seconds),

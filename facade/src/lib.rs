@@ -38,6 +38,7 @@
 //! | [`data`] | [`DataLoader`]: batches of samples, made by worker processes; datasets and samplers |
 //! | [`sync`] | locks, events, semaphores, barriers, values and arrays in shared memory |
 //! | [`storage`] | [`Heap`]: allocation, limits, statistics, `trim` |
+//! | [`manager`] | [`Manager`](manager::Manager), [`serve`](manager::serve): dictionaries, lists and objects of your own that one process has and others call |
 //! | [`inspect`] | who shares what, read from outside: [`find`](inspect::find), [`Snapshot`](inspect::Snapshot) |
 //! | [`domain`] | the one file descriptor behind it all |
 //! | [`sharing`] | [`get_all_sharing_strategies`], [`get_sharing_strategy`], [`set_sharing_strategy`] |
@@ -60,6 +61,8 @@ pub use tensorferry_data as data;
 pub use tensorferry_inspect as inspect;
 #[doc(inline)]
 pub use tensorferry_listen as listen;
+#[doc(inline)]
+pub use tensorferry_manager as manager;
 #[doc(inline)]
 pub use tensorferry_pool as pool;
 #[doc(inline)]

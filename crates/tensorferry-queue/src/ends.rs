@@ -91,6 +91,13 @@ impl<T> Sender<T> {
     pub(crate) fn over(typed: Typed<T>) -> Self {
         Self { typed }
     }
+
+    /// Whether nobody can receive any more, in any process, so that every later put is refused. A receiver
+    /// that was killed counts for a moment.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        !self.typed.ring().has_receivers()
+    }
 }
 
 impl<T> Receiver<T> {

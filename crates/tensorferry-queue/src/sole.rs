@@ -91,6 +91,14 @@ pub fn spmc_in<T>(heap: &Heap, capacity_items: usize) -> Result<(SoleSender<T>, 
     Ok((SoleSender::over(both.with_role(Role::SENDER)?), Receiver::over(both.with_role(Role::RECEIVER)?)))
 }
 
+impl<T> SoleSender<T> {
+    /// As [`Sender::is_disconnected`].
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        !self.typed.ring().has_receivers()
+    }
+}
+
 impl<T: Serialize + DeserializeOwned> SoleSender<T> {
     /// Puts a value; waits while the channel is full.
     ///

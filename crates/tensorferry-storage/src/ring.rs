@@ -239,6 +239,13 @@ impl Ring {
         self.len() == 0
     }
 
+    /// Whether any process can take a message, this one included. A process that has died counts until what
+    /// it had is known to be in no message.
+    #[must_use]
+    pub fn has_receivers(&self) -> bool {
+        self.words().is_some_and(|ring| ring.receivers().load(Ordering::SeqCst) != 0)
+    }
+
     /// Closes the ring: every further put fails, in every process. Messages that are in the ring can still be
     /// taken. Wakes all waiting senders and receivers.
     pub fn close(&self) {

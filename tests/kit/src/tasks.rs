@@ -12,6 +12,7 @@ mod execs;
 mod gauntlet;
 mod lessee;
 mod limited;
+pub mod manager;
 mod nested;
 mod program;
 mod puppet;
@@ -79,6 +80,8 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_task::<Puppet>,
         run_task::<Subject>,
         run_task::<Sharer>,
+        run_task::<manager::Asker>,
+        run_task::<manager::Keeper>,
         run_task::<SealedHolder>,
         run_task::<Produce>,
         run_task::<Consume>,

@@ -17,6 +17,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("sync", &["storage", "reduce"]),
     ("queue", &["storage", "reduce"]),
     ("listen", &["queue", "domain", "os"]),
+    ("manager", &["queue"]),
     ("inspect", &["domain", "sharing", "storage", "sync"]),
     ("cli", &["cuda-ipc", "inspect", "listen", "spawn"]),
     ("python", &["listen", "queue", "state", "tensor"]),

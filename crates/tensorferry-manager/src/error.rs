@@ -1,0 +1,180 @@
+//! Why a call has no answer, and why an object is not served.
+
+use std::fmt;
+
+use tensorferry_queue::GetError;
+use tensorferry_reduce::EncodeError;
+use tensorferry_storage::{RingPutError, StorageError};
+
+/// Why an object could not be served.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// There is no memory for its queue.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// There is no thread for it: see `RLIMIT_NPROC` and `pids.max`.
+    #[error("no thread could be started for the object: {error}")]
+    NoThread {
+        /// The kernel's answer.
+        error: std::io::Error,
+    },
+}
+
+tensorferry_storage::debug_as_display!(ServeError);
+
+/// Why a call has no answer.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum CallErrorKind {
+    /// There was no answer in the time of the call. If the request comes back with the error, it was not
+    /// made; otherwise it may have been, or may be later.
+    #[error("the object has not answered in time")]
+    TimedOut,
+    /// The object is not served any more.
+    #[error("the object is not served any more")]
+    Ended,
+    /// The process of the object has died.
+    #[error("the process of the object has died")]
+    OwnerDied,
+    /// The handler has panicked, in this call or in an earlier one. The text is that of the panic.
+    #[error("the object's handler has panicked: {0}")]
+    Panicked(String),
+    /// The call was made by the handler of this very object, which would have to answer it.
+    #[error("the object's own handler has called it, and cannot answer")]
+    WithinItself,
+    /// An index beyond the end of a list.
+    #[error("index {index} is beyond the end of a list of {len}")]
+    OutOfRange {
+        /// The index asked for.
+        index: usize,
+        /// How long the list is.
+        len: usize,
+    },
+    /// The request cannot be sent.
+    #[error("the request cannot be sent: {0}")]
+    Unsendable(EncodeError),
+    /// The message of the request could not be placed.
+    #[error("the request cannot be sent: {0}")]
+    NotPlaced(RingPutError),
+    /// The object's process could not read the request. The text is its own.
+    #[error("the object could not read the request: {0}")]
+    Unreadable(String),
+    /// The handler has returned something that cannot be sent. The text says why.
+    #[error("the object's answer could not be sent: {0}")]
+    NoAnswer(String),
+    /// The answer could not be read here.
+    #[error("the object's answer could not be read: {0}")]
+    Answer(GetError),
+    /// The object has answered another question than was asked: somebody else calls it by other requests.
+    #[error("the object has answered another request")]
+    OtherAnswer,
+}
+
+tensorferry_storage::debug_as_display!(CallErrorKind);
+
+impl CallErrorKind {
+    /// Whether no later call can be expected to succeed.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Ended | Self::OwnerDied | Self::Panicked(_))
+    }
+
+    pub(crate) fn of_put(error: RingPutError) -> Self {
+        match error {
+            RingPutError::Full => Self::TimedOut,
+            RingPutError::Closed | RingPutError::NoReceivers => Self::Ended,
+            RingPutError::PeerDied => Self::OwnerDied,
+            RingPutError::Storage(error) => Self::Unsendable(EncodeError::Storage(*error)),
+            other => Self::NotPlaced(other),
+        }
+    }
+
+    pub(crate) fn of_get(error: GetError) -> Self {
+        match error {
+            GetError::Empty => Self::TimedOut,
+            GetError::Disconnected | GetError::Closed => Self::Ended,
+            GetError::PeerDied => Self::OwnerDied,
+            other => Self::Answer(other),
+        }
+    }
+}
+
+/// A call without an answer, and why. It has the request, if that was not sent.
+#[non_exhaustive]
+pub struct CallError<Q> {
+    /// The request, if it was not sent.
+    pub request: Option<Q>,
+    /// Why there is no answer.
+    pub kind: CallErrorKind,
+}
+
+impl<Q> CallError<Q> {
+    pub(crate) const fn new(request: Option<Q>, kind: CallErrorKind) -> Self {
+        Self { request, kind }
+    }
+
+    /// The same error about a part of the request.
+    pub(crate) fn map<P>(self, part: impl FnOnce(Q) -> Option<P>) -> CallError<P> {
+        CallError { request: self.request.and_then(part), kind: self.kind }
+    }
+
+    /// The same error without the request.
+    pub(crate) fn without(self) -> CallErrorKind {
+        self.kind
+    }
+}
+
+impl<Q> fmt::Debug for CallError<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.kind, f)
+    }
+}
+
+impl<Q> fmt::Display for CallError<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl<Q> std::error::Error for CallError<Q> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.kind.source()
+    }
+}
+
+/// Drops the request.
+impl<Q> From<CallError<Q>> for CallErrorKind {
+    fn from(error: CallError<Q>) -> Self {
+        error.kind
+    }
+}
+
+/// An object whose handler has panicked. It has the state as the panic has left it.
+#[non_exhaustive]
+pub struct PanickedError<S> {
+    /// The state, in which a step may be half done.
+    pub state: S,
+    /// The text of the panic.
+    pub message: String,
+}
+
+impl<S> PanickedError<S> {
+    pub(crate) const fn new(state: S, message: String) -> Self {
+        Self { state, message }
+    }
+}
+
+impl<S> fmt::Debug for PanickedError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<S> fmt::Display for PanickedError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the object's handler has panicked: {}", self.message)
+    }
+}
+
+impl<S> std::error::Error for PanickedError<S> {}

@@ -1,0 +1,87 @@
+//! Objects that belong to one process and are called by others, as with Python's `multiprocessing.Manager`.
+//!
+//! | Python | here |
+//! | --- | --- |
+//! | `Manager()` | [`Manager`]: its objects live in the process that made it, each on a thread of its own |
+//! | `manager.dict()`, `manager.list()` | [`Dict`], [`List`]: handles that travel in any message |
+//! | `BaseManager.register`, own types | [`serve`]: a value, and a function that is called with each request |
+//! | a proxy | [`Proxy`] |
+//! | `manager.Queue()`, `Lock()`, `Value()`, `Array()` | those of `tensorferry-queue` and `tensorferry-sync`, which need nobody in between |
+//!
+//! A call is a message to the object's process and one back: half a microsecond where both are busy
+//! (`docs/bench/NOTES.md`). Tensors in requests and answers are not copied.
+//!
+//! ```
+//! use tensorferry_manager::Manager;
+//!
+//! let manager = Manager::new()?;
+//! let scores = manager.dict::<String, f64>()?;
+//! std::thread::scope(|scope| {
+//!     for rank in 0..3 {
+//!         // Another process would get the handle with its arguments.
+//!         let scores = scores.clone();
+//!         scope.spawn(move || scores.insert(format!("rank {rank}"), f64::from(rank) / 2.0));
+//!     }
+//! });
+//! assert_eq!(scores.get(&"rank 2".to_owned())?, Some(1.0));
+//! assert_eq!(scores.len()?, 3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A type of your own has requests of its own, and each call is one step that nobody else comes in between:
+//!
+//! ```
+//! use serde::{Deserialize, Serialize};
+//! use tensorferry_manager::{Proxy, serve};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! enum Request {
+//!     Deposit(u64),
+//!     Withdraw(u64),
+//! }
+//!
+//! // The state, and what a request does to it.
+//! let account = serve(100_u64, |balance, request: Request| match request {
+//!     Request::Deposit(sum) => Ok(*balance += sum),
+//!     Request::Withdraw(sum) => match balance.checked_sub(sum) {
+//!         Some(rest) => Ok(*balance = rest),
+//!         None => Err(format!("there are only {balance}")),
+//!     },
+//! })?;
+//! let proxy: Proxy<Request, Result<(), String>> = account.proxy().clone();
+//! proxy.call(Request::Deposit(20))?.unwrap();
+//! assert_eq!(proxy.call(Request::Withdraw(500))?.unwrap_err(), "there are only 120");
+//! assert_eq!(account.into_state()?, 120);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Who may die
+//! A caller that is killed costs nobody anything: its call is made or not, and its links are let go of. When
+//! the object's process is killed, all who wait for an answer are told ([`CallErrorKind::OwnerDied`]), and so
+//! is every later call. Whether a call was made whose answer did not come is not known.
+//!
+//! # What a handler must not do
+//! Call its own object: there is nobody to answer, which the call finds out
+//! ([`CallErrorKind::WithinItself`]). A handler that panics ends the object, for [`Served::into_state`] has
+//! its state; all calls from then on say so ([`CallErrorKind::Panicked`]).
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod dict;
+mod error;
+mod head;
+mod link;
+mod list;
+mod manager;
+mod owner;
+mod proxy;
+mod requests;
+mod served;
+
+pub use dict::Dict;
+pub use error::{CallError, CallErrorKind, PanickedError, ServeError};
+pub use list::List;
+pub use manager::Manager;
+pub use proxy::Proxy;
+pub use served::{Served, serve, serve_in};

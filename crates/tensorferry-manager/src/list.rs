@@ -1,0 +1,246 @@
+//! A list that several processes use.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{CallError, CallErrorKind};
+use crate::proxy::Proxy;
+
+/// A handle on a list of a [`Manager`](crate::Manager). It travels in any message.
+///
+/// Each call is one step, as with [`Dict`](crate::Dict).
+///
+/// # Blocking and errors
+/// Each call waits for the process that has the list. Its error says why there is no answer
+/// ([`CallErrorKind`]); what was to be put comes back with it if it was not sent, or did not fit.
+#[derive(Serialize, Deserialize)]
+#[serde(bound = "", transparent)]
+pub struct List<V> {
+    proxy: Proxy<Request<V>, Answer<V>>,
+}
+
+/// What is asked of the list.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Request<V> {
+    Push(V),
+    Extend(Vec<V>),
+    Insert(usize, V),
+    Set(usize, V),
+    Get(usize),
+    Remove(usize),
+    Pop,
+    Len,
+    Items,
+    Clear,
+}
+
+/// What it answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer<V> {
+    Done,
+    Value(V),
+    NoValue,
+    Len(usize),
+    Items(Vec<V>),
+    /// The index is beyond the end of a list of this length; what was to be put there.
+    OutOfRange(usize, V),
+}
+
+impl<V> List<V> {
+    pub(crate) fn over(proxy: Proxy<Request<V>, Answer<V>>) -> Self {
+        Self { proxy }
+    }
+}
+
+/// What each request does.
+pub(crate) fn answer<V: Clone>(list: &mut Vec<V>, request: Request<V>) -> Answer<V> {
+    match request {
+        Request::Push(value) => {
+            list.push(value);
+            Answer::Done
+        }
+        Request::Extend(values) => {
+            list.extend(values);
+            Answer::Done
+        }
+        Request::Insert(index, value) if index <= list.len() => {
+            list.insert(index, value);
+            Answer::Done
+        }
+        Request::Set(index, value) if index < list.len() => {
+            Answer::Value(std::mem::replace(&mut list[index], value))
+        }
+        Request::Insert(_, value) | Request::Set(_, value) => Answer::OutOfRange(list.len(), value),
+        Request::Get(index) => list.get(index).cloned().into(),
+        Request::Remove(index) => (index < list.len()).then(|| list.remove(index)).into(),
+        Request::Pop => list.pop().into(),
+        Request::Len => Answer::Len(list.len()),
+        Request::Items => Answer::Items(list.clone()),
+        Request::Clear => {
+            list.clear();
+            Answer::Done
+        }
+    }
+}
+
+impl<V> From<Option<V>> for Answer<V> {
+    fn from(value: Option<V>) -> Self {
+        value.map_or(Self::NoValue, Self::Value)
+    }
+}
+
+impl<V: Serialize + DeserializeOwned> List<V> {
+    /// Adds a value at the end (Python's `append`).
+    ///
+    /// # Errors
+    /// [`CallError`] has the value, if it was not sent.
+    pub fn push(&self, value: V) -> Result<(), CallError<V>> {
+        match self.put(Request::Push(value), 0)? {
+            Answer::Done => Ok(()),
+            _ => Err(other_answer()),
+        }
+    }
+
+    /// Adds many values at the end, all in one step.
+    ///
+    /// # Errors
+    /// [`CallError`] has all of them, if they were not sent.
+    pub fn extend(&self, values: impl IntoIterator<Item = V>) -> Result<(), CallError<Vec<V>>> {
+        let sent = self.proxy.call(Request::Extend(values.into_iter().collect()));
+        let answer = sent.map_err(|error| {
+            error.map(|request| match request {
+                Request::Extend(values) => Some(values),
+                _ => None,
+            })
+        })?;
+        if matches!(answer, Answer::Done) { Ok(()) } else { Err(other_answer()) }
+    }
+
+    /// Puts a value before the one at `index`, or at the end.
+    ///
+    /// # Errors
+    /// As [`List::push`], and [`CallErrorKind::OutOfRange`], with the value.
+    pub fn insert(&self, index: usize, value: V) -> Result<(), CallError<V>> {
+        match self.put(Request::Insert(index, value), index)? {
+            Answer::Done => Ok(()),
+            _ => Err(other_answer()),
+        }
+    }
+
+    /// Puts a value in the place of the one at `index`, and returns that.
+    ///
+    /// # Errors
+    /// As [`List::insert`].
+    pub fn set(&self, index: usize, value: V) -> Result<V, CallError<V>> {
+        match self.put(Request::Set(index, value), index)? {
+            Answer::Value(before) => Ok(before),
+            _ => Err(other_answer()),
+        }
+    }
+
+    /// The value at `index`; `None` beyond the end.
+    ///
+    /// # Errors
+    /// [`CallErrorKind`].
+    pub fn get(&self, index: usize) -> Result<Option<V>, CallErrorKind> {
+        self.take(Request::Get(index))
+    }
+
+    /// Takes the value at `index` away, and returns it; `None` beyond the end.
+    ///
+    /// # Errors
+    /// [`CallErrorKind`].
+    pub fn remove(&self, index: usize) -> Result<Option<V>, CallErrorKind> {
+        self.take(Request::Remove(index))
+    }
+
+    /// Takes the last value away, and returns it.
+    ///
+    /// # Errors
+    /// [`CallErrorKind`].
+    pub fn pop(&self) -> Result<Option<V>, CallErrorKind> {
+        self.take(Request::Pop)
+    }
+
+    /// How many values there are.
+    ///
+    /// # Errors
+    /// [`CallErrorKind`].
+    pub fn len(&self) -> Result<usize, CallErrorKind> {
+        match self.proxy.call(Request::Len)? {
+            Answer::Len(len) => Ok(len),
+            _ => Err(CallErrorKind::OtherAnswer),
+        }
+    }
+
+    /// Whether there is no value.
+    ///
+    /// # Errors
+    /// [`CallErrorKind`].
+    pub fn is_empty(&self) -> Result<bool, CallErrorKind> {
+        Ok(self.len()? == 0)
+    }
+
+    /// All values.
+    ///
+    /// # Errors
+    /// [`CallErrorKind`].
+    pub fn to_vec(&self) -> Result<Vec<V>, CallErrorKind> {
+        match self.proxy.call(Request::Items)? {
+            Answer::Items(items) => Ok(items),
+            _ => Err(CallErrorKind::OtherAnswer),
+        }
+    }
+
+    /// Takes all values away.
+    ///
+    /// # Errors
+    /// [`CallErrorKind`].
+    pub fn clear(&self) -> Result<(), CallErrorKind> {
+        match self.proxy.call(Request::Clear)? {
+            Answer::Done => Ok(()),
+            _ => Err(CallErrorKind::OtherAnswer),
+        }
+    }
+
+    fn put(&self, request: Request<V>, index: usize) -> Result<Answer<V>, CallError<V>> {
+        let sent = self.proxy.call(request).map_err(|error| {
+            error.map(|request| match request {
+                Request::Push(value) | Request::Insert(_, value) | Request::Set(_, value) => Some(value),
+                _ => None,
+            })
+        });
+        match sent? {
+            Answer::OutOfRange(len, value) => {
+                Err(CallError::new(Some(value), CallErrorKind::OutOfRange { index, len }))
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    fn take(&self, request: Request<V>) -> Result<Option<V>, CallErrorKind> {
+        match self.proxy.call(request)? {
+            Answer::Value(value) => Ok(Some(value)),
+            Answer::NoValue => Ok(None),
+            _ => Err(CallErrorKind::OtherAnswer),
+        }
+    }
+}
+
+fn other_answer<Q>() -> CallError<Q> {
+    CallError::new(None, CallErrorKind::OtherAnswer)
+}
+
+impl<V> Clone for List<V> {
+    fn clone(&self) -> Self {
+        Self { proxy: self.proxy.clone() }
+    }
+}
+
+impl<V> fmt::Debug for List<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("List").field(&self.proxy).finish()
+    }
+}

@@ -1,0 +1,138 @@
+//! A number of objects that live and end together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tensorferry_storage::{Heap, StorageError};
+
+use crate::dict::{self, Dict};
+use crate::error::ServeError;
+use crate::list::{self, List};
+use crate::proxy::Proxy;
+use crate::served::{Served, serve_in};
+
+/// Objects of this process, which end with it, or with the process.
+///
+/// Python's `Manager` starts a process for them. Here they live in the process that makes it: usually the one
+/// that starts the others, which outlives them. For a process of its own, start one whose function makes a
+/// `Manager`, sends its handles back and waits.
+pub struct Manager {
+    heap: Heap,
+    served: Mutex<Vec<Box<dyn Ending>>>,
+}
+
+/// An object, whatever it is.
+trait Ending: Send {
+    /// Ends it, and waits until it has answered what was sent before.
+    fn end(self: Box<Self>);
+}
+
+impl<S: Send, Q, R> Ending for Served<S, Q, R> {
+    fn end(self: Box<Self>) {
+        // What becomes of the state is up to its type; a panic was told to whoever called.
+        drop(self.into_state());
+    }
+}
+
+impl Manager {
+    /// A manager of objects in the default domain.
+    ///
+    /// # Errors
+    /// [`StorageError`] when there is no memory for the domain.
+    pub fn new() -> Result<Self, StorageError> {
+        Ok(Self::new_in(Heap::current()?))
+    }
+
+    /// As [`Manager::new`], in the domain of `heap`.
+    #[must_use]
+    pub fn new_in(heap: &Heap) -> Self {
+        Self { heap: heap.clone(), served: Mutex::default() }
+    }
+
+    /// An empty dictionary.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn dict<K, V>(&self) -> Result<Dict<K, V>, ServeError>
+    where
+        K: Ord + Clone + Serialize + DeserializeOwned + Send + 'static,
+        V: Clone + Serialize + DeserializeOwned + Send + 'static,
+    {
+        self.dict_of([])
+    }
+
+    /// A dictionary of these entries.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn dict_of<K, V>(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<Dict<K, V>, ServeError>
+    where
+        K: Ord + Clone + Serialize + DeserializeOwned + Send + 'static,
+        V: Clone + Serialize + DeserializeOwned + Send + 'static,
+    {
+        let map: BTreeMap<K, V> = entries.into_iter().collect();
+        Ok(Dict::over(self.serve(map, dict::answer)?))
+    }
+
+    /// An empty list.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn list<V>(&self) -> Result<List<V>, ServeError>
+    where
+        V: Clone + Serialize + DeserializeOwned + Send + 'static,
+    {
+        self.list_of([])
+    }
+
+    /// A list of these items.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn list_of<V>(&self, items: impl IntoIterator<Item = V>) -> Result<List<V>, ServeError>
+    where
+        V: Clone + Serialize + DeserializeOwned + Send + 'static,
+    {
+        let items: Vec<V> = items.into_iter().collect();
+        Ok(List::over(self.serve(items, list::answer)?))
+    }
+
+    /// An object of a type of your own: see [`serve`](crate::serve).
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn serve<S, Q, R, F>(&self, state: S, handler: F) -> Result<Proxy<Q, R>, ServeError>
+    where
+        S: Send + 'static,
+        Q: DeserializeOwned + 'static,
+        R: Serialize + DeserializeOwned + 'static,
+        F: FnMut(&mut S, Q) -> R + Send + 'static,
+    {
+        let served = serve_in(&self.heap, state, handler)?;
+        let proxy = served.proxy().clone();
+        self.served().push(Box::new(served));
+        Ok(proxy)
+    }
+
+    /// Ends all objects. Requests that were sent before are answered first.
+    ///
+    /// # Blocking
+    /// Until they are.
+    pub fn shutdown(self) {
+        let mut served = self.served();
+        served.drain(..).for_each(Ending::end);
+    }
+
+    fn served(&self) -> MutexGuard<'_, Vec<Box<dyn Ending>>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager").field("n_objects", &self.served().len()).finish_non_exhaustive()
+    }
+}

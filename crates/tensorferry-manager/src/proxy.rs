@@ -1,0 +1,179 @@
+//! A handle on an object, with which it is called.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tensorferry_storage::Deadline;
+
+use crate::answer::Answer;
+use crate::error::{CallError, CallErrorKind};
+use crate::head::{Head, Kind};
+use crate::link::Link;
+use crate::requests::Requests;
+
+/// Links that are kept for later calls. More of them are used, if as many threads call at once.
+const MAX_IDLE: usize = 16;
+
+thread_local! {
+    /// The object that this thread serves; 0 for none.
+    static SERVES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Says that this thread serves an object.
+pub(crate) fn note_served(object: u64) {
+    SERVES.set(object);
+}
+
+/// A handle on an object, which takes requests `Q` and answers `R`.
+///
+/// A clone is another handle, and so is the value that a receiver gets when one is sent in a message or as a
+/// spawn argument. All threads of a process can use one at the same time. The object lives as long as it is
+/// [served](crate::Served), whoever has handles.
+pub struct Proxy<Q, R> {
+    requests: Requests<Q, R>,
+    /// Tells the object from others of the domain.
+    object: u64,
+    idle: Arc<Mutex<Vec<Link<R>>>>,
+}
+
+impl<Q, R> Proxy<Q, R> {
+    pub(crate) fn new(requests: Requests<Q, R>, object: u64) -> Self {
+        Self { requests, object, idle: Arc::default() }
+    }
+
+    /// Refuses every later call.
+    pub(crate) fn close(&self) {
+        self.requests.ring().close();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Link<R>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
+    /// Calls the object, and waits for its answer. Calls of one object are made one after another, each as
+    /// one step.
+    ///
+    /// # Blocking
+    /// Until the answer comes, or the object ends, or its process.
+    ///
+    /// # Errors
+    /// [`CallError`], with the request if it was not sent.
+    pub fn call(&self, request: Q) -> Result<R, CallError<Q>> {
+        self.call_within(request, Deadline::Never)
+    }
+
+    /// As [`Proxy::call`], waiting for at most `timeout`. A request that was sent is not taken back when the
+    /// time is over.
+    ///
+    /// # Blocking
+    /// As [`Proxy::call`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`Proxy::call`], and [`CallErrorKind::TimedOut`].
+    pub fn call_timeout(&self, request: Q, timeout: Duration) -> Result<R, CallError<Q>> {
+        self.call_within(request, Deadline::within(timeout))
+    }
+
+    /// Sends a request whose answer nobody wants. It is made after those that this thread has sent before.
+    ///
+    /// # Blocking
+    /// While 64 requests wait already.
+    ///
+    /// # Errors
+    /// As [`Proxy::call`]; a failure of the handler is not told.
+    pub fn tell(&self, request: Q) -> Result<(), CallError<Q>> {
+        let head = Head { link: 0, kind: Kind::Tell };
+        self.check_caller()
+            .and_then(|()| self.requests.put(head, &request, Deadline::Never))
+            .map_err(|kind| CallError::new(Some(request), kind))
+    }
+
+    fn call_within(&self, request: Q, deadline: Deadline) -> Result<R, CallError<Q>> {
+        let sent = self.check_caller().and_then(|()| {
+            let link = self.take_link(deadline)?;
+            self.requests.put(Head { link: link.number(), kind: Kind::Call }, &request, deadline)?;
+            Ok(link)
+        });
+        let mut link = match sent {
+            Ok(link) => link,
+            Err(kind) => return Err(CallError::new(Some(request), kind)),
+        };
+        // A link without its answer is not used again: that may still come.
+        let answer = link.answer(deadline).map_err(|kind| CallError::new(None, self.why(kind, &link)))?;
+        let mut idle = self.idle();
+        if idle.len() < MAX_IDLE {
+            idle.push(link);
+        } else {
+            drop(idle);
+            let _ = self.let_go(&link);
+        }
+        let kind = match answer {
+            Answer::Done(answer) => return Ok(answer),
+            Answer::Panicked(text) => CallErrorKind::Panicked(text),
+            Answer::Unreadable(text) => CallErrorKind::Unreadable(text),
+            Answer::Unsendable(text) => CallErrorKind::NoAnswer(text),
+        };
+        Err(CallError::new(None, kind))
+    }
+
+    fn check_caller(&self) -> Result<(), CallErrorKind> {
+        if SERVES.get() == self.object { Err(CallErrorKind::WithinItself) } else { Ok(()) }
+    }
+
+    fn take_link(&self, deadline: Deadline) -> Result<Link<R>, CallErrorKind> {
+        let heap = self.requests.ring().heap();
+        while let Some(link) = { self.idle().pop() } {
+            if link.is_of(heap) {
+                return Ok(link);
+            }
+        }
+        Link::open(&self.requests, deadline)
+    }
+
+    /// Why there is no answer. A process that is killed before it has taken a caller's end has never had that
+    /// end, which is then not lost by a death; the way to the object knows of the death.
+    fn why(&self, kind: CallErrorKind, link: &Link<R>) -> CallErrorKind {
+        match kind {
+            CallErrorKind::Ended => self.let_go(link).err().unwrap_or(CallErrorKind::Ended),
+            other => other,
+        }
+    }
+
+    /// Tells the object that nobody uses the link any more. If there is no room to say so, the object finds
+    /// out by itself.
+    fn let_go(&self, link: &Link<R>) -> Result<(), CallErrorKind> {
+        self.requests.put(Head { link: link.number(), kind: Kind::Close }, &(), Deadline::Now)
+    }
+}
+
+impl<Q, R> Clone for Proxy<Q, R> {
+    fn clone(&self) -> Self {
+        Self { requests: self.requests.clone(), object: self.object, idle: Arc::clone(&self.idle) }
+    }
+}
+
+impl<Q, R> fmt::Debug for Proxy<Q, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy").field("is_ended", &self.requests.ring().is_closed()).finish_non_exhaustive()
+    }
+}
+
+/// Sends another handle. Works only inside a message.
+impl<Q, R> Serialize for Proxy<Q, R> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (&self.requests, self.object).serialize(serializer)
+    }
+}
+
+impl<'de, Q, R> Deserialize<'de> for Proxy<Q, R> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (requests, object) = Deserialize::deserialize(deserializer)?;
+        Ok(Self::new(requests, object))
+    }
+}

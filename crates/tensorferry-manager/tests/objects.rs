@@ -1,0 +1,205 @@
+//! Objects of types of one's own.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tensorferry_manager::{CallErrorKind, Proxy, serve};
+use tensorferry_reduce::Parcel;
+use tensorferry_storage::Heap;
+
+/// Adds numbers, and answers their sum so far.
+fn sum(total: &mut u64, number: u64) -> u64 {
+    *total += number;
+    *total
+}
+
+#[test]
+fn calls_of_many_threads_are_made_one_after_another() {
+    let served = serve(0_u64, sum).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            let proxy = served.proxy().clone();
+            scope.spawn(move || {
+                let mut last = 0;
+                for _ in 0..500 {
+                    let now = proxy.call(1).unwrap();
+                    assert!(now > last, "{now} after {last}");
+                    last = now;
+                }
+            });
+        }
+    });
+    assert_eq!(served.into_state().unwrap(), 8 * 500);
+}
+
+#[test]
+fn what_is_told_is_done_before_what_the_same_thread_asks_then() {
+    let served = serve(Vec::new(), |heard: &mut Vec<u32>, number: u32| {
+        heard.push(number);
+        heard.len()
+    })
+    .unwrap();
+    (0..200).for_each(|number| served.proxy().tell(number).unwrap());
+    assert_eq!(served.proxy().call(200).unwrap(), 201);
+    served.proxy().tell(201).unwrap();
+    assert_eq!(served.into_state().unwrap(), (0..202).collect::<Vec<_>>(), "the last one too");
+}
+
+#[test]
+fn a_handler_that_panics_ends_the_object_and_its_state_is_there() {
+    let served = serve(0_u64, |total: &mut u64, number: u64| {
+        *total += number;
+        assert!(number < 10, "{number} is too much");
+        *total
+    })
+    .unwrap();
+    let proxy = served.proxy();
+    assert_eq!(proxy.call(1).unwrap(), 1);
+    for number in [10, 1] {
+        let error = proxy.call(number).unwrap_err();
+        assert!(error.request.is_none() && error.kind.is_final());
+        assert!(matches!(&error.kind, CallErrorKind::Panicked(text) if text == "10 is too much"), "{error}");
+    }
+    proxy.tell(5).unwrap();
+    let panicked = served.into_state().unwrap_err();
+    assert_eq!((panicked.state, &*panicked.message), (11, "10 is too much"));
+}
+
+#[test]
+fn an_object_that_calls_itself_is_told_so() {
+    let (tell, told) = mpsc::channel::<Proxy<u32, String>>();
+    let mut own = None;
+    let served = serve((), move |(): &mut (), _: u32| {
+        let own = own.get_or_insert_with(|| told.recv().unwrap());
+        let error = own.call(1).unwrap_err();
+        assert_eq!(error.request, Some(1));
+        error.to_string()
+    })
+    .unwrap();
+    tell.send(served.proxy().clone()).unwrap();
+    let answer = served.proxy().call(0).unwrap();
+    assert!(answer.contains("own handler"), "{answer}");
+}
+
+#[test]
+fn one_object_can_call_another() {
+    let total = serve(0_u64, sum).unwrap();
+    let proxy = total.proxy().clone();
+    let twice = serve((), move |(): &mut (), number: u64| proxy.call(2 * number).unwrap()).unwrap();
+    assert_eq!(twice.proxy().call(4).unwrap(), 8);
+}
+
+#[test]
+fn a_call_that_takes_too_long_is_given_up_and_the_next_one_has_its_own_answer() {
+    let (go, wait) = mpsc::channel::<()>();
+    let served = serve(wait, |wait: &mut mpsc::Receiver<()>, number: u32| {
+        if number == 0 {
+            wait.recv().unwrap();
+        }
+        number
+    })
+    .unwrap();
+    let proxy = served.proxy();
+    let error = proxy.call_timeout(0, Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(error.kind, CallErrorKind::TimedOut) && error.request.is_none(), "{error}");
+    // It is not even begun while the first one goes on; a request that finds no room was not made.
+    let error = loop {
+        let error = proxy.call_timeout(1, Duration::from_millis(1)).unwrap_err();
+        assert!(matches!(error.kind, CallErrorKind::TimedOut), "{error}");
+        if error.request.is_some() {
+            break error;
+        }
+    };
+    assert_eq!(error.request, Some(1));
+    go.send(()).unwrap();
+    assert_eq!(proxy.call(7).unwrap(), 7);
+    assert!(served.into_state().is_ok());
+}
+
+/// Cannot be written, or cannot be read, as it says.
+#[derive(Debug)]
+enum Stubborn {
+    Fine,
+    Unwritable,
+    Unreadable,
+}
+
+impl Serialize for Stubborn {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Fine => 0_u8.serialize(serializer),
+            Self::Unwritable => Err(serde::ser::Error::custom("not to be written")),
+            Self::Unreadable => 1_u8.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Stubborn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u8::deserialize(deserializer)? {
+            0 => Ok(Self::Fine),
+            _ => Err(serde::de::Error::custom("not to be read")),
+        }
+    }
+}
+
+#[test]
+fn requests_and_answers_that_cannot_travel_are_errors_of_their_call_alone() {
+    let served = serve((), |(): &mut (), (_, answer): (Stubborn, u8)| match answer {
+        0 => Stubborn::Fine,
+        1 => Stubborn::Unwritable,
+        _ => Stubborn::Unreadable,
+    })
+    .unwrap();
+    let call = |request, answer| served.proxy().call((request, answer)).map_err(|error| error.kind);
+    for _ in 0..3 {
+        let error = call(Stubborn::Unwritable, 0).unwrap_err();
+        assert!(matches!(&error, CallErrorKind::Unsendable(_)), "{error}");
+        let error = call(Stubborn::Unreadable, 0).unwrap_err();
+        assert!(
+            matches!(&error, CallErrorKind::Unreadable(why) if why.contains("not to be read")),
+            "{error}"
+        );
+        let error = call(Stubborn::Fine, 1).unwrap_err();
+        assert!(
+            matches!(&error, CallErrorKind::NoAnswer(why) if why.contains("not to be written")),
+            "{error}"
+        );
+        let error = call(Stubborn::Fine, 2).unwrap_err();
+        assert!(matches!(&error, CallErrorKind::Answer(_)) && error.to_string().contains("not to be read"));
+        assert!(matches!(call(Stubborn::Fine, 0), Ok(Stubborn::Fine)));
+    }
+    served.into_state().unwrap();
+}
+
+#[test]
+fn a_handle_for_other_requests_or_answers_is_refused() {
+    let heap = Heap::current().unwrap();
+    let served = serve(0_u64, sum).unwrap();
+    let send = || Parcel::pack(heap, served.proxy()).unwrap();
+    let parcel = send();
+    let same: Proxy<u64, u64> = Parcel::open(heap, parcel.id()).unwrap();
+    assert_eq!(same.call(3).unwrap(), 3);
+    let parcel = send();
+    assert!(Parcel::open::<Proxy<u64, u32>>(heap, parcel.id()).is_err());
+    let parcel = send();
+    let error = Parcel::open::<Proxy<String, u64>>(heap, parcel.id()).unwrap_err().to_string();
+    assert!(error.contains("other requests than"), "{error}");
+    assert!(serde_json::to_string(served.proxy()).is_err(), "outside of a message");
+}
+
+#[test]
+fn many_callers_one_after_another_leave_nothing() {
+    let heap = Heap::current().unwrap();
+    let served = serve(0_u64, sum).unwrap();
+    let call_as_another = || {
+        let parcel = Parcel::pack(heap, served.proxy()).unwrap();
+        let other: Proxy<u64, u64> = Parcel::open(heap, parcel.id()).unwrap();
+        other.call(1).unwrap();
+    };
+    (0..300).for_each(|_| call_as_another());
+    heap.collect();
+    let n_blocks = heap.stats().own.live_blocks;
+    assert!(n_blocks < 100 + 64, "{n_blocks} blocks after 300 callers");
+}
