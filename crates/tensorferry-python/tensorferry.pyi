@@ -129,10 +129,10 @@ class Connection:
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
 
-def connect(address: str | PathLike[str], timeout: float | None = None) -> Connection:
+def connect(address: str | PathLike[str], timeout: float | None = None, wait: bool = False) -> Connection:
     """Connects to a listener: a path, or a name after `@`. Raises `OSError` (`ConnectionRefusedError` or `FileNotFoundError` when nobody listens), `TimeoutError`.
 
-    It does not wait for a listener that is not there yet. Connect before anything else is made: tensors and queues of this process lie in the listener's memory then. Those
+    With `wait`, a listener that is not there yet is waited for, until `timeout` at most. Connect before anything else is made: tensors and queues of this process lie in the listener's memory then. Those
     that were made before lie elsewhere: frozen tensors are copied when they are sent, everything else is refused.
     """
 

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -14,6 +15,9 @@ use crate::ConnectError;
 use crate::address::Address;
 use crate::greeting::{self, Answer, Hello, Incoming, THANKS, Unheard};
 use crate::joined::Joined;
+
+/// How long to wait until looking again whether somebody listens.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Connects to the [`Listener`](crate::Listener) at an address: Python's `Client`.
 ///
@@ -48,6 +52,22 @@ pub fn connect_timeout<S, R>(
     Connecting::to(address).finish(Some(timeout))
 }
 
+/// As [`connect_timeout`], for a listener that may not be there yet: of two programs that are started at the
+/// same time, say. The kernel tells nobody that somebody listens now, so this looks again every 20
+/// milliseconds.
+///
+/// # Errors
+/// As [`connect_timeout`], and [`ConnectError::NobodyListens`] when nobody has come to listen.
+///
+/// # Blocking
+/// As [`connect`], for at most `timeout`.
+pub fn connect_when_there<S, R>(
+    address: impl AsRef<OsStr>,
+    timeout: Duration,
+) -> Result<Connection<S, R>, ConnectError> {
+    Connecting::to(address).when_there().finish(Some(timeout))
+}
+
 /// As [`connect`], whatever types the listener has in mind, waiting for at most `timeout` if there is one.
 /// For a program that finds them out in another way, and for other languages.
 ///
@@ -79,6 +99,8 @@ pub fn connect_any(
 #[derive(Debug)]
 pub struct Connecting {
     address: OsString,
+    /// Whether to wait until somebody listens.
+    when_there: bool,
     /// Once it is connected, and has said hello.
     waiting: Option<(OwnedFd, Incoming)>,
 }
@@ -87,11 +109,17 @@ impl Connecting {
     /// Will connect to this address. Does nothing yet.
     #[must_use]
     pub fn to(address: impl AsRef<OsStr>) -> Self {
-        Self { address: address.as_ref().to_owned(), waiting: None }
+        Self { address: address.as_ref().to_owned(), when_there: false, waiting: None }
     }
 
-    /// Goes on for at most `timeout`. After [`ConnectError::TimedOut`] it can be called again; after
-    /// anything else it begins anew.
+    /// Also waits until somebody listens, as [`connect_when_there`].
+    #[must_use]
+    pub fn when_there(self) -> Self {
+        Self { when_there: true, ..self }
+    }
+
+    /// Goes on for at most `timeout`. After [`ConnectError::TimedOut`] and [`ConnectError::NobodyListens`] it
+    /// can be called again; after anything else it begins anew.
     ///
     /// # Errors
     /// As [`connect_timeout`].
@@ -111,7 +139,7 @@ impl Connecting {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (socket, mut incoming) = match self.waiting.take() {
             Some(waiting) => waiting,
-            None => (self.say_hello(timeout)?, Incoming::default()),
+            None => (self.say_hello_when_there(deadline)?, Incoming::default()),
         };
         match incoming.receive(&socket, deadline) {
             Ok((answer, fds)) => take_end(&socket, answer, fds),
@@ -120,6 +148,24 @@ impl Connecting {
                 Err(ConnectError::TimedOut)
             }
             Err(unheard) => Err(unheard.into()),
+        }
+    }
+
+    fn say_hello_when_there(&self, deadline: Option<Instant>) -> Result<OwnedFd, ConnectError> {
+        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        loop {
+            match self.say_hello(left()) {
+                Err(ConnectError::Connect { address, error })
+                    if self.when_there && error.is_nobody_there() =>
+                {
+                    let pause = left().map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN));
+                    if pause.is_zero() {
+                        return Err(ConnectError::NobodyListens { address });
+                    }
+                    thread::park_timeout(pause);
+                }
+                outcome => return outcome,
+            }
         }
     }
 

@@ -110,6 +110,12 @@ pub enum ConnectError {
         /// The user of this process.
         own_uid: u32,
     },
+    /// Nobody has come to listen in the time of the call.
+    #[error("nobody has come to listen at {}", address.display())]
+    NobodyListens {
+        /// The address.
+        address: PathBuf,
+    },
     /// The listener did not accept in the time of the call.
     #[error("the listener has not accepted")]
     TimedOut,
@@ -128,4 +134,12 @@ pub enum ConnectError {
     /// The connection carries values of other types than were asked for.
     #[error(transparent)]
     Decode(#[from] DecodeError),
+}
+
+impl ConnectError {
+    /// Whether the time of the call was over before anything was decided.
+    #[must_use]
+    pub const fn is_timeout(&self) -> bool {
+        matches!(self, Self::TimedOut | Self::NobodyListens { .. })
+    }
 }

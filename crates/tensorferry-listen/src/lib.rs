@@ -51,6 +51,6 @@ pub mod hidden;
 mod joined;
 mod listener;
 
-pub use connect::{Connecting, connect, connect_any, connect_timeout};
+pub use connect::{Connecting, connect, connect_any, connect_timeout, connect_when_there};
 pub use error::{AcceptError, ConnectError, ListenError};
 pub use listener::Listener;

@@ -100,6 +100,14 @@ impl Error {
         self.raw_os_error() == Some(Errno::AGAIN.raw_os_error())
     }
 
+    /// Whether nobody listens at the address of a socket (ENOENT, ECONNREFUSED).
+    #[must_use]
+    pub fn is_nobody_there(&self) -> bool {
+        [Errno::NOENT, Errno::CONNREFUSED]
+            .map(|errno| Some(errno.raw_os_error()))
+            .contains(&self.raw_os_error())
+    }
+
     /// Whether the other end of a socket is gone (EPIPE, ECONNRESET).
     #[must_use]
     pub fn is_closed(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::error;
 use crate::message::Object;
 use crate::queue::{poll, put, until_closed};
 use crate::view::{forked, is_forked};
-use crate::waiting::{Until, wait};
+use crate::waiting::{self, Until, wait};
 
 /// One end of a connection between two processes.
 #[pyclass(frozen, module = "tensorferry")]
@@ -111,17 +111,28 @@ impl Connection {
 }
 
 /// Connects to a listener: a path, or a name after `@`. Raises `ConnectionError`, or `TimeoutError` when it
-/// has not accepted in time.
+/// has not accepted in time. With `wait`, one that is not there yet is waited for.
 #[pyfunction]
-#[pyo3(signature = (address, timeout = None))]
-pub(crate) fn connect(py: Python<'_>, address: PathBuf, timeout: Option<f64>) -> PyResult<Connection> {
+#[pyo3(signature = (address, timeout = None, wait = false))]
+pub(crate) fn connect(
+    py: Python<'_>,
+    address: PathBuf,
+    timeout: Option<f64>,
+    wait: bool,
+) -> PyResult<Connection> {
     refuse_fork()?;
-    let mut connecting = Connecting::to(address);
-    let outcome = wait(py, Until::after(timeout)?, |slice| match connecting.try_any(slice) {
-        Err(ConnectError::TimedOut) => None,
+    let connecting = Connecting::to(address);
+    let mut connecting = if wait { connecting.when_there() } else { connecting };
+    // Why the last attempt did not come to an end.
+    let mut not_yet = ConnectError::TimedOut;
+    let outcome = waiting::wait(py, Until::after(timeout)?, |slice| match connecting.try_any(slice) {
+        Err(error) if error.is_timeout() => {
+            not_yet = error;
+            None
+        }
         outcome => Some(outcome),
     })?;
-    let connected = outcome.unwrap_or(Err(ConnectError::TimedOut));
+    let connected = outcome.unwrap_or(Err(not_yet));
     Connection::over(connected.map_err(|error| error::of_connect(&error))?)
 }
 

@@ -121,7 +121,7 @@ pub(crate) fn of_accept(error: &AcceptError) -> PyErr {
 
 pub(crate) fn of_connect(error: &ConnectError) -> PyErr {
     match error {
-        ConnectError::TimedOut => PyTimeoutError::new_err(error.to_string()),
+        error if error.is_timeout() => PyTimeoutError::new_err(error.to_string()),
         ConnectError::Storage(error) => of_storage(error),
         ConnectError::Connect { error: cause, .. } => numbered(cause.raw_os_error(), error.to_string()),
         _ => PyConnectionError::new_err(error.to_string()),

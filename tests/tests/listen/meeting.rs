@@ -9,7 +9,7 @@ use tensorferry::queue::{GetError, PutErrorKind};
 use tensorferry::reduce::bytes_copied;
 use tensorferry_kit::{Item, until, with_family};
 
-use crate::{SHORT, caller, connected, listen, refusal};
+use crate::{SHORT, accept, address, caller, connected, listen, refusal};
 
 #[test]
 fn a_process_that_something_else_has_started_becomes_a_member_and_nothing_is_copied() {
@@ -111,6 +111,30 @@ fn nobody_is_waited_for_longer_than_said_and_no_listener_is_an_error() {
         child.say("connect 60");
         assert!(child.hear().starts_with(&format!("cannot connect to {address}: ")));
         child.finish();
+    });
+}
+
+#[test]
+fn a_listener_that_is_not_there_yet_is_waited_for_if_that_is_wanted() {
+    with_family(|family| {
+        let stale = std::env::temp_dir().join(format!("tensorferry-test-stale-{}", std::process::id()));
+        for address in [address(), stale.to_str().unwrap().to_owned()] {
+            let child = caller(&address);
+            child.say("await 0.05");
+            child.expect(&format!("nobody has come to listen at {address}"));
+            child.say("await 60");
+            child.wait_until_asleep();
+            if address.starts_with('/') {
+                // What a killed listener leaves is nobody.
+                drop(UnixListener::bind(&address).unwrap());
+                child.wait_until_asleep();
+            }
+            let listener = Listener::bind_in(family.heap(), &address).unwrap();
+            let connection = accept(&listener);
+            child.expect("connected");
+            drop(connection);
+            child.finish();
+        }
     });
 }
 

@@ -5,7 +5,8 @@ import sys
 import tensorferry
 from link import say
 
-with tensorferry.connect(sys.argv[1], timeout=60) as connection:
+say("connecting")
+with tensorferry.connect(sys.argv[1], timeout=60, wait="wait" in sys.argv) as connection:
     say("connected")
     for batch in connection:
         images, labels = batch["images"], batch["labels"]

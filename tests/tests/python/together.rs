@@ -39,8 +39,10 @@ fn batches_go_to_python_and_answers_come_back_without_a_copy() {
     where_possible(|| {
         with_family(|family| {
             let address = address();
+            let child = program("consumer.py", &[&address, "wait"]);
+            child.expect("connecting");
+            child.wait_until_asleep();
             let listener = Listener::bind_in(family.heap(), &address).unwrap();
-            let child = program("consumer.py", &[&address]);
             let mut connection = listener.accept_timeout::<Batch, Answer>(2, DEADLINE).unwrap();
             child.expect("connected");
             let copied = bytes_copied();

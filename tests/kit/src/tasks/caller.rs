@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tensorferry::listen::connect_timeout;
+use tensorferry::listen::{connect_timeout, connect_when_there};
 use tensorferry::queue::Connection;
 
 use super::name_of;
 use crate::{Item, Link, RootTask};
 
-/// Hears `connect SECONDS`, and says `connected` or why not; `echo`, and sends back what it receives, or
+/// Hears `connect SECONDS`, or `await SECONDS` for a listener that is not there yet, and says `connected` or
+/// why not; `echo`, and sends back what it receives, or
 /// says why it has received nothing; `drop`, and lets go of its last connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Caller {
@@ -24,9 +25,13 @@ impl RootTask for Caller {
         let mut connections: Vec<Connection<Item>> = Vec::new();
         while let Ok(Some(line)) = link.hear_until(None) {
             match line.split_once(' ') {
-                Some(("connect", seconds)) => {
+                Some((verb @ ("connect" | "await"), seconds)) => {
                     let timeout = Duration::from_secs_f64(seconds.parse().unwrap());
-                    match connect_timeout(&self.address, timeout) {
+                    let connected = match verb {
+                        "await" => connect_when_there(&self.address, timeout),
+                        _ => connect_timeout(&self.address, timeout),
+                    };
+                    match connected {
                         Ok(connection) => {
                             connections.push(connection);
                             link.say("connected");
