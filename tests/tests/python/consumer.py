@@ -5,8 +5,10 @@ import sys
 import tensorferry
 from link import say
 
-say("connecting")
-with tensorferry.connect(sys.argv[1], timeout=60, wait="wait" in sys.argv) as connection:
+is_early = "wait" in sys.argv
+if is_early:
+    say("connecting")
+with tensorferry.connect(sys.argv[1], timeout=60, wait=is_early) as connection:
     say("connected")
     for batch in connection:
         images, labels = batch["images"], batch["labels"]
