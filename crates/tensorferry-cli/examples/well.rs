@@ -9,7 +9,7 @@ use tensorferry_cli::{Outcome, run};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut report = Vec::new();
-    if run(["doctor"], &mut report, false)? == Outcome::Well {
+    if run(["doctor"], &mut report, || None)? == Outcome::Well {
         println!("all is well");
         return Ok(());
     }

@@ -9,6 +9,7 @@ mod kernel;
 mod memory;
 mod processes;
 mod processors;
+mod remedy;
 
 use std::io::Write;
 
@@ -27,11 +28,17 @@ struct Report {
 pub(crate) fn run(json: bool, out: &mut impl Write) -> anyhow::Result<bool> {
     let mut findings = vec![kernel::version()];
     findings.extend(memory::check());
-    findings.extend(kernel::check());
-    findings.push(processors::check());
-    findings.extend(processes::check());
-    findings.extend(devices::check());
-    let is_well = findings.iter().all(|finding| finding.verdict != Verdict::Missing);
+    let is_missing = |findings: &[Finding]| findings.iter().any(|found| found.verdict == Verdict::Missing);
+    if is_missing(&findings) {
+        // All of these need what is above.
+        findings.extend(REST.map(|check| Finding::untried(check, "needs what is missing above")));
+    } else {
+        findings.extend(kernel::check());
+        findings.push(processors::check());
+        findings.extend(processes::check());
+        findings.extend(devices::check());
+    }
+    let is_well = !is_missing(&findings);
     let report = Report { version: env!("CARGO_PKG_VERSION"), findings };
     if json {
         writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
@@ -40,6 +47,9 @@ pub(crate) fn run(json: bool, out: &mut impl Write) -> anyhow::Result<bool> {
     }
     Ok(is_well)
 }
+
+/// What is not tried where there is no shared memory.
+const REST: [&str; 4] = ["waiting for several queues", "start methods", "meeting at an address", "CUDA"];
 
 impl Report {
     fn text(&self, is_well: bool) -> String {
@@ -51,10 +61,11 @@ impl Report {
                 text.push_str(&format!("{:<8} {:<width$}  -> {fix}\n", "", ""));
             }
         }
-        text.push_str(if is_well {
-            "\nEverything that tensorferry needs works here.\n"
-        } else {
-            "\nWhat is missing has to be mended before tensorferry can do all of its work here.\n"
+        let is_limited = self.findings.iter().any(|finding| finding.verdict == Verdict::Limited);
+        text.push_str(match (is_well, is_limited) {
+            (true, false) => "\nEverything that tensorferry needs works here.\n",
+            (true, true) => "\nWhat tensorferry needs works here, some of it with limits.\n",
+            (false, _) => "\nWhat is missing has to be mended before programs can run here.\n",
         });
         text
     }

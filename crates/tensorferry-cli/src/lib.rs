@@ -25,7 +25,7 @@
 //! use tensorferry_cli::{Outcome, run};
 //!
 //! let mut text = Vec::new();
-//! assert_eq!(run(["top", "--once"], &mut text, false)?, Outcome::Well);
+//! assert_eq!(run(["top", "--once"], &mut text, || None)?, Outcome::Well);
 //! assert!(!text.is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -3,18 +3,18 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use tensorferry_cli::{Outcome, run};
+use tensorferry_os::terminal;
 
 fn main() -> ExitCode {
-    let is_terminal = io::stdout().is_terminal();
-    match run(std::env::args_os().skip(1), &mut io::stdout(), is_terminal) {
+    match run(std::env::args_os().skip(1), &mut io::stdout(), || terminal::size(io::stdout())) {
         Ok(Outcome::Well) => ExitCode::SUCCESS,
         Ok(Outcome::SomethingMissing) => ExitCode::FAILURE,
         Ok(Outcome::Misused(text)) => {
-            complain(&text);
+            complain(&format!("{text}\n"));
             ExitCode::from(2)
         }
         // Whoever read it has seen enough.

@@ -17,7 +17,10 @@ What works on this machine, and which processes share what.
   tensorferry top [--json] [--once] [--every SECONDS] [PID...]
       Shows the domains of all processes that this user may inspect, or of these:
       members and what they hold, queues and how full they are, locks and who has them.
-      On a terminal again every two seconds, elsewhere once.
+      On a terminal again every two seconds until Ctrl-C, elsewhere once.
+      HOLDS and BYTES are what a process holds, ALONE what nobody else holds and no
+      waiting message names, OWNS the memory that it has populated, CACHED what of that
+      is kept for later. SENDERS, RECEIVERS, HELD BY and so on are slots.
 
   tensorferry --help, --version
 ";

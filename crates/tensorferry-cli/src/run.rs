@@ -13,12 +13,12 @@ pub enum Outcome {
     Well,
     /// `doctor` has found that something is missing, and has said what.
     SomethingMissing,
-    /// The arguments make no sense; the text says why, and how they are to be.
+    /// The arguments make no sense; the text says why.
     Misused(String),
 }
 
 /// Does what the arguments say, without the name of the program, and writes what is to be said to `out`.
-/// `is_terminal` says whether that is a terminal, which can be written again and again.
+/// `size` is asked for rows and columns, if that is a terminal, which can be written again and again.
 ///
 /// # Errors
 /// Of `out`, and what [`tensorferry_inspect::find`] answers.
@@ -29,11 +29,11 @@ pub enum Outcome {
 pub fn run(
     arguments: impl IntoIterator<Item: Into<OsString>, IntoIter: 'static>,
     out: &mut impl Write,
-    is_terminal: bool,
+    size: impl Fn() -> Option<(usize, usize)>,
 ) -> anyhow::Result<Outcome> {
     let command = match Command::parse(lexopt::Parser::from_args(arguments)) {
         Ok(command) => command,
-        Err(error) => return Ok(Outcome::Misused(format!("{error}\n\n{USAGE}"))),
+        Err(error) => return Ok(Outcome::Misused(format!("{error}; see tensorferry --help"))),
     };
     match command {
         Command::Help => write!(out, "{USAGE}")?,
@@ -43,7 +43,7 @@ pub fn run(
                 return Ok(Outcome::SomethingMissing);
             }
         }
-        Command::Top(options) => top::run(&options, out, is_terminal)?,
+        Command::Top(options) => top::run(&options, out, size)?,
     }
     out.flush()?;
     Ok(Outcome::Well)
@@ -54,12 +54,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misuse_is_told_with_the_usage() {
+    fn misuse_is_told() {
         let mut out = Vec::new();
-        let outcome = run(["dance"], &mut out, false).unwrap();
+        let outcome = run(["dance"], &mut out, || None).unwrap();
         let Outcome::Misused(text) = outcome else { panic!("{outcome:?}") };
-        assert!(text.contains("dance") && text.contains("tensorferry doctor"), "{text}");
-        assert_eq!(run(["--help"], &mut out, false).unwrap(), Outcome::Well);
+        assert!(text.contains("dance") && text.contains("--help"), "{text}");
+        assert_eq!(run(["--help"], &mut out, || None).unwrap(), Outcome::Well);
         assert_eq!(out, USAGE.as_bytes());
     }
 }

@@ -15,8 +15,13 @@ const USUAL_PERIOD: Duration = Duration::from_secs(2);
 /// Clears the terminal and goes to its first column and line (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Prints what there is, once or again and again.
-pub(crate) fn run(options: &Top, out: &mut impl Write, is_terminal: bool) -> anyhow::Result<()> {
+/// Prints what there is, once or again and again. `size` is that of the terminal, if there is one.
+pub(crate) fn run(
+    options: &Top,
+    out: &mut impl Write,
+    size: impl Fn() -> Option<(usize, usize)>,
+) -> anyhow::Result<()> {
+    let is_terminal = size().is_some();
     let period = match options.every {
         Some(every) => Some(every),
         None => (is_terminal && !options.json && !options.once).then_some(USUAL_PERIOD),
@@ -24,13 +29,24 @@ pub(crate) fn run(options: &Top, out: &mut impl Write, is_terminal: bool) -> any
     let mut last: Option<Report> = None;
     loop {
         let next = period.map(|period| Instant::now() + period);
-        let report = Report::make(&options.pids)?;
+        let report = match Report::make(&options.pids) {
+            Ok(report) => report,
+            // All that were watched have ended.
+            Err(error) if last.is_some() => {
+                writeln!(out, "{error}")?;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         if options.json {
             // A line for each time, for programs that read lines.
             writeln!(out, "{}", serde_json::to_string(&report)?)?;
         } else {
-            let clear = if is_terminal && period.is_some() { CLEAR } else { "" };
-            write!(out, "{clear}{}", text::of(&report, last.as_ref()))?;
+            let text = text::of(&report, last.as_ref());
+            match size().filter(|_| period.is_some()) {
+                Some(size) => write!(out, "{CLEAR}{}", text::cut_to(&text, size))?,
+                None => write!(out, "{text}")?,
+            }
         }
         out.flush()?;
         let Some(next) = next else { return Ok(()) };

@@ -9,8 +9,9 @@ pub enum DomainError {
     Os(#[from] tensorferry_os::Error),
     /// Not even the smallest layout fits into the address space or the file size that this process may use.
     #[error(
-        "no room for a domain: the smallest needs {needed_bytes} bytes, RLIMIT_AS leaves \
-         {address_space_bytes:?} and RLIMIT_FSIZE {file_size_bytes:?}: raise the limit"
+        "no room for a domain: the smallest needs {needed_bytes} bytes, RLIMIT_AS is {}, RLIMIT_FSIZE is {}: \
+         raise the limit (ulimit -v, -f)",
+        told(*address_space_bytes), told(*file_size_bytes)
     )]
     NoAddressSpace {
         /// What the smallest layout needs, in bytes.
@@ -112,4 +113,9 @@ impl DomainError {
             _ => false,
         }
     }
+}
+
+/// A limit in bytes, if there is one.
+fn told(limit_bytes: Option<u64>) -> String {
+    limit_bytes.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes"))
 }

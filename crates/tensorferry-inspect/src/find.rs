@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use tensorferry_domain::DomainFile;
-use tensorferry_os::open_files::{self, OpenMemoryFile};
+use tensorferry_os::open_files::{self, OpenMemoryFile, Status};
 use tensorferry_sharing::Backing;
 use tensorferry_storage::Snapshot;
 
@@ -90,6 +90,14 @@ pub fn find_of(pid: u32) -> Result<Vec<FoundDomain>, InspectError> {
     let mut domains = Vec::new();
     note(&mut domains, &mut BTreeMap::new(), pid, files);
     Ok(domains)
+}
+
+/// What a process is called and does, as `/proc` has it.
+///
+/// # Errors
+/// [`InspectError::Process`] when it has ended.
+pub fn process_status(pid: u32) -> Result<Status, InspectError> {
+    open_files::status(pid).map_err(|error| InspectError::Process { pid, error })
 }
 
 /// What a process was started with, with a space between arguments.

@@ -36,9 +36,11 @@ mod error;
 mod find;
 
 pub use error::InspectError;
-pub use find::{FoundDomain, Search, command_line, find, find_of};
+pub use find::{FoundDomain, Search, command_line, find, find_of, process_status};
+pub use tensorferry_os::open_files::Status;
 pub use tensorferry_storage::{
-    Amount, HeldByKind, MemberSnapshot, MemberState, MonitorSnapshot, QueueSnapshot, Snapshot,
+    Amount, BlockKind, BlockSnapshot, HeldByKind, LastOwner, MemberSnapshot, MemberState, MonitorSnapshot,
+    QueueSnapshot, Snapshot,
 };
 #[doc(hidden)]
 pub use tensorferry_sync::name_of_purpose;

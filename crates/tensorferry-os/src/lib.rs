@@ -2,8 +2,8 @@
 //!
 //! Every request to Linux goes through this crate: memory ([`memfd`], [`mapping`], [`sealed`]), waiting
 //! ([`futex`]), processes ([`pidfd`], [`child`], [`mod@fork`], [`leash`]), descriptors that travel
-//! ([`socket`], [`descriptor`]), what others have open ([`open_files`]), and the limits of a machine or a
-//! container ([`limits`]). It knows no concept of the layers above: no tensor, no queue, no domain.
+//! ([`socket`], [`descriptor`]), what others have open ([`open_files`]), [`terminal`]s, and the limits of a
+//! machine or a container ([`limits`]). It knows no concept of the layers above: no tensor, no queue, no domain.
 //!
 //! Descriptors come in as `impl AsFd` and go out as `OwnedFd`, always close-on-exec. A call that the kernel
 //! interrupts is repeated. An [`Error`] has the call, its argument in words, and the kernel's code.
@@ -27,5 +27,6 @@ pub mod presence;
 mod proc_file;
 pub mod sealed;
 pub mod socket;
+pub mod terminal;
 
 pub use error::{Error, Result};

@@ -9,6 +9,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+
 use crate::{Error, Result, memfd, proc_file};
 
 /// A memory file that some process has open.
@@ -39,9 +41,16 @@ impl OpenMemoryFile {
 /// The numbers of all processes that `/proc` shows, in ascending order.
 ///
 /// # Errors
-/// ENOENT where `/proc` is not mounted.
+/// ENOENT where `/proc` is not mounted, ESRCH where it is that of another PID namespace (pid_namespaces(7)).
 pub fn processes() -> Result<Vec<u32>> {
     let failed = |error| Error::new("reading /proc", error);
+    let own = fs::read_link("/proc/self").map_err(failed)?;
+    if own.to_str() != Some(&std::process::id().to_string()) {
+        return Err(Error::new(
+            "finding this process in /proc, which is of another PID namespace",
+            Errno::SRCH,
+        ));
+    }
     let mut processes = Vec::new();
     for entry in fs::read_dir("/proc").map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
@@ -74,6 +83,31 @@ pub fn memory_files_of(pid: u32, name: &str) -> Result<Vec<OpenMemoryFile>> {
         }
     }
     Ok(found)
+}
+
+/// What a process is called, and what it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The name of its main thread, of at most 15 bytes: that of its program, unless it was changed.
+    pub name: String,
+    /// The state of its main thread, as proc_pid_stat(5) has it: `R` running, `S` and `D` asleep, `T` and `t`
+    /// stopped, `Z` and `X` ended.
+    pub state: char,
+}
+
+/// Asks what a process does.
+///
+/// # Errors
+/// ENOENT when there is no such process.
+pub fn status(pid: u32) -> Result<Status> {
+    let path = format!("/proc/{pid}/stat");
+    let failed = |error: io::Error| Error::new(format!("reading {path}"), error);
+    let text = proc_file::read(&path).map_err(failed)?;
+    // The name is in parentheses, and may have some itself.
+    let name = text.split_once('(').and_then(|(_, rest)| rest.rsplit_once(") "));
+    let status =
+        name.and_then(|(name, rest)| Some(Status { name: name.to_owned(), state: rest.chars().next()? }));
+    status.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))
 }
 
 /// What a process was started with: its arguments, with a space between them, and what is no character as
@@ -122,6 +156,8 @@ mod tests {
         assert!(all.contains(&me) && all.is_sorted());
         let name = std::env::args().next().unwrap();
         assert!(command_line(me).unwrap().starts_with(&name));
+        let status = status(me).unwrap();
+        assert!(name.contains(&status.name) && "RS".contains(status.state), "{status:?}");
     }
 
     #[test]
@@ -129,5 +165,6 @@ mod tests {
         let nobody = u32::MAX;
         assert_eq!(memory_files_of(nobody, "").unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(command_line(nobody).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(status(nobody).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

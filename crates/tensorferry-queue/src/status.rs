@@ -4,6 +4,13 @@
 macro_rules! status {
     ($handle:ident) => {
         impl<T> $handle<T> {
+            /// Where the queue lies in the domain: equal for all handles on it, in all processes, and the
+            /// `id` under which a snapshot has it (`tensorferry-inspect`).
+            #[must_use]
+            pub fn id(&self) -> tensorferry_storage::BlockId {
+                self.typed.ring().id()
+            }
+
             /// The number of messages that the queue has room for.
             #[doc(alias = "maxsize")]
             #[must_use]

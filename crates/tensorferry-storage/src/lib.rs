@@ -101,7 +101,8 @@ pub use reference::{BlockId, Role};
 pub use ring::{Consumers, Ring, RingJoinError, RingPutError, RingTakeError};
 pub use scratch::Scratch;
 pub use snapshot::{
-    Amount, HeldByKind, MemberSnapshot, MemberState, MonitorSnapshot, QueueSnapshot, Snapshot,
+    Amount, BlockKind, BlockSnapshot, HeldByKind, MemberSnapshot, MemberState, MonitorSnapshot,
+    QueueSnapshot, Snapshot,
 };
 pub use tensorferry_domain::WaitAnyError;
 #[doc(hidden)]

@@ -31,7 +31,8 @@ pub(crate) mod word {
 pub(crate) const N_STATE_WORDS: usize = 4;
 
 /// How the last owner left a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LastOwner {
     /// It released the lock, or nobody has had it yet.
     Released,

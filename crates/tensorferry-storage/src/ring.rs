@@ -40,7 +40,7 @@ use crate::header::Kind;
 use crate::heap::Heap;
 use crate::pins::PinList;
 use crate::record::{MAX_RECORDS, RecordTag};
-use crate::reference::Role;
+use crate::reference::{BlockId, Role};
 use crate::ring_layout::{MAX_SLOTS, RingShape, RingWords};
 use crate::slot::{Slot, Tag};
 
@@ -237,6 +237,12 @@ impl Ring {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The block that the ring lies in.
+    #[must_use]
+    pub fn id(&self) -> BlockId {
+        self.attachment().block().id()
     }
 
     /// Whether any process can take a message, this one included. A process that has died counts until what

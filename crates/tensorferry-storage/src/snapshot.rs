@@ -1,12 +1,13 @@
 //! What lies in a domain and who holds it, as anybody can read it who has the domain's file.
 
 mod reader;
+mod walk;
 
 use serde::Serialize;
 use tensorferry_domain::{DomainFile, MemberInfo, Phase};
 use tensorferry_os::pidfd::pid_namespace;
 
-use crate::{Heap, StorageError};
+use crate::{Heap, LastOwner, StorageError};
 
 /// What was in a domain at about one moment.
 ///
@@ -30,8 +31,8 @@ pub struct Snapshot {
     pub sweeps: u64,
     /// What somebody holds, by what it is.
     pub held: HeldByKind,
-    /// Of that, what no member holds: the message of a dead member may still name it, or its memory is just
-    /// coming back.
+    /// Of that, what no member holds and no message in a queue names: its memory is just coming back, or
+    /// arguments or a bundle of a dead member name it.
     pub in_doubt: Amount,
     /// Whoever has a slot of the process table, in order of the slots.
     pub members: Vec<MemberSnapshot>,
@@ -39,6 +40,8 @@ pub struct Snapshot {
     pub queues: Vec<QueueSnapshot>,
     /// Every lock, event, semaphore and the like, in the order in which they lie.
     pub monitors: Vec<MonitorSnapshot>,
+    /// The longest blocks that somebody holds, 16 at most, from the longest on.
+    pub longest: Vec<BlockSnapshot>,
 }
 
 /// A number of blocks, and their lengths added up.
@@ -90,7 +93,8 @@ pub struct MemberSnapshot {
     pub pid: Option<u32>,
     /// Everything that it holds.
     pub holds: Amount,
-    /// Of that, what nobody else holds: what would come back if it ended.
+    /// Of that, what nobody else holds, and no message names that waits in a queue: what would come back if it
+    /// ended.
     pub holds_alone: Amount,
     /// What it has populated in the extents that it owns, in bytes. Others may hold blocks in there.
     pub owns_bytes: u64,
@@ -132,6 +136,8 @@ pub struct QueueSnapshot {
     pub capacity_items: usize,
     /// Messages that wait for a receiver, with those that were leased and came back.
     pub waiting_items: usize,
+    /// What these messages name, and long ones themselves. Who has put them holds it until they are taken.
+    pub waiting: Amount,
     /// Messages that were put since it was made.
     pub put_items: u64,
     /// How many messages can be leased at a time; 0 for a queue without leases.
@@ -163,6 +169,8 @@ pub struct MonitorSnapshot {
     pub purpose: u64,
     /// The slot of who has it locked. What is no lock is locked only for the time of one call.
     pub locked_by: Option<u8>,
+    /// How its last owner has left it, if it has died or panicked and nobody has made that good.
+    pub left_by: Option<LastOwner>,
     /// What live members have taken of it, by their slots: permits of a semaphore, for instance.
     pub shares: Vec<(u8, u32)>,
     /// Slots of the members that have a handle on it.
@@ -171,11 +179,45 @@ pub struct MonitorSnapshot {
     pub deaths: u64,
 }
 
+/// One block of memory.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct BlockSnapshot {
+    /// Tells it from the other blocks that are there.
+    pub id: u64,
+    /// What it is.
+    pub kind: BlockKind,
+    /// The length that was asked for, in bytes.
+    pub len_bytes: u64,
+    /// Slots of the members that hold it.
+    pub holders: Vec<u8>,
+    /// The queue in which a message waits that names it ([`QueueSnapshot::id`]).
+    pub waits_in: Option<u64>,
+}
+
+/// What a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum BlockKind {
+    /// A tensor, a value, an array, or what describes memory of a device.
+    Data,
+    /// A queue.
+    Queue,
+    /// A message that does not fit into the slot of a queue.
+    LongMessage,
+    /// Arguments of a process that is being started.
+    Arguments,
+    /// A lock, an event, a semaphore or the like.
+    Monitor,
+    /// The list of a bundle.
+    Bundle,
+}
+
 impl Snapshot {
     /// Reads all headers of the domain, and its queues and monitors. No data is read.
     ///
-    /// Time goes with the number of blocks: about as long as reading one page of 4 KiB for each 63 small
-    /// ones.
+    /// Time goes with the number of blocks: some milliseconds for a hundred thousand.
     ///
     /// # Errors
     /// The kernel's error of pread(2). What makes no sense is left out.
@@ -191,8 +233,9 @@ impl Snapshot {
             members: members(file)?,
             queues: Vec::new(),
             monitors: Vec::new(),
+            longest: Vec::new(),
         };
-        reader::Reader::new(file, &mut snapshot).read(&runs)?;
+        reader::Reader::new(file, &runs, &mut snapshot)?.read()?;
         Ok(snapshot)
     }
 
@@ -266,6 +309,8 @@ mod tests {
         let now = heap.snapshot().unwrap();
         assert_eq!(now.held.data, Amount { blocks: 2, bytes: 100 + (3 << 20) });
         assert_eq!(now.held.bundles.blocks, 1);
+        assert_eq!((now.longest[0].len_bytes, &now.longest[0].holders[..]), (3 << 20, &[0][..]));
+        assert_eq!((now.longest.len(), now.longest[0].kind), (3, BlockKind::Data));
         let [me] = &now.members[..] else { panic!("{:?}", now.members) };
         assert_eq!((me.slot, me.state, me.pid), (0, MemberState::Live, Some(std::process::id())));
         assert_eq!((me.holds, me.holds.blocks), (me.holds_alone, 3));
@@ -296,6 +341,35 @@ mod tests {
         let [queue] = &heap.snapshot().unwrap().queues[..] else { panic!("one queue") };
         assert_eq!((queue.waiting_items, &queue.leased_items[..]), (4, &[][..]), "it came back");
         assert!(queue.is_closed);
+    }
+
+    #[test]
+    fn what_waits_in_a_queue_is_that_queues_and_nobodys_alone() {
+        let heap = heap();
+        let ring = Arc::new(Ring::create_with_leases(&heap, 2, 1, 0).unwrap());
+        let block = |len_bytes| heap.allocate(len_bytes).unwrap().freeze();
+        let (sent, bundled, kept) = (block(1 << 20), block(2 << 20), block(100));
+        let bundle = Bundle::pack(&heap, b"", OutgoingHandle::frozen(&bundled).into_iter().collect());
+        let bundle = bundle.unwrap();
+        // Too long for a slot.
+        let payload = [0; 1000];
+        let handles = OutgoingHandles::from_iter([
+            OutgoingHandle::frozen(&sent).unwrap(),
+            OutgoingHandle::bundle(&bundle),
+        ]);
+        ring.put(&payload, handles, Deadline::Now).unwrap();
+        drop((sent, bundled, bundle));
+        let look = || heap.snapshot().unwrap();
+        let (now, waits) = (look(), look().queues[0].waiting);
+        assert!(waits.blocks == 4 && waits.bytes > (3 << 20) + 1000, "{waits:?}: with message and bundle");
+        assert_eq!(now.members[0].holds_alone.bytes, 100 + now.held.queues.bytes, "{kept:?}");
+        assert_eq!((now.longest[0].len_bytes, now.longest[0].waits_in), (2 << 20, Some(now.queues[0].id)));
+        // Whoever has a lease has what it names.
+        let lease = ring.take_leased(Deadline::Now).unwrap();
+        assert_eq!((look().queues[0].waiting.blocks, look().queues[0].leased_items.len()), (0, 1));
+        assert!(look().members[0].holds_alone.bytes > 3 << 20);
+        drop(lease);
+        assert_eq!(look().queues[0].waiting, waits, "it came back");
     }
 
     #[test]
@@ -337,7 +411,13 @@ mod tests {
         let entered = monitor.enter(Deadline::Now).unwrap();
         assert_eq!((look().locked_by, look().holders), (Some(0), vec![0]));
         drop(entered);
-        assert_eq!(look().locked_by, None);
+        assert_eq!((look().locked_by, look().left_by), (None, None));
+        let panics = || {
+            let _entered = monitor.enter(Deadline::Now).unwrap();
+            std::panic::resume_unwind(Box::new("on purpose"));
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert_eq!(look().left_by, Some(LastOwner::Panicked));
     }
 
     /// The first bytes of a domain's file, with a queue and a monitor in it.

@@ -295,13 +295,9 @@ impl Barrier {
     pub fn broken_by(&self) -> Option<BrokenBy> {
         broken_by(&self.primitive.monitor().view().ok()?)
     }
-
-    /// Whether both are handles on the same barrier.
-    #[must_use]
-    pub fn ptr_eq(&self, other: &Self) -> bool {
-        self.primitive.ptr_eq(&other.primitive)
-    }
 }
+
+crate::primitive::identity!(Barrier, "barrier");
 
 fn rounds(view: &MonitorView<'_>) -> Rounds {
     Rounds::unpack(word(view, state::ROUNDS).load(Ordering::SeqCst))

@@ -175,10 +175,6 @@ impl Condition {
             self.primitive.monitor().notify();
         }
     }
-
-    /// Whether both are handles on the same condition.
-    #[must_use]
-    pub fn ptr_eq(&self, other: &Self) -> bool {
-        self.primitive.ptr_eq(&other.primitive)
-    }
 }
+
+crate::primitive::identity!(Condition, "condition");

@@ -111,13 +111,9 @@ impl Event {
             }
         })?
     }
-
-    /// Whether both are handles on the same event.
-    #[must_use]
-    pub fn ptr_eq(&self, other: &Self) -> bool {
-        self.primitive.ptr_eq(&other.primitive)
-    }
 }
+
+crate::primitive::identity!(Event, "event");
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

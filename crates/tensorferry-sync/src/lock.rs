@@ -106,13 +106,9 @@ impl Lock {
         let last_owner = entered.last_owner();
         LockError::unless_poisoned(LockGuard { entered: Some(entered) }, last_owner)
     }
-
-    /// Whether both are handles on the same lock.
-    #[must_use]
-    pub fn ptr_eq(&self, other: &Self) -> bool {
-        self.primitive.ptr_eq(&other.primitive)
-    }
 }
+
+crate::primitive::identity!(Lock, "lock");
 
 impl LockGuard {
     /// What the lock protects is whole again: whoever takes the lock next is not told of an earlier owner

@@ -15,6 +15,28 @@ use crate::wire::refuse;
 /// Only for one that is stopped there does it take that long.
 pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 
+/// What tells handles apart, for a type with a `primitive`.
+macro_rules! identity {
+    ($handle:ident, $noun:literal) => {
+        impl $handle {
+            #[doc = concat!("Whether both are handles on the same ", $noun, ".")]
+            #[must_use]
+            pub fn ptr_eq(&self, other: &Self) -> bool {
+                self.primitive.monitor().ptr_eq(other.primitive.monitor())
+            }
+
+            /// Where it lies in the domain: equal for all handles on it, in all processes, and the `id` under
+            /// which a snapshot has it (`tensorferry-inspect`).
+            #[must_use]
+            pub fn id(&self) -> tensorferry_storage::BlockId {
+                self.primitive.monitor().block().id()
+            }
+        }
+    };
+}
+
+pub(crate) use identity;
+
 /// A handle on a monitor that is used for `PURPOSE`.
 pub(crate) struct Primitive<const PURPOSE: u64> {
     monitor: Monitor,
@@ -40,10 +62,6 @@ impl<const PURPOSE: u64> Primitive<PURPOSE> {
 
     pub(crate) fn monitor(&self) -> &Monitor {
         &self.monitor
-    }
-
-    pub(crate) fn ptr_eq(&self, other: &Self) -> bool {
-        self.monitor.ptr_eq(&other.monitor)
     }
 
     /// A word of state; `None` in a process that is no member.

@@ -123,13 +123,9 @@ impl RLock {
         HAD.with(|all| all.borrow_mut().push(Rc::downgrade(&had)));
         LockError::unless_poisoned(RLockGuard::over(had), last_owner)
     }
-
-    /// Whether both are handles on the same lock.
-    #[must_use]
-    pub fn ptr_eq(&self, other: &Self) -> bool {
-        self.primitive.ptr_eq(&other.primitive)
-    }
 }
+
+crate::primitive::identity!(RLock, "lock");
 
 /// What this thread has of this monitor. A thread that was forked has a copy of what its parent has, which is
 /// nothing.

@@ -205,13 +205,9 @@ impl RwLock {
         word(&view, state::WRITER).store(writer::WRITES, Ordering::SeqCst);
         LockError::unless_poisoned(RwLockWriteGuard { entered }, last_writer)
     }
-
-    /// Whether both are handles on the same lock.
-    #[must_use]
-    pub fn ptr_eq(&self, other: &Self) -> bool {
-        self.primitive.ptr_eq(&other.primitive)
-    }
 }
+
+crate::primitive::identity!(RwLock, "lock");
 
 /// What everybody does first who has taken the lock. Returns how the last writer ended.
 ///

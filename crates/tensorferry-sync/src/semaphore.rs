@@ -145,13 +145,9 @@ impl Semaphore {
         let n_permits = self.primitive.monitor().view().map_or(0, |view| n_available(&view));
         u32::try_from(n_permits).unwrap_or(u32::MAX)
     }
-
-    /// Whether both are handles on the same semaphore.
-    #[must_use]
-    pub fn ptr_eq(&self, other: &Self) -> bool {
-        self.primitive.ptr_eq(&other.primitive)
-    }
 }
+
+crate::primitive::identity!(Semaphore, "semaphore");
 
 fn n_available(view: &MonitorView<'_>) -> u64 {
     available(|| view.shares(), || word(view, PERMITS).load(Ordering::SeqCst))

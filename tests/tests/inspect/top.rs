@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use tensorferry::Queue;
-use tensorferry_kit::tasks::{CommandLine, Puppet};
-use tensorferry_kit::{Family, Item, where_possible, with_family};
+use tensorferry_kit::tasks::{Caller, CommandLine, Puppet};
+use tensorferry_kit::{Child, Family, Item, Loner, where_possible, with_family};
 
 /// Runs `top` in a process of its own, and returns what it has written.
 #[track_caller]
@@ -26,7 +26,7 @@ fn one_run_shows_members_queues_and_what_is_held() {
         let queue = full_queue(family);
         let child = family.start(Puppet { queue: Some(queue.clone()), ..Puppet::default() });
         let (me, its) = (std::process::id().to_string(), child.pid().to_string());
-        let id = format!("domain {:x}:", family.heap().domain().id());
+        let id = format!("domain {}:", family.heap().domain().id());
         for pids in [&[&*me][..], &[], &[&*me, &*its]] {
             let all = top(pids);
             // Other tests have domains too.
@@ -34,9 +34,13 @@ fn one_run_shows_members_queues_and_what_is_held() {
             let text = text.into_iter().find(|part| part.contains(&id)).unwrap_or_else(|| panic!("{all}"));
             let line = |with: &str| text.lines().find(|line| line.contains(with)).unwrap_or_default();
             let words = |with: &str| line(with).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-            assert_eq!(words("full")[1..], ["1/1", "1", "0", "1", "0", "1", "full"], "{text}");
-            assert!(line("held:").contains("1 tensors and other data (1.00 MiB)"), "{text}");
-            assert_eq!(words(&format!(" {its} "))[..3], ["1", &*its, "live"], "{text}");
+            let queue = [&*queue.id().0.to_string(), "1/1", "1.00", "MiB", "1", "0", "1", "0", "1", "full"];
+            assert_eq!(words(" full"), queue, "{text}");
+            assert!(line("held:").contains("1 tensor or other data (1.00 MiB)"), "{text}");
+            assert_eq!(words(&format!(" {its} "))[..4], ["1", &*its, "child", "live"], "{text}");
+            // It is the queue that has the tensor, which nobody else holds.
+            assert_eq!(words(" MiB  data ")[1..], ["1.00", "MiB", "data", "0", queue[0]], "{text}");
+            assert_eq!(words(&format!(" {me} "))[7..9], ["0", "B"], "{text}");
         }
         child.finish();
     });
@@ -55,6 +59,24 @@ fn programs_have_it_as_json() {
         assert_eq!(snapshot["queues"][0]["waiting_items"], 1);
         assert_eq!(snapshot["held"]["data"]["bytes"], 1 << 20);
         drop(queue);
+    });
+}
+
+#[test]
+fn a_stopped_process_is_told_from_one_that_works_and_one_that_is_not_there_from_both() {
+    with_family(|family| {
+        let queue = full_queue(family);
+        let child = family.start(Puppet { queue: Some(queue.clone()), ..Puppet::default() });
+        let its = child.pid().to_string();
+        child.stop();
+        assert!(top(&[&its]).contains(" stopped "));
+        child.go_on();
+        let alone = Loner::start(&Caller { address: String::new() }, &[]);
+        let text = top(&[&its, &alone.pid().to_string(), "4194305"]);
+        assert!(text.contains(" live "), "{text}");
+        assert!(text.contains(&format!("process {} shares nothing", alone.pid())), "{text}");
+        assert!(text.contains("there is no process 4194305"), "{text}");
+        [alone, child].into_iter().for_each(Child::finish);
     });
 }
 

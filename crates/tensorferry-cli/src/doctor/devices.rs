@@ -7,6 +7,7 @@ use tensorferry_cuda_ipc::{CudaTensor, Device, Driver, Stream, get_all_cuda_stra
 use tensorferry_spawn::{BoxedError, StartMethod, func, get_context};
 
 use super::finding::Finding;
+use super::remedy;
 
 /// To make a context takes a second where nobody has one.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,11 +46,12 @@ fn of_device(device: &Device) -> Finding {
     };
     match hand_over(device) {
         Ok(strategies) => Finding::works(&check, format!("another process has read a tensor; {strategies}")),
-        Err(error) => Finding::missing(
-            &check,
-            format!("{error:#}"),
-            "look at the device's compute mode (nvidia-smi -q -d COMPUTE), and give containers /dev/nvidia*",
-        ),
+        Err(error) => {
+            let text = format!("{error:#}");
+            let otherwise = "look at the device's compute mode (nvidia-smi -q -d COMPUTE), and give containers /dev/nvidia*";
+            let fix = remedy::of(&text, otherwise);
+            Finding::missing(&check, text, fix)
+        }
     }
 }
 

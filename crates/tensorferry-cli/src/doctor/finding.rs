@@ -29,6 +29,8 @@ pub(crate) enum Verdict {
     Missing,
     /// It is not there, and most programs do without it.
     Absent,
+    /// It was not tried, because something else is missing.
+    Untried,
 }
 
 impl fmt::Display for Verdict {
@@ -38,6 +40,7 @@ impl fmt::Display for Verdict {
             Self::Limited => "limited",
             Self::Missing => "missing",
             Self::Absent => "absent",
+            Self::Untried => "untried",
         })
     }
 }
@@ -57,6 +60,10 @@ impl Finding {
 
     pub(crate) fn missing(check: &str, what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::new(check, Verdict::Missing, what.into(), Some(fix.into()))
+    }
+
+    pub(crate) fn untried(check: &str, what: impl Into<String>) -> Self {
+        Self::new(check, Verdict::Untried, what.into(), None)
     }
 
     pub(crate) fn absent(check: &str, what: impl Into<String>) -> Self {

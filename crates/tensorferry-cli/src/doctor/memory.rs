@@ -8,6 +8,7 @@ use tensorferry_sharing::get_all_sharing_strategies;
 use tensorferry_storage::Heap;
 
 use super::finding::Finding;
+use super::remedy;
 use crate::bytes::bytes;
 
 /// The address space of a domain that nothing limits.
@@ -29,7 +30,8 @@ pub(super) fn check() -> Vec<Finding> {
             let names = strategies.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             findings.push(Finding::works("memory file", format!("sealed, by {names}")));
             findings.push(address_space(domain.layout().data_len_bytes));
-            findings.push(limit(domain.limit_bytes()));
+            // What the address space has no room for cannot be had.
+            findings.push(limit(domain.limit_bytes(), domain.layout().data_len_bytes as u64));
         }
     }
     findings.push(populate());
@@ -38,13 +40,13 @@ pub(super) fn check() -> Vec<Finding> {
 }
 
 fn no_domain(error: &DomainError) -> Finding {
-    let fix = match error {
-        DomainError::NoAddressSpace { .. } => "raise the limit (ulimit -v, ulimit -f)",
-        DomainError::Os(error) if error.is_out_of_descriptors() => "raise the limit (ulimit -n)",
+    let text = error.to_string();
+    let otherwise = match error {
         DomainError::Os(error) if error.call().contains("/proc") => "mount /proc",
         _ => "allow memfd_create, fcntl with seals and locks, mmap and pidfd_open (seccomp)",
     };
-    Finding::missing("memory file", error.to_string(), fix)
+    let fix = remedy::of(&text, otherwise);
+    Finding::missing("memory file", text, fix)
 }
 
 fn address_space(len_bytes: usize) -> Finding {
@@ -58,14 +60,17 @@ fn address_space(len_bytes: usize) -> Finding {
     Finding::limited(check, format!("{has} for each domain, {whole} where nothing limits it"), fix)
 }
 
-fn limit(limit_bytes: u64) -> Finding {
+fn limit(limit_bytes: u64, address_space_bytes: u64) -> Finding {
     let check = "memory";
     let by_hand = "give each domain a limit (Domain::builder().limit_bytes)";
     if limit_bytes == u64::MAX {
         let what = "how much is available cannot be read, so that domains have no limit";
         return Finding::limited(check, what, format!("mount /proc, or {by_hand}"));
     }
-    let has = bytes(limit_bytes);
+    let has = bytes(limit_bytes.min(address_space_bytes));
+    if address_space_bytes < limit_bytes {
+        return Finding::works(check, format!("{has} for each domain: all of its address space"));
+    }
     if limit_bytes < LITTLE_BYTES {
         let fix = "stop what uses memory, or raise the limit of the cgroup (memory.max, docker run --memory)";
         return Finding::limited(check, format!("{has} for each domain made now"), fix);
@@ -80,11 +85,12 @@ fn populate() -> Finding {
     let took = start.elapsed();
     match populated {
         Ok(_) => Finding::works(check, format!("{} in {took:.1?}", bytes(PROBE_BYTES as u64))),
-        Err(error) => Finding::missing(
-            check,
-            error.to_string(),
-            "use Linux 5.14 or later, allow madvise with MADV_POPULATE_WRITE, and free memory if there is none",
-        ),
+        Err(error) => {
+            let text = error.to_string();
+            let otherwise = "use Linux 5.14 or later, and allow madvise with MADV_POPULATE_WRITE (seccomp)";
+            let fix = remedy::of(&text, otherwise);
+            Finding::missing(check, text, fix)
+        }
     }
 }
 

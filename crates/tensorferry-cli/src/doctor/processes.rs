@@ -9,6 +9,7 @@ use tensorferry_spawn::{BoxedError, StartMethod, func, get_context};
 use tensorferry_tensor::{Tensor, TensorMut};
 
 use super::finding::Finding;
+use super::remedy;
 
 /// No step takes longer where it works at all.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,22 +27,31 @@ pub(super) fn check() -> Vec<Finding> {
                 &check,
                 format!("a process in {start:.1?}, a tensor there and back in 2 x {one_way:.2?}"),
             ),
-            Err(error) => Finding::missing(
-                &check,
-                format!("{error:#}"),
-                "allow clone, execve of this program, socketpair and SCM_RIGHTS (seccomp, noexec), and look \
-                 at the limit of processes (ulimit -u, pids.max)",
-            ),
+            Err(error) => {
+                let text = format!("{error:#}");
+                let otherwise =
+                    "allow clone, execve of this program, socketpair and SCM_RIGHTS (seccomp, noexec)";
+                let fix = remedy::of(&text, otherwise);
+                // Programs use it only where they ask for it.
+                let is_optional = method == StartMethod::Forkserver;
+                if is_optional {
+                    Finding::limited(&check, text, fix)
+                } else {
+                    Finding::missing(&check, text, fix)
+                }
+            }
         });
     }
     let check = "meeting at an address";
     findings.push(match meet() {
         Ok(()) => Finding::works(check, "a socket without a file"),
-        Err(error) => Finding::limited(
-            check,
-            format!("{error:#}"),
-            "allow unix sockets and SO_PEERCRED; processes that are started from here do without",
-        ),
+        Err(error) => {
+            let text = format!("{error:#}");
+            let otherwise =
+                "allow unix sockets and SO_PEERCRED; processes that are started from here do without";
+            let fix = remedy::of(&text, otherwise);
+            Finding::limited(check, text, fix)
+        }
     });
     findings
 }

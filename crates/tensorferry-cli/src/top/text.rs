@@ -4,18 +4,24 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
-use tensorferry_inspect::{Amount, HeldByKind, MemberState, MonitorSnapshot, QueueSnapshot, Snapshot};
+use tensorferry_inspect::{
+    Amount, BlockKind, HeldByKind, LastOwner, MemberSnapshot, MemberState, MonitorSnapshot, QueueSnapshot,
+    Snapshot,
+};
 
-use super::report::{Domain, Report, kind_of_monitor};
+use super::report::{Domain, Report, State};
 use crate::bytes::{bytes, count};
 
 /// Longer commands are cut.
 const COMMAND_CHARS: usize = 60;
+/// So many of the longest blocks are shown, if they are as long as this.
+const LONGEST: usize = 5;
+const LONG_BYTES: u64 = 1 << 20;
 
 /// The whole report. Rates are those since `last`, if there is one.
 pub(crate) fn of(report: &Report, last: Option<&Report>) -> String {
     let mut text = String::new();
-    if report.domains.is_empty() {
+    if report.domains.is_empty() && report.not_among_them.is_empty() {
         text.push_str("no process shares anything by tensorferry\n");
     }
     for domain in &report.domains {
@@ -32,9 +38,12 @@ pub(crate) fn of(report: &Report, last: Option<&Report>) -> String {
             }
         }
     }
+    for line in &report.not_among_them {
+        let _ = writeln!(text, "{line}");
+    }
     if report.n_unreadable_processes > 0 {
-        let n = report.n_unreadable_processes;
-        let _ = writeln!(text, "{n} processes of others were not asked; root may ask all");
+        let n = things(report.n_unreadable_processes as u64, "process", "processes");
+        let _ = writeln!(text, "{n} of others could not be asked; root may ask all");
     }
     text
 }
@@ -46,8 +55,8 @@ fn before(last: &Report, id: u64) -> Option<&Snapshot> {
 fn one(text: &mut String, domain: &Domain, snapshot: &Snapshot, before: Option<(&Snapshot, Duration)>) {
     let (used, limit) = (bytes(snapshot.populated_bytes), snapshot.limit_bytes);
     let limit = if limit == u64::MAX { "no limit".to_owned() } else { format!("of {}", bytes(limit)) };
-    let deaths = snapshot.sweeps;
-    let _ = writeln!(text, "domain {:x}: {used} {limit}, {deaths} deaths", snapshot.domain_id);
+    let ended = things(snapshot.sweeps, "member has", "members have");
+    let _ = writeln!(text, "domain {}: {used} {limit}; {ended} ended", snapshot.domain_id);
     let _ = writeln!(text, "held: {}", held(&snapshot.held, snapshot.in_doubt));
     for other in domain.others(snapshot) {
         let command = shortened(&other.command);
@@ -58,66 +67,76 @@ fn one(text: &mut String, domain: &Domain, snapshot: &Snapshot, before: Option<(
         let _ = writeln!(text, "\n{}", queues(&snapshot.queues, before));
     }
     if !snapshot.monitors.is_empty() {
-        let _ = writeln!(text, "\n{}", monitors(&snapshot.monitors));
+        let _ = writeln!(text, "\n{}", monitors(&snapshot.monitors, &domain.monitor_kinds));
+    }
+    if snapshot.longest.first().is_some_and(|block| block.len_bytes >= LONG_BYTES) {
+        let _ = writeln!(text, "\n{}", longest(snapshot));
     }
     text.push('\n');
 }
 
 fn held(held: &HeldByKind, in_doubt: Amount) -> String {
     let parts = [
-        ("tensors and other data", held.data),
-        ("queues", held.queues),
-        ("long messages", held.long_messages),
-        ("arguments", held.arguments),
-        ("locks and the like", held.monitors),
-        ("bundles", held.bundles),
-        ("of a dead member", in_doubt),
+        ("tensor or other data", "tensors and other data", held.data),
+        ("queue", "queues", held.queues),
+        ("long message", "long messages", held.long_messages),
+        ("set of arguments", "sets of arguments", held.arguments),
+        ("lock or the like", "locks and the like", held.monitors),
+        ("bundle", "bundles", held.bundles),
+        ("held by no member", "held by no member", in_doubt),
     ];
-    let parts = parts.into_iter().filter(|(_, amount)| amount.blocks > 0);
-    let parts =
-        parts.map(|(what, amount)| format!("{} {what} ({})", count(amount.blocks), bytes(amount.bytes)));
+    let parts = parts.into_iter().filter(|(.., amount)| amount.blocks > 0);
+    let parts = parts
+        .map(|(one, many, amount)| format!("{} ({})", things(amount.blocks, one, many), bytes(amount.bytes)));
     let parts = parts.collect::<Vec<_>>();
     if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 
 fn members(domain: &Domain, snapshot: &Snapshot) -> Table {
-    let header = ["SLOT", "PID", "STATE", "HOLDS", "BYTES", "ALONE", "OWNS", "CACHED", "COMMAND"];
-    let mut table = table(&header, &[0, 1, 3, 4, 5, 6, 7]);
+    let header = ["SLOT", "PID", "NAME", "STATE", "HOLDS", "BYTES", "ALONE", "OWNS", "CACHED", "COMMAND"];
+    let mut table = table(&header, &[0, 1, 4, 5, 6, 7, 8]);
     for member in &snapshot.members {
-        let state = match member.state {
-            MemberState::Invited => "invited",
-            MemberState::Live => "live",
-            MemberState::Dead => "dead",
-            _ => "?",
-        };
-        let pid = member.pid.map_or_else(|| "elsewhere".to_owned(), |pid| pid.to_string());
-        let command = member.pid.map_or("", |pid| domain.command(pid));
+        let process = member.pid.and_then(|pid| domain.process(pid));
         table.add_row([
             member.slot.to_string(),
-            pid,
-            state.to_owned(),
+            member.pid.map_or_else(|| "elsewhere".to_owned(), |pid| pid.to_string()),
+            process.map_or_else(String::new, |process| shortened(&process.name)),
+            state_of_member(member, process.map(|process| process.state)).to_owned(),
             count(member.holds.blocks),
             bytes(member.holds.bytes),
             bytes(member.holds_alone.bytes),
             bytes(member.owns_bytes),
             bytes(member.cached_bytes),
-            shortened(command),
+            process.map_or_else(String::new, |process| shortened(&process.command)),
         ]);
     }
     table
 }
 
+fn state_of_member(member: &MemberSnapshot, process: Option<State>) -> &'static str {
+    match (member.state, process) {
+        (MemberState::Live, Some(State::Stopped)) => "stopped",
+        // Nobody has noticed yet.
+        (MemberState::Live, Some(State::Ended)) => "ended",
+        (MemberState::Live, _) => "live",
+        (MemberState::Invited, _) => "invited",
+        (MemberState::Dead, _) => "dead",
+        _ => "?",
+    }
+}
+
 fn queues(queues: &[QueueSnapshot], before: Option<(&Snapshot, Duration)>) -> Table {
-    let header = ["QUEUE", "ITEMS", "LEASED", "PUT", "PER S", "SENDERS", "RECEIVERS", "STATE"];
-    let mut table = table(&header, &[1, 2, 3, 4]);
+    let header = ["QUEUE", "ITEMS", "BYTES", "LEASED", "PUT", "PER S", "SENDERS", "RECEIVERS", "STATE"];
+    let mut table = table(&header, &[0, 1, 2, 3, 4, 5]);
     for queue in queues {
         let last = before.and_then(|(before, since)| {
             let last = before.queues.iter().find(|other| other.id == queue.id)?;
             Some((last, since))
         });
         table.add_row([
-            format!("{:x}", queue.id),
+            queue.id.to_string(),
             format!("{}/{}", count(queue.waiting_items as u64), count(queue.capacity_items as u64)),
+            if queue.waiting.blocks == 0 { String::new() } else { bytes(queue.waiting.bytes) },
             leased(queue),
             count(queue.put_items),
             last.and_then(|(last, since)| rate(last, queue, since)).unwrap_or_default(),
@@ -166,27 +185,81 @@ fn state_of(queue: &QueueSnapshot, last: Option<&QueueSnapshot>) -> String {
     if let Some(stopped) = stopped.filter(|stopped| !stopped.is_empty()) {
         states.push(format!("in the middle of a message: {}", slots(&stopped)));
     }
-    let deaths = queue.sender_deaths + queue.receiver_deaths;
-    if deaths > 0 {
-        states.push(format!("{deaths} deaths"));
+    // One that could do both is counted in each.
+    match queue.sender_deaths.max(queue.receiver_deaths) {
+        0 => {}
+        deaths => states.push(format!("{} died", things(deaths, "member", "members"))),
     }
     states.join(", ")
 }
 
-fn monitors(monitors: &[MonitorSnapshot]) -> Table {
-    let mut table = table(&["LOCK", "KIND", "HELD BY", "TAKEN", "HANDLES", "DEATHS"], &[5]);
-    for monitor in monitors {
+fn monitors(monitors: &[MonitorSnapshot], kinds: &[String]) -> Table {
+    let mut table = table(&["LOCK", "KIND", "HELD BY", "TAKEN", "HANDLES", "STATE"], &[0]);
+    for (monitor, kind) in monitors.iter().zip(kinds) {
         let shares = monitor.shares.iter().map(|(slot, n)| format!("{n} by {slot}"));
         table.add_row([
-            format!("{:x}", monitor.id),
-            kind_of_monitor(monitor.purpose),
+            monitor.id.to_string(),
+            kind.clone(),
             monitor.locked_by.map_or_else(String::new, |slot| slot.to_string()),
             shares.collect::<Vec<_>>().join(", "),
             slots(&monitor.holders),
-            monitor.deaths.to_string(),
+            state_of_monitor(monitor),
         ]);
     }
     table
+}
+
+fn state_of_monitor(monitor: &MonitorSnapshot) -> String {
+    let left = match monitor.left_by {
+        Some(LastOwner::Died) => Some("poisoned: its owner died".to_owned()),
+        Some(LastOwner::Panicked) => Some("poisoned: its owner panicked".to_owned()),
+        _ => None,
+    };
+    let deaths = match monitor.deaths {
+        0 => None,
+        deaths => Some(format!("{} died", things(deaths, "member", "members"))),
+    };
+    left.into_iter().chain(deaths).collect::<Vec<_>>().join(", ")
+}
+
+fn longest(snapshot: &Snapshot) -> Table {
+    let mut table = table(&["LONGEST", "BYTES", "WHAT", "HOLDERS", "WAITS IN"], &[0, 1]);
+    for block in snapshot.longest.iter().take(LONGEST).filter(|block| block.len_bytes >= LONG_BYTES) {
+        let what = match block.kind {
+            BlockKind::Data => "data",
+            BlockKind::Queue => "queue",
+            BlockKind::LongMessage => "message",
+            BlockKind::Arguments => "arguments",
+            BlockKind::Monitor => "lock or the like",
+            BlockKind::Bundle => "bundle",
+            _ => "?",
+        };
+        table.add_row([
+            block.id.to_string(),
+            bytes(block.len_bytes),
+            what.to_owned(),
+            slots(&block.holders),
+            block.waits_in.map_or_else(String::new, |queue| queue.to_string()),
+        ]);
+    }
+    table
+}
+
+/// A number of things.
+fn things(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
+/// The text as far as a terminal of this size shows it, with a line that says how much is missing.
+pub(crate) fn cut_to(text: &str, (rows, columns): (usize, usize)) -> String {
+    let lines = text.lines().map(|line| line.chars().take(columns).collect::<String>()).collect::<Vec<_>>();
+    // The last row is the cursor's.
+    let most = rows.saturating_sub(1).max(1);
+    if lines.len() <= most {
+        return lines.join("\n");
+    }
+    let more = lines.len() - (most - 1);
+    format!("{}\n... {more} more lines: tensorferry top --once | less -S", lines[..most - 1].join("\n"))
 }
 
 /// A table without lines, whose columns in `right` are numbers.
@@ -245,5 +318,21 @@ mod tests {
     fn commands_are_cut_and_have_nothing_that_a_terminal_obeys() {
         assert_eq!(shortened("./train\x1b[2J now"), "./train [2J now");
         assert_eq!(shortened(&"x".repeat(100)).len(), COMMAND_CHARS + 3);
+    }
+
+    #[test]
+    fn what_a_terminal_does_not_show_is_counted() {
+        assert_eq!(cut_to("abc\nd\n", (3, 2)), "ab\nd");
+        let cut = cut_to("1\n2\n3\n4\n", (4, 80));
+        assert!(cut.starts_with("1\n2\n... 2 more lines"), "{cut}");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!(things(1, "queue", "queues"), "1 queue");
+        assert_eq!(
+            (things(0, "a", "as"), things(2000, "a", "as")),
+            ("0 as".to_owned(), "2,000 as".to_owned())
+        );
     }
 }

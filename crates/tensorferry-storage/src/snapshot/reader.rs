@@ -1,85 +1,77 @@
-//! Reads the blocks of a domain from its file. Every number may be anything: each is checked before it
-//! becomes an offset or a length.
+//! What the queues and monitors of a domain say, and what each block counts for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use tensorferry_domain::{DomainFile, ExtentOwner, ExtentRun, MAX_MEMBERS, RunInfo};
+use tensorferry_domain::{DomainFile, ExtentOwner, MAX_MEMBERS, RunInfo};
 
-use super::{MonitorSnapshot, QueueSnapshot, Snapshot};
+use super::walk::{Found, held_blocks};
+use super::{Amount, BlockKind, BlockSnapshot, MemberState, MonitorSnapshot, QueueSnapshot, Snapshot};
 use crate::StorageError;
-use crate::class::{LINE_BYTES, LINE_WORDS, SLAB_BLOCKS};
-use crate::geometry::{Address, Geometry, Place};
-use crate::header::{Kind, SUSPECT, SpanWord, head, kind_of, line};
-use crate::monitor_words::{LockState, MAGIC as MONITOR_MAGIC, Share, word as monitor};
-use crate::record::{RECORD_WORDS, RecordState, RecordTag};
+use crate::header::{Kind, SUSPECT};
+use crate::message::{MAX_HANDLES, table};
+use crate::monitor_words::{LastOwner, LockState, MAGIC as MONITOR_MAGIC, Share, word as monitor};
+use crate::record::{RECORD_WORDS, RecordState, RecordTag, word as record};
+use crate::reference::{Grant, Reference};
 use crate::ring_layout::{MAGIC as RING_MAGIC, RingShape, word as ring};
-use crate::slot::{SLOT_WORDS, SlotState, Tag};
+use crate::slot::{SLOT_WORDS, SlotLengths, SlotState, Tag, word as slot};
 
 /// Slots and records of a ring are read so many words at a time.
 const CHUNK_WORDS: usize = 8 << 10;
-
-/// The words of a block header or of a span's line.
-type Line = [u64; LINE_WORDS];
+/// How many of the longest blocks are named one by one.
+const N_LONGEST: usize = 16;
 
 /// Adds what the blocks of a domain say to a snapshot.
 pub(super) struct Reader<'a> {
     file: &'a DomainFile,
-    geometry: Geometry,
     snapshot: &'a mut Snapshot,
+    blocks: Vec<Found>,
+    /// Where a header lies among the blocks.
+    by_header: HashMap<usize, usize>,
+    /// The queue in which a message waits that names the block, for each block.
+    queue_of: Vec<Option<u32>>,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(file: &'a DomainFile, snapshot: &'a mut Snapshot) -> Self {
-        Self { file, geometry: Geometry::new(file.layout()), snapshot }
-    }
-
-    pub(super) fn read(mut self, runs: &[RunInfo]) -> Result<(), StorageError> {
+    pub(super) fn new(
+        file: &'a DomainFile,
+        runs: &[RunInfo],
+        snapshot: &'a mut Snapshot,
+    ) -> Result<Self, StorageError> {
         for info in runs {
-            if let ExtentOwner::Member(owner) = info.owner {
-                let owner = self.snapshot.members.iter_mut().find(|member| member.slot == owner.slot);
-                if let Some(owner) = owner {
-                    owner.owns_bytes = owner.owns_bytes.saturating_add(info.populated_bytes);
+            if let ExtentOwner::Member(owner) = info.owner
+                && let Some(owner) = snapshot.members.iter_mut().find(|member| member.slot == owner.slot)
+            {
+                owner.owns_bytes = owner.owns_bytes.saturating_add(info.populated_bytes);
+            }
+        }
+        let blocks = held_blocks(file, runs)?;
+        let by_header = blocks.iter().enumerate();
+        let by_header = by_header.map(|(index, block)| (block.place.header_offset_bytes, index)).collect();
+        let queue_of = vec![None; blocks.len()];
+        Ok(Self { file, snapshot, blocks, by_header, queue_of })
+    }
+
+    pub(super) fn read(mut self) -> Result<(), StorageError> {
+        for index in 0..self.blocks.len() {
+            let block = self.blocks[index];
+            match block.kind {
+                Kind::Ring => self.read_queue(block)?,
+                Kind::Monitor => {
+                    let monitor = self.monitor(block)?;
+                    self.snapshot.monitors.extend(monitor);
                 }
+                Kind::Plain | Kind::Message | Kind::Parcel | Kind::Bundle => {}
             }
-            self.read_run(info.run)?;
         }
+        for index in 0..self.blocks.len() {
+            self.count(index);
+        }
+        self.name_longest();
         Ok(())
     }
 
-    fn read_run(&mut self, run: ExtentRun) -> Result<(), StorageError> {
-        let geometry = self.geometry;
-        let start = geometry.start_of(run.first);
-        let Some(marks) = self.file.data_words(start, LINE_WORDS)? else { return Ok(()) };
-        let n_lines = usize::try_from(marks[head::LINES_HIGH_WATER]).unwrap_or(0);
-        let n_lines = n_lines.clamp(geometry.first_span_line(), geometry.n_lines());
-        let first = geometry.first_span_line();
-        let lines_at = start + first * LINE_BYTES;
-        let Some(words) = self.file.data_words(lines_at, (n_lines - first) * LINE_WORDS)? else {
-            return Ok(());
-        };
-        for (index, line) in (first..).zip(words.as_chunks::<LINE_WORDS>().0) {
-            let Some(span) = SpanWord::unpack(line[line::SPAN]) else { break };
-            let Ok(place) = geometry.place_in(run, Address::new(run.first, index, 0), span) else { continue };
-            if !span.class.is_slab() {
-                self.visit(place, line)?;
-                continue;
-            }
-            let words = self.file.data_words(place.header_offset_bytes, SLAB_BLOCKS * LINE_WORDS)?;
-            for (block, line) in words.unwrap_or_default().as_chunks::<LINE_WORDS>().0.iter().enumerate() {
-                self.visit(geometry.place(Address::new(run.first, index, block), span), line)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn visit(&mut self, place: Place, line: &Line) -> Result<(), StorageError> {
-        let holders = line[line::HOLDERS];
-        if holders == 0 {
-            return Ok(());
-        }
-        let kind = kind_of(line[line::KIND]);
-        let capacity_bytes = place.class.size_bytes() as u64;
-        let len_bytes = line[line::LEN_BYTES].min(capacity_bytes);
+    fn count(&mut self, index: usize) {
+        let Found { kind, len_bytes, holders, .. } = self.blocks[index];
         let held = &mut self.snapshot.held;
         let of_kind = match kind {
             Kind::Plain => &mut held.data,
@@ -90,60 +82,88 @@ impl<'a> Reader<'a> {
             Kind::Bundle => &mut held.bundles,
         };
         of_kind.add(len_bytes);
-        if holders == SUSPECT {
+        let queue = self.queue_of[index].and_then(|queue| self.snapshot.queues.get_mut(queue as usize));
+        let waits = queue.is_some();
+        if let Some(queue) = queue {
+            queue.waiting.add(len_bytes);
+        } else if holders == SUSPECT {
             self.snapshot.in_doubt.add(len_bytes);
         }
         for member in self.snapshot.members.iter_mut().filter(|member| has_bit(holders, member.slot)) {
             member.holds.add(len_bytes);
-            if holders & !SUSPECT == bit(member.slot) {
+            if !waits && holders & !SUSPECT == bit(member.slot) {
                 member.holds_alone.add(len_bytes);
             }
         }
-        match kind {
-            Kind::Ring => {
-                let queue = self.queue(place)?;
-                self.snapshot.queues.extend(queue);
-            }
-            Kind::Monitor => {
-                let monitor = self.monitor(place, holders)?;
-                self.snapshot.monitors.extend(monitor);
-            }
-            Kind::Plain | Kind::Message | Kind::Parcel | Kind::Bundle => {}
-        }
-        Ok(())
     }
 
-    fn queue(&self, place: Place) -> Result<Option<QueueSnapshot>, StorageError> {
-        let Some(words) = self.words(place, 0, ring::SLOTS)? else { return Ok(None) };
+    fn name_longest(&mut self) {
+        let mut order: Vec<usize> = (0..self.blocks.len()).collect();
+        let by_length = |&index: &usize| std::cmp::Reverse(self.blocks[index].len_bytes);
+        if order.len() > N_LONGEST {
+            order.select_nth_unstable_by_key(N_LONGEST, by_length);
+            order.truncate(N_LONGEST);
+        }
+        order.sort_by_key(by_length);
+        let queues = &self.snapshot.queues;
+        let name = |index: usize| {
+            let block = &self.blocks[index];
+            let queue = self.queue_of[index].and_then(|queue| queues.get(queue as usize));
+            BlockSnapshot {
+                id: block.id(),
+                kind: BlockKind::of(block.kind),
+                len_bytes: block.len_bytes,
+                holders: slots_of(block.holders),
+                waits_in: queue.map(|queue| queue.id),
+            }
+        };
+        let longest = order.into_iter().map(name).collect();
+        self.snapshot.longest = longest;
+    }
+
+    fn read_queue(&mut self, block: Found) -> Result<(), StorageError> {
+        let Some(words) = block.words(self.file, 0, ring::SLOTS)? else { return Ok(()) };
         let number = |index: usize| usize::try_from(words[index]).unwrap_or(usize::MAX);
         let shape = RingShape { n_slots: number(ring::N_SLOTS), n_records: number(ring::N_RECORDS) };
         if words[ring::MAGIC] != RING_MAGIC || !shape.is_possible() {
-            return Ok(None);
+            return Ok(());
         }
         let mut waiting_items = 0;
+        let mut references = Vec::new();
         let mut leased = BTreeMap::<u8, usize>::new();
         let mut in_progress = 0;
-        self.each_state(place, ring::SLOTS, shape.n_slots, SLOT_WORDS, |state| {
-            let SlotState { owner, tag, .. } = SlotState::unpack(state);
+        self.each_piece::<SLOT_WORDS>(block, ring::SLOTS, shape.n_slots, |words| {
+            let SlotState { owner, tag, .. } = SlotState::unpack(words[slot::STATE]);
             match tag {
-                Tag::Ready => waiting_items += 1,
+                Tag::Ready => {
+                    waiting_items += 1;
+                    references.extend(references_at(&words[slot::ROOM..], words[slot::LENGTHS]));
+                }
                 Tag::Writing | Tag::Claimed | Tag::Moved => in_progress |= bit(owner),
                 Tag::Free => {}
             }
         })?;
-        self.each_state(place, shape.records_at(), shape.n_records, RECORD_WORDS, |state| {
-            let RecordState { owner, tag, .. } = RecordState::unpack(state);
+        self.each_piece::<RECORD_WORDS>(block, shape.records_at(), shape.n_records, |words| {
+            let RecordState { owner, tag, .. } = RecordState::unpack(words[record::STATE]);
             match tag {
-                RecordTag::Waiting => waiting_items += 1,
+                RecordTag::Waiting => {
+                    waiting_items += 1;
+                    references.extend(references_at(&words[record::ROOM..], words[record::LENGTHS]));
+                }
                 RecordTag::Leased => *leased.entry(owner).or_default() += 1,
                 RecordTag::Filling | RecordTag::Taking => in_progress |= bit(owner),
                 RecordTag::Free => {}
             }
         })?;
-        Ok(Some(QueueSnapshot {
-            id: place.header_offset_bytes as u64,
+        let queue = u32::try_from(self.snapshot.queues.len()).unwrap_or(u32::MAX);
+        for reference in references.into_iter().filter_map(Reference::unpack) {
+            self.note_waiting(reference, queue)?;
+        }
+        self.snapshot.queues.push(QueueSnapshot {
+            id: block.id(),
             capacity_items: shape.n_slots,
             waiting_items,
+            waiting: Amount::default(),
             put_items: words[ring::TAIL],
             max_leases: shape.n_records,
             leased_items: leased.into_iter().collect(),
@@ -153,58 +173,98 @@ impl<'a> Reader<'a> {
             is_closed: words[ring::CLOSED] != 0,
             sender_deaths: words[ring::SENDER_DEATHS],
             receiver_deaths: words[ring::RECEIVER_DEATHS],
-        }))
+        });
+        Ok(())
     }
 
-    /// Calls `visit` with the first word of each of `n` pieces of `piece_words` words, the first of which
-    /// lies at word `at_word` of a block.
-    fn each_state(
-        &self,
-        place: Place,
-        at_word: usize,
-        n: usize,
-        piece_words: usize,
-        mut visit: impl FnMut(u64),
-    ) -> Result<(), StorageError> {
-        let per_chunk = CHUNK_WORDS / piece_words;
-        for first in (0..n).step_by(per_chunk) {
-            let n_words = per_chunk.min(n - first) * piece_words;
-            let Some(words) = self.words(place, at_word + first * piece_words, n_words)? else { break };
-            words.chunks_exact(piece_words).for_each(|piece| visit(piece[0]));
+    /// Notes that a message in the queue names a block, and what that names: a long message has a table, and so
+    /// has a bundle, in which there is no other one.
+    fn note_waiting(&mut self, reference: Reference, queue: u32) -> Result<(), StorageError> {
+        let mut open = vec![reference];
+        while let Some(reference) = open.pop() {
+            let Some(&index) = self.by_header.get(&reference.header_offset_bytes) else { continue };
+            // A ring that is sent lives by itself.
+            if matches!(reference.grant, Grant::Ring(_)) || self.queue_of[index].is_some() {
+                continue;
+            }
+            self.queue_of[index] = Some(queue);
+            if matches!(self.blocks[index].kind, Kind::Message | Kind::Bundle) {
+                open.extend(self.named_by(self.blocks[index])?.into_iter().filter_map(Reference::unpack));
+            }
         }
         Ok(())
     }
 
-    fn monitor(&self, place: Place, holders: u64) -> Result<Option<MonitorSnapshot>, StorageError> {
-        let Some(words) = self.words(place, 0, monitor::N_WORDS)? else { return Ok(None) };
+    /// The references of a block that has a table.
+    fn named_by(&self, block: Found) -> Result<Vec<u64>, StorageError> {
+        let Some(words) = block.words(self.file, 0, table::ROOM)? else { return Ok(Vec::new()) };
+        let n_references = usize::try_from(words[table::N_REFERENCES]).unwrap_or(0).min(MAX_HANDLES);
+        Ok(block.words(self.file, table::ROOM, n_references)?.unwrap_or_default())
+    }
+
+    /// Calls `visit` with each of `n` pieces of a block, the first of which lies at word `at_word`.
+    fn each_piece<const WORDS: usize>(
+        &self,
+        block: Found,
+        at_word: usize,
+        n: usize,
+        mut visit: impl FnMut(&[u64; WORDS]),
+    ) -> Result<(), StorageError> {
+        let per_chunk = CHUNK_WORDS / WORDS;
+        for first in (0..n).step_by(per_chunk) {
+            let n_words = per_chunk.min(n - first) * WORDS;
+            let Some(words) = block.words(self.file, at_word + first * WORDS, n_words)? else { break };
+            words.as_chunks::<WORDS>().0.iter().for_each(&mut visit);
+        }
+        Ok(())
+    }
+
+    fn monitor(&self, block: Found) -> Result<Option<MonitorSnapshot>, StorageError> {
+        let Some(words) = block.words(self.file, 0, monitor::N_WORDS)? else { return Ok(None) };
         if words[monitor::MAGIC] != MONITOR_MAGIC {
             return Ok(None);
         }
-        let is_member =
-            |slot: u8, epoch: u32| self.snapshot.member(slot).is_some_and(|member| member.epoch == epoch);
-        let locked_by = match LockState::unpack(words[monitor::LOCK]) {
-            LockState::Held(owner) if is_member(owner.slot, owner.epoch) => Some(owner.slot),
-            LockState::Held(_) | LockState::Free(_) => None,
+        let is_member = |slot: u8, epoch: u32| {
+            let member = self.snapshot.member(slot).filter(|member| member.epoch == epoch);
+            member.is_some_and(|member| member.state == MemberState::Live)
+        };
+        let (locked_by, left_by) = match LockState::unpack(words[monitor::LOCK]) {
+            LockState::Held(owner) if is_member(owner.slot, owner.epoch) => (Some(owner.slot), None),
+            LockState::Held(_) => (None, Some(LastOwner::Died)),
+            LockState::Free(LastOwner::Released) => (None, None),
+            LockState::Free(how) => (None, Some(how)),
         };
         let shares = (0..).zip(&words[monitor::SHARES..]).map(|(slot, word)| (slot, Share::unpack(*word)));
         let shares = shares.filter(|(slot, share)| share.count > 0 && is_member(*slot, share.epoch));
         Ok(Some(MonitorSnapshot {
-            id: place.header_offset_bytes as u64,
+            id: block.id(),
             purpose: words[monitor::PURPOSE],
             locked_by,
+            left_by,
             shares: shares.map(|(slot, share)| (slot, share.count)).collect(),
-            holders: slots_of(holders),
+            holders: slots_of(block.holders),
             deaths: words[monitor::DEATHS],
         }))
     }
+}
 
-    /// Words of a block; `None` where the block ends before they do.
-    fn words(&self, place: Place, at_word: usize, n_words: usize) -> Result<Option<Vec<u64>>, StorageError> {
-        if (at_word + n_words) * 8 > place.class.size_bytes() {
-            return Ok(None);
+impl BlockKind {
+    fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Plain => Self::Data,
+            Kind::Ring => Self::Queue,
+            Kind::Message => Self::LongMessage,
+            Kind::Parcel => Self::Arguments,
+            Kind::Monitor => Self::Monitor,
+            Kind::Bundle => Self::Bundle,
         }
-        Ok(self.file.data_words(place.data_offset_bytes + at_word * 8, n_words)?)
     }
+}
+
+/// The references of a message in a slot or in a record.
+fn references_at(room: &[u64], lengths: u64) -> Vec<u64> {
+    let n_references = SlotLengths::unpack(lengths).n_references;
+    room.get(..n_references).unwrap_or_default().to_vec()
 }
 
 /// The bit of the member in this slot; none for a slot that no member has.

@@ -90,7 +90,7 @@ impl RootTask for CommandLine {
             return;
         }
         let mut text = Vec::new();
-        match run(self.arguments, &mut text, false).unwrap() {
+        match run(self.arguments, &mut text, || None).unwrap() {
             Outcome::Well => link.say("well"),
             Outcome::SomethingMissing => link.say("something missing"),
             Outcome::Misused(why) => link.say(&serde_json::to_string(&why).unwrap()),
