@@ -88,7 +88,7 @@ fn keep(_rank: usize, mut other: Connection<Dict<u64, u64>, ()>) -> Result<(), B
     let manager = Manager::new()?;
     other.send(manager.dict_of([(7, 49)])?)?;
     let _ = other.recv();
-    manager.shutdown();
+    manager.shutdown()?;
     Ok(())
 }
 

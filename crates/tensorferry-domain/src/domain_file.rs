@@ -103,7 +103,7 @@ impl DomainFile {
         Ok(members.filter(|member| member.phase != Phase::Free).collect())
     }
 
-    /// All runs of extents that were ever used.
+    /// All runs of extents that were ever used, in ascending order. What begins inside of one is no run.
     ///
     /// # Errors
     /// As [`DomainFile::limit_bytes`].
@@ -121,7 +121,21 @@ impl DomainFile {
             let run = ExtentRun { first, n_extents: run_len };
             is_run.then_some(RunInfo { run, owner, populated_bytes: entry[extent::POPULATED_BYTES] })
         };
-        Ok(entries.filter_map(info).collect())
+        let mut end = 0;
+        let is_apart = |info: &RunInfo| {
+            let is_apart = info.run.first >= end;
+            end = end.max(info.run.first + info.run.n_extents);
+            is_apart
+        };
+        Ok(entries.filter_map(info).filter(is_apart).collect())
+    }
+
+    /// The memory that the file has allocated, in bytes. Holes do not count.
+    ///
+    /// # Errors
+    /// The kernel's error of fstat(2).
+    pub fn allocated_bytes(&self) -> Result<u64, DomainError> {
+        Ok(memfd::allocated_bytes(&self.backing)?)
     }
 
     /// Copies words of the data area, from an offset in bytes that is a multiple of 8. `None` where it ends

@@ -48,15 +48,20 @@ impl FoundDomain {
 
     /// The file, from the first process that still has it.
     fn open(&self) -> Result<OwnedFd, InspectError> {
+        let mut refused = None;
         for (_, file) in &self.openers {
             match file.open() {
                 Ok(file) => return Ok(file),
                 // It has ended, or closed the file.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(InspectError::Domain(error.into())),
+                // Another one may let it be opened.
+                Err(error) => refused = Some(error),
             }
         }
-        Err(InspectError::Gone { processes: self.processes() })
+        Err(match refused {
+            Some(error) => InspectError::Domain(error.into()),
+            None => InspectError::Gone { processes: self.processes() },
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,10 @@ use crate::proxy::Proxy;
 
 /// A handle on a dictionary of a [`Manager`](crate::Manager), in ascending order of its keys. It travels in
 /// any message.
+///
+/// Values are `Clone`, because what comes out is a copy and the dictionary keeps its own: so a `Tensor`, and
+/// not a `TensorMut`, which only one can have. A value that is taken out ([`Dict::remove`]) or replaced is
+/// lost if the answer does not arrive ([`CallErrorKind::NoAnswer`], or the death of the caller).
 ///
 /// Each call is one step. What has to happen between two of them without anybody else coming in between is
 /// for an object of your own ([`serve`](crate::serve)).
@@ -22,6 +27,8 @@ use crate::proxy::Proxy;
 #[serde(bound = "", transparent)]
 pub struct Dict<K, V> {
     proxy: Proxy<Request<K, V>, Answer<K, V>>,
+    #[serde(skip)]
+    timeout: Option<Duration>,
 }
 
 /// What is asked of the dictionary.
@@ -55,7 +62,14 @@ pub(crate) enum Answer<K, V> {
 
 impl<K, V> Dict<K, V> {
     pub(crate) fn over(proxy: Proxy<Request<K, V>, Answer<K, V>>) -> Self {
-        Self { proxy }
+        Self { proxy, timeout: None }
+    }
+
+    /// A handle on the same dictionary whose calls wait for at most `timeout`
+    /// ([`CallErrorKind::TimedOut`]). One that is sent waits without a limit where it arrives.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { proxy: self.proxy.clone(), timeout: Some(timeout) }
     }
 }
 
@@ -106,7 +120,7 @@ impl<K, V> Answer<K, V> {
 
 impl<K, V> Dict<K, V>
 where
-    K: Clone + Serialize + DeserializeOwned,
+    K: Serialize + DeserializeOwned,
     V: Serialize + DeserializeOwned,
 {
     /// Puts a value under a key. Returns the one that was there.
@@ -144,16 +158,22 @@ where
     ///
     /// # Errors
     /// [`CallErrorKind`].
-    pub fn get(&self, key: &K) -> Result<Option<V>, CallErrorKind> {
-        self.ask(Request::Get(key.clone()), Answer::into_value)
+    pub fn get<B>(&self, key: &B) -> Result<Option<V>, CallErrorKind>
+    where
+        B: ToOwned<Owned = K> + ?Sized,
+    {
+        self.ask(Request::Get(key.to_owned()), Answer::into_value)
     }
 
     /// Whether there is a value under a key.
     ///
     /// # Errors
     /// [`CallErrorKind`].
-    pub fn contains_key(&self, key: &K) -> Result<bool, CallErrorKind> {
-        self.ask(Request::Contains(key.clone()), |answer| match answer {
+    pub fn contains_key<B>(&self, key: &B) -> Result<bool, CallErrorKind>
+    where
+        B: ToOwned<Owned = K> + ?Sized,
+    {
+        self.ask(Request::Contains(key.to_owned()), |answer| match answer {
             Answer::Flag(flag) => Some(flag),
             _ => None,
         })
@@ -163,8 +183,11 @@ where
     ///
     /// # Errors
     /// [`CallErrorKind`].
-    pub fn remove(&self, key: &K) -> Result<Option<V>, CallErrorKind> {
-        self.ask(Request::Remove(key.clone()), Answer::into_value)
+    pub fn remove<B>(&self, key: &B) -> Result<Option<V>, CallErrorKind>
+    where
+        B: ToOwned<Owned = K> + ?Sized,
+    {
+        self.ask(Request::Remove(key.to_owned()), Answer::into_value)
     }
 
     /// How many entries there are.
@@ -253,13 +276,14 @@ where
         request: Request<K, V>,
         read: impl FnOnce(Answer<K, V>) -> Option<A>,
     ) -> Result<A, CallError<Request<K, V>>> {
-        read(self.proxy.call(request)?).ok_or(CallError::new(None, CallErrorKind::OtherAnswer))
+        read(self.proxy.call_for(request, self.timeout)?)
+            .ok_or(CallError::new(None, CallErrorKind::OtherAnswer))
     }
 }
 
 impl<K, V> Clone for Dict<K, V> {
     fn clone(&self) -> Self {
-        Self { proxy: self.proxy.clone() }
+        Self { proxy: self.proxy.clone(), timeout: self.timeout }
     }
 }
 

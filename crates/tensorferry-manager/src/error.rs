@@ -40,7 +40,8 @@ pub enum CallErrorKind {
     /// The handler has panicked, in this call or in an earlier one. The text is that of the panic.
     #[error("the object's handler has panicked: {0}")]
     Panicked(String),
-    /// The call was made by the handler of this very object, which would have to answer it.
+    /// The call was made by the handler of this very object, which would have to answer it. A circle of
+    /// several objects is not found: it waits for ever, if no call of it has a time-out.
     #[error("the object's own handler has called it, and cannot answer")]
     WithinItself,
     /// An index beyond the end of a list.
@@ -60,12 +61,17 @@ pub enum CallErrorKind {
     /// The object's process could not read the request. The text is its own.
     #[error("the object could not read the request: {0}")]
     Unreadable(String),
-    /// The handler has returned something that cannot be sent. The text says why.
+    /// The handler has returned something that cannot be sent: there is no memory for it, say. The text says
+    /// why. The call was made.
     #[error("the object's answer could not be sent: {0}")]
     NoAnswer(String),
     /// The answer could not be read here.
     #[error("the object's answer could not be read: {0}")]
     Answer(GetError),
+    /// The object has lost the way back to this caller: its process could not open it, for lack of memory,
+    /// say. Whether the call was made is not known; the next one has a new way.
+    #[error("the object has no way back to this caller: call again")]
+    WayLost,
     /// The object has answered another question than was asked: somebody else calls it by other requests.
     #[error("the object has answered another request")]
     OtherAnswer,
@@ -150,31 +156,42 @@ impl<Q> From<CallError<Q>> for CallErrorKind {
     }
 }
 
-/// An object whose handler has panicked. It has the state as the panic has left it.
+/// Why an object does not give its state back as it was.
 #[non_exhaustive]
-pub struct PanickedError<S> {
-    /// The state, in which a step may be half done.
-    pub state: S,
-    /// The text of the panic.
-    pub message: String,
+pub enum StateError<S> {
+    /// A handler has panicked.
+    Panicked {
+        /// The state as the panic has left it: a step may be half done.
+        state: S,
+        /// The text of the panic.
+        message: String,
+    },
+    /// The object's own handler has asked for it.
+    WithinItself,
 }
 
-impl<S> PanickedError<S> {
-    pub(crate) const fn new(state: S, message: String) -> Self {
-        Self { state, message }
-    }
-}
-
-impl<S> fmt::Debug for PanickedError<S> {
+impl<S> fmt::Debug for StateError<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl<S> fmt::Display for PanickedError<S> {
+impl<S> fmt::Display for StateError<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the object's handler has panicked: {}", self.message)
+        match self {
+            Self::Panicked { message, .. } => write!(f, "the object's handler has panicked: {message}"),
+            Self::WithinItself => f.write_str("an object cannot wait for its own end"),
+        }
     }
 }
 
-impl<S> std::error::Error for PanickedError<S> {}
+impl<S> std::error::Error for StateError<S> {}
+
+/// Objects whose handlers have panicked, as [`Manager::shutdown`](crate::Manager::shutdown) tells of them.
+#[derive(Debug, thiserror::Error)]
+#[error("the handlers of {} of the objects have panicked: {}", messages.len(), messages.join("; "))]
+#[non_exhaustive]
+pub struct PanickedError {
+    /// The texts of the panics, in the order in which the objects were made.
+    pub messages: Vec<String>,
+}

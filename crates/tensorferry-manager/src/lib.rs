@@ -23,7 +23,7 @@
 //!         scope.spawn(move || scores.insert(format!("rank {rank}"), f64::from(rank) / 2.0));
 //!     }
 //! });
-//! assert_eq!(scores.get(&"rank 2".to_owned())?, Some(1.0));
+//! assert_eq!(scores.get("rank 2")?, Some(1.0));
 //! assert_eq!(scores.len()?, 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -56,14 +56,17 @@
 //! ```
 //!
 //! # Who may die
-//! A caller that is killed costs nobody anything: its call is made or not, and its links are let go of. When
-//! the object's process is killed, all who wait for an answer are told ([`CallErrorKind::OwnerDied`]), and so
-//! is every later call. Whether a call was made whose answer did not come is not known.
+//! A caller that is killed costs nobody anything: its call is made or not. When the object's process is
+//! killed, all who wait for an answer are told ([`CallErrorKind::OwnerDied`]), and so is every later call.
+//! Whether a call was made whose answer did not come is not known. A value that a call takes out is lost if
+//! its answer cannot be sent ([`CallErrorKind::NoAnswer`]) or its caller is killed.
 //!
 //! # What a handler must not do
 //! Call its own object: there is nobody to answer, which the call finds out
-//! ([`CallErrorKind::WithinItself`]). A handler that panics ends the object, for [`Served::into_state`] has
-//! its state; all calls from then on say so ([`CallErrorKind::Panicked`]).
+//! ([`CallErrorKind::WithinItself`]). Objects that call each other in a circle are not found out, and wait.
+//! A handler that panics ends the object: all calls from then on say so ([`CallErrorKind::Panicked`]), and
+//! [`Served::into_state`] has its state. A request that cannot be read, or an answer that cannot be written,
+//! is an error of its call alone.
 
 #![forbid(unsafe_code)]
 
@@ -80,7 +83,7 @@ mod requests;
 mod served;
 
 pub use dict::Dict;
-pub use error::{CallError, CallErrorKind, PanickedError, ServeError};
+pub use error::{CallError, CallErrorKind, PanickedError, ServeError, StateError};
 pub use list::List;
 pub use manager::Manager;
 pub use proxy::Proxy;

@@ -1,6 +1,7 @@
 //! A list that several processes use.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,8 @@ use crate::proxy::Proxy;
 
 /// A handle on a list of a [`Manager`](crate::Manager). It travels in any message.
 ///
-/// Each call is one step, as with [`Dict`](crate::Dict).
+/// Values are `Clone`, and one that is taken out or replaced is lost if the answer does not arrive, as with
+/// [`Dict`](crate::Dict). Each call is one step, as with [`Dict`](crate::Dict).
 ///
 /// # Blocking and errors
 /// Each call waits for the process that has the list. Its error says why there is no answer
@@ -19,6 +21,8 @@ use crate::proxy::Proxy;
 #[serde(bound = "", transparent)]
 pub struct List<V> {
     proxy: Proxy<Request<V>, Answer<V>>,
+    #[serde(skip)]
+    timeout: Option<Duration>,
 }
 
 /// What is asked of the list.
@@ -50,7 +54,14 @@ pub(crate) enum Answer<V> {
 
 impl<V> List<V> {
     pub(crate) fn over(proxy: Proxy<Request<V>, Answer<V>>) -> Self {
-        Self { proxy }
+        Self { proxy, timeout: None }
+    }
+
+    /// A handle on the same list whose calls wait for at most `timeout` ([`CallErrorKind::TimedOut`]). One
+    /// that is sent waits without a limit where it arrives.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { proxy: self.proxy.clone(), timeout: Some(timeout) }
     }
 }
 
@@ -108,7 +119,7 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// [`CallError`] has all of them, if they were not sent.
     pub fn extend(&self, values: impl IntoIterator<Item = V>) -> Result<(), CallError<Vec<V>>> {
-        let sent = self.proxy.call(Request::Extend(values.into_iter().collect()));
+        let sent = self.call(Request::Extend(values.into_iter().collect()));
         let answer = sent.map_err(|error| {
             error.map(|request| match request {
                 Request::Extend(values) => Some(values),
@@ -169,7 +180,7 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// [`CallErrorKind`].
     pub fn len(&self) -> Result<usize, CallErrorKind> {
-        match self.proxy.call(Request::Len)? {
+        match self.call(Request::Len)? {
             Answer::Len(len) => Ok(len),
             _ => Err(CallErrorKind::OtherAnswer),
         }
@@ -188,7 +199,7 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// [`CallErrorKind`].
     pub fn to_vec(&self) -> Result<Vec<V>, CallErrorKind> {
-        match self.proxy.call(Request::Items)? {
+        match self.call(Request::Items)? {
             Answer::Items(items) => Ok(items),
             _ => Err(CallErrorKind::OtherAnswer),
         }
@@ -199,14 +210,18 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// [`CallErrorKind`].
     pub fn clear(&self) -> Result<(), CallErrorKind> {
-        match self.proxy.call(Request::Clear)? {
+        match self.call(Request::Clear)? {
             Answer::Done => Ok(()),
             _ => Err(CallErrorKind::OtherAnswer),
         }
     }
 
+    fn call(&self, request: Request<V>) -> Result<Answer<V>, CallError<Request<V>>> {
+        self.proxy.call_for(request, self.timeout)
+    }
+
     fn put(&self, request: Request<V>, index: usize) -> Result<Answer<V>, CallError<V>> {
-        let sent = self.proxy.call(request).map_err(|error| {
+        let sent = self.call(request).map_err(|error| {
             error.map(|request| match request {
                 Request::Push(value) | Request::Insert(_, value) | Request::Set(_, value) => Some(value),
                 _ => None,
@@ -221,7 +236,7 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     }
 
     fn take(&self, request: Request<V>) -> Result<Option<V>, CallErrorKind> {
-        match self.proxy.call(request)? {
+        match self.call(request)? {
             Answer::Value(value) => Ok(Some(value)),
             Answer::NoValue => Ok(None),
             _ => Err(CallErrorKind::OtherAnswer),
@@ -235,7 +250,7 @@ fn other_answer<Q>() -> CallError<Q> {
 
 impl<V> Clone for List<V> {
     fn clone(&self) -> Self {
-        Self { proxy: self.proxy.clone() }
+        Self { proxy: self.proxy.clone(), timeout: self.timeout }
     }
 }
 

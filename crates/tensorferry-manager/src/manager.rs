@@ -9,12 +9,14 @@ use serde::de::DeserializeOwned;
 use tensorferry_storage::{Heap, StorageError};
 
 use crate::dict::{self, Dict};
-use crate::error::ServeError;
+use crate::error::{PanickedError, ServeError, StateError};
 use crate::list::{self, List};
 use crate::proxy::Proxy;
 use crate::served::{Served, serve_in};
 
 /// Objects of this process, which end with it, or with the process.
+///
+/// Dropping it ends them, and waits until they have answered what was sent to them before.
 ///
 /// Python's `Manager` starts a process for them. Here they live in the process that makes it: usually the one
 /// that starts the others, which outlives them. For a process of its own, start one whose function makes a
@@ -26,14 +28,24 @@ pub struct Manager {
 
 /// An object, whatever it is.
 trait Ending: Send {
-    /// Ends it, and waits until it has answered what was sent before.
-    fn end(self: Box<Self>);
+    /// Refuses later calls.
+    fn close(&self);
+
+    /// Waits until it has answered what was sent before. Returns the text of the panic, if a handler has.
+    fn end(self: Box<Self>) -> Option<String>;
 }
 
 impl<S: Send, Q, R> Ending for Served<S, Q, R> {
-    fn end(self: Box<Self>) {
-        // What becomes of the state is up to its type; a panic was told to whoever called.
-        drop(self.into_state());
+    fn close(&self) {
+        self.proxy().close();
+    }
+
+    fn end(self: Box<Self>) -> Option<String> {
+        match self.into_state() {
+            Err(StateError::Panicked { message, .. }) => Some(message),
+            // What becomes of the state is up to its type.
+            Ok(_) | Err(StateError::WithinItself) => None,
+        }
     }
 }
 
@@ -100,7 +112,8 @@ impl Manager {
         Ok(List::over(self.serve(items, list::answer)?))
     }
 
-    /// An object of a type of your own: see [`serve`](crate::serve).
+    /// An object of a type of your own: see [`serve`](crate::serve). Its state goes with the manager; `serve`
+    /// itself gives it back.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -117,17 +130,34 @@ impl Manager {
         Ok(proxy)
     }
 
-    /// Ends all objects. Requests that were sent before are answered first.
+    /// Ends all objects. Requests that were sent before are answered first. Dropping the manager does the
+    /// same, and tells of no panics.
     ///
     /// # Blocking
     /// Until they are.
-    pub fn shutdown(self) {
-        let mut served = self.served();
-        served.drain(..).for_each(Ending::end);
+    ///
+    /// # Errors
+    /// [`PanickedError`] when handlers have panicked. All objects have ended all the same.
+    pub fn shutdown(self) -> Result<(), PanickedError> {
+        let messages = self.end_all();
+        if messages.is_empty() { Ok(()) } else { Err(PanickedError { messages }) }
+    }
+
+    fn end_all(&self) -> Vec<String> {
+        let served = std::mem::take(&mut *self.served());
+        // Later calls are refused by all before any of them is waited for.
+        served.iter().for_each(|served| served.close());
+        served.into_iter().filter_map(Ending::end).collect()
     }
 
     fn served(&self) -> MutexGuard<'_, Vec<Box<dyn Ending>>> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.end_all();
     }
 }
 

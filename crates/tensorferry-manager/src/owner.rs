@@ -4,20 +4,25 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_queue::SoleSender;
-use tensorferry_reduce::{DecodeError, decode_behind};
+use tensorferry_reduce::decode_behind;
 use tensorferry_storage::{Consumers, Deadline, IncomingMessage, Ring, RingTakeError, StorageError};
 
 use crate::answer::Answer;
-use crate::error::PanickedError;
+use crate::error::StateError;
 use crate::head::{HEAD_LEN_BYTES, Head, Kind};
 
-/// Links are looked through for those whose callers are gone when there are twice as many as after the last
-/// time, and not before there are as many as this.
-const FEW_LINKS: usize = 64;
+/// After so many messages, links are looked through for those whose callers are gone.
+const LOOK_THROUGH_AFTER: u32 = 256;
+/// A longer message is not kept for the next one.
+const KEPT_LEN_BYTES: usize = 1 << 20;
+/// How long to wait until what the kernel would not let this process read is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(10);
 
 /// An object and what it needs to answer.
 pub(crate) struct Owner<S, R, F> {
@@ -27,7 +32,6 @@ pub(crate) struct Owner<S, R, F> {
     /// The text of the panic that has ended it.
     panicked: Option<String>,
     links: HashMap<u64, SoleSender<Answer<R>>>,
-    n_links_to_look_through: usize,
 }
 
 impl<S, R, F> Owner<S, R, F>
@@ -35,37 +39,55 @@ where
     R: Serialize + DeserializeOwned,
 {
     pub(crate) fn new(requests: Arc<Ring>, state: S, handler: F) -> Self {
-        let (panicked, links) = (None, HashMap::new());
-        Self { requests, state, handler, panicked, links, n_links_to_look_through: FEW_LINKS }
+        Self { requests, state, handler, panicked: None, links: HashMap::new() }
     }
 
     /// Answers until the object is closed and all requests before that are answered. Returns its state.
-    pub(crate) fn run<Q>(mut self) -> Result<S, PanickedError<S>>
+    pub(crate) fn run<Q>(mut self) -> Result<S, StateError<S>>
     where
         Q: DeserializeOwned,
         F: FnMut(&mut S, Q) -> R,
     {
         let mut message = IncomingMessage::default();
+        let mut n_messages = 0_u32;
         loop {
             match self.requests.take_into(&mut message, Consumers::Single, Deadline::Never) {
                 Ok(()) => {
                     if let Some(head) = Head::read(&message.payload) {
                         self.receive(head, &mut message);
                     }
+                    if message.payload.len() > KEPT_LEN_BYTES {
+                        message = IncomingMessage::default();
+                    }
+                    n_messages = n_messages.wrapping_add(1);
+                    if n_messages.is_multiple_of(LOOK_THROUGH_AFTER) {
+                        self.look_through_links();
+                    }
                 }
-                // News of callers that are gone, once each: the proxy of this process is left.
-                Err(RingTakeError::NoSenders | RingTakeError::PeerDied) => {}
+                // All other processes that could call are gone, which is told once; the proxy of this process
+                // is left. Of a process that was declared dead, nothing is left.
+                Err(RingTakeError::NoSenders | RingTakeError::PeerDied) if self.is_member() => {
+                    self.look_through_links();
+                }
+                // The kernel does not let this process read what a request names: it has no memory to map it
+                // with, say. The request stays where it is.
+                Err(RingTakeError::Storage(error)) if is_passing(&error) && self.is_member() => {
+                    thread::park_timeout(TRY_AGAIN);
+                }
                 // A request whose table makes no sense is lost.
-                Err(RingTakeError::Storage(error)) if !matches!(*error, StorageError::Domain(_)) => {}
-                // Closed; or the kernel does not let this process read what a request names, or it was
-                // declared dead. All who wait are told by the end of this side.
+                Err(RingTakeError::Storage(_)) if self.is_member() => {}
                 Err(_) => break,
             }
         }
         match self.panicked {
             None => Ok(self.state),
-            Some(message) => Err(PanickedError::new(self.state, message)),
+            Some(message) => Err(StateError::Panicked { state: self.state, message }),
         }
+    }
+
+    fn is_member(&self) -> bool {
+        let domain = self.requests.heap().domain();
+        domain.is_owning_process() && domain.is_live(domain.me())
     }
 
     fn receive<Q>(&mut self, Head { link, kind }: Head, message: &mut IncomingMessage)
@@ -77,35 +99,39 @@ where
             Kind::Open => {
                 // A caller whose end cannot be read is told by its loss.
                 if let Ok(answers) = decode_behind(HEAD_LEN_BYTES, message) {
-                    self.look_through_links();
                     self.links.insert(link, answers);
                 }
             }
             Kind::Call => {
-                let answer = self.answer(decode_behind(HEAD_LEN_BYTES, message));
+                let answer = self.answer(message);
                 self.send(link, answer);
             }
-            Kind::Tell => drop(self.answer::<Q>(decode_behind(HEAD_LEN_BYTES, message))),
+            Kind::Tell => {
+                let answer = self.answer(message);
+                // What a type does when it is dropped is not the object's.
+                let _ = catch(|| drop(answer));
+            }
             Kind::Close => drop(self.links.remove(&link)),
         }
     }
 
-    fn answer<Q>(&mut self, request: Result<Q, DecodeError>) -> Answer<R>
+    fn answer<Q>(&mut self, message: &mut IncomingMessage) -> Answer<R>
     where
+        Q: DeserializeOwned,
         F: FnMut(&mut S, Q) -> R,
     {
         if let Some(text) = &self.panicked {
             return Answer::Panicked(text.clone());
         }
-        let request = match request {
-            Ok(request) => request,
-            Err(error) => return Answer::Unreadable(error.to_string()),
+        let request = match catch(|| decode_behind::<Q>(HEAD_LEN_BYTES, message)) {
+            Ok(Ok(request)) => request,
+            Ok(Err(error)) => return Answer::Unreadable(error.to_string()),
+            Err(text) => return Answer::Unreadable(format!("reading it has panicked: {text}")),
         };
         // The state is given to nobody but `into_state`, which says that a step may be half done.
-        match catch_unwind(AssertUnwindSafe(|| (self.handler)(&mut self.state, request))) {
+        match catch(|| (self.handler)(&mut self.state, request)) {
             Ok(answer) => Answer::Done(answer),
-            Err(payload) => {
-                let text = text_of(&*payload);
+            Err(text) => {
                 self.panicked = Some(text.clone());
                 Answer::Panicked(text)
             }
@@ -113,24 +139,43 @@ where
     }
 
     fn send(&mut self, link: u64, answer: Answer<R>) {
-        let Some(answers) = self.links.get_mut(&link) else { return };
+        let Some(answers) = self.links.get_mut(&link) else {
+            let _ = catch(|| drop(answer));
+            return;
+        };
         // There is room: a caller has one call at a time, and has taken the answer to the one before.
-        if let Err(refused) = answers.put_nowait(answer) {
-            let is_told = !refused.is_final()
-                && answers.put_nowait(Answer::Unsendable(refused.kind.to_string())).is_ok();
-            if !is_told {
-                self.links.remove(&link);
+        let is_told = match catch(|| answers.put_nowait(answer)) {
+            Ok(Ok(())) => true,
+            Ok(Err(refused)) if refused.is_final() => false,
+            Ok(Err(refused)) => {
+                let why = Answer::Unsendable(refused.kind.to_string());
+                let _ = catch(|| drop(refused));
+                answers.put_nowait(why).is_ok()
             }
+            Err(text) => {
+                let why = Answer::Unsendable(format!("writing it has panicked: {text}"));
+                answers.put_nowait(why).is_ok()
+            }
+        };
+        if !is_told {
+            self.links.remove(&link);
         }
     }
 
     /// Forgets links whose callers are gone.
     fn look_through_links(&mut self) {
-        if self.links.len() >= self.n_links_to_look_through {
-            self.links.retain(|_, answers| !answers.is_disconnected());
-            self.n_links_to_look_through = (2 * self.links.len()).max(FEW_LINKS);
-        }
+        self.links.retain(|_, answers| !answers.is_disconnected());
     }
+}
+
+/// Whether the same may succeed later.
+fn is_passing(error: &StorageError) -> bool {
+    matches!(error, StorageError::Domain(_))
+}
+
+/// Calls code of others. If it panics, returns the text.
+fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|payload| text_of(&*payload))
 }
 
 /// The text of a panic.

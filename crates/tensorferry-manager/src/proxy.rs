@@ -19,13 +19,13 @@ use crate::requests::Requests;
 const MAX_IDLE: usize = 16;
 
 thread_local! {
-    /// The object that this thread serves; 0 for none.
-    static SERVES: Cell<u64> = const { Cell::new(0) };
+    /// The object that this thread serves, by domain and number.
+    static SERVES: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
 }
 
 /// Says that this thread serves an object.
-pub(crate) fn note_served(object: u64) {
-    SERVES.set(object);
+pub(crate) fn note_served(domain: u64, object: u64) {
+    SERVES.set(Some((domain, object)));
 }
 
 /// A handle on an object, which takes requests `Q` and answers `R`.
@@ -80,13 +80,19 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
         self.call_within(request, Deadline::within(timeout))
     }
 
+    /// As [`Proxy::call_timeout`], or as [`Proxy::call`].
+    pub(crate) fn call_for(&self, request: Q, timeout: Option<Duration>) -> Result<R, CallError<Q>> {
+        self.call_within(request, timeout.map_or(Deadline::Never, Deadline::within))
+    }
+
     /// Sends a request whose answer nobody wants. It is made after those that this thread has sent before.
+    /// Whether it is made is not told: not that its handler panics, nor that an earlier one has.
     ///
     /// # Blocking
     /// While 64 requests wait already.
     ///
     /// # Errors
-    /// As [`Proxy::call`]; a failure of the handler is not told.
+    /// As [`Proxy::call`], but for what the handler does.
     pub fn tell(&self, request: Q) -> Result<(), CallError<Q>> {
         let head = Head { link: 0, kind: Kind::Tell };
         self.check_caller()
@@ -95,24 +101,18 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
     }
 
     fn call_within(&self, request: Q, deadline: Deadline) -> Result<R, CallError<Q>> {
-        let sent = self.check_caller().and_then(|()| {
-            let link = self.take_link(deadline)?;
-            self.requests.put(Head { link: link.number(), kind: Kind::Call }, &request, deadline)?;
-            Ok(link)
-        });
-        let mut link = match sent {
+        let mut link = match self.check_caller().and_then(|()| self.take_link(deadline)) {
             Ok(link) => link,
             Err(kind) => return Err(CallError::new(Some(request), kind)),
         };
+        let head = Head { link: link.number(), kind: Kind::Call };
+        if let Err(kind) = self.requests.put(head, &request, deadline) {
+            self.keep(link);
+            return Err(CallError::new(Some(request), kind));
+        }
         // A link without its answer is not used again: that may still come.
         let answer = link.answer(deadline).map_err(|kind| CallError::new(None, self.why(kind, &link)))?;
-        let mut idle = self.idle();
-        if idle.len() < MAX_IDLE {
-            idle.push(link);
-        } else {
-            drop(idle);
-            let _ = self.let_go(&link);
-        }
+        self.keep(link);
         let kind = match answer {
             Answer::Done(answer) => return Ok(answer),
             Answer::Panicked(text) => CallErrorKind::Panicked(text),
@@ -123,7 +123,8 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
     }
 
     fn check_caller(&self) -> Result<(), CallErrorKind> {
-        if SERVES.get() == self.object { Err(CallErrorKind::WithinItself) } else { Ok(()) }
+        let object = (self.requests.ring().heap().domain().id(), self.object);
+        if SERVES.get() == Some(object) { Err(CallErrorKind::WithinItself) } else { Ok(()) }
     }
 
     fn take_link(&self, deadline: Deadline) -> Result<Link<R>, CallErrorKind> {
@@ -140,8 +141,22 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
     /// end, which is then not lost by a death; the way to the object knows of the death.
     fn why(&self, kind: CallErrorKind, link: &Link<R>) -> CallErrorKind {
         match kind {
-            CallErrorKind::Ended => self.let_go(link).err().unwrap_or(CallErrorKind::Ended),
+            CallErrorKind::Ended => match self.let_go(link) {
+                Err(kind @ (CallErrorKind::Ended | CallErrorKind::OwnerDied)) => kind,
+                _ => CallErrorKind::WayLost,
+            },
             other => other,
+        }
+    }
+
+    /// Keeps a link on which no call is open for the next one.
+    fn keep(&self, link: Link<R>) {
+        let mut idle = self.idle();
+        if idle.len() < MAX_IDLE {
+            idle.push(link);
+        } else {
+            drop(idle);
+            let _ = self.let_go(&link);
         }
     }
 

@@ -7,26 +7,21 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_storage::Heap;
 
-use crate::error::{PanickedError, ServeError};
+use crate::error::{ServeError, StateError};
 use crate::link::fresh_number;
 use crate::owner::Owner;
 use crate::proxy::{Proxy, note_served};
 use crate::requests::Requests;
 
-/// An object that this process serves, on a thread of its own. Dropping it ends the object: requests that
-/// were sent before are still answered, and its state is dropped then.
+/// An object that this process serves, on a thread of its own.
+///
+/// Dropping it ends the object: requests that were sent before are answered first, and the drop waits until
+/// they are. (One that is dropped by its own handler does not wait.)
+#[must_use = "the object ends when this is dropped"]
 pub struct Served<S, Q, R> {
-    closing: Closing<Q, R>,
-    thread: JoinHandle<Result<S, PanickedError<S>>>,
-}
-
-/// Refuses every later call when it is dropped.
-struct Closing<Q, R>(Proxy<Q, R>);
-
-impl<Q, R> Drop for Closing<Q, R> {
-    fn drop(&mut self) {
-        self.0.close();
-    }
+    proxy: Proxy<Q, R>,
+    /// `None` once it was waited for.
+    thread: Option<JoinHandle<Result<S, StateError<S>>>>,
 }
 
 /// Serves an object in the default domain: `state`, and what a request does to it. The requests of all
@@ -56,21 +51,21 @@ where
     F: FnMut(&mut S, Q) -> R + Send + 'static,
 {
     let (requests, ring) = Requests::<Q, R>::create(heap)?;
-    let object = fresh_number(heap);
+    let (domain, object) = (heap.domain().id(), fresh_number(heap));
     let serve = move || {
-        note_served(object);
+        note_served(domain, object);
         Owner::new(ring, state, handler).run::<Q>()
     };
     let named = thread::Builder::new().name("tf-object".to_owned());
     let thread = named.spawn(serve).map_err(|error| ServeError::NoThread { error })?;
-    Ok(Served { closing: Closing(Proxy::new(requests, object)), thread })
+    Ok(Served { proxy: Proxy::new(requests, object), thread: Some(thread) })
 }
 
 impl<S, Q, R> Served<S, Q, R> {
     /// A handle on the object, to clone and to send.
     #[must_use]
     pub const fn proxy(&self) -> &Proxy<Q, R> {
-        &self.closing.0
+        &self.proxy
     }
 
     /// Ends the object and returns its state. Requests that were sent before are answered first; every later
@@ -80,19 +75,33 @@ impl<S, Q, R> Served<S, Q, R> {
     /// Until they are answered.
     ///
     /// # Errors
-    /// [`PanickedError`] when a handler has panicked. It has the state as that has left it.
-    ///
-    /// # Panics
-    /// With the panic of a request or an answer, if reading or dropping one has panicked.
-    pub fn into_state(self) -> Result<S, PanickedError<S>> {
-        let Self { closing, thread } = self;
-        drop(closing);
-        thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+    /// [`StateError::Panicked`] when a handler has panicked; it has the state as that has left it.
+    /// [`StateError::WithinItself`] when the object's own handler calls this, which cannot wait for itself.
+    pub fn into_state(mut self) -> Result<S, StateError<S>> {
+        match self.end() {
+            Some(Ok(state)) => state,
+            // Its code catches what the code of others does.
+            Some(Err(payload)) => std::panic::resume_unwind(payload),
+            None => Err(StateError::WithinItself),
+        }
+    }
+
+    /// Waits for the thread, unless this is it.
+    fn end(&mut self) -> Option<thread::Result<Result<S, StateError<S>>>> {
+        self.proxy.close();
+        let thread = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id())?;
+        Some(thread.join())
+    }
+}
+
+impl<S, Q, R> Drop for Served<S, Q, R> {
+    fn drop(&mut self) {
+        drop(self.end());
     }
 }
 
 impl<S, Q, R> fmt::Debug for Served<S, Q, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Served").field("proxy", self.proxy()).finish_non_exhaustive()
+        f.debug_struct("Served").field("proxy", &self.proxy).finish_non_exhaustive()
     }
 }

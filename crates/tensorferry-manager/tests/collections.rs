@@ -1,6 +1,7 @@
 //! Dictionaries and lists.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tensorferry_manager::{CallErrorKind, Dict, List, Manager};
@@ -54,7 +55,7 @@ fn what_was_to_be_put_comes_back_when_nobody_is_there() {
     let manager = Manager::new().unwrap();
     let (dict, list) = (manager.dict::<u8, String>().unwrap(), manager.list::<String>().unwrap());
     dict.insert(1, "kept".to_owned()).unwrap();
-    manager.shutdown();
+    manager.shutdown().unwrap();
     let refused = dict.insert(2, "value".to_owned()).unwrap_err();
     assert!(matches!(refused.kind, CallErrorKind::Ended), "{refused}");
     assert_eq!(refused.request.unwrap(), (2, "value".to_owned()));
@@ -102,6 +103,19 @@ proptest! {
             }
         }
         prop_assert_eq!(dict.items().unwrap(), map.into_iter().collect::<Vec<_>>());
-        manager.shutdown();
+        manager.shutdown().unwrap();
     }
+}
+
+#[test]
+fn a_handle_with_a_timeout_waits_no_longer_and_finds_what_it_asks_by_a_borrowed_key() {
+    let manager = Manager::new().unwrap();
+    let dict = manager.dict_of([("a".to_owned(), 1)]).unwrap().with_timeout(Duration::ZERO);
+    let list = manager.list::<u8>().unwrap().with_timeout(Duration::ZERO);
+    // There is no time for an answer.
+    while !matches!(dict.get("a"), Err(CallErrorKind::TimedOut)) {}
+    while !matches!(list.len(), Err(CallErrorKind::TimedOut)) {}
+    let patient = dict.with_timeout(Duration::from_secs(60));
+    assert_eq!((patient.get("a").unwrap(), patient.contains_key("b").unwrap()), (Some(1), false));
+    assert_eq!(patient.remove("a").unwrap(), Some(1));
 }

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tensorferry_manager::{CallErrorKind, Proxy, serve};
+use tensorferry_manager::{CallErrorKind, Manager, Proxy, Served, StateError, serve};
 use tensorferry_reduce::Parcel;
 use tensorferry_storage::Heap;
 
@@ -62,8 +62,8 @@ fn a_handler_that_panics_ends_the_object_and_its_state_is_there() {
         assert!(matches!(&error.kind, CallErrorKind::Panicked(text) if text == "10 is too much"), "{error}");
     }
     proxy.tell(5).unwrap();
-    let panicked = served.into_state().unwrap_err();
-    assert_eq!((panicked.state, &*panicked.message), (11, "10 is too much"));
+    let StateError::Panicked { state, message } = served.into_state().unwrap_err() else { panic!() };
+    assert_eq!((state, &*message), (11, "10 is too much"));
 }
 
 #[test]
@@ -123,6 +123,8 @@ enum Stubborn {
     Fine,
     Unwritable,
     Unreadable,
+    PanicsWhenWritten,
+    PanicsWhenRead,
 }
 
 impl Serialize for Stubborn {
@@ -131,6 +133,8 @@ impl Serialize for Stubborn {
             Self::Fine => 0_u8.serialize(serializer),
             Self::Unwritable => Err(serde::ser::Error::custom("not to be written")),
             Self::Unreadable => 1_u8.serialize(serializer),
+            Self::PanicsWhenWritten => panic!("a pen that breaks"),
+            Self::PanicsWhenRead => 2_u8.serialize(serializer),
         }
     }
 }
@@ -139,6 +143,7 @@ impl<'de> Deserialize<'de> for Stubborn {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match u8::deserialize(deserializer)? {
             0 => Ok(Self::Fine),
+            2 => panic!("glasses that break"),
             _ => Err(serde::de::Error::custom("not to be read")),
         }
     }
@@ -149,7 +154,8 @@ fn requests_and_answers_that_cannot_travel_are_errors_of_their_call_alone() {
     let served = serve((), |(): &mut (), (_, answer): (Stubborn, u8)| match answer {
         0 => Stubborn::Fine,
         1 => Stubborn::Unwritable,
-        _ => Stubborn::Unreadable,
+        2 => Stubborn::Unreadable,
+        _ => Stubborn::PanicsWhenWritten,
     })
     .unwrap();
     let call = |request, answer| served.proxy().call((request, answer)).map_err(|error| error.kind);
@@ -168,6 +174,10 @@ fn requests_and_answers_that_cannot_travel_are_errors_of_their_call_alone() {
         );
         let error = call(Stubborn::Fine, 2).unwrap_err();
         assert!(matches!(&error, CallErrorKind::Answer(_)) && error.to_string().contains("not to be read"));
+        let error = call(Stubborn::PanicsWhenRead, 0).unwrap_err();
+        assert!(matches!(&error, CallErrorKind::Unreadable(why) if why.contains("glasses")), "{error}");
+        let error = call(Stubborn::Fine, 3).unwrap_err();
+        assert!(matches!(&error, CallErrorKind::NoAnswer(why) if why.contains("a pen")), "{error}");
         assert!(matches!(call(Stubborn::Fine, 0), Ok(Stubborn::Fine)));
     }
     served.into_state().unwrap();
@@ -202,4 +212,70 @@ fn many_callers_one_after_another_leave_nothing() {
     heap.collect();
     let n_blocks = heap.stats().own.live_blocks;
     assert!(n_blocks < 100 + 64, "{n_blocks} blocks after 300 callers");
+}
+
+#[test]
+fn dropping_waits_until_what_was_sent_is_done() {
+    let (done, all) = mpsc::channel();
+    let handler = move |(): &mut (), number: u32| {
+        std::thread::yield_now();
+        done.send(number).unwrap();
+    };
+    let served = serve((), handler.clone()).unwrap();
+    (0..50).for_each(|number| served.proxy().tell(number).unwrap());
+    drop(served);
+    assert_eq!(all.try_iter().count(), 50);
+    let manager = Manager::new().unwrap();
+    let proxy = manager.serve((), handler).unwrap();
+    (0..50).for_each(|number| proxy.tell(number).unwrap());
+    drop(manager);
+    assert_eq!(all.try_iter().count(), 50);
+    assert!(matches!(proxy.call(1).unwrap_err().kind, CallErrorKind::Ended));
+}
+
+#[test]
+fn a_manager_says_which_handlers_have_panicked_and_ends_all() {
+    let manager = Manager::new().unwrap();
+    let breaks = manager.serve((), |(): &mut (), text: String| -> u8 { panic!("{text}") }).unwrap();
+    let counts = manager.serve(0_u64, sum).unwrap();
+    breaks.tell("broken".to_owned()).unwrap();
+    assert_eq!(counts.call(1).unwrap(), 1);
+    let panicked = manager.shutdown().unwrap_err();
+    assert_eq!(panicked.messages, ["broken"]);
+    assert!(panicked.to_string().contains("1 of the objects"), "{panicked}");
+    assert!(matches!(counts.call(1).unwrap_err().kind, CallErrorKind::Ended));
+}
+
+#[test]
+fn an_object_that_ends_itself_is_told_that_it_cannot_wait() {
+    let (tell, told) = mpsc::channel::<Served<(), u32, bool>>();
+    let served = serve((), move |(): &mut (), how: u32| {
+        let own = told.recv().unwrap();
+        match how {
+            0 => matches!(own.into_state(), Err(StateError::WithinItself)),
+            _ => {
+                drop(own);
+                true
+            }
+        }
+    });
+    let served = served.unwrap();
+    let proxy = served.proxy().clone();
+    tell.send(served).unwrap();
+    assert!(proxy.call(0).unwrap());
+    assert!(proxy.call(0).unwrap_err().kind.is_final());
+}
+
+#[test]
+fn requests_that_cannot_be_sent_leave_nothing() {
+    let heap = Heap::current().unwrap();
+    let served = serve((), |(): &mut (), _: Stubborn| ()).unwrap();
+    served.proxy().call(Stubborn::Fine).unwrap();
+    heap.collect();
+    let before = heap.stats().own.live_blocks;
+    for _ in 0..20 {
+        served.proxy().call(Stubborn::Unwritable).unwrap_err();
+    }
+    heap.collect();
+    assert_eq!(heap.stats().own.live_blocks, before);
 }

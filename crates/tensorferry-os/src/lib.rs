@@ -3,7 +3,8 @@
 //! Every request to Linux goes through this crate: memory ([`memfd`], [`mapping`], [`sealed`]), waiting
 //! ([`futex`]), processes ([`pidfd`], [`child`], [`mod@fork`], [`leash`]), descriptors that travel
 //! ([`socket`], [`descriptor`]), what others have open ([`open_files`]), [`terminal`]s, and the limits of a
-//! machine or a container ([`limits`]). It knows no concept of the layers above: no tensor, no queue, no domain.
+//! machine or a container ([`limits`]). It knows no concept of the layers above: no tensor, no queue, no
+//! domain.
 //!
 //! Descriptors come in as `impl AsFd` and go out as `OwnedFd`, always close-on-exec. A call that the kernel
 //! interrupts is repeated. An [`Error`] has the call, its argument in words, and the kernel's code.

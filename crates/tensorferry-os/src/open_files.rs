@@ -3,12 +3,14 @@
 //! A process sees the descriptors of another one if it may inspect it (`PTRACE_MODE_READ_FSCREDS`,
 //! ptrace(2)): where both belong to one user, and root always.
 
-use std::fs::{self, File};
+use std::collections::HashSet;
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::{Error, Result, memfd, proc_file};
@@ -22,14 +24,18 @@ pub struct OpenMemoryFile {
 }
 
 impl OpenMemoryFile {
-    /// Opens the file for reading. Its memory lives at least as long as the descriptor.
+    /// Opens the file for reading. Its memory lives at least as long as the descriptor. Never waits, whatever
+    /// lies under the descriptor by now.
     ///
     /// # Errors
     /// ENOENT when the process has ended or closed the file, or has another one under this descriptor by now;
     /// EACCES; EMFILE.
     pub fn open(&self) -> Result<OwnedFd> {
         let failed = |error: io::Error| Error::new(format!("open of {}", self.path.display()), error);
-        let file = OwnedFd::from(File::open(&self.path).map_err(failed)?);
+        // A pipe or a device that has taken the descriptor would be waited for.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file =
+            rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
         if memfd::file_id(&file)? == self.file_id {
             Ok(file)
         } else {
@@ -70,14 +76,16 @@ pub fn memory_files_of(pid: u32, name: &str) -> Result<Vec<OpenMemoryFile>> {
     let failed = |error| Error::new(format!("reading {folder}"), error);
     // The file has no link, and never had one.
     let target = PathBuf::from(format!("/memfd:{name} (deleted)"));
-    let mut found: Vec<OpenMemoryFile> = Vec::new();
+    let mut found = Vec::new();
+    let mut known = HashSet::new();
     for entry in fs::read_dir(&folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         if fs::read_link(&path).is_ok_and(|link| link == target)
             && let Ok(file) = fs::metadata(&path)
         {
             let file_id = (file.dev(), file.ino());
-            if found.iter().all(|other| other.file_id != file_id) {
+            // A name proves nothing: anything that was deleted at the root of a mount can have this one.
+            if file.is_file() && known.insert(file_id) {
                 found.push(OpenMemoryFile { file_id, path });
             }
         }

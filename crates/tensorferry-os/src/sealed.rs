@@ -5,9 +5,13 @@
 //!
 //! Two things are lent: `&mut [u8]` of a file that no other process has yet, and `&[u8]` of a file that is
 //! sealed against writing and shrinking. The kernel grants that seal only while no writable mapping of the
-//! file exists anywhere, and refuses write(2), writable mappings and holes from then on. A seal cannot be
-//! taken back. So the bytes do not change, whoever has the descriptor and whatever it is up to, and no load
-//! reaches beyond the end of the file.
+//! file exists anywhere and nothing has its pages pinned, and refuses write(2), writable mappings and holes
+//! from then on. A seal cannot be taken back. So the bytes do not change, whoever has the descriptor and
+//! whatever it is up to, and no load reaches beyond the end of the file.
+//!
+//! A file with holes is refused: to read one allocates memory, which may fail by a signal. A driver that
+//! makes memory writable without asking for its seals breaks all this: udmabuf did, in a race, until the end
+//! of 2024, for those who may open its device.
 #![expect(unsafe_code, reason = "maps memory files and lends their bytes")]
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -20,6 +24,12 @@ use crate::{Error, Result, limits, memfd};
 
 /// What makes the bytes constant.
 const SEALS: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK);
+
+/// The file system of memory files of small pages (linux/magic.h).
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+/// So much is allocated by one call: before Linux 6.11 a signal undoes all of an interrupted one.
+const ALLOCATE_STEP_BYTES: u64 = 2 << 20;
 
 /// A memory file that is sealed against writing, mapped for reading.
 #[derive(Debug)]
@@ -35,9 +45,9 @@ impl SealedMemory {
     ///
     /// # Errors
     /// ENOMEM when the machine or the cgroup has not as much memory to spare. EFBIG beyond `RLIMIT_FSIZE`.
-    /// EBUSY when the file was mapped for writing elsewhere meanwhile, which takes a fork(2) of this process
-    /// by another thread at that moment. Otherwise the kernel's error of memfd_create(2), fallocate(2),
-    /// mmap(2) or fcntl(2).
+    /// EBUSY when the file is still mapped for writing, or pinned: by a process that another thread has
+    /// forked at that moment, or by what `fill` has given the bytes to (a device, io_uring). Otherwise the
+    /// kernel's error of memfd_create(2), fallocate(2), mmap(2) or fcntl(2).
     pub fn create(name: &str, len_bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Self> {
         let what = || format!("making a sealed memory file of {len_bytes} bytes");
         if limits::file_size_bytes().is_some_and(|limit| len_bytes as u64 > limit) {
@@ -51,9 +61,7 @@ impl SealedMemory {
         if len_bytes == 0 {
             fill(&mut []);
         } else {
-            let allocate = || rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len_bytes as u64);
-            rustix::io::retry_on_intr(allocate)
-                .map_err(|e| Error::new(format!("fallocate of {len_bytes} bytes"), e))?;
+            allocate(&fd, len_bytes as u64)?;
             fill(&mut writable(&fd, len_bytes)?);
         }
         rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::GROW | SealFlags::SEAL)
@@ -64,14 +72,26 @@ impl SealedMemory {
     /// Maps a file that came from another process, which need not be trusted.
     ///
     /// # Errors
-    /// EPERM when it is not sealed against writing and shrinking. EINVAL when it is no memory file. Otherwise
-    /// the kernel's error of mmap(2).
+    /// EPERM when it is not sealed against writing and shrinking, or has holes. EINVAL when it is no memory
+    /// file of small pages. Otherwise the kernel's error of mmap(2).
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
-        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|e| Error::new("fcntl(F_GET_SEALS)", e))?;
-        if !seals.contains(SEALS) {
-            return Err(Error::new("taking a memory file that is not sealed against writing", Errno::PERM));
+        let no_memory_file = || Error::new("taking what is no memory file (memfd_create)", Errno::INVAL);
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| no_memory_file())?;
+        if rustix::fs::fstatfs(&fd).map_err(|e| Error::new("fstatfs", e))?.f_type != TMPFS_MAGIC {
+            return Err(no_memory_file());
         }
-        let len_bytes = memfd::len_bytes(&fd)?;
+        for (seal, against) in [(SealFlags::WRITE, "writing"), (SealFlags::SHRINK, "shrinking")] {
+            if !seals.contains(seal) {
+                let call = format!("taking a memory file that is not sealed against {against}");
+                return Err(Error::new(call, Errno::PERM));
+            }
+        }
+        let (len_bytes, allocated_bytes) = (memfd::len_bytes(&fd)?, memfd::allocated_bytes(&fd)?);
+        if allocated_bytes < len_bytes {
+            let call =
+                format!("taking a memory file of {len_bytes} bytes with only {allocated_bytes} in memory");
+            return Err(Error::new(call, Errno::PERM));
+        }
         let failed = |error| Error::new(format!("mmap of a sealed file of {len_bytes} bytes"), error);
         let Ok(len) = usize::try_from(len_bytes) else { return Err(failed(Errno::NOMEM.into())) };
         // SAFETY: what is behind a mapping must not change while it is lent as `&[u8]`. The file is sealed
@@ -93,6 +113,18 @@ impl AsFd for SealedMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Has the kernel allocate all of a file.
+fn allocate(fd: &OwnedFd, len_bytes: u64) -> Result<()> {
+    let mut at = 0;
+    while at < len_bytes {
+        let step = (len_bytes - at).min(ALLOCATE_STEP_BYTES);
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), at, step))
+            .map_err(|e| Error::new(format!("fallocate of {len_bytes} bytes"), e))?;
+        at += step;
+    }
+    Ok(())
 }
 
 /// Maps a file that only the caller has, for writing.
@@ -142,7 +174,15 @@ mod tests {
         let error = SealedMemory::from_fd(unsealed).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::PERM.raw_os_error()), "{error}");
         let (read, _write) = rustix::pipe::pipe().unwrap();
-        assert!(SealedMemory::from_fd(read).is_err());
+        assert!(SealedMemory::from_fd(read).unwrap_err().to_string().contains("no memory file"));
+        let growing = memfd::create("test").unwrap();
+        rustix::fs::fcntl_add_seals(&growing, SealFlags::WRITE).unwrap();
+        assert!(SealedMemory::from_fd(growing).unwrap_err().to_string().contains("against shrinking"));
+        let holes = memfd::create("test").unwrap();
+        rustix::fs::ftruncate(&holes, 1 << 40).unwrap();
+        rustix::fs::fcntl_add_seals(&holes, SEALS).unwrap();
+        let error = SealedMemory::from_fd(holes).unwrap_err();
+        assert!(error.to_string().contains("only 0 in memory"), "{error}");
         // Sealed against new writers only: whoever has a writable mapping goes on.
         let future = memfd::create("test").unwrap();
         rustix::fs::ftruncate(&future, 4096).unwrap();

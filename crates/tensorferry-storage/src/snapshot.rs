@@ -3,8 +3,10 @@
 mod reader;
 mod walk;
 
+use std::os::fd::AsFd as _;
+
 use serde::Serialize;
-use tensorferry_domain::{DomainFile, MemberInfo, Phase};
+use tensorferry_domain::{DomainError, DomainFile, MemberInfo, Phase};
 use tensorferry_os::pidfd::pid_namespace;
 
 use crate::{Heap, LastOwner, StorageError};
@@ -93,8 +95,8 @@ pub struct MemberSnapshot {
     pub pid: Option<u32>,
     /// Everything that it holds.
     pub holds: Amount,
-    /// Of that, what nobody else holds, and no message names that waits in a queue: what would come back if it
-    /// ended.
+    /// Of that, what nobody else holds, and no message names that waits in a queue: what would come back if
+    /// it ended.
     pub holds_alone: Amount,
     /// What it has populated in the extents that it owns, in bytes. Others may hold blocks in there.
     pub owns_bytes: u64,
@@ -253,8 +255,10 @@ impl Heap {
     /// As [`Snapshot::read`]; EMFILE when no descriptor is left; [`StorageError::Domain`] in a fork of a
     /// member.
     pub fn snapshot(&self) -> Result<Snapshot, StorageError> {
-        let file = self.domain().fds()?.file;
-        Snapshot::read(&DomainFile::open(file)?)
+        self.check_owning_process()?;
+        let file = self.domain().as_fd().try_clone_to_owned();
+        let file = file.map_err(|e| tensorferry_os::Error::new("duplicating a descriptor of the domain", e));
+        Snapshot::read(&DomainFile::open(file.map_err(DomainError::from)?)?)
     }
 }
 
@@ -453,6 +457,23 @@ mod tests {
         assert_eq!((snapshot.queues.len(), snapshot.monitors.len(), snapshot.members.len()), (1, 1, 1));
         assert_eq!(snapshot.queues[0].leased_items, [(0, 1)]);
         assert_eq!(snapshot.held.data, Amount { blocks: 2, bytes: (1 << 20) + 1 });
+    }
+
+    #[test]
+    fn lines_that_name_one_span_again_and_again_are_read_once() {
+        let honest = Snapshot::read(&domain_file(copy_of_a_domain())).unwrap();
+        let mut bytes = copy_of_a_domain().to_vec();
+        let geometry = crate::geometry::Geometry::new(&Layout::with_data_len(64 << 20));
+        let lines = DATA_AT + 64 * geometry.first_span_line();
+        let last = geometry.n_lines() - geometry.first_span_line();
+        // All lines are as the first one, and the head says that they are in use.
+        for line in 1..last {
+            bytes.copy_within(lines..lines + 64, lines + 64 * line);
+        }
+        bytes[DATA_AT..][..8].copy_from_slice(&(geometry.n_lines() as u64).to_ne_bytes());
+        let snapshot = Snapshot::read(&domain_file(&bytes)).unwrap();
+        assert!(snapshot.held.data.blocks + snapshot.held.queues.blocks <= 63, "{:?}", snapshot.held);
+        assert!(snapshot.queues.len() <= honest.queues.len());
     }
 
     proptest! {

@@ -67,6 +67,19 @@ impl<T: Element> SealedTensor<T> {
         misaligned.map_or_else(|| Ok(Self::over(storage, layout)), Err)
     }
 
+    /// As [`SealedTensor::build`], with a function that can fail: one that reads a file, say.
+    ///
+    /// # Errors
+    /// What `fill` answers, and what [`SealedTensor::build`] does.
+    pub fn try_build<E: From<TensorError>>(
+        shape: impl Into<Shape>,
+        fill: impl FnOnce(&mut [T]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut filled = Ok(());
+        let sealed = Self::build(shape, |elements| filled = fill(elements))?;
+        filled.map(|()| sealed)
+    }
+
     /// A sealed copy of these elements, in row-major order. The bytes are counted as copied.
     ///
     /// # Errors
@@ -93,8 +106,8 @@ impl<T: Element> SealedTensor<T> {
     }
 
     /// The tensor in a memory file that came from anybody. The file is checked: it has to be sealed against
-    /// writing and shrinking, and long enough. Nothing is known about its elements, but that each is a valid
-    /// one, as every pattern of bits is.
+    /// writing and shrinking, without holes, and long enough. Nothing is known about its elements, but that
+    /// each is a valid one, as every pattern of bits is: type and shape have to be agreed on in another way.
     ///
     /// # Errors
     /// [`TensorError::Layout`] for a shape that overflows; [`SealedError::Os`] for a file that is not sealed
@@ -233,6 +246,20 @@ mod tests {
         copy.as_mut_slice()[0] = 9;
         assert_eq!(sealed.as_slice(), [1, 2]);
         assert_eq!(sealed.as_tensor().clone().into_vec(), [1, 2]);
+    }
+
+    #[test]
+    fn a_function_that_fails_has_its_error() {
+        let failed = SealedTensor::<u8>::try_build([4], |elements| {
+            elements.fill(1);
+            Err(Box::<dyn std::error::Error>::from("torn"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "torn");
+        let made = SealedTensor::<u8>::try_build([2], |elements| {
+            elements.fill(3);
+            Ok::<_, TensorError>(())
+        });
+        assert_eq!(made.unwrap().as_slice(), [3, 3]);
     }
 
     #[test]

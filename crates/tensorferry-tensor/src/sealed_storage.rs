@@ -76,9 +76,8 @@ impl SealedStorage {
 
     /// The ticket in the domain of `heap`. It is made when the first message there needs it.
     pub(crate) fn ticket(self: &Arc<Self>, heap: &Heap) -> Result<SharedBlock, TensorError> {
-        let mut tickets = self.tickets();
-        if let Some((_, ticket)) = tickets.iter().find(|(own, _)| own.is_same_domain(heap)) {
-            return Ok(ticket.clone());
+        if let Some(ticket) = self.ticket_in(heap) {
+            return Ok(ticket);
         }
         let ticket = heap.allocate(ticket::N_WORDS * size_of::<u64>())?.share();
         for (at, word) in
@@ -88,11 +87,22 @@ impl SealedStorage {
                 place.store(word, Ordering::Release);
             }
         }
+        // May wait for the process that keeps descriptors, so with no lock held.
         let stored = heap.domain().store_fd(ticket.name(), self.to_fd()?);
         stored.map_err(SealedError::from)?;
+        if let Some(ticket) = self.ticket_in(heap) {
+            // Another thread was faster.
+            return Ok(ticket);
+        }
         remember((heap.domain().id(), ticket.name()), self);
-        tickets.push((heap.clone(), ticket.clone()));
+        self.tickets().push((heap.clone(), ticket.clone()));
         Ok(ticket)
+    }
+
+    fn ticket_in(&self, heap: &Heap) -> Option<SharedBlock> {
+        let tickets = self.tickets();
+        let found = tickets.iter().find(|(own, _)| own.is_same_domain(heap));
+        found.map(|(_, ticket)| ticket.clone())
     }
 
     /// The file that a ticket of a message stands for.

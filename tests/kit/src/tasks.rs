@@ -14,6 +14,7 @@ mod lessee;
 mod limited;
 pub mod manager;
 mod nested;
+mod pipe_with_name;
 mod program;
 mod puppet;
 mod raw_device;
@@ -41,6 +42,7 @@ pub use gauntlet::{Gauntlet, Target};
 pub use lessee::Lessee;
 pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
 pub use nested::{Nested, Unsharing};
+pub use pipe_with_name::PipeWithName;
 pub use program::{FillDomain, Place, Program};
 pub use puppet::Puppet;
 pub use raw_device::RawDeviceUser;
@@ -106,6 +108,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<MakeDomain>,
         run_root_task::<Stranger>,
         run_root_task::<Caller>,
+        run_root_task::<PipeWithName>,
         run_root_task::<CommandLine>,
         run_root_task::<Gauntlet>,
         run_root_task::<RunOutOfDescriptors>,

@@ -9,8 +9,10 @@ use tensorferry::inspect::{
     InspectError, MemberSnapshot, MonitorSnapshot, QueueSnapshot, Snapshot, find, find_of,
 };
 use tensorferry::storage::Heap;
-use tensorferry_kit::tasks::{Host, Lessee, Primitives, Puppet, Sharer};
-use tensorferry_kit::{Audit, Child, Item, Loner, alone, until, with_family};
+use tensorferry_kit::tasks::{Host, Lessee, PipeWithName, Primitives, Puppet, Sharer};
+use tensorferry_kit::{
+    Audit, Child, Item, Leftovers, Loner, alone, not_here, until, where_possible, with_family,
+};
 
 /// The domain of a process, which has one.
 #[track_caller]
@@ -171,6 +173,33 @@ fn a_domain_of_another_version_is_an_error_that_says_so() {
         let InspectError::Domain(DomainError::WrongVersion { found: 77, .. }) = error else {
             panic!("{error}");
         };
+    });
+}
+
+#[test]
+fn looking_leaves_nothing_open() {
+    alone(|| {
+        let heap = Heap::create(Domain::builder().address_space_bytes(16 << 20)).unwrap();
+        let before = Leftovers::look().n_descriptors();
+        heap.snapshot().unwrap();
+        find_of(std::process::id()).unwrap()[0].snapshot().unwrap();
+        assert_eq!(Leftovers::look().n_descriptors(), before);
+    });
+}
+
+#[test]
+fn what_has_the_name_of_a_domain_and_is_none_is_not_opened() {
+    where_possible(|| {
+        alone(|| {
+            // A pipe that was deleted at the root of a mount looks like a memory file, and opening it waits.
+            let child = Loner::start(&PipeWithName { name: "memfd:tensorferry".to_owned() }, &[]);
+            match child.hear() {
+                line if line == "ready" => {}
+                why => not_here(why),
+            }
+            assert_eq!(find_of(child.pid()).unwrap().len(), 0);
+            child.finish();
+        });
     });
 }
 

@@ -59,12 +59,20 @@ fn callers_that_come_and_are_killed_leave_nothing_with_the_object() {
             assert_eq!(caller.ask("insert x 100"), "inserted");
             caller.kill();
         }
-        // What is left: the requests of two objects, the links of this process and those of the dead, which
-        // are forgotten when there are many, and one tensor.
         until("the dead are swept", || family.heap().domain().members().len() == 1);
         assert_eq!(number.call(Request::Add(0)).unwrap(), 20);
         assert_eq!(tensors.len().unwrap(), 1);
-        manager.shutdown();
+        // An object looks for them now and then, as it goes on being called. Its requests are left, and the
+        // link of this process.
+        until("the links of the dead are forgotten", || {
+            for _ in 0..100 {
+                number.call(Request::Add(0)).unwrap();
+                tensors.len().unwrap();
+            }
+            family.heap().collect();
+            family.heap().snapshot().unwrap().queues.len() == 4
+        });
+        manager.shutdown().unwrap();
         drop((number, tensors));
     });
 }

@@ -28,7 +28,7 @@ fn calls_of_several_processes_add_up_and_tensors_arrive_without_a_copy() {
         assert_eq!(tensors.get(&"weights".to_owned()).unwrap().unwrap().n_elements(), 1000);
         assert_eq!(number.call(Request::Add(0)).unwrap(), 60);
         assert_eq!(bytes_copied(), before);
-        manager.shutdown();
+        manager.shutdown().unwrap();
         drop((number, tensors));
     });
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tensorferry_domain::{DomainFile, ExtentOwner, MAX_MEMBERS, RunInfo};
 
-use super::walk::{Found, held_blocks};
+use super::walk::{Contents, Found, held_blocks};
 use super::{Amount, BlockKind, BlockSnapshot, MemberState, MonitorSnapshot, QueueSnapshot, Snapshot};
 use crate::StorageError;
 use crate::header::{Kind, SUSPECT};
@@ -22,7 +22,7 @@ const N_LONGEST: usize = 16;
 
 /// Adds what the blocks of a domain say to a snapshot.
 pub(super) struct Reader<'a> {
-    file: &'a DomainFile,
+    contents: Contents<'a>,
     snapshot: &'a mut Snapshot,
     blocks: Vec<Found>,
     /// Where a header lies among the blocks.
@@ -44,11 +44,12 @@ impl<'a> Reader<'a> {
                 owner.owns_bytes = owner.owns_bytes.saturating_add(info.populated_bytes);
             }
         }
-        let blocks = held_blocks(file, runs)?;
+        let contents = Contents::of(file)?;
+        let blocks = held_blocks(&contents, runs)?;
         let by_header = blocks.iter().enumerate();
         let by_header = by_header.map(|(index, block)| (block.place.header_offset_bytes, index)).collect();
         let queue_of = vec![None; blocks.len()];
-        Ok(Self { file, snapshot, blocks, by_header, queue_of })
+        Ok(Self { contents, snapshot, blocks, by_header, queue_of })
     }
 
     pub(super) fn read(mut self) -> Result<(), StorageError> {
@@ -122,7 +123,7 @@ impl<'a> Reader<'a> {
     }
 
     fn read_queue(&mut self, block: Found) -> Result<(), StorageError> {
-        let Some(words) = block.words(self.file, 0, ring::SLOTS)? else { return Ok(()) };
+        let Some(words) = block.words(&self.contents, 0, ring::SLOTS)? else { return Ok(()) };
         let number = |index: usize| usize::try_from(words[index]).unwrap_or(usize::MAX);
         let shape = RingShape { n_slots: number(ring::N_SLOTS), n_records: number(ring::N_RECORDS) };
         if words[ring::MAGIC] != RING_MAGIC || !shape.is_possible() {
@@ -177,8 +178,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Notes that a message in the queue names a block, and what that names: a long message has a table, and so
-    /// has a bundle, in which there is no other one.
+    /// Notes that a message in the queue names a block, and what that names: a long message has a table, and
+    /// so has a bundle, in which there is no other one.
     fn note_waiting(&mut self, reference: Reference, queue: u32) -> Result<(), StorageError> {
         let mut open = vec![reference];
         while let Some(reference) = open.pop() {
@@ -197,9 +198,9 @@ impl<'a> Reader<'a> {
 
     /// The references of a block that has a table.
     fn named_by(&self, block: Found) -> Result<Vec<u64>, StorageError> {
-        let Some(words) = block.words(self.file, 0, table::ROOM)? else { return Ok(Vec::new()) };
+        let Some(words) = block.words(&self.contents, 0, table::ROOM)? else { return Ok(Vec::new()) };
         let n_references = usize::try_from(words[table::N_REFERENCES]).unwrap_or(0).min(MAX_HANDLES);
-        Ok(block.words(self.file, table::ROOM, n_references)?.unwrap_or_default())
+        Ok(block.words(&self.contents, table::ROOM, n_references)?.unwrap_or_default())
     }
 
     /// Calls `visit` with each of `n` pieces of a block, the first of which lies at word `at_word`.
@@ -213,14 +214,14 @@ impl<'a> Reader<'a> {
         let per_chunk = CHUNK_WORDS / WORDS;
         for first in (0..n).step_by(per_chunk) {
             let n_words = per_chunk.min(n - first) * WORDS;
-            let Some(words) = block.words(self.file, at_word + first * WORDS, n_words)? else { break };
+            let Some(words) = block.words(&self.contents, at_word + first * WORDS, n_words)? else { break };
             words.as_chunks::<WORDS>().0.iter().for_each(&mut visit);
         }
         Ok(())
     }
 
     fn monitor(&self, block: Found) -> Result<Option<MonitorSnapshot>, StorageError> {
-        let Some(words) = block.words(self.file, 0, monitor::N_WORDS)? else { return Ok(None) };
+        let Some(words) = block.words(&self.contents, 0, monitor::N_WORDS)? else { return Ok(None) };
         if words[monitor::MAGIC] != MONITOR_MAGIC {
             return Ok(None);
         }

@@ -38,7 +38,7 @@ impl Task for Keeper {
         self.queue.put((number, manager.dict().unwrap())).unwrap();
         context.say("here");
         let _ = context.hear();
-        manager.shutdown();
+        manager.shutdown().unwrap();
     }
 }
 
