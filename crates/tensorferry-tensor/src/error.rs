@@ -84,6 +84,12 @@ pub enum SealedError {
         /// What it had when it was sent.
         needed_bytes: u64,
     },
+    /// What came through a socket is no sealed tensor.
+    #[error("what came through the socket is no sealed tensor: {0}")]
+    NoTensor(&'static str),
+    /// The other side has not sent, or not taken, all of it in time.
+    #[error("the other side of the socket was not ready in time")]
+    TimedOut,
     /// What came in the place of a sealed tensor's memory is something else.
     #[error("what arrived where a sealed tensor is wanted is none")]
     NoTicket,

@@ -90,6 +90,7 @@ mod wire_tests;
 mod bytes;
 mod listing;
 mod recent;
+mod sealed_socket;
 mod sealed_storage;
 mod storage;
 mod views;

@@ -1,14 +1,16 @@
 //! Tensors that nobody can write any more, because the kernel forbids it.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::bytes;
 use crate::element::Element;
 use crate::error::{SealedError, TensorError};
 use crate::frozen::Tensor;
 use crate::layout::Layout;
+use crate::sealed_socket::{self, Label};
 use crate::sealed_storage::SealedStorage;
 use crate::shape::Shape;
 use crate::storage::FrozenStorage;
@@ -19,8 +21,8 @@ use crate::storage::FrozenStorage;
 /// A [`Tensor`] is not written while somebody has it because all processes follow the protocol. That is a
 /// promise of the members. A sealed tensor needs no such promise: what [`as_slice`](Self::as_slice)
 /// lends cannot change, also if the sender is hostile or has gone mad. So it may come from, and go to,
-/// processes that are no members and are not trusted: by its descriptor ([`SealedTensor::to_fd`],
-/// [`SealedTensor::from_fd`]).
+/// processes that are no members and are not trusted: through a Unix socket ([`SealedTensor::send_over`]), or
+/// as a descriptor ([`SealedTensor::to_fd`], [`SealedTensor::from_fd`]).
 ///
 /// It is for large things that live long, as the weights of a model: each one takes a file, and in each
 /// process a descriptor and a mapping. It is made once and never written again; there is no way back. Its
@@ -30,14 +32,18 @@ use crate::storage::FrozenStorage;
 /// the process that made the domain, which has to live until then; the sender need not.
 ///
 /// ```
+/// use std::time::Duration;
 /// use tensorferry_tensor::SealedTensor;
 ///
 /// let fill = |elements: &mut [f32]| elements.copy_from_slice(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
 /// let weights = SealedTensor::build([2, 3], fill)?;
 /// assert_eq!(weights.as_slice()[4], 5.0);
 /// assert_eq!(weights.as_tensor().select(0, 1)?.to_vec(), [4.0, 5.0, 6.0]);
-/// // To a process that is no member, by any socket (SCM_RIGHTS); it need not be trusted, nor trust this one.
-/// let received = SealedTensor::<f32>::from_fd(weights.to_fd()?, [2, 3])?;
+///
+/// // To a process that is no member; it need not be trusted, nor trust this one.
+/// let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+/// weights.send_over(&ours, Duration::from_secs(1))?;
+/// let received = SealedTensor::<f32>::receive_over(&theirs, Duration::from_secs(1))?;
 /// assert_eq!(received, weights);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -125,6 +131,38 @@ impl<T: Element> SealedTensor<T> {
         self.storage.to_fd()
     }
 
+    /// Gives the tensor to a process that need not be a member, nor trusted, nor of the same user: through
+    /// any Unix socket of type stream, whose other side calls [`SealedTensor::receive_over`]. Type and shape
+    /// travel with the descriptor, at most 520 bytes.
+    ///
+    /// # Blocking
+    /// While the socket has no room, for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`SealedError::TimedOut`], or the kernel's error of sendmsg(2).
+    pub fn send_over(&self, socket: impl AsFd, timeout: Duration) -> Result<(), SealedError> {
+        let label = Label { dtype: T::DTYPE, shape: self.shape().clone() };
+        sealed_socket::send(socket.as_fd(), &label, self.storage.file(), timeout)
+    }
+
+    /// Takes a tensor that another process has [sent](SealedTensor::send_over), which need not be trusted:
+    /// what it says is checked, as in [`SealedTensor::from_fd`], and it can make nobody wait for longer.
+    /// After an error the socket is to be closed: what else comes through it makes no sense.
+    ///
+    /// # Blocking
+    /// Until all of it has come, for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`SealedError::TimedOut`], [`SealedError::NoTensor`]; [`TensorError::DTypeMismatch`] for elements of
+    /// another type; and as [`SealedTensor::from_fd`].
+    pub fn receive_over(socket: impl AsFd, timeout: Duration) -> Result<Self, TensorError> {
+        let (label, file) = sealed_socket::receive(socket.as_fd(), timeout)?;
+        if label.dtype != T::DTYPE {
+            return Err(TensorError::DTypeMismatch { expected: T::DTYPE, found: label.dtype });
+        }
+        Self::from_fd(file, label.shape)
+    }
+
     /// As in [`SealedTensor::from_fd`].
     pub(crate) fn checked(storage: Arc<SealedStorage>, layout: Layout) -> Result<Self, TensorError> {
         let sealed = Self::over(storage, layout);
@@ -196,7 +234,8 @@ impl<T: Element> AsRef<[T]> for SealedTensor<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
     use crate::dtype::DType;
@@ -246,6 +285,55 @@ mod tests {
         copy.as_mut_slice()[0] = 9;
         assert_eq!(sealed.as_slice(), [1, 2]);
         assert_eq!(sealed.as_tensor().clone().into_vec(), [1, 2]);
+    }
+
+    #[test]
+    fn a_socket_carries_type_and_shape_and_nobody_waits_longer_than_said() {
+        const LONG: Duration = Duration::from_secs(60);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let sealed = SealedTensor::from_slice(&[1_i16, 2, 3, 4, 5, 6], [3, 1, 2]).unwrap();
+        let none = SealedTensor::<i16>::build([0, 7], |_| {}).unwrap();
+        for tensor in [&sealed, &none, &sealed] {
+            tensor.send_over(&ours, LONG).unwrap();
+            assert_eq!(&SealedTensor::<i16>::receive_over(&theirs, LONG).unwrap(), tensor);
+        }
+        sealed.send_over(&ours, LONG).unwrap();
+        let error = SealedTensor::<u8>::receive_over(&theirs, LONG).unwrap_err();
+        assert!(matches!(error, TensorError::DTypeMismatch { found: DType::I16, .. }), "{error}");
+        let receive = |timeout| match SealedTensor::<i16>::receive_over(&theirs, timeout) {
+            Err(TensorError::Sealed(error)) => error,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(receive(Duration::from_millis(1)), SealedError::TimedOut));
+        (&ours).write_all(b"TFST").unwrap();
+        assert!(matches!(receive(Duration::from_millis(1)), SealedError::TimedOut), "half of a head");
+        (&ours).write_all(b"GET / HTTP").unwrap();
+        assert!(matches!(receive(LONG), SealedError::NoTensor("it begins with something else")));
+        drop(ours);
+        assert!(matches!(receive(LONG), SealedError::NoTensor(_)));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        while sealed.send_over(&ours, Duration::ZERO).is_ok() {}
+        assert!(matches!(sealed.send_over(&ours, Duration::ZERO), Err(SealedError::TimedOut)));
+        drop(theirs);
+        assert!(matches!(sealed.send_over(&ours, LONG), Err(SealedError::Os(_))));
+    }
+
+    #[test]
+    fn what_a_socket_says_is_held_against_the_file() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let sealed = SealedTensor::from_slice(&[1_u8, 2], [2]).unwrap();
+        let label = |dims: &[usize]| Label { dtype: DType::U8, shape: Shape::from(dims.to_vec()) };
+        let timeout = Duration::from_secs(60);
+        for dims in [&[3][..], &[usize::MAX, usize::MAX], &[1 << 40]] {
+            sealed_socket::send(ours.as_fd(), &label(dims), sealed.storage.file(), timeout).unwrap();
+            assert!(SealedTensor::<u8>::receive_over(&theirs, timeout).is_err(), "{dims:?}");
+        }
+        // No descriptor, and one that is no file.
+        (&ours).write_all(b"TFST\x01\x02\x00\x00").unwrap();
+        let error = SealedTensor::<u8>::receive_over(&theirs, timeout).unwrap_err();
+        assert!(error.to_string().contains("no descriptor"), "{error}");
+        sealed_socket::send(ours.as_fd(), &label(&[1]), ours.as_fd(), timeout).unwrap();
+        assert!(SealedTensor::<u8>::receive_over(&theirs, timeout).is_err());
     }
 
     #[test]

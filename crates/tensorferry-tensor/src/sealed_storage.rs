@@ -6,7 +6,7 @@
 //! file goes with its last holder. docs/WIRE.md has the words of a ticket.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -68,6 +68,11 @@ impl SealedStorage {
         Arc::new(Self { memory, tickets: Mutex::default(), copy: OnceCell::new() })
     }
 
+    /// The file.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+
     /// Another descriptor of the file.
     pub(crate) fn to_fd(&self) -> Result<OwnedFd, SealedError> {
         let copied = self.memory.as_fd().try_clone_to_owned();
@@ -88,8 +93,10 @@ impl SealedStorage {
             }
         }
         // May wait for the process that keeps descriptors, so with no lock held.
-        let stored = heap.domain().store_fd(ticket.name(), self.to_fd()?);
-        stored.map_err(SealedError::from)?;
+        let domain = heap.domain();
+        domain.store_fd(ticket.name(), self.to_fd()?).map_err(SealedError::from)?;
+        // That process may have had no descriptor left for it, and says so when it is asked.
+        domain.fetch_fd(ticket.name()).map_err(SealedError::from)?;
         if let Some(ticket) = self.ticket_in(heap) {
             // Another thread was faster.
             return Ok(ticket);

@@ -49,7 +49,7 @@ pub use raw_device::RawDeviceUser;
 pub use reader::Reader;
 pub use respondent::Respondent;
 pub use root::Host;
-pub use sealed_holder::SealedHolder;
+pub use sealed_holder::{SealedGuest, SealedHolder};
 pub use sharer::{Primitives, Sharer};
 pub use stranger::Stranger;
 pub use streams::{
@@ -108,6 +108,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<MakeDomain>,
         run_root_task::<Stranger>,
         run_root_task::<Caller>,
+        run_root_task::<SealedGuest>,
         run_root_task::<PipeWithName>,
         run_root_task::<CommandLine>,
         run_root_task::<Gauntlet>,

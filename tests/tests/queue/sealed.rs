@@ -1,9 +1,13 @@
 //! Sealed tensors between processes, of which some are killed.
 
+use std::os::unix::net::UnixStream;
+
 use tensorferry::Queue;
 use tensorferry::tensor::SealedTensor;
-use tensorferry_kit::tasks::SealedHolder;
-use tensorferry_kit::{Child, Family, Limit, alone, until, with_family};
+use tensorferry_kit::tasks::{SealedGuest, SealedHolder};
+use tensorferry_kit::{
+    Child, DEADLINE, Family, Limit, Loner, alone, not_here, until, where_possible, with_family,
+};
 
 type Sealed = Queue<SealedTensor<u64>>;
 
@@ -116,11 +120,23 @@ fn without_descriptors_left_it_is_an_error_and_the_next_one_arrives() {
 }
 
 #[test]
-fn no_domain_is_needed_to_hand_over_its_descriptor() {
-    alone(|| {
-        let tensor = SealedTensor::<u8>::build([1 << 20], |elements| elements.fill(1)).unwrap();
-        let received = SealedTensor::<u8>::from_fd(tensor.to_fd().unwrap(), [1 << 10, 1 << 10]).unwrap();
-        drop(tensor);
-        assert!(received.as_slice().iter().all(|byte| *byte == 1));
+fn a_process_that_is_no_member_has_it_through_a_socket_and_another_user_too() {
+    where_possible(|| {
+        alone(|| {
+            let tensor = SealedTensor::<u64>::build([10, 10], |elements| elements.fill(3)).unwrap();
+            for is_somebody_else in [false, true] {
+                let (ours, theirs) = UnixStream::pair().unwrap();
+                let guest = Loner::start_with_fd(&SealedGuest { is_somebody_else }, theirs.into());
+                tensor.send_over(&ours, DEADLINE).unwrap();
+                let said = guest.hear();
+                if let Some(why) = said.strip_prefix("not here: ") {
+                    not_here(why.to_owned());
+                }
+                assert!(said.starts_with("300 of [10, 10], in vain, as user "), "{said}");
+                let own = said.ends_with(&format!(" {}", nix::unistd::getuid()));
+                assert_eq!(own, !is_somebody_else, "{said}");
+                guest.finish();
+            }
+        });
     });
 }

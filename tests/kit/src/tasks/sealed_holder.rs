@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use tensorferry::queue::Queue;
 use tensorferry::tensor::SealedTensor;
 
-use crate::{Context, Task};
+use super::program::become_somebody_else;
+use crate::{Context, DEADLINE, Link, RootTask, Task};
 
 /// Does what each line says, and says how it went.
 ///
@@ -55,6 +56,32 @@ impl Task for SealedHolder {
             };
             context.say(&answer);
         }
+    }
+}
+
+/// Takes a sealed tensor through the socket that it was given, and says its sum, whether it can be changed,
+/// and who it is. Says `not here: ` and why where it cannot become another user.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SealedGuest {
+    /// Whether it becomes another user first.
+    pub is_somebody_else: bool,
+}
+
+impl RootTask for SealedGuest {
+    const NAME: &'static str = "sealed_guest";
+
+    fn run(self, link: &Link) {
+        let socket = link.take_fd().expect("a socket came");
+        if self.is_somebody_else
+            && let Err(why) = become_somebody_else(nix::libc::RLIM_INFINITY)
+        {
+            link.say(&format!("not here: {why}"));
+            return;
+        }
+        let tensor = SealedTensor::<u64>::receive_over(&socket, DEADLINE).unwrap();
+        let sum = tensor.as_slice().iter().sum::<u64>();
+        let shape = tensor.shape().to_vec();
+        link.say(&format!("{sum} of {shape:?}, {}, as user {}", attack(&tensor), nix::unistd::getuid()));
     }
 }
 
