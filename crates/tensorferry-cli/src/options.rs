@@ -108,9 +108,9 @@ fn parse_pid(text: OsString) -> Result<u32, Error> {
 }
 
 fn seconds(text: &str) -> Result<Duration, &'static str> {
-    let seconds = f64::from_str(text).ok().filter(|seconds| *seconds >= 0.05);
+    let seconds = f64::from_str(text).ok().filter(|seconds| (0.05..=86_400.0).contains(seconds));
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or("a number of seconds, at least 0.05")
+    duration.ok_or("a number of seconds, from 0.05 to 86400")
 }
 
 #[cfg(test)]
@@ -144,6 +144,6 @@ mod tests {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(parse("top --once --every 1").unwrap_err().contains("--once"));
-        assert!(parse("top --every nan").is_err() && parse("top --every 1e300").is_err());
+        assert!(parse("top --every nan").is_err() && parse("top --every 1e19").is_err());
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::options::Top;
-use report::Report;
+use report::{AllEnded, Report};
 
 /// How often a terminal is written again.
 const USUAL_PERIOD: Duration = Duration::from_secs(2);
@@ -32,8 +32,10 @@ pub(crate) fn run(
         let report = match Report::make(&options.pids) {
             Ok(report) => report,
             // All that were watched have ended.
-            Err(error) if last.is_some() => {
-                writeln!(out, "{error}")?;
+            Err(error) if last.is_some() && error.is::<AllEnded>() => {
+                if !options.json {
+                    writeln!(out, "{error}")?;
+                }
                 return Ok(());
             }
             Err(error) => return Err(error),

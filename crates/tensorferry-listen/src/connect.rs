@@ -13,7 +13,7 @@ use tensorferry_reduce::Parcel;
 
 use crate::ConnectError;
 use crate::address::Address;
-use crate::greeting::{self, Answer, Hello, Incoming, THANKS, Unheard};
+use crate::greeting::{self, Answer, GONE, Hello, Incoming, THANKS, Unheard};
 use crate::joined::Joined;
 
 /// How long to wait until looking again whether somebody listens.
@@ -83,6 +83,13 @@ pub fn connect_any(
     Connecting::to(address).finish(timeout)
 }
 
+/// Why one attempt has no connection.
+enum Attempt {
+    /// Nobody listens, or not any more; with what that is where nobody is waited for.
+    NobodyThere(ConnectError),
+    Over(ConnectError),
+}
+
 /// A connection that is not there yet, for a caller that has something else to look at while it waits.
 ///
 /// ```
@@ -137,35 +144,48 @@ impl Connecting {
     fn go_on<C: DeserializeOwned>(&mut self, timeout: Option<Duration>) -> Result<C, ConnectError> {
         // A time that no clock can hold is for ever.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let (socket, mut incoming) = match self.waiting.take() {
-            Some(waiting) => waiting,
-            None => (self.say_hello_when_there(deadline)?, Incoming::default()),
-        };
-        match incoming.receive(&socket, deadline) {
-            Ok((answer, fds)) => take_end(&socket, answer, fds),
-            Err(Unheard::TimedOut) => {
-                self.waiting = Some((socket, incoming));
-                Err(ConnectError::TimedOut)
+        loop {
+            let nobody = match self.attempt(deadline) {
+                Err(Attempt::NobodyThere(nobody)) => nobody,
+                Err(Attempt::Over(error)) => return Err(error),
+                Ok(end) => return Ok(end),
+            };
+            if !self.when_there {
+                return Err(nobody);
             }
-            Err(unheard) => Err(unheard.into()),
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let pause = left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN));
+            if pause.is_zero() {
+                return Err(ConnectError::NobodyListens { address: (&self.address).into() });
+            }
+            thread::park_timeout(pause);
         }
     }
 
-    fn say_hello_when_there(&self, deadline: Option<Instant>) -> Result<OwnedFd, ConnectError> {
-        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        loop {
-            match self.say_hello(left()) {
-                Err(ConnectError::Connect { address, error })
-                    if self.when_there && error.is_nobody_there() =>
-                {
-                    let pause = left().map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN));
-                    if pause.is_zero() {
-                        return Err(ConnectError::NobodyListens { address });
-                    }
-                    thread::park_timeout(pause);
+    fn attempt<C: DeserializeOwned>(&mut self, deadline: Option<Instant>) -> Result<C, Attempt> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let (socket, mut incoming) = match self.waiting.take() {
+            Some(waiting) => waiting,
+            None => match self.say_hello(left) {
+                Ok(socket) => (socket, Incoming::default()),
+                Err(ConnectError::Connect { address, error }) if error.is_nobody_there() => {
+                    return Err(Attempt::NobodyThere(ConnectError::Connect { address, error }));
                 }
-                outcome => return outcome,
+                Err(ConnectError::Socket(error)) if error.is_closed() => {
+                    return Err(Attempt::NobodyThere(ConnectError::BadGreeting(GONE)));
+                }
+                Err(error) => return Err(Attempt::Over(error)),
+            },
+        };
+        match incoming.receive(&socket, deadline) {
+            Ok((answer, fds)) => take_end(&socket, answer, fds).map_err(Attempt::Over),
+            Err(Unheard::TimedOut) => {
+                self.waiting = Some((socket, incoming));
+                Err(Attempt::Over(ConnectError::TimedOut))
             }
+            // A listener that was just ending.
+            Err(Unheard::Bad(GONE)) => Err(Attempt::NobodyThere(ConnectError::BadGreeting(GONE))),
+            Err(unheard) => Err(Attempt::Over(unheard.into())),
         }
     }
 

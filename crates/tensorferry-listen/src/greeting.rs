@@ -47,9 +47,12 @@ pub(crate) enum Unheard {
     Socket(OsError),
 }
 
+/// What is said of a peer that has closed its socket.
+pub(crate) const GONE: &str = "it went away";
+
 impl From<OsError> for Unheard {
     fn from(error: OsError) -> Self {
-        if error.is_closed() { Self::Bad("it went away") } else { Self::Socket(error) }
+        if error.is_closed() { Self::Bad(GONE) } else { Self::Socket(error) }
     }
 }
 
@@ -113,7 +116,7 @@ impl Incoming {
             let got = socket::try_receive(socket, &mut self.bytes[filled..], &mut self.fds);
             self.bytes.truncate(filled + got.as_ref().map_or(0, |got| got.unwrap_or(0)));
             if got? == Some(0) {
-                return Err(Unheard::Bad("it went away"));
+                return Err(Unheard::Bad(GONE));
             }
         }
         Ok(())

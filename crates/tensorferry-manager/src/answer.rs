@@ -2,11 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::guarded::Guarded;
+
 /// The answer of the object, or why there is none.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer<R> {
     /// What the handler has returned.
-    Done(R),
+    Done(Guarded<R>),
     /// The handler has panicked, in this call or in an earlier one.
     Panicked(String),
     /// The request could not be read.

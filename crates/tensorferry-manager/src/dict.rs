@@ -15,7 +15,8 @@ use crate::proxy::Proxy;
 ///
 /// Values are `Clone`, because what comes out is a copy and the dictionary keeps its own: so a `Tensor`, and
 /// not a `TensorMut`, which only one can have. A value that is taken out ([`Dict::remove`]) or replaced is
-/// lost if the answer does not arrive ([`CallErrorKind::NoAnswer`], or the death of the caller).
+/// lost if the answer does not arrive: after an error without what was to be put, or with the death of the
+/// caller.
 ///
 /// Each call is one step. What has to happen between two of them without anybody else coming in between is
 /// for an object of your own ([`serve`](crate::serve)).

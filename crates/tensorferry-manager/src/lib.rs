@@ -73,6 +73,7 @@
 mod answer;
 mod dict;
 mod error;
+mod guarded;
 mod head;
 mod link;
 mod list;

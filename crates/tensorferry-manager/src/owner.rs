@@ -1,11 +1,9 @@
 //! The thread that has an object and answers for it.
 
-use std::any::Any;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +13,7 @@ use tensorferry_storage::{Consumers, Deadline, IncomingMessage, Ring, RingTakeEr
 
 use crate::answer::Answer;
 use crate::error::StateError;
+use crate::guarded::{Guarded, catch};
 use crate::head::{HEAD_LEN_BYTES, Head, Kind};
 
 /// After so many messages, links are looked through for those whose callers are gone.
@@ -23,6 +22,8 @@ const LOOK_THROUGH_AFTER: u32 = 256;
 const KEPT_LEN_BYTES: usize = 1 << 20;
 /// How long to wait until what the kernel would not let this process read is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
+/// After so long the object ends, and all who wait are told.
+const GIVE_UP: Duration = Duration::from_secs(30);
 
 /// An object and what it needs to answer.
 pub(crate) struct Owner<S, R, F> {
@@ -50,12 +51,16 @@ where
     {
         let mut message = IncomingMessage::default();
         let mut n_messages = 0_u32;
+        let mut failing_since = None;
         loop {
             match self.requests.take_into(&mut message, Consumers::Single, Deadline::Never) {
                 Ok(()) => {
                     if let Some(head) = Head::read(&message.payload) {
                         self.receive(head, &mut message);
                     }
+                    // What nobody has read.
+                    message.handles.clear();
+                    failing_since = None;
                     if message.payload.len() > KEPT_LEN_BYTES {
                         message = IncomingMessage::default();
                     }
@@ -72,6 +77,10 @@ where
                 // The kernel does not let this process read what a request names: it has no memory to map it
                 // with, say. The request stays where it is.
                 Err(RingTakeError::Storage(error)) if is_passing(&error) && self.is_member() => {
+                    let since = *failing_since.get_or_insert_with(Instant::now);
+                    if self.requests.is_closed() || since.elapsed() > GIVE_UP {
+                        break;
+                    }
                     thread::park_timeout(TRY_AGAIN);
                 }
                 // A request whose table makes no sense is lost.
@@ -107,9 +116,7 @@ where
                 self.send(link, answer);
             }
             Kind::Tell => {
-                let answer = self.answer(message);
-                // What a type does when it is dropped is not the object's.
-                let _ = catch(|| drop(answer));
+                self.answer(message);
             }
             Kind::Close => drop(self.links.remove(&link)),
         }
@@ -130,7 +137,7 @@ where
         };
         // The state is given to nobody but `into_state`, which says that a step may be half done.
         match catch(|| (self.handler)(&mut self.state, request)) {
-            Ok(answer) => Answer::Done(answer),
+            Ok(answer) => Answer::Done(Guarded::new(answer)),
             Err(text) => {
                 self.panicked = Some(text.clone());
                 Answer::Panicked(text)
@@ -139,22 +146,16 @@ where
     }
 
     fn send(&mut self, link: u64, answer: Answer<R>) {
-        let Some(answers) = self.links.get_mut(&link) else {
-            let _ = catch(|| drop(answer));
-            return;
-        };
-        // There is room: a caller has one call at a time, and has taken the answer to the one before.
+        let Some(answers) = self.links.get_mut(&link) else { return };
+        // There is room: a caller has one call at a time, and has taken the answer to the one before. What
+        // fails has not been put, so that another answer is the only one.
         let is_told = match catch(|| answers.put_nowait(answer)) {
             Ok(Ok(())) => true,
             Ok(Err(refused)) if refused.is_final() => false,
-            Ok(Err(refused)) => {
-                let why = Answer::Unsendable(refused.kind.to_string());
-                let _ = catch(|| drop(refused));
-                answers.put_nowait(why).is_ok()
-            }
+            Ok(Err(refused)) => answers.put_nowait(Answer::Unsendable(refused.kind.to_string())).is_ok(),
             Err(text) => {
-                let why = Answer::Unsendable(format!("writing it has panicked: {text}"));
-                answers.put_nowait(why).is_ok()
+                let why = format!("writing it has panicked: {text}");
+                answers.put_nowait(Answer::Unsendable(why)).is_ok()
             }
         };
         if !is_told {
@@ -171,15 +172,4 @@ where
 /// Whether the same may succeed later.
 fn is_passing(error: &StorageError) -> bool {
     matches!(error, StorageError::Domain(_))
-}
-
-/// Calls code of others. If it panics, returns the text.
-fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(|payload| text_of(&*payload))
-}
-
-/// The text of a panic.
-fn text_of(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
 }

@@ -50,6 +50,11 @@ impl<Q, R> Proxy<Q, R> {
         self.requests.ring().close();
     }
 
+    /// Whether this process is a member, and no fork of one that has a copy of this.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.requests.ring().heap().domain().is_owning_process()
+    }
+
     fn idle(&self) -> MutexGuard<'_, Vec<Link<R>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +119,10 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
         let answer = link.answer(deadline).map_err(|kind| CallError::new(None, self.why(kind, &link)))?;
         self.keep(link);
         let kind = match answer {
-            Answer::Done(answer) => return Ok(answer),
+            Answer::Done(answer) => match answer.into_inner() {
+                Some(answer) => return Ok(answer),
+                None => CallErrorKind::OtherAnswer,
+            },
             Answer::Panicked(text) => CallErrorKind::Panicked(text),
             Answer::Unreadable(text) => CallErrorKind::Unreadable(text),
             Answer::Unsendable(text) => CallErrorKind::NoAnswer(text),

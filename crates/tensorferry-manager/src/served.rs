@@ -76,7 +76,8 @@ impl<S, Q, R> Served<S, Q, R> {
     ///
     /// # Errors
     /// [`StateError::Panicked`] when a handler has panicked; it has the state as that has left it.
-    /// [`StateError::WithinItself`] when the object's own handler calls this, which cannot wait for itself.
+    /// [`StateError::WithinItself`] when the object's own handler calls this, which cannot wait for itself,
+    /// or a process that something else has forked from this one.
     pub fn into_state(mut self) -> Result<S, StateError<S>> {
         match self.end() {
             Some(Ok(state)) => state,
@@ -89,8 +90,10 @@ impl<S, Q, R> Served<S, Q, R> {
     /// Waits for the thread, unless this is it.
     fn end(&mut self) -> Option<thread::Result<Result<S, StateError<S>>>> {
         self.proxy.close();
-        let thread = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id())?;
-        Some(thread.join())
+        // In a process that something else has forked there is no such thread.
+        let is_here = self.proxy.is_of_this_process();
+        let is_other = |thread: &JoinHandle<_>| thread.thread().id() != thread::current().id();
+        Some(self.thread.take().filter(|thread| is_here && is_other(thread))?.join())
     }
 }
 

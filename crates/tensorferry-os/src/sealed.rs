@@ -17,7 +17,7 @@
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
-use rustix::fs::{FallocateFlags, SealFlags};
+use rustix::fs::{SealFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::{Error, Result, limits, memfd};
@@ -27,9 +27,6 @@ const SEALS: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK);
 
 /// The file system of memory files of small pages (linux/magic.h).
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
-
-/// So much is allocated by one call: before Linux 6.11 a signal undoes all of an interrupted one.
-const ALLOCATE_STEP_BYTES: u64 = 2 << 20;
 
 /// A memory file that is sealed against writing, mapped for reading.
 #[derive(Debug)]
@@ -47,7 +44,7 @@ impl SealedMemory {
     /// ENOMEM when the machine or the cgroup has not as much memory to spare. EFBIG beyond `RLIMIT_FSIZE`.
     /// EBUSY when the file is still mapped for writing, or pinned: by a process that another thread has
     /// forked at that moment, or by what `fill` has given the bytes to (a device, io_uring). Otherwise the
-    /// kernel's error of memfd_create(2), fallocate(2), mmap(2) or fcntl(2).
+    /// kernel's error of memfd_create(2), ftruncate(2), mmap(2), madvise(2) or fcntl(2).
     pub fn create(name: &str, len_bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Self> {
         let what = || format!("making a sealed memory file of {len_bytes} bytes");
         if limits::file_size_bytes().is_some_and(|limit| len_bytes as u64 > limit) {
@@ -61,7 +58,9 @@ impl SealedMemory {
         if len_bytes == 0 {
             fill(&mut []);
         } else {
-            allocate(&fd, len_bytes as u64)?;
+            let size = len_bytes as u64;
+            rustix::fs::ftruncate(&fd, size)
+                .map_err(|e| Error::new(format!("ftruncate to {size} bytes"), e))?;
             fill(&mut writable(&fd, len_bytes)?);
         }
         rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::GROW | SealFlags::SEAL)
@@ -86,10 +85,15 @@ impl SealedMemory {
                 return Err(Error::new(call, Errno::PERM));
             }
         }
-        let (len_bytes, allocated_bytes) = (memfd::len_bytes(&fd)?, memfd::allocated_bytes(&fd)?);
-        if allocated_bytes < len_bytes {
-            let call =
-                format!("taking a memory file of {len_bytes} bytes with only {allocated_bytes} in memory");
+        let len_bytes = memfd::len_bytes(&fd)?;
+        // Not by its blocks, some of which may lie behind its end. The position is nobody's.
+        let hole = rustix::fs::seek(&fd, SeekFrom::Hole(0)).or_else(|e| match e {
+            // Without bytes there is none.
+            Errno::NXIO => Ok(len_bytes),
+            e => Err(Error::new("lseek(SEEK_HOLE)", e)),
+        })?;
+        if hole < len_bytes {
+            let call = format!("taking a memory file of {len_bytes} bytes with a hole at {hole}");
             return Err(Error::new(call, Errno::PERM));
         }
         let failed = |error| Error::new(format!("mmap of a sealed file of {len_bytes} bytes"), error);
@@ -115,18 +119,6 @@ impl AsFd for SealedMemory {
     }
 }
 
-/// Has the kernel allocate all of a file.
-fn allocate(fd: &OwnedFd, len_bytes: u64) -> Result<()> {
-    let mut at = 0;
-    while at < len_bytes {
-        let step = (len_bytes - at).min(ALLOCATE_STEP_BYTES);
-        rustix::io::retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), at, step))
-            .map_err(|e| Error::new(format!("fallocate of {len_bytes} bytes"), e))?;
-        at += step;
-    }
-    Ok(())
-}
-
 /// Maps a file that only the caller has, for writing.
 fn writable(fd: &OwnedFd, len_bytes: usize) -> Result<MmapMut> {
     let failed = |error| Error::new(format!("mmap of {len_bytes} bytes for writing"), error);
@@ -137,6 +129,10 @@ fn writable(fd: &OwnedFd, len_bytes: usize) -> Result<MmapMut> {
     // A process that another thread forks meanwhile must not have a writable mapping: it would be in the way
     // of the seal.
     map.advise(Advice::DontFork).map_err(failed)?;
+    // All of it is there from here on: running out of memory is an error and no signal, and there are no
+    // holes.
+    let failed = |error| Error::new(format!("madvise(MADV_POPULATE_WRITE) of {len_bytes} bytes"), error);
+    map.advise(Advice::PopulateWrite).map_err(failed)?;
     Ok(map)
 }
 
@@ -182,7 +178,16 @@ mod tests {
         rustix::fs::ftruncate(&holes, 1 << 40).unwrap();
         rustix::fs::fcntl_add_seals(&holes, SEALS).unwrap();
         let error = SealedMemory::from_fd(holes).unwrap_err();
-        assert!(error.to_string().contains("only 0 in memory"), "{error}");
+        assert!(error.to_string().contains("a hole at 0"), "{error}");
+        // With as many blocks as it is long, behind its end.
+        let behind = memfd::create("test").unwrap();
+        rustix::fs::ftruncate(&behind, 1 << 20).unwrap();
+        let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&behind, keep, 1 << 20, 1 << 20).unwrap();
+        pwrite(&behind, &[1; 4096], 0).unwrap();
+        rustix::fs::fcntl_add_seals(&behind, SEALS).unwrap();
+        let error = SealedMemory::from_fd(behind).unwrap_err();
+        assert!(error.to_string().contains("a hole at 4096"), "{error}");
         // Sealed against new writers only: whoever has a writable mapping goes on.
         let future = memfd::create("test").unwrap();
         rustix::fs::ftruncate(&future, 4096).unwrap();

@@ -95,8 +95,8 @@ pub struct MemberSnapshot {
     pub pid: Option<u32>,
     /// Everything that it holds.
     pub holds: Amount,
-    /// Of that, what nobody else holds, and no message names that waits in a queue: what would come back if
-    /// it ended.
+    /// Of that, what nobody else holds or has in a bundle, and no message names that waits in a queue or is
+    /// leased: what would come back if it ended.
     pub holds_alone: Amount,
     /// What it has populated in the extents that it owns, in bytes. Others may hold blocks in there.
     pub owns_bytes: u64,
@@ -288,14 +288,14 @@ mod tests {
     use std::sync::{Arc, OnceLock};
 
     use proptest::prelude::*;
-    use tensorferry_domain::{Domain, Layout};
+    use tensorferry_domain::{Domain, Layout, PidFd};
     use tensorferry_os::memfd;
 
     use super::*;
     use crate::record::RecordTag;
     use crate::ring_layout::RingWords;
     use crate::slot::{SlotState, Tag};
-    use crate::{Bundle, Consumers, Deadline, Monitor, OutgoingHandle, OutgoingHandles, Ring};
+    use crate::{Bundle, Consumers, Deadline, Monitor, OutgoingHandle, OutgoingHandles, Parcel, Ring};
 
     fn heap() -> Heap {
         Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
@@ -368,12 +368,49 @@ mod tests {
         assert!(waits.blocks == 4 && waits.bytes > (3 << 20) + 1000, "{waits:?}: with message and bundle");
         assert_eq!(now.members[0].holds_alone.bytes, 100 + now.held.queues.bytes, "{kept:?}");
         assert_eq!((now.longest[0].len_bytes, now.longest[0].waits_in), (2 << 20, Some(now.queues[0].id)));
-        // Whoever has a lease has what it names.
+        // Whoever has a lease has what it names, until it dies.
         let lease = ring.take_leased(Deadline::Now).unwrap();
         assert_eq!((look().queues[0].waiting.blocks, look().queues[0].leased_items.len()), (0, 1));
-        assert!(look().members[0].holds_alone.bytes > 3 << 20);
+        assert_eq!(look().members[0].holds_alone, now.members[0].holds_alone);
         drop(lease);
         assert_eq!(look().queues[0].waiting, waits, "it came back");
+    }
+
+    #[test]
+    fn what_waits_in_two_queues_waits_in_both_and_a_queue_in_a_message_does_too() {
+        let heap = heap();
+        let [one, other] = [(); 2].map(|()| Ring::create(&heap, 2, 0).unwrap());
+        let sent = Ring::create(&heap, 1000, 0).unwrap();
+        let block = heap.allocate(1 << 20).unwrap().freeze();
+        for ring in [&one, &other] {
+            let handles = OutgoingHandle::frozen(&block).into_iter().collect();
+            ring.put(b"", handles, Deadline::Now).unwrap();
+        }
+        let end = OutgoingHandles::from_iter([OutgoingHandle::ring(sent.attachment())]);
+        one.put(b"", end, Deadline::Now).unwrap();
+        drop((sent, block));
+        let now = heap.snapshot().unwrap();
+        let waiting = now.queues.iter().map(|queue| queue.waiting.blocks).collect::<Vec<_>>();
+        assert_eq!(waiting, [2, 1, 0]);
+        assert_eq!(now.members[0].holds_alone.blocks, 2, "both queues, that is");
+    }
+
+    #[test]
+    fn what_others_have_in_a_bundle_is_not_its_makers_alone() {
+        let heap = heap();
+        let admission = heap.domain().admit(&PidFd::of_self().unwrap()).unwrap();
+        let other = Heap::attach(heap.domain().fds().unwrap(), admission).unwrap();
+        let ring = Ring::create(&heap, 1, 0).unwrap();
+        let block = heap.allocate(1 << 20).unwrap().freeze();
+        let handles = OutgoingHandle::frozen(&block).into_iter().collect();
+        let bundle = Bundle::pack(&heap, b"", handles).unwrap();
+        drop(block);
+        let end = Parcel::pack(&heap, b"", OutgoingHandles::from_iter([OutgoingHandle::bundle(&bundle)]));
+        drop(ring);
+        let opened = Parcel::open(&other, end.unwrap().id()).unwrap();
+        let now = heap.snapshot().unwrap();
+        assert_eq!(now.members[0].holds_alone.bytes, 0, "{:?}", now.members);
+        drop((opened, bundle));
     }
 
     #[test]

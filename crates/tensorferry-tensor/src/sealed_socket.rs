@@ -85,11 +85,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, timeout: Duration) -> Result<(Labe
     let mut dims = vec![0; rank * DIM_LEN_BYTES];
     read_exact(socket, &mut dims, &mut files, deadline)?;
     let shape = Label::read_shape(&dims)?;
-    let mut files = files.into_iter();
-    let file = files.next().ok_or(SealedError::NoTensor("no descriptor came with it"))?;
-    if files.next().is_some() {
-        return Err(SealedError::NoTensor("more than one descriptor came with it"));
-    }
+    let file = files.pop().ok_or(SealedError::NoTensor("no descriptor came with it"))?;
     Ok((Label { dtype, shape }, file))
 }
 
@@ -105,6 +101,10 @@ fn read_exact(
             Some(0) => return Err(SealedError::NoTensor("the other side has closed the socket")),
             Some(n) => got += n,
             None => wait(socket, Interest::Readable, deadline)?,
+        }
+        // Before there are more of them than this process may have.
+        if files.len() > 1 {
+            return Err(SealedError::NoTensor("more than one descriptor came with it"));
         }
     }
     Ok(())

@@ -1,13 +1,15 @@
 //! Who connects, and what becomes of it.
 
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use tensorferry::listen::{AcceptError, ListenError, Listener};
 use tensorferry::queue::{GetError, PutErrorKind};
 use tensorferry::reduce::bytes_copied;
-use tensorferry_kit::{Item, until, with_family};
+use tensorferry_kit::{DEADLINE, Item, until, with_family};
+use tensorferry_os::socket::{self, Interest};
 
 use crate::{SHORT, accept, address, caller, connected, listen, refusal};
 
@@ -129,6 +131,11 @@ fn a_listener_that_is_not_there_yet_is_waited_for_if_that_is_wanted() {
                 drop(UnixListener::bind(&address).unwrap());
                 child.wait_until_asleep();
             }
+            // One that goes before it has accepted anybody is nobody either.
+            let former = Listener::bind_in(family.heap(), &address).unwrap();
+            let comes = socket::wait_ready(&[(former.as_fd(), Interest::Readable)], Some(DEADLINE)).unwrap();
+            assert_eq!(comes, [true]);
+            drop(former);
             let listener = Listener::bind_in(family.heap(), &address).unwrap();
             let connection = accept(&listener);
             child.expect("connected");

@@ -1,9 +1,9 @@
 //! What `top` shows, before it is text.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Instant;
 
-use anyhow::bail;
 use serde::Serialize;
 use tensorferry_inspect::{
     FoundDomain, MonitorSnapshot, Snapshot, Status, command_line, find, name_of_purpose, process_status,
@@ -20,6 +20,18 @@ pub(crate) struct Report {
     #[serde(skip)]
     pub(crate) made: Instant,
 }
+
+/// That there is none of the processes that were asked for.
+#[derive(Debug)]
+pub(crate) struct AllEnded(String);
+
+impl fmt::Display for AllEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for AllEnded {}
 
 /// One domain.
 #[derive(Debug, Serialize)]
@@ -81,7 +93,7 @@ impl Report {
             });
         }
         if n_ended == pids.len() && n_ended > 0 {
-            bail!("{}", report.not_among_them.join("; "));
+            return Err(AllEnded(report.not_among_them.join("; ")).into());
         }
         Ok(report)
     }

@@ -1,6 +1,6 @@
 //! What the queues and monitors of a domain say, and what each block counts for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tensorferry_domain::{DomainFile, ExtentOwner, MAX_MEMBERS, RunInfo};
 
@@ -11,7 +11,7 @@ use crate::header::{Kind, SUSPECT};
 use crate::message::{MAX_HANDLES, table};
 use crate::monitor_words::{LastOwner, LockState, MAGIC as MONITOR_MAGIC, Share, word as monitor};
 use crate::record::{RECORD_WORDS, RecordState, RecordTag, word as record};
-use crate::reference::{Grant, Reference};
+use crate::reference::Reference;
 use crate::ring_layout::{MAGIC as RING_MAGIC, RingShape, word as ring};
 use crate::slot::{SLOT_WORDS, SlotLengths, SlotState, Tag, word as slot};
 
@@ -27,8 +27,19 @@ pub(super) struct Reader<'a> {
     blocks: Vec<Found>,
     /// Where a header lies among the blocks.
     by_header: HashMap<usize, usize>,
-    /// The queue in which a message waits that names the block, for each block.
-    queue_of: Vec<Option<u32>>,
+    /// What is known of each block beyond its header.
+    facts: Vec<Facts>,
+}
+
+/// What messages and bundles say of a block.
+#[derive(Clone, Copy, Default)]
+struct Facts {
+    /// The first queue in which a message waits that names it.
+    waits_in: Option<u32>,
+    /// A lease names it: if its owner dies, that message waits again.
+    is_leased: bool,
+    /// The holders of bundles that name it. They use it, and only the maker of a bundle holds it.
+    users: u64,
 }
 
 impl<'a> Reader<'a> {
@@ -48,8 +59,8 @@ impl<'a> Reader<'a> {
         let blocks = held_blocks(&contents, runs)?;
         let by_header = blocks.iter().enumerate();
         let by_header = by_header.map(|(index, block)| (block.place.header_offset_bytes, index)).collect();
-        let queue_of = vec![None; blocks.len()];
-        Ok(Self { contents, snapshot, blocks, by_header, queue_of })
+        let facts = vec![Facts::default(); blocks.len()];
+        Ok(Self { contents, snapshot, blocks, by_header, facts })
     }
 
     pub(super) fn read(mut self) -> Result<(), StorageError> {
@@ -61,7 +72,14 @@ impl<'a> Reader<'a> {
                     let monitor = self.monitor(block)?;
                     self.snapshot.monitors.extend(monitor);
                 }
-                Kind::Plain | Kind::Message | Kind::Parcel | Kind::Bundle => {}
+                Kind::Bundle => {
+                    for at in self.named_by(block)?.into_iter().filter_map(Reference::unpack) {
+                        if let Some(&named) = self.by_header.get(&at.header_offset_bytes) {
+                            self.facts[named].users |= block.holders;
+                        }
+                    }
+                }
+                Kind::Plain | Kind::Message | Kind::Parcel => {}
             }
         }
         for index in 0..self.blocks.len() {
@@ -83,16 +101,14 @@ impl<'a> Reader<'a> {
             Kind::Bundle => &mut held.bundles,
         };
         of_kind.add(len_bytes);
-        let queue = self.queue_of[index].and_then(|queue| self.snapshot.queues.get_mut(queue as usize));
-        let waits = queue.is_some();
-        if let Some(queue) = queue {
-            queue.waiting.add(len_bytes);
-        } else if holders == SUSPECT {
+        let Facts { waits_in, is_leased, users } = self.facts[index];
+        let is_promised = waits_in.is_some() || is_leased;
+        if holders == SUSPECT && !is_promised && users & !SUSPECT == 0 {
             self.snapshot.in_doubt.add(len_bytes);
         }
         for member in self.snapshot.members.iter_mut().filter(|member| has_bit(holders, member.slot)) {
             member.holds.add(len_bytes);
-            if !waits && holders & !SUSPECT == bit(member.slot) {
+            if !is_promised && (holders | users) & !SUSPECT == bit(member.slot) {
                 member.holds_alone.add(len_bytes);
             }
         }
@@ -109,7 +125,7 @@ impl<'a> Reader<'a> {
         let queues = &self.snapshot.queues;
         let name = |index: usize| {
             let block = &self.blocks[index];
-            let queue = self.queue_of[index].and_then(|queue| queues.get(queue as usize));
+            let queue = self.facts[index].waits_in.and_then(|queue| queues.get(queue as usize));
             BlockSnapshot {
                 id: block.id(),
                 kind: BlockKind::of(block.kind),
@@ -130,7 +146,7 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let mut waiting_items = 0;
-        let mut references = Vec::new();
+        let (mut references, mut of_leases) = (Vec::new(), Vec::new());
         let mut leased = BTreeMap::<u8, usize>::new();
         let mut in_progress = 0;
         self.each_piece::<SLOT_WORDS>(block, ring::SLOTS, shape.n_slots, |words| {
@@ -151,20 +167,28 @@ impl<'a> Reader<'a> {
                     waiting_items += 1;
                     references.extend(references_at(&words[record::ROOM..], words[record::LENGTHS]));
                 }
-                RecordTag::Leased => *leased.entry(owner).or_default() += 1,
+                RecordTag::Leased => {
+                    *leased.entry(owner).or_default() += 1;
+                    of_leases.extend(references_at(&words[record::ROOM..], words[record::LENGTHS]));
+                }
                 RecordTag::Filling | RecordTag::Taking => in_progress |= bit(owner),
                 RecordTag::Free => {}
             }
         })?;
         let queue = u32::try_from(self.snapshot.queues.len()).unwrap_or(u32::MAX);
-        for reference in references.into_iter().filter_map(Reference::unpack) {
-            self.note_waiting(reference, queue)?;
+        let mut waiting = Amount::default();
+        for index in self.named_through(&references)? {
+            waiting.add(self.blocks[index].len_bytes);
+            self.facts[index].waits_in.get_or_insert(queue);
+        }
+        for index in self.named_through(&of_leases)? {
+            self.facts[index].is_leased = true;
         }
         self.snapshot.queues.push(QueueSnapshot {
             id: block.id(),
             capacity_items: shape.n_slots,
             waiting_items,
-            waiting: Amount::default(),
+            waiting,
             put_items: words[ring::TAIL],
             max_leases: shape.n_records,
             leased_items: leased.into_iter().collect(),
@@ -178,22 +202,19 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Notes that a message in the queue names a block, and what that names: a long message has a table, and
-    /// so has a bundle, in which there is no other one.
-    fn note_waiting(&mut self, reference: Reference, queue: u32) -> Result<(), StorageError> {
-        let mut open = vec![reference];
-        while let Some(reference) = open.pop() {
-            let Some(&index) = self.by_header.get(&reference.header_offset_bytes) else { continue };
-            // A ring that is sent lives by itself.
-            if matches!(reference.grant, Grant::Ring(_)) || self.queue_of[index].is_some() {
-                continue;
-            }
-            self.queue_of[index] = Some(queue);
-            if matches!(self.blocks[index].kind, Kind::Message | Kind::Bundle) {
-                open.extend(self.named_by(self.blocks[index])?.into_iter().filter_map(Reference::unpack));
+    /// The blocks that these references name, each once, and what those name: a long message has a table, and
+    /// so has a bundle, in which there is no other one. What lies in a queue that is named is that queue's.
+    fn named_through(&self, references: &[u64]) -> Result<HashSet<usize>, StorageError> {
+        let mut named = HashSet::new();
+        let mut open = references.to_vec();
+        while let Some(word) = open.pop() {
+            let at = Reference::unpack(word).map(|reference| reference.header_offset_bytes);
+            let Some(&index) = at.and_then(|at| self.by_header.get(&at)) else { continue };
+            if named.insert(index) && matches!(self.blocks[index].kind, Kind::Message | Kind::Bundle) {
+                open.extend(self.named_by(self.blocks[index])?);
             }
         }
-        Ok(())
+        Ok(named)
     }
 
     /// The references of a block that has a table.
