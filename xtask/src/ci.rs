@@ -46,7 +46,7 @@ enum Action {
 }
 
 /// How long `ci` runs each fuzz target.
-const FUZZ_SECONDS: u32 = 5;
+const FUZZ_SECONDS: u32 = 4;
 
 /// Runs the steps in order up to the first that fails. The last line counts: tests, and each other step as
 /// one.
