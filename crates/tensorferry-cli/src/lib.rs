@@ -8,15 +8,15 @@
 //!                          -> raise the limits of address space and of a file's size (ulimit -v, ulimit -f)
 //! ...
 //! $ tensorferry top
-//! domain 1000fa3c1: 1.21 GiB of 20.3 GiB, 0 deaths
-//! held: 1,204 tensors and other data (1.14 GiB), 2 queues (6.50 KiB)
+//! domain 4296117046: 1.21 GiB of 20.3 GiB; 1 member has ended
+//! held: 1,204 tensors and other data (1.14 GiB), 1 queue (6.50 KiB)
 //!
-//!  SLOT   PID  STATE  HOLDS     BYTES     ALONE      OWNS    CACHED  COMMAND
-//!     0  4711  live   1,206  1.14 GiB  1.02 GiB  1.21 GiB  70.1 MiB  ./train
-//!     1  4712  live      12  12.0 MiB       0 B       0 B       0 B  ./train
+//!  SLOT   PID  NAME    STATE    HOLDS     BYTES     ALONE      OWNS    CACHED  COMMAND
+//!     0  4711  train   live     1,205  1.14 GiB  1.02 GiB  1.21 GiB  70.1 MiB  ./train
+//!     1  4712  loader  stopped     12  12.0 MiB       0 B       0 B       0 B  ./train
 //!
-//!  QUEUE  ITEMS  LEASED    PUT  PER S  SENDERS  RECEIVERS  STATE
-//!  84040    8/8          9,120    420  0        1          full
+//!  QUEUE   ITEMS     BYTES  LEASED    PUT  PER S  SENDERS  RECEIVERS  STATE
+//!  524352    8/8  96.0 MiB          9,120      0  0        1          full
 //! ```
 //!
 //! Both have `--json`, for programs. What `top` shows, a program has from `tensorferry-inspect`.

@@ -21,11 +21,12 @@ pub enum Outcome {
 /// `size` is asked for rows and columns, if that is a terminal, which can be written again and again.
 ///
 /// # Errors
-/// Of `out`, and what [`tensorferry_inspect::find`] answers.
+/// Of `out`, what [`tensorferry_inspect::find`] answers, and that all processes which `top` was to show have
+/// ended.
 ///
 /// # Blocking
 /// `top` goes on for ever where it is asked to, or by itself on a terminal. `doctor` starts processes, and
-/// waits at most some seconds for each of them.
+/// waits at most ten seconds for each of them, a minute for one that reads memory of a device.
 pub fn run(
     arguments: impl IntoIterator<Item: Into<OsString>, IntoIter: 'static>,
     out: &mut impl Write,

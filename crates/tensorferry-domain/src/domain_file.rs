@@ -18,8 +18,9 @@ const WORD_BYTES: usize = size_of::<u64>();
 /// The file of a domain, for reading. Nothing is mapped and nobody is told: each call copies what it wants
 /// (pread(2)), and a hole of the file stays one.
 ///
-/// The members go on meanwhile. So each number is one that was there at some moment, and two of them need not
-/// belong to the same moment. The memory of the domain lives at least as long as this value.
+/// The members go on meanwhile. So two numbers need not belong to the same moment, and pread(2) promises
+/// nothing about one that is just being written. The memory of the domain lives at least as long as this
+/// value.
 #[derive(Debug)]
 pub struct DomainFile {
     pub(crate) backing: Backing,

@@ -27,7 +27,7 @@ pub enum InspectError {
         /// Their numbers.
         processes: Vec<u32>,
     },
-    /// The file is no domain that this version can read.
+    /// The file cannot be opened, or is no domain that this version can read.
     #[error(transparent)]
     Domain(#[from] DomainError),
     /// The domain could not be read.

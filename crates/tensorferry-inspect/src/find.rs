@@ -66,8 +66,8 @@ impl FoundDomain {
 }
 
 /// Finds the domains of all processes that this one may inspect: those of the same user in this PID
-/// namespace, or all for root (`PTRACE_MODE_READ_FSCREDS`, ptrace(2)). Takes some microseconds for each
-/// process of the machine.
+/// namespace, or all for root (`PTRACE_MODE_READ_FSCREDS`, ptrace(2)). Takes longer the
+/// more processes and open files there are.
 ///
 /// # Errors
 /// [`InspectError::NoProcesses`].

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CallError, CallErrorKind};
+use crate::handle::Handle;
 use crate::proxy::Proxy;
 
 /// A handle on a dictionary of a [`Manager`](crate::Manager), in ascending order of its keys. It travels in
@@ -27,9 +28,7 @@ use crate::proxy::Proxy;
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "", transparent)]
 pub struct Dict<K, V> {
-    proxy: Proxy<Request<K, V>, Answer<K, V>>,
-    #[serde(skip)]
-    timeout: Option<Duration>,
+    handle: Handle<Request<K, V>, Answer<K, V>>,
 }
 
 /// What is asked of the dictionary.
@@ -63,14 +62,14 @@ pub(crate) enum Answer<K, V> {
 
 impl<K, V> Dict<K, V> {
     pub(crate) fn over(proxy: Proxy<Request<K, V>, Answer<K, V>>) -> Self {
-        Self { proxy, timeout: None }
+        Self { handle: Handle::over(proxy) }
     }
 
     /// A handle on the same dictionary whose calls wait for at most `timeout`
     /// ([`CallErrorKind::TimedOut`]). One that is sent waits without a limit where it arrives.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
-        Self { proxy: self.proxy.clone(), timeout: Some(timeout) }
+        Self { handle: self.handle.with_timeout(timeout) }
     }
 }
 
@@ -110,6 +109,11 @@ impl<K, V> From<Option<V>> for Answer<K, V> {
 
 impl<K, V> Answer<K, V> {
     /// `None` for another answer than this.
+    fn into_done(self) -> Option<()> {
+        matches!(self, Self::Done).then_some(())
+    }
+
+    /// `None` for another answer than this.
     fn into_value(self) -> Option<Option<V>> {
         match self {
             Self::Value(value) => Some(Some(value)),
@@ -146,7 +150,7 @@ where
     /// [`CallError`] has all of them, if they were not sent.
     pub fn extend(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<(), CallError<Vec<(K, V)>>> {
         let entries = Request::Extend(entries.into_iter().collect());
-        let sent = self.call(entries, |answer| matches!(answer, Answer::Done).then_some(()));
+        let sent = self.handle.call(entries, Answer::into_done);
         sent.map_err(|error| {
             error.map(|request| match request {
                 Request::Extend(entries) => Some(entries),
@@ -248,7 +252,7 @@ where
     /// # Errors
     /// [`CallErrorKind`].
     pub fn clear(&self) -> Result<(), CallErrorKind> {
-        self.ask(Request::Clear, |answer| matches!(answer, Answer::Done).then_some(()))
+        self.ask(Request::Clear, Answer::into_done)
     }
 
     fn put<A>(
@@ -256,7 +260,7 @@ where
         request: Request<K, V>,
         read: impl FnOnce(Answer<K, V>) -> Option<A>,
     ) -> Result<A, CallError<(K, V)>> {
-        self.call(request, read).map_err(|error| {
+        self.handle.call(request, read).map_err(|error| {
             error.map(|request| match request {
                 Request::Insert(key, value) | Request::GetOrInsert(key, value) => Some((key, value)),
                 _ => None,
@@ -269,27 +273,18 @@ where
         request: Request<K, V>,
         read: impl FnOnce(Answer<K, V>) -> Option<A>,
     ) -> Result<A, CallErrorKind> {
-        self.call(request, read).map_err(CallError::without)
-    }
-
-    fn call<A>(
-        &self,
-        request: Request<K, V>,
-        read: impl FnOnce(Answer<K, V>) -> Option<A>,
-    ) -> Result<A, CallError<Request<K, V>>> {
-        read(self.proxy.call_for(request, self.timeout)?)
-            .ok_or(CallError::new(None, CallErrorKind::OtherAnswer))
+        Ok(self.handle.call(request, read)?)
     }
 }
 
 impl<K, V> Clone for Dict<K, V> {
     fn clone(&self) -> Self {
-        Self { proxy: self.proxy.clone(), timeout: self.timeout }
+        Self { handle: self.handle.clone() }
     }
 }
 
 impl<K, V> fmt::Debug for Dict<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Dict").field(&self.proxy).finish()
+        f.debug_tuple("Dict").field(&self.handle).finish()
     }
 }

@@ -124,11 +124,6 @@ impl<Q> CallError<Q> {
     pub(crate) fn map<P>(self, part: impl FnOnce(Q) -> Option<P>) -> CallError<P> {
         CallError { request: self.request.and_then(part), kind: self.kind }
     }
-
-    /// The same error without the request.
-    pub(crate) fn without(self) -> CallErrorKind {
-        self.kind
-    }
 }
 
 impl<Q> fmt::Debug for CallError<Q> {
@@ -166,7 +161,8 @@ pub enum StateError<S> {
         /// The text of the panic.
         message: String,
     },
-    /// The object's own handler has asked for it.
+    /// The object's own handler has asked for it, or a process that something else has forked from the one
+    /// that has the object.
     WithinItself,
 }
 
@@ -180,7 +176,9 @@ impl<S> fmt::Display for StateError<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Panicked { message, .. } => write!(f, "the object's handler has panicked: {message}"),
-            Self::WithinItself => f.write_str("an object cannot wait for its own end"),
+            Self::WithinItself => {
+                f.write_str("an object cannot wait for its own end, nor a fork for that of its parent's")
+            }
         }
     }
 }

@@ -74,6 +74,7 @@ mod answer;
 mod dict;
 mod error;
 mod guarded;
+mod handle;
 mod head;
 mod link;
 mod list;

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_queue::{SoleReceiver, spsc_in};
-use tensorferry_storage::Deadline;
-use tensorferry_storage::Heap;
+use tensorferry_storage::{Deadline, Heap};
 
 use crate::answer::Answer;
 use crate::error::CallErrorKind;

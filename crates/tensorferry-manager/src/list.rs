@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CallError, CallErrorKind};
+use crate::handle::Handle;
 use crate::proxy::Proxy;
 
 /// A handle on a list of a [`Manager`](crate::Manager). It travels in any message.
@@ -20,9 +21,7 @@ use crate::proxy::Proxy;
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "", transparent)]
 pub struct List<V> {
-    proxy: Proxy<Request<V>, Answer<V>>,
-    #[serde(skip)]
-    timeout: Option<Duration>,
+    handle: Handle<Request<V>, Answer<V>>,
 }
 
 /// What is asked of the list.
@@ -54,14 +53,14 @@ pub(crate) enum Answer<V> {
 
 impl<V> List<V> {
     pub(crate) fn over(proxy: Proxy<Request<V>, Answer<V>>) -> Self {
-        Self { proxy, timeout: None }
+        Self { handle: Handle::over(proxy) }
     }
 
     /// A handle on the same list whose calls wait for at most `timeout` ([`CallErrorKind::TimedOut`]). One
     /// that is sent waits without a limit where it arrives.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
-        Self { proxy: self.proxy.clone(), timeout: Some(timeout) }
+        Self { handle: self.handle.with_timeout(timeout) }
     }
 }
 
@@ -102,16 +101,29 @@ impl<V> From<Option<V>> for Answer<V> {
     }
 }
 
+impl<V> Answer<V> {
+    /// `None` for another answer than this.
+    fn into_done(self) -> Option<()> {
+        matches!(self, Self::Done).then_some(())
+    }
+
+    /// `None` for another answer than this.
+    fn into_value(self) -> Option<Option<V>> {
+        match self {
+            Self::Value(value) => Some(Some(value)),
+            Self::NoValue => Some(None),
+            _ => None,
+        }
+    }
+}
+
 impl<V: Serialize + DeserializeOwned> List<V> {
     /// Adds a value at the end (Python's `append`).
     ///
     /// # Errors
     /// [`CallError`] has the value, if it was not sent.
     pub fn push(&self, value: V) -> Result<(), CallError<V>> {
-        match self.put(Request::Push(value), 0)? {
-            Answer::Done => Ok(()),
-            _ => Err(other_answer()),
-        }
+        self.put(Request::Push(value), 0, Answer::into_done)
     }
 
     /// Adds many values at the end, all in one step.
@@ -119,14 +131,14 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// [`CallError`] has all of them, if they were not sent.
     pub fn extend(&self, values: impl IntoIterator<Item = V>) -> Result<(), CallError<Vec<V>>> {
-        let sent = self.call(Request::Extend(values.into_iter().collect()));
-        let answer = sent.map_err(|error| {
+        let values = Request::Extend(values.into_iter().collect());
+        let sent = self.handle.call(values, Answer::into_done);
+        sent.map_err(|error| {
             error.map(|request| match request {
                 Request::Extend(values) => Some(values),
                 _ => None,
             })
-        })?;
-        if matches!(answer, Answer::Done) { Ok(()) } else { Err(other_answer()) }
+        })
     }
 
     /// Puts a value before the one at `index`, or at the end.
@@ -134,10 +146,7 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// As [`List::push`], and [`CallErrorKind::OutOfRange`], with the value.
     pub fn insert(&self, index: usize, value: V) -> Result<(), CallError<V>> {
-        match self.put(Request::Insert(index, value), index)? {
-            Answer::Done => Ok(()),
-            _ => Err(other_answer()),
-        }
+        self.put(Request::Insert(index, value), index, Answer::into_done)
     }
 
     /// Puts a value in the place of the one at `index`, and returns that.
@@ -145,10 +154,7 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// As [`List::insert`].
     pub fn set(&self, index: usize, value: V) -> Result<V, CallError<V>> {
-        match self.put(Request::Set(index, value), index)? {
-            Answer::Value(before) => Ok(before),
-            _ => Err(other_answer()),
-        }
+        self.put(Request::Set(index, value), index, |answer| answer.into_value().flatten())
     }
 
     /// The value at `index`; `None` beyond the end.
@@ -156,7 +162,7 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// [`CallErrorKind`].
     pub fn get(&self, index: usize) -> Result<Option<V>, CallErrorKind> {
-        self.take(Request::Get(index))
+        self.ask(Request::Get(index), Answer::into_value)
     }
 
     /// Takes the value at `index` away, and returns it; `None` beyond the end.
@@ -164,7 +170,7 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// [`CallErrorKind`].
     pub fn remove(&self, index: usize) -> Result<Option<V>, CallErrorKind> {
-        self.take(Request::Remove(index))
+        self.ask(Request::Remove(index), Answer::into_value)
     }
 
     /// Takes the last value away, and returns it.
@@ -172,7 +178,7 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// [`CallErrorKind`].
     pub fn pop(&self) -> Result<Option<V>, CallErrorKind> {
-        self.take(Request::Pop)
+        self.ask(Request::Pop, Answer::into_value)
     }
 
     /// How many values there are.
@@ -180,10 +186,10 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// [`CallErrorKind`].
     pub fn len(&self) -> Result<usize, CallErrorKind> {
-        match self.call(Request::Len)? {
-            Answer::Len(len) => Ok(len),
-            _ => Err(CallErrorKind::OtherAnswer),
-        }
+        self.ask(Request::Len, |answer| match answer {
+            Answer::Len(len) => Some(len),
+            _ => None,
+        })
     }
 
     /// Whether there is no value.
@@ -199,10 +205,10 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// [`CallErrorKind`].
     pub fn to_vec(&self) -> Result<Vec<V>, CallErrorKind> {
-        match self.call(Request::Items)? {
-            Answer::Items(items) => Ok(items),
-            _ => Err(CallErrorKind::OtherAnswer),
-        }
+        self.ask(Request::Items, |answer| match answer {
+            Answer::Items(items) => Some(items),
+            _ => None,
+        })
     }
 
     /// Takes all values away.
@@ -210,52 +216,46 @@ impl<V: Serialize + DeserializeOwned> List<V> {
     /// # Errors
     /// [`CallErrorKind`].
     pub fn clear(&self) -> Result<(), CallErrorKind> {
-        match self.call(Request::Clear)? {
-            Answer::Done => Ok(()),
-            _ => Err(CallErrorKind::OtherAnswer),
-        }
+        self.ask(Request::Clear, Answer::into_done)
     }
 
-    fn call(&self, request: Request<V>) -> Result<Answer<V>, CallError<Request<V>>> {
-        self.proxy.call_for(request, self.timeout)
-    }
-
-    fn put(&self, request: Request<V>, index: usize) -> Result<Answer<V>, CallError<V>> {
-        let sent = self.call(request).map_err(|error| {
+    fn put<A>(
+        &self,
+        request: Request<V>,
+        index: usize,
+        read: impl FnOnce(Answer<V>) -> Option<A>,
+    ) -> Result<A, CallError<V>> {
+        let put = self.handle.call(request, |answer| match answer {
+            Answer::OutOfRange(len, value) => {
+                Some(Err(CallError::new(Some(value), CallErrorKind::OutOfRange { index, len })))
+            }
+            answer => read(answer).map(Ok),
+        });
+        put.map_err(|error| {
             error.map(|request| match request {
                 Request::Push(value) | Request::Insert(_, value) | Request::Set(_, value) => Some(value),
                 _ => None,
             })
-        });
-        match sent? {
-            Answer::OutOfRange(len, value) => {
-                Err(CallError::new(Some(value), CallErrorKind::OutOfRange { index, len }))
-            }
-            answer => Ok(answer),
-        }
+        })?
     }
 
-    fn take(&self, request: Request<V>) -> Result<Option<V>, CallErrorKind> {
-        match self.call(request)? {
-            Answer::Value(value) => Ok(Some(value)),
-            Answer::NoValue => Ok(None),
-            _ => Err(CallErrorKind::OtherAnswer),
-        }
+    fn ask<A>(
+        &self,
+        request: Request<V>,
+        read: impl FnOnce(Answer<V>) -> Option<A>,
+    ) -> Result<A, CallErrorKind> {
+        Ok(self.handle.call(request, read)?)
     }
-}
-
-fn other_answer<Q>() -> CallError<Q> {
-    CallError::new(None, CallErrorKind::OtherAnswer)
 }
 
 impl<V> Clone for List<V> {
     fn clone(&self) -> Self {
-        Self { proxy: self.proxy.clone(), timeout: self.timeout }
+        Self { handle: self.handle.clone() }
     }
 }
 
 impl<V> fmt::Debug for List<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("List").field(&self.proxy).finish()
+        f.debug_tuple("List").field(&self.handle).finish()
     }
 }

@@ -77,17 +77,13 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
     /// time is over.
     ///
     /// # Blocking
-    /// As [`Proxy::call`], for at most `timeout`.
+    /// As [`Proxy::call`], for at most `timeout`, and longer only over a `SealedTensor` that has to be asked
+    /// for.
     ///
     /// # Errors
     /// As [`Proxy::call`], and [`CallErrorKind::TimedOut`].
     pub fn call_timeout(&self, request: Q, timeout: Duration) -> Result<R, CallError<Q>> {
         self.call_within(request, Deadline::within(timeout))
-    }
-
-    /// As [`Proxy::call_timeout`], or as [`Proxy::call`].
-    pub(crate) fn call_for(&self, request: Q, timeout: Option<Duration>) -> Result<R, CallError<Q>> {
-        self.call_within(request, timeout.map_or(Deadline::Never, Deadline::within))
     }
 
     /// Sends a request whose answer nobody wants. It is made after those that this thread has sent before.
@@ -119,10 +115,9 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
         let answer = link.answer(deadline).map_err(|kind| CallError::new(None, self.why(kind, &link)))?;
         self.keep(link);
         let kind = match answer {
-            Answer::Done(answer) => match answer.into_inner() {
-                Some(answer) => return Ok(answer),
-                None => CallErrorKind::OtherAnswer,
-            },
+            Answer::Done(answer) => {
+                return answer.into_inner().ok_or(CallError::new(None, CallErrorKind::OtherAnswer));
+            }
             Answer::Panicked(text) => CallErrorKind::Panicked(text),
             Answer::Unreadable(text) => CallErrorKind::Unreadable(text),
             Answer::Unsendable(text) => CallErrorKind::NoAnswer(text),

@@ -17,6 +17,10 @@ use crate::requests::Requests;
 ///
 /// Dropping it ends the object: requests that were sent before are answered first, and the drop waits until
 /// they are. (One that is dropped by its own handler does not wait.)
+///
+/// If the kernel does not let this process read a request, because it has no memory to map it with, say, that
+/// is tried again, for 30 s. Then the object ends by itself, and at once if it was to end anyway: those who
+/// wait are told that it is not served any more.
 #[must_use = "the object ends when this is dropped"]
 pub struct Served<S, Q, R> {
     proxy: Proxy<Q, R>,

@@ -28,14 +28,17 @@ impl OpenMemoryFile {
     /// lies under the descriptor by now.
     ///
     /// # Errors
-    /// ENOENT when the process has ended or closed the file, or has another one under this descriptor by now;
-    /// EACCES; EMFILE.
+    /// ENOENT when the process has ended or closed the file, or has something else under this descriptor by
+    /// now; EACCES; EMFILE.
     pub fn open(&self) -> Result<OwnedFd> {
         let failed = |error: io::Error| Error::new(format!("open of {}", self.path.display()), error);
         // A pipe or a device that has taken the descriptor would be waited for.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file =
-            rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let file = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|error| match error {
+            // A socket, which cannot be opened.
+            Errno::NXIO => failed(io::ErrorKind::NotFound.into()),
+            error => failed(error.into()),
+        })?;
         if memfd::file_id(&file)? == self.file_id {
             Ok(file)
         } else {
@@ -106,7 +109,7 @@ pub struct Status {
 /// Asks what a process does.
 ///
 /// # Errors
-/// ENOENT when there is no such process.
+/// ENOENT when there is no such process, or ESRCH when it ends meanwhile.
 pub fn status(pid: u32) -> Result<Status> {
     let path = format!("/proc/{pid}/stat");
     let failed = |error: io::Error| Error::new(format!("reading {path}"), error);
@@ -122,7 +125,7 @@ pub fn status(pid: u32) -> Result<Status> {
 /// U+FFFD. Where it has none, as a thread of the kernel or a process that is ending, its name.
 ///
 /// # Errors
-/// ENOENT when the process has ended.
+/// ENOENT when the process has ended, or ESRCH when it ends meanwhile.
 pub fn command_line(pid: u32) -> Result<String> {
     let read = |file: &str| {
         let path = format!("/proc/{pid}/{file}");
@@ -135,7 +138,7 @@ pub fn command_line(pid: u32) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
+    use std::os::fd::{AsFd as _, AsRawFd as _};
 
     use super::*;
 
@@ -155,6 +158,11 @@ mod tests {
         let other = OpenMemoryFile { file_id: (0, 0), ..found[0].clone() };
         assert_eq!(other.open().unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(memory_files_of(std::process::id(), "open_files").unwrap().len(), 0);
+        // A socket has taken the descriptor.
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()));
+        let taken = OpenMemoryFile { path, ..found[0].clone() };
+        assert_eq!(taken.open().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -61,6 +61,9 @@ impl SealedMemory {
             let size = len_bytes as u64;
             rustix::fs::ftruncate(&fd, size)
                 .map_err(|e| Error::new(format!("ftruncate to {size} bytes"), e))?;
+            // Before it is mapped, so that no load or store of `fill` can reach beyond the end.
+            rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)
+                .map_err(|e| Error::new("fcntl(F_ADD_SEALS) against another size", e))?;
             fill(&mut writable(&fd, len_bytes)?);
         }
         rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::GROW | SealFlags::SEAL)
@@ -119,12 +122,15 @@ impl AsFd for SealedMemory {
     }
 }
 
-/// Maps a file that only the caller has, for writing.
+/// Maps a file that only the caller has, for writing. It is sealed against shrinking, or nobody else does.
 fn writable(fd: &OwnedFd, len_bytes: usize) -> Result<MmapMut> {
     let failed = |error| Error::new(format!("mmap of {len_bytes} bytes for writing"), error);
     // SAFETY: what is behind a mapping must not be accessed by others while it is lent as `&mut [u8]`. The
-    // file has no name, its descriptor was made by the caller and has gone nowhere, and this is its only
-    // mapping. It is as long as the mapping, and nobody shortens it.
+    // file has no name, its descriptor was made by the caller and was given to nobody, and this is its only
+    // mapping in this process. It is as long as the mapping, and stays so. A process that another thread
+    // forks meanwhile has the descriptor, or even the mapping, and knows neither; one that may trace this
+    // process can open the file by /proc, and is trusted not to, as it could write into this process itself
+    // (docs/SAFETY.md).
     let map = unsafe { MmapOptions::new().len(len_bytes).map_mut(fd.as_raw_fd()) }.map_err(failed)?;
     // A process that another thread forks meanwhile must not have a writable mapping: it would be in the way
     // of the seal.

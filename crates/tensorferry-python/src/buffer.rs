@@ -26,21 +26,25 @@ struct Lent {
 /// Fills `buffer`, which belongs to `owner`.
 ///
 /// # Safety
-/// `buffer` may be written. What stands there may be anything.
+/// `buffer` is null or may be written. What stands there may be anything.
 pub(crate) unsafe fn fill(
     owner: &Bound<'_, PyAny>,
     view: PyResult<View>,
     buffer: *mut ffi::Py_buffer,
     flags: c_int,
 ) -> PyResult<()> {
+    if buffer.is_null() {
+        // As `PyBuffer_FillInfo` does: PyObject_GetBuffer passes on what it was called with.
+        return Err(PyBufferError::new_err("there is no view to fill"));
+    }
     let described = view.and_then(|view| describe(owner, view, flags));
     let (filled, outcome) = match described {
         Ok(filled) => (filled, Ok(())),
         // Without an owner, as the interpreter wants to see it when there is an error.
         Err(error) => (ffi::Py_buffer::new(), Err(error)),
     };
-    // SAFETY: `write` wants a pointer that may be written, which is the function's contract, and aligned,
-    // which the interpreter's structure is. It reads nothing of what stands there.
+    // SAFETY: `write` wants a pointer that may be written, which is the function's contract for one that is
+    // not null, and aligned, which the interpreter's structure is. It reads nothing of what stands there.
     unsafe { buffer.write(filled) };
     outcome
 }

@@ -307,7 +307,8 @@ macro_rules! protocols {
                 flags: std::ffi::c_int,
             ) -> PyResult<()> {
                 let view = slf.get().view();
-                // SAFETY: the interpreter passes a buffer to fill, and the object that owns what is lent.
+                // SAFETY: the interpreter passes what PyObject_GetBuffer was called with: a buffer to fill,
+                // or null.
                 unsafe { buffer::fill(slf.as_any(), view, buffer, flags) }
             }
 

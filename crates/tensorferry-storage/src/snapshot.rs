@@ -217,12 +217,11 @@ pub enum BlockKind {
 }
 
 impl Snapshot {
-    /// Reads all headers of the domain, and its queues and monitors. No data is read.
-    ///
-    /// Time goes with the number of blocks: some milliseconds for a hundred thousand.
+    /// Reads all headers of the domain, its queues and monitors, and what bundles and long messages name. No
+    /// data is read. Time goes with the number of blocks.
     ///
     /// # Errors
-    /// The kernel's error of pread(2). What makes no sense is left out.
+    /// The kernel's error of pread(2) or fstat(2). What makes no sense is left out.
     pub fn read(file: &DomainFile) -> Result<Self, StorageError> {
         let runs = file.runs()?;
         let mut snapshot = Self {

@@ -31,6 +31,10 @@ use crate::storage::FrozenStorage;
 /// In a message it travels as a handle, like any tensor. The descriptor follows once for each receiver, from
 /// the process that made the domain, which has to live until then; the sender need not.
 ///
+/// # Blocking
+/// The first message with it in a domain, and the first that a process receives, wait until that process has
+/// answered: at most 20 s for each time that it is asked, whatever time-out the call has.
+///
 /// ```
 /// use std::time::Duration;
 /// use tensorferry_tensor::SealedTensor;

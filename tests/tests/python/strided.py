@@ -10,9 +10,8 @@ PYBUF_ND, PYBUF_STRIDES = 0x8, 0x10 | 0x8
 C_CONTIGUOUS, F_CONTIGUOUS, ANY_CONTIGUOUS = (flag | PYBUF_STRIDES for flag in (0x20, 0x40, 0x80))
 
 
-def lends(tensor, flags):
+def lends(tensor, flags, buffer):
     """Whether it lends a buffer to who asks like this."""
-    buffer = ctypes.create_string_buffer(256)
     get = ctypes.pythonapi.PyObject_GetBuffer
     get.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
     try:
@@ -29,5 +28,7 @@ with tensorferry.connect(sys.argv[1], timeout=60) as connection:
     for tensor in connection:
         view = memoryview(tensor)
         asked = [0, PYBUF_ND, PYBUF_STRIDES, C_CONTIGUOUS, F_CONTIGUOUS, ANY_CONTIGUOUS]
-        connection.send([view.tolist(), list(view.strides or []), [lends(tensor, flags) for flags in asked]])
+        lent = [lends(tensor, flags, ctypes.create_string_buffer(256)) for flags in asked]
+        connection.send([view.tolist(), list(view.strides or []), lent])
+        assert not lends(tensor, PYBUF_STRIDES, None), "there is nothing to fill"
         view.release()

@@ -7,6 +7,7 @@ use tensorferry_domain::{DomainFile, ExtentOwner, MAX_MEMBERS, RunInfo};
 use super::walk::{Contents, Found, held_blocks};
 use super::{Amount, BlockKind, BlockSnapshot, MemberState, MonitorSnapshot, QueueSnapshot, Snapshot};
 use crate::StorageError;
+use crate::arena::bits;
 use crate::header::{Kind, SUSPECT};
 use crate::message::{MAX_HANDLES, table};
 use crate::monitor_words::{LastOwner, LockState, MAGIC as MONITOR_MAGIC, Share, word as monitor};
@@ -298,7 +299,7 @@ fn has_bit(members: u64, slot: u8) -> bool {
     members & bit(slot) != 0
 }
 
-/// The slots whose bits are set.
+/// The slots of members whose bits are set.
 fn slots_of(members: u64) -> Vec<u8> {
-    (0..64).filter(|slot| has_bit(members, *slot)).collect()
+    bits(members).take_while(|slot| *slot < MAX_MEMBERS).filter_map(|slot| u8::try_from(slot).ok()).collect()
 }
