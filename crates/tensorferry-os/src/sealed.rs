@@ -207,6 +207,8 @@ mod tests {
     fn memory_that_is_not_there_is_an_error() {
         let error = SealedMemory::create("test", 1 << 50, |_| unreachable!()).unwrap_err();
         assert!(error.is_out_of_memory(), "{error}");
+        // It was found before anything was made, and by no allocation that the kernel would kill for.
+        assert!(error.call().contains("making a sealed memory file"), "{error}");
     }
 
     #[test]

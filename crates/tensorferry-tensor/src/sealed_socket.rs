@@ -122,6 +122,15 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn one_descriptor_comes_with_a_label_and_no_more() {
+        let label = Label { dtype: DType::U8, shape: Shape::from([1]) };
+        let (ours, theirs) = socket::pair().unwrap();
+        socket::send_all(&theirs, &label.to_bytes(), &[ours.as_fd(), theirs.as_fd()]).unwrap();
+        let error = receive(ours.as_fd(), Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().contains("more than one descriptor"), "{error}");
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_a_label_or_an_error(mut bytes in prop::collection::vec(any::<u8>(), 8..600), named: bool) {
