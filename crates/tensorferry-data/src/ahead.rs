@@ -4,48 +4,104 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use tensorferry_pool::{AsyncResult, Pool, SubmitErrorKind, TaskError};
+use serde::de::DeserializeOwned;
+use tensorferry_pool::{AsyncResult, SubmitError, SubmitErrorKind, TaskError};
 use tensorferry_storage::StorageError;
 use tensorferry_sync::RawArray;
 
-use crate::dataset::{Batch, Dataset};
-use crate::error::LoadErrorKind;
-use crate::requests::Requests;
+use crate::error::{LoadErrorKind, RaisedError};
 use crate::samples::Progress;
-use crate::worker::{Fetched, Request, fetch};
+use crate::worker::Fetched;
 
 /// The most batches of one epoch that are under way: as many as fit into the queue of a pool.
 const MOST: usize = 256;
 
+/// A request for a batch.
+pub(crate) trait Request: Clone {
+    /// Sets where it is noted how far the batch is.
+    fn note_in(&mut self, progress: Progress);
+
+    /// The number of the sample at this place of the batch, for those who are told what happened to it.
+    fn sample(&self, place: usize) -> Option<usize>;
+}
+
+/// Who knows what is to be asked for, and whom to ask.
+pub(crate) trait Requester {
+    type Request: Request;
+    type Batch: DeserializeOwned;
+
+    /// The next request.
+    fn next(&mut self) -> Option<Self::Request>;
+
+    /// Hands a request to a worker. Waits for room in the queue of its pool, for at most `timeout`.
+    fn submit(
+        &self,
+        request: Self::Request,
+        timeout: Option<Duration>,
+    ) -> Result<AsyncResult<Fetched<Self::Batch>>, Refusal<Self::Request>>;
+}
+
+/// Why a request was not handed to a worker.
+pub(crate) enum Refusal<R> {
+    /// There is no room for now.
+    Full(R),
+    /// Nobody will make the batch.
+    Never(Failure),
+}
+
+impl<R> From<SubmitError<(R,)>> for Refusal<R> {
+    fn from(error: SubmitError<(R,)>) -> Self {
+        match error.kind {
+            SubmitErrorKind::Full => Self::Full(error.into_args().0),
+            _ => Self::Never((LoadErrorKind::Task(TaskError::from(error)), None)),
+        }
+    }
+}
+
+/// What happened to a batch, and to which sample of it.
+pub(crate) type Failure = (LoadErrorKind, Option<usize>);
+
+/// What comes next.
+pub(crate) enum Step<R, B> {
+    /// The next batch, or why there is none.
+    Done(R, Result<B, Failure>),
+    /// The next batch does not come in time, if it was asked for at all. The next step waits for the same one.
+    Late(Option<R>, Failure),
+    /// The next batch is lost with all workers, of which another step has told.
+    Lost,
+}
+
 /// The batches that were asked for, the next one first.
-pub(crate) struct Ahead<D: Dataset> {
-    asked: VecDeque<Asked<D>>,
+pub(crate) struct Ahead<R, B> {
+    asked: VecDeque<Asked<R, B>>,
     most: usize,
     /// See [`Progress`].
     cells: Option<RawArray<u64>>,
     n_asked: usize,
     /// A request for which there was no room in the queue of the pool.
-    waiting: Option<Request>,
+    waiting: Option<R>,
+    /// The workers have failed as a whole.
+    has_failed: bool,
 }
 
 /// A batch that was asked for.
-pub(crate) struct Asked<D: Dataset> {
-    pub(crate) indices: Vec<usize>,
-    pub(crate) answer: Answer<D>,
+struct Asked<R, B> {
+    request: R,
+    answer: Answer<B>,
 }
 
-pub(crate) enum Answer<D: Dataset> {
+enum Answer<B> {
     /// A worker makes it.
-    Awaited(AsyncResult<Fetched<Batch<D>>>, Progress),
+    Awaited(AsyncResult<Fetched<B>>, Progress),
     /// It will not be made.
-    Refused(LoadErrorKind),
+    Refused(Failure),
 }
 
-impl<D: Dataset> Ahead<D> {
+impl<R: Request, B: DeserializeOwned> Ahead<R, B> {
     /// Of at most `n_ahead` batches.
     pub(crate) fn new(n_ahead: usize) -> Self {
         let most = n_ahead.clamp(1, MOST);
-        Self { asked: VecDeque::new(), most, cells: None, n_asked: 0, waiting: None }
+        Self { asked: VecDeque::new(), most, cells: None, n_asked: 0, waiting: None, has_failed: false }
     }
 
     /// How many were asked for and not taken.
@@ -53,57 +109,51 @@ impl<D: Dataset> Ahead<D> {
         self.asked.len() + usize::from(self.waiting.is_some())
     }
 
+    /// Whether the workers have failed as a whole.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
     /// Asks for batches until enough are under way, or the pool takes no more for now.
-    pub(crate) fn fill(&mut self, pool: &Pool, requests: &mut Requests, n_samples: usize) {
-        while self.asked.len() < self.most && self.ask(pool, requests, n_samples, Some(Duration::ZERO)) {}
+    pub(crate) fn fill(&mut self, requester: &mut impl Requester<Request = R, Batch = B>) {
+        while self.asked.len() < self.most && self.ask(requester, Some(Duration::ZERO)) {}
     }
 
     /// Asks for one batch. Waits for room in the queue of the pool, for at most `timeout`. Returns false if
     /// there is none, or no batch to be asked for.
-    pub(crate) fn ask(
+    fn ask(
         &mut self,
-        pool: &Pool,
-        requests: &mut Requests,
-        n_samples: usize,
+        requester: &mut impl Requester<Request = R, Batch = B>,
         timeout: Option<Duration>,
     ) -> bool {
-        let Some(mut request) = self.waiting.take().or_else(|| requests.next()) else { return false };
-        let indices = request.indices.clone();
-        let refused = |indices, kind| Asked { indices, answer: Answer::Refused(kind) };
-        if indices.iter().any(|index| *index >= n_samples) {
-            self.asked.push_back(refused(indices, LoadErrorKind::OutOfRange { n_samples }));
-            return true;
+        if self.has_failed {
+            self.waiting = None;
+            return false;
         }
-        let progress = match self.progress() {
-            Ok(progress) => progress,
-            Err(error) => {
-                self.asked.push_back(refused(indices, LoadErrorKind::Memory(error)));
-                return true;
+        let Some(mut request) = self.waiting.take().or_else(|| requester.next()) else { return false };
+        let answer = match self.progress() {
+            Err(error) => Answer::Refused((LoadErrorKind::Memory(error), None)),
+            Ok(progress) => {
+                request.note_in(progress.clone());
+                match requester.submit(request.clone(), timeout) {
+                    Ok(result) => {
+                        self.n_asked += 1;
+                        Answer::Awaited(result, progress)
+                    }
+                    Err(Refusal::Full(request)) => {
+                        self.waiting = Some(request);
+                        return false;
+                    }
+                    Err(Refusal::Never(failure)) => Answer::Refused(failure),
+                }
             }
         };
-        request.progress = Some(progress.clone());
-        let submitted = match timeout {
-            Some(timeout) => pool.apply_async_timeout(fetch::<D>, (request,), timeout),
-            None => pool.apply_async(fetch::<D>, (request,)),
-        };
-        match submitted {
-            Ok(result) => {
-                self.n_asked += 1;
-                self.asked.push_back(Asked { indices, answer: Answer::Awaited(result, progress) });
-            }
-            Err(error) if matches!(error.kind, SubmitErrorKind::Full) => {
-                self.waiting = Some(error.into_args().0);
-                return false;
-            }
-            Err(error) => {
-                self.asked.push_back(refused(indices, LoadErrorKind::Task(TaskError::from(error))));
-            }
-        }
+        self.asked.push_back(Asked { request, answer });
         true
     }
 
-    /// The cell of the next request. It was used before by a request that has been answered.
-    fn progress(&mut self) -> Result<Progress, StorageError> {
+    /// Where the next request is noted. The cells were used before by a request that has been answered.
+    pub(crate) fn progress(&mut self) -> Result<Progress, StorageError> {
         let cells = match &self.cells {
             Some(cells) => cells.clone(),
             None => self.cells.insert(Progress::cells(self.most)?).clone(),
@@ -111,34 +161,79 @@ impl<D: Dataset> Ahead<D> {
         Ok(Progress::new(cells, self.most, self.n_asked))
     }
 
-    pub(crate) fn take(&mut self) -> Option<Asked<D>> {
-        self.asked.pop_front()
-    }
-
-    /// For one that was taken too early.
-    pub(crate) fn put_back(&mut self, asked: Asked<D>) {
-        self.asked.push_front(asked);
-    }
-
-    /// Forgets what was not asked for.
-    pub(crate) fn stop(&mut self) {
-        self.waiting = None;
+    /// Waits for the next batch, for at most `timeout`; `None` when there is no more to be asked for.
+    pub(crate) fn next(
+        &mut self,
+        requester: &mut impl Requester<Request = R, Batch = B>,
+        timeout: Option<Duration>,
+    ) -> Option<Step<R, B>> {
+        self.fill(requester);
+        while self.asked.is_empty() {
+            self.waiting.as_ref()?;
+            // Requests of other epochs fill the queue.
+            if !self.ask(requester, timeout) {
+                let timeout = timeout.unwrap_or_default();
+                return Some(Step::Late(None, (LoadErrorKind::TimedOut { timeout, pid: None }, None)));
+            }
+        }
+        let Asked { request, answer } = self.asked.pop_front()?;
+        let outcome = match answer {
+            Answer::Refused(failure) => Err(failure),
+            Answer::Awaited(result, progress) => {
+                let sample = || progress.place().and_then(|place| request.sample(place));
+                if let Some(timeout) = timeout
+                    && !result.wait_timeout(timeout)
+                {
+                    let late = (LoadErrorKind::TimedOut { timeout, pid: progress.pid() }, sample());
+                    let asked = Asked { request: request.clone(), answer: Answer::Awaited(result, progress) };
+                    self.asked.push_front(asked);
+                    return Some(Step::Late(Some(request), late));
+                }
+                match result.get() {
+                    Ok(fetched) => batch_of(fetched, &request),
+                    Err(TaskError::WorkerDied(error)) => Err((LoadErrorKind::WorkerDied(error), sample())),
+                    Err(error) => Err((LoadErrorKind::Task(error), None)),
+                }
+            }
+        };
+        // Said once. Others may have been made before.
+        if matches!(&outcome, Err((LoadErrorKind::Task(error), _)) if is_of_all(error))
+            && std::mem::replace(&mut self.has_failed, true)
+        {
+            return Some(Step::Lost);
+        }
+        Some(Step::Done(request, outcome))
     }
 }
 
-impl<D: Dataset> Drop for Ahead<D> {
-    /// Tells the workers that nobody wants what they still make.
+/// Whether the workers make no batch any more.
+fn is_of_all(error: &TaskError) -> bool {
+    matches!(error, TaskError::Pool(_) | TaskError::Terminated | TaskError::Submit(SubmitErrorKind::Closed))
+}
+
+/// The batch that was fetched.
+pub(crate) fn batch_of<B>(fetched: Fetched<B>, request: &impl Request) -> Result<B, Failure> {
+    match fetched {
+        Fetched::Batch(batch) => Ok(batch),
+        Fetched::Failed { worker, place, report } => {
+            let sample = place.and_then(|place| request.sample(place));
+            let raised = RaisedError { worker, report: *report };
+            Err((LoadErrorKind::Raised(Box::new(raised)), sample))
+        }
+    }
+}
+
+impl<R, B> Drop for Ahead<R, B> {
+    /// Tells the workers that nobody wants what they still make, or keep for later.
     fn drop(&mut self) {
-        if !self.asked.is_empty()
-            && let Some(cells) = &self.cells
-        {
+        if let Some(cells) = &self.cells {
             // The array has that cell.
             let _ = cells.set(0, 1);
         }
     }
 }
 
-impl<D: Dataset> fmt::Debug for Ahead<D> {
+impl<R, B> fmt::Debug for Ahead<R, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ahead").field("n_asked", &self.asked.len()).finish_non_exhaustive()
     }

@@ -12,7 +12,8 @@ use tensorferry_spawn::{Function, StartMethod};
 
 use crate::dataset::Dataset;
 use crate::error::LoaderError;
-use crate::hidden::is_registered;
+use crate::hidden::{is_iterable_registered, is_registered};
+use crate::iterable::{self, Here, IterableDataset, IterableLoader};
 use crate::loader::{DataLoader, Source, Steps};
 use crate::sampler::{RandomSampler, Sampler, SequentialSampler};
 use crate::worker::{enter, open};
@@ -20,14 +21,23 @@ use crate::worker::{enter, open};
 /// How many batches each worker makes ahead.
 const PREFETCH_FACTOR: usize = 2;
 
+/// The order of a [`DataLoader`]: what its sampler draws.
+#[derive(Debug)]
+pub struct Sampled(Box<dyn Sampler>);
+
+/// The order of an [`IterableLoader`]: its shards take turns.
+#[derive(Debug)]
+pub struct InTurn(());
+
 /// Adds a function to those that a worker calls first.
 type WorkerInit = Box<dyn FnOnce(PoolBuilder) -> PoolBuilder>;
 
-/// The settings of a [`DataLoader`]; made by [`DataLoader::builder`].
+/// The settings of a [`DataLoader`] or an [`IterableLoader`]; made by [`DataLoader::builder`] and
+/// [`IterableLoader::builder`].
 #[must_use = "nothing is loaded before `start`"]
-pub struct DataLoaderBuilder<D> {
+pub struct DataLoaderBuilder<D, Order = Sampled> {
     dataset: D,
-    sampler: Box<dyn Sampler>,
+    order: Order,
     seed: u64,
     batch_size: usize,
     drops_last: bool,
@@ -40,11 +50,11 @@ pub struct DataLoaderBuilder<D> {
     max_tries: Option<u16>,
 }
 
-impl<D: Dataset> DataLoaderBuilder<D> {
-    pub(crate) fn new(dataset: D) -> Self {
+impl<D, Order> DataLoaderBuilder<D, Order> {
+    fn with_order(dataset: D, order: Order) -> Self {
         Self {
             dataset,
-            sampler: Box::new(SequentialSampler),
+            order,
             seed: 0,
             batch_size: 1,
             drops_last: false,
@@ -63,20 +73,9 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         self
     }
 
-    /// Leaves out the last batch of an epoch if it is not full.
+    /// Leaves out the last batch of an epoch, or of each shard, if it is not full.
     pub fn drop_last(mut self, drops_last: bool) -> Self {
         self.drops_last = drops_last;
-        self
-    }
-
-    /// Loads the samples in random order, another one in each epoch: [`RandomSampler`].
-    pub fn shuffle(self) -> Self {
-        self.sampler(RandomSampler::new())
-    }
-
-    /// Sets which samples are loaded, and in which order. Without this call all, by their index.
-    pub fn sampler(mut self, sampler: impl Sampler) -> Self {
-        self.sampler = Box::new(sampler);
         self
     }
 
@@ -150,37 +149,65 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         self
     }
 
-    /// Starts the workers. They stay until the loader is dropped. Does not wait until they can make batches:
-    /// a worker that fails before shows in the first step of an epoch.
-    ///
-    /// # Errors
-    /// [`LoaderError`]. No process is left then.
-    pub fn start(self) -> Result<DataLoader<D>, LoaderError> {
+    /// Whether the settings fit together.
+    fn check(&self) -> Result<(), LoaderError> {
         if self.batch_size == 0 {
             return Err(LoaderError::NoBatchSize);
         }
         if self.prefetch_factor == Some(0) {
             return Err(LoaderError::NoPrefetch);
         }
-        let n_samples = self.dataset.len();
+        let settings = [
+            (self.prefetch_factor.is_some(), "`prefetch_factor`"),
+            (self.timeout.is_some(), "`timeout`"),
+            (!self.worker_inits.is_empty(), "`worker_init`"),
+            (self.max_tries.is_some(), "`max_tries`"),
+        ];
+        match settings.into_iter().find(|(is_set, _)| *is_set && self.n_workers == 0) {
+            Some((_, setting)) => Err(LoaderError::NoWorkers { setting }),
+            None => Ok(()),
+        }
+    }
+
+    /// How many batches are made ahead by all workers together.
+    fn n_ahead(&self) -> usize {
+        self.n_workers.saturating_mul(self.prefetch_factor.unwrap_or(PREFETCH_FACTOR))
+    }
+}
+
+impl<D: Dataset> DataLoaderBuilder<D> {
+    pub(crate) fn new(dataset: D) -> Self {
+        Self::with_order(dataset, Sampled(Box::new(SequentialSampler)))
+    }
+
+    /// Loads the samples in random order, another one in each epoch: [`RandomSampler`].
+    pub fn shuffle(self) -> Self {
+        self.sampler(RandomSampler::new())
+    }
+
+    /// Sets which samples are loaded, and in which order. Without this call all, by their index.
+    pub fn sampler(mut self, sampler: impl Sampler) -> Self {
+        self.order = Sampled(Box::new(sampler));
+        self
+    }
+
+    /// Starts the workers. They stay until the loader is dropped. Does not wait until they can make batches:
+    /// a worker that fails before shows in the first step of an epoch.
+    ///
+    /// # Errors
+    /// [`LoaderError`]. No process is left then.
+    pub fn start(self) -> Result<DataLoader<D>, LoaderError> {
+        self.check()?;
+        let n_ahead = self.n_ahead();
         let steps = Steps {
-            sampler: self.sampler,
-            n_samples,
+            n_samples: self.dataset.len(),
+            sampler: self.order.0,
             seed: self.seed,
             batch_size: self.batch_size,
             drops_last: self.drops_last,
         };
         if self.n_workers == 0 {
-            let settings = [
-                (self.prefetch_factor.is_some(), "`prefetch_factor`"),
-                (self.timeout.is_some(), "`timeout`"),
-                (!self.worker_inits.is_empty(), "`worker_init`"),
-                (self.max_tries.is_some(), "`max_tries`"),
-            ];
-            return match settings.into_iter().find(|(is_set, _)| *is_set) {
-                Some((_, setting)) => Err(LoaderError::NoWorkers { setting }),
-                None => Ok(DataLoader::new(Source::Here(Mutex::new(self.dataset)), steps)),
-            };
+            return Ok(DataLoader::new(Source::Here(Mutex::new(self.dataset)), steps));
         }
         if !is_registered::<D>() {
             return Err(LoaderError::NotRegistered { dataset: std::any::type_name::<D>() });
@@ -189,15 +216,49 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         let pool = pool.initializer(enter, (self.n_workers, self.seed));
         let pool = self.worker_inits.into_iter().fold(pool, |pool, add| add(pool));
         let pool = pool.initializer(open::<D>, (self.dataset,)).start()?;
-        let n_ahead = self.n_workers.saturating_mul(self.prefetch_factor.unwrap_or(PREFETCH_FACTOR));
         Ok(DataLoader::new(Source::Workers { pool, n_ahead, timeout: self.timeout }, steps))
     }
 }
 
-impl<D> fmt::Debug for DataLoaderBuilder<D> {
+impl<D: IterableDataset> DataLoaderBuilder<D, InTurn> {
+    pub(crate) fn of_shards(dataset: D) -> Self {
+        Self::with_order(dataset, InTurn(()))
+    }
+
+    /// Starts the workers, each as a pool of its own, or the thread that reads the shards where there are none. They
+    /// stay until the loader is dropped. Does not wait until they can make batches: a worker that fails before shows
+    /// in the first step of an epoch.
+    ///
+    /// # Errors
+    /// [`LoaderError`]. No process is left then.
+    pub fn start(self) -> Result<IterableLoader<D>, LoaderError> {
+        self.check()?;
+        let (n_workers, n_ahead, n_shards) = (self.n_workers, self.n_ahead(), self.dataset.n_shards());
+        let (seed, batch_size, drops_last) = (self.seed, self.batch_size, self.drops_last);
+        let loader = |source| IterableLoader::new(source, n_shards, seed, batch_size, drops_last);
+        if n_workers == 0 {
+            return Ok(loader(iterable::Source::Here(Here::start(self.dataset).map_err(LoaderError::Thread)?)));
+        }
+        if n_workers > n_shards {
+            return Err(LoaderError::TooManyWorkers { n_workers, n_shards });
+        }
+        if !is_iterable_registered::<D>() {
+            return Err(LoaderError::NotRegistered { dataset: std::any::type_name::<D>() });
+        }
+        let pool = self.pool.processes(1).max_tries(self.max_tries.unwrap_or(1));
+        let pool = pool.initializer(enter, (n_workers, seed));
+        let pool = self.worker_inits.into_iter().fold(pool, |pool, add| add(pool));
+        let pool = pool.initializer(iterable::open::<D>, (self.dataset,));
+        let pools: Result<_, _> =
+            (0..n_workers).map(|worker| pool.clone().first_index(worker).start()).collect();
+        Ok(loader(iterable::Source::Workers { pools: pools?, n_ahead, timeout: self.timeout }))
+    }
+}
+
+impl<D, Order: fmt::Debug> fmt::Debug for DataLoaderBuilder<D, Order> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DataLoaderBuilder")
-            .field("sampler", &self.sampler)
+            .field("order", &self.order)
             .field("batch_size", &self.batch_size)
             .field("n_workers", &self.n_workers)
             .finish_non_exhaustive()

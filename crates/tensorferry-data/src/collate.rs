@@ -24,48 +24,27 @@ use crate::rows::TensorRows;
 /// Each sample is copied to its place in shared memory as soon as it is made.
 ///
 /// # Types of your own
-/// A struct with a batch of its own, made of tuples or [`TensorRows`]. Only the batch travels, so only the
-/// batch needs `serde`:
+/// Of a struct of samples the derive of the same name makes a sample: its batch is a struct with the same fields.
 ///
 /// ```
-/// use serde::{Deserialize, Serialize};
-/// use tensorferry_data::{Collate, CollateError};
+/// use tensorferry_data::Collate;
 /// use tensorferry_storage::Heap;
-/// use tensorferry_tensor::Tensor;
 ///
+/// #[derive(Collate)]
+/// #[collate(batch = Photos, derive(Debug))]
 /// struct Photo {
-///     pixels: Vec<f32>,
+///     pixels: [f32; 4],
 ///     label: i64,
 ///     name: String,
 /// }
 ///
-/// #[derive(Serialize, Deserialize)]
-/// struct Photos {
-///     pixels: Tensor<f32>,
-///     labels: Tensor<i64>,
-///     names: Vec<String>,
-/// }
-///
-/// type Fields = (Vec<f32>, i64, String);
-///
-/// impl Collate for Photo {
-///     type Batch = Photos;
-///     type Rows = <Fields as Collate>::Rows;
-///
-///     fn begin(first: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
-///         let pixels = Vec::begin(&first.pixels, n_samples, heap)?;
-///         Ok((pixels, i64::begin(&first.label, n_samples, heap)?, String::begin(&first.name, n_samples, heap)?))
-///     }
-///
-///     fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
-///         Fields::push(rows, (sample.pixels, sample.label, sample.name))
-///     }
-///
-///     fn finish(rows: Self::Rows) -> Result<Photos, CollateError> {
-///         let (pixels, labels, names) = Fields::finish(rows)?;
-///         Ok(Photos { pixels, labels, names })
-///     }
-/// }
+/// let photo = |label| Photo { pixels: [0.5; 4], label, name: format!("{label}.png") };
+/// let mut rows = Photo::begin(&photo(0), 2, Heap::current()?)?;
+/// (0..2).try_for_each(|label| Photo::push(&mut rows, photo(label)))?;
+/// let photos: Photos = Photo::finish(rows)?;
+/// assert_eq!(photos.pixels.shape(), &[2, 4]);
+/// assert_eq!((photos.label.to_vec(), photos.name), (vec![0, 1], vec!["0.png".to_owned(), "1.png".to_owned()]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// Where a batch depends on all of its samples, [`Rows`](Self::Rows) is a vector of them. Texts of different
@@ -163,6 +142,14 @@ pub enum CollateError {
     Keys {
         /// A key that only one of them has.
         key: String,
+    },
+    /// What happened to a field of a struct that derives [`Collate`].
+    #[error("`{field}`: {error}")]
+    Field {
+        /// Its name.
+        field: &'static str,
+        /// What happened to it.
+        error: Box<Self>,
     },
     /// More samples than were announced.
     #[error("the batch was begun for {0} samples, and this is one more")]

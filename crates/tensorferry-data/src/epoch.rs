@@ -2,18 +2,21 @@
 
 use std::fmt;
 use std::iter::FusedIterator;
+use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tensorferry_pool::{SubmitErrorKind, TaskError};
+use tensorferry_pool::{AsyncResult, Pool};
 use tensorferry_storage::Heap;
 
-use crate::ahead::{Ahead, Answer, Asked};
+use crate::ahead::{self, Ahead, Failure, Refusal, Requester, Step, batch_of};
 use crate::dataset::{Batch, Dataset};
-use crate::error::{LoadError, LoadErrorKind, RaisedError};
+use crate::error::{LoadError, LoadErrorKind};
 use crate::loader::{Shared, Source};
 use crate::requests::Requests;
-use crate::worker::{Fetched, make};
+use crate::samples::Progress;
+use crate::worker::{Fetched, Request, fetch, make};
 
 /// How far an epoch is: what a checkpoint needs to go on with the next batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,17 +57,59 @@ pub struct Epoch<D: Dataset> {
     loader: Arc<Shared<D>>,
     epoch: u64,
     requests: Requests,
-    ahead: Ahead<D>,
+    ahead: Ahead<Request, Batch<D>>,
     /// How many samples were in batches that have been handed out.
     n_done: usize,
     /// How many batches have been handed out.
     n_batches_done: usize,
-    /// The workers have failed as a whole.
-    has_failed: bool,
 }
 
-/// What happened to a batch, and which sample it was about.
-type Failure = (LoadErrorKind, Option<usize>);
+impl ahead::Request for Request {
+    fn note_in(&mut self, progress: Progress) {
+        self.progress = Some(progress);
+    }
+
+    fn sample(&self, place: usize) -> Option<usize> {
+        self.indices.get(place).copied()
+    }
+}
+
+/// Asks the workers for the batches of an epoch.
+struct Asking<'a, D> {
+    pool: &'a Pool,
+    requests: &'a mut Requests,
+    n_samples: usize,
+    of: PhantomData<D>,
+}
+
+impl<D: Dataset> Requester for Asking<'_, D> {
+    type Request = Request;
+    type Batch = Batch<D>;
+
+    fn next(&mut self) -> Option<Request> {
+        self.requests.next()
+    }
+
+    fn submit(
+        &self,
+        request: Request,
+        timeout: Option<Duration>,
+    ) -> Result<AsyncResult<Fetched<Batch<D>>>, Refusal<Request>> {
+        check(&request, self.n_samples).map_err(Refusal::Never)?;
+        Ok(match timeout {
+            Some(timeout) => self.pool.apply_async_timeout(fetch::<D>, (request,), timeout),
+            None => self.pool.apply_async(fetch::<D>, (request,)),
+        }?)
+    }
+}
+
+/// Whether the dataset has all samples of a request.
+fn check(request: &Request, n_samples: usize) -> Result<(), Failure> {
+    match request.indices.iter().copied().find(|index| *index >= n_samples) {
+        None => Ok(()),
+        sample => Err((LoadErrorKind::OutOfRange { n_samples }, sample)),
+    }
+}
 
 impl<D: Dataset> Epoch<D> {
     pub(crate) fn new(loader: Arc<Shared<D>>, epoch: u64, n_done: usize) -> Self {
@@ -75,7 +120,7 @@ impl<D: Dataset> Epoch<D> {
         };
         let ahead = Ahead::new(n_ahead.min(requests.n_left()));
         let n_batches_done = n_done.div_ceil(loader.steps.batch_size);
-        let mut this = Self { loader, epoch, requests, ahead, n_done, n_batches_done, has_failed: false };
+        let mut this = Self { loader, epoch, requests, ahead, n_done, n_batches_done };
         this.ask_ahead();
         this
     }
@@ -91,66 +136,28 @@ impl<D: Dataset> Epoch<D> {
     }
 
     fn ask_ahead(&mut self) {
+        let (requests, n_samples) = (&mut self.requests, self.loader.steps.n_samples);
         if let Source::Workers { pool, .. } = &self.loader.source {
-            self.ahead.fill(pool, &mut self.requests, self.loader.steps.n_samples);
+            self.ahead.fill(&mut Asking::<D> { pool, requests, n_samples, of: PhantomData });
         }
     }
 
     /// The next batch of the workers.
     fn take(&mut self) -> Option<Result<Batch<D>, LoadError>> {
-        let loader = Arc::clone(&self.loader);
-        let Source::Workers { pool, timeout, .. } = &loader.source else { return None };
         loop {
-            self.ask_ahead();
-            let Some(Asked { indices, answer }) = self.ahead.take() else {
-                if self.ahead.len() == 0 {
-                    return None;
+            let Source::Workers { pool, timeout, .. } = &self.loader.source else { return None };
+            let (requests, n_samples) = (&mut self.requests, self.loader.steps.n_samples);
+            let mut asking = Asking::<D> { pool, requests, n_samples, of: PhantomData };
+            match self.ahead.next(&mut asking, *timeout)? {
+                Step::Late(_, failure) => return Some(Err(self.error(failure))),
+                Step::Lost => self.n_batches_done += 1,
+                Step::Done(request, outcome) => {
+                    let result = self.hand_out(request.indices.len(), outcome);
+                    // So that the workers have work while this batch is used.
+                    self.ask_ahead();
+                    return Some(result);
                 }
-                // Requests of other epochs fill the queue.
-                if self.ahead.ask(pool, &mut self.requests, self.loader.steps.n_samples, *timeout) {
-                    continue;
-                }
-                let timeout = timeout.unwrap_or_default();
-                return Some(Err(self.error((LoadErrorKind::TimedOut { timeout, pid: None }, None))));
-            };
-            let result = match answer {
-                Answer::Refused(kind) => {
-                    let is_out_of_range = |index: &usize| *index >= self.loader.steps.n_samples;
-                    let sample = indices.iter().copied().find(is_out_of_range);
-                    Err((kind, sample))
-                }
-                Answer::Awaited(result, progress) => {
-                    let sample = || progress.place().and_then(|place| indices.get(place).copied());
-                    if let Some(timeout) = timeout
-                        && !result.wait_timeout(*timeout)
-                    {
-                        let failure =
-                            (LoadErrorKind::TimedOut { timeout: *timeout, pid: progress.pid() }, sample());
-                        self.ahead.put_back(Asked { indices, answer: Answer::Awaited(result, progress) });
-                        return Some(Err(self.error(failure)));
-                    }
-                    match result.get() {
-                        Ok(fetched) => batch_of(fetched, &indices),
-                        Err(TaskError::WorkerDied(error)) => {
-                            Err((LoadErrorKind::WorkerDied(error), sample()))
-                        }
-                        Err(error) => Err((LoadErrorKind::Task(error), None)),
-                    }
-                }
-            };
-            if matches!(&result, Err((LoadErrorKind::Task(error), _)) if is_of_all(error)) {
-                // Said once. Others may have been made before.
-                if std::mem::replace(&mut self.has_failed, true) {
-                    self.n_batches_done += 1;
-                    continue;
-                }
-                self.requests.stop();
-                self.ahead.stop();
             }
-            let result = self.hand_out(indices.len(), result);
-            // So that the workers have work while this batch is used.
-            self.ask_ahead();
-            return Some(result);
         }
     }
 
@@ -161,17 +168,17 @@ impl<D: Dataset> Epoch<D> {
         let dataset = dataset.lock().unwrap_or_else(PoisonError::into_inner);
         let request = self.requests.next()?;
         let n_samples = self.loader.steps.n_samples;
-        let result = match (Heap::current(), request.indices.iter().find(|index| **index >= n_samples)) {
+        let result = match (Heap::current(), check(&request, n_samples)) {
             (Err(error), _) => Err((LoadErrorKind::Memory(error), None)),
-            (Ok(_), Some(&index)) => Err((LoadErrorKind::OutOfRange { n_samples }, Some(index))),
-            (Ok(heap), None) => batch_of(make(&*dataset, &request, heap, None), &request.indices),
+            (Ok(_), Err(failure)) => Err(failure),
+            (Ok(heap), Ok(())) => batch_of(make(&*dataset, &request, heap, None), &request),
         };
         Some(self.hand_out(request.indices.len(), result))
     }
 
     fn hand_out<B>(&mut self, n_samples: usize, result: Result<B, Failure>) -> Result<B, LoadError> {
         let result = result.map_err(|failure| self.error(failure));
-        if !self.has_failed {
+        if !self.ahead.has_failed() {
             self.n_done += n_samples;
         }
         self.n_batches_done += 1;
@@ -179,23 +186,7 @@ impl<D: Dataset> Epoch<D> {
     }
 
     fn error(&self, (kind, sample): Failure) -> LoadError {
-        LoadError { epoch: self.epoch, batch: self.n_batches_done, sample, kind }
-    }
-}
-
-/// Whether the workers make no batch any more.
-fn is_of_all(error: &TaskError) -> bool {
-    matches!(error, TaskError::Pool(_) | TaskError::Terminated | TaskError::Submit(SubmitErrorKind::Closed))
-}
-
-fn batch_of<B>(fetched: Fetched<B>, indices: &[usize]) -> Result<B, Failure> {
-    match fetched {
-        Fetched::Batch(batch) => Ok(batch),
-        Fetched::Failed { worker, place, report } => {
-            let sample = place.and_then(|place| indices.get(place).copied());
-            let raised = RaisedError { worker, report: *report };
-            Err((LoadErrorKind::Raised(Box::new(raised)), sample))
-        }
+        LoadError { epoch: self.epoch, batch: self.n_batches_done, shard: None, sample, kind }
     }
 }
 

@@ -14,7 +14,7 @@ use tensorferry_storage::StorageError;
 pub enum LoaderError {
     /// The dataset is not registered, so that no worker could be told to load it.
     #[error(
-        "`{dataset}` is not registered: put `#[dataset]` on its `impl Dataset`, or on a type alias for it; if it has it, \
+        "`{dataset}` is not registered: put `#[dataset]` on its `impl Dataset` or `impl IterableDataset`, or on a type alias for it; if it has it, \
          see that the crate it stands in is linked: use anything else of it"
     )]
     NotRegistered {
@@ -33,6 +33,20 @@ pub enum LoaderError {
         /// The setting.
         setting: &'static str,
     },
+    /// A shard is read by one worker, so there is nothing to do for more workers than shards.
+    #[error(
+        "{n_workers} workers for {n_shards} shards: a shard is read by one worker, so divide the dataset into more, or set \
+         fewer `workers`"
+    )]
+    TooManyWorkers {
+        /// How many workers were asked for.
+        n_workers: usize,
+        /// How many shards the dataset has.
+        n_shards: usize,
+    },
+    /// The thread that reads an iterable dataset where there are no workers could not be started.
+    #[error("the thread that reads the shards cannot be started: {0}")]
+    Thread(std::io::Error),
     /// The workers could not be started, or have failed as a whole.
     #[error(transparent)]
     Pool(#[from] PoolError),
@@ -46,7 +60,10 @@ pub struct LoadError {
     pub epoch: u64,
     /// Which batch of the epoch it is, from 0.
     pub batch: usize,
-    /// The index in the dataset of the sample that was being made, if it is one sample's fault.
+    /// The shard that it comes of, if the dataset is an [`IterableDataset`](crate::IterableDataset).
+    pub shard: Option<usize>,
+    /// The sample that was being made, if it is one sample's fault: its index in the dataset, or its place in the
+    /// shard, from 0.
     pub sample: Option<usize>,
     /// What happened.
     pub kind: LoadErrorKind,
@@ -95,6 +112,9 @@ pub struct RaisedError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "batch {} of epoch {}", self.batch, self.epoch)?;
+        if let Some(shard) = self.shard {
+            write!(f, ", shard {shard}")?;
+        }
         if let Some(sample) = self.sample {
             write!(f, ", sample {sample}")?;
         }
@@ -161,6 +181,14 @@ pub enum ResumeError {
         state: u64,
         /// The seed of the loader.
         loader: u64,
+    },
+    /// The dataset is divided into another number of shards.
+    #[error("the state was made with {state} shards, the loader has {loader}")]
+    Shards {
+        /// How many shards the state has.
+        state: usize,
+        /// How many the loader has.
+        loader: usize,
     },
     /// The dataset is another one.
     #[error("the state was made with a dataset of {state} samples, the loader's has {loader}")]

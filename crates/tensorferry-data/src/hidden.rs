@@ -1,9 +1,12 @@
-//! For the code that [`dataset`](crate::dataset) generates. Not for direct use; may change.
+//! For the code that the macros generate. Not for direct use; may change.
 
+pub use serde;
 use tensorferry_spawn::hidden::{Call, Signature, Task};
 pub use tensorferry_spawn::hidden::{FUNCTIONS, Registered, linkme};
+pub use tensorferry_storage::Heap;
 
-use crate::Dataset;
+use crate::iterable::{self, IterableDataset, ShardRequest};
+use crate::{CollateError, Dataset};
 use crate::worker::{Request, fetch, open};
 
 /// The entry of the function that gives a worker its dataset.
@@ -26,8 +29,43 @@ pub const fn registered_fetch<D: Dataset>() -> Registered {
     )
 }
 
-/// Whether both are in the table.
+/// As [`registered_open`], of an iterable dataset.
+#[must_use]
+pub const fn registered_iterable_open<D: IterableDataset>() -> Registered {
+    Registered::new(
+        || Signature::of::<_, (D,)>(&iterable::open::<D>),
+        |call| Call::run::<_, (D,)>(call, iterable::open::<D>),
+        |task| Task::run::<_, (D,)>(task, iterable::open::<D>),
+    )
+}
+
+/// As [`registered_fetch`], of an iterable dataset.
+#[must_use]
+pub const fn registered_iterable_fetch<D: IterableDataset>() -> Registered {
+    Registered::new(
+        || Signature::of::<_, (ShardRequest,)>(&iterable::fetch::<D>),
+        |call| Call::run::<_, (ShardRequest,)>(call, iterable::fetch::<D>),
+        |task| Task::run::<_, (ShardRequest,)>(task, iterable::fetch::<D>),
+    )
+}
+
+/// Whether both entries of a dataset are in the table.
 pub(crate) fn is_registered<D: Dataset>() -> bool {
-    let wanted = [Signature::of::<_, (D,)>(&open::<D>), Signature::of::<_, (Request,)>(&fetch::<D>)];
+    are_registered(&[Signature::of::<_, (D,)>(&open::<D>), Signature::of::<_, (Request,)>(&fetch::<D>)])
+}
+
+/// Whether both entries of an iterable dataset are in the table.
+pub(crate) fn is_iterable_registered<D: IterableDataset>() -> bool {
+    let open = Signature::of::<_, (D,)>(&iterable::open::<D>);
+    are_registered(&[open, Signature::of::<_, (ShardRequest,)>(&iterable::fetch::<D>)])
+}
+
+fn are_registered(wanted: &[Signature]) -> bool {
     wanted.iter().all(|wanted| tensorferry_spawn::registered().any(|signature| signature == *wanted))
+}
+
+/// What happened to a field of a sample.
+#[must_use]
+pub fn of_field(field: &'static str, error: CollateError) -> CollateError {
+    CollateError::Field { field, error: Box::new(error) }
 }

@@ -68,6 +68,7 @@ mod collate;
 mod dataset;
 mod epoch;
 mod error;
+mod iterable;
 mod loader;
 mod random;
 mod requests;
@@ -77,11 +78,12 @@ mod samples;
 mod tensor_dataset;
 mod worker;
 
-pub use builder::DataLoaderBuilder;
+pub use builder::{DataLoaderBuilder, InTurn, Sampled};
 pub use collate::{Collate, CollateError};
 pub use dataset::{Batch, Dataset};
 pub use epoch::{Epoch, LoaderState};
 pub use error::{LoadError, LoadErrorKind, LoaderError, RaisedError, ResumeError};
+pub use iterable::{IterableBatch, IterableDataset, IterableEpoch, IterableLoader, IterableState, Shard};
 pub use loader::DataLoader;
 pub use random::{EpochKey, SampleRng, rand_core};
 pub use rows::TensorRows;
@@ -91,7 +93,7 @@ pub use sampler::{
 };
 pub use samples::Samples;
 pub use tensor_dataset::{Columns, ColumnsError, TensorDataset};
-pub use tensorferry_macros::dataset;
+pub use tensorferry_macros::{Collate, dataset};
 pub use tensorferry_spawn::BoxedError;
 pub use worker::{WorkerInfo, worker_info};
 

@@ -21,6 +21,10 @@ enum Purpose {
     Sample,
     /// A sample that may be drawn several times.
     Draw(u64),
+    /// The order of a shard.
+    ShardOrder,
+    /// A sample of the shard with this index.
+    Sharded(u64),
 }
 
 /// Identifies an epoch to those who draw random numbers for it.
@@ -52,11 +56,23 @@ impl EpochKey {
         self.rng(Purpose::Draw(place as u64), index)
     }
 
+    /// The random numbers for the order of a shard.
+    pub(crate) fn shard_rng(self, shard: usize) -> SampleRng {
+        self.rng(Purpose::ShardOrder, shard)
+    }
+
+    /// The random numbers of the sample at a place of a shard.
+    pub(crate) fn sharded_rng(self, shard: usize, nth: usize) -> SampleRng {
+        self.rng(Purpose::Sharded(shard as u64), nth)
+    }
+
     fn rng(self, purpose: Purpose, index: usize) -> SampleRng {
         let (purpose, place) = match purpose {
             Purpose::Order => (0, 0),
             Purpose::Sample => (1, 0),
             Purpose::Draw(place) => (2, place),
+            Purpose::ShardOrder => (3, 0),
+            Purpose::Sharded(shard) => (4, shard),
         };
         let mut key = [0; 32];
         for (part, number) in key.chunks_exact_mut(8).zip([self.seed, self.epoch, purpose, place]) {
@@ -117,6 +133,8 @@ mod tests {
                 for index in 0..8 {
                     assert!(seen.insert(key.sample_rng(index).next_u64()));
                     assert!((0..4).all(|place| seen.insert(key.draw_rng(index, place).next_u64())));
+                    assert!(seen.insert(key.shard_rng(index).next_u64()));
+                    assert!((0..4).all(|nth| seen.insert(key.sharded_rng(index, nth).next_u64())));
                 }
             }
         }

@@ -52,11 +52,6 @@ impl Requests {
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
-
-    /// There are no more.
-    pub(crate) fn stop(&mut self) {
-        self.n_left = 0;
-    }
 }
 
 impl Iterator for Requests {
@@ -67,7 +62,7 @@ impl Iterator for Requests {
         self.n_left = self.n_left.checked_sub(1)?;
         let indices: Vec<_> = self.order.by_ref().take(steps.batch_size).collect();
         if indices.is_empty() || steps.drops_last && indices.len() < steps.batch_size {
-            self.stop();
+            self.n_left = 0;
             return None;
         }
         let first = self.n_drawn;

@@ -43,7 +43,7 @@ impl Progress {
         self.set(self.cell + 1, std::process::id());
     }
 
-    fn note(&self, place: Option<usize>) {
+    pub(crate) fn note(&self, place: Option<usize>) {
         self.set(
             self.cell,
             place.map_or(0, |place| u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1)),
@@ -91,7 +91,7 @@ pub struct Samples<'a> {
 /// Nobody wants the batch.
 #[derive(Debug, thiserror::Error)]
 #[error("the epoch was given up")]
-struct GivenUpError;
+pub(crate) struct GivenUpError;
 
 impl<'a> Samples<'a> {
     pub(crate) fn new(

@@ -1,7 +1,8 @@
 //! The attributes of `tensorferry-spawn` and `tensorferry-data`. Use them from those crates, or from the
 //! facade: `tensorferry_spawn::func`, `tensorferry::func`, `tensorferry_data::dataset`,
-//! `tensorferry::data::dataset`.
+//! `tensorferry::data::dataset` and so on.
 
+mod collate;
 mod dataset;
 mod func;
 mod path;
@@ -38,9 +39,9 @@ pub fn func(attribute: TokenStream, item: TokenStream) -> TokenStream {
     func::expand(attribute.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Registers a dataset, so that the workers of a `DataLoader` can be told to load it.
+/// Registers a dataset, so that the workers of a `DataLoader` or an `IterableLoader` can be told to load it.
 ///
-/// It stands on the `impl Dataset`, or on a type alias for a dataset of another crate:
+/// It stands on the `impl Dataset` or `impl IterableDataset`, or on a type alias for a dataset of another crate:
 ///
 /// ```text
 /// #[tensorferry::data::dataset]
@@ -48,14 +49,41 @@ pub fn func(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// #[tensorferry::data::dataset]
 /// type Digits = TensorDataset<(Tensor<f32>, Tensor<u8>)>;
+///
+/// #[tensorferry::data::dataset(iterable)]
+/// type Lines = LinesOf<Utf8>;
 /// ```
 ///
 /// A generic type cannot be registered, because each of its instances is another dataset: an alias names one.
 ///
-/// `#[dataset(crate = path)]` names the module where `tensorferry-data` is found. Without it, the attribute
+/// `#[dataset(crate = path)]`, or `#[dataset(iterable, crate = path)]`, names the module where `tensorferry-data` is found. Without it, the attribute
 /// looks in the package's manifest for `tensorferry-data`, then for `tensorferry`, under any name that they
 /// have there.
 #[proc_macro_attribute]
 pub fn dataset(attribute: TokenStream, item: TokenStream) -> TokenStream {
     dataset::expand(attribute.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a struct of samples a sample: its batch is a struct with the same fields, each of which is the batch of
+/// what the samples have there.
+///
+/// ```text
+/// #[derive(tensorferry::data::Collate)]
+/// #[collate(batch = Photos, derive(Debug))]
+/// struct Photo {
+///     pixels: Vec<f32>, // `Tensor<f32>` in `Photos`, with one more dimension in front
+///     label: i64,       // `Tensor<i64>`
+///     name: String,     // `Vec<String>`
+/// }
+/// ```
+///
+/// The batch is called after the sample, with `Batch` behind it, unless `#[collate(batch = Name)]` says otherwise.
+/// It has serde's `Serialize` and `Deserialize`, and what `#[collate(derive(..))]` names. Generic structs, tuple
+/// structs and enums are refused: for them the trait is implemented by hand.
+///
+/// `#[collate(crate = path)]` names the module where `tensorferry-data` is found. Without it, the macro looks in
+/// the package's manifest for `tensorferry-data`, then for `tensorferry`, under any name that they have there.
+#[proc_macro_derive(Collate, attributes(collate))]
+pub fn derive_collate(item: TokenStream) -> TokenStream {
+    collate::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

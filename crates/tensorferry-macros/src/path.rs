@@ -8,7 +8,7 @@ use syn::{Ident, Path, Token};
 
 /// The options in the parentheses of the attribute: nothing, or `crate = path`.
 pub(crate) struct Options {
-    path: Option<Path>,
+    pub(crate) path: Option<Path>,
 }
 
 impl Parse for Options {

@@ -17,10 +17,12 @@ use crate::shared::{Shared, key_of, put};
 /// How many tasks, and how many answers, wait in shared memory: 64 KiB of each.
 const CAPACITY_ITEMS: usize = 256;
 
-/// The settings of a [`Pool`]; made by [`Pool::builder`].
+/// The settings of a [`Pool`]; made by [`Pool::builder`]. A clone makes another pool of the same settings.
+#[derive(Clone)]
 #[must_use = "no process is started before `start`"]
 pub struct PoolBuilder {
     n_processes: Option<usize>,
+    first_index: usize,
     name: Option<String>,
     initializers: Vec<Result<Initializer, SubmitErrorKind>>,
     max_tasks: Option<usize>,
@@ -34,6 +36,7 @@ impl PoolBuilder {
     pub(crate) fn new() -> Self {
         Self {
             n_processes: None,
+            first_index: 0,
             name: None,
             initializers: Vec::new(),
             max_tasks: None,
@@ -47,6 +50,13 @@ impl PoolBuilder {
     /// Sets how many processes work at a time. Without this call, as many as [`cpu_count`].
     pub fn processes(mut self, n_processes: usize) -> Self {
         self.n_processes = Some(n_processes);
+        self
+    }
+
+    /// Sets the index of the first worker, 0 without this call. For several pools whose workers are counted
+    /// together: one for each kind of work, or of one process each, where tasks have to go to a certain worker.
+    pub fn first_index(mut self, first_index: usize) -> Self {
+        self.first_index = first_index;
         self
     }
 
@@ -91,8 +101,7 @@ impl PoolBuilder {
         Args: Serialize + DeserializeOwned + Send + 'static,
     {
         self.initializers.push(key_of(&function).map(|key| {
-            let call: Initializer = Box::new(move |ring| put(ring, 0, key, &args, Deadline::Now));
-            call
+            Initializer::new(move |ring| put(ring, 0, key, &args, Deadline::Now))
         }));
         self
     }
@@ -157,6 +166,7 @@ impl PoolBuilder {
         let initializers: Result<Vec<_>, _> = self.initializers.into_iter().collect();
         let recipe = Recipe {
             n_processes,
+            first_index: self.first_index,
             name: self.name.unwrap_or_else(|| String::from("pool")),
             initializers: initializers.map_err(PoolError::Initializer)?,
             max_tasks: self.max_tasks,

@@ -37,7 +37,7 @@ struct Worker {
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     recipe: Recipe,
-    /// By index; `None` where no process runs.
+    /// By place; `None` where no process runs.
     workers: Vec<Option<Worker>>,
     /// How the last worker ended that died over a task which is tried again.
     deaths: HashMap<u64, ProcessError>,
@@ -53,8 +53,8 @@ impl Dispatcher {
         let workers = (0..recipe.n_processes).map(|_| None).collect();
         let (deaths, given_up) = (HashMap::new(), HashSet::new());
         let mut this = Self { shared, recipe, workers, deaths, given_up, n_lost_starts: 0 };
-        for index in 0..this.workers.len() {
-            if let Err(error) = this.start_worker(index) {
+        for place in 0..this.workers.len() {
+            if let Err(error) = this.start_worker(place) {
                 this.shared.end(State::Terminated);
                 // Until the processes that were killed are gone.
                 this.answer();
@@ -88,10 +88,10 @@ impl Dispatcher {
 
     fn receive(&mut self, message: IncomingMessage) {
         let Some(head) = AnswerHead::read(&message.payload) else { return };
-        let index = usize::try_from(head.worker).unwrap_or(usize::MAX);
-        let worker = self.workers.get_mut(index).and_then(Option::as_mut);
+        let place = usize::try_from(head.worker).unwrap_or(usize::MAX);
+        let worker = self.workers.get_mut(place).and_then(Option::as_mut);
         match head.kind {
-            Kind::Ended => self.replace(index),
+            Kind::Ended => self.replace(place),
             Kind::Ready => worker.into_iter().for_each(|worker| {
                 worker.is_ready = true;
                 self.n_lost_starts = 0;
@@ -109,7 +109,7 @@ impl Dispatcher {
                 let Some(slot) = self.shared.take_pending(head.id) else { return };
                 slot.resolve(match head.kind {
                     Kind::Value => Ok(Box::new(message)),
-                    _ => Err(raised(&slot, index, pid, message)),
+                    _ => Err(raised(&slot, self.recipe.index(place), pid, message)),
                 });
             }
             // Whoever had begun it has ended, and how it did is about to be known.
@@ -123,9 +123,9 @@ impl Dispatcher {
     }
 
     /// What becomes of a worker's place, and of its task, when its process has ended.
-    fn replace(&mut self, index: usize) {
-        let Some(outcome) = self.shared.take_end(index) else { return };
-        let Some(worker) = self.workers.get_mut(index).and_then(Option::take) else { return };
+    fn replace(&mut self, place: usize) {
+        let Some(outcome) = self.shared.take_end(place) else { return };
+        let Some(worker) = self.workers.get_mut(place).and_then(Option::take) else { return };
         let state = self.shared.state();
         if matches!(state, State::Terminated | State::Failed(_)) {
             return;
@@ -151,7 +151,7 @@ impl Dispatcher {
                 (has_died || is_used_up) && self.shared.n_pending() > n_others
             }
         };
-        if is_wanted && let Err(error) = self.start_worker(index) {
+        if is_wanted && let Err(error) = self.start_worker(place) {
             self.shared.end(State::Failed(Arc::new(error)));
         }
     }
@@ -183,12 +183,12 @@ impl Dispatcher {
         TaskError::WorkerDied(Box::new(WorkerDiedError { function: slot.function, tries, process }))
     }
 
-    fn start_worker(&mut self, index: usize) -> Result<(), PoolError> {
-        let process = self.recipe.start(&self.shared, index)?;
+    fn start_worker(&mut self, place: usize) -> Result<(), PoolError> {
+        let process = self.recipe.start(&self.shared, place)?;
         let worker = Worker { pid: process.pid(), is_ready: false, begun: None, n_begun: 0 };
-        self.shared.note_start(index, process.process());
-        watch(Arc::clone(&self.shared), index, process)?;
-        self.workers[index] = Some(worker);
+        self.shared.note_start(place, process.process());
+        watch(Arc::clone(&self.shared), place, process)?;
+        self.workers[place] = Some(worker);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tensorferry_reduce::EncodeError;
 use tensorferry_spawn::{Process, ProcessHandle, StartMethod};
@@ -16,11 +16,28 @@ use crate::shared::Shared;
 use crate::worker::{Order, pool_worker};
 
 /// Puts the call of an initializer into a ring.
-pub(crate) type Initializer = Box<dyn Fn(&Ring) -> Result<(), SubmitErrorKind> + Send>;
+type PutCall = Box<dyn Fn(&Ring) -> Result<(), SubmitErrorKind> + Send>;
+
+/// The call of an initializer, which several pools may have. Its arguments need not be `Sync`: one thread at a
+/// time reads them.
+#[derive(Clone)]
+pub(crate) struct Initializer(Arc<Mutex<PutCall>>);
+
+impl Initializer {
+    pub(crate) fn new(put: impl Fn(&Ring) -> Result<(), SubmitErrorKind> + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(Box::new(put))))
+    }
+
+    fn put(&self, ring: &Ring) -> Result<(), SubmitErrorKind> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)(ring)
+    }
+}
 
 /// The settings of a pool.
 pub(crate) struct Recipe {
     pub(crate) n_processes: usize,
+    /// What workers are called: their place in the pool and this.
+    pub(crate) first_index: usize,
     pub(crate) name: String,
     pub(crate) initializers: Vec<Initializer>,
     pub(crate) max_tasks: Option<usize>,
@@ -31,10 +48,17 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// Starts the process of a worker.
-    pub(crate) fn start(&self, shared: &Shared, index: usize) -> Result<ProcessHandle<()>, PoolError> {
+    /// The index by which the worker at this place is known outside.
+    pub(crate) fn index(&self, place: usize) -> usize {
+        self.first_index.saturating_add(place)
+    }
+
+    /// Starts the process of the worker at this place.
+    pub(crate) fn start(&self, shared: &Shared, place: usize) -> Result<ProcessHandle<()>, PoolError> {
+        let index = self.index(place);
         let initial = self.initializers.iter().map(|call| self.initial(shared, call));
         let order = Order {
+            place,
             initial: initial.collect::<Result<_, _>>()?,
             tasks: shared.tasks.receiver().map_err(PoolError::Memory)?,
             answers: shared.answers.sender().map_err(PoolError::Memory)?,
@@ -53,7 +77,7 @@ impl Recipe {
     fn initial(&self, shared: &Shared, call: &Initializer) -> Result<End, PoolError> {
         let end = End::create(shared.tasks.ring().heap(), 1, 1).map_err(PoolError::Memory)?;
         // This runs on the pool's thread for workers that are replaced, and a `Serialize` may panic.
-        let called = catch_unwind(AssertUnwindSafe(|| call(end.ring()))).unwrap_or_else(|payload| {
+        let called = catch_unwind(AssertUnwindSafe(|| call.put(end.ring()))).unwrap_or_else(|payload| {
             let _never_dropped = ManuallyDrop::new(payload);
             let error = EncodeError::Serialize("its `Serialize` panicked".into());
             Err(SubmitErrorKind::Arguments(Arc::new(error)))

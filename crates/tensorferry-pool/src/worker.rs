@@ -12,6 +12,8 @@ use crate::head::{AnswerHead, Kind, TASK_HEAD_LEN_BYTES, TaskHead};
 /// What a worker gets when it is started.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
+    /// The worker's place in its pool, by which its answers are known.
+    pub(crate) place: usize,
     /// One for each initializer. Each has one task, which is called before all others.
     pub(crate) initial: Vec<End>,
     pub(crate) tasks: End,
@@ -39,9 +41,9 @@ impl From<RingPutError> for Stop {
 
 /// The function that a worker's process runs.
 #[func(crate = tensorferry_spawn)]
-pub(crate) fn pool_worker(worker: usize, order: Order) -> Result<(), BoxedError> {
-    let Order { initial, tasks, answers, max_tasks, max_tries } = order;
-    let worker = Worker { index: worker, tasks, answers, max_tries };
+pub(crate) fn pool_worker(index: usize, order: Order) -> Result<(), BoxedError> {
+    let Order { place, initial, tasks, answers, max_tasks, max_tries } = order;
+    let worker = Worker { place, index, tasks, answers, max_tries };
     initial.iter().try_for_each(|initial| worker.initialize(initial))?;
     match worker.serve(max_tasks) {
         Ok(()) | Err(Stop::Orphaned) => Ok(()),
@@ -50,6 +52,8 @@ pub(crate) fn pool_worker(worker: usize, order: Order) -> Result<(), BoxedError>
 }
 
 struct Worker {
+    place: usize,
+    /// What the functions get as their first argument.
     index: usize,
     tasks: End,
     answers: End,
@@ -83,7 +87,7 @@ impl Worker {
     }
 
     fn head(&self, kind: Kind) -> AnswerHead {
-        AnswerHead::of_worker(self.index, kind)
+        AnswerHead::of_worker(self.place, kind)
     }
 
     fn say(&self, head: AnswerHead) -> Result<(), RingPutError> {
