@@ -65,7 +65,8 @@ pub(crate) type Failure = (LoadErrorKind, Option<usize>);
 pub(crate) enum Step<R, B> {
     /// The next batch, or why there is none.
     Done(R, Result<B, Failure>),
-    /// The next batch does not come in time, if it was asked for at all. The next step waits for the same one.
+    /// The next batch does not come in time, if it was asked for at all. The next step waits for the same
+    /// one.
     Late(Option<R>, Failure),
     /// The next batch is lost with all workers, of which another step has told.
     Lost,

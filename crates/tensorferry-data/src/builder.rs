@@ -225,9 +225,9 @@ impl<D: IterableDataset> DataLoaderBuilder<D, InTurn> {
         Self::with_order(dataset, InTurn(()))
     }
 
-    /// Starts the workers, each as a pool of its own, or the thread that reads the shards where there are none. They
-    /// stay until the loader is dropped. Does not wait until they can make batches: a worker that fails before shows
-    /// in the first step of an epoch.
+    /// Starts the workers, each as a pool of its own, or the thread that reads the shards where there are
+    /// none. They stay until the loader is dropped. Does not wait until they can make batches: a worker that
+    /// fails before shows in the first step of an epoch.
     ///
     /// # Errors
     /// [`LoaderError`]. No process is left then.
@@ -237,7 +237,9 @@ impl<D: IterableDataset> DataLoaderBuilder<D, InTurn> {
         let (seed, batch_size, drops_last) = (self.seed, self.batch_size, self.drops_last);
         let loader = |source| IterableLoader::new(source, n_shards, seed, batch_size, drops_last);
         if n_workers == 0 {
-            return Ok(loader(iterable::Source::Here(Here::start(self.dataset).map_err(LoaderError::Thread)?)));
+            return Ok(loader(iterable::Source::Here(
+                Here::start(self.dataset).map_err(LoaderError::Thread)?,
+            )));
         }
         if n_workers > n_shards {
             return Err(LoaderError::TooManyWorkers { n_workers, n_shards });

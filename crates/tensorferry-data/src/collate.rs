@@ -24,7 +24,8 @@ use crate::rows::TensorRows;
 /// Each sample is copied to its place in shared memory as soon as it is made.
 ///
 /// # Types of your own
-/// Of a struct of samples the derive of the same name makes a sample: its batch is a struct with the same fields.
+/// Of a struct of samples the derive of the same name makes a sample: its batch is a struct with the same
+/// fields.
 ///
 /// ```
 /// use tensorferry_data::Collate;

@@ -62,8 +62,8 @@ pub struct LoadError {
     pub batch: usize,
     /// The shard that it comes of, if the dataset is an [`IterableDataset`](crate::IterableDataset).
     pub shard: Option<usize>,
-    /// The sample that was being made, if it is one sample's fault: its index in the dataset, or its place in the
-    /// shard, from 0.
+    /// The sample that was being made, if it is one sample's fault: its index in the dataset, or its place in
+    /// the shard, from 0.
     pub sample: Option<usize>,
     /// What happened.
     pub kind: LoadErrorKind,

@@ -6,8 +6,8 @@ pub use tensorferry_spawn::hidden::{FUNCTIONS, Registered, linkme};
 pub use tensorferry_storage::Heap;
 
 use crate::iterable::{self, IterableDataset, ShardRequest};
-use crate::{CollateError, Dataset};
 use crate::worker::{Request, fetch, open};
+use crate::{CollateError, Dataset};
 
 /// The entry of the function that gives a worker its dataset.
 #[must_use]

@@ -55,10 +55,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Samples without an index, which are read from front to back, are an [`IterableDataset`]; an
+//! [`IterableLoader`] has batches of them, with the same promises. Structs become batches by
+//! `#[derive(Collate)]` ([`Collate`]).
+//!
 //! # How it works
 //! The workers are those of a [`Pool`](tensorferry_pool::Pool). Each gets the dataset when it starts. A
 //! request has the indices of one batch. The worker makes the samples one after the other ([`Dataset::get`]),
-//! copies each into its row of the batch ([`Collate`]), and notes in shared memory which one it is at.
+//! copies each into its row of the batch ([`Collate`]), and notes in shared memory which one it is at. The
+//! workers of an [`IterableLoader`] are a pool each, because what was read of a shard lies in one process; a
+//! request says how many samples of the shard are done, so that any process can go on with it.
 
 #![forbid(unsafe_code)]
 
@@ -83,7 +89,9 @@ pub use collate::{Collate, CollateError};
 pub use dataset::{Batch, Dataset};
 pub use epoch::{Epoch, LoaderState};
 pub use error::{LoadError, LoadErrorKind, LoaderError, RaisedError, ResumeError};
-pub use iterable::{IterableBatch, IterableDataset, IterableEpoch, IterableLoader, IterableState, Shard};
+pub use iterable::{
+    IterableBatch, IterableDataset, IterableEpoch, IterableLoader, IterableState, Shard, Shuffled,
+};
 pub use loader::DataLoader;
 pub use random::{EpochKey, SampleRng, rand_core};
 pub use rows::TensorRows;

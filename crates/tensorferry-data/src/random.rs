@@ -23,6 +23,8 @@ enum Purpose {
     Draw(u64),
     /// The order of a shard.
     ShardOrder,
+    /// What a shuffled shard draws from its buffer.
+    Shuffle,
     /// A sample of the shard with this index.
     Sharded(u64),
 }
@@ -61,6 +63,11 @@ impl EpochKey {
         self.rng(Purpose::ShardOrder, shard)
     }
 
+    /// The random numbers that decide in which order a shard is shuffled.
+    pub(crate) fn shuffle_rng(self, shard: usize) -> SampleRng {
+        self.rng(Purpose::Shuffle, shard)
+    }
+
     /// The random numbers of the sample at a place of a shard.
     pub(crate) fn sharded_rng(self, shard: usize, nth: usize) -> SampleRng {
         self.rng(Purpose::Sharded(shard as u64), nth)
@@ -73,6 +80,7 @@ impl EpochKey {
             Purpose::Draw(place) => (2, place),
             Purpose::ShardOrder => (3, 0),
             Purpose::Sharded(shard) => (4, shard),
+            Purpose::Shuffle => (5, 0),
         };
         let mut key = [0; 32];
         for (part, number) in key.chunks_exact_mut(8).zip([self.seed, self.epoch, purpose, place]) {
@@ -134,6 +142,7 @@ mod tests {
                     assert!(seen.insert(key.sample_rng(index).next_u64()));
                     assert!((0..4).all(|place| seen.insert(key.draw_rng(index, place).next_u64())));
                     assert!(seen.insert(key.shard_rng(index).next_u64()));
+                    assert!(seen.insert(key.shuffle_rng(index).next_u64()));
                     assert!((0..4).all(|nth| seen.insert(key.sharded_rng(index, nth).next_u64())));
                 }
             }

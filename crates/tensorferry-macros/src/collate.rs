@@ -120,7 +120,8 @@ fn fields(input: &DeriveInput) -> Result<&Punctuated<Field, Token![,]>> {
     match &data.fields {
         Fields::Named(fields) if !fields.named.is_empty() => Ok(&fields.named),
         _ => {
-            let text = "`#[derive(Collate)]` is for structs with named fields, which are those of the batch too";
+            let text =
+                "`#[derive(Collate)]` is for structs with named fields, which are those of the batch too";
             Err(Error::new(input.ident.span(), text))
         }
     }

@@ -41,7 +41,8 @@ pub fn func(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Registers a dataset, so that the workers of a `DataLoader` or an `IterableLoader` can be told to load it.
 ///
-/// It stands on the `impl Dataset` or `impl IterableDataset`, or on a type alias for a dataset of another crate:
+/// It stands on the `impl Dataset` or `impl IterableDataset`, or on a type alias for a dataset of another
+/// crate:
 ///
 /// ```text
 /// #[tensorferry::data::dataset]
@@ -56,16 +57,16 @@ pub fn func(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// A generic type cannot be registered, because each of its instances is another dataset: an alias names one.
 ///
-/// `#[dataset(crate = path)]`, or `#[dataset(iterable, crate = path)]`, names the module where `tensorferry-data` is found. Without it, the attribute
-/// looks in the package's manifest for `tensorferry-data`, then for `tensorferry`, under any name that they
-/// have there.
+/// `#[dataset(crate = path)]`, or `#[dataset(iterable, crate = path)]`, names the module where
+/// `tensorferry-data` is found. Without it, the attribute looks in the package's manifest for
+/// `tensorferry-data`, then for `tensorferry`, under any name that they have there.
 #[proc_macro_attribute]
 pub fn dataset(attribute: TokenStream, item: TokenStream) -> TokenStream {
     dataset::expand(attribute.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Makes a struct of samples a sample: its batch is a struct with the same fields, each of which is the batch of
-/// what the samples have there.
+/// Makes a struct of samples a sample: its batch is a struct with the same fields, each of which is the batch
+/// of what the samples have there.
 ///
 /// ```text
 /// #[derive(tensorferry::data::Collate)]
@@ -77,12 +78,13 @@ pub fn dataset(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// The batch is called after the sample, with `Batch` behind it, unless `#[collate(batch = Name)]` says otherwise.
-/// It has serde's `Serialize` and `Deserialize`, and what `#[collate(derive(..))]` names. Generic structs, tuple
-/// structs and enums are refused: for them the trait is implemented by hand.
+/// The batch is called after the sample, with `Batch` behind it, unless `#[collate(batch = Name)]` says
+/// otherwise. It has serde's `Serialize` and `Deserialize`, and what `#[collate(derive(..))]` names. Generic
+/// structs, tuple structs and enums are refused: for them the trait is implemented by hand.
 ///
-/// `#[collate(crate = path)]` names the module where `tensorferry-data` is found. Without it, the macro looks in
-/// the package's manifest for `tensorferry-data`, then for `tensorferry`, under any name that they have there.
+/// `#[collate(crate = path)]` names the module where `tensorferry-data` is found. Without it, the macro looks
+/// in the package's manifest for `tensorferry-data`, then for `tensorferry`, under any name that they have
+/// there.
 #[proc_macro_derive(Collate, attributes(collate))]
 pub fn derive_collate(item: TokenStream) -> TokenStream {
     collate::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -54,7 +54,8 @@ impl PoolBuilder {
     }
 
     /// Sets the index of the first worker, 0 without this call. For several pools whose workers are counted
-    /// together: one for each kind of work, or of one process each, where tasks have to go to a certain worker.
+    /// together: one for each kind of work, or of one process each, where tasks have to go to a certain
+    /// worker.
     pub fn first_index(mut self, first_index: usize) -> Self {
         self.first_index = first_index;
         self
@@ -100,9 +101,10 @@ impl PoolBuilder {
         F: Function<Args>,
         Args: Serialize + DeserializeOwned + Send + 'static,
     {
-        self.initializers.push(key_of(&function).map(|key| {
-            Initializer::new(move |ring| put(ring, 0, key, &args, Deadline::Now))
-        }));
+        self.initializers.push(
+            key_of(&function)
+                .map(|key| Initializer::new(move |ring| put(ring, 0, key, &args, Deadline::Now))),
+        );
         self
     }
 

@@ -18,8 +18,8 @@ use crate::worker::{Order, pool_worker};
 /// Puts the call of an initializer into a ring.
 type PutCall = Box<dyn Fn(&Ring) -> Result<(), SubmitErrorKind> + Send>;
 
-/// The call of an initializer, which several pools may have. Its arguments need not be `Sync`: one thread at a
-/// time reads them.
+/// The call of an initializer, which several pools may have. Its arguments need not be `Sync`: one thread at
+/// a time reads them.
 #[derive(Clone)]
 pub(crate) struct Initializer(Arc<Mutex<PutCall>>);
 

@@ -5,7 +5,9 @@
 mod batches;
 mod deaths;
 mod failures;
+mod iterable;
 mod order;
+mod structs;
 mod whole;
 
 use std::process::abort;
@@ -52,6 +54,29 @@ enum Trouble {
     Longer,
 }
 
+impl Trouble {
+    /// What becomes of the sample with this number.
+    fn at(&self, sample: u64) -> Result<Vec<u64>, BoxedError> {
+        match self {
+            Self::Error => return Err(format!("no sample {sample}").into()),
+            Self::Panic => panic!("at sample {sample}"),
+            Self::Kill => kill(Pid::this(), Signal::SIGKILL)?,
+            Self::Exit(code) => std::process::exit(*code),
+            Self::AbortUntil(n_calls, enough) => {
+                if n_calls.fetch_add(1) + 1 < *enough {
+                    abort();
+                }
+            }
+            Self::Wait(says, go) => {
+                says.set(std::process::id());
+                go.wait()?;
+            }
+            Self::Longer => return Ok(vec![0, 0]),
+        }
+        Ok(vec![sample])
+    }
+}
+
 /// Samples of their index, one of which makes trouble.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Troubled {
@@ -78,27 +103,7 @@ impl Dataset for Troubled {
 
     fn get(&self, index: usize, _: &mut SampleRng) -> Result<Self::Sample, BoxedError> {
         self.n_begun.fetch_add(1);
-        let sample = vec![index as u64];
-        if index != self.at {
-            return Ok(sample);
-        }
-        match &self.trouble {
-            Trouble::Error => return Err(format!("no sample {index}").into()),
-            Trouble::Panic => panic!("at sample {index}"),
-            Trouble::Kill => kill(Pid::this(), Signal::SIGKILL)?,
-            Trouble::Exit(code) => std::process::exit(*code),
-            Trouble::AbortUntil(n_calls, enough) => {
-                if n_calls.fetch_add(1) + 1 < *enough {
-                    abort();
-                }
-            }
-            Trouble::Wait(says, go) => {
-                says.set(std::process::id());
-                go.wait()?;
-            }
-            Trouble::Longer => return Ok(vec![0, 0]),
-        }
-        Ok(sample)
+        if index == self.at { self.trouble.at(index as u64) } else { Ok(vec![index as u64]) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 
-use tensorferry::pool::{Pool, SubmitErrorKind};
+use tensorferry::pool::{Pool, SubmitErrorKind, TaskError};
 use tensorferry::spawn::StartMethod;
 use tensorferry::sync::{Event, RawValue};
 use tensorferry::{BoxedError, Tensor, TensorMut, bytes_copied, func};
@@ -26,6 +26,34 @@ fn difference(_worker: usize, a: i64, b: i64) -> Result<i64, String> {
 fn sum(_worker: usize, tensor: Tensor<f32>) -> Result<(Tensor<f32>, f32), BoxedError> {
     let sum = tensor.as_slice()?.iter().sum();
     Ok((tensor, sum))
+}
+
+#[func]
+fn index(worker: usize, is_well: bool) -> Result<(usize, String), String> {
+    // What `ps` shows.
+    let name = std::fs::read_to_string("/proc/self/comm").map_err(|error| error.to_string())?;
+    is_well.then_some((worker, name.trim().to_owned())).ok_or_else(|| "unwell".to_owned())
+}
+
+#[test]
+fn clones_of_the_settings_make_pools_whose_workers_are_counted_together() {
+    let settings = Pool::builder().processes(2).name("half").initializer(square, (3,));
+    let pools = [0, 2].map(|first| settings.clone().first_index(first).start().unwrap());
+    let workers = pools.iter().map(|pool| {
+        let mut seen = BTreeSet::new();
+        until("both workers have come", || {
+            seen.insert(pool.apply(index, (true,)).unwrap());
+            seen.len() == 2
+        });
+        seen.into_iter().map(|(worker, name)| format!("{worker} {name}")).collect::<Vec<_>>()
+    });
+    let workers: Vec<_> = workers.collect();
+    assert_eq!(workers, [["0 half 0", "1 half 1"], ["2 half 2", "3 half 3"]]);
+    let TaskError::Raised(error) = pools[1].apply(index, (false,)).unwrap_err() else { panic!() };
+    assert!(
+        error.worker >= 2 && error.to_string().contains(&format!("in worker {}", error.worker)),
+        "{error}"
+    );
 }
 
 #[func]

@@ -4,14 +4,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_spawn::BoxedError;
 
+use super::shuffled::Shuffled;
 use crate::collate::Collate;
 use crate::random::{EpochKey, SampleRng};
 
-/// Samples that come one after the other, and have no index: PyTorch's `IterableDataset`. Files of records, the
-/// lines of a text, what a server sends.
+/// Samples that come one after the other, and have no index: PyTorch's `IterableDataset`. Files of records,
+/// the lines of a text, what a server sends.
 ///
-/// The dataset says into how many shards it is divided, and iterates over each by itself. Which worker reads a
-/// shard makes no difference to what comes out, and no sample comes twice: in PyTorch each worker has all
+/// The dataset says into how many shards it is divided, and iterates over each by itself. Which worker reads
+/// a shard makes no difference to what comes out, and no sample comes twice: in PyTorch each worker has all
 /// samples, unless the dataset asks which worker it is in.
 ///
 /// The value travels to each worker once, as a [`Dataset`](crate::Dataset) does, and
@@ -60,15 +61,16 @@ pub trait IterableDataset: Serialize + DeserializeOwned + Send + 'static {
 
     /// The samples of one shard in one epoch, in order. All shards together have each sample once.
     ///
-    /// The loader looks at samples as they are needed, at most [`prefetch_factor`] batches for each worker ahead;
-    /// an iterator may be endless. All that it depends on is the dataset and `shard`, which has random numbers.
+    /// The loader looks at samples as they are needed, at most [`prefetch_factor`] batches for each worker
+    /// ahead; an iterator may be endless. All that it depends on is the dataset and `shard`, which has random
+    /// numbers.
     ///
     /// [`prefetch_factor`]: crate::DataLoaderBuilder::prefetch_factor
     ///
     /// # Errors
-    /// Whatever prevents it. The shard is over then, and the epoch goes on with the others. A sample by itself
-    /// may be an error too: its batch is lost, whoever iterates is told, and the shard goes on behind that batch.
-    /// A panic counts as an error, and ends the shard.
+    /// Whatever prevents it. The shard is over then, and the epoch goes on with the others. A sample by
+    /// itself may be an error too: its batch is lost, whoever iterates is told, and the shard goes on behind
+    /// that batch. A panic counts as an error, and ends the shard.
     fn iter(
         &self,
         shard: Shard,
@@ -119,6 +121,38 @@ impl Shard {
     #[must_use]
     pub fn order_rng(&self) -> SampleRng {
         self.key.shard_rng(self.index)
+    }
+
+    /// The samples in another order in each epoch, without having all of them in memory: each that comes is
+    /// drawn from a buffer of the next `buffer_len`. The samples of one file lie together in it, so a large
+    /// buffer, and files in an order of their own, mix better.
+    ///
+    /// ```
+    /// # use tensorferry_data::{BoxedError, IterableDataset, IterableLoader, Shard};
+    /// # use serde::{Deserialize, Serialize};
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Numbers;
+    ///
+    /// impl IterableDataset for Numbers {
+    ///     type Sample = u64;
+    ///
+    ///     fn n_shards(&self) -> usize {
+    ///         1
+    ///     }
+    ///
+    ///     fn iter(&self, shard: Shard) -> Result<impl Iterator<Item = Result<u64, BoxedError>>, BoxedError> {
+    ///         Ok(shard.shuffle((0..100).map(Ok), 16))
+    ///     }
+    /// }
+    ///
+    /// let loader = IterableLoader::builder(Numbers).batch_size(4).start()?;
+    /// let batches: Result<Vec<_>, _> = [0, 1].iter().filter_map(|epoch| loader.epoch(*epoch).next()).collect();
+    /// let batches = batches?;
+    /// assert_ne!(batches[0].to_vec(), batches[1].to_vec());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shuffle<I: IntoIterator>(&self, samples: I, buffer_len: usize) -> Shuffled<I::IntoIter> {
+        Shuffled::new(samples.into_iter(), buffer_len, self.key.shuffle_rng(self.index))
     }
 
     /// The random numbers of the sample at this place of the shard, from 0, for crops, noise and the like.

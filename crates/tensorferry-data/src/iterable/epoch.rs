@@ -25,8 +25,8 @@ use crate::worker::Fetched;
 /// [`timeout`](crate::DataLoaderBuilder::timeout) has passed.
 ///
 /// # Errors
-/// Each batch by itself may be a [`LoadError`]. The next step goes on with the batch behind it, and with the other
-/// shards where one is over; after a failure of all workers, with what had been made before.
+/// Each batch by itself may be a [`LoadError`]. The next step goes on with the batch behind it, and with the
+/// other shards where one is over; after a failure of all workers, with what had been made before.
 #[must_use = "batches are loaded when it is iterated"]
 pub struct IterableEpoch<D: IterableDataset> {
     loader: Arc<Shared<D>>,

@@ -32,7 +32,8 @@ impl<D: IterableDataset> Here<D> {
     /// Starts the thread. It ends with the handle, once it has made the batch that it is at.
     pub(crate) fn start(dataset: D) -> io::Result<Self> {
         let (asks, asked) = sync_channel(0);
-        let thread = thread::Builder::new().name("loader".to_owned()).spawn(move || serve(&dataset, &asked))?;
+        let thread =
+            thread::Builder::new().name("loader".to_owned()).spawn(move || serve(&dataset, &asked))?;
         Ok(Self { asks, thread })
     }
 

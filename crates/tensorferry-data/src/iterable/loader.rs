@@ -18,17 +18,17 @@ use crate::error::ResumeError;
 
 /// Loads batches of an [`IterableDataset`]: PyTorch's `DataLoader` with an `IterableDataset`.
 ///
-/// Each batch comes of one shard, and the shards take turns until all are over. The last batch of a shard may be
-/// smaller than the others. Which batches come, and in which order, depends on the dataset, the batch size and the
-/// seed, and not on the workers; the same worker always reads the same shards. Without workers a thread of this
-/// process reads them, a batch when it is asked for one.
+/// Each batch comes of one shard, and the shards take turns until all are over. The last batch of a shard may
+/// be smaller than the others. Which batches come, and in which order, depends on the dataset, the batch size
+/// and the seed, and not on the workers; the same worker always reads the same shards. Without workers a
+/// thread of this process reads them, a batch when it is asked for one.
 ///
 /// What is said of batches and handles at [`DataLoader`](crate::DataLoader) holds here too.
 ///
 /// # When a worker dies
 /// Another one takes its place, and goes on in its shards behind the batch that it was at
-/// ([`IterableDataset::iter_from`]), or makes it again ([`max_tries`](DataLoaderBuilder::max_tries)). A shard over
-/// which two in a row die, without a batch between them, is over.
+/// ([`IterableDataset::iter_from`]), or makes it again ([`max_tries`](DataLoaderBuilder::max_tries)). A shard
+/// over which two in a row die, without a batch between them, is over.
 ///
 /// # Resuming
 /// ```

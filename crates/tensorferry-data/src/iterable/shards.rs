@@ -107,8 +107,8 @@ impl<'a> Filling<'a> {
         Self { request, heap, place }
     }
 
-    /// Reads as many samples as the batch has. Where one of them is an error, those behind it are read too, so
-    /// that the next batch begins where it would have.
+    /// Reads as many samples as the batch has. Where one of them is an error, those behind it are read too,
+    /// so that the next batch begins where it would have.
     ///
     /// # Errors
     /// Nobody wants the batch any more.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::turns::{Position, Turns};
 
-/// How far an epoch of an [`IterableDataset`](crate::IterableDataset) is: what a checkpoint needs to go on with the
-/// next batch.
+/// How far an epoch of an [`IterableDataset`](crate::IterableDataset) is: what a checkpoint needs to go on
+/// with the next batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IterableState {
     pub(crate) epoch: u64,
