@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use lexopt::prelude::*;
 use serde::{Deserialize, Serialize};
-use tensorferry::data::{Dataset, SampleRng, TensorDataset, dataset};
+use tensorferry::data::{Dataset, IterableDataset, IterableLoader, SampleRng, Shard, TensorDataset, dataset};
 use tensorferry::manager::{Dict, Manager};
 use tensorferry::queue::{Connection, pipe};
 use tensorferry::{BoxedError, DataLoader, Pool, Tensor, func, start_processes};
@@ -25,6 +25,12 @@ const ROWS: usize = 64;
 /// An image, and how many a batch has.
 const IMAGE: [usize; 3] = [3, 224, 224];
 const IMAGES: usize = 32;
+
+/// A sequence, in tokens; how many a batch has, and how many each of the shards.
+const SEQUENCE_LEN: usize = 1_024;
+const SEQUENCES: usize = 32;
+const N_SHARDS: usize = 4;
+const SHARD_LEN: usize = 3_200;
 
 /// How long an image with work takes.
 const WORK: Duration = Duration::from_micros(700);
@@ -68,6 +74,7 @@ struct Figures {
     rows_per_s: [f64; 2],
     images_per_s: [f64; 2],
     images_with_work_per_s: [f64; 2],
+    sequences_per_s: [f64; 2],
 }
 
 /// What the script says, in its last line.
@@ -135,6 +142,24 @@ impl Dataset for Images {
     }
 }
 
+/// Sequences of tokens, in shards.
+#[derive(Debug, Serialize, Deserialize)]
+struct Sequences;
+
+#[dataset]
+impl IterableDataset for Sequences {
+    type Sample = Vec<u32>;
+
+    fn n_shards(&self) -> usize {
+        N_SHARDS
+    }
+
+    fn iter(&self, shard: Shard) -> Result<impl Iterator<Item = Result<Vec<u32>, BoxedError>>, BoxedError> {
+        let first = u32::try_from(shard.index)?;
+        Ok((0..SHARD_LEN).map(move |_| Ok(vec![first; SEQUENCE_LEN])))
+    }
+}
+
 fn rows() -> anyhow::Result<Rows> {
     let n_rows = 64_000;
     let elements = Tensor::from_vec(vec![0.5; n_rows * ROW_LEN], [n_rows, ROW_LEN])?;
@@ -179,6 +204,8 @@ fn main() -> anyhow::Result<()> {
     row("the same, 2 workers", |figures| figures.images_per_s[1])?;
     row("3x224x224 f32 with 0.7 ms of work, 0 workers", |figures| figures.images_with_work_per_s[0])?;
     row("the same, 2 workers", |figures| figures.images_with_work_per_s[1])?;
+    row("1,024 tokens of 4 shards, 0 workers", |figures| figures.sequences_per_s[0])?;
+    row("the same, 2 workers", |figures| figures.sequences_per_s[1])?;
     match &version {
         Ok(version) => writeln!(text, "torch {version}; its pool and its manager are Python's")?,
         Err(why) => writeln!(text, "torch is not measured: {why}")?,
@@ -210,6 +237,7 @@ fn measure(seconds: f64) -> anyhow::Result<Figures> {
         rows_per_s: samples_per_s(rows, ROWS, seconds)?,
         images_per_s: samples_per_s(|| Ok(Images { with_work: false }), IMAGES, seconds)?,
         images_with_work_per_s: samples_per_s(|| Ok(Images { with_work: true }), IMAGES, seconds)?,
+        sequences_per_s: sequences_per_s(seconds)?,
     })
 }
 
@@ -223,17 +251,36 @@ fn samples_per_s<D: Dataset>(
     for (rate, n_workers) in rates.iter_mut().zip(N_WORKERS) {
         let loader = DataLoader::builder(dataset()?).batch_size(batch_size).shuffle().workers(n_workers);
         let loader = loader.start()?;
-        loader.epoch(0).try_for_each(|batch| batch.map(drop))?;
-        let (begin, mut n_epochs) = (Instant::now(), 0);
-        while n_epochs == 0 || begin.elapsed().as_secs_f64() < seconds {
-            n_epochs += 1;
-            loader.epoch(n_epochs).try_for_each(|batch| batch.map(drop))?;
-        }
-        let n_samples = n_epochs as f64 * loader.n_samples() as f64;
-        *rate = n_samples / begin.elapsed().as_secs_f64();
+        let epochs =
+            epochs_per_s(seconds, |epoch| Ok(loader.epoch(epoch).try_for_each(|batch| batch.map(drop))?))?;
+        *rate = epochs * loader.n_samples() as f64;
         loader.join()?;
     }
     Ok(rates)
+}
+
+/// As [`samples_per_s`], of sequences.
+fn sequences_per_s(seconds: f64) -> anyhow::Result<[f64; 2]> {
+    let mut rates = [0.0; 2];
+    for (rate, n_workers) in rates.iter_mut().zip(N_WORKERS) {
+        let loader = IterableLoader::builder(Sequences).batch_size(SEQUENCES).workers(n_workers).start()?;
+        let epochs =
+            epochs_per_s(seconds, |epoch| Ok(loader.epoch(epoch).try_for_each(|batch| batch.map(drop))?))?;
+        *rate = epochs * (N_SHARDS * SHARD_LEN) as f64;
+        loader.join()?;
+    }
+    Ok(rates)
+}
+
+/// How many epochs come in each second, behind the first one.
+fn epochs_per_s(seconds: f64, mut epoch: impl FnMut(u64) -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    epoch(0)?;
+    let (begin, mut n_epochs) = (Instant::now(), 0);
+    while n_epochs == 0 || begin.elapsed().as_secs_f64() < seconds {
+        n_epochs += 1;
+        epoch(n_epochs)?;
+    }
+    Ok(n_epochs as f64 / begin.elapsed().as_secs_f64())
 }
 
 fn medians(rounds: &[Figures]) -> Figures {
@@ -246,5 +293,6 @@ fn medians(rounds: &[Figures]) -> Figures {
         rows_per_s: by_workers(|round| round.rows_per_s),
         images_per_s: by_workers(|round| round.images_per_s),
         images_with_work_per_s: by_workers(|round| round.images_with_work_per_s),
+        sequences_per_s: by_workers(|round| round.sequences_per_s),
     }
 }

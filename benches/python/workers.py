@@ -12,9 +12,10 @@ import time
 
 import torch
 import torch.multiprocessing as mp
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 N_WORKERS = [0, 2]
+N_SHARDS, SHARD_LEN, SEQUENCE_LEN = 4, 3_200, 1_024
 WORK_S = 700e-6
 
 
@@ -37,6 +38,18 @@ class Images(Dataset):
         return image, index
 
 
+class Sequences(IterableDataset):
+    def __iter__(self):
+        info = get_worker_info()
+        first, step = (info.id, info.num_workers) if info else (0, 1)
+        for shard in range(first, N_SHARDS, step):
+            for _ in range(SHARD_LEN):
+                yield torch.full((SEQUENCE_LEN,), shard)
+
+    def __len__(self):
+        return N_SHARDS * SHARD_LEN
+
+
 def rows():
     return TensorDataset(torch.full((64_000, 64), 0.5), torch.arange(64_000))
 
@@ -44,7 +57,8 @@ def rows():
 def samples_per_s(dataset, batch_size, seconds):
     rates = []
     for n_workers in N_WORKERS:
-        loader = DataLoader(dataset, batch_size=batch_size, shuffle=True, num_workers=n_workers,
+        shuffle = None if isinstance(dataset, IterableDataset) else True
+        loader = DataLoader(dataset, batch_size=batch_size, shuffle=shuffle, num_workers=n_workers,
                             persistent_workers=n_workers > 0)
         for _ in loader:
             pass
@@ -94,6 +108,7 @@ def main():
             "rows_per_s": samples_per_s(rows(), 64, seconds),
             "images_per_s": samples_per_s(Images(False), 32, seconds),
             "images_with_work_per_s": samples_per_s(Images(True), 32, seconds),
+            "sequences_per_s": samples_per_s(Sequences(), 32, seconds),
         },
     }))
 
