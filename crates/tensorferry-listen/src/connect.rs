@@ -246,3 +246,66 @@ impl From<Unheard> for ConnectError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsFd as _;
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    use tensorferry_os::socket::Interest;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    fn listen(name: &str) -> UnixListener {
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap()
+    }
+
+    fn wait_connected(listener: &UnixListener) {
+        let connected = [(listener.as_fd(), Interest::Readable)];
+        assert_eq!(socket::wait_ready(&connected, Some(DEADLINE)).unwrap(), [true], "nobody has connected");
+    }
+
+    /// Has somebody connect who says hello only when the listener has ended. What `and_then` makes is kept
+    /// until that has an outcome.
+    fn end_before_hello<K>(
+        name: &str,
+        mut connecting: Connecting,
+        and_then: impl FnOnce() -> K,
+    ) -> ConnectError {
+        let listener = listen(name);
+        // A hello says what this lock protects.
+        let joined = Joined::lock();
+        thread::scope(|scope| {
+            let outcome = scope.spawn(move || connecting.try_any(DEADLINE));
+            wait_connected(&listener);
+            drop(listener);
+            drop(joined);
+            let _kept = and_then();
+            outcome.join().unwrap().unwrap_err()
+        })
+    }
+
+    #[test]
+    fn a_listener_that_ends_before_the_hello_went_away() {
+        let name = format!("tensorferry-gone-{}", std::process::id());
+        let error = end_before_hello(&name, Connecting::to(format!("@{name}")), || ());
+        assert!(matches!(error, ConnectError::BadGreeting(GONE)), "{error}");
+    }
+
+    #[test]
+    fn who_waits_for_a_listener_comes_again_after_one_that_ends_before_the_hello() {
+        let name = format!("tensorferry-gone-again-{}", std::process::id());
+        let error = end_before_hello(&name, Connecting::to(format!("@{name}")).when_there(), || {
+            let next = listen(&name);
+            wait_connected(&next);
+            let (mut stream, _) = next.accept().unwrap();
+            stream.write_all(b"220 mail.example ESMTP").unwrap();
+            stream
+        });
+        assert!(error.to_string().contains("another protocol"), "{error}");
+    }
+}
