@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tensorferry::manager::{Manager, Served, StateError, serve};
 use tensorferry::queue::{GetError, Lease, Sender, SoleReceiver, SoleSender, mpsc, spsc};
 use tensorferry::spawn::{OnDrop, ProcessHandle, SpawnError, StartMethod, func, get_context};
 use tensorferry::sync::{Barrier, Event, Lock, LockGuard, Permit, RwLock, RwLockReadGuard, Semaphore};
@@ -32,6 +33,7 @@ tensorferry_process::entry! {
     static LOCKED_OUTPUT = "test.fork-locked-output" => locked_output;
     static BUSY = "test.fork-busy" => busy;
     static FORKED_BY_OTHERS = "test.forked-by-others" => forked_by_others;
+    static SERVES = "test.fork-serves" => serves;
     static OWN_SERVER = "test.fork-own-server" => own_server;
     static TELL_PARENT = "test.fork-tell-parent" => tell_parent;
     static KILLED = "test.fork-killed" => killed;
@@ -561,6 +563,52 @@ fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn a_process_that_others_have_forked_is_refused_everything_and_changes_nothing() {
     run(&FORKED_BY_OTHERS, "");
+}
+
+/// Lets go of objects that another process serves.
+fn end_as_a_stranger(dropped: Served<u32, u32, u32>, asked: Served<u32, u32, u32>, manager: Manager) {
+    let proxy = asked.proxy().clone();
+    drop((dropped, manager));
+    assert!(matches!(asked.into_state(), Err(StateError::WithinItself)));
+    assert!(proxy.call(1).unwrap_err().to_string().contains("forked"));
+}
+
+fn serves(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let add = |total: &mut u32, number| {
+        *total += number;
+        *total
+    };
+    let (one, other, manager) = (serve(0, add)?, serve(0, add)?, Manager::new()?);
+    let list = manager.list_of([1])?;
+    assert_eq!((one.proxy().call(1)?, other.proxy().call(2)?, list.len()?), (1, 2, 1));
+    let threads = tensorferry_os::fork::other_threads()?;
+    let parked: Vec<_> = threads.iter().map(|thread| thread.tid).collect();
+    // SAFETY: it lends no slice across the fork. The threads are not parked, so the child could meet a lock
+    // that nobody opens: they wait for requests, with none held.
+    let pid = match unsafe { fork_alone(&parked) }? {
+        Forked::Child => {
+            let end = std::panic::AssertUnwindSafe(|| end_as_a_stranger(one, other, manager));
+            exit_at_once(if std::panic::catch_unwind(end).is_ok() { 7 } else { 1 });
+        }
+        Forked::Parent { pid } => PidFd::open(pid)?,
+    };
+    let has_ended = pid.wait_dead(Some(DEADLINE / 2))?;
+    if !has_ended {
+        pid.send_signal(tensorferry_process::SIGKILL)?;
+        pid.wait_dead(Some(DEADLINE))?;
+    }
+    assert!(has_ended, "it waits for a thread that it does not have");
+    assert_eq!(tensorferry_os::child::reap(&pid)?, Some(Ended::Exited { code: 7 }));
+    // Here nothing has changed.
+    assert_eq!((one.proxy().call(1)?, other.proxy().call(1)?, list.pop()?), (2, 3, Some(1)));
+    assert_eq!((one.into_state()?, other.into_state()?), (2, 3));
+    manager.shutdown()?;
+    Ok(())
+}
+
+#[test]
+fn a_process_that_others_have_forked_ends_none_of_the_objects_that_its_parent_serves() {
+    run(&SERVES, "");
 }
 
 /// Writes who has started it.
