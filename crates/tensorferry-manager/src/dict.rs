@@ -9,15 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CallError, CallErrorKind};
 use crate::handle::Handle;
+use crate::handler::Handler;
 use crate::proxy::Proxy;
 
 /// A handle on a dictionary of a [`Manager`](crate::Manager), in ascending order of its keys. It travels in
 /// any message.
 ///
 /// Values are `Clone`, because what comes out is a copy and the dictionary keeps its own: so a `Tensor`, and
-/// not a `TensorMut`, which only one can have. A value that is taken out ([`Dict::remove`]) or replaced is
-/// lost if the answer does not arrive: after an error without what was to be put, or with the death of the
-/// caller.
+/// not a `TensorMut`, which only one can have. A value that is taken out ([`Dict::remove`]) is put back if
+/// the answer cannot be sent, and lost if the caller is killed while it is on its way: see [the
+/// crate](crate#who-may-die). One that is replaced ([`Dict::insert`]) is gone if the answer does not arrive.
 ///
 /// Each call is one step. What has to happen between two of them without anybody else coming in between is
 /// for an object of your own ([`serve`](crate::serve)).
@@ -74,29 +75,43 @@ impl<K, V> Dict<K, V> {
 }
 
 /// What each request does.
-pub(crate) fn answer<K: Ord + Clone, V: Clone>(
-    map: &mut BTreeMap<K, V>,
-    request: Request<K, V>,
-) -> Answer<K, V> {
-    match request {
-        Request::Insert(key, value) => map.insert(key, value).into(),
-        Request::GetOrInsert(key, value) => Answer::Value(map.entry(key).or_insert(value).clone()),
-        Request::Extend(entries) => {
-            map.extend(entries);
-            Answer::Done
-        }
-        Request::Get(key) => map.get(&key).cloned().into(),
-        Request::Contains(key) => Answer::Flag(map.contains_key(&key)),
-        Request::Remove(key) => map.remove(&key).into(),
-        Request::Len => Answer::Len(map.len()),
-        Request::Keys => Answer::Keys(map.keys().cloned().collect()),
-        Request::Values => Answer::Values(map.values().cloned().collect()),
-        Request::Items => {
-            Answer::Items(map.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
-        }
-        Request::Clear => {
-            map.clear();
-            Answer::Done
+pub(crate) struct Entries;
+
+impl<K: Ord + Clone, V: Clone> Handler<BTreeMap<K, V>, Request<K, V>, Answer<K, V>> for Entries {
+    /// The key of the value in the answer.
+    type Taken = Option<K>;
+
+    fn step(&mut self, map: &mut BTreeMap<K, V>, request: Request<K, V>) -> (Answer<K, V>, Option<K>) {
+        let answer = match request {
+            Request::Insert(key, value) => map.insert(key, value).into(),
+            Request::GetOrInsert(key, value) => Answer::Value(map.entry(key).or_insert(value).clone()),
+            Request::Extend(entries) => {
+                map.extend(entries);
+                Answer::Done
+            }
+            Request::Get(key) => map.get(&key).cloned().into(),
+            Request::Contains(key) => Answer::Flag(map.contains_key(&key)),
+            Request::Remove(key) => match map.remove_entry(&key) {
+                Some((key, value)) => return (Answer::Value(value), Some(key)),
+                None => Answer::NoValue,
+            },
+            Request::Len => Answer::Len(map.len()),
+            Request::Keys => Answer::Keys(map.keys().cloned().collect()),
+            Request::Values => Answer::Values(map.values().cloned().collect()),
+            Request::Items => {
+                Answer::Items(map.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+            }
+            Request::Clear => {
+                map.clear();
+                Answer::Done
+            }
+        };
+        (answer, None)
+    }
+
+    fn put_back(&mut self, map: &mut BTreeMap<K, V>, taken: Option<K>, answer: Answer<K, V>) {
+        if let (Some(key), Answer::Value(value)) = (taken, answer) {
+            map.insert(key, value);
         }
     }
 }

@@ -6,6 +6,8 @@ use tensorferry_queue::GetError;
 use tensorferry_reduce::EncodeError;
 use tensorferry_storage::{RingPutError, StorageError};
 
+use crate::panic::HandlerPanic;
+
 /// Why an object could not be served.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -28,20 +30,25 @@ tensorferry_storage::debug_as_display!(ServeError);
 #[non_exhaustive]
 pub enum CallErrorKind {
     /// There was no answer in the time of the call. If the request comes back with the error, it was not
-    /// made; otherwise it may have been, or may be later.
+    /// made; otherwise it may have been, or may be later. What it takes out of a [`Dict`](crate::Dict) or a
+    /// [`List`](crate::List) then is put back.
     #[error("the object has not answered in time")]
     TimedOut,
     /// The object is not served any more.
     #[error("the object is not served any more")]
     Ended,
     /// The process of the object has died.
-    #[error("the process of the object has died")]
-    OwnerDied,
-    /// The handler has panicked, in this call or in an earlier one. The text is that of the panic.
-    #[error("the object's handler has panicked: {0}")]
-    Panicked(String),
+    #[error("the process of the object (pid {pid}) has died")]
+    OwnerDied {
+        /// Its ID, as it knew itself.
+        pid: u32,
+    },
+    /// The handler has panicked, in this call or in an earlier one: in which process and where, and what it
+    /// said.
+    #[error("{0}")]
+    Panicked(Box<HandlerPanic>),
     /// The call was made by the handler of this very object, which would have to answer it. A circle of
-    /// several objects is not found: it waits for ever, if no call of it has a time-out.
+    /// several objects is not found out: it waits for ever, unless a call of it has a time-out.
     #[error("the object's own handler has called it, and cannot answer")]
     WithinItself,
     /// An index beyond the end of a list.
@@ -62,10 +69,11 @@ pub enum CallErrorKind {
     #[error("the object could not read the request: {0}")]
     Unreadable(String),
     /// The handler has returned something that cannot be sent: there is no memory for it, say. The text says
-    /// why. The call was made.
+    /// why. The call was made, but what it took out of a [`Dict`](crate::Dict) or a [`List`](crate::List) is
+    /// where it was.
     #[error("the object's answer could not be sent: {0}")]
     NoAnswer(String),
-    /// The answer could not be read here.
+    /// The answer could not be read here. What was in it is lost.
     #[error("the object's answer could not be read: {0}")]
     Answer(GetError),
     /// The object has lost the way back to this caller: its process could not open it, for lack of memory,
@@ -83,24 +91,26 @@ impl CallErrorKind {
     /// Whether no later call can be expected to succeed.
     #[must_use]
     pub const fn is_final(&self) -> bool {
-        matches!(self, Self::Ended | Self::OwnerDied | Self::Panicked(_))
+        matches!(self, Self::Ended | Self::OwnerDied { .. } | Self::Panicked(_))
     }
 
-    pub(crate) fn of_put(error: RingPutError) -> Self {
+    /// `pid` is that of the object's process.
+    pub(crate) fn of_put(error: RingPutError, pid: u32) -> Self {
         match error {
             RingPutError::Full => Self::TimedOut,
             RingPutError::Closed | RingPutError::NoReceivers => Self::Ended,
-            RingPutError::PeerDied => Self::OwnerDied,
+            RingPutError::PeerDied => Self::OwnerDied { pid },
             RingPutError::Storage(error) => Self::Unsendable(EncodeError::Storage(*error)),
             other => Self::NotPlaced(other),
         }
     }
 
-    pub(crate) fn of_get(error: GetError) -> Self {
+    /// `pid` is that of the object's process.
+    pub(crate) fn of_get(error: GetError, pid: u32) -> Self {
         match error {
             GetError::Empty => Self::TimedOut,
             GetError::Disconnected | GetError::Closed => Self::Ended,
-            GetError::PeerDied => Self::OwnerDied,
+            GetError::PeerDied => Self::OwnerDied { pid },
             other => Self::Answer(other),
         }
     }
@@ -158,8 +168,8 @@ pub enum StateError<S> {
     Panicked {
         /// The state as the panic has left it: a step may be half done.
         state: S,
-        /// The text of the panic.
-        message: String,
+        /// Where it panicked, and what it said.
+        panic: Box<HandlerPanic>,
     },
     /// The object's own handler has asked for it, or a process that something else has forked from the one
     /// that has the object.
@@ -175,7 +185,7 @@ impl<S> fmt::Debug for StateError<S> {
 impl<S> fmt::Display for StateError<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Panicked { message, .. } => write!(f, "the object's handler has panicked: {message}"),
+            Self::Panicked { panic, .. } => panic.fmt(f),
             Self::WithinItself => {
                 f.write_str("an object cannot wait for its own end, nor a fork for that of its parent's")
             }
@@ -187,9 +197,13 @@ impl<S> std::error::Error for StateError<S> {}
 
 /// Objects whose handlers have panicked, as [`Manager::shutdown`](crate::Manager::shutdown) tells of them.
 #[derive(Debug, thiserror::Error)]
-#[error("the handlers of {} of the objects have panicked: {}", messages.len(), messages.join("; "))]
+#[error("the handlers of {} of the objects have panicked: {}", panics.len(), joined(panics))]
 #[non_exhaustive]
 pub struct PanickedError {
-    /// The texts of the panics, in the order in which the objects were made.
-    pub messages: Vec<String>,
+    /// The panics, in the order in which the objects were made.
+    pub panics: Vec<HandlerPanic>,
+}
+
+fn joined(panics: &[HandlerPanic]) -> String {
+    panics.iter().map(HandlerPanic::to_string).collect::<Vec<_>>().join("; ")
 }

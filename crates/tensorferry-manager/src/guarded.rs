@@ -16,7 +16,7 @@ pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
 }
 
 /// The text of a panic.
-fn text_of(payload: &(dyn Any + Send)) -> String {
+pub(crate) fn text_of(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
 }

@@ -58,15 +58,34 @@
 //! # Who may die
 //! A caller that is killed costs nobody anything: its call is made or not. When the object's process is
 //! killed, all who wait for an answer are told ([`CallErrorKind::OwnerDied`]), and so is every later call.
-//! Whether a call was made whose answer did not come is not known. A value that a call takes out is lost if
-//! its answer cannot be sent ([`CallErrorKind::NoAnswer`]) or its caller is killed.
+//! Whether a call was made whose answer did not come is not known.
+//!
+//! What [`Dict::remove`], [`List::remove`] and [`List::pop`] take out is put back into its place if the
+//! object finds that its answer cannot be sent: the caller does not wait any more
+//! ([`CallErrorKind::TimedOut`]), it is known to be dead, or there is no memory for the answer
+//! ([`CallErrorKind::NoAnswer`]). The value is lost
+//!
+//! - if the caller is killed after its answer was sent and before the call has returned, or so shortly before
+//!   that nobody knows of its death yet;
+//! - if the caller cannot read the answer ([`CallErrorKind::Answer`]), or writing it panics.
+//!
+//! Where that must not be, jobs for workers say, a queue with leases is the right thing. An object of your
+//! own is not told whether its answers arrive.
 //!
 //! # What a handler must not do
-//! Call its own object: there is nobody to answer, which the call finds out
-//! ([`CallErrorKind::WithinItself`]). Objects that call each other in a circle are not found out, and wait.
-//! A handler that panics ends the object: all calls from then on say so ([`CallErrorKind::Panicked`]), and
-//! [`Served::into_state`] has its state. A request that cannot be read, or an answer that cannot be written,
-//! is an error of its call alone.
+//! Call its own object: there is nobody to answer. Such a call is refused at once, in the object's thread
+//! ([`CallErrorKind::WithinItself`]). It is not found out, and waits for ever,
+//!
+//! - when a handler waits for another thread or process that calls the object;
+//! - when objects call each other in a circle: the handler of A calls B, whose handler calls A.
+//!
+//! So have objects call in one direction only. Where that cannot be, [`Proxy::call_timeout`] and
+//! [`Dict::with_timeout`] end the circle: the call that has waited long enough fails
+//! ([`CallErrorKind::TimedOut`]), and its handler and all the others go on.
+//!
+//! A handler that panics ends the object: all calls from then on say in which process and where
+//! ([`CallErrorKind::Panicked`]), and [`Served::into_state`] has its state. A request that cannot be read, or
+//! an answer that cannot be written, is an error of its call alone.
 
 #![forbid(unsafe_code)]
 
@@ -75,11 +94,13 @@ mod dict;
 mod error;
 mod guarded;
 mod handle;
+mod handler;
 mod head;
 mod link;
 mod list;
 mod manager;
 mod owner;
+mod panic;
 mod proxy;
 mod requests;
 mod served;
@@ -88,5 +109,6 @@ pub use dict::Dict;
 pub use error::{CallError, CallErrorKind, PanickedError, ServeError, StateError};
 pub use list::List;
 pub use manager::Manager;
+pub use panic::{HandlerPanic, Location};
 pub use proxy::Proxy;
 pub use served::{Served, serve, serve_in};

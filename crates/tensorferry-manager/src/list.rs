@@ -8,12 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CallError, CallErrorKind};
 use crate::handle::Handle;
+use crate::handler::Handler;
 use crate::proxy::Proxy;
 
 /// A handle on a list of a [`Manager`](crate::Manager). It travels in any message.
 ///
-/// Values are `Clone`, and one that is taken out or replaced is lost if the answer does not arrive, as with
-/// [`Dict`](crate::Dict). Each call is one step, as with [`Dict`](crate::Dict).
+/// Values are `Clone`, each call is one step, and a value that is taken out ([`List::remove`],
+/// [`List::pop`]) or replaced ([`List::set`]) fares as with [`Dict`](crate::Dict) if the answer does not
+/// arrive.
 ///
 /// # Blocking and errors
 /// Each call waits for the process that has the list. Its error says why there is no answer
@@ -65,32 +67,52 @@ impl<V> List<V> {
 }
 
 /// What each request does.
-pub(crate) fn answer<V: Clone>(list: &mut Vec<V>, request: Request<V>) -> Answer<V> {
-    match request {
-        Request::Push(value) => {
-            list.push(value);
-            Answer::Done
-        }
-        Request::Extend(values) => {
-            list.extend(values);
-            Answer::Done
-        }
-        Request::Insert(index, value) if index <= list.len() => {
+pub(crate) struct Items;
+
+impl<V: Clone> Handler<Vec<V>, Request<V>, Answer<V>> for Items {
+    /// The place of the value in the answer.
+    type Taken = Option<usize>;
+
+    fn step(&mut self, list: &mut Vec<V>, request: Request<V>) -> (Answer<V>, Option<usize>) {
+        let answer = match request {
+            Request::Push(value) => {
+                list.push(value);
+                Answer::Done
+            }
+            Request::Extend(values) => {
+                list.extend(values);
+                Answer::Done
+            }
+            Request::Insert(index, value) if index <= list.len() => {
+                list.insert(index, value);
+                Answer::Done
+            }
+            Request::Set(index, value) if index < list.len() => {
+                Answer::Value(std::mem::replace(&mut list[index], value))
+            }
+            Request::Insert(_, value) | Request::Set(_, value) => Answer::OutOfRange(list.len(), value),
+            Request::Get(index) => list.get(index).cloned().into(),
+            Request::Remove(index) if index < list.len() => {
+                return (Answer::Value(list.remove(index)), Some(index));
+            }
+            Request::Remove(_) => Answer::NoValue,
+            Request::Pop => match list.pop() {
+                Some(value) => return (Answer::Value(value), Some(list.len())),
+                None => Answer::NoValue,
+            },
+            Request::Len => Answer::Len(list.len()),
+            Request::Items => Answer::Items(list.clone()),
+            Request::Clear => {
+                list.clear();
+                Answer::Done
+            }
+        };
+        (answer, None)
+    }
+
+    fn put_back(&mut self, list: &mut Vec<V>, taken: Option<usize>, answer: Answer<V>) {
+        if let (Some(index), Answer::Value(value)) = (taken, answer) {
             list.insert(index, value);
-            Answer::Done
-        }
-        Request::Set(index, value) if index < list.len() => {
-            Answer::Value(std::mem::replace(&mut list[index], value))
-        }
-        Request::Insert(_, value) | Request::Set(_, value) => Answer::OutOfRange(list.len(), value),
-        Request::Get(index) => list.get(index).cloned().into(),
-        Request::Remove(index) => (index < list.len()).then(|| list.remove(index)).into(),
-        Request::Pop => list.pop().into(),
-        Request::Len => Answer::Len(list.len()),
-        Request::Items => Answer::Items(list.clone()),
-        Request::Clear => {
-            list.clear();
-            Answer::Done
         }
     }
 }

@@ -10,9 +10,11 @@ use tensorferry_storage::{Heap, StorageError};
 
 use crate::dict::{self, Dict};
 use crate::error::{PanickedError, ServeError, StateError};
+use crate::handler::Handler;
 use crate::list::{self, List};
+use crate::panic::HandlerPanic;
 use crate::proxy::Proxy;
-use crate::served::{Served, serve_in};
+use crate::served::{Served, serve_by};
 
 /// Objects of this process, which end with it, or with the process.
 ///
@@ -31,8 +33,8 @@ trait Ending: Send {
     /// Refuses later calls.
     fn close(&self);
 
-    /// Waits until it has answered what was sent before. Returns the text of the panic, if a handler has.
-    fn end(self: Box<Self>) -> Option<String>;
+    /// Waits until it has answered what was sent before. Returns the panic, if a handler has panicked.
+    fn end(self: Box<Self>) -> Option<HandlerPanic>;
 }
 
 impl<S: Send, Q, R> Ending for Served<S, Q, R> {
@@ -40,9 +42,9 @@ impl<S: Send, Q, R> Ending for Served<S, Q, R> {
         self.proxy().close();
     }
 
-    fn end(self: Box<Self>) -> Option<String> {
+    fn end(self: Box<Self>) -> Option<HandlerPanic> {
         match self.into_state() {
-            Err(StateError::Panicked { message, .. }) => Some(message),
+            Err(StateError::Panicked { panic, .. }) => Some(*panic),
             // What becomes of the state is up to its type.
             Ok(_) | Err(StateError::WithinItself) => None,
         }
@@ -86,7 +88,7 @@ impl Manager {
         V: Clone + Serialize + DeserializeOwned + Send + 'static,
     {
         let map: BTreeMap<K, V> = entries.into_iter().collect();
-        Ok(Dict::over(self.serve(map, dict::answer)?))
+        Ok(Dict::over(self.serve_by(map, dict::Entries)?))
     }
 
     /// An empty list.
@@ -109,7 +111,7 @@ impl Manager {
         V: Clone + Serialize + DeserializeOwned + Send + 'static,
     {
         let items: Vec<V> = items.into_iter().collect();
-        Ok(List::over(self.serve(items, list::answer)?))
+        Ok(List::over(self.serve_by(items, list::Items)?))
     }
 
     /// An object of a type of your own: see [`serve`](crate::serve). Its state goes with the manager; `serve`
@@ -124,7 +126,17 @@ impl Manager {
         R: Serialize + DeserializeOwned + 'static,
         F: FnMut(&mut S, Q) -> R + Send + 'static,
     {
-        let served = serve_in(&self.heap, state, handler)?;
+        self.serve_by(state, handler)
+    }
+
+    fn serve_by<S, Q, R, H>(&self, state: S, handler: H) -> Result<Proxy<Q, R>, ServeError>
+    where
+        S: Send + 'static,
+        Q: DeserializeOwned + 'static,
+        R: Serialize + DeserializeOwned + 'static,
+        H: Handler<S, Q, R> + Send + 'static,
+    {
+        let served = serve_by(&self.heap, state, handler)?;
         let proxy = served.proxy().clone();
         self.served().push(Box::new(served));
         Ok(proxy)
@@ -139,11 +151,11 @@ impl Manager {
     /// # Errors
     /// [`PanickedError`] when handlers have panicked. All objects have ended all the same.
     pub fn shutdown(self) -> Result<(), PanickedError> {
-        let messages = self.end_all();
-        if messages.is_empty() { Ok(()) } else { Err(PanickedError { messages }) }
+        let panics = self.end_all();
+        if panics.is_empty() { Ok(()) } else { Err(PanickedError { panics }) }
     }
 
-    fn end_all(&self) -> Vec<String> {
+    fn end_all(&self) -> Vec<HandlerPanic> {
         let served = std::mem::take(&mut *self.served());
         // Later calls are refused by all before any of them is waited for.
         served.iter().for_each(|served| served.close());

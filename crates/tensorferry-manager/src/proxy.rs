@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tensorferry_queue::GetError;
 use tensorferry_storage::Deadline;
 
 use crate::answer::Answer;
@@ -65,7 +66,9 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
     /// one step.
     ///
     /// # Blocking
-    /// Until the answer comes, or the object ends, or its process.
+    /// Until the answer comes, or the object ends, or its process. For ever, where the object cannot answer
+    /// because its handler waits for this very call: where objects call each other in a circle, say. A call
+    /// by the object's own thread is refused instead.
     ///
     /// # Errors
     /// [`CallError`], with the request if it was not sent.
@@ -73,8 +76,8 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
         self.call_within(request, Deadline::Never)
     }
 
-    /// As [`Proxy::call`], waiting for at most `timeout`. A request that was sent is not taken back when the
-    /// time is over.
+    /// As [`Proxy::call`], waiting for at most `timeout`: also where `call` would wait for ever. A request
+    /// that was sent is not taken back when the time is over.
     ///
     /// # Blocking
     /// As [`Proxy::call`], for at most `timeout`, and longer only over a `SealedTensor` that has to be asked
@@ -112,13 +115,13 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
             return Err(CallError::new(Some(request), kind));
         }
         // A link without its answer is not used again: that may still come.
-        let answer = link.answer(deadline).map_err(|kind| CallError::new(None, self.why(kind, &link)))?;
+        let answer = link.answer(deadline).map_err(|error| CallError::new(None, self.why(error, &link)))?;
         self.keep(link);
         let kind = match answer {
             Answer::Done(answer) => {
                 return answer.into_inner().ok_or(CallError::new(None, CallErrorKind::OtherAnswer));
             }
-            Answer::Panicked(text) => CallErrorKind::Panicked(text),
+            Answer::Panicked(panic) => CallErrorKind::Panicked(panic),
             Answer::Unreadable(text) => CallErrorKind::Unreadable(text),
             Answer::Unsendable(text) => CallErrorKind::NoAnswer(text),
         };
@@ -142,10 +145,10 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
 
     /// Why there is no answer. A process that is killed before it has taken a caller's end has never had that
     /// end, which is then not lost by a death; the way to the object knows of the death.
-    fn why(&self, kind: CallErrorKind, link: &Link<R>) -> CallErrorKind {
-        match kind {
+    fn why(&self, error: GetError, link: &Link<R>) -> CallErrorKind {
+        match CallErrorKind::of_get(error, self.requests.owner_pid()) {
             CallErrorKind::Ended => match self.let_go(link) {
-                Err(kind @ (CallErrorKind::Ended | CallErrorKind::OwnerDied)) => kind,
+                Err(kind @ (CallErrorKind::Ended | CallErrorKind::OwnerDied { .. })) => kind,
                 _ => CallErrorKind::WayLost,
             },
             other => other,
@@ -155,7 +158,7 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
     /// Keeps a link on which no call is open for the next one.
     fn keep(&self, link: Link<R>) {
         let mut idle = self.idle();
-        if idle.len() < MAX_IDLE {
+        if idle.len() < MAX_IDLE && !link.is_given_up() {
             idle.push(link);
         } else {
             drop(idle);

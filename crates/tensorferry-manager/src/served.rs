@@ -8,8 +8,10 @@ use serde::de::DeserializeOwned;
 use tensorferry_storage::Heap;
 
 use crate::error::{ServeError, StateError};
+use crate::handler::Handler;
 use crate::link::fresh_number;
 use crate::owner::Owner;
+use crate::panic::note_panics;
 use crate::proxy::{Proxy, note_served};
 use crate::requests::Requests;
 
@@ -30,6 +32,10 @@ pub struct Served<S, Q, R> {
 
 /// Serves an object in the default domain: `state`, and what a request does to it. The requests of all
 /// callers come one after another.
+///
+/// The first object of a process adds a panic hook, which notes where a handler panics
+/// ([`HandlerPanic::location`](crate::HandlerPanic::location)) and calls the hook that was there before. A
+/// program with a hook of its own sets it before that.
 ///
 /// # Errors
 /// [`ServeError`] when there is no memory or no thread for it.
@@ -54,10 +60,22 @@ where
     R: Serialize + DeserializeOwned + 'static,
     F: FnMut(&mut S, Q) -> R + Send + 'static,
 {
+    serve_by(heap, state, handler)
+}
+
+/// Serves an object whose handler is of any kind.
+pub(crate) fn serve_by<S, Q, R, H>(heap: &Heap, state: S, handler: H) -> Result<Served<S, Q, R>, ServeError>
+where
+    S: Send + 'static,
+    Q: DeserializeOwned,
+    R: Serialize + DeserializeOwned + 'static,
+    H: Handler<S, Q, R> + Send + 'static,
+{
     let (requests, ring) = Requests::<Q, R>::create(heap)?;
     let (domain, object) = (heap.domain().id(), fresh_number(heap));
     let serve = move || {
         note_served(domain, object);
+        note_panics();
         Owner::new(ring, state, handler).run::<Q>()
     };
     let named = thread::Builder::new().name("tf-object".to_owned());

@@ -1,9 +1,12 @@
 //! Dictionaries and lists.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use serde::{Deserialize, Serialize, Serializer, ser};
 use tensorferry_manager::{CallErrorKind, Dict, List, Manager};
 
 #[test]
@@ -118,4 +121,150 @@ fn a_handle_with_a_timeout_waits_no_longer_and_finds_what_it_asks_by_a_borrowed_
     let patient = dict.with_timeout(Duration::from_secs(60));
     assert_eq!((patient.get("a").unwrap(), patient.contains_key("b").unwrap()), (Some(1), false));
     assert_eq!(patient.remove("a").unwrap(), Some(1));
+}
+
+/// A value with something out of the ordinary.
+#[derive(Debug, PartialEq, Deserialize)]
+enum Value {
+    Plain(u32),
+    /// Cannot be written.
+    Unwritable,
+    /// Cannot be copied before its gate opens.
+    #[serde(skip)]
+    Slow(Gate),
+}
+
+#[derive(Debug, Default)]
+struct Gate(Arc<Mutex<()>>);
+
+impl PartialEq for Gate {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Plain(number) => Self::Plain(*number),
+            Self::Unwritable => Self::Unwritable,
+            Self::Slow(gate) => {
+                let _opened = gate.0.lock();
+                Self::Plain(0)
+            }
+        }
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Plain(number) => serializer.serialize_newtype_variant("Value", 0, "Plain", number),
+            Self::Unwritable | Self::Slow(_) => Err(ser::Error::custom("not to be written")),
+        }
+    }
+}
+
+#[test]
+fn what_is_taken_out_and_cannot_be_sent_is_put_back_into_its_place() {
+    let manager = Manager::new().unwrap();
+    let (plain, unwritable) = (|number| Value::Plain(number), Value::Unwritable);
+    let dict = manager.dict_of([(1, plain(1)), (2, unwritable.clone())]).unwrap();
+    let list = manager.list_of([plain(1), unwritable.clone(), plain(3), unwritable]).unwrap();
+    for _ in 0..3 {
+        let errors = [dict.remove(&2), list.remove(1), list.pop()].map(Result::unwrap_err);
+        for error in errors {
+            assert!(matches!(&error, CallErrorKind::NoAnswer(why) if why.contains("not to be written")));
+        }
+    }
+    assert_eq!(dict.keys().unwrap(), [1, 2]);
+    assert_eq!((list.get(0).unwrap(), list.get(2).unwrap()), (Some(plain(1)), Some(plain(3))));
+    assert_eq!(list.remove(2).unwrap(), Some(plain(3)));
+    assert_eq!(list.len().unwrap(), 3);
+    // Reading takes nothing out, and what was put stays.
+    assert!(matches!(list.get(1), Err(CallErrorKind::NoAnswer(_))));
+    assert!(matches!(list.set(1, plain(2)).unwrap_err().kind, CallErrorKind::NoAnswer(_)));
+    assert!(matches!(dict.insert(2, plain(2)).unwrap_err().kind, CallErrorKind::NoAnswer(_)));
+    assert_eq!((list.remove(1).unwrap(), dict.remove(&2).unwrap()), (Some(plain(2)), Some(plain(2))));
+    manager.shutdown().unwrap();
+}
+
+#[test]
+fn what_is_taken_out_for_a_caller_that_has_given_up_is_put_back() {
+    let manager = Manager::new().unwrap();
+    let gate = Arc::new(Mutex::new(()));
+    let slow = || Value::Slow(Gate(Arc::clone(&gate)));
+    let dict = manager.dict_of([(1, Value::Plain(1)), (2, slow())]).unwrap();
+    let list = manager.list_of([Value::Plain(1), Value::Plain(2), slow()]).unwrap();
+    let short = Duration::from_millis(20);
+    let closed = gate.lock().unwrap();
+    // They are copying the slow value, and come to the others after that.
+    assert!(matches!(dict.with_timeout(short).get(&2), Err(CallErrorKind::TimedOut)));
+    assert!(matches!(list.with_timeout(short).get(2), Err(CallErrorKind::TimedOut)));
+    assert!(matches!(dict.with_timeout(short).remove(&1), Err(CallErrorKind::TimedOut)));
+    assert!(matches!(list.with_timeout(short).remove(0), Err(CallErrorKind::TimedOut)));
+    drop(closed);
+    assert_eq!(dict.remove(&1).unwrap(), Some(Value::Plain(1)));
+    assert_eq!(
+        (list.remove(0).unwrap(), list.remove(0).unwrap()),
+        (Some(Value::Plain(1)), Some(Value::Plain(2)))
+    );
+    manager.shutdown().unwrap();
+}
+
+#[test]
+fn callers_that_give_up_at_any_moment_lose_nothing() {
+    let manager = Manager::new().unwrap();
+    let list = manager.list_of(0..3000_u32).unwrap();
+    let mut popped = Vec::new();
+    for round in 0..6000_u32 {
+        let hasty = list.with_timeout(Duration::from_nanos(u64::from(round % 100) * 200));
+        match hasty.pop() {
+            Ok(value) => popped.extend(value),
+            Err(error) => assert!(matches!(error, CallErrorKind::TimedOut), "{error}"),
+        }
+    }
+    popped.extend(list.to_vec().unwrap());
+    popped.sort_unstable();
+    assert!(popped.iter().copied().eq(0..3000), "{} of 3000", popped.len());
+    manager.shutdown().unwrap();
+}
+
+/// A key whose drop panics, unless it has travelled.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Key(u8, #[serde(skip)] bool);
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Key {}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        assert!(!self.1, "a key that breaks");
+    }
+}
+
+#[test]
+fn a_key_whose_drop_panics_ends_no_dictionary_when_its_value_is_taken_out() {
+    let manager = Manager::new().unwrap();
+    let dict = manager.dict_of([(Key(1, true), 10), (Key(2, false), 20)]).unwrap();
+    assert_eq!(dict.remove(&Key(1, false)).unwrap(), Some(10));
+    assert_eq!(dict.remove(&Key(2, false)).unwrap(), Some(20));
+    manager.shutdown().unwrap();
 }

@@ -1,10 +1,12 @@
 //! Objects of types of one's own.
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tensorferry_manager::{CallErrorKind, Manager, Proxy, Served, StateError, serve};
+use tensorferry_domain::Domain;
+use tensorferry_manager::{CallErrorKind, Manager, Proxy, Served, StateError, serve, serve_in};
+use tensorferry_queue::Queue;
 use tensorferry_reduce::Parcel;
 use tensorferry_storage::Heap;
 
@@ -48,6 +50,7 @@ fn what_is_told_is_done_before_what_the_same_thread_asks_then() {
 
 #[test]
 fn a_handler_that_panics_ends_the_object_and_its_state_is_there() {
+    let line = line!() + 3;
     let served = serve(0_u64, |total: &mut u64, number: u64| {
         *total += number;
         assert!(number < 10, "{number} is too much");
@@ -59,11 +62,16 @@ fn a_handler_that_panics_ends_the_object_and_its_state_is_there() {
     for number in [10, 1] {
         let error = proxy.call(number).unwrap_err();
         assert!(error.request.is_none() && error.kind.is_final());
-        assert!(matches!(&error.kind, CallErrorKind::Panicked(text) if text == "10 is too much"), "{error}");
+        let CallErrorKind::Panicked(panic) = &error.kind else { panic!("{error}") };
+        assert_eq!((panic.pid, &*panic.message), (std::process::id(), "10 is too much"));
+        let location = panic.location.as_ref().unwrap();
+        assert_eq!((&*location.file, location.line), (file!(), line));
+        assert_eq!(error.to_string(), panic.to_string());
     }
     proxy.tell(5).unwrap();
-    let StateError::Panicked { state, message } = served.into_state().unwrap_err() else { panic!() };
-    assert_eq!((state, &*message), (11, "10 is too much"));
+    let StateError::Panicked { state, panic } = served.into_state().unwrap_err() else { panic!() };
+    assert_eq!((state, &*panic.message), (11, "10 is too much"));
+    assert_eq!(panic.location.unwrap().line, line);
 }
 
 #[test]
@@ -72,9 +80,10 @@ fn an_object_that_calls_itself_is_told_so() {
     let mut own = None;
     let served = serve((), move |(): &mut (), _: u32| {
         let own = own.get_or_insert_with(|| told.recv().unwrap());
-        let error = own.call(1).unwrap_err();
-        assert_eq!(error.request, Some(1));
-        error.to_string()
+        for error in [own.call(1).unwrap_err(), own.tell(1).unwrap_err()] {
+            assert!(matches!(error.kind, CallErrorKind::WithinItself) && error.request == Some(1));
+        }
+        own.call_timeout(1, Duration::from_secs(60)).unwrap_err().to_string()
     })
     .unwrap();
     tell.send(served.proxy().clone()).unwrap();
@@ -88,6 +97,30 @@ fn one_object_can_call_another() {
     let proxy = total.proxy().clone();
     let twice = serve((), move |(): &mut (), number: u64| proxy.call(2 * number).unwrap()).unwrap();
     assert_eq!(twice.proxy().call(4).unwrap(), 8);
+}
+
+#[test]
+fn objects_that_call_each_other_in_a_circle_go_on_when_the_time_of_a_call_is_over() {
+    let (tell, told) = mpsc::channel::<Proxy<u32, String>>();
+    let mut other = None;
+    // It asks the other one, which asks it.
+    let first = serve((), move |(): &mut (), time: u32| {
+        if time == 0 {
+            return "no question".to_owned();
+        }
+        let other = other.get_or_insert_with(|| told.recv().unwrap());
+        match other.call_timeout(time, Duration::from_millis(time.into())) {
+            Ok(answer) => answer,
+            Err(error) => error.to_string(),
+        }
+    })
+    .unwrap();
+    let back = first.proxy().clone();
+    let second = serve((), move |(): &mut (), _: u32| back.call(0).unwrap()).unwrap();
+    tell.send(second.proxy().clone()).unwrap();
+    assert_eq!(first.proxy().call(20).unwrap(), CallErrorKind::TimedOut.to_string());
+    // The question that came back in the circle was answered after that.
+    assert_eq!(second.proxy().call(1).unwrap(), "no question");
 }
 
 #[test]
@@ -241,8 +274,11 @@ fn a_manager_says_which_handlers_have_panicked_and_ends_all() {
     breaks.tell("broken".to_owned()).unwrap();
     assert_eq!(counts.call(1).unwrap(), 1);
     let panicked = manager.shutdown().unwrap_err();
-    assert_eq!(panicked.messages, ["broken"]);
-    assert!(panicked.to_string().contains("1 of the objects"), "{panicked}");
+    let [panic] = &*panicked.panics else { panic!("{panicked}") };
+    assert_eq!(panic.message, "broken");
+    assert!(panic.location.as_ref().is_some_and(|location| location.file == file!()), "{panicked}");
+    let text = format!("the handlers of 1 of the objects have panicked: {panic}");
+    assert_eq!(panicked.to_string(), text);
     assert!(matches!(counts.call(1).unwrap_err().kind, CallErrorKind::Ended));
 }
 
@@ -264,6 +300,28 @@ fn an_object_that_ends_itself_is_told_that_it_cannot_wait() {
     tell.send(served).unwrap();
     assert!(proxy.call(0).unwrap());
     assert!(proxy.call(0).unwrap_err().kind.is_final());
+}
+
+#[test]
+fn what_is_sent_to_an_object_that_reads_nothing_any_more_is_let_go_of() {
+    let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+    let served =
+        serve_in(&heap, (), |(): &mut (), _: Option<Queue<u8>>| -> u8 { panic!("no more") }).unwrap();
+    served.proxy().call(None).unwrap_err();
+    let n_blocks = || {
+        heap.collect();
+        heap.stats().own.live_blocks
+    };
+    let before = n_blocks();
+    let queue = Queue::new_in(&heap, 1).unwrap();
+    served.proxy().tell(Some(queue.clone())).unwrap();
+    drop(queue);
+    let begin = Instant::now();
+    while n_blocks() > before {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the object keeps the last queue that it got");
+        std::thread::yield_now();
+    }
+    drop(served);
 }
 
 #[test]

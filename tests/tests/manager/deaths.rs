@@ -10,6 +10,7 @@ use crate::{asker, keeper};
 fn all_who_wait_are_told_when_the_process_of_an_object_is_killed() {
     with_family(|family| {
         let (keeper, number, tensors) = keeper(family);
+        let keeper_pid = keeper.pid();
         let [waits, waits_too, idle] = [(); 3].map(|()| asker(family, &number, &tensors));
         assert_eq!(idle.ask("insert x 10"), "inserted");
         waits.begin("stop");
@@ -22,7 +23,8 @@ fn all_who_wait_are_told_when_the_process_of_an_object_is_killed() {
         waits_too.expect("OwnerDied");
         assert_eq!(idle.ask("add 1"), "OwnerDied");
         let error = number.call(Request::Add(7)).unwrap_err();
-        assert!(matches!(error.kind, CallErrorKind::OwnerDied), "{error}");
+        assert!(matches!(error.kind, CallErrorKind::OwnerDied { pid } if pid == keeper_pid), "{error}");
+        assert!(error.to_string().contains(&format!("(pid {keeper_pid})")), "{error}");
         assert!(matches!(error.request, Some(Request::Add(7))), "it was not sent");
         [waits, waits_too, idle].into_iter().for_each(Child::finish);
     });
@@ -74,5 +76,25 @@ fn callers_that_come_and_are_killed_leave_nothing_with_the_object() {
         });
         manager.shutdown().unwrap();
         drop((number, tensors));
+    });
+}
+
+#[test]
+fn what_is_taken_out_for_a_caller_that_is_dead_is_put_back() {
+    with_family(|family| {
+        let (keeper, number, tensors) = keeper(family);
+        let [victim, other] = [(); 2].map(|()| asker(family, &number, &tensors));
+        assert_eq!(victim.ask("insert x 100"), "inserted");
+        // The object comes to it after the death.
+        keeper.stop();
+        victim.begin("remove x");
+        victim.wait_until_asleep();
+        victim.kill();
+        until("the death is known", || family.members().len() == 3);
+        keeper.go_on();
+        assert_eq!(other.ask("remove x"), "100");
+        assert_eq!(other.ask("remove x"), "none");
+        keeper.finish();
+        other.finish();
     });
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod deaths;
+mod refused;
 mod sharing;
 
 use tensorferry::Queue;

@@ -48,3 +48,21 @@ fn an_object_that_ends_in_order_is_ended_for_all() {
         asker.finish();
     });
 }
+
+#[test]
+fn a_panic_of_a_handler_is_told_with_its_process_and_its_place() {
+    with_family(|family| {
+        let (keeper, number, tensors) = keeper(family);
+        let asker = asker(family, &number, &tensors);
+        let error = number.call(Request::Panic).unwrap_err();
+        let CallErrorKind::Panicked(panic) = &error.kind else { panic!("{error}") };
+        assert_eq!((panic.pid, &*panic.message), (keeper.pid(), "told to panic"));
+        let location = panic.location.as_ref().unwrap();
+        assert!(location.file.ends_with("tasks/manager.rs"), "{location}");
+        // All who call are told the same.
+        assert_eq!(asker.ask("add 1"), error.to_string());
+        assert_eq!(asker.ask("insert x 10"), "inserted");
+        asker.finish();
+        keeper.kill();
+    });
+}

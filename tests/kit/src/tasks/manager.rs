@@ -5,6 +5,7 @@ use tensorferry::manager::{CallErrorKind, Dict, Manager, Proxy};
 use tensorferry::queue::Queue;
 use tensorferry::tensor::{Tensor, TensorMut};
 
+use crate::container::forbid;
 use crate::{Context, Task};
 
 /// What is asked of the kept number.
@@ -12,8 +13,15 @@ use crate::{Context, Task};
 pub enum Request {
     /// Adds to it, and answers the sum.
     Add(u64),
+    /// Adds the elements of a tensor to it, and answers the sum.
+    AddAll(Tensor<u64>),
     /// Stops the process that has it, before it answers.
     Stop,
+    /// From now on the kernel opens no more memory to the thread that has it, whose name is `refused` then.
+    /// Answers 0 where the kernel cannot be told so.
+    Refuse,
+    /// Panics.
+    Panic,
 }
 
 /// A number that somebody keeps.
@@ -46,7 +54,16 @@ impl Task for Keeper {
 pub fn add(total: &mut u64, request: Request) -> u64 {
     match request {
         Request::Add(number) => *total += number,
+        Request::AddAll(tensor) => *total += tensor.iter().sum::<u64>(),
         Request::Stop => nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP).unwrap(),
+        Request::Refuse => {
+            if forbid(&[nix::libc::SYS_mprotect], nix::libc::ENOMEM).is_err() {
+                return 0;
+            }
+            nix::sys::prctl::set_name(c"refused").unwrap();
+            *total += 1;
+        }
+        Request::Panic => panic!("told to panic"),
     }
     *total
 }
@@ -58,7 +75,7 @@ pub fn add(total: &mut u64, request: Request) -> u64 {
 /// | `add N` | the sum |
 /// | `stop` | nothing before the process of the number goes on; then the sum |
 /// | `insert KEY N` | `inserted` a tensor of so many ones |
-/// | `get KEY` | its sum, or `none` |
+/// | `get KEY`, `remove KEY` | its sum, or `none` |
 ///
 /// or the error in one word: `Ended`, `OwnerDied`; others in full.
 #[derive(Debug, Serialize, Deserialize)]
@@ -84,19 +101,21 @@ impl Task for Asker {
                     let inserted = self.tensors.insert(key.to_owned(), tensor);
                     inserted.map(|_| "inserted".to_owned()).map_err(|error| error.kind)
                 }
-                ["get", key] => self.tensors.get(&key.to_owned()).map(|tensor| {
-                    let sum = |tensor: Tensor<u64>| tensor.iter().sum::<u64>().to_string();
-                    tensor.map_or("none".to_owned(), sum)
-                }),
+                ["get", key] => self.tensors.get(key).map(sum),
+                ["remove", key] => self.tensors.remove(key).map(sum),
                 _ => panic!("{command}"),
             };
             context.say(answer.unwrap_or_else(|error| match error {
                 CallErrorKind::Ended => "Ended".to_owned(),
-                CallErrorKind::OwnerDied => "OwnerDied".to_owned(),
+                CallErrorKind::OwnerDied { .. } => "OwnerDied".to_owned(),
                 other => other.to_string(),
             }));
         }
     }
+}
+
+fn sum(tensor: Option<Tensor<u64>>) -> String {
+    tensor.map_or("none".to_owned(), |tensor| tensor.iter().sum::<u64>().to_string())
 }
 
 impl Asker {
