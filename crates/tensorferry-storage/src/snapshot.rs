@@ -221,7 +221,8 @@ impl Snapshot {
     /// data is read. Time goes with the number of blocks.
     ///
     /// # Errors
-    /// The kernel's error of pread(2) or fstat(2). What makes no sense is left out.
+    /// The kernel's error of pread(2) or fstat(2). What makes no sense is left out. So is the rest of a
+    /// domain that would take much more reading than its file has memory, as one made up of holes does.
     pub fn read(file: &DomainFile) -> Result<Self, StorageError> {
         let runs = file.runs()?;
         let mut snapshot = Self {
@@ -392,6 +393,22 @@ mod tests {
         let waiting = now.queues.iter().map(|queue| queue.waiting.blocks).collect::<Vec<_>>();
         assert_eq!(waiting, [2, 1, 0]);
         assert_eq!(now.members[0].holds_alone.blocks, 2, "both queues, that is");
+    }
+
+    #[test]
+    fn a_bundle_that_waits_in_many_queues_waits_whole_in_each() {
+        let heap = heap();
+        let blocks = (0..10_000).map(|_| heap.allocate(1).unwrap().freeze()).collect::<Vec<_>>();
+        let bundle = Bundle::pack(&heap, b"", blocks.iter().filter_map(OutgoingHandle::frozen).collect());
+        let bundle = bundle.unwrap();
+        let rings = [(); 60].map(|()| Ring::create(&heap, 1, 0).unwrap());
+        for ring in &rings {
+            let handles = OutgoingHandles::from_iter([OutgoingHandle::bundle(&bundle)]);
+            ring.put(b"", handles, Deadline::Now).unwrap();
+        }
+        let now = heap.snapshot().unwrap();
+        let waiting = now.queues.iter().map(|queue| queue.waiting.blocks).collect::<Vec<_>>();
+        assert_eq!(waiting, [1 + 10_000; 60]);
     }
 
     #[test]

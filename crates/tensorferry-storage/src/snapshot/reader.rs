@@ -1,6 +1,7 @@
 //! What the queues and monitors of a domain say, and what each block counts for.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 
 use tensorferry_domain::{DomainFile, ExtentOwner, MAX_MEMBERS, RunInfo};
 
@@ -30,6 +31,8 @@ pub(super) struct Reader<'a> {
     by_header: HashMap<usize, usize>,
     /// What is known of each block beyond its header.
     facts: Vec<Facts>,
+    /// The blocks that each long message and each bundle names, once it was read. Many queues may have it.
+    lists: HashMap<usize, Rc<[usize]>>,
 }
 
 /// What messages and bundles say of a block.
@@ -61,7 +64,7 @@ impl<'a> Reader<'a> {
         let by_header = blocks.iter().enumerate();
         let by_header = by_header.map(|(index, block)| (block.place.header_offset_bytes, index)).collect();
         let facts = vec![Facts::default(); blocks.len()];
-        Ok(Self { contents, snapshot, blocks, by_header, facts })
+        Ok(Self { contents, snapshot, blocks, by_header, facts, lists: HashMap::new() })
     }
 
     pub(super) fn read(mut self) -> Result<(), StorageError> {
@@ -74,10 +77,8 @@ impl<'a> Reader<'a> {
                     self.snapshot.monitors.extend(monitor);
                 }
                 Kind::Bundle => {
-                    for at in self.named_by(block)?.into_iter().filter_map(Reference::unpack) {
-                        if let Some(&named) = self.by_header.get(&at.header_offset_bytes) {
-                            self.facts[named].users |= block.holders;
-                        }
+                    for &named in &*self.named_by(index)? {
+                        self.facts[named].users |= block.holders;
                     }
                 }
                 Kind::Plain | Kind::Message | Kind::Parcel => {}
@@ -205,21 +206,38 @@ impl<'a> Reader<'a> {
 
     /// The blocks that these references name, each once, and what those name: a long message has a table, and
     /// so has a bundle, in which there is no other one. What lies in a queue that is named is that queue's.
-    fn named_through(&self, references: &[u64]) -> Result<HashSet<usize>, StorageError> {
+    fn named_through(&mut self, references: &[u64]) -> Result<HashSet<usize>, StorageError> {
         let mut named = HashSet::new();
-        let mut open = references.to_vec();
-        while let Some(word) = open.pop() {
-            let at = Reference::unpack(word).map(|reference| reference.header_offset_bytes);
-            let Some(&index) = at.and_then(|at| self.by_header.get(&at)) else { continue };
+        let mut open: Vec<usize> = references.iter().filter_map(|&word| self.block_of(word)).collect();
+        while let Some(index) = open.pop() {
             if named.insert(index) && matches!(self.blocks[index].kind, Kind::Message | Kind::Bundle) {
-                open.extend(self.named_by(self.blocks[index])?);
+                open.extend_from_slice(&self.named_by(index)?);
             }
         }
         Ok(named)
     }
 
+    /// The block that a reference names, among the blocks.
+    fn block_of(&self, reference: u64) -> Option<usize> {
+        let at = Reference::unpack(reference)?.header_offset_bytes;
+        self.by_header.get(&at).copied()
+    }
+
+    /// The blocks that a block with a table names.
+    fn named_by(&mut self, index: usize) -> Result<Rc<[usize]>, StorageError> {
+        if let Some(named) = self.lists.get(&index) {
+            // To go through it again is work too, if less than to read it: a byte for each word.
+            let is_enough_left = self.contents.spend(named.len() as u64);
+            return Ok(if is_enough_left { named.clone() } else { Rc::default() });
+        }
+        let references = self.references_in(self.blocks[index])?;
+        let named: Rc<[usize]> = references.into_iter().filter_map(|word| self.block_of(word)).collect();
+        self.lists.insert(index, named.clone());
+        Ok(named)
+    }
+
     /// The references of a block that has a table.
-    fn named_by(&self, block: Found) -> Result<Vec<u64>, StorageError> {
+    fn references_in(&self, block: Found) -> Result<Vec<u64>, StorageError> {
         let Some(words) = block.words(&self.contents, 0, table::ROOM)? else { return Ok(Vec::new()) };
         let n_references = usize::try_from(words[table::N_REFERENCES]).unwrap_or(0).min(MAX_HANDLES);
         Ok(block.words(&self.contents, table::ROOM, n_references)?.unwrap_or_default())

@@ -13,8 +13,8 @@ use crate::header::{Kind, SpanWord, head, kind_of, line};
 /// The words of a block header or of a span's line.
 type Line = [u64; LINE_WORDS];
 
-/// What lies in a domain, for so many bytes as its file has memory. What is honest lies in memory and is read
-/// once or twice; what somebody has made up of holes comes to an end.
+/// What lies in a domain, for about twice as many bytes as its file has memory. What is honest lies in memory
+/// and is read once or twice; what somebody has made up of holes comes to an end.
 pub(super) struct Contents<'a> {
     pub(super) file: &'a DomainFile,
     left_bytes: Cell<u64>,
@@ -29,9 +29,16 @@ impl<'a> Contents<'a> {
     /// Words of the data area; `None` where it ends before they do, or enough was read.
     fn words(&self, offset_bytes: usize, n_words: usize) -> Result<Option<Vec<u64>>, StorageError> {
         let len_bytes = n_words as u64 * size_of::<u64>() as u64;
-        let Some(left_bytes) = self.left_bytes.get().checked_sub(len_bytes) else { return Ok(None) };
-        self.left_bytes.set(left_bytes);
+        if !self.spend(len_bytes) {
+            return Ok(None);
+        }
         Ok(self.file.data_words(offset_bytes, n_words)?)
+    }
+
+    /// Counts so many bytes as read; false where that is more than is left.
+    pub(super) fn spend(&self, len_bytes: u64) -> bool {
+        let left_bytes = self.left_bytes.get().checked_sub(len_bytes);
+        left_bytes.inspect(|left_bytes| self.left_bytes.set(*left_bytes)).is_some()
     }
 }
 
