@@ -1,5 +1,7 @@
 //! What lies in a domain and who holds it, as anybody can read it who has the domain's file.
 
+#[cfg(test)]
+mod hostile;
 mod reader;
 mod walk;
 
