@@ -144,6 +144,7 @@ fn writable(fd: &OwnedFd, len_bytes: usize) -> Result<MmapMut> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::MemfdFlags;
     use rustix::io::pwrite;
 
     use super::*;
@@ -201,6 +202,26 @@ mod tests {
         rustix::fs::fcntl_add_seals(&future, SealFlags::FUTURE_WRITE | SealFlags::SHRINK).unwrap();
         assert!(SealedMemory::from_fd(future).is_err());
         writer[0] = 1;
+    }
+
+    #[test]
+    fn a_file_of_large_pages_whose_holes_nobody_sees_is_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        // Its pages are not taken before it is mapped or filled.
+        let large = match rustix::fs::memfd_create("test", flags) {
+            Ok(large) => large,
+            Err(error) => {
+                println!("NOT RUN: needs memory files of large pages: {error}");
+                return;
+            }
+        };
+        let len_bytes = rustix::fs::fstatfs(&large).unwrap().f_bsize.cast_unsigned();
+        rustix::fs::ftruncate(&large, len_bytes).unwrap();
+        rustix::fs::fcntl_add_seals(&large, SEALS).unwrap();
+        assert_eq!(rustix::fs::seek(&large, SeekFrom::Hole(0)), Ok(len_bytes), "none, it says");
+        let error = SealedMemory::from_fd(large).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::INVAL.raw_os_error()), "{error}");
+        assert!(error.call().contains("no memory file"), "{error}");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use execs::Execs;
 pub(crate) use gauntlet::round as round_of_gauntlet;
 pub use gauntlet::{Gauntlet, Target};
 pub use lessee::Lessee;
-pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, SendMany};
+pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, Seal, SendMany};
 pub use nested::{Nested, Unsharing};
 pub use pipe_with_name::PipeWithName;
 pub use program::{FillDomain, Place, Program};
@@ -113,6 +113,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<CommandLine>,
         run_root_task::<Gauntlet>,
         run_root_task::<RunOutOfDescriptors>,
+        run_root_task::<Seal>,
         run_root_task::<Program>,
         run_root_task::<Reader>,
         run_root_task::<Vandal>,

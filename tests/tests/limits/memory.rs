@@ -5,7 +5,7 @@ use tensorferry::queue::PutErrorKind;
 use tensorferry::reduce::{EncodeError, TransitError};
 use tensorferry::storage::StorageError;
 use tensorferry::{Queue, Tensor, TensorMut};
-use tensorferry_kit::tasks::{MakeDomain, Puppet};
+use tensorferry_kit::tasks::{MakeDomain, Puppet, Seal};
 use tensorferry_kit::{Item, Limit, Loner, alone, until, with_family_of};
 
 #[track_caller]
@@ -40,6 +40,20 @@ fn where_not_even_the_smallest_domain_fits_the_error_has_the_numbers() {
     let limit = 1 << 20;
     let said = made_under(Limit::FileSize, limit);
     assert!(said.contains(&limit.to_string()) && said.contains("RLIMIT_FSIZE"), "{said}");
+}
+
+#[test]
+fn a_sealed_tensor_beyond_the_limit_of_files_is_an_error_and_no_signal() {
+    const LIMIT_BYTES: usize = 1 << 20;
+    alone(|| {
+        let lens_bytes = vec![LIMIT_BYTES, LIMIT_BYTES + 1, LIMIT_BYTES];
+        let child = Loner::start(&Seal { lens_bytes }, &[(Limit::FileSize, LIMIT_BYTES as u64)]);
+        child.expect("sealed");
+        let said = child.hear();
+        assert!(said.contains("1048577 bytes") && said.contains("os error 27"), "EFBIG: {said}");
+        child.expect("sealed");
+        child.finish();
+    });
 }
 
 const LIMIT_BYTES: u64 = 24 << 20;

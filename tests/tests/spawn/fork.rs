@@ -14,6 +14,7 @@ use tensorferry::manager::{Manager, Served, StateError, serve};
 use tensorferry::queue::{GetError, Lease, Sender, SoleReceiver, SoleSender, mpsc, spsc};
 use tensorferry::spawn::{OnDrop, ProcessHandle, SpawnError, StartMethod, func, get_context};
 use tensorferry::sync::{Barrier, Event, Lock, LockGuard, Permit, RwLock, RwLockReadGuard, Semaphore};
+use tensorferry::tensor::SealedTensor;
 use tensorferry::{AnyTensor, BoxedError, Bundle, Domain, Heap, Queue, SharedTensor, Tensor, TensorMut};
 use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
 use tensorferry_os::pidfd::PidFd;
@@ -37,6 +38,7 @@ tensorferry_process::entry! {
     static OWN_SERVER = "test.fork-own-server" => own_server;
     static TELL_PARENT = "test.fork-tell-parent" => tell_parent;
     static KILLED = "test.fork-killed" => killed;
+    static SEALING = "test.fork-sealing" => sealing;
 }
 
 tensorferry_process::fork_hazard! {
@@ -678,4 +680,27 @@ fn killed(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn a_killed_parent_takes_its_forked_child_along_and_both_places_come_free() {
     run(&KILLED, "");
+}
+
+/// The kernel seals no file that a process has mapped for writing, and a forked process has the mappings of
+/// its parent.
+fn sealing(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let meeting = Meeting::new();
+    let mut forked = None;
+    let tensor = SealedTensor::<u8>::build([1 << 20], |elements| {
+        let context = get_context(StartMethod::Fork);
+        let context = context.start_processes(meet, (meeting.name(),), 1).unwrap();
+        forked = Some((context, meeting.guests(1)));
+        elements.fill(3);
+    })?;
+    let (mut context, guests) = forked.expect("the tensor was filled");
+    assert!(tensor.as_slice().iter().all(|&element| element == 3));
+    guests[0].release();
+    assert!(context.join_timeout(DEADLINE)?);
+    Ok(())
+}
+
+#[test]
+fn a_process_that_was_forked_while_a_tensor_was_filled_is_not_in_the_way_of_its_seal() {
+    run(&SEALING, "");
 }

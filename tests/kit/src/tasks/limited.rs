@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry::domain::Domain;
 use tensorferry::queue::{Queue, Receiver, Sender};
 use tensorferry::storage::Heap;
-use tensorferry::tensor::{Tensor, TensorMut};
+use tensorferry::tensor::{SealedTensor, Tensor, TensorMut};
 
 use crate::{Context, Item, Leftovers, Link, RootTask, Task};
 
@@ -96,6 +96,26 @@ impl RootTask for MakeDomain {
             Err(error) => {
                 before.wait_nothing_more();
                 link.say(&error.to_string());
+            }
+        }
+    }
+}
+
+/// Makes a sealed tensor of each of these lengths, and says `sealed` or why it could not.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Seal {
+    /// In bytes.
+    pub lens_bytes: Vec<usize>,
+}
+
+impl RootTask for Seal {
+    const NAME: &'static str = "seal";
+
+    fn run(self, link: &Link) {
+        for len_bytes in self.lens_bytes {
+            match SealedTensor::<u8>::build([len_bytes], |elements| elements.fill(1)) {
+                Ok(_) => link.say("sealed"),
+                Err(error) => link.say(&error.to_string()),
             }
         }
     }
