@@ -58,3 +58,21 @@ pub(crate) fn run(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Larger than any process number (proc_sys_kernel(5), `pid_max`).
+    const NOBODY: u32 = (1 << 22) + 1;
+
+    #[test]
+    fn that_none_was_there_from_the_start_is_an_error_also_where_it_would_go_on() {
+        for every in [None, Some(Duration::from_millis(50))] {
+            let (options, mut out) = (Top { every, pids: vec![NOBODY], ..Top::default() }, Vec::new());
+            let error = run(&options, &mut out, || None).unwrap_err();
+            assert_eq!(error.to_string(), format!("there is no process {NOBODY}, or it has ended"));
+            assert_eq!(out, b"");
+        }
+    }
+}

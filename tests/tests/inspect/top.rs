@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tensorferry::Queue;
 use tensorferry_kit::tasks::{Caller, CommandLine, Puppet};
-use tensorferry_kit::{Child, Family, Item, Loner, where_possible, with_family};
+use tensorferry_kit::{Child, Family, Item, Loner, until, where_possible, with_family};
 
 /// Runs `top` in a process of its own, and returns what it has written.
 #[track_caller]
@@ -78,6 +78,50 @@ fn a_stopped_process_is_told_from_one_that_works_and_one_that_is_not_there_from_
         assert!(text.contains("there is no process 4194305"), "{text}");
         [alone, child].into_iter().for_each(Child::finish);
     });
+}
+
+#[test]
+fn a_process_that_has_ended_and_was_not_reaped_is_not_there() {
+    with_family(|family| {
+        let queue = full_queue(family);
+        let ended = Loner::start(&Caller { address: String::new() }, &[]);
+        ended.kill_unreaped();
+        let text = top(&[&std::process::id().to_string(), &ended.pid().to_string()]);
+        assert!(text.contains(&format!("there is no process {}, or it has ended", ended.pid())), "{text}");
+        assert!(text.contains(" full"), "{text}");
+        drop((queue, ended));
+    });
+}
+
+#[test]
+fn it_goes_on_until_all_that_it_watches_have_ended() {
+    for is_json in [false, true] {
+        with_family(|family| {
+            let queue = full_queue(family);
+            let [first, last] =
+                [(); 2].map(|()| family.start(Puppet { queue: Some(queue.clone()), ..Puppet::default() }));
+            let [its, of_last] = [&first, &last].map(|child| child.pid().to_string());
+            let mut arguments = vec!["top", "--every", "0.05", &its, &of_last];
+            arguments.extend(is_json.then_some("--json"));
+            let watching = Loner::start(&CommandLine::new(&arguments).telling(), &[]);
+            let ended = |pid: &str| format!("there is no process {pid}, or it has ended");
+            assert!(!CommandLine::shown(&watching).contains(&ended(&its)));
+            // Nobody reaps them, so that nobody else gets their numbers.
+            first.kill_unreaped();
+            until("it is told", || CommandLine::shown(&watching).contains(&ended(&its)));
+            last.kill_unreaped();
+            let (outcome, text) = CommandLine::heard(watching);
+            assert_eq!(outcome, "well", "{text}");
+            if is_json {
+                let domains = |line| serde_json::from_str::<Value>(line).unwrap()["domains"].is_array();
+                assert!(text.lines().all(domains), "nothing but reports, for programs: {text}");
+            } else {
+                let end = text.lines().last().unwrap_or_default();
+                assert_eq!(end, format!("{}; {}", ended(&its), ended(&of_last)));
+            }
+            drop([first, last]);
+        });
+    }
 }
 
 #[test]

@@ -148,3 +148,16 @@ fn kind_of_monitor(monitor: &MonitorSnapshot) -> String {
     let named = name_of_purpose(monitor.purpose).map(str::to_owned);
     named.unwrap_or_else(|| format!("purpose {}", monitor.purpose))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_those_of_the_kernel() {
+        // proc_pid_stat(5), field 3.
+        assert_eq!(['R', 'S', 'D', 'I'].map(State::of), [State::Running; 4]);
+        assert_eq!(['T', 't'].map(State::of), [State::Stopped; 2]);
+        assert_eq!(['Z', 'X'].map(State::of), [State::Ended; 2]);
+    }
+}

@@ -304,35 +304,4 @@ fn shortened(command: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_ranges() {
-        assert_eq!(slots(&[]), "");
-        assert_eq!(slots(&[3]), "3");
-        assert_eq!(slots(&[0, 1, 3, 4, 5, 6, 62]), "0 1 3-6 62");
-    }
-
-    #[test]
-    fn commands_are_cut_and_have_nothing_that_a_terminal_obeys() {
-        assert_eq!(shortened("./train\x1b[2J now"), "./train [2J now");
-        assert_eq!(shortened(&"x".repeat(100)).len(), COMMAND_CHARS + 3);
-    }
-
-    #[test]
-    fn what_a_terminal_does_not_show_is_counted() {
-        assert_eq!(cut_to("abc\nd\n", (3, 2)), "ab\nd");
-        let cut = cut_to("1\n2\n3\n4\n", (4, 80));
-        assert!(cut.starts_with("1\n2\n... 2 more lines"), "{cut}");
-    }
-
-    #[test]
-    fn one_is_not_many() {
-        assert_eq!(things(1, "queue", "queues"), "1 queue");
-        assert_eq!(
-            (things(0, "a", "as"), things(2000, "a", "as")),
-            ("0 as".to_owned(), "2,000 as".to_owned())
-        );
-    }
-}
+mod tests;
