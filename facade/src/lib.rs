@@ -43,6 +43,7 @@
 //! | [`domain`] | the one file descriptor behind it all |
 //! | [`sharing`] | [`get_all_sharing_strategies`], [`get_sharing_strategy`], [`set_sharing_strategy`] |
 //! | `cuda` | with the feature `cuda`: `CudaTensor`, streams and devices; with `cudarc` its types too. Shown on a software driver only |
+//! | `remote` | with the feature `remote`: connections to other machines, and queues that are forwarded there |
 //! | [`reduce`] | how a type of your own travels by handle; [`bytes_copied`] |
 
 #![forbid(unsafe_code)]
@@ -67,6 +68,9 @@ pub use tensorferry_manager as manager;
 pub use tensorferry_pool as pool;
 #[doc(inline)]
 pub use tensorferry_queue as queue;
+#[cfg(feature = "remote")]
+#[doc(inline)]
+pub use tensorferry_remote as remote;
 #[doc(inline)]
 pub use tensorferry_spawn as spawn;
 #[doc(inline)]

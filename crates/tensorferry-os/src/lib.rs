@@ -28,6 +28,7 @@ pub mod presence;
 mod proc_file;
 pub mod sealed;
 pub mod socket;
+pub mod tcp;
 pub mod terminal;
 
 pub use error::{Error, Result};

@@ -91,7 +91,7 @@ pub use error::StorageError;
 pub use heap::Heap;
 pub use lease::{Lease, LeaseLostError};
 pub use message::{
-    IncomingHandle, IncomingMessage, MAX_HANDLES, OfferedBlock, OutgoingHandle, OutgoingHandles,
+    Contents, IncomingHandle, IncomingMessage, MAX_HANDLES, OfferedBlock, OutgoingHandle, OutgoingHandles,
 };
 pub use monitor::{Entered, Monitor, MonitorError, MonitorView};
 pub use monitor_words::LastOwner;

@@ -130,6 +130,19 @@ impl OutgoingHandle {
         }
     }
 
+    /// What it stands for, for those who copy it to where no handle reaches: to another machine, or a file.
+    #[must_use]
+    pub fn contents(&self) -> Contents<'_> {
+        match &self.0 {
+            Outgoing::Frozen(block) => Contents::Frozen(block.bytes()),
+            Outgoing::Exclusive(claim) => Contents::Exclusive(claim.bytes()),
+            Outgoing::Bundle(bundle) => Contents::Bundle(bundle),
+            Outgoing::Shared(_) => Contents::Shared,
+            Outgoing::Ring(_) | Outgoing::SoleRing(_) => Contents::Ring,
+            Outgoing::Spill(_) => Contents::Frozen(&[]),
+        }
+    }
+
     /// Whether only the receiver has it once the message is sent.
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
@@ -204,6 +217,22 @@ impl OutgoingHandle {
     }
 }
 
+/// What a handle stands for.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Contents<'a> {
+    /// The bytes of a block that nobody writes. None where this process may not read them.
+    Frozen(&'a [u8]),
+    /// The bytes of a block that only the message has. None where this process may not read them.
+    Exclusive(&'a [u8]),
+    /// A bundle.
+    Bundle(&'a Bundle),
+    /// A block that others may be writing: there is no slice of it.
+    Shared,
+    /// A ring, which is not its bytes.
+    Ring,
+}
+
 /// The handles of one message. Few messages have more than two.
 pub type OutgoingHandles = SmallVec<[OutgoingHandle; 2]>;
 
@@ -221,6 +250,14 @@ pub enum IncomingHandle {
     Ring(Attachment),
     /// A bundle.
     Bundle(Bundle),
+}
+
+impl IncomingHandle {
+    /// A block to read, of a message that did not come through a ring.
+    #[must_use]
+    pub fn frozen(block: FrozenBlock) -> Self {
+        Self::Frozen(OfferedBlock { first: block.clone(), block })
+    }
 }
 
 /// A block to read, which gives any number of handles.

@@ -48,6 +48,16 @@ impl Default for Payload {
     }
 }
 
+impl From<&[u8]> for Payload {
+    fn from(bytes: &[u8]) -> Self {
+        let mut payload = Self::default();
+        let words = payload.room(bytes.len()).as_flattened_mut();
+        // The words are as many as the bytes need.
+        words.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+        payload
+    }
+}
+
 impl Deref for Payload {
     type Target = [u8];
 
@@ -65,6 +75,14 @@ impl fmt::Debug for Payload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_payload_of_bytes_has_them() {
+        for len_bytes in [0, 1, 7, SHORT_BYTES, SHORT_BYTES + 1, 5_000] {
+            let bytes: Vec<_> = (0..len_bytes).map(|at| at.to_le_bytes()[0]).collect();
+            assert_eq!(*Payload::from(&*bytes), *bytes);
+        }
+    }
 
     #[test]
     fn a_payload_has_the_length_that_was_asked_for_last() {

@@ -17,6 +17,8 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("sync", &["storage", "reduce"]),
     ("queue", &["storage", "reduce"]),
     ("listen", &["queue", "domain", "os"]),
+    // Its tests and examples send tensors and bundles.
+    ("remote", &["queue", "os", "state"]),
     ("manager", &["queue"]),
     ("inspect", &["domain", "sharing", "storage", "sync"]),
     ("cli", &["cuda-ipc", "inspect", "listen", "spawn"]),
@@ -42,6 +44,8 @@ pub(super) const CONFINED: &[(&str, &[&str])] = &[
     ("cudarc", &["cuda-ipc"]),
     // The one crate that finds functions at run time.
     ("libloading", &["cuda-ipc"]),
+    // The one crate that encrypts.
+    ("snow", &["remote"]),
     // The errors of a library are types of its own; this one is a program.
     ("anyhow", &["cli"]),
 ];

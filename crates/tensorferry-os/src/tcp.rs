@@ -1,0 +1,55 @@
+//! Connections to other machines (tcp(7)).
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+use crate::{Error, Result};
+
+/// How many probes go unanswered before a silent peer is given up.
+const N_PROBES: u32 = 3;
+
+/// Has the kernel end the connection when the other machine has not answered for `limit`, whether or not
+/// anything is under way: it is off, or unreachable. A machine whose program stands still answers.
+///
+/// A quiet connection is probed (`SO_KEEPALIVE`): first after half the limit, then three times. What was sent
+/// and is not acknowledged counts from then (`TCP_USER_TIMEOUT`).
+///
+/// # Errors
+/// When the socket is none of TCP.
+pub fn give_up_after(socket: impl AsFd, limit: Duration) -> Result<()> {
+    let socket = socket.as_fd();
+    let first = (limit / 2).max(Duration::from_secs(1));
+    let interval = (limit / 2 / N_PROBES).max(Duration::from_secs(1));
+    let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_socket_keepalive(socket, true).map_err(|e| Error::new("setsockopt(SO_KEEPALIVE)", e))?;
+    sockopt::set_tcp_keepidle(socket, first).map_err(|e| Error::new("setsockopt(TCP_KEEPIDLE)", e))?;
+    sockopt::set_tcp_keepintvl(socket, interval).map_err(|e| Error::new("setsockopt(TCP_KEEPINTVL)", e))?;
+    sockopt::set_tcp_keepcnt(socket, N_PROBES).map_err(|e| Error::new("setsockopt(TCP_KEEPCNT)", e))?;
+    sockopt::set_tcp_user_timeout(socket, limit_ms).map_err(|e| Error::new("setsockopt(TCP_USER_TIMEOUT)", e))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_told_when_to_give_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        give_up_after(&socket, Duration::from_secs(30)).unwrap();
+        assert!(sockopt::socket_keepalive(&socket).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), Duration::from_secs(15));
+        assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap(), Duration::from_secs(5));
+        assert_eq!(sockopt::tcp_keepcnt(&socket).unwrap(), 3);
+        assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), 30_000);
+        let (unix, _other) = crate::socket::pair().unwrap();
+        assert_eq!(
+            give_up_after(unix, Duration::from_secs(30)).unwrap_err().call(),
+            "setsockopt(TCP_KEEPIDLE)"
+        );
+    }
+}

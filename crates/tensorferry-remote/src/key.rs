@@ -1,0 +1,87 @@
+//! What both sides know and nobody else.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use snow::params::HashChoice;
+use snow::resolvers::{CryptoResolver as _, DefaultResolver};
+
+/// The shortest secret, in bytes.
+const MIN_SECRET_LEN_BYTES: usize = 16;
+
+/// A secret that both sides of a connection have: Python's `authkey`.
+///
+/// Whoever has it can connect, and be connected to. It is not sent. Make it of random bytes (`openssl rand
+/// -out key 32`), because a word that can be guessed is a key that can be guessed.
+#[derive(Clone)]
+pub struct Key([u8; Self::LEN_BYTES]);
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The secret is shorter than 16 bytes.
+    #[error("the secret has {0} bytes, and has to have {MIN_SECRET_LEN_BYTES} at least, random ones")]
+    TooShort(usize),
+    /// The file cannot be read.
+    #[error("the file of the key cannot be read: {0}")]
+    File(io::Error),
+    /// This build has no such hash.
+    #[error("BLAKE2s is not there")]
+    NoHash,
+}
+
+impl Key {
+    pub(crate) const LEN_BYTES: usize = 32;
+
+    /// The key that is made of a secret of at least 16 bytes: its hash (BLAKE2s, RFC 7693).
+    ///
+    /// # Errors
+    /// [`KeyError::TooShort`].
+    pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, KeyError> {
+        let secret = secret.as_ref();
+        if secret.len() < MIN_SECRET_LEN_BYTES {
+            return Err(KeyError::TooShort(secret.len()));
+        }
+        let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(KeyError::NoHash)?;
+        hash.input(secret);
+        let mut key = [0; Self::LEN_BYTES];
+        hash.result(&mut key);
+        Ok(Self(key))
+    }
+
+    /// The key that is made of the contents of a file, all bytes of it.
+    ///
+    /// # Errors
+    /// [`KeyError::File`] when it cannot be read, [`KeyError::TooShort`].
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, KeyError> {
+        Self::new(std::fs::read(path).map_err(KeyError::File)?)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; Self::LEN_BYTES] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_the_hash_of_its_secret_and_is_not_shown() {
+        let key = Key::new("a secret of 24 bytes....").unwrap();
+        // As another implementation of BLAKE2s has it.
+        let start = [0x22, 0x4D, 0x31, 0x62];
+        assert_eq!(key.bytes()[..4], start);
+        assert_eq!(format!("{key:?}"), "Key { .. }");
+        assert!(matches!(Key::new("word").unwrap_err(), KeyError::TooShort(4)));
+        assert!(matches!(Key::read("/nowhere").unwrap_err(), KeyError::File(_)));
+    }
+}
