@@ -65,19 +65,22 @@ pub(crate) type Failure = (LoadErrorKind, Option<usize>);
 pub(crate) enum Step<R, B> {
     /// The next batch, or why there is none.
     Done(R, Result<B, Failure>),
-    /// The next batch does not come in time, if it was asked for at all. The next step waits for the same
-    /// one.
+    /// The next batch does not come in time. The next step waits for it again.
     Late(Option<R>, Failure),
     /// The next batch is lost with all workers, of which another step has told.
     Lost,
 }
 
-/// The batches that were asked for, the next one first.
+/// The batches that were asked for, in that order.
 pub(crate) struct Ahead<R, B> {
     asked: VecDeque<Asked<R, B>>,
     most: usize,
+    /// Not as they are made.
+    in_order: bool,
     /// See [`Progress`].
     cells: Option<RawArray<u64>>,
+    /// The cells that no request under way has, first those that have been free for longest.
+    free: VecDeque<usize>,
     n_asked: usize,
     /// A request for which there was no room in the queue of the pool.
     waiting: Option<R>,
@@ -99,10 +102,20 @@ enum Answer<B> {
 }
 
 impl<R: Request, B: DeserializeOwned> Ahead<R, B> {
-    /// Of at most `n_ahead` batches.
-    pub(crate) fn new(n_ahead: usize) -> Self {
+    /// Of at most `n_ahead` batches, which come in the order in which they are asked for, or as they are
+    /// made.
+    pub(crate) fn new(n_ahead: usize, in_order: bool) -> Self {
         let most = n_ahead.clamp(1, MOST);
-        Self { asked: VecDeque::new(), most, cells: None, n_asked: 0, waiting: None, has_failed: false }
+        Self {
+            asked: VecDeque::new(),
+            most,
+            in_order,
+            cells: None,
+            free: Progress::places(most).collect(),
+            n_asked: 0,
+            waiting: None,
+            has_failed: false,
+        }
     }
 
     /// How many were asked for and not taken.
@@ -139,6 +152,7 @@ impl<R: Request, B: DeserializeOwned> Ahead<R, B> {
                 match requester.submit(request.clone(), timeout) {
                     Ok(result) => {
                         self.n_asked += 1;
+                        let _ = self.free.pop_front();
                         Answer::Awaited(result, progress)
                     }
                     Err(Refusal::Full(request)) => {
@@ -153,13 +167,34 @@ impl<R: Request, B: DeserializeOwned> Ahead<R, B> {
         true
     }
 
-    /// Where the next request is noted. The cells were used before by a request that has been answered.
+    /// Where the next request is noted.
     pub(crate) fn progress(&mut self) -> Result<Progress, StorageError> {
         let cells = match &self.cells {
             Some(cells) => cells.clone(),
             None => self.cells.insert(Progress::cells(self.most)?).clone(),
         };
-        Ok(Progress::new(cells, self.most, self.n_asked))
+        // Fewer than `most` are under way.
+        let cell = self.free.front().copied().unwrap_or(1);
+        Ok(Progress::new(cells, cell, self.n_asked))
+    }
+
+    /// The place of the batch that is next, and whether it is there in time.
+    fn turn(&self, timeout: Option<Duration>) -> (usize, bool) {
+        let refused = self.asked.iter().position(|asked| matches!(asked.answer, Answer::Refused(_)));
+        let awaited = self.asked.iter().filter_map(|asked| match &asked.answer {
+            Answer::Awaited(result, _) => Some(result),
+            Answer::Refused(_) => None,
+        });
+        match refused {
+            Some(place) if place == 0 || !self.in_order => (place, true),
+            _ => {
+                let n_waited_for = if self.in_order { 1 } else { usize::MAX };
+                match AsyncResult::wait_any(awaited.take(n_waited_for), timeout) {
+                    Some(place) => (place, true),
+                    None => (0, false),
+                }
+            }
+        }
     }
 
     /// Waits for the next batch, for at most `timeout`; `None` when there is no more to be asked for.
@@ -174,27 +209,31 @@ impl<R: Request, B: DeserializeOwned> Ahead<R, B> {
             // Requests of other epochs fill the queue.
             if !self.ask(requester, timeout) {
                 let timeout = timeout.unwrap_or_default();
-                return Some(Step::Late(None, (LoadErrorKind::TimedOut { timeout, pid: None }, None)));
+                let late = (LoadErrorKind::TimedOut { timeout, pid: None }, None);
+                return Some(Step::Late(self.waiting.clone(), late));
             }
         }
-        let Asked { request, answer } = self.asked.pop_front()?;
+        let (place, is_in_time) = self.turn(timeout);
+        if !is_in_time && let Asked { request, answer: Answer::Awaited(_, progress) } = self.asked.front()? {
+            let timeout = timeout.unwrap_or_default();
+            let sample = progress.place().and_then(|place| request.sample(place));
+            let late = (LoadErrorKind::TimedOut { timeout, pid: progress.pid() }, sample);
+            return Some(Step::Late(Some(request.clone()), late));
+        }
+        let Asked { request, answer } = self.asked.remove(place)?;
         let outcome = match answer {
             Answer::Refused(failure) => Err(failure),
             Answer::Awaited(result, progress) => {
-                let sample = || progress.place().and_then(|place| request.sample(place));
-                if let Some(timeout) = timeout
-                    && !result.wait_timeout(timeout)
-                {
-                    let late = (LoadErrorKind::TimedOut { timeout, pid: progress.pid() }, sample());
-                    let asked = Asked { request: request.clone(), answer: Answer::Awaited(result, progress) };
-                    self.asked.push_front(asked);
-                    return Some(Step::Late(Some(request), late));
-                }
-                match result.get() {
+                let outcome = match result.get() {
                     Ok(fetched) => batch_of(fetched, &request),
-                    Err(TaskError::WorkerDied(error)) => Err((LoadErrorKind::WorkerDied(error), sample())),
+                    Err(TaskError::WorkerDied(error)) => {
+                        let sample = progress.place().and_then(|place| request.sample(place));
+                        Err((LoadErrorKind::WorkerDied(error), sample))
+                    }
                     Err(error) => Err((LoadErrorKind::Task(error), None)),
-                }
+                };
+                self.free.push_back(progress.cell);
+                outcome
             }
         };
         // Said once. Others may have been made before.

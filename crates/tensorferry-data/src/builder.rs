@@ -14,8 +14,8 @@ use crate::dataset::Dataset;
 use crate::error::LoaderError;
 use crate::hidden::{is_iterable_registered, is_registered};
 use crate::iterable::{self, Here, IterableDataset, IterableLoader};
-use crate::loader::{DataLoader, Source, Steps};
-use crate::sampler::{RandomSampler, Sampler, SequentialSampler};
+use crate::loader::{DataLoader, Draws, Source, Steps};
+use crate::sampler::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
 use crate::worker::{enter, open};
 
 /// How many batches each worker makes ahead.
@@ -23,7 +23,17 @@ const PREFETCH_FACTOR: usize = 2;
 
 /// The order of a [`DataLoader`]: what its sampler draws.
 #[derive(Debug)]
-pub struct Sampled(Box<dyn Sampler>);
+pub struct Sampled {
+    sampler: AnySampler,
+    /// Not as the batches are made.
+    in_order: Option<bool>,
+}
+
+#[derive(Debug)]
+enum AnySampler {
+    Samples(Box<dyn Sampler>),
+    Batches(Box<dyn BatchSampler>),
+}
 
 /// The order of an [`IterableLoader`]: its shards take turns.
 #[derive(Debug)]
@@ -39,7 +49,7 @@ pub struct DataLoaderBuilder<D, Order = Sampled> {
     dataset: D,
     order: Order,
     seed: u64,
-    batch_size: usize,
+    batch_size: Option<usize>,
     drops_last: bool,
     n_workers: usize,
     prefetch_factor: Option<usize>,
@@ -56,7 +66,7 @@ impl<D, Order> DataLoaderBuilder<D, Order> {
             dataset,
             order,
             seed: 0,
-            batch_size: 1,
+            batch_size: None,
             drops_last: false,
             n_workers: 0,
             prefetch_factor: None,
@@ -69,7 +79,7 @@ impl<D, Order> DataLoaderBuilder<D, Order> {
 
     /// Sets how many samples a batch has. One without this call.
     pub fn batch_size(mut self, batch_size: usize) -> Self {
-        self.batch_size = batch_size;
+        self.batch_size = Some(batch_size);
         self
     }
 
@@ -151,7 +161,7 @@ impl<D, Order> DataLoaderBuilder<D, Order> {
 
     /// Whether the settings fit together.
     fn check(&self) -> Result<(), LoaderError> {
-        if self.batch_size == 0 {
+        if self.batch_size == Some(0) {
             return Err(LoaderError::NoBatchSize);
         }
         if self.prefetch_factor == Some(0) {
@@ -177,7 +187,8 @@ impl<D, Order> DataLoaderBuilder<D, Order> {
 
 impl<D: Dataset> DataLoaderBuilder<D> {
     pub(crate) fn new(dataset: D) -> Self {
-        Self::with_order(dataset, Sampled(Box::new(SequentialSampler)))
+        let sampler = AnySampler::Samples(Box::new(SequentialSampler));
+        Self::with_order(dataset, Sampled { sampler, in_order: None })
     }
 
     /// Loads the samples in random order, another one in each epoch: [`RandomSampler`].
@@ -187,7 +198,23 @@ impl<D: Dataset> DataLoaderBuilder<D> {
 
     /// Sets which samples are loaded, and in which order. Without this call all, by their index.
     pub fn sampler(mut self, sampler: impl Sampler) -> Self {
-        self.order = Sampled(Box::new(sampler));
+        self.order.sampler = AnySampler::Samples(Box::new(sampler));
+        self
+    }
+
+    /// Sets which samples come in which batch, for what is more than so many samples of an order:
+    /// [`BucketBatchSampler`](crate::BucketBatchSampler), or one of your own. It takes the place of
+    /// [`sampler`](Self::sampler), [`batch_size`](Self::batch_size) and [`drop_last`](Self::drop_last).
+    pub fn batch_sampler(mut self, sampler: impl BatchSampler) -> Self {
+        self.order.sampler = AnySampler::Batches(Box::new(sampler));
+        self
+    }
+
+    /// Sets whether the batches come in the order in which they were drawn, as they do without this call.
+    /// With `false` they come as they are made, so that one that takes long holds up no other. Which batches
+    /// an epoch has, and with which random numbers, does not depend on it, and an epoch can be resumed too.
+    pub fn in_order(mut self, in_order: bool) -> Self {
+        self.order.in_order = Some(in_order);
         self
     }
 
@@ -199,13 +226,24 @@ impl<D: Dataset> DataLoaderBuilder<D> {
     pub fn start(self) -> Result<DataLoader<D>, LoaderError> {
         self.check()?;
         let n_ahead = self.n_ahead();
-        let steps = Steps {
-            n_samples: self.dataset.len(),
-            sampler: self.order.0,
-            seed: self.seed,
-            batch_size: self.batch_size,
-            drops_last: self.drops_last,
+        let Sampled { sampler, in_order } = self.order;
+        let draws = match sampler {
+            AnySampler::Samples(sampler) => {
+                let batch_size = self.batch_size.unwrap_or(1);
+                Draws::Samples { sampler, batch_size, drops_last: self.drops_last }
+            }
+            AnySampler::Batches(_) if self.batch_size.is_some() => {
+                return Err(LoaderError::OwnBatches { setting: "`batch_size`" });
+            }
+            AnySampler::Batches(_) if self.drops_last => {
+                return Err(LoaderError::OwnBatches { setting: "`drop_last`" });
+            }
+            AnySampler::Batches(sampler) => Draws::Batches(sampler),
         };
+        if in_order.is_some() && self.n_workers == 0 {
+            return Err(LoaderError::NoWorkers { setting: "`in_order`" });
+        }
+        let steps = Steps { draws, n_samples: self.dataset.len(), seed: self.seed };
         if self.n_workers == 0 {
             return Ok(DataLoader::new(Source::Here(Mutex::new(self.dataset)), steps));
         }
@@ -216,7 +254,8 @@ impl<D: Dataset> DataLoaderBuilder<D> {
         let pool = pool.initializer(enter, (self.n_workers, self.seed));
         let pool = self.worker_inits.into_iter().fold(pool, |pool, add| add(pool));
         let pool = pool.initializer(open::<D>, (self.dataset,)).start()?;
-        Ok(DataLoader::new(Source::Workers { pool, n_ahead, timeout: self.timeout }, steps))
+        let in_order = in_order.unwrap_or(true);
+        Ok(DataLoader::new(Source::Workers { pool, n_ahead, timeout: self.timeout, in_order }, steps))
     }
 }
 
@@ -234,7 +273,7 @@ impl<D: IterableDataset> DataLoaderBuilder<D, InTurn> {
     pub fn start(self) -> Result<IterableLoader<D>, LoaderError> {
         self.check()?;
         let (n_workers, n_ahead, n_shards) = (self.n_workers, self.n_ahead(), self.dataset.n_shards());
-        let (seed, batch_size, drops_last) = (self.seed, self.batch_size, self.drops_last);
+        let (seed, batch_size, drops_last) = (self.seed, self.batch_size.unwrap_or(1), self.drops_last);
         let loader = |source| IterableLoader::new(source, n_shards, seed, batch_size, drops_last);
         if n_workers == 0 {
             return Ok(loader(iterable::Source::Here(

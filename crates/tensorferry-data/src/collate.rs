@@ -17,6 +17,7 @@ use crate::rows::TensorRows;
 /// | a number `T`, `bool` | [`Tensor<T>`] (`Tensor<Bool>`) of shape `[n]` |
 /// | `[T; k]`, `Vec<T>` of the same length *k* | `Tensor<T>` of shape `[n, k]` |
 /// | [`Tensor<T>`], [`TensorMut<T>`] of the same shape | `Tensor<T>` with one more dimension in front |
+/// | [`Padded`](crate::Padded): vectors of different lengths | `Tensor<T>` of shape `[n, longest]`, and the lengths |
 /// | `String` | `Vec<String>` |
 /// | a tuple | the tuple of the batches |
 /// | `BTreeMap<String, _>` with the same keys | the map of the batches |
@@ -49,7 +50,7 @@ use crate::rows::TensorRows;
 /// ```
 ///
 /// Where a batch depends on all of its samples, [`Rows`](Self::Rows) is a vector of them. Texts of different
-/// lengths, filled up:
+/// lengths, one behind the other:
 ///
 /// ```
 /// use tensorferry_data::{Collate, CollateError};
@@ -60,28 +61,29 @@ use crate::rows::TensorRows;
 /// struct Tokens(Vec<u32>);
 ///
 /// impl Collate for Tokens {
-///     /// One row for each text, filled up with zeros, and the lengths.
+///     /// All tokens, and where each text ends.
 ///     type Batch = (Tensor<u32>, Vec<usize>);
-///     type Rows = Vec<Self>;
+///     type Rows = (Vec<Self>, Heap);
 ///
-///     fn begin(_first: &Self, n_samples: usize, _heap: &Heap) -> Result<Vec<Self>, CollateError> {
-///         Ok(Vec::with_capacity(n_samples))
+///     fn begin(_first: &Self, n_samples: usize, heap: &Heap) -> Result<Self::Rows, CollateError> {
+///         Ok((Vec::with_capacity(n_samples), heap.clone()))
 ///     }
 ///
-///     fn push(rows: &mut Vec<Self>, sample: Self) -> Result<(), CollateError> {
-///         rows.push(sample);
+///     fn push((texts, _): &mut Self::Rows, sample: Self) -> Result<(), CollateError> {
+///         texts.push(sample);
 ///         Ok(())
 ///     }
 ///
-///     fn finish(rows: Vec<Self>) -> Result<Self::Batch, CollateError> {
-///         let lens: Vec<_> = rows.iter().map(|tokens| tokens.0.len()).collect();
-///         let longest = lens.iter().copied().max().unwrap_or(0);
-///         // In the domain of this process, which is the loader's.
-///         let mut batch = TensorMut::zeros([rows.len(), longest])?;
-///         for (row, Tokens(tokens)) in batch.as_mut_slice().chunks_exact_mut(longest.max(1)).zip(&rows) {
-///             row[..tokens.len()].copy_from_slice(tokens);
-///         }
-///         Ok((batch.freeze(), lens))
+///     fn finish((texts, heap): Self::Rows) -> Result<Self::Batch, CollateError> {
+///         let ends = texts.iter().scan(0, |end, Tokens(tokens)| {
+///             *end += tokens.len();
+///             Some(*end)
+///         });
+///         let ends: Vec<_> = ends.collect();
+///         let mut batch = TensorMut::empty_in(&heap, [ends.last().copied().unwrap_or(0)])?;
+///         let tokens = texts.iter().flat_map(|Tokens(tokens)| tokens);
+///         batch.as_mut_slice().iter_mut().zip(tokens).for_each(|(place, token)| *place = *token);
+///         Ok((batch.freeze(), ends))
 ///     }
 /// }
 ///
@@ -89,8 +91,8 @@ use crate::rows::TensorRows;
 /// let texts = [Tokens(vec![5, 6]), Tokens(vec![7])];
 /// let mut rows = Tokens::begin(&texts[0], 2, heap)?;
 /// texts.into_iter().try_for_each(|text| Tokens::push(&mut rows, text))?;
-/// let (batch, lens) = Tokens::finish(rows)?;
-/// assert_eq!((batch.to_vec(), lens), (vec![5, 6, 7, 0], vec![2, 1]));
+/// let (batch, ends) = Tokens::finish(rows)?;
+/// assert_eq!((batch.to_vec(), ends), (vec![5, 6, 7], vec![2, 3]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[diagnostic::on_unimplemented(

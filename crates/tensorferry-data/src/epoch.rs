@@ -13,7 +13,8 @@ use tensorferry_storage::Heap;
 use crate::ahead::{self, Ahead, Failure, Refusal, Requester, Step, batch_of};
 use crate::dataset::{Batch, Dataset};
 use crate::error::{LoadError, LoadErrorKind};
-use crate::loader::{Shared, Source};
+use crate::loader::{Length, Shared, Source};
+use crate::places::Places;
 use crate::requests::Requests;
 use crate::samples::Progress;
 use crate::worker::{Fetched, Request, fetch, make};
@@ -22,8 +23,8 @@ use crate::worker::{Fetched, Request, fetch, make};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoaderState {
     pub(crate) epoch: u64,
-    pub(crate) n_done: usize,
-    pub(crate) n_drawn: usize,
+    pub(crate) done: Places,
+    pub(crate) length: Length,
     pub(crate) n_samples: usize,
     pub(crate) seed: u64,
     pub(crate) order: u64,
@@ -39,11 +40,12 @@ impl LoaderState {
     /// How many samples of it were in batches that had been handed out, those that failed included.
     #[must_use]
     pub fn n_samples_done(&self) -> usize {
-        self.n_done
+        self.done.n()
     }
 }
 
-/// The batches of one epoch, in order.
+/// The batches of one epoch, in order unless the loader says otherwise
+/// ([`in_order`](crate::DataLoaderBuilder::in_order)).
 ///
 /// # Blocking
 /// A step waits until the batch is made, the worker that makes it dies, or the loader's
@@ -58,10 +60,8 @@ pub struct Epoch<D: Dataset> {
     epoch: u64,
     requests: Requests,
     ahead: Ahead<Request, Batch<D>>,
-    /// How many samples were in batches that have been handed out.
-    n_done: usize,
-    /// How many batches have been handed out.
-    n_batches_done: usize,
+    /// Which samples were in batches that have been handed out.
+    done: Places,
 }
 
 impl ahead::Request for Request {
@@ -112,15 +112,14 @@ fn check(request: &Request, n_samples: usize) -> Result<(), Failure> {
 }
 
 impl<D: Dataset> Epoch<D> {
-    pub(crate) fn new(loader: Arc<Shared<D>>, epoch: u64, n_done: usize) -> Self {
-        let requests = Requests::new(Arc::clone(&loader.steps), epoch, n_done);
-        let n_ahead = match &loader.source {
-            Source::Here(_) => 0,
-            Source::Workers { n_ahead, .. } => *n_ahead,
+    pub(crate) fn new(loader: Arc<Shared<D>>, epoch: u64, done: Places) -> Self {
+        let requests = Requests::new(Arc::clone(&loader.steps), epoch, &done);
+        let (n_ahead, in_order) = match &loader.source {
+            Source::Here(_) => (0, true),
+            Source::Workers { n_ahead, in_order, .. } => (*n_ahead, *in_order),
         };
-        let ahead = Ahead::new(n_ahead.min(requests.n_left()));
-        let n_batches_done = n_done.div_ceil(loader.steps.batch_size);
-        let mut this = Self { loader, epoch, requests, ahead, n_done, n_batches_done };
+        let ahead = Ahead::new(n_ahead.min(requests.n_left()), in_order);
+        let mut this = Self { loader, epoch, requests, ahead, done };
         this.ask_ahead();
         this
     }
@@ -130,9 +129,9 @@ impl<D: Dataset> Epoch<D> {
     #[must_use]
     pub fn state(&self) -> LoaderState {
         let steps = &self.loader.steps;
-        let (n_drawn, n_samples, seed) = (steps.n_drawn(), steps.n_samples, steps.seed);
-        let order = self.requests.fingerprint();
-        LoaderState { epoch: self.epoch, n_done: self.n_done, n_drawn, n_samples, seed, order }
+        let (length, n_samples, seed) = (steps.length(), steps.n_samples, steps.seed);
+        let (done, order) = (self.done.clone(), self.requests.fingerprint());
+        LoaderState { epoch: self.epoch, done, length, n_samples, seed, order }
     }
 
     fn ask_ahead(&mut self) {
@@ -149,10 +148,13 @@ impl<D: Dataset> Epoch<D> {
             let (requests, n_samples) = (&mut self.requests, self.loader.steps.n_samples);
             let mut asking = Asking::<D> { pool, requests, n_samples, of: PhantomData };
             match self.ahead.next(&mut asking, *timeout)? {
-                Step::Late(_, failure) => return Some(Err(self.error(failure))),
-                Step::Lost => self.n_batches_done += 1,
+                Step::Late(request, failure) => {
+                    let number = request.map_or(0, |request| request.number);
+                    return Some(Err(self.error(number, failure)));
+                }
+                Step::Lost => {}
                 Step::Done(request, outcome) => {
-                    let result = self.hand_out(request.indices.len(), outcome);
+                    let result = self.hand_out(&request, outcome);
                     // So that the workers have work while this batch is used.
                     self.ask_ahead();
                     return Some(result);
@@ -173,20 +175,18 @@ impl<D: Dataset> Epoch<D> {
             (Ok(_), Err(failure)) => Err(failure),
             (Ok(heap), Ok(())) => batch_of(make(&*dataset, &request, heap, None), &request),
         };
-        Some(self.hand_out(request.indices.len(), result))
+        Some(self.hand_out(&request, result))
     }
 
-    fn hand_out<B>(&mut self, n_samples: usize, result: Result<B, Failure>) -> Result<B, LoadError> {
-        let result = result.map_err(|failure| self.error(failure));
+    fn hand_out<B>(&mut self, request: &Request, result: Result<B, Failure>) -> Result<B, LoadError> {
         if !self.ahead.has_failed() {
-            self.n_done += n_samples;
+            self.done.add_all(&request.places);
         }
-        self.n_batches_done += 1;
-        result
+        result.map_err(|failure| self.error(request.number, failure))
     }
 
-    fn error(&self, (kind, sample): Failure) -> LoadError {
-        LoadError { epoch: self.epoch, batch: self.n_batches_done, shard: None, sample, kind }
+    fn error(&self, batch: usize, (kind, sample): Failure) -> LoadError {
+        LoadError { epoch: self.epoch, batch, shard: None, sample, kind }
     }
 }
 

@@ -27,6 +27,14 @@ pub enum LoaderError {
     /// Each worker makes at least one batch ahead.
     #[error("each worker makes at least one batch ahead")]
     NoPrefetch,
+    /// What a batch sampler decides was set too.
+    #[error(
+        "{setting} is for samples of an order, and this loader has a `batch_sampler`, which draws whole batches"
+    )]
+    OwnBatches {
+        /// The setting.
+        setting: &'static str,
+    },
     /// What is only for workers was set, and there are none.
     #[error("{setting} is for workers, and this loader has none: set `workers`")]
     NoWorkers {
@@ -203,6 +211,14 @@ pub enum ResumeError {
         "the state is of an epoch in another order: give the loader the sampler that it had, or `shuffle`"
     )]
     Order,
+    /// The batch sampler draws another number.
+    #[error("the state is of an epoch of {state} batches, the loader's have {loader}")]
+    Batches {
+        /// How many batches the epoch of the state has.
+        state: usize,
+        /// How many an epoch of the loader has.
+        loader: usize,
+    },
     /// The sampler draws another number.
     #[error("the state is of an epoch of {state} samples, the loader's have {loader}")]
     Length {

@@ -76,6 +76,8 @@ mod epoch;
 mod error;
 mod iterable;
 mod loader;
+mod padded;
+mod places;
 mod random;
 mod requests;
 mod rows;
@@ -93,11 +95,12 @@ pub use iterable::{
     IterableBatch, IterableDataset, IterableEpoch, IterableLoader, IterableState, Shard, Shuffled,
 };
 pub use loader::DataLoader;
+pub use padded::{Padded, PaddedBatch, PaddedRows};
 pub use random::{EpochKey, SampleRng, rand_core};
 pub use rows::TensorRows;
 pub use sampler::{
-    DistributedSampler, Indices, RandomSampler, Sampler, SequentialSampler, SubsetSampler,
-    WeightedRandomSampler, WeightsError,
+    BatchSampler, BucketBatchSampler, BucketsError, DistributedSampler, IndexBatches, Indices, RandomSampler,
+    Sampler, SequentialSampler, SubsetSampler, WeightedRandomSampler, WeightsError,
 };
 pub use samples::Samples;
 pub use tensor_dataset::{Columns, ColumnsError, TensorDataset};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tensorferry_pool::{Pool, PoolError};
 use tensorferry_spawn::ChildProcess;
 
@@ -11,8 +12,8 @@ use crate::builder::DataLoaderBuilder;
 use crate::dataset::Dataset;
 use crate::epoch::{Epoch, LoaderState};
 use crate::error::ResumeError;
-use crate::random::EpochKey;
-use crate::sampler::{Indices, Sampler};
+use crate::places::Places;
+use crate::sampler::{BatchSampler, Sampler};
 
 /// Loads batches of a [`Dataset`]: PyTorch's `DataLoader`.
 ///
@@ -63,32 +64,59 @@ pub(crate) enum Source<D> {
         /// How many batches are under way.
         n_ahead: usize,
         timeout: Option<Duration>,
+        /// Whether the batches come in the order in which they were drawn, and not as they are made.
+        in_order: bool,
     },
 }
 
 /// Which batches an epoch has.
 #[derive(Debug)]
 pub(crate) struct Steps {
-    pub(crate) sampler: Box<dyn Sampler>,
+    pub(crate) draws: Draws,
     pub(crate) n_samples: usize,
     pub(crate) seed: u64,
-    pub(crate) batch_size: usize,
-    pub(crate) drops_last: bool,
+}
+
+/// Who draws the batches of an epoch.
+#[derive(Debug)]
+pub(crate) enum Draws {
+    /// Batches are so many samples of an order.
+    Samples { sampler: Box<dyn Sampler>, batch_size: usize, drops_last: bool },
+    /// They are drawn as they are.
+    Batches(Box<dyn BatchSampler>),
+}
+
+/// How long an epoch is, in what is known of all its epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Length {
+    Samples(usize),
+    Batches(usize),
 }
 
 impl Steps {
-    /// How many samples an epoch draws.
-    pub(crate) fn n_drawn(&self) -> usize {
-        self.sampler.n_drawn(self.n_samples)
+    /// How long an epoch is.
+    pub(crate) fn length(&self) -> Length {
+        match &self.draws {
+            Draws::Samples { sampler, .. } => Length::Samples(sampler.n_drawn(self.n_samples)),
+            Draws::Batches(sampler) => Length::Batches(sampler.n_batches(self.n_samples)),
+        }
     }
 
-    /// How many batches come of this many samples.
-    pub(crate) fn n_batches(&self, n_samples: usize) -> usize {
-        if self.drops_last { n_samples / self.batch_size } else { n_samples.div_ceil(self.batch_size) }
+    /// How many batches an epoch has.
+    pub(crate) fn n_batches(&self) -> usize {
+        match self.length() {
+            Length::Samples(n_drawn) => self.n_batches_of(n_drawn),
+            Length::Batches(n_batches) => n_batches,
+        }
     }
 
-    pub(crate) fn draw(&self, epoch: u64) -> Indices {
-        self.sampler.draw(self.n_samples, EpochKey { seed: self.seed, epoch })
+    /// How many batches come of this many samples of an order.
+    pub(crate) fn n_batches_of(&self, n_samples: usize) -> usize {
+        match &self.draws {
+            Draws::Samples { batch_size, drops_last: true, .. } => n_samples / batch_size,
+            Draws::Samples { batch_size, .. } => n_samples.div_ceil(*batch_size),
+            Draws::Batches(_) => n_samples,
+        }
     }
 }
 
@@ -109,7 +137,7 @@ impl<D: Dataset> DataLoader<D> {
     /// How many batches an epoch has.
     #[must_use]
     pub fn n_batches(&self) -> usize {
-        self.steps().n_batches(self.steps().n_drawn())
+        self.steps().n_batches()
     }
 
     /// How many samples the dataset has.
@@ -131,10 +159,10 @@ impl<D: Dataset> DataLoader<D> {
     ///
     /// With workers, the first batches are made from here on, before the first step.
     pub fn epoch(&self, epoch: u64) -> Epoch<D> {
-        Epoch::new(Arc::clone(&self.shared), epoch, 0)
+        Epoch::new(Arc::clone(&self.shared), epoch, Places::default())
     }
 
-    /// The batches of an epoch behind those that had been handed out when `state` was taken.
+    /// The batches of an epoch without those that had been handed out when `state` was taken.
     ///
     /// Number of workers and batch size may differ from then.
     ///
@@ -142,17 +170,24 @@ impl<D: Dataset> DataLoader<D> {
     /// [`ResumeError`] when the seed, the number of samples or their order differs.
     pub fn resume(&self, state: &LoaderState) -> Result<Epoch<D>, ResumeError> {
         let steps = self.steps();
-        let (seed, n_drawn) = (steps.seed, steps.n_drawn());
-        if state.seed != seed {
-            return Err(ResumeError::Seed { state: state.seed, loader: seed });
+        if state.seed != steps.seed {
+            return Err(ResumeError::Seed { state: state.seed, loader: steps.seed });
         }
         if state.n_samples != steps.n_samples {
             return Err(ResumeError::Dataset { state: state.n_samples, loader: steps.n_samples });
         }
-        if state.n_drawn != n_drawn {
-            return Err(ResumeError::Length { state: state.n_drawn, loader: n_drawn });
-        }
-        let epoch = Epoch::new(Arc::clone(&self.shared), state.epoch, state.n_done.min(n_drawn));
+        let done = match (state.length, steps.length()) {
+            (Length::Samples(state), Length::Samples(loader)) if state != loader => {
+                return Err(ResumeError::Length { state, loader });
+            }
+            (Length::Batches(state), Length::Batches(loader)) if state != loader => {
+                return Err(ResumeError::Batches { state, loader });
+            }
+            (Length::Samples(_), Length::Samples(n_drawn)) => state.done.below(n_drawn),
+            (Length::Batches(_), Length::Batches(_)) => state.done.clone(),
+            _ => return Err(ResumeError::Order),
+        };
+        let epoch = Epoch::new(Arc::clone(&self.shared), state.epoch, done);
         if epoch.state().order != state.order { Err(ResumeError::Order) } else { Ok(epoch) }
     }
 

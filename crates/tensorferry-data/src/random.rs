@@ -106,6 +106,13 @@ pub(crate) fn below(rng: &mut SampleRng, limit: usize) -> usize {
     }
 }
 
+/// Puts them in random order, as Fisher and Yates did.
+pub(crate) fn shuffle<T>(items: &mut [T], rng: &mut SampleRng) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, below(rng, last + 1));
+    }
+}
+
 /// A number from 0 to 1, without 1, in steps of 2⁻⁵³.
 pub(crate) fn unit(rng: &mut SampleRng) -> f64 {
     (rng.next_u64() >> 11) as f64 * (0.5_f64).powi(53)

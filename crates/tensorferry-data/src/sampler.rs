@@ -1,5 +1,7 @@
 //! The order of the samples.
 
+mod batch;
+mod bucket;
 mod distributed;
 mod random;
 mod subset;
@@ -7,6 +9,8 @@ mod weighted;
 
 use std::fmt;
 
+pub use batch::{BatchSampler, IndexBatches};
+pub use bucket::{BucketBatchSampler, BucketsError};
 pub use distributed::DistributedSampler;
 pub use random::RandomSampler;
 pub use subset::SubsetSampler;

@@ -30,11 +30,16 @@ impl Progress {
         RawArray::full(1 + 2 * n_batches, 0)
     }
 
-    /// Those of request `nth` of an epoch, of which so many batches can be under way.
-    pub(crate) fn new(cells: RawArray<u64>, n_batches: usize, nth: usize) -> Self {
+    /// The first cell of each of so many batches.
+    pub(crate) fn places(n_batches: usize) -> impl Iterator<Item = usize> {
+        (0..n_batches).map(|nth| 1 + 2 * nth)
+    }
+
+    /// Those of request `nth` of an epoch, in two cells that no other request under way has.
+    pub(crate) fn new(cells: RawArray<u64>, cell: usize, nth: usize) -> Self {
         // The lower half of a number is as good as the number: it only has to differ from those before it.
         let tag = u32::try_from(nth & 0xFFFF_FFFF).unwrap_or_default().wrapping_add(1);
-        Self { cells, cell: 1 + 2 * (nth % n_batches), tag }
+        Self { cells, cell, tag }
     }
 
     /// This process makes the batch.

@@ -10,6 +10,7 @@ use tensorferry_spawn::{BoxedError, func};
 use tensorferry_storage::Heap;
 
 use crate::dataset::{Batch, Dataset};
+use crate::places::Places;
 use crate::random::EpochKey;
 use crate::samples::{Progress, Samples};
 
@@ -59,6 +60,12 @@ pub(crate) struct Request {
     /// The places of the samples in the epoch, if an epoch can have a sample several times.
     pub(crate) draws: Option<Vec<usize>>,
     pub(crate) progress: Option<Progress>,
+    /// Which batch of the epoch it is, from 0. The loader's own.
+    #[serde(skip)]
+    pub(crate) number: usize,
+    /// Which samples of the epoch it has. The loader's own.
+    #[serde(skip)]
+    pub(crate) places: Places,
 }
 
 /// What becomes of a request.

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use tensorferry_reduce::decode_behind;
@@ -50,6 +50,39 @@ impl<T> AsyncResult<T> {
     /// As [`AsyncResult::wait`], for at most `timeout`.
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         self.slot.wait(Some(timeout))
+    }
+
+    /// Waits until any of these results is ready, for at most `timeout`. Returns the place of the first one
+    /// that is, from 0; `None` when none is in time, and of no results at all.
+    ///
+    /// ```no_run
+    /// # use tensorferry_pool::{AsyncResult, Pool, TaskError};
+    /// # fn all(mut results: Vec<AsyncResult<u64>>) -> Result<(), TaskError> {
+    /// while let Some(nth) = AsyncResult::wait_any(&results, None) {
+    ///     println!("the next one that is done: {}", results.swap_remove(nth).get()?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Blocking
+    /// As [`AsyncResult::wait`], until one of the tasks is done.
+    pub fn wait_any<'a>(
+        results: impl IntoIterator<Item = &'a Self>,
+        timeout: Option<Duration>,
+    ) -> Option<usize>
+    where
+        T: 'a,
+    {
+        let slots: Vec<_> = results.into_iter().map(|result| &*result.slot).collect();
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let bell = Arc::default();
+        let is_any_done = slots.is_empty() || !slots.iter().all(|slot| slot.watch(&bell));
+        if !is_any_done {
+            bell.wait(until);
+        }
+        slots.iter().for_each(|slot| slot.forget(&bell));
+        slots.iter().position(|slot| slot.is_done())
     }
 }
 

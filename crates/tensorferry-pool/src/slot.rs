@@ -24,14 +24,26 @@ pub(crate) struct Slot {
 }
 
 enum State {
-    Pending(Option<Waker>),
+    Pending {
+        /// Of the task that polls the result as a future.
+        waker: Option<Waker>,
+        /// Those who wait for this task or others.
+        bells: Vec<Arc<Bell>>,
+    },
     Done(Outcome),
     Taken,
 }
 
+impl State {
+    fn is_pending(&self) -> bool {
+        matches!(self, Self::Pending { .. })
+    }
+}
+
 impl Slot {
     pub(crate) fn new(function: &'static str, member_of: Option<(Arc<Group>, usize)>) -> Self {
-        Self { function, state: Mutex::new(State::Pending(None)), changed: Condvar::new(), member_of }
+        let state = Mutex::new(State::Pending { waker: None, bells: Vec::new() });
+        Self { function, state, changed: Condvar::new(), member_of }
     }
 
     pub(crate) fn resolve(&self, outcome: Outcome) {
@@ -40,21 +52,23 @@ impl Slot {
         if let Some((group, index)) = &self.member_of {
             group.add(*index);
         }
-        if let State::Pending(Some(waker)) = before {
+        let State::Pending { waker, bells } = before else { return };
+        bells.iter().for_each(|bell| bell.ring());
+        if let Some(waker) = waker {
             // Somebody else's code. It must not end the pool's thread, and neither must what it panics with.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(ManuallyDrop::new);
         }
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        !matches!(*self.state(), State::Pending(_))
+        !self.state().is_pending()
     }
 
     /// Waits until there is an outcome, for at most `timeout`. Returns whether there is one.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> bool {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut state = self.state();
-        while matches!(*state, State::Pending(_)) {
+        while state.is_pending() {
             state = match until {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
@@ -73,7 +87,7 @@ impl Slot {
     pub(crate) fn poll(&self, waker: Option<&Waker>) -> Option<Outcome> {
         let mut state = self.state();
         match &mut *state {
-            State::Pending(registered) => {
+            State::Pending { waker: registered, .. } => {
                 *registered = waker.cloned();
                 None
             }
@@ -81,6 +95,21 @@ impl Slot {
                 State::Done(outcome) => Some(outcome),
                 _ => None,
             },
+        }
+    }
+
+    /// Has the bell rung when there is an outcome. Returns false if there is one already.
+    pub(crate) fn watch(&self, bell: &Arc<Bell>) -> bool {
+        let mut state = self.state();
+        let State::Pending { bells, .. } = &mut *state else { return false };
+        bells.push(Arc::clone(bell));
+        true
+    }
+
+    /// Ends a [`watch`](Self::watch).
+    pub(crate) fn forget(&self, bell: &Arc<Bell>) {
+        if let State::Pending { bells, .. } = &mut *self.state() {
+            bells.retain(|other| !Arc::ptr_eq(other, bell));
         }
     }
 
@@ -92,6 +121,34 @@ impl Slot {
 impl fmt::Debug for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("function", &self.function).field("is_done", &self.is_done()).finish()
+    }
+}
+
+/// Rings once.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    has_rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.has_rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it has rung, or until then.
+    pub(crate) fn wait(&self, until: Option<Instant>) {
+        let mut has_rung = self.has_rung.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*has_rung {
+            has_rung = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                None => self.changed.wait(has_rung).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return,
+                Some(left) => {
+                    self.changed.wait_timeout(has_rung, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod batches;
 mod deaths;
+mod drawn;
 mod failures;
 mod iterable;
 mod order;

@@ -7,8 +7,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
-use tensorferry::pool::{Pool, SubmitErrorKind, TaskError};
+use tensorferry::pool::{AsyncResult, Pool, SubmitErrorKind, TaskError};
 use tensorferry::spawn::StartMethod;
 use tensorferry::sync::{Event, RawValue};
 use tensorferry::{BoxedError, Tensor, TensorMut, bytes_copied, func};
@@ -54,6 +55,31 @@ fn clones_of_the_settings_make_pools_whose_workers_are_counted_together() {
         error.worker >= 2 && error.to_string().contains(&format!("in worker {}", error.worker)),
         "{error}"
     );
+}
+
+#[test]
+fn whichever_is_done_first_is_found_by_all_who_wait() {
+    let pool = pool(3);
+    let go = [(); 3].map(|()| Event::new().unwrap());
+    let says = RawValue::new(0).unwrap();
+    let wait = |go: &Event| pool.apply_async(crate::wait, (says.clone(), go.clone())).unwrap();
+    let mut results = go.each_ref().map(wait).map(Some);
+    let any = |results: &[Option<AsyncResult<u32>>], timeout| {
+        AsyncResult::wait_any(results.iter().flatten(), timeout)
+    };
+    assert_eq!(any(&results, Some(Duration::from_millis(10))), None);
+    assert_eq!(any(&results, Some(Duration::ZERO)), None);
+    for (nth, place) in [(1, 1), (0, 0), (2, 0)] {
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            let waiters = [(); 2].map(|()| scope.spawn(|| any(&results, Some(DEADLINE))));
+            go[nth].set();
+            waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().unwrap(), Some(place)));
+        });
+        assert!(begun.elapsed() < DEADLINE, "nobody was told");
+        assert!(get(results[nth].take().unwrap()).is_ok());
+    }
+    assert_eq!(any(&results, None), None, "of none");
 }
 
 #[func]

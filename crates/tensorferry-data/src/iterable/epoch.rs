@@ -80,7 +80,7 @@ impl<D: IterableDataset> IterableEpoch<D> {
         let done = Turns { positions: turns.positions.clone(), next: turns.next };
         let died = vec![false; turns.positions.len()];
         let requests = ShardRequests { turns, key, pass, batch_size, drops_last };
-        let ahead = Ahead::new(n_ahead);
+        let ahead = Ahead::new(n_ahead, true);
         let mut this = Self { loader, requests, ahead, done, died, n_batches_done: 0 };
         this.ask_ahead();
         this

@@ -1,11 +1,11 @@
 //! Samples in random order.
 
 use super::{Indices, Sampler};
-use crate::random::{EpochKey, below};
+use crate::random::{EpochKey, below, shuffle};
 
 /// The samples in random order, another one in each epoch.
 ///
-/// Without replacement, each once: a permutation, drawn as Fisher and Yates did, for which an epoch needs 8
+/// Without replacement, each once: a permutation, for which an epoch needs 8
 /// bytes for each sample. With replacement, each draw is independent of the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RandomSampler {
@@ -37,16 +37,13 @@ impl Sampler for RandomSampler {
 
     fn draw(&self, n_samples: usize, epoch: EpochKey) -> Indices {
         let mut rng = epoch.order_rng();
-        let mut index_below = move |limit| below(&mut rng, limit);
         match self.n_draws {
             None => {
                 let mut order: Vec<usize> = (0..n_samples).collect();
-                for last in (1..n_samples).rev() {
-                    order.swap(last, index_below(last + 1));
-                }
+                shuffle(&mut order, &mut rng);
                 Box::new(order.into_iter())
             }
-            Some(_) => Box::new((0..self.n_drawn(n_samples)).map(move |_| index_below(n_samples))),
+            Some(_) => Box::new((0..self.n_drawn(n_samples)).map(move |_| below(&mut rng, n_samples))),
         }
     }
 
