@@ -34,6 +34,8 @@ const GOODBYE: Duration = Duration::from_millis(100);
 /// [`RecvError::Disconnected`]; when it is killed, [`ConnectionError::Lost`]; and when its machine is off or
 /// unreachable, the system's error within some 30 seconds.
 ///
+/// A process that is forked has no part in the connections of its parent ([`ConnectionError::Forked`]).
+///
 /// [`SharedTensor`]: https://docs.rs/tensorferry-tensor
 #[derive(Debug)]
 pub struct Connection<S, R = S> {
@@ -45,6 +47,8 @@ pub struct Connection<S, R = S> {
 pub struct RemoteSender<S> {
     writer: FrameWriter,
     heap: Heap,
+    /// The process that has it.
+    pid: u32,
     /// A call has failed in the middle.
     is_broken: bool,
     sends: PhantomData<fn(S)>,
@@ -54,6 +58,8 @@ pub struct RemoteSender<S> {
 pub struct RemoteReceiver<R> {
     reader: FrameReader,
     heap: Heap,
+    /// The process that has it.
+    pid: u32,
     max_message_bytes: u64,
     /// A head whose message there was no memory for.
     waiting: Option<Head>,
@@ -70,12 +76,19 @@ enum State {
     Broken,
 }
 
+/// Whether this is the process that has the connection, and no copy of it.
+fn check_process(pid: u32) -> Result<(), ConnectionError> {
+    if std::process::id() == pid { Ok(()) } else { Err(ConnectionError::Forked) }
+}
+
 impl<S, R> Connection<S, R> {
     pub(crate) fn new(writer: FrameWriter, reader: FrameReader, heap: &Heap) -> Self {
-        let sender = RemoteSender { writer, heap: heap.clone(), is_broken: false, sends: PhantomData };
+        let pid = std::process::id();
+        let sender = RemoteSender { writer, heap: heap.clone(), pid, is_broken: false, sends: PhantomData };
         let receiver = RemoteReceiver {
             reader,
             heap: heap.clone(),
+            pid,
             max_message_bytes: MAX_MESSAGE_BYTES,
             waiting: None,
             state: State::Open,
@@ -169,6 +182,7 @@ impl<S: Serialize> RemoteSender<S> {
     }
 
     fn send_borrowed(&mut self, value: &S) -> Result<(), SendErrorKind> {
+        check_process(self.pid)?;
         if self.is_broken {
             return Err(ConnectionError::Broken.into());
         }
@@ -193,6 +207,7 @@ impl<S> RemoteSender<S> {
     /// # Errors
     /// [`ConnectionError`].
     pub fn close(mut self) -> Result<(), ConnectionError> {
+        check_process(self.pid)?;
         self.say_goodbye()
     }
 
@@ -206,6 +221,10 @@ impl<S> RemoteSender<S> {
 
 impl<S> Drop for RemoteSender<S> {
     fn drop(&mut self) {
+        // A copy of somebody else's.
+        if check_process(self.pid).is_err() {
+            return;
+        }
         if !self.is_broken {
             // Whoever is not told finds the connection lost.
             let _ = self.writer.stream().set_write_timeout(Some(GOODBYE));
@@ -240,6 +259,7 @@ impl<R: DeserializeOwned> RemoteReceiver<R> {
     }
 
     fn receive(&mut self, timeout: Option<Duration>) -> Result<R, RecvError> {
+        check_process(self.pid)?;
         let outcome = self.receive_or_fail(timeout);
         if matches!(outcome, Err(RecvError::Connection(_))) {
             self.state = State::Broken;

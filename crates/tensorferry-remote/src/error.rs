@@ -41,6 +41,10 @@ pub enum ConnectionError {
     /// An earlier call has failed.
     #[error("the connection has failed before")]
     Broken,
+    /// This process was forked from the one that has the connection: two that encrypt with the same keys
+    /// would give away what they say.
+    #[error("the connection belongs to the process that this one was forked from: make another one here")]
+    Forked,
 }
 
 impl From<io::Error> for ConnectionError {

@@ -6,15 +6,12 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use snow::StatelessTransportState;
-
+use crate::cipher::{Opening, Sealing, TAG_LEN_BYTES};
 use crate::error::ConnectionError;
 
 /// The longest frame, without its length: that of a message of the Noise protocol.
 pub(crate) const MAX_FRAME_LEN_BYTES: usize = 65_535;
 const LEN_LEN_BYTES: usize = 2;
-/// What encryption adds.
-const TAG_LEN_BYTES: usize = 16;
 /// The most bytes in a frame.
 const MAX_PLAIN_LEN_BYTES: usize = MAX_FRAME_LEN_BYTES - TAG_LEN_BYTES;
 
@@ -27,17 +24,16 @@ type Result<T> = std::result::Result<T, ConnectionError>;
 #[derive(Debug)]
 pub(crate) struct FrameWriter {
     stream: Arc<TcpStream>,
-    cipher: Arc<StatelessTransportState>,
-    nonce: u64,
+    cipher: Sealing,
     /// What waits for a frame to be full.
     plain: Vec<u8>,
     frame: Box<[u8]>,
 }
 
 impl FrameWriter {
-    pub(crate) fn new(stream: Arc<TcpStream>, cipher: Arc<StatelessTransportState>) -> Self {
+    pub(crate) fn new(stream: Arc<TcpStream>, cipher: Sealing) -> Self {
         let frame = vec![0; LEN_LEN_BYTES + MAX_FRAME_LEN_BYTES].into_boxed_slice();
-        Self { stream, cipher, nonce: 0, plain: Vec::with_capacity(MAX_PLAIN_LEN_BYTES), frame }
+        Self { stream, cipher, plain: Vec::with_capacity(MAX_PLAIN_LEN_BYTES), frame }
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -50,7 +46,7 @@ impl FrameWriter {
             if self.plain.is_empty()
                 && let Some((frame, rest)) = bytes.split_at_checked(MAX_PLAIN_LEN_BYTES)
             {
-                seal(&self.stream, &self.cipher, &mut self.nonce, &mut self.frame, frame)?;
+                send(&self.stream, &mut self.cipher, &mut self.frame, frame)?;
                 bytes = rest;
                 continue;
             }
@@ -67,24 +63,17 @@ impl FrameWriter {
     /// Sends what was written.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if !self.plain.is_empty() {
-            seal(&self.stream, &self.cipher, &mut self.nonce, &mut self.frame, &self.plain)?;
+            send(&self.stream, &mut self.cipher, &mut self.frame, &self.plain)?;
             self.plain.clear();
         }
         Ok(())
     }
 }
 
-fn seal(
-    mut stream: &TcpStream,
-    cipher: &StatelessTransportState,
-    nonce: &mut u64,
-    frame: &mut [u8],
-    plain: &[u8],
-) -> Result<()> {
+/// Sends one frame.
+fn send(mut stream: &TcpStream, cipher: &mut Sealing, frame: &mut [u8], plain: &[u8]) -> Result<()> {
     let (len, sealed) = frame.split_at_mut(LEN_LEN_BYTES);
-    let sealed_len = cipher.write_message(*nonce, plain, sealed);
-    let sealed_len = sealed_len.map_err(|_| ConnectionError::Nonsense("a frame that cannot be sealed"))?;
-    *nonce += 1;
+    let sealed_len = cipher.seal(plain, sealed)?;
     len.copy_from_slice(&u16::try_from(sealed_len).unwrap_or(u16::MAX).to_be_bytes());
     Ok(stream.write_all(&frame[..LEN_LEN_BYTES + sealed_len])?)
 }
@@ -93,8 +82,7 @@ fn seal(
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     stream: Arc<TcpStream>,
-    cipher: Arc<StatelessTransportState>,
-    nonce: u64,
+    cipher: Opening,
     frame: Box<[u8]>,
     /// What has arrived, from `at` on still to be read.
     plain: Vec<u8>,
@@ -102,9 +90,9 @@ pub(crate) struct FrameReader {
 }
 
 impl FrameReader {
-    pub(crate) fn new(stream: Arc<TcpStream>, cipher: Arc<StatelessTransportState>) -> Self {
+    pub(crate) fn new(stream: Arc<TcpStream>, cipher: Opening) -> Self {
         let frame = vec![0; MAX_FRAME_LEN_BYTES].into_boxed_slice();
-        Self { stream, cipher, nonce: 0, frame, plain: vec![0; MAX_PLAIN_LEN_BYTES], at: MAX_PLAIN_LEN_BYTES }
+        Self { stream, cipher, frame, plain: vec![0; MAX_PLAIN_LEN_BYTES], at: MAX_PLAIN_LEN_BYTES }
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -151,13 +139,13 @@ impl FrameReader {
                 if plain_len <= out.len() {
                     // It goes to where it is wanted.
                     let (part, rest) = std::mem::take(&mut out).split_at_mut(plain_len);
-                    open(&self.cipher, &mut self.nonce, &self.frame[..frame_len], part)?;
+                    self.cipher.open(&self.frame[..frame_len], part)?;
                     out = rest;
                     continue;
                 }
                 self.plain.resize(plain_len, 0);
                 self.at = plain_len;
-                open(&self.cipher, &mut self.nonce, &self.frame[..frame_len], &mut self.plain)?;
+                self.cipher.open(&self.frame[..frame_len], &mut self.plain)?;
                 self.at = 0;
             }
             let ready = &self.plain[self.at..];
@@ -196,12 +184,6 @@ pub(crate) fn fill(mut stream: &TcpStream, mut out: &mut [u8], deadline: Option<
             Err(error) => return Err(error),
         }
     }
-    Ok(())
-}
-
-fn open(cipher: &StatelessTransportState, nonce: &mut u64, sealed: &[u8], plain: &mut [u8]) -> Result<()> {
-    cipher.read_message(*nonce, sealed, plain).map_err(|_| ConnectionError::Forged)?;
-    *nonce += 1;
     Ok(())
 }
 

@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
+use crate::cipher;
 use crate::error::{ConnectError, ConnectionError};
 use crate::frames::{FrameReader, FrameWriter, MAX_FRAME_LEN_BYTES, fill};
 use crate::key::Key;
 
-const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
 
 /// What both sides must have in common: this protocol and its version, and that numbers in tensors are
 /// little-endian.
@@ -61,10 +62,10 @@ pub(crate) fn meet(
     stream.set_nodelay(true)?;
     tensorferry_os::tcp::give_up_after(&stream, SILENCE)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let cipher = Arc::new(agree(&stream, key, side, deadline)?);
+    let (sealing, opening) = cipher::both(agree(&stream, key, side, deadline)?);
     let stream = Arc::new(stream);
-    let mut writer = FrameWriter::new(Arc::clone(&stream), Arc::clone(&cipher));
-    let mut reader = FrameReader::new(Arc::clone(&stream), cipher);
+    let mut writer = FrameWriter::new(Arc::clone(&stream), sealing);
+    let mut reader = FrameReader::new(Arc::clone(&stream), opening);
     let hello = if side == Side::Connects {
         say(&mut writer, sends, receives)?;
         hear(&mut reader, deadline)?

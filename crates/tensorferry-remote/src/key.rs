@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use snow::params::HashChoice;
-use snow::resolvers::{CryptoResolver as _, DefaultResolver};
+use snow::resolvers::{CryptoResolver as _, RingResolver};
 
 /// The shortest secret, in bytes.
 const MIN_SECRET_LEN_BYTES: usize = 16;
@@ -28,14 +28,14 @@ pub enum KeyError {
     #[error("the file of the key cannot be read: {0}")]
     File(io::Error),
     /// This build has no such hash.
-    #[error("BLAKE2s is not there")]
+    #[error("SHA-256 is not there")]
     NoHash,
 }
 
 impl Key {
     pub(crate) const LEN_BYTES: usize = 32;
 
-    /// The key that is made of a secret of at least 16 bytes: its hash (BLAKE2s, RFC 7693).
+    /// The key that is made of a secret of at least 16 bytes: its hash (SHA-256, FIPS 180-4).
     ///
     /// # Errors
     /// [`KeyError::TooShort`].
@@ -44,7 +44,7 @@ impl Key {
         if secret.len() < MIN_SECRET_LEN_BYTES {
             return Err(KeyError::TooShort(secret.len()));
         }
-        let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(KeyError::NoHash)?;
+        let mut hash = RingResolver.resolve_hash(&HashChoice::SHA256).ok_or(KeyError::NoHash)?;
         hash.input(secret);
         let mut key = [0; Self::LEN_BYTES];
         hash.result(&mut key);
@@ -77,8 +77,8 @@ mod tests {
     #[test]
     fn a_key_is_the_hash_of_its_secret_and_is_not_shown() {
         let key = Key::new("a secret of 24 bytes....").unwrap();
-        // As another implementation of BLAKE2s has it.
-        let start = [0x22, 0x4D, 0x31, 0x62];
+        // As another implementation of SHA-256 has it.
+        let start = [0x86, 0x5C, 0x05, 0x7C];
         assert_eq!(key.bytes()[..4], start);
         assert_eq!(format!("{key:?}"), "Key { .. }");
         assert!(matches!(Key::new("word").unwrap_err(), KeyError::TooShort(4)));

@@ -45,7 +45,7 @@
 //! # Who can read it
 //! Both sides have a [`Key`], and prove it to each other. What they say is encrypted, with keys of this one
 //! connection: a recording cannot be read by who gets the key later. It is the Noise protocol, pattern
-//! `NNpsk0`, with X25519, ChaCha20-Poly1305 and BLAKE2s, by the crate [`snow`](https://docs.rs/snow). Who has
+//! `NNpsk0`, with X25519, AES-256-GCM and SHA-256, by the crates [`snow`](https://docs.rs/snow) and [`ring`](https://docs.rs/ring). Who has
 //! the key is trusted as far as that what arrives is checked, and fills no more memory than the domain may
 //! have, but no further.
 //!
@@ -55,6 +55,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cipher;
 mod connection;
 mod error;
 mod forward;

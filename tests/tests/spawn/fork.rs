@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tensorferry::manager::{Manager, Served, StateError, serve};
 use tensorferry::queue::{GetError, Lease, Sender, SoleReceiver, SoleSender, mpsc, spsc};
+use tensorferry::remote::{self, Connection, ConnectionError, Key, RecvError, SendErrorKind};
 use tensorferry::spawn::{OnDrop, ProcessHandle, SpawnError, StartMethod, func, get_context};
 use tensorferry::sync::{Barrier, Event, Lock, LockGuard, Permit, RwLock, RwLockReadGuard, Semaphore};
 use tensorferry::tensor::SealedTensor;
@@ -39,6 +40,7 @@ tensorferry_process::entry! {
     static TELL_PARENT = "test.fork-tell-parent" => tell_parent;
     static KILLED = "test.fork-killed" => killed;
     static SEALING = "test.fork-sealing" => sealing;
+    static CONNECTED = "test.fork-connected" => connected;
 }
 
 tensorferry_process::fork_hazard! {
@@ -703,4 +705,54 @@ fn sealing(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn a_process_that_was_forked_while_a_tensor_was_filled_is_not_in_the_way_of_its_seal() {
     run(&SEALING, "");
+}
+
+fn key() -> Key {
+    Key::new("a secret that is long enough").unwrap()
+}
+
+/// Sends back what comes from another machine, until there is no more.
+#[func]
+fn echo(_rank: usize, address: std::net::SocketAddr) -> Result<(), BoxedError> {
+    let mut connection = remote::connect::<u32, u32>(address, &key())?;
+    while let Ok(number) = connection.recv() {
+        connection.send(number)?;
+    }
+    Ok(())
+}
+
+static CONNECTION: Mutex<Option<Connection<u32, u32>>> = Mutex::new(None);
+
+/// Uses its copy of the parent's connection, and lets go of it.
+#[func]
+fn use_copy(_rank: usize) -> Result<(), String> {
+    let mut copy = CONNECTION.lock().unwrap().take().unwrap();
+    let sent = copy.send(7).unwrap_err();
+    assert!(matches!(sent.kind, SendErrorKind::Connection(ConnectionError::Forked)), "{sent}");
+    let received = copy.recv_timeout(Duration::ZERO).unwrap_err();
+    assert!(matches!(received, RecvError::Connection(ConnectionError::Forked)), "{received}");
+    let (sender, _receiver) = copy.split();
+    assert!(matches!(sender.close().unwrap_err(), ConnectionError::Forked));
+    Ok(())
+}
+
+fn connected(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let listener = remote::Listener::bind("127.0.0.1:0", &key())?;
+    let address = listener.local_addr()?;
+    let mut echoing = get_context(StartMethod::Spawn).start_processes(echo, (address,), 1)?;
+    let mut connection = listener.accept()?;
+    connection.send(1)?;
+    *CONNECTION.lock().unwrap() = Some(connection);
+    get_context(StartMethod::Fork).spawn(use_copy, (), 2)?;
+    let mut connection = CONNECTION.lock().unwrap().take().unwrap();
+    connection.send(2)?;
+    assert_eq!((connection.recv_timeout(DEADLINE)?, connection.recv_timeout(DEADLINE)?), (1, 2));
+    drop(connection);
+    assert!(echoing.join_timeout(DEADLINE)?);
+    Ok(())
+}
+
+#[test]
+fn a_forked_process_neither_uses_nor_ends_the_connections_of_its_parent() {
+    run(&CONNECTED, "");
 }
