@@ -2,6 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
+use syn::ext::IdentExt as _;
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Path, Result, Token, punctuated::Punctuated};
 
@@ -51,11 +52,10 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let batch = settings.batch.unwrap_or_else(|| format_ident!("{name}Batch"));
     let document = format!("A batch of [`{name}`]s.");
     let names: Vec<_> = fields.iter().filter_map(|field| field.ident.as_ref()).collect();
-    let texts: Vec<_> = names.iter().map(|name| name.to_string()).collect();
+    let texts: Vec<_> = names.iter().map(|name| name.unraw().to_string()).collect();
     let types: Vec<_> = fields.iter().map(|field| &field.ty).collect();
     let visibilities = fields.iter().map(|field| &field.vis);
     let documents = texts.iter().map(|text| format!("What the samples have as `{text}`."));
-    let rows: Vec<_> = (0..names.len()).map(|nth| format_ident!("__rows_{nth}")).collect();
     Ok(quote! {
         #[doc = #document]
         #[derive(#data::hidden::serde::Serialize, #data::hidden::serde::Deserialize, #(#derives),*)]
@@ -67,41 +67,46 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             )*
         }
 
-        impl #data::Collate for #name {
-            type Batch = #batch;
-            type Rows = (#(<#types as #data::Collate>::Rows,)*);
-
-            fn begin(
-                first: &Self,
-                n_samples: usize,
-                heap: &#data::hidden::Heap,
-            ) -> ::core::result::Result<Self::Rows, #data::CollateError> {
-                ::core::result::Result::Ok((#(
-                    <#types as #data::Collate>::begin(&first.#names, n_samples, heap)
-                        .map_err(|error| #data::hidden::of_field(#texts, error))?,
-                )*))
+        const _: () = {
+            /// A batch in the making. Not a tuple: a field may have a type that others do not see.
+            #visibility struct __Rows {
+                #(#names: <#types as #data::Collate>::Rows,)*
             }
 
-            fn push(
-                rows: &mut Self::Rows,
-                sample: Self,
-            ) -> ::core::result::Result<(), #data::CollateError> {
-                let (#(#rows,)*) = rows;
-                #(
-                    <#types as #data::Collate>::push(#rows, sample.#names)
-                        .map_err(|error| #data::hidden::of_field(#texts, error))?;
-                )*
-                ::core::result::Result::Ok(())
-            }
+            impl #data::Collate for #name {
+                type Batch = #batch;
+                type Rows = __Rows;
 
-            fn finish(rows: Self::Rows) -> ::core::result::Result<Self::Batch, #data::CollateError> {
-                let (#(#rows,)*) = rows;
-                ::core::result::Result::Ok(#batch {#(
-                    #names: <#types as #data::Collate>::finish(#rows)
-                        .map_err(|error| #data::hidden::of_field(#texts, error))?,
-                )*})
+                fn begin(
+                    first: &Self,
+                    n_samples: usize,
+                    heap: &#data::hidden::Heap,
+                ) -> ::core::result::Result<__Rows, #data::CollateError> {
+                    ::core::result::Result::Ok(__Rows {#(
+                        #names: <#types as #data::Collate>::begin(&first.#names, n_samples, heap)
+                            .map_err(|error| #data::hidden::of_field(#texts, error))?,
+                    )*})
+                }
+
+                fn push(
+                    rows: &mut __Rows,
+                    sample: Self,
+                ) -> ::core::result::Result<(), #data::CollateError> {
+                    #(
+                        <#types as #data::Collate>::push(&mut rows.#names, sample.#names)
+                            .map_err(|error| #data::hidden::of_field(#texts, error))?;
+                    )*
+                    ::core::result::Result::Ok(())
+                }
+
+                fn finish(rows: __Rows) -> ::core::result::Result<#batch, #data::CollateError> {
+                    ::core::result::Result::Ok(#batch {#(
+                        #names: <#types as #data::Collate>::finish(rows.#names)
+                            .map_err(|error| #data::hidden::of_field(#texts, error))?,
+                    )*})
+                }
             }
-        }
+        };
     })
 }
 

@@ -79,3 +79,46 @@ fn a_field_that_does_not_fit_is_named() {
     let WordBatch { letters } = Word::finish(rows).unwrap();
     assert_eq!(letters.to_vec(), b"two", "the one that fits");
 }
+
+/// A module's own type, in what others see.
+mod documents {
+    use tensorferry::data::Collate;
+
+    #[derive(Collate)]
+    struct Span {
+        end: u32,
+    }
+
+    /// A field may also have the name of a keyword, or one that the derive uses.
+    #[derive(Collate)]
+    pub(super) struct Document {
+        pub(super) r#type: Vec<u8>,
+        pub(super) rows: u8,
+        span: Span,
+    }
+
+    impl Document {
+        pub(super) fn new(r#type: &[u8], rows: u8) -> Self {
+            Self { r#type: r#type.to_vec(), rows, span: Span { end: 5 } }
+        }
+    }
+
+    impl DocumentBatch {
+        pub(super) fn ends(&self) -> Vec<u32> {
+            self.span.end.to_vec()
+        }
+    }
+}
+
+#[test]
+fn a_struct_may_have_private_fields_of_private_types_and_any_names() {
+    use documents::Document;
+
+    let heap = Heap::current().unwrap();
+    let mut rows = Document::begin(&Document::new(&[1], 0), 2, heap).unwrap();
+    Document::push(&mut rows, Document::new(&[1], 3)).unwrap();
+    let error = Document::push(&mut rows, Document::new(&[1, 2], 4)).unwrap_err();
+    assert!(error.to_string().starts_with("`type`: "), "{error}");
+    let batch = Document::finish(rows).unwrap();
+    assert_eq!((batch.r#type.to_vec(), batch.rows.to_vec(), batch.ends()), (vec![1], vec![3], vec![5]));
+}
