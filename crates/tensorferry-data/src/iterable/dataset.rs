@@ -79,6 +79,9 @@ pub trait IterableDataset: Serialize + DeserializeOwned + Send + 'static {
     /// As [`iter`](Self::iter), without the first `n_done` samples. It is asked when an epoch is resumed, and
     /// when another worker goes on in the place of one that has died.
     ///
+    /// `n_done` can be more than there are, because a batch over which a worker has died counts as a full
+    /// one. Nothing is left then, which is no error.
+    ///
     /// Without this function the samples are made and dropped. A dataset that can seek is faster.
     ///
     /// # Errors
@@ -88,7 +91,7 @@ pub trait IterableDataset: Serialize + DeserializeOwned + Send + 'static {
         shard: Shard,
         n_done: usize,
     ) -> Result<impl Iterator<Item = Result<Self::Sample, BoxedError>>, BoxedError> {
-        let mut samples = self.iter(shard)?;
+        let mut samples = self.iter(shard)?.fuse();
         // Those that are errors were told of, or are.
         let _ = (0..n_done).try_for_each(|_| samples.next().map(drop));
         Ok(samples)
@@ -159,5 +162,37 @@ impl Shard {
     #[must_use]
     pub fn sample_rng(&self, nth: usize) -> SampleRng {
         self.key.sharded_rng(self.index, nth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    /// Three samples, and more for those who ask behind the end.
+    #[derive(Serialize, Deserialize)]
+    struct Restless;
+
+    impl IterableDataset for Restless {
+        type Sample = u64;
+
+        fn n_shards(&self) -> usize {
+            1
+        }
+
+        fn iter(&self, _: Shard) -> Result<impl Iterator<Item = Result<u64, BoxedError>>, BoxedError> {
+            let mut samples = [Some(Ok(0)), Some(Ok(1)), Some(Ok(2)), None, Some(Ok(3))].into_iter();
+            Ok(std::iter::from_fn(move || samples.next().flatten()))
+        }
+    }
+
+    #[test]
+    fn behind_the_end_there_is_nothing() {
+        let shard = Shard::new(0, 1, EpochKey { seed: 0, epoch: 0 });
+        for (n_done, n_left) in [(0, 3), (2, 1), (3, 0), (4, 0), (usize::MAX, 0)] {
+            assert_eq!(Restless.iter_from(shard, n_done).unwrap().count(), n_left, "{n_done}");
+        }
     }
 }
