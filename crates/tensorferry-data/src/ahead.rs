@@ -28,7 +28,8 @@ pub(crate) trait Request: Clone {
 /// Who knows what is to be asked for, and whom to ask.
 pub(crate) trait Requester {
     type Request: Request;
-    type Batch: DeserializeOwned;
+    /// What a worker makes of it.
+    type Value: DeserializeOwned;
 
     /// The next request.
     fn next(&mut self) -> Option<Self::Request>;
@@ -38,7 +39,7 @@ pub(crate) trait Requester {
         &self,
         request: Self::Request,
         timeout: Option<Duration>,
-    ) -> Result<AsyncResult<Fetched<Self::Batch>>, Refusal<Self::Request>>;
+    ) -> Result<AsyncResult<Self::Value>, Refusal<Self::Request>>;
 }
 
 /// Why a request was not handed to a worker.
@@ -62,9 +63,9 @@ impl<R> From<SubmitError<(R,)>> for Refusal<R> {
 pub(crate) type Failure = (LoadErrorKind, Option<usize>);
 
 /// What comes next.
-pub(crate) enum Step<R, B> {
-    /// The next batch, or why there is none.
-    Done(R, Result<B, Failure>),
+pub(crate) enum Step<R, V> {
+    /// What a worker made of the next request, or why there is nothing.
+    Done(R, Result<V, Failure>),
     /// The next batch does not come in time. The next step waits for it again.
     Late(Option<R>, Failure),
     /// The next batch is lost with all workers, of which another step has told.
@@ -72,8 +73,8 @@ pub(crate) enum Step<R, B> {
 }
 
 /// The batches that were asked for, in that order.
-pub(crate) struct Ahead<R, B> {
-    asked: VecDeque<Asked<R, B>>,
+pub(crate) struct Ahead<R, V> {
+    asked: VecDeque<Asked<R, V>>,
     most: usize,
     /// Not as they are made.
     in_order: bool,
@@ -89,19 +90,19 @@ pub(crate) struct Ahead<R, B> {
 }
 
 /// A batch that was asked for.
-struct Asked<R, B> {
+struct Asked<R, V> {
     request: R,
-    answer: Answer<B>,
+    answer: Answer<V>,
 }
 
-enum Answer<B> {
+enum Answer<V> {
     /// A worker makes it.
-    Awaited(AsyncResult<Fetched<B>>, Progress),
+    Awaited(AsyncResult<V>, Progress),
     /// It will not be made.
     Refused(Failure),
 }
 
-impl<R: Request, B: DeserializeOwned> Ahead<R, B> {
+impl<R: Request, V: DeserializeOwned> Ahead<R, V> {
     /// Of at most `n_ahead` batches, which come in the order in which they are asked for, or as they are
     /// made.
     pub(crate) fn new(n_ahead: usize, in_order: bool) -> Self {
@@ -129,7 +130,7 @@ impl<R: Request, B: DeserializeOwned> Ahead<R, B> {
     }
 
     /// Asks for batches until enough are under way, or the pool takes no more for now.
-    pub(crate) fn fill(&mut self, requester: &mut impl Requester<Request = R, Batch = B>) {
+    pub(crate) fn fill(&mut self, requester: &mut impl Requester<Request = R, Value = V>) {
         while self.asked.len() < self.most && self.ask(requester, Some(Duration::ZERO)) {}
     }
 
@@ -137,7 +138,7 @@ impl<R: Request, B: DeserializeOwned> Ahead<R, B> {
     /// there is none, or no batch to be asked for.
     fn ask(
         &mut self,
-        requester: &mut impl Requester<Request = R, Batch = B>,
+        requester: &mut impl Requester<Request = R, Value = V>,
         timeout: Option<Duration>,
     ) -> bool {
         if self.has_failed {
@@ -200,9 +201,9 @@ impl<R: Request, B: DeserializeOwned> Ahead<R, B> {
     /// Waits for the next batch, for at most `timeout`; `None` when there is no more to be asked for.
     pub(crate) fn next(
         &mut self,
-        requester: &mut impl Requester<Request = R, Batch = B>,
+        requester: &mut impl Requester<Request = R, Value = V>,
         timeout: Option<Duration>,
-    ) -> Option<Step<R, B>> {
+    ) -> Option<Step<R, V>> {
         self.fill(requester);
         while self.asked.is_empty() {
             self.waiting.as_ref()?;
@@ -225,7 +226,7 @@ impl<R: Request, B: DeserializeOwned> Ahead<R, B> {
             Answer::Refused(failure) => Err(failure),
             Answer::Awaited(result, progress) => {
                 let outcome = match result.get() {
-                    Ok(fetched) => batch_of(fetched, &request),
+                    Ok(value) => Ok(value),
                     Err(TaskError::WorkerDied(error)) => {
                         let sample = progress.place().and_then(|place| request.sample(place));
                         Err((LoadErrorKind::WorkerDied(error), sample))
@@ -263,7 +264,7 @@ pub(crate) fn batch_of<B>(fetched: Fetched<B>, request: &impl Request) -> Result
     }
 }
 
-impl<R, B> Drop for Ahead<R, B> {
+impl<R, V> Drop for Ahead<R, V> {
     /// Tells the workers that nobody wants what they still make, or keep for later.
     fn drop(&mut self) {
         if let Some(cells) = &self.cells {
@@ -273,7 +274,7 @@ impl<R, B> Drop for Ahead<R, B> {
     }
 }
 
-impl<R, B> fmt::Debug for Ahead<R, B> {
+impl<R, V> fmt::Debug for Ahead<R, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ahead").field("n_asked", &self.asked.len()).finish_non_exhaustive()
     }

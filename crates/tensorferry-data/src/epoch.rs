@@ -59,7 +59,7 @@ pub struct Epoch<D: Dataset> {
     loader: Arc<Shared<D>>,
     epoch: u64,
     requests: Requests,
-    ahead: Ahead<Request, Batch<D>>,
+    ahead: Ahead<Request, Fetched<Batch<D>>>,
     /// Which samples were in batches that have been handed out.
     done: Places,
 }
@@ -84,7 +84,7 @@ struct Asking<'a, D> {
 
 impl<D: Dataset> Requester for Asking<'_, D> {
     type Request = Request;
-    type Batch = Batch<D>;
+    type Value = Fetched<Batch<D>>;
 
     fn next(&mut self) -> Option<Request> {
         self.requests.next()
@@ -154,6 +154,7 @@ impl<D: Dataset> Epoch<D> {
                 }
                 Step::Lost => {}
                 Step::Done(request, outcome) => {
+                    let outcome = outcome.and_then(|fetched| batch_of(fetched, &request));
                     let result = self.hand_out(&request, outcome);
                     // So that the workers have work while this batch is used.
                     self.ask_ahead();

@@ -17,26 +17,26 @@ use crate::{Trouble, leaving_nothing};
 
 /// Shards of so many samples, one of which makes trouble.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Shards {
-    lens: Vec<usize>,
+pub(crate) struct Shards {
+    pub(crate) lens: Vec<usize>,
     trouble: Option<(usize, usize, Trouble)>,
     /// How many samples were made.
-    n_made: RawValue<u64>,
+    pub(crate) n_made: RawValue<u64>,
     /// How many shards are being read.
-    n_open: RawValue<i64>,
+    pub(crate) n_open: RawValue<i64>,
 }
 
 impl Shards {
-    fn new(lens: &[usize]) -> Self {
+    pub(crate) fn new(lens: &[usize]) -> Self {
         let (n_made, n_open) = (RawValue::new(0).unwrap(), RawValue::new(0).unwrap());
         Self { lens: lens.to_vec(), trouble: None, n_made, n_open }
     }
 
-    fn with(lens: &[usize], shard: usize, nth: usize, trouble: Trouble) -> Self {
+    pub(crate) fn with(lens: &[usize], shard: usize, nth: usize, trouble: Trouble) -> Self {
         Self { trouble: Some((shard, nth, trouble)), ..Self::new(lens) }
     }
 
-    fn sample(&self, shard: Shard, nth: usize) -> Result<Vec<u64>, BoxedError> {
+    pub(crate) fn sample(&self, shard: Shard, nth: usize) -> Result<Vec<u64>, BoxedError> {
         self.n_made.fetch_add(1);
         let number = number(shard.index, nth);
         match &self.trouble {
@@ -78,15 +78,15 @@ impl IterableDataset for Shards {
     }
 }
 
-type Builder<D> = DataLoaderBuilder<D, InTurn>;
+pub(crate) type Builder<D> = DataLoaderBuilder<D, InTurn>;
 
-fn builder(dataset: &Shards) -> Builder<Shards> {
+pub(crate) fn builder(dataset: &Shards) -> Builder<Shards> {
     IterableLoader::builder(dataset.clone())
 }
 
 /// The samples in each batch, all of which come.
 #[track_caller]
-fn all(epoch: IterableEpoch<Shards>) -> Vec<Vec<u64>> {
+pub(crate) fn all(epoch: IterableEpoch<Shards>) -> Vec<Vec<u64>> {
     epoch.map(|batch| batch.map(Tensor::into_vec)).collect::<Result<_, _>>().unwrap()
 }
 
@@ -96,7 +96,7 @@ fn outcomes(epoch: IterableEpoch<Shards>) -> Vec<Result<Vec<u64>, LoadError>> {
 }
 
 /// Samples of a shard that stand in one batch.
-fn batch(shard: usize, places: std::ops::Range<usize>) -> Vec<u64> {
+pub(crate) fn batch(shard: usize, places: std::ops::Range<usize>) -> Vec<u64> {
     places.map(|nth| number(shard, nth)).collect()
 }
 
@@ -249,28 +249,6 @@ fn a_batch_that_is_late_is_named_with_its_shard_and_waited_for_again() {
     assert_eq!((error.shard, error.sample, pid), (Some(1), Some(0), Some(says.get())));
     go.set();
     assert_eq!(epoch.find_map(Result::ok).unwrap().to_vec(), batch(1, 0..2));
-}
-
-#[test]
-fn two_epochs_at_once_do_not_disturb_each_other_and_one_that_is_given_up_keeps_nothing() {
-    for n_workers in [0, 2] {
-        let dataset = Shards::new(&[usize::MAX, 6]);
-        let builder = builder(&dataset).batch_size(2).workers(n_workers);
-        let loader = if n_workers > 0 { builder.prefetch_factor(1) } else { builder }.start().unwrap();
-        let mut epochs = [loader.epoch(0), loader.epoch(0)];
-        for (shard, nth) in [(0, 0), (1, 0), (0, 2)] {
-            for epoch in &mut epochs {
-                assert_eq!(epoch.next().unwrap().unwrap().to_vec(), batch(shard, nth..nth + 2));
-            }
-        }
-        drop(epochs);
-        // What they had read of their shards is let go of at the next opportunity.
-        let mut epoch = loader.epoch(1);
-        for (shard, nth) in [(0, 0), (1, 0), (0, 2), (1, 2)] {
-            assert_eq!(epoch.next().unwrap().unwrap().to_vec(), batch(shard, nth..nth + 2));
-        }
-        until("only this one is read", || dataset.n_open.get() == 2);
-    }
 }
 
 /// Shards of random numbers, the shards of which know where they are read.

@@ -8,6 +8,8 @@ mod drawn;
 mod failures;
 mod iterable;
 mod order;
+mod passes;
+mod resumed;
 mod structs;
 mod whole;
 

@@ -8,13 +8,13 @@ use std::thread::{self, JoinHandle};
 use tensorferry_process::Report;
 use tensorferry_storage::Heap;
 
-use super::dataset::IterableDataset;
+use super::dataset::{IterableBatch, IterableDataset};
 use super::shards::Shards;
 use super::worker::{Next, ShardRequest};
 use crate::error::LoadErrorKind;
 use crate::worker::Fetched;
 
-type Answer<D> = Result<Fetched<Next<D>>, LoadErrorKind>;
+type Answer<D> = Result<Next<IterableBatch<D>>, LoadErrorKind>;
 
 /// A request, and where the answer goes.
 struct Asked<D: IterableDataset> {
@@ -44,7 +44,8 @@ impl<D: IterableDataset> Here<D> {
         let fetched = is_asked.then(|| answered.recv().ok()).flatten();
         fetched.unwrap_or_else(|| {
             let report = Box::new(Report::refused("the thread that reads the shards has panicked"));
-            Ok(Fetched::Failed { worker: None, place: None, report })
+            let batch = Some(Fetched::Failed { worker: None, place: None, report });
+            Ok(Next { batch, n_read: 0, is_over: true })
         })
     }
 

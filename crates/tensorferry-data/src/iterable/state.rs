@@ -42,6 +42,19 @@ impl IterableState {
     /// How many samples were in batches that had been handed out, those that failed included.
     #[must_use]
     pub fn n_samples_done(&self) -> usize {
-        self.shards.iter().map(|(n_done, _)| n_done).sum()
+        self.shards.iter().map(|(n_done, _)| *n_done).fold(0, usize::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_without_sense_are_no_panic() {
+        let shards = vec![(usize::MAX, false), (usize::MAX, true)];
+        let state = IterableState { epoch: u64::MAX, seed: 0, next: usize::MAX, shards };
+        assert_eq!(state.n_samples_done(), usize::MAX);
+        assert_eq!(state.turns().positions.len(), 2);
     }
 }

@@ -58,8 +58,23 @@ impl Request for ShardRequest {
     }
 }
 
-/// What comes next of a shard: a batch and how many samples are in it, or nothing, because it is over.
-pub(crate) type Next<D> = Option<(IterableBatch<D>, usize)>;
+/// What comes next of a shard.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Next<B> {
+    /// A batch, or why there is none in this place. Nothing where there are no more samples, or too few.
+    pub(crate) batch: Option<Fetched<B>>,
+    /// How many samples were read for it.
+    pub(crate) n_read: usize,
+    /// Whether the shard is over.
+    pub(crate) is_over: bool,
+}
+
+impl<B> Next<B> {
+    /// There are no more batches.
+    pub(crate) fn nothing() -> Self {
+        Self { batch: None, n_read: 0, is_over: true }
+    }
+}
 
 /// Makes the next batch of a shard of the dataset that this worker has opened.
 ///
@@ -68,7 +83,7 @@ pub(crate) type Next<D> = Option<(IterableBatch<D>, usize)>;
 pub(crate) fn fetch<D: IterableDataset>(
     worker: usize,
     request: ShardRequest,
-) -> Result<Fetched<Next<D>>, BoxedError> {
+) -> Result<Next<IterableBatch<D>>, BoxedError> {
     let heap = Heap::current()?;
     SHARDS.with_borrow_mut(|shards| {
         let shards = shards.as_mut().and_then(|shards| shards.downcast_mut::<Shards<'static, D>>());
