@@ -168,6 +168,17 @@ impl<R: Request, V: DeserializeOwned> Ahead<R, V> {
         true
     }
 
+    /// Tells the workers that nobody wants what was asked for with some of the requests. These are answered
+    /// all the same.
+    pub(crate) fn give_up(&mut self, is_unwanted: impl Fn(&R) -> bool) {
+        self.waiting.take_if(|request| is_unwanted(request));
+        for asked in self.asked.iter().filter(|asked| is_unwanted(&asked.request)) {
+            if let Answer::Awaited(_, progress) = &asked.answer {
+                progress.give_up();
+            }
+        }
+    }
+
     /// Where the next request is noted.
     pub(crate) fn progress(&mut self) -> Result<Progress, StorageError> {
         let cells = match &self.cells {

@@ -14,9 +14,10 @@ use crate::random::{EpochKey, SampleRng};
 /// What is written where all can see it: how far a batch is, and that nobody wants it any more.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// First whether the epoch was given up, then two for each batch that can be under way, with the tag of
+    /// First whether the epoch was given up, then three for each batch that can be under way, with the tag of
     /// the request in their upper halves. In the lower half the first one has the place in the batch of the
-    /// sample that is being made, plus 1, or 0; the second one has the process that makes it.
+    /// sample that is being made, plus 1, or 0; the second one has the process that makes it; the third one
+    /// is 1 when the batch was given up.
     pub(crate) cells: RawArray<u64>,
     pub(crate) cell: usize,
     /// Which request of the epoch it is. A worker that makes a batch once more after it was answered, because
@@ -27,15 +28,15 @@ pub(crate) struct Progress {
 impl Progress {
     /// Cells for this many batches.
     pub(crate) fn cells(n_batches: usize) -> Result<RawArray<u64>, StorageError> {
-        RawArray::full(1 + 2 * n_batches, 0)
+        RawArray::full(1 + 3 * n_batches, 0)
     }
 
     /// The first cell of each of so many batches.
     pub(crate) fn places(n_batches: usize) -> impl Iterator<Item = usize> {
-        (0..n_batches).map(|nth| 1 + 2 * nth)
+        (0..n_batches).map(|nth| 1 + 3 * nth)
     }
 
-    /// Those of request `nth` of an epoch, in two cells that no other request under way has.
+    /// Those of request `nth` of an epoch, in three cells that no other request under way has.
     pub(crate) fn new(cells: RawArray<u64>, cell: usize, nth: usize) -> Self {
         // The lower half of a number is as good as the number: it only has to differ from those before it.
         let tag = u32::try_from(nth & 0xFFFF_FFFF).unwrap_or_default().wrapping_add(1);
@@ -76,7 +77,18 @@ impl Progress {
         usize::try_from(self.get(self.cell)? - 1).ok()
     }
 
+    /// Nobody wants this batch.
+    pub(crate) fn give_up(&self) {
+        self.set(self.cell + 2, 1);
+    }
+
+    /// Whether nobody wants this batch.
     pub(crate) fn is_given_up(&self) -> bool {
+        self.is_epoch_given_up() || self.get(self.cell + 2).is_some()
+    }
+
+    /// Whether nobody wants any batch of the epoch.
+    pub(crate) fn is_epoch_given_up(&self) -> bool {
         self.cells.get(0).is_some_and(|given_up| given_up != 0)
     }
 }
@@ -95,7 +107,7 @@ pub struct Samples<'a> {
 
 /// Nobody wants the batch.
 #[derive(Debug, thiserror::Error)]
-#[error("the epoch was given up")]
+#[error("nobody wants the batch any more")]
 pub(crate) struct GivenUpError;
 
 impl<'a> Samples<'a> {

@@ -1,13 +1,15 @@
 //! Workers that are killed, exit or stand still while they make a batch.
 
+use std::iter;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tensorferry::data::{LoadError, LoadErrorKind};
+use serde::{Deserialize, Serialize};
+use tensorferry::data::{IterableDataset, IterableLoader, LoadError, LoadErrorKind, Shard, dataset};
 use tensorferry::pool::WorkerDiedError;
 use tensorferry::sync::{Event, RawValue};
-use tensorferry::{DataLoader, Tensor};
+use tensorferry::{BoxedError, DataLoader, Tensor};
 use tensorferry_kit::until;
 
 use crate::{Trouble, Troubled, all, leaving_nothing, outcomes, start};
@@ -135,4 +137,42 @@ fn what_is_still_made_for_an_epoch_that_was_given_up_is_given_up_too() {
         // The second epoch has made its first batch, and perhaps the four that were asked for behind it.
         assert!((101..=501).contains(&n_begun_for_the_first), "{n_begun_for_the_first}");
     });
+}
+
+/// Kills whoever reads it, but from the third one on not before it may.
+#[derive(Clone, Serialize, Deserialize)]
+struct Deadly {
+    n_opened: RawValue<u64>,
+    go: Event,
+}
+
+#[dataset]
+impl IterableDataset for Deadly {
+    type Sample = Vec<u64>;
+
+    fn n_shards(&self) -> usize {
+        1
+    }
+
+    fn iter(&self, _: Shard) -> Result<impl Iterator<Item = Result<Vec<u64>, BoxedError>>, BoxedError> {
+        if self.n_opened.fetch_add(1) >= 2 {
+            self.go.wait()?;
+        }
+        Ok(iter::once_with(|| Trouble::Kill.at(0)))
+    }
+}
+
+#[test]
+fn nobody_else_dies_over_a_shard_that_is_over_after_two() {
+    let dataset = Deadly { n_opened: RawValue::new(0).unwrap(), go: Event::new().unwrap() };
+    let loader = IterableLoader::builder(dataset.clone()).workers(1).prefetch_factor(100).start().unwrap();
+    let mut epoch = loader.epoch(0);
+    for _ in 0..2 {
+        let error = epoch.next().unwrap().unwrap_err();
+        assert!(matches!(error.kind, LoadErrorKind::WorkerDied(_)), "{error}");
+    }
+    dataset.go.set();
+    assert!(epoch.next().is_none());
+    let n_opened = dataset.n_opened.get();
+    assert!(n_opened <= 3, "{n_opened}: at most one was at it already");
 }

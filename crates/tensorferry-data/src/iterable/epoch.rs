@@ -153,6 +153,10 @@ impl<D: IterableDataset> IterableEpoch<D> {
             let n_done = request.n_done.saturating_add(n_read);
             self.done.positions[shard] = Position { n_done, is_over };
             self.done.next = (shard + 1) % self.done.positions.len();
+            if is_over {
+                // Whoever goes on with it may have to read it from the front, or die over it too.
+                self.ahead.give_up(|request| request.shard == shard);
+            }
         }
         let batch = match outcome {
             Ok(next) => batch_of(next.batch?, request),

@@ -75,7 +75,8 @@ impl<'d, D: IterableDataset> Shards<'d, D> {
 
     /// Drops what was read of passes that were given up.
     fn let_go(&mut self) {
-        let given_up = |_: &u64, pass: &mut Pass<'d, D>| is_given_up(pass.progress.as_ref());
+        let given_up =
+            |_: &u64, pass: &mut Pass<'d, D>| pass.progress.as_ref().is_some_and(Progress::is_epoch_given_up);
         for open in self.passes.extract_if(given_up).flat_map(|(_, pass)| pass.open.into_values()) {
             // One that panics is gone too, and none of the epoch that asks for a batch now.
             let _ = catch(|| {
@@ -96,7 +97,7 @@ impl<'d, D: IterableDataset> Shards<'d, D> {
         place: &mut Option<usize>,
     ) -> Result<Option<Filled<IterableBatch<D>>>, BoxedError> {
         // To read as far as the batch would take a while.
-        if is_given_up(request.progress.as_ref()) {
+        if request.progress.as_ref().is_some_and(Progress::is_given_up) {
             return Err(GivenUpError.into());
         }
         // In the place of what was noted by a worker that has died over this batch.
@@ -122,10 +123,6 @@ impl<'d, D: IterableDataset> Shards<'d, D> {
         }
         Ok(Some(filled))
     }
-}
-
-fn is_given_up(progress: Option<&Progress>) -> bool {
-    progress.is_some_and(Progress::is_given_up)
 }
 
 /// A batch that is being filled with the next samples of a shard.
