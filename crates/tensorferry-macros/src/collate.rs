@@ -122,6 +122,11 @@ fn fields(input: &DeriveInput) -> Result<&Punctuated<Field, Token![,]>> {
                     too";
         return Err(Error::new(parameter.span(), text));
     }
+    let mut attributes = data.fields.iter().flat_map(|field| &field.attrs);
+    if let Some(attribute) = attributes.find(|attribute| attribute.path().is_ident("collate")) {
+        let text = "`#[collate(..)]` is for the struct: each field becomes what its type says";
+        return Err(Error::new(attribute.span(), text));
+    }
     match &data.fields {
         Fields::Named(fields) if !fields.named.is_empty() => Ok(&fields.named),
         _ => {
@@ -169,6 +174,7 @@ mod tests {
             assert!(refusal(item).contains("named fields"), "{item}");
         }
         assert!(refusal("struct Photo<T> { label: T }").contains("not for generic structs"));
+        assert!(refusal("struct Photo { #[collate(skip)] label: u8 }").contains("is for the struct"));
         assert!(refusal("#[collate(name = B)] struct Photo { label: u8 }").contains("the options are"));
     }
 }
