@@ -340,11 +340,12 @@ fn a_dataset_that_can_seek_makes_no_sample_twice() {
         assert_eq!(outcomes.pop().unwrap().unwrap().to_vec(), [10, 11, 12, 13, 14]);
         let state = epoch.state();
         drop(epoch);
-        let (resumed, n_made) = (loader.resume(&state).unwrap(), dataset.n_made.get());
-        assert!((15..=20).contains(&n_made), "{n_made}: at most one batch more");
+        let resumed = loader.resume(&state).unwrap();
         let firsts: Vec<_> = resumed.take(2).map(|batch| batch.unwrap().to_vec()[0]).collect();
         assert_eq!(firsts, [15, 20]);
-        assert!(dataset.n_made.get() <= n_made + 20, "{}", dataset.n_made.get());
+        // Three batches and two, and one more of each epoch that was under way.
+        let n_made = dataset.n_made.get();
+        assert!((25..=35).contains(&n_made), "{n_made}");
     }
 }
 
