@@ -72,6 +72,12 @@
 //!
 //! (This example runs where there is a driver; `cargo xtask test` runs it on the software driver.)
 //!
+//! ## Batches for a device
+//!
+//! A loader makes batches in memory of the host. [`CudaTensor::from_tensor_non_blocking`] copies one into
+//! page-locked memory and returns; the device takes it from there while the program does something else. The
+//! batch may be dropped at once, so that its memory is used for the next one.
+//!
 //! ## Which processes must stay alive
 //!
 //! - **The maker of the memory.** Memory of the strategy vmm, and of a staged tensor, outlives its maker.
@@ -207,6 +213,7 @@ mod backing;
 mod control;
 mod exportable_pool;
 mod opened;
+mod page_locked;
 mod pinning;
 mod pool;
 #[cfg_attr(
@@ -225,6 +232,7 @@ mod stored_pool;
 mod strategy;
 mod tick;
 mod timeline;
+mod upload;
 
 mod ipc_event;
 mod tensor;

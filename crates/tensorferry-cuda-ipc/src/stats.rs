@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::registry;
+use crate::{registry, upload};
 
 /// Statistics about the device memory of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,7 +154,9 @@ pub fn ipc_collect() {
 }
 
 /// Gives all free device memory back to the driver: slabs of this process without tensors, and mappings of
-/// other processes' slabs in which no tensor of this process lies. The next tensors pay for it again.
+/// other processes' slabs in which no tensor of this process lies. The next tensors pay for it again. So does
+/// the page-locked memory of copies that are done
+/// ([`CudaTensor::from_tensor_non_blocking`](crate::CudaTensor::from_tensor_non_blocking)).
 ///
 /// For the strategy [`Pool`](crate::CudaStrategy::Pool), the driver keeps the returned memory in the pool
 /// until this process ends. It is free for that strategy, and for other allocations from the pool
@@ -164,4 +166,5 @@ pub fn ipc_collect() {
 /// While a device is still running the last work that uses such memory.
 pub fn empty_cache() {
     registry::get().trim(0);
+    upload::trim();
 }

@@ -9,6 +9,7 @@ use tensorferry_tensor::{
     __view_methods as view_methods, DType, Element, Layout, LayoutError, Shape, Tensor,
 };
 
+use crate::capture::Relaxed;
 use crate::device::Uuid;
 use crate::registry;
 use crate::storage::Hold;
@@ -16,6 +17,7 @@ use crate::strategy::CudaStrategy;
 use crate::stream::Stream;
 use crate::tensor_error::{CudaTensorError, Result};
 use crate::timeline::Timeline;
+use crate::upload;
 
 /// A tensor in the memory of a device, which travels to other processes without a copy, except for
 /// [`CudaTensor::to_staged`]. It is a view of a storage and cheap to clone.
@@ -188,6 +190,42 @@ impl<T: Element> CudaTensor<T> {
         }
     }
 
+    /// A tensor with a copy of a tensor of the host, for which nobody waits: PyTorch's
+    /// `tensor.to(device, non_blocking=True)`, without the need to pin the tensor before.
+    ///
+    /// The elements are copied into page-locked memory of this process. From there the device copies them by
+    /// itself, behind all work that is queued on the stream. So `tensor` may be dropped, or its batch be used
+    /// for another one, as soon as this returns.
+    ///
+    /// At most 256 MiB are page-locked, and used again. [`empty_cache`](crate::empty_cache) unlocks what is
+    /// free.
+    ///
+    /// # Errors
+    /// As [`CudaTensor::zeros`]. Where the driver locks no memory, it is a copy as
+    /// [`CudaTensor::from_tensor`] makes it.
+    ///
+    /// # Blocking
+    /// For a copy in memory. While 256 MiB are on their way to devices, until some of them are there.
+    pub fn from_tensor_non_blocking(stream: &Stream, tensor: &Tensor<T>) -> Result<Self> {
+        Self::from_tensor_non_blocking_in(Heap::current()?, stream, tensor)
+    }
+
+    /// [`CudaTensor::from_tensor_non_blocking`] in the domain of this heap.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Blocking
+    /// As there.
+    pub fn from_tensor_non_blocking_in(heap: &Heap, stream: &Stream, tensor: &Tensor<T>) -> Result<Self> {
+        let copy = Self::empty_in(heap, stream, tensor.shape())?;
+        match tensor.as_slice() {
+            Ok(elements) => copy.write_from_non_blocking(stream, elements)?,
+            Err(_) => copy.write_from_non_blocking(stream, &tensor.to_vec())?,
+        }
+        Ok(copy)
+    }
+
     /// `memory` must have room for `layout`, and must be there if `layout` has elements.
     pub(crate) const fn from_parts(memory: Option<Memory>, layout: Layout) -> Self {
         Self { memory, layout, elements: PhantomData }
@@ -336,6 +374,19 @@ impl<T: Element> CudaTensor<T> {
         self.on(stream)?.driver_write(data)
     }
 
+    /// [`CudaTensor::write_from`] without waiting, as [`CudaTensor::from_tensor_non_blocking`].
+    ///
+    /// # Errors
+    /// As [`CudaTensor::write_from`].
+    ///
+    /// # Blocking
+    /// As [`CudaTensor::from_tensor_non_blocking`].
+    pub fn write_from_non_blocking(&self, stream: &Stream, data: &[T]) -> Result<()> {
+        check_len(&self.layout, data.len())?;
+        self.check_contiguous()?;
+        self.on(stream)?.driver_upload(data)
+    }
+
     /// Overwrites all elements with those of `other`, in row-major order. `other` must have as many elements,
     /// and must lie on this stream's device or on one that it can reach.
     ///
@@ -467,6 +518,29 @@ impl<T: Element> OnStream<'_, T> {
     fn driver_write(&self, data: &[T]) -> Result<()> {
         let (to, bytes) = (self.address(), bytemuck::cast_slice(data));
         self.queue(bytes.len(), |driver, stream| driver.queue_to_device(to, bytes, stream))
+    }
+
+    fn driver_upload(&self, data: &[T]) -> Result<()> {
+        let context = self.stream.context();
+        // Allows locking memory while another stream captures.
+        let _relaxed = Relaxed::begin();
+        let mut to = self.address();
+        for part in bytemuck::cast_slice::<T, u8>(data).chunks(upload::MAX_BYTES) {
+            match upload::memory(context, part.len()) {
+                Ok(memory) => {
+                    memory.fill(part);
+                    self.queue(part.len(), |driver, _| {
+                        upload::keep(driver.queue_from_page_locked(to, memory, part.len(), self.stream)?);
+                        Ok(())
+                    })?;
+                }
+                Err(_) => {
+                    self.queue(part.len(), |driver, stream| driver.queue_to_device(to, part, stream))?
+                }
+            }
+            to += part.len() as u64;
+        }
+        Ok(())
     }
 
     fn driver_read(&self, data: &mut [T]) -> Result<()> {

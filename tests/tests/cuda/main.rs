@@ -22,6 +22,7 @@ mod staging;
 mod strategies;
 mod tensors;
 mod torch;
+mod uploads;
 
 use std::os::fd::AsFd;
 

@@ -4,7 +4,8 @@
 //! As in the file above. Out-pointers point to locals of the type that the function writes, or a larger one
 //! where the type depends on the attribute. The driver checks handles, addresses and descriptors. Host memory
 //! of a copy is a slice of atomic words, whose length was checked. It is borrowed until the copy is done, or
-//! kept until the process ends where that cannot be known. The last of the copies over the memory unpins it.
+//! kept until then by an `Upload`, or until the process ends where that cannot be known. The last of the
+//! copies over the memory unpins it.
 #![expect(unsafe_code, reason = "calls the functions of the driver")]
 
 use std::ffi::c_void;
@@ -14,11 +15,14 @@ use std::sync::atomic::AtomicU64;
 
 use super::{Driver, closed_on_exec};
 use crate::error::{CudaError, Result};
+use crate::page_locked::PageLocked;
 use crate::pinning::Pinned;
 use crate::raw::{
     AccessDescription, INVALID_VALUE, IPC_HANDLE_LEN_BYTES, IpcHandle, LAZY_ENABLE_PEER_ACCESS,
     NOT_SUPPORTED, PEER_ACCESS_ALREADY_ENABLED, PORTABLE, POSIX_FILE_DESCRIPTOR, PoolProperties,
 };
+use crate::stream::Stream;
+use crate::upload::{self, Upload};
 
 /// Memory functions that every driver has.
 impl Driver {
@@ -107,6 +111,35 @@ impl Driver {
         let queued =
             call!(self, self.core(), queue_to_device(to, host, len_bytes, stream), "cuMemcpyHtoDAsync_v2");
         self.finish(from, queued, stream)
+    }
+
+    /// Queues a copy of the first `len_bytes` of page-locked memory, which stays locked until it is done.
+    pub(crate) fn queue_from_page_locked(
+        &self,
+        to: u64,
+        from: PageLocked,
+        len_bytes: usize,
+        stream: &Stream,
+    ) -> Result<Upload> {
+        let host = match pointer_to(from.words(), len_bytes) {
+            Ok(host) => host,
+            Err(error) => {
+                upload::give_back(from);
+                return Err(error);
+            }
+        };
+        let handle = stream.handle();
+        let queued =
+            call!(self, self.core(), queue_to_device(to, host, len_bytes, handle), "cuMemcpyHtoDAsync_v2");
+        // Also after an error: some of the copy may have been queued.
+        let upload = Upload::begun(stream, from)?;
+        match queued {
+            Ok(()) => Ok(upload),
+            Err(error) => {
+                upload::keep(upload);
+                Err(error)
+            }
+        }
     }
 
     fn finish(&self, host: Pinned<'_>, queued: Result<()>, stream: usize) -> Result<()> {

@@ -268,6 +268,31 @@ impl State {
             }
             ["uuid"] => return Ok(self.context().device().uuid()?.to_string()),
             ["descriptors"] => return Ok(std::fs::read_dir("/proc/self/fd")?.count().to_string()),
+            _ => return self.obey_with_uploads(words),
+        }
+        Ok("ok".to_owned())
+    }
+
+    fn obey_with_uploads(&mut self, words: &[&str]) -> Answer {
+        match *words {
+            ["upload", name, stream, len, value] => {
+                let values = (value.parse()?..).take(len.parse()?).collect::<Vec<u32>>();
+                let values = Tensor::from_vec(values, [len.parse()?])?;
+                let tensor = CudaTensor::from_tensor_non_blocking(&self.stream(stream)?, &values)?;
+                self.keep(name, tensor);
+            }
+            ["upload-into", name, stream, value] => {
+                let stream = self.stream(stream)?;
+                let tensor = self.tensor(name);
+                let values: Vec<u32> = (value.parse()?..).take(tensor.n_elements()).collect();
+                tensor.write_from_non_blocking(&stream, &values)?;
+            }
+            ["upload-column", name, stream, len] => {
+                let values = Tensor::from_vec((0..2 * len.parse::<u32>()?).collect(), [len.parse()?, 2])?;
+                let column = values.select(1, 1)?;
+                let tensor = CudaTensor::from_tensor_non_blocking(&self.stream(stream)?, &column)?;
+                self.keep(name, tensor);
+            }
             _ => return self.obey_with_threads(words),
         }
         Ok("ok".to_owned())
