@@ -40,6 +40,9 @@ struct Bound {
 
 /// How often a bound may be tried; the best counts.
 const TRIES: usize = 3;
+/// Nobody is so many times as fast as the limit of the machine: then the limit's program was disturbed, by
+/// two processes that look without end on one processor, say, and the measurement does not count.
+const BEYOND_BELIEF: f64 = 2.0;
 /// System calls for each message, both sides together.
 const MAX_CALLS: f64 = 1e-4;
 
@@ -208,16 +211,55 @@ impl Limit {
     }
 }
 
+impl Bound {
+    /// Whether what was measured can be true.
+    fn is_plausible(&self, value: f64) -> bool {
+        match (self.quantity, self.limit) {
+            (Quantity::Ratio(_, (_, Column::Floor, _)), Limit::AtMost(_)) => value >= 1.0 / BEYOND_BELIEF,
+            (Quantity::Ratio(_, (_, Column::Floor, _)), Limit::AtLeast(_)) => value <= BEYOND_BELIEF,
+            _ => true,
+        }
+    }
+}
+
+/// A bound in the tries.
+struct Tried {
+    bound: Bound,
+    best: Option<f64>,
+    /// In the last try.
+    was_disturbed: bool,
+}
+
+impl Tried {
+    fn note(&mut self, results: &Results) {
+        let value = self.bound.quantity.value(results);
+        let plausible = value.filter(|value| self.bound.is_plausible(*value));
+        self.was_disturbed = value.is_some() && plausible.is_none();
+        if let Some(value) = plausible {
+            self.best = Some(self.best.map_or(value, |best| self.bound.limit.better(best, value)));
+        }
+    }
+
+    /// What was not measured because there is no such program is settled; what was left out or disturbed is
+    /// not.
+    fn is_done(&self, results: &Results) -> bool {
+        let was_left_out =
+            || self.bound.quantity.cells().iter().any(|cell| results.was_left_out(cell.0, cell.1));
+        let is_settled = || !self.was_disturbed && !was_left_out();
+        self.best.map_or_else(is_settled, |value| self.bound.limit.holds(value))
+    }
+}
+
 /// Measures the rows that have a bound, prints each ratio beside its bound, and fails when one falls short in
 /// every try. What needs a peer that is not here is said to be open, and does not fail; what could not be
 /// measured fails.
 pub(crate) fn check(options: &Options, programs: &mut Programs) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout();
-    let mut open: Vec<(Bound, Option<f64>)> =
-        bounds().into_iter().filter(|bound| wants(options, bound)).map(|bound| (bound, None)).collect();
-    let mut done = Vec::new();
+    let wanted = bounds().into_iter().filter(|bound| wants(options, bound));
+    let tried = |bound| Tried { bound, best: None, was_disturbed: false };
+    let (mut open, mut done): (Vec<_>, Vec<_>) = (wanted.map(tried).collect(), Vec::new());
     for attempt in 1..=TRIES {
-        let wanted: Vec<_> = open.iter().flat_map(|(bound, _)| bound.quantity.cells()).collect();
+        let wanted: Vec<_> = open.iter().flat_map(|tried| tried.bound.quantity.cells()).collect();
         let mut entries = rows();
         entries.retain(|row| wanted.iter().any(|cell| cell.0 == row.id));
         if entries.is_empty() {
@@ -225,23 +267,13 @@ pub(crate) fn check(options: &Options, programs: &mut Programs) -> anyhow::Resul
         }
         writeln!(out, "try {attempt}: {} rows", entries.len())?;
         let results = Results::measure(options, programs, entries)?;
-        for (bound, best) in &mut open {
-            if let Some(value) = bound.quantity.value(&results) {
-                *best = Some(best.map_or(value, |best| bound.limit.better(best, value)));
-            }
-        }
-        // What was not measured because there is no such program is settled; what was left out is not.
-        let is_done = |bound: &Bound, best: Option<f64>| {
-            let was_left_out =
-                || bound.quantity.cells().iter().any(|cell| results.was_left_out(cell.0, cell.1));
-            best.map_or_else(|| !was_left_out(), |value| bound.limit.holds(value))
-        };
-        done.extend(open.extract_if(.., |(bound, best)| is_done(bound, *best)));
+        open.iter_mut().for_each(|tried| tried.note(&results));
+        done.extend(open.extract_if(.., |tried| tried.is_done(&results)));
     }
     let mut all_hold = open.is_empty();
     let verdicts =
         done.into_iter().map(|done| (true, done)).chain(open.into_iter().map(|open| (false, open)));
-    for (is_done, (bound, best)) in verdicts {
+    for (is_done, Tried { bound, best, .. }) in verdicts {
         let verdict = match best {
             None if is_done => "open ",
             Some(_) if is_done => "holds",

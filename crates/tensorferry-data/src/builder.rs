@@ -21,6 +21,9 @@ use crate::worker::{enter, open};
 /// How many batches each worker makes ahead.
 const PREFETCH_FACTOR: usize = 2;
 
+/// The most shards. An epoch has a place of 16 bytes in each.
+const MAX_SHARDS: usize = 1 << 24;
+
 /// The order of a [`DataLoader`]: what its sampler draws.
 #[derive(Debug)]
 pub struct Sampled {
@@ -273,6 +276,9 @@ impl<D: IterableDataset> DataLoaderBuilder<D, InTurn> {
     pub fn start(self) -> Result<IterableLoader<D>, LoaderError> {
         self.check()?;
         let (n_workers, n_ahead, n_shards) = (self.n_workers, self.n_ahead(), self.dataset.n_shards());
+        if n_shards > MAX_SHARDS {
+            return Err(LoaderError::TooManyShards { n_shards, limit: MAX_SHARDS });
+        }
         let (seed, batch_size, drops_last) = (self.seed, self.batch_size.unwrap_or(1), self.drops_last);
         let loader = |source| IterableLoader::new(source, n_shards, seed, batch_size, drops_last);
         if n_workers == 0 {

@@ -52,6 +52,14 @@ pub enum LoaderError {
         /// How many shards the dataset has.
         n_shards: usize,
     },
+    /// The dataset says that it is divided into more shards than a loader keeps places of.
+    #[error("{n_shards} shards are more than {limit}: divide the dataset into fewer")]
+    TooManyShards {
+        /// How many shards the dataset has.
+        n_shards: usize,
+        /// The most that a loader takes.
+        limit: usize,
+    },
     /// The thread that reads an iterable dataset where there are no workers could not be started.
     #[error("the thread that reads the shards cannot be started: {0}")]
     Thread(std::io::Error),

@@ -30,6 +30,10 @@ const GOODBYE: Duration = Duration::from_millis(100);
 ///
 /// Of a view the whole storage is sent: `compact` it before.
 ///
+/// A send waits while the other side does not receive and the kernel's buffers, a few MiB, are full. Where
+/// both sides send more than that before they receive, both wait for ever: [`split`](Self::split) it, and
+/// receive in a thread of its own.
+///
 /// When one side is dropped, or ends in order, the other receives what was sent and then
 /// [`RecvError::Disconnected`]; when it is killed, [`ConnectionError::Lost`]; and when its machine is off or
 /// unreachable, the system's error within some 30 seconds.
@@ -137,6 +141,17 @@ impl<S, R> Connection<S, R> {
         S: Serialize,
     {
         self.sender.send_borrowed(value)
+    }
+
+    /// Ends the connection without a goodbye, because the two sides may not agree any more on what has
+    /// arrived.
+    pub(crate) fn abandon(&mut self) {
+        if check_process(self.sender.pid).is_ok() {
+            self.sender.is_broken = true;
+            self.receiver.state = State::Broken;
+            // It may have ended by itself.
+            let _ = self.sender.writer.stream().shutdown(Shutdown::Both);
+        }
     }
 }
 

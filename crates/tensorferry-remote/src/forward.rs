@@ -24,7 +24,8 @@ pub enum ForwardError {
     /// Nothing can be got from the queue; it may have no leases.
     #[error("the queue that is forwarded has failed: {0}")]
     Queue(GetError),
-    /// A message was not sent.
+    /// A message was not sent. Where it cannot be, for what is in it, all before it are confirmed and it is
+    /// the first one in the queue: take it out, and call [`forward`] again.
     #[error("a message was not forwarded: {0}")]
     Send(SendErrorKind),
     /// The other side did not confirm what was sent, or has ended.
@@ -95,14 +96,35 @@ pub fn forward<T>(from: &Receiver<T>, to: &mut Connection<T, Kept>) -> Result<()
 where
     T: Serialize + DeserializeOwned,
 {
+    let outcome = forward_all(from, to);
+    let is_agreed = match &outcome {
+        Ok(()) | Err(ForwardError::Queue(_)) => true,
+        Err(ForwardError::Send(kind)) => !matches!(kind, SendErrorKind::Connection(_)),
+        Err(ForwardError::Confirm(_) | ForwardError::Lease(_)) => false,
+    };
+    if !is_agreed {
+        to.abandon();
+    }
+    outcome
+}
+
+/// Returns with a message unconfirmed only if the connection can be used for nothing more.
+fn forward_all<T>(from: &Receiver<T>, to: &mut Connection<T, Kept>) -> Result<(), ForwardError>
+where
+    T: Serialize + DeserializeOwned,
+{
     let (mut unconfirmed, mut end) = (VecDeque::new(), None);
     loop {
         if end.is_none() && unconfirmed.len() < WINDOW {
             // Without any to be confirmed there is nothing else to wait for.
             let next = if unconfirmed.is_empty() { from.get_leased() } else { from.get_leased_nowait() };
             match next {
-                Ok(lease) => {
-                    if let Err(error) = to.send_borrowed(&*lease) {
+                Ok(lease) => match to.send_borrowed(&*lease) {
+                    Ok(()) => {
+                        unconfirmed.push_back(lease);
+                        continue;
+                    }
+                    Err(error @ SendErrorKind::Connection(_)) => {
                         // What it had confirmed before it was gone is not sent to another one.
                         while let (false, Ok(Kept(()))) =
                             (unconfirmed.is_empty(), to.recv_timeout(Duration::ZERO))
@@ -111,11 +133,10 @@ where
                         }
                         return Err(ForwardError::Send(error));
                     }
-                    unconfirmed.push_back(lease);
-                    continue;
-                }
+                    Err(error) => end = Some(ForwardError::Send(error)),
+                },
                 Err(GetError::Empty | GetError::AllLeased(_)) if !unconfirmed.is_empty() => {}
-                Err(error) => end = Some(error),
+                Err(error) => end = Some(ForwardError::Queue(error)),
             }
         }
         // They are confirmed in the order in which they were sent.
@@ -126,8 +147,8 @@ where
         }
         match end {
             None => {}
-            Some(GetError::Closed | GetError::Disconnected) => return Ok(()),
-            Some(error) => return Err(ForwardError::Queue(error)),
+            Some(ForwardError::Queue(GetError::Closed | GetError::Disconnected)) => return Ok(()),
+            Some(error) => return Err(error),
         }
     }
 }
@@ -141,6 +162,18 @@ where
 /// # Errors
 /// [`FeedError`].
 pub fn feed<T>(from: &mut Connection<Kept, T>, into: &Sender<T>) -> Result<(), FeedError>
+where
+    T: Serialize + DeserializeOwned,
+{
+    let outcome = feed_all(from, into);
+    if !matches!(outcome, Ok(()) | Err(FeedError::Recv(RecvError::Memory(_)))) {
+        // A message was taken and not confirmed. The next confirmation would be taken for its.
+        from.abandon();
+    }
+    outcome
+}
+
+fn feed_all<T>(from: &mut Connection<Kept, T>, into: &Sender<T>) -> Result<(), FeedError>
 where
     T: Serialize + DeserializeOwned,
 {
@@ -164,7 +197,7 @@ mod tests {
     use super::*;
     use crate::{Key, Listener, connect};
 
-    fn pair() -> (Connection<u32, Kept>, Connection<Kept, u32>) {
+    fn pair<T: Send + 'static>() -> (Connection<T, Kept>, Connection<Kept, T>) {
         let key = Key::new("a secret that is long enough").unwrap();
         let listener = Listener::bind("127.0.0.1:0", &key).unwrap();
         let address = listener.local_addr().unwrap();
@@ -222,5 +255,73 @@ mod tests {
         let rest: Vec<_> = values.iter().collect();
         assert!(rest[0] <= n_confirmed && rest[0] + 2 >= n_confirmed, "{rest:?} after {arrived:?}");
         assert_eq!(rest, (rest[0]..20).collect::<Vec<_>>(), "all that were not confirmed, in order");
+    }
+
+    #[test]
+    fn what_cannot_be_sent_stays_first_and_the_connection_goes_on_without_it() {
+        type Item = (u32, Option<Sender<u8>>);
+        let (sender, receiver) = channel_with_leases::<Item>(64, 8).unwrap();
+        let (end, _other) = channel::<u8>(1).unwrap();
+        (0..6).for_each(|n| sender.put((n, (n == 3).then(|| end.clone()))).unwrap());
+        drop(sender);
+        let (mut here, mut there) = pair::<Item>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let other = thread::spawn(move || {
+            let mut got = Vec::new();
+            for n in 0..3 {
+                got.push(there.recv().unwrap().0);
+                if n == 2 {
+                    // Not before the first call returns, if it does not wait for it.
+                    let _ = told.recv_timeout(Duration::from_millis(200));
+                    (0..3).for_each(|_| there.send(Kept(())).unwrap());
+                }
+            }
+            while let Ok((n, _)) = there.recv() {
+                got.push(n);
+                there.send(Kept(())).unwrap();
+            }
+            got
+        });
+        let error = forward(&receiver, &mut here).unwrap_err();
+        tell.send(()).unwrap();
+        assert!(matches!(error, ForwardError::Send(SendErrorKind::Local(_))), "{error}");
+        assert_eq!(receiver.get().unwrap().0, 3, "the first one in the queue");
+        forward(&receiver, &mut here).unwrap();
+        drop(here);
+        assert_eq!(other.join().unwrap(), [0, 1, 2, 4, 5], "each once");
+    }
+
+    #[test]
+    fn a_message_that_was_taken_and_not_kept_ends_the_connection() {
+        let (sender, receiver) = channel_with_leases::<u32>(64, 8).unwrap();
+        (0..6).for_each(|n| sender.put(n).unwrap());
+        drop(sender);
+        let forwards = |(mut here, mut there): (Connection<_, Kept>, Connection<Kept, _>),
+                        into: &Sender<_>| {
+            let receiver = receiver.clone();
+            let forwarding = thread::spawn(move || forward(&receiver, &mut here));
+            let error = feed(&mut there, into).unwrap_err();
+            // Another call would have its confirmations taken for that of the message that is missing.
+            let again = feed(&mut there, into).unwrap_err();
+            assert!(
+                matches!(again, FeedError::Recv(RecvError::Connection(crate::ConnectionError::Broken))),
+                "{again}"
+            );
+            forwarding.join().unwrap().unwrap_err();
+            error
+        };
+        let (into, got) = channel::<u32>(64).unwrap();
+        drop(got);
+        let error = forwards(pair(), &into);
+        assert!(matches!(error, FeedError::Queue(_)), "{error}");
+        // All are still there.
+        let (mut here, mut there) = pair();
+        let (into, got) = channel::<u32>(64).unwrap();
+        let receiver = receiver.clone();
+        let forwarding = thread::spawn(move || forward(&receiver, &mut here));
+        feed(&mut there, &into).unwrap();
+        forwarding.join().unwrap().unwrap();
+        drop(into);
+        assert!(got.iter().eq(0..6));
     }
 }

@@ -47,7 +47,7 @@
 //! connection: a recording cannot be read by who gets the key later. It is the Noise protocol, pattern
 //! `NNpsk0`, with X25519, AES-256-GCM and SHA-256, by the crates [`snow`](https://docs.rs/snow) and [`ring`](https://docs.rs/ring). Who has
 //! the key is trusted as far as that what arrives is checked, and fills no more memory than the domain may
-//! have, but no further.
+//! have and 1 GiB beside it, but no further.
 //!
 //! # What cannot be sent
 //! What is in one machine only: queues, locks, shared and sealed tensors, tensors on devices. Both machines

@@ -45,7 +45,9 @@ impl Listener {
     /// The next one who connects. What arrives lies in the default domain of this process.
     ///
     /// # Blocking
-    /// Until somebody connects, and then until both have introduced themselves, for 10 seconds at most.
+    /// Until somebody connects, and then until both have introduced themselves, for 10 seconds at most. So
+    /// long somebody who says nothing holds up the call; others are let in by other threads, which may call
+    /// it too.
     ///
     /// # Errors
     /// [`ConnectError`]: somebody has connected who does not have the key, or means something else. Others

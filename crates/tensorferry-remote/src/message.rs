@@ -12,6 +12,10 @@ use crate::frames::{FrameReader, FrameWriter};
 /// The longest head: 65,535 handles take less.
 const MAX_HEAD_LEN_BYTES: usize = 1 << 20;
 
+/// The most that a message has beside its tensors, in bytes. It is private memory of the receiver, which no
+/// domain limits.
+const MAX_PAYLOADS_LEN_BYTES: u64 = 1 << 30;
+
 /// How much of a payload is read at once, so that a long one is not believed before it comes.
 const PAYLOAD_STEP_BYTES: usize = 1 << 20;
 
@@ -77,7 +81,11 @@ pub(crate) fn write(
     if n_blocks(&parts) > MAX_HANDLES {
         return Err(SendErrorKind::Local("a message of more than 65,535 tensors"));
     }
-    let head = postcard::to_stdvec(&Head { payload_len_bytes: payload.len() as u64, parts });
+    let head = Head { payload_len_bytes: payload.len() as u64, parts };
+    if head.payloads_len_bytes() > MAX_PAYLOADS_LEN_BYTES {
+        return Err(SendErrorKind::Local("a message that takes more than 1 GiB beside its tensors"));
+    }
+    let head = postcard::to_stdvec(&head);
     let head = head.map_err(|_| SendErrorKind::Local("a message of this form"))?;
     writer.write(&u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes())?;
     writer.write(&head)?;
@@ -132,16 +140,24 @@ impl Head {
         if n_blocks(&self.parts) > MAX_HANDLES {
             return Err(ConnectionError::Nonsense("more than 65,535 blocks"));
         }
-        let payloads = self.parts.iter().map(|part| match part {
-            Part::Bundle { payload_len_bytes, .. } => *payload_len_bytes,
-            _ => 0,
-        });
         let blocks = self.parts.iter().flat_map(|part| part.blocks().iter().copied());
-        let len_bytes = payloads.chain(blocks).fold(self.payload_len_bytes, u64::saturating_add);
+        let len_bytes = blocks.fold(self.payloads_len_bytes(), u64::saturating_add);
         if len_bytes > max_bytes {
             return Err(ConnectionError::TooLong { len_bytes, max_bytes });
         }
+        if self.payloads_len_bytes() > MAX_PAYLOADS_LEN_BYTES {
+            return Err(ConnectionError::Nonsense("more than 1 GiB beside tensors"));
+        }
         Ok(())
+    }
+
+    /// What is read into private memory.
+    fn payloads_len_bytes(&self) -> u64 {
+        let of_bundles = self.parts.iter().map(|part| match part {
+            Part::Bundle { payload_len_bytes, .. } => *payload_len_bytes,
+            _ => 0,
+        });
+        of_bundles.fold(self.payload_len_bytes, u64::saturating_add)
     }
 
     /// Memory for all blocks.
@@ -228,6 +244,13 @@ mod tests {
             );
         }
         head(1, vec![Part::Frozen(49), bundle(vec![49])]).check(100).unwrap();
+        let bundles = (0..3)
+            .map(|_| Part::Bundle { payload_len_bytes: MAX_PAYLOADS_LEN_BYTES / 2, blocks: Vec::new() });
+        for head in [head(MAX_PAYLOADS_LEN_BYTES + 1, Vec::new()), head(0, bundles.collect())] {
+            let error = head.check(u64::MAX).unwrap_err();
+            assert!(matches!(error, ConnectionError::Nonsense(_)), "{error}");
+        }
+        head(MAX_PAYLOADS_LEN_BYTES, vec![Part::Frozen(u64::MAX / 2)]).check(u64::MAX).unwrap();
         for parts in [
             (0..=MAX_HANDLES).map(|_| Part::Frozen(0)).collect(),
             vec![bundle(vec![0; MAX_HANDLES + 1])],

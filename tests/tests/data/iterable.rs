@@ -365,8 +365,26 @@ impl IterableDataset for Unregistered {
     }
 }
 
+/// More shards than anybody has.
+#[derive(Serialize, Deserialize)]
+struct Countless;
+
+impl IterableDataset for Countless {
+    type Sample = u64;
+
+    fn n_shards(&self) -> usize {
+        usize::MAX
+    }
+
+    fn iter(&self, shard: Shard) -> Result<impl Iterator<Item = Result<u64, BoxedError>>, BoxedError> {
+        Ok(std::iter::once(Ok(shard.index as u64)))
+    }
+}
+
 #[test]
 fn what_cannot_be_loaded_is_refused_with_what_to_do() {
+    let error = IterableLoader::builder(Countless).start().unwrap_err();
+    assert!(matches!(error, LoaderError::TooManyShards { n_shards: usize::MAX, .. }), "{error}");
     let error = builder(&Shards::new(&[1, 1])).workers(3).start().unwrap_err();
     assert!(matches!(error, LoaderError::TooManyWorkers { n_workers: 3, n_shards: 2 }), "{error}");
     assert!(error.to_string().contains("set fewer `workers`"), "{error}");
