@@ -3,7 +3,7 @@
 use crate::Uuid;
 
 /// Why a CUDA operation failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
     /// No driver could be loaded.
@@ -120,6 +120,8 @@ pub enum CudaError {
         mapping_len_bytes: usize,
     },
 }
+
+tensorferry_storage::debug_as_display!(CudaError);
 
 /// The result of a CUDA operation.
 pub type Result<T> = std::result::Result<T, CudaError>;

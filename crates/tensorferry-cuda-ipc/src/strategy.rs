@@ -29,12 +29,14 @@ pub enum CudaStrategy {
 }
 
 /// A string that names no strategy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown strategy for device memory {name:?}: known are \"vmm\", \"legacy\" and \"pool\"")]
 pub struct ParseCudaStrategyError {
     /// The string.
     pub name: String,
 }
+
+tensorferry_storage::debug_as_display!(ParseCudaStrategyError);
 
 /// The code of the strategy plus one; 0 if none was set.
 static CURRENT: AtomicU8 = AtomicU8::new(0);

@@ -9,7 +9,7 @@ use crate::error::CudaError;
 use crate::stats::DeviceUsage;
 
 /// Why an operation on a device tensor failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaTensorError {
     /// The driver returned an error, or this crate refused the call before the driver was asked.
@@ -80,6 +80,8 @@ pub enum CudaTensorError {
         what: &'static str,
     },
 }
+
+tensorferry_storage::debug_as_display!(CudaTensorError);
 
 /// The result of an operation on device tensors.
 pub(crate) type Result<T, E = CudaTensorError> = std::result::Result<T, E>;

@@ -100,7 +100,8 @@ impl<D, Order> DataLoaderBuilder<D, Order> {
     }
 
     /// Sets how many processes make batches. Without this call, or with 0, the process that iterates makes
-    /// them itself, when they are asked for. The batches are the same with any number.
+    /// them itself, when they are asked for, and what is set for workers means nothing. The batches are the same
+    /// with any number.
     #[doc(alias = "num_workers")]
     pub fn workers(mut self, n_workers: usize) -> Self {
         self.n_workers = n_workers;
@@ -170,16 +171,7 @@ impl<D, Order> DataLoaderBuilder<D, Order> {
         if self.prefetch_factor == Some(0) {
             return Err(LoaderError::NoPrefetch);
         }
-        let settings = [
-            (self.prefetch_factor.is_some(), "`prefetch_factor`"),
-            (self.timeout.is_some(), "`timeout`"),
-            (!self.worker_inits.is_empty(), "`worker_init`"),
-            (self.max_tries.is_some(), "`max_tries`"),
-        ];
-        match settings.into_iter().find(|(is_set, _)| *is_set && self.n_workers == 0) {
-            Some((_, setting)) => Err(LoaderError::NoWorkers { setting }),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// How many batches are made ahead by all workers together.
@@ -243,9 +235,6 @@ impl<D: Dataset> DataLoaderBuilder<D> {
             }
             AnySampler::Batches(sampler) => Draws::Batches(sampler),
         };
-        if in_order.is_some() && self.n_workers == 0 {
-            return Err(LoaderError::NoWorkers { setting: "`in_order`" });
-        }
         let steps = Steps { draws, n_samples: self.dataset.len(), seed: self.seed };
         if self.n_workers == 0 {
             return Ok(DataLoader::new(Source::Here(Mutex::new(self.dataset)), steps));

@@ -126,7 +126,7 @@ pub trait Collate: Sized {
 }
 
 /// Why samples cannot become a batch.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CollateError {
     /// The shapes differ.
@@ -164,6 +164,8 @@ pub enum CollateError {
     #[error(transparent)]
     Other(BoxedError),
 }
+
+tensorferry_storage::debug_as_display!(CollateError);
 
 /// Scalars, arrays, vectors: rows of a tensor.
 macro_rules! of_elements {

@@ -9,7 +9,7 @@ use tensorferry_spawn::Report;
 use tensorferry_storage::StorageError;
 
 /// Why a data loader could not be started, or did not end well.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LoaderError {
     /// The dataset is not registered, so that no worker could be told to load it.
@@ -32,12 +32,6 @@ pub enum LoaderError {
         "{setting} is for samples of an order, and this loader has a `batch_sampler`, which draws whole batches"
     )]
     OwnBatches {
-        /// The setting.
-        setting: &'static str,
-    },
-    /// What is only for workers was set, and there are none.
-    #[error("{setting} is for workers, and this loader has none: set `workers`")]
-    NoWorkers {
         /// The setting.
         setting: &'static str,
     },
@@ -68,8 +62,9 @@ pub enum LoaderError {
     Pool(#[from] PoolError),
 }
 
+tensorferry_storage::debug_as_display!(LoaderError);
+
 /// A batch that could not be loaded. The iterator goes on with the next one.
-#[derive(Debug)]
 #[non_exhaustive]
 pub struct LoadError {
     /// The epoch.
@@ -84,6 +79,8 @@ pub struct LoadError {
     /// What happened.
     pub kind: LoadErrorKind,
 }
+
+tensorferry_storage::debug_as_display!(LoadError);
 
 /// What happened to a batch.
 #[derive(Debug)]
@@ -116,7 +113,6 @@ pub enum LoadErrorKind {
 /// A dataset that failed. Its worker lives on.
 ///
 /// `Display` writes one line, and a line for each cause; `{:#}` adds the backtrace of a panic.
-#[derive(Debug)]
 #[non_exhaustive]
 pub struct RaisedError {
     /// The index of the worker and its process ID, unless the loader has no workers.
@@ -124,6 +120,8 @@ pub struct RaisedError {
     /// Message, place and stack of a panic; message and causes of an error.
     pub report: Report,
 }
+
+tensorferry_storage::debug_as_display!(RaisedError);
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,7 +185,7 @@ impl fmt::Display for RaisedError {
 impl Error for RaisedError {}
 
 /// A state that is not one of this loader.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResumeError {
     /// It was made with another seed: the samples would come in another order.
@@ -236,3 +234,5 @@ pub enum ResumeError {
         loader: usize,
     },
 }
+
+tensorferry_storage::debug_as_display!(ResumeError);

@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tensorferry_storage::Heap;
-use tensorferry_tensor::{Element, Tensor, TensorMut};
+use tensorferry_tensor::{Element, Tensor, TensorError, TensorMut};
 
 use crate::collate::{Collate, CollateError};
 
-/// A sample that may be longer or shorter than others: in a batch all are filled up to the longest. PyTorch's
-/// `pad_sequence`.
+/// A sequence that may be longer or shorter than others: in a batch all are filled up to the longest. PyTorch's
+/// `pad_sequence`, of sequences of numbers.
 ///
 /// So that little is filled up, have samples of similar lengths in a batch:
 /// [`BucketBatchSampler`](crate::BucketBatchSampler).
@@ -25,6 +25,7 @@ use crate::collate::{Collate, CollateError};
 /// assert_eq!(batch.values.shape(), &[2, 2]);
 /// assert_eq!(batch.values.to_vec(), [5, 6, 7, -100]);
 /// assert_eq!(batch.lens.to_vec(), [2, 1]);
+/// assert!(batch.rows()?.eq([&[5, 6][..], &[7]]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +56,7 @@ impl<T: Element> From<Vec<T>> for Padded<T> {
 }
 
 /// A batch of [`Padded`] samples.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(bound = "")]
 #[non_exhaustive]
 pub struct PaddedBatch<T: Element> {
@@ -63,6 +64,21 @@ pub struct PaddedBatch<T: Element> {
     pub values: Tensor<T>,
     /// Of shape `[n]`: the lengths.
     pub lens: Tensor<i64>,
+}
+
+impl<T: Element> PaddedBatch<T> {
+    /// The samples in order, each without what it was filled up with.
+    ///
+    /// # Errors
+    /// [`TensorError`], where this process may not read them.
+    pub fn rows(&self) -> Result<impl ExactSizeIterator<Item = &[T]>, TensorError> {
+        let longest = self.values.shape().last().copied().unwrap_or(0);
+        let (values, lens) = (self.values.as_slice()?, self.lens.as_slice()?);
+        Ok(lens.iter().enumerate().map(move |(nth, len)| {
+            let len = usize::try_from(*len).unwrap_or(0).min(longest);
+            values.get(nth * longest..nth * longest + len).unwrap_or_default()
+        }))
+    }
 }
 
 /// A batch of [`Padded`] samples in the making: they are copied into shared memory once the longest is known.
@@ -129,9 +145,11 @@ mod tests {
         assert_eq!(padded.values.shape(), &[4, 3]);
         assert_eq!(padded.values.to_vec(), [1, 2, 9, 9, 9, 9, 3, 4, 5, 6, 9, 9]);
         assert_eq!(padded.lens.to_vec(), [2, 0, 3, 1]);
+        assert!(padded.clone().rows().unwrap().eq([&[1, 2][..], &[], &[3, 4, 5], &[6]]));
         assert!(padded.values.is_shared() && padded.lens.is_shared());
         let padded = batch(vec![vec![], vec![]]);
         assert_eq!(padded.values.shape(), &[2, 0]);
         assert_eq!(padded.lens.to_vec(), [0, 0]);
+        assert!(padded.rows().unwrap().eq([&[][..], &[]]));
     }
 }

@@ -75,7 +75,7 @@ pub trait Columns: Serialize + DeserializeOwned + Send + Sized + 'static {
 }
 
 /// Tensors that have no rows in common.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ColumnsError {
     /// A tensor without dimensions has no rows.
@@ -88,6 +88,8 @@ pub enum ColumnsError {
     #[error(transparent)]
     Tensor(#[from] TensorError),
 }
+
+tensorferry_storage::debug_as_display!(ColumnsError);
 
 impl<C: Columns> TensorDataset<C> {
     /// The rows of a tensor, or of a tuple of tensors with as many rows each. A tensor that is not in shared

@@ -8,7 +8,7 @@ use tensorferry_reduce::{DecodeError, EncodeError};
 use tensorferry_storage::StorageError;
 
 /// Why an address could not be listened at.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
     /// The kernel refused: the address is in use, too long, or in a folder that is missing or closed to this
@@ -25,8 +25,10 @@ pub enum ListenError {
     Storage(#[from] StorageError),
 }
 
+tensorferry_storage::debug_as_display!(ListenError);
+
 /// Why nobody was let in.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
     /// Nobody came in the time of the call.
@@ -77,6 +79,8 @@ pub enum AcceptError {
     },
 }
 
+tensorferry_storage::debug_as_display!(AcceptError);
+
 impl AcceptError {
     /// Whether it is about one process that wanted to connect. The next one may be let in.
     #[must_use]
@@ -89,7 +93,7 @@ impl AcceptError {
 }
 
 /// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// Nobody listens there, or this user may not connect.
@@ -135,6 +139,8 @@ pub enum ConnectError {
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
+
+tensorferry_storage::debug_as_display!(ConnectError);
 
 impl ConnectError {
     /// Whether the time of the call was over before anything was decided.

@@ -196,13 +196,15 @@ impl<S> fmt::Display for StateError<S> {
 impl<S> std::error::Error for StateError<S> {}
 
 /// Objects whose handlers have panicked, as [`Manager::shutdown`](crate::Manager::shutdown) tells of them.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("the handlers of {} of the objects have panicked: {}", panics.len(), joined(panics))]
 #[non_exhaustive]
 pub struct PanickedError {
     /// The panics, in the order in which the objects were made.
     pub panics: Vec<HandlerPanic>,
 }
+
+tensorferry_storage::debug_as_display!(PanickedError);
 
 fn joined(panics: &[HandlerPanic]) -> String {
     panics.iter().map(HandlerPanic::to_string).collect::<Vec<_>>().join("; ")

@@ -9,7 +9,7 @@ use tensorferry_spawn::{ProcessError, Report, SpawnError, StartErrorKind};
 use tensorferry_storage::{RingPutError, RingTakeError, StorageError};
 
 /// Why a task has no value.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskError {
     /// The function returned an error or panicked, its arguments could not be read, or its value could not be
@@ -38,10 +38,12 @@ pub enum TaskError {
     Pool(Arc<PoolError>),
 }
 
+tensorferry_storage::debug_as_display!(TaskError);
+
 /// A function that failed in a worker. The worker lives on.
 ///
 /// `Display` writes one line, and a line for each cause; `{:#}` adds the backtrace of a panic.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct TaskRaisedError {
     /// The function's path.
@@ -54,6 +56,8 @@ pub struct TaskRaisedError {
     pub report: Report,
 }
 
+tensorferry_storage::debug_as_display!(TaskRaisedError);
+
 impl fmt::Display for TaskRaisedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` in worker {} (pid {}) ", self.function, self.worker, self.pid)?;
@@ -64,7 +68,7 @@ impl fmt::Display for TaskRaisedError {
 impl Error for TaskRaisedError {}
 
 /// A worker that died, or exited, in the middle of a task. Another one has taken its place.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct WorkerDiedError {
     /// The path of the function that it called.
@@ -75,6 +79,8 @@ pub struct WorkerDiedError {
     /// is one. `None` if that is not known.
     pub process: Option<ProcessError>,
 }
+
+tensorferry_storage::debug_as_display!(WorkerDiedError);
 
 impl fmt::Display for WorkerDiedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,7 +103,7 @@ impl Error for WorkerDiedError {
 }
 
 /// Why a pool could not be started, or has failed as a whole.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
     /// A pool has at least one process.
@@ -135,6 +141,8 @@ pub enum PoolError {
     Answers(RingTakeError),
 }
 
+tensorferry_storage::debug_as_display!(PoolError);
+
 /// A task that was not accepted, and the arguments.
 #[non_exhaustive]
 pub struct SubmitError<Args> {
@@ -145,7 +153,7 @@ pub struct SubmitError<Args> {
 }
 
 /// Why a task was not accepted.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitErrorKind {
     /// The function is not registered.
@@ -180,9 +188,11 @@ pub enum SubmitErrorKind {
     Queue(Arc<RingPutError>),
 }
 
+tensorferry_storage::debug_as_display!(SubmitErrorKind);
+
 /// An item of [`Pool::map`](crate::Pool::map) for which there is no value. Of several, the one that comes
 /// first among the items.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("item {index}: {error}")]
 #[non_exhaustive]
 pub struct MapError {
@@ -191,6 +201,8 @@ pub struct MapError {
     /// What happened to it.
     pub error: TaskError,
 }
+
+tensorferry_storage::debug_as_display!(MapError);
 
 impl From<Arc<PoolError>> for TaskError {
     fn from(error: Arc<PoolError>) -> Self {

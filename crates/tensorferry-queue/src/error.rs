@@ -7,7 +7,7 @@ use tensorferry_storage::{RingPutError, RingTakeError, StorageError};
 
 /// Why an end of a queue could not be made from what was received. Inside of a message the caller of `get`
 /// sees its text.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The kernel had no memory to map the ring.
@@ -21,8 +21,10 @@ pub enum OpenError {
     WrongType(&'static str),
 }
 
+tensorferry_storage::debug_as_display!(OpenError);
+
 /// Why a value was not put.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PutErrorKind {
     /// The queue was full until the time of the call was over.
@@ -68,6 +70,8 @@ pub enum PutErrorKind {
     #[error("the message could not be placed: {0}")]
     Other(RingPutError),
 }
+
+tensorferry_storage::debug_as_display!(PutErrorKind);
 
 /// A value that was not put, and why. Nothing was sent.
 #[non_exhaustive]
@@ -170,12 +174,15 @@ pub enum GetError {
     #[error("this end of the queue was moved to another process")]
     Moved,
     /// The queue was made without leases; see [`Queue::with_leases`](crate::Queue::with_leases).
-    #[error("the queue was made without leases: make it by `Queue::with_leases`")]
+    #[error("the queue was made without leases: make it by `Queue::with_leases` or `channel_with_leases`")]
     NoLeases,
     /// This process holds every lease of the queue. The field is their number.
     #[error("this process has all {0} leases of the queue: acknowledge one first")]
     AllLeased(usize),
     /// The message that was taken cannot be decoded. It is lost; the next `get` gets the next message.
+    ///
+    /// A leased message is lost only if nobody can decode it. Where it is about this process or this moment
+    /// ([`DecodeError::is_for_now`]), it goes back to the queue.
     ///
     /// With a [`DecodeError::Storage`] that holds an error of the kernel (no memory to map what the message
     /// names), the message stays in the queue.

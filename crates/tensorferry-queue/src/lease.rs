@@ -18,6 +18,8 @@ use tensorferry_storage::{Lease as RawLease, LeaseLostError};
 /// A value over which every worker panics comes back again and again, first in line. Look at
 /// [`Lease::deliveries`] before the work, and answer with an error from the second or third delivery on.
 ///
+/// A value whose `Deserialize` panics is delivered three times, and then it is lost.
+///
 /// A lease dereferences to the value.
 #[must_use = "dropping it gives the value back"]
 pub struct Lease<T> {

@@ -3,6 +3,7 @@
 use std::any::type_name;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,12 +104,21 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
 
     pub(crate) fn get_leased(&self, deadline: Deadline) -> Result<Lease<T>, GetError> {
         let (mut message, raw) = self.ring.take_leased(deadline).map_err(GetError::of)?;
-        match decode(&mut message) {
-            Ok(value) => Ok(Lease::new(value, raw)),
-            Err(error) => {
-                // The next receiver could not decode it either.
-                let _ = raw.ack();
+        match catch_unwind(AssertUnwindSafe(|| decode(&mut message))) {
+            Ok(Ok(value)) => Ok(Lease::new(value, raw)),
+            Ok(Err(error)) => {
+                if !error.is_for_now() {
+                    // The next receiver could not decode it either.
+                    let _ = raw.ack();
+                }
                 Err(error.into())
+            }
+            Err(panic) => {
+                // Whoever gets it next would panic too, and nobody would get what is behind it.
+                if raw.deliveries() >= MOST_PANICS {
+                    let _ = raw.ack();
+                }
+                resume_unwind(panic)
             }
         }
     }
@@ -119,6 +129,9 @@ impl<T> Clone for Typed<T> {
         Self { ring: Arc::clone(&self.ring), carries: PhantomData }
     }
 }
+
+/// How often a leased message is delivered whose `Deserialize` panics.
+const MOST_PANICS: u16 = 3;
 
 /// The hash of a ring that carries values of any type.
 pub(crate) const ANY_TYPE: u64 = 0;

@@ -50,6 +50,10 @@ pub enum TransitError {
     /// A reducer refused. The text is its own.
     #[error("{0}")]
     Refused(String),
+    /// What the value stands for cannot be had by this process now; another one may have it, or this one later. The
+    /// text is the reducer's.
+    #[error("{0}")]
+    NotNow(String),
     /// There was no memory to copy a tensor into the domain of the message.
     ///
     /// The error is shared, because a refusal is kept for the message and returned to the reducer.
@@ -109,3 +113,11 @@ pub enum DecodeError {
 }
 
 tensorferry_storage::debug_as_display!(DecodeError);
+
+impl DecodeError {
+    /// Whether another process, or this one later, may well decode the same message.
+    #[must_use]
+    pub fn is_for_now(&self) -> bool {
+        matches!(self, Self::Transit(TransitError::NotNow(_)))
+    }
+}

@@ -10,7 +10,7 @@ use tensorferry_storage::StorageError;
 use crate::frames::STALL;
 
 /// What happened to a connection. It carries nothing any more then.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
     /// The system's error: the other machine is off or unreachable, or has ended the connection.
@@ -47,6 +47,8 @@ pub enum ConnectionError {
     Forked,
 }
 
+tensorferry_storage::debug_as_display!(ConnectionError);
+
 impl From<io::Error> for ConnectionError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
@@ -58,7 +60,7 @@ impl From<io::Error> for ConnectionError {
 }
 
 /// Why two sides do not come together.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The address is none, nobody listens there, or the system has no socket.
@@ -92,6 +94,8 @@ pub enum ConnectError {
     Noise(snow::Error),
 }
 
+tensorferry_storage::debug_as_display!(ConnectError);
+
 impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
@@ -118,7 +122,7 @@ pub struct SendError<T> {
 }
 
 /// Why a value was not sent.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SendErrorKind {
     /// It cannot be serialised. The connection is as it was.
@@ -131,6 +135,8 @@ pub enum SendErrorKind {
     #[error(transparent)]
     Connection(#[from] ConnectionError),
 }
+
+tensorferry_storage::debug_as_display!(SendErrorKind);
 
 impl<T> SendError<T> {
     pub(crate) fn new(value: T, kind: SendErrorKind) -> Self {
@@ -162,7 +168,7 @@ impl<T> std::error::Error for SendError<T> {
 }
 
 /// Why nothing was received.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
     /// The other side has said goodbye, and everything that it has sent was received. Python's `EOFError`.
@@ -186,3 +192,5 @@ pub enum RecvError {
     #[error(transparent)]
     Connection(#[from] ConnectionError),
 }
+
+tensorferry_storage::debug_as_display!(RecvError);

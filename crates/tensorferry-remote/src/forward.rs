@@ -18,7 +18,7 @@ const WINDOW: usize = 8;
 pub struct Kept(());
 
 /// Why not all of a queue was forwarded. What the other side has not confirmed is in the queue again.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ForwardError {
     /// Nothing can be got from the queue; it may have no leases.
@@ -36,8 +36,10 @@ pub enum ForwardError {
     Lease(#[from] LeaseLostError),
 }
 
+tensorferry_storage::debug_as_display!(ForwardError);
+
 /// Why not all that came was put into the queue.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FeedError {
     /// Nothing was received. After [`RecvError::Memory`] the same message can be received once there is
@@ -52,6 +54,8 @@ pub enum FeedError {
     #[error("a message could not be confirmed: {0}")]
     Confirm(SendErrorKind),
 }
+
+tensorferry_storage::debug_as_display!(FeedError);
 
 /// Sends what the queue has to the other side, which [`feed`]s its own queue with it, until the queue is
 /// closed and empty, or all of its senders are gone.

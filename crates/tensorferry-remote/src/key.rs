@@ -18,7 +18,7 @@ const MIN_SECRET_LEN_BYTES: usize = 16;
 pub struct Key([u8; Self::LEN_BYTES]);
 
 /// Why there is no key.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// The secret is shorter than 16 bytes.
@@ -31,6 +31,8 @@ pub enum KeyError {
     #[error("SHA-256 is not there")]
     NoHash,
 }
+
+tensorferry_storage::debug_as_display!(KeyError);
 
 impl Key {
     pub(crate) const LEN_BYTES: usize = 32;

@@ -101,6 +101,15 @@ pub enum SealedError {
 
 tensorferry_storage::debug_as_display!(SealedError);
 
+impl SealedError {
+    /// Whether it is about this process or this moment, and not about the tensor: no descriptor is left here, say, or
+    /// the process that keeps the file is stopped.
+    pub(crate) fn is_for_now(&self) -> bool {
+        use tensorferry_domain::FdStoreError::{Exhausted, NotConnected, Os, Silent};
+        matches!(self, Self::Os(_) | Self::FdStore(Silent { .. } | Exhausted { .. } | NotConnected | Os(_)))
+    }
+}
+
 impl From<tensorferry_domain::FdStoreError> for SealedError {
     fn from(error: tensorferry_domain::FdStoreError) -> Self {
         Self::FdStore(error)
@@ -153,7 +162,7 @@ impl<T> From<FromVecError<T>> for LayoutError {
 }
 
 /// Why a tensor cannot become exclusive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryIntoMutErrorKind {
     /// The tensor is not the row-major view of its whole storage.
@@ -171,6 +180,8 @@ pub enum TryIntoMutErrorKind {
     )]
     InUse,
 }
+
+tensorferry_storage::debug_as_display!(TryIntoMutErrorKind);
 
 /// The tensor cannot become exclusive. [`TryIntoMutError::into_tensor`] gives it back. `V` is the kind of
 /// tensor.

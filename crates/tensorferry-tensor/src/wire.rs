@@ -288,6 +288,9 @@ fn refuse(refusal: Refusal) -> String {
         Refusal::Refused(TensorError::Storage(shortage)) if shortage.is_out_of_memory() => {
             tensorferry_reduce::refuse_as(TransitError::NoMemory(Arc::new(shortage)));
         }
+        Refusal::Refused(TensorError::Sealed(error)) if error.is_for_now() => {
+            tensorferry_reduce::refuse_as(TransitError::NotNow(text.clone()));
+        }
         _ => tensorferry_reduce::refuse(&text),
     }
     text

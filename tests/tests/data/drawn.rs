@@ -161,8 +161,6 @@ fn what_a_batch_sampler_decides_is_not_set_besides() {
     assert!(matches!(error, LoaderError::OwnBatches { setting: "`batch_size`" }), "{error}");
     let error = refused(builder().drop_last(true));
     assert!(matches!(error, LoaderError::OwnBatches { setting: "`drop_last`" }), "{error}");
-    let error = refused(builder().in_order(false));
-    assert!(matches!(error, LoaderError::NoWorkers { setting: "`in_order`" }), "{error}");
     assert_eq!(start(builder().shuffle().batch_size(2)).n_batches(), 2, "the last sampler is the one");
     let error = start(builder()).epoch(0).next().unwrap().unwrap_err();
     assert!(matches!(error.kind, LoadErrorKind::OutOfRange { n_samples: 3 }), "{error}");

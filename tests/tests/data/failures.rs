@@ -111,10 +111,16 @@ fn settings_that_contradict_each_other_are_refused() {
     };
     assert!(refused(|builder| builder.batch_size(0)).contains("at least one sample"));
     assert!(refused(|builder| builder.workers(1).prefetch_factor(0)).contains("at least one batch ahead"));
-    assert!(refused(|builder| builder.prefetch_factor(1)).contains("`prefetch_factor` is for workers"));
-    assert!(refused(|builder| builder.timeout(tensorferry_kit::DEADLINE)).contains("`timeout` is for"));
-    assert!(refused(|builder| builder.max_tries(2)).contains("`max_tries` is for workers"));
-    assert!(refused(|builder| builder.worker_init(fail, ())).contains("`worker_init` is for workers"));
+}
+
+#[test]
+fn what_is_set_for_workers_means_nothing_without_any() {
+    let builder = DataLoader::builder(Noisy { n_samples: 10 }).batch_size(4).worker_init(fail, ());
+    let builder = builder.prefetch_factor(9).timeout(tensorferry_kit::DEADLINE).max_tries(2).in_order(false);
+    assert_eq!(
+        all(&start(builder), 0),
+        all(&start(DataLoader::builder(Noisy { n_samples: 10 }).batch_size(4)), 0)
+    );
 }
 
 #[func]

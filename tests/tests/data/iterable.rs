@@ -392,7 +392,5 @@ fn what_cannot_be_loaded_is_refused_with_what_to_do() {
     assert!(matches!(error, LoaderError::NotRegistered { .. }), "{error}");
     let error = builder(&Shards::new(&[1])).batch_size(0).start().unwrap_err();
     assert!(matches!(error, LoaderError::NoBatchSize), "{error}");
-    let error = builder(&Shards::new(&[1])).max_tries(2).start().unwrap_err();
-    assert!(matches!(error, LoaderError::NoWorkers { setting: "`max_tries`" }), "{error}");
     assert!(all(builder(&Shards::new(&[])).start().unwrap().epoch(0)).is_empty(), "of no shards");
 }

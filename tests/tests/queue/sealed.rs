@@ -120,6 +120,31 @@ fn without_descriptors_left_it_is_an_error_and_the_next_one_arrives() {
 }
 
 #[test]
+fn a_leased_one_that_a_process_has_no_descriptor_for_goes_to_another() {
+    with_family(|family| {
+        let queue = Queue::with_leases_in(family.heap(), 64, 4).unwrap();
+        let holder = family.start_limited(SealedHolder { queue: queue.clone() }, &[(Limit::OpenFiles, 40)]);
+        let error = loop {
+            queue.put(SealedTensor::build([1], |elements| elements.fill(3)).unwrap()).unwrap();
+            let answer = told(&holder, "lease");
+            if answer != "acknowledged" {
+                break answer;
+            }
+        };
+        assert!(error.contains("RLIMIT_NOFILE"), "{error}");
+        // It is the first one, for whoever can take it.
+        assert_eq!(told(&holder, "lease"), error);
+        let lease = queue.get_leased_timeout(DEADLINE).unwrap();
+        assert_eq!((lease.as_slice(), lease.deliveries()), (&[3][..], 3));
+        drop(lease.ack().unwrap());
+        assert!(queue.get_leased_nowait().unwrap_err().is_empty());
+        assert_eq!(told(&holder, "let_go"), "let go");
+        holder.finish();
+        wait_for_no_descriptor(family);
+    });
+}
+
+#[test]
 fn a_process_that_is_no_member_has_it_through_a_socket_and_another_user_too() {
     where_possible(|| {
         alone(|| {

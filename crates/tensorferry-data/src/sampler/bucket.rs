@@ -43,7 +43,7 @@ struct Bucket {
 }
 
 /// Lengths of which no batches can be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BucketsError {
     /// A sample does not fit into a batch by itself.
@@ -59,6 +59,8 @@ pub enum BucketsError {
         max_tokens: usize,
     },
 }
+
+tensorferry_storage::debug_as_display!(BucketsError);
 
 /// The longest length that the bucket of this length may have: the next number of at most three binary
 /// digits, apart from zeros at the end.

@@ -26,7 +26,7 @@ pub struct WeightedRandomSampler {
 }
 
 /// Weights from which nothing can be drawn.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
     /// A weight is negative or no number, or their sum is infinite.
@@ -43,6 +43,8 @@ pub enum WeightsError {
     #[error("no sample has a weight above 0")]
     AllZero,
 }
+
+tensorferry_storage::debug_as_display!(WeightsError);
 
 impl WeightedRandomSampler {
     /// Draws `n_draws` samples. The weights are those of the samples in order; samples behind them are not

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_queue::{GetError, PutErrorKind, Queue};
 use tensorferry_storage::{ExclusiveBlock, FrozenBlock};
 
@@ -200,4 +200,30 @@ fn many_threads_share_leases_and_lose_and_double_nothing() {
     let mut acknowledged = acknowledged;
     acknowledged.sort_unstable();
     assert!(acknowledged.into_iter().eq(0..N_VALUES));
+}
+
+/// A number that panics when it is read.
+#[derive(Debug, Serialize)]
+struct Poison(u32);
+
+impl<'de> Deserialize<'de> for Poison {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = u32::deserialize(deserializer)?;
+        assert!(number != 7, "poison");
+        Ok(Self(number))
+    }
+}
+
+#[test]
+fn a_value_that_panics_when_it_is_read_does_not_hold_up_the_others_for_ever() {
+    let queue = Queue::with_leases_in(&heap(), 4, 2).unwrap();
+    queue.put(Poison(7)).unwrap();
+    queue.put(Poison(8)).unwrap();
+    for _ in 0..3 {
+        let get = std::panic::AssertUnwindSafe(|| queue.get_leased());
+        let panic = std::panic::catch_unwind(get).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"poison"));
+    }
+    let lease = queue.get_leased_nowait().unwrap();
+    assert_eq!((lease.0, lease.deliveries()), (8, 1));
 }

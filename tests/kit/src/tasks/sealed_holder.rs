@@ -18,6 +18,7 @@ use crate::{Context, DEADLINE, Link, RootTask, Task};
 /// | --- | --- |
 /// | `put N` | `put` a tensor of so many elements, each its index, or the error |
 /// | `get` | the sum of one that it has got, which it keeps, or the error |
+/// | `lease` | as `get`, of a lease that it acknowledges |
 /// | `attack` | `in vain`, once everything was tried to change the last one that it has; otherwise what it did |
 /// | `pass` | `put` the last one that it has |
 /// | `let_go` | `let go` of all |
@@ -44,6 +45,13 @@ impl Task for SealedHolder {
                         let sum = tensor.as_slice().iter().sum::<u64>();
                         held.push(tensor);
                         sum.to_string()
+                    }
+                    Err(error) => error.to_string(),
+                },
+                None if command == "lease" => match self.queue.get_leased() {
+                    Ok(lease) => {
+                        held.push(lease.ack().unwrap());
+                        "acknowledged".to_owned()
                     }
                     Err(error) => error.to_string(),
                 },
