@@ -76,7 +76,7 @@ pub(crate) enum Step<R, V> {
 pub(crate) struct Ahead<R, V> {
     asked: VecDeque<Asked<R, V>>,
     most: usize,
-    /// Not as they are made.
+    /// Whether they come in the order in which they were asked for, and not as soon as each is made.
     in_order: bool,
     /// See [`Progress`].
     cells: Option<RawArray<u64>>,
@@ -248,7 +248,7 @@ impl<R: Request, V: DeserializeOwned> Ahead<R, V> {
                 outcome
             }
         };
-        // Said once. Others may have been made before.
+        // The failure of all workers is told once. Batches that were made before still come.
         if matches!(&outcome, Err((LoadErrorKind::Task(error), _)) if is_of_all(error))
             && std::mem::replace(&mut self.has_failed, true)
         {

@@ -28,7 +28,7 @@ const MAX_SHARDS: usize = 1 << 24;
 #[derive(Debug)]
 pub struct Sampled {
     sampler: AnySampler,
-    /// Not as the batches are made.
+    /// Whether batches come in the order in which they were drawn, and not as soon as each is made.
     in_order: Option<bool>,
 }
 
@@ -100,8 +100,8 @@ impl<D, Order> DataLoaderBuilder<D, Order> {
     }
 
     /// Sets how many processes make batches. Without this call, or with 0, the process that iterates makes
-    /// them itself, when they are asked for, and what is set for workers means nothing. The batches are the same
-    /// with any number.
+    /// them itself, when they are asked for, and what is set for workers means nothing. The batches are the
+    /// same with any number.
     #[doc(alias = "num_workers")]
     pub fn workers(mut self, n_workers: usize) -> Self {
         self.n_workers = n_workers;

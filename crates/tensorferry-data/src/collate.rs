@@ -97,7 +97,7 @@ use crate::rows::TensorRows;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "a batch cannot be made of `{Self}`",
-    note = "numbers, arrays, vectors and tensors of numbers, texts and tuples are known; for others, implement `Collate`"
+    note = "numbers, arrays, vectors and tensors of numbers, texts and tuples are known; on a struct of those put `#[derive(Collate)]`; for others, implement `Collate`"
 )]
 pub trait Collate: Sized {
     /// What a number of samples become.

@@ -74,7 +74,7 @@ pub struct LoadError {
     /// The shard that it comes of, if the dataset is an [`IterableDataset`](crate::IterableDataset).
     pub shard: Option<usize>,
     /// The sample that was being made, if it is one sample's fault: its index in the dataset, or its place in
-    /// the shard, from 0.
+    /// the shard, from 0; of a shard that is shuffled, in the shuffled one.
     pub sample: Option<usize>,
     /// What happened.
     pub kind: LoadErrorKind,

@@ -8,8 +8,8 @@ use tensorferry_tensor::{Element, Tensor, TensorError, TensorMut};
 
 use crate::collate::{Collate, CollateError};
 
-/// A sequence that may be longer or shorter than others: in a batch all are filled up to the longest. PyTorch's
-/// `pad_sequence`, of sequences of numbers.
+/// A sequence that may be longer or shorter than others: in a batch all are filled up to the longest.
+/// PyTorch's `pad_sequence`, of sequences of numbers.
 ///
 /// So that little is filled up, have samples of similar lengths in a batch:
 /// [`BucketBatchSampler`](crate::BucketBatchSampler).

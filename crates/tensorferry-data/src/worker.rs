@@ -107,12 +107,12 @@ pub(crate) fn make<D: Dataset>(
     let key = EpochKey { seed: request.seed, epoch: request.epoch };
     let samples =
         Samples::new(&request.indices, key, request.draws.as_deref(), heap, request.progress.as_ref());
-    // Nobody reads why.
+    // The epoch is over, so nobody is told why there is no batch.
     if request.progress.as_ref().is_some_and(Progress::is_given_up) {
         let report = Box::new(Report::refused("the epoch was given up"));
         return Fetched::Failed { worker, place: None, report };
     }
-    // In the place of what was noted by a worker that has died over this batch.
+    // Overwrites what a worker has noted that died while it made this batch.
     request.progress.iter().for_each(Progress::begin);
     match catch(|| dataset.get_batch(&samples)) {
         Ok(batch) => {

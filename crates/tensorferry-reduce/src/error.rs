@@ -50,8 +50,8 @@ pub enum TransitError {
     /// A reducer refused. The text is its own.
     #[error("{0}")]
     Refused(String),
-    /// What the value stands for cannot be had by this process now; another one may have it, or this one later. The
-    /// text is the reducer's.
+    /// What the value stands for cannot be had by this process now; another one may have it, or this one
+    /// later. The text is the reducer's.
     #[error("{0}")]
     NotNow(String),
     /// There was no memory to copy a tensor into the domain of the message.

@@ -102,8 +102,8 @@ pub enum SealedError {
 tensorferry_storage::debug_as_display!(SealedError);
 
 impl SealedError {
-    /// Whether it is about this process or this moment, and not about the tensor: no descriptor is left here, say, or
-    /// the process that keeps the file is stopped.
+    /// Whether it is about this process or this moment, and not about the tensor: no descriptor is left here,
+    /// say, or the process that keeps the file is stopped.
     pub(crate) fn is_for_now(&self) -> bool {
         use tensorferry_domain::FdStoreError::{Exhausted, NotConnected, Os, Silent};
         matches!(self, Self::Os(_) | Self::FdStore(Silent { .. } | Exhausted { .. } | NotConnected | Os(_)))

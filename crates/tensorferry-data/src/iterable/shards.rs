@@ -100,7 +100,7 @@ impl<'d, D: IterableDataset> Shards<'d, D> {
         if request.progress.as_ref().is_some_and(Progress::is_given_up) {
             return Err(GivenUpError.into());
         }
-        // In the place of what was noted by a worker that has died over this batch.
+        // Overwrites what a worker has noted that died while it made this batch.
         request.progress.iter().for_each(Progress::begin);
         let new = || Pass { open: HashMap::new(), progress: request.progress.clone() };
         let Pass { open, .. } = self.passes.entry(request.pass).or_insert_with(new);
