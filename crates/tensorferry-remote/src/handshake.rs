@@ -27,7 +27,7 @@ const PROLOGUE: &[u8] = b"tensorferry-remote 1 little-endian";
 /// How long the other side may take to introduce itself.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long after its last sign of life another machine is given up.
+/// How long after its last sign of life another machine is given up, while nothing is under way to it.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The longest introduction. A name of a type has to fit.
