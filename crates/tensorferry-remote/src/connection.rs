@@ -36,7 +36,10 @@ const GOODBYE: Duration = Duration::from_millis(100);
 ///
 /// When one side is dropped, or ends in order, the other receives what was sent and then
 /// [`RecvError::Disconnected`]; when it is killed, [`ConnectionError::Lost`]; and when its machine is off or
-/// unreachable, the system's error within some 30 seconds.
+/// unreachable, the system's error: within some 30 seconds, or, while something is under way to that machine,
+/// when the kernel gives up sending it again (`net.ipv4.tcp_retries2`, some 15 minutes). A program that is
+/// dropped or ends while it has not received all that was sent to it takes back what its kernel has not
+/// delivered yet: the other side may find the connection failed instead of ended (RFC 1122, 4.2.2.13).
 ///
 /// A process that is forked has no part in the connections of its parent ([`ConnectionError::Forked`]).
 ///
@@ -55,6 +58,8 @@ pub struct RemoteSender<S> {
     pid: u32,
     /// A call has failed in the middle.
     is_broken: bool,
+    /// A drop is not the end that the other side waits for.
+    is_unfinished: bool,
     sends: PhantomData<fn(S)>,
 }
 
@@ -88,7 +93,14 @@ fn check_process(pid: u32) -> Result<(), ConnectionError> {
 impl<S, R> Connection<S, R> {
     pub(crate) fn new(writer: FrameWriter, reader: FrameReader, heap: &Heap) -> Self {
         let pid = std::process::id();
-        let sender = RemoteSender { writer, heap: heap.clone(), pid, is_broken: false, sends: PhantomData };
+        let sender = RemoteSender {
+            writer,
+            heap: heap.clone(),
+            pid,
+            is_broken: false,
+            is_unfinished: false,
+            sends: PhantomData,
+        };
         let receiver = RemoteReceiver {
             reader,
             heap: heap.clone(),
@@ -153,6 +165,11 @@ impl<S, R> Connection<S, R> {
             let _ = self.sender.writer.stream().shutdown(Shutdown::Both);
         }
     }
+
+    /// Whether a drop leaves something unsent that the other side waits for, so that it says no goodbye.
+    pub(crate) fn set_unfinished(&mut self, is_unfinished: bool) {
+        self.sender.is_unfinished = is_unfinished;
+    }
 }
 
 impl<S, R: DeserializeOwned> Connection<S, R> {
@@ -185,7 +202,7 @@ impl<S: Serialize> RemoteSender<S> {
     /// `Ok` says that this machine's kernel has it, and not that the other side has received it.
     ///
     /// # Blocking
-    /// While the other side does not receive and the kernel's buffers are full.
+    /// While the other side does not receive and the kernel's buffers are full, however long that is.
     ///
     /// # Errors
     /// [`SendError`], which gives the value back.
@@ -240,7 +257,7 @@ impl<S> Drop for RemoteSender<S> {
         if check_process(self.pid).is_err() {
             return;
         }
-        if !self.is_broken {
+        if !self.is_broken && !self.is_unfinished {
             // Whoever is not told finds the connection lost.
             let _ = self.writer.stream().set_write_timeout(Some(GOODBYE));
             let _ = self.say_goodbye();

@@ -17,7 +17,8 @@ const WINDOW: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept(());
 
-/// Why not all of a queue was forwarded. What the other side has not confirmed is in the queue again.
+/// Why not all of a queue was forwarded. What the other side has not confirmed is in the queue again. A
+/// connection that is dropped after it says no goodbye: the other side finds it lost, and not ended.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ForwardError {
@@ -43,11 +44,16 @@ tensorferry_storage::debug_as_display!(ForwardError);
 #[non_exhaustive]
 pub enum FeedError {
     /// Nothing was received. After [`RecvError::Memory`] the same message can be received once there is
-    /// memory: call [`feed`] again.
+    /// memory: call [`feed`] again. After every other error the connection has ended without a goodbye, and
+    /// what was not confirmed is in the other side's queue again.
+    ///
+    /// A message that this side can never take (it cannot be decoded, or is too long) comes first with each
+    /// new connection, until the other side takes it out of its queue
+    /// ([`Lease::deliveries`](tensorferry_queue::Lease::deliveries) tells how often it came).
     #[error(transparent)]
     Recv(#[from] RecvError),
-    /// The queue takes no more. The message is not confirmed, so it comes back to the queue of the other
-    /// side.
+    /// The queue takes no more, or there is no memory for its message. The message is not confirmed, so it
+    /// comes back to the queue of the other side.
     #[error("the queue that is fed has failed: {0}")]
     Queue(PutErrorKind),
     /// The other side could not be told that its message is in the queue.
@@ -61,10 +67,14 @@ tensorferry_storage::debug_as_display!(FeedError);
 /// closed and empty, or all of its senders are gone.
 ///
 /// The queue has leases ([`channel_with_leases`](tensorferry_queue::channel_with_leases)), at least one for
-/// each that forwards; with eight of them the connection is never idle. A message is acknowledged when the
-/// other side has put it into its queue. Until then it is this process's lease: when the other side, the
-/// network or this process fails, it is delivered again, to another forwarder or with the next connection. So
-/// a message may arrive twice, if the confirmation was what got lost; none is lost.
+/// each process that forwards; with eight of them the connection is never idle. A process that forwards the
+/// queue to several machines at a time needs eight for each: one call that finds the leases with another one
+/// of its process fails with [`GetError::AllLeased`].
+///
+/// A message is acknowledged when the other side has put it into its queue. Until then it is this process's
+/// lease: when the other side, the network or this process fails, it is delivered again, to another forwarder
+/// or with the next connection. So a message may arrive twice, if the confirmation was what got lost; none is
+/// lost, except what this process cannot decode (as with every [`Receiver`]).
 ///
 /// ```
 /// use tensorferry_queue::{channel, channel_with_leases};
@@ -92,7 +102,8 @@ tensorferry_storage::debug_as_display!(FeedError);
 ///
 /// # Blocking
 /// Until there is no more to be forwarded. While there is nothing in the queue, that the other side has gone
-/// is noticed with the next message.
+/// is noticed with the next message. While the other side is unreachable, as long as the kernel tries
+/// ([`Connection`]).
 ///
 /// # Errors
 /// [`ForwardError`].
@@ -100,6 +111,7 @@ pub fn forward<T>(from: &Receiver<T>, to: &mut Connection<T, Kept>) -> Result<()
 where
     T: Serialize + DeserializeOwned,
 {
+    to.set_unfinished(true);
     let outcome = forward_all(from, to);
     let is_agreed = match &outcome {
         Ok(()) | Err(ForwardError::Queue(_)) => true,
@@ -109,6 +121,7 @@ where
     if !is_agreed {
         to.abandon();
     }
+    to.set_unfinished(outcome.is_err());
     outcome
 }
 
@@ -159,6 +172,9 @@ where
 
 /// Puts what a [`forward`] of the other side sends into a queue, and confirms it, until the other side has no
 /// more.
+///
+/// `Ok` says that all of the other side's queue is in this one. Where its [`forward`] has failed and the
+/// connection was dropped, this call fails too.
 ///
 /// # Blocking
 /// Until the other side has no more. While the queue is full, so that the other side sends no more either.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tensorferry_domain::Domain;
-use tensorferry_queue::{Queue, channel, channel_with_leases};
+use tensorferry_queue::{Queue, Receiver, channel, channel_with_leases};
 use tensorferry_remote::{
     ConnectError, Connection, ConnectionError, FeedError, ForwardError, Kept, Key, Listener, RecvError,
     SendErrorKind, connect, connect_in, feed, forward,
@@ -425,4 +425,32 @@ fn a_queue_without_leases_is_not_forwarded_and_one_that_is_gone_is_not_fed() {
     drop(values);
     let error = feed(&mut there, &theirs).unwrap_err();
     assert!(matches!(error, FeedError::Queue(_)), "{error}");
+}
+
+/// The numbers that are in a queue with leases, each with how often it has been delivered.
+fn left_in<T>(queue: &Receiver<(u8, T)>) -> Vec<(u8, u16)>
+where
+    T: Serialize + DeserializeOwned,
+{
+    // All of them at once: one that is dropped is there again.
+    let leases: Vec<_> = std::iter::from_fn(|| queue.get_leased_nowait().ok()).collect();
+    leases.iter().map(|lease| (lease.0, lease.deliveries())).collect()
+}
+
+#[test]
+fn what_cannot_be_forwarded_is_not_taken_for_the_end_by_the_other_side() {
+    type Message = (u8, Option<Queue<u8>>);
+    let (sender, receiver) = channel_with_leases::<Message>(4, 8).unwrap();
+    (1..3).for_each(|n| sender.put((n, None)).unwrap());
+    sender.put((3, Some(Queue::new(1).unwrap()))).unwrap();
+    let (mut here, mut there) = forwarding::<Message>();
+    let (theirs, values) = channel(4).unwrap();
+    let feeds = thread::spawn(move || feed(&mut there, &theirs).unwrap_err());
+    let error = forward(&receiver, &mut here).unwrap_err();
+    assert!(matches!(error, ForwardError::Send(SendErrorKind::Local(_))), "{error}");
+    drop(here);
+    let error = feeds.join().unwrap();
+    assert!(matches!(error, FeedError::Recv(RecvError::Connection(_))), "{error}");
+    assert_eq!(left_in(&receiver), [(3, 2)], "the others were confirmed");
+    assert_eq!(values.iter().map(|(n, _)| n).collect::<Vec<_>>(), [1, 2]);
 }
