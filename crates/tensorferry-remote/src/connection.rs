@@ -4,10 +4,12 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tensorferry_os::fork_detector::ForkDetector;
 use tensorferry_reduce::{decode, with_encoded};
 use tensorferry_storage::Heap;
 
@@ -54,8 +56,8 @@ pub struct Connection<S, R = S> {
 pub struct RemoteSender<S> {
     writer: FrameWriter,
     heap: Heap,
-    /// The process that has it.
-    pid: u32,
+    /// Knows the process that has it.
+    fork_detector: Arc<ForkDetector>,
     /// A call has failed in the middle.
     is_broken: bool,
     /// A drop is not the end that the other side waits for.
@@ -67,8 +69,8 @@ pub struct RemoteSender<S> {
 pub struct RemoteReceiver<R> {
     reader: FrameReader,
     heap: Heap,
-    /// The process that has it.
-    pid: u32,
+    /// Knows the process that has it.
+    fork_detector: Arc<ForkDetector>,
     max_message_bytes: u64,
     /// A head whose message there was no memory for.
     waiting: Option<Head>,
@@ -85,18 +87,23 @@ enum State {
     Broken,
 }
 
-/// Whether this is the process that has the connection, and no copy of it.
-fn check_process(pid: u32) -> Result<(), ConnectionError> {
-    if std::process::id() == pid { Ok(()) } else { Err(ConnectionError::Forked) }
+/// Whether this is the process that has the connection, and no copy of it. The number of a process would not
+/// tell: in another namespace, or later, a child can have that of its parent.
+fn check_process(fork_detector: &ForkDetector) -> Result<(), ConnectionError> {
+    if fork_detector.is_owner() { Ok(()) } else { Err(ConnectionError::Forked) }
 }
 
 impl<S, R> Connection<S, R> {
-    pub(crate) fn new(writer: FrameWriter, reader: FrameReader, heap: &Heap) -> Self {
-        let pid = std::process::id();
+    pub(crate) fn new(
+        writer: FrameWriter,
+        reader: FrameReader,
+        heap: &Heap,
+    ) -> Result<Self, tensorferry_os::Error> {
+        let fork_detector = Arc::new(ForkDetector::new()?);
         let sender = RemoteSender {
             writer,
             heap: heap.clone(),
-            pid,
+            fork_detector: Arc::clone(&fork_detector),
             is_broken: false,
             is_unfinished: false,
             sends: PhantomData,
@@ -104,13 +111,13 @@ impl<S, R> Connection<S, R> {
         let receiver = RemoteReceiver {
             reader,
             heap: heap.clone(),
-            pid,
+            fork_detector,
             max_message_bytes: MAX_MESSAGE_BYTES,
             waiting: None,
             state: State::Open,
             receives: PhantomData,
         };
-        Self { sender, receiver }
+        Ok(Self { sender, receiver })
     }
 
     /// The address of the other side.
@@ -158,7 +165,7 @@ impl<S, R> Connection<S, R> {
     /// Ends the connection without a goodbye, because the two sides may not agree any more on what has
     /// arrived.
     pub(crate) fn abandon(&mut self) {
-        if check_process(self.sender.pid).is_ok() {
+        if check_process(&self.sender.fork_detector).is_ok() {
             self.sender.is_broken = true;
             self.receiver.state = State::Broken;
             // It may have ended by itself.
@@ -214,7 +221,7 @@ impl<S: Serialize> RemoteSender<S> {
     }
 
     fn send_borrowed(&mut self, value: &S) -> Result<(), SendErrorKind> {
-        check_process(self.pid)?;
+        check_process(&self.fork_detector)?;
         if self.is_broken {
             return Err(ConnectionError::Broken.into());
         }
@@ -239,7 +246,7 @@ impl<S> RemoteSender<S> {
     /// # Errors
     /// [`ConnectionError`].
     pub fn close(mut self) -> Result<(), ConnectionError> {
-        check_process(self.pid)?;
+        check_process(&self.fork_detector)?;
         self.say_goodbye()
     }
 
@@ -254,7 +261,7 @@ impl<S> RemoteSender<S> {
 impl<S> Drop for RemoteSender<S> {
     fn drop(&mut self) {
         // A copy of somebody else's.
-        if check_process(self.pid).is_err() {
+        if check_process(&self.fork_detector).is_err() {
             return;
         }
         if !self.is_broken && !self.is_unfinished {
@@ -291,7 +298,7 @@ impl<R: DeserializeOwned> RemoteReceiver<R> {
     }
 
     fn receive(&mut self, timeout: Option<Duration>) -> Result<R, RecvError> {
-        check_process(self.pid)?;
+        check_process(&self.fork_detector)?;
         let outcome = self.receive_or_fail(timeout);
         if matches!(outcome, Err(RecvError::Connection(_))) {
             self.state = State::Broken;

@@ -118,5 +118,5 @@ fn meet<S, R>(
     heap: &Heap,
 ) -> Result<Connection<S, R>, ConnectError> {
     let (writer, reader) = handshake::meet(stream, key, side, (type_name::<S>(), type_name::<R>()))?;
-    Ok(Connection::new(writer, reader, heap))
+    Ok(Connection::new(writer, reader, heap)?)
 }
