@@ -164,13 +164,16 @@ const fn after(ownership_epoch: u64) -> u64 {
 impl Claim {
     /// The bytes of the block; an empty slice where this process may not read them.
     pub(crate) fn bytes(&self) -> &[u8] {
-        let Some((data, len_bytes)) = self.block.range() else { return &[] };
+        // In a process that was forked meanwhile the epoch has moved on: the claim is its parent's.
+        let is_ours = self.block.ownership_epoch() == after(self.ownership_epoch);
+        let Some((data, len_bytes)) = self.block.range().filter(|_| is_ours) else { return &[] };
         // SAFETY: `from_raw_parts` needs memory that is valid for reads and initialised, and that nobody
         // writes while the slice lives. The range was just checked to be mapped and open, and stays so while
         // the block lives. The handle that was claimed lends no bytes any more, since the claim has ended its
         // ownership epoch, which took a borrow of it that no slice outlives; there is no other handle on an
-        // exclusive block, and no other process has it before the claim is sent. To give it back, or to send
-        // it, takes the claim, which the slice borrows.
+        // exclusive block, and no other process has it before the claim is sent: a child of a fork, in which
+        // the block is still its parent's, was just ruled out. To give it back, or to send it, takes the
+        // claim, which the slice borrows.
         unsafe { std::slice::from_raw_parts(data.as_ptr(), len_bytes) }
     }
 
