@@ -454,3 +454,19 @@ fn what_cannot_be_forwarded_is_not_taken_for_the_end_by_the_other_side() {
     assert_eq!(left_in(&receiver), [(3, 2)], "the others were confirmed");
     assert_eq!(values.iter().map(|(n, _)| n).collect::<Vec<_>>(), [1, 2]);
 }
+
+#[test]
+fn an_exclusive_tensor_is_whole_again_when_the_connection_fails_while_it_is_sent() {
+    let (mut here, there) = pair::<TensorMut<u8>, ()>();
+    let mut tensor = TensorMut::full([64 << 20], 7).unwrap();
+    // More than the buffers hold, so the call waits until the other side is gone.
+    let goes = thread::spawn(move || drop(there));
+    let error = here.send(tensor).unwrap_err();
+    goes.join().unwrap();
+    assert!(matches!(error.kind, SendErrorKind::Connection(ConnectionError::Io(_))), "{error}");
+    tensor = error.into_inner();
+    assert!(tensor.as_slice().len() == 64 << 20 && tensor.as_slice().iter().all(|byte| *byte == 7));
+    let error = here.send(tensor).unwrap_err();
+    assert!(matches!(error.kind, SendErrorKind::Connection(ConnectionError::Broken)), "{error}");
+    assert_eq!(error.into_inner().as_slice().len(), 64 << 20);
+}
