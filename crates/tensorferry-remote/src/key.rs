@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use snow::params::HashChoice;
 use snow::resolvers::{CryptoResolver as _, RingResolver};
@@ -25,8 +25,13 @@ pub enum KeyError {
     #[error("the secret has {0} bytes, and has to have {MIN_SECRET_LEN_BYTES} at least, random ones")]
     TooShort(usize),
     /// The file cannot be read.
-    #[error("the file of the key cannot be read: {0}")]
-    File(io::Error),
+    #[error("the key cannot be read from `{}`: {error}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
     /// This build has no such hash.
     #[error("SHA-256 is not there")]
     NoHash,
@@ -58,7 +63,9 @@ impl Key {
     /// # Errors
     /// [`KeyError::File`] when it cannot be read, [`KeyError::TooShort`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self, KeyError> {
-        Self::new(std::fs::read(path).map_err(KeyError::File)?)
+        let path = path.as_ref();
+        let secret = std::fs::read(path).map_err(|error| KeyError::File { path: path.to_owned(), error })?;
+        Self::new(secret)
     }
 
     pub(crate) fn bytes(&self) -> &[u8; Self::LEN_BYTES] {
@@ -84,6 +91,7 @@ mod tests {
         assert_eq!(key.bytes()[..4], start);
         assert_eq!(format!("{key:?}"), "Key { .. }");
         assert!(matches!(Key::new("word").unwrap_err(), KeyError::TooShort(4)));
-        assert!(matches!(Key::read("/nowhere").unwrap_err(), KeyError::File(_)));
+        let error = Key::read("/nowhere").unwrap_err();
+        assert!(error.to_string().starts_with("the key cannot be read from `/nowhere`: "), "{error}");
     }
 }
