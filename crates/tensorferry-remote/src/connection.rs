@@ -128,8 +128,8 @@ impl<S, R> Connection<S, R> {
         self.receiver.reader.stream().peer_addr()
     }
 
-    /// Sets the longest message that is taken, tensors included, in bytes. Without this call 64 GiB, and in
-    /// any case as much as the domain has memory for.
+    /// Sets the longest message that is taken, tensors included, in bytes. Without this call 64 GiB. For its
+    /// tensors the domain has to have memory in any case; the rest may take 1 GiB.
     pub fn set_max_message_bytes(&mut self, max_bytes: u64) {
         self.receiver.max_message_bytes = max_bytes;
     }

@@ -39,15 +39,19 @@
 //!
 //! # Queues on both machines
 //! [`forward`] sends what a queue has to the other machine, and [`feed`] puts what comes into a queue there.
-//! With leases nothing is lost when a machine, a process or the network fails: what the other side has not
-//! put into its queue is delivered again, to whoever connects next.
+//! With leases nothing is lost on the way when a machine, a process or the network fails: what the other
+//! side has not put into its queue is delivered again, to whoever connects next. What was in a queue goes
+//! with that queue, when its machine fails or the last process that has it ends.
+//!
+//! Their connection carries nothing else. What goes the other way, as parameters do, has one of its own.
 //!
 //! # Who can read it
 //! Both sides have a [`Key`], and prove it to each other. What they say is encrypted, with keys of this one
 //! connection: a recording cannot be read by who gets the key later. It is the Noise protocol, pattern
-//! `NNpsk0`, with X25519, AES-256-GCM and SHA-256, by the crates [`snow`](https://docs.rs/snow) and [`ring`](https://docs.rs/ring). Who has
-//! the key is trusted as far as that what arrives is checked, and fills no more memory than the domain may
-//! have and 1 GiB beside it, but no further.
+//! `NNpsk0`, with X25519, AES-256-GCM and SHA-256, by the crates [`snow`](https://docs.rs/snow) and
+//! [`ring`](https://docs.rs/ring). Who has the key is trusted as far as that what arrives is checked, but no
+//! further. Its tensors fill no more memory than the domain may have. What else is in a message is private
+//! memory: 1 GiB at most, twice while it is read, and then what is decoded from it.
 //!
 //! # What cannot be sent
 //! What is in one machine only: queues, locks, shared and sealed tensors, tensors on devices. Both machines

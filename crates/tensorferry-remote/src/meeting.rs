@@ -51,7 +51,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`ConnectError`]: somebody has connected who does not have the key, or means something else. Others
-    /// can still connect.
+    /// can still connect, so a program that goes on accepts in a loop and does not end with this.
     pub fn accept<S, R>(&self) -> Result<Connection<S, R>, ConnectError> {
         self.accept_in(Heap::current()?)
     }
@@ -84,7 +84,7 @@ impl AsFd for Listener {
 /// both have introduced themselves, for 10 seconds at most.
 ///
 /// # Errors
-/// [`ConnectError`].
+/// [`ConnectError`]; [`ConnectError::Io`] at once where nobody listens, or not yet: try again after a while.
 pub fn connect<S, R>(address: impl ToSocketAddrs, key: &Key) -> Result<Connection<S, R>, ConnectError> {
     connect_in(Heap::current()?, address, key)
 }

@@ -55,7 +55,9 @@ impl Part {
                 let blocks = (0..bundle.n_blocks()).map(bytes).collect::<Result<_, _>>()?;
                 Ok(Self::Bundle { payload_len_bytes: bundle.payload_len_bytes() as u64, blocks })
             }
-            Contents::Shared => Err(SendErrorKind::Local("what several processes write, or a device has,")),
+            Contents::Shared => {
+                Err(SendErrorKind::Local("a lock, or memory that is shared, sealed or of a device,"))
+            }
             _ => Err(SendErrorKind::Local("a queue, or what is like one,")),
         }
     }
