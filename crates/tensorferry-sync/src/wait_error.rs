@@ -80,7 +80,7 @@ pub enum BarrierError {
 }
 
 /// What broke a barrier.
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenBy {
     /// A process that had a handle on it died.
@@ -97,8 +97,6 @@ pub enum BrokenBy {
     #[error("it was reset while this one waited")]
     Reset,
 }
-
-tensorferry_storage::debug_as_display!(BrokenBy);
 
 impl BrokenBy {
     /// The number in shared memory.

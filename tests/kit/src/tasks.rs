@@ -60,6 +60,7 @@ pub use travelling_ends::{Dropper, Passer};
 pub use vandal::{Region, Vandal, Victim};
 
 use tensorferry::GetError;
+use tensorferry::queue::PutErrorKind;
 
 use crate::chaos::{Chaos, ChaosConsumer, ChaosForwarder, ChaosProducer};
 use crate::kill::Subject;
@@ -149,6 +150,20 @@ fn name_of(error: &GetError) -> String {
         GetError::PeerDied => "PeerDied",
         GetError::Moved => "Moved",
         GetError::NoLeases => "NoLeases",
+        other => return other.to_string(),
+    };
+    name.to_owned()
+}
+
+/// Why nothing was put, in the one word that tests compare with.
+fn name_of_put(error: &PutErrorKind) -> String {
+    let name = match error {
+        PutErrorKind::Full => "Full",
+        PutErrorKind::Closed => "Closed",
+        PutErrorKind::Disconnected => "Disconnected",
+        PutErrorKind::PeerDied => "PeerDied",
+        PutErrorKind::Moved => "Moved",
+        PutErrorKind::Encode(error) => return format!("Encode: {error}"),
         other => return other.to_string(),
     };
     name.to_owned()

@@ -1,7 +1,7 @@
 //! A child that does one thing after another, as the test tells it.
 
 use serde::{Deserialize, Serialize};
-use tensorferry::queue::{GetError, JoinError, PutErrorKind, Queue, Receiver, Sender};
+use tensorferry::queue::{GetError, JoinError, Queue, Receiver, Sender};
 use tensorferry::tensor::TensorMut;
 
 use crate::{Audit, Context, Item, Task};
@@ -167,10 +167,7 @@ impl Puppet {
             Ok(()) => "put".to_owned(),
             Err(refused) => {
                 refused.value.check();
-                match refused.kind {
-                    PutErrorKind::Encode(error) => format!("Encode: {error}"),
-                    kind => format!("{kind:?}"),
-                }
+                super::name_of_put(&refused.kind)
             }
         }
     }
