@@ -22,6 +22,11 @@ macro_rules! getting {
             /// end or death of the other processes that can send, and a leased value that comes back. The
             /// call polls for a moment before it sleeps: see [`set_busy_poll`](Self::set_busy_poll).
             ///
+            /// Reading what was taken does not block, but for sealed tensors and tensors on a device, whose
+            /// memory has a descriptor of its own: the first time that this process gets one, it asks the
+            /// process that made the domain for it. Where that process is stopped, 20 s pass before the call
+            /// ends with [`Decode`](crate::GetError::Decode).
+            ///
             /// # Errors
             /// - [`Closed`](crate::GetError::Closed): the queue is closed, and everything in it has been got.
             /// - [`Disconnected`](crate::GetError::Disconnected): every other process that could send let go
@@ -37,7 +42,8 @@ macro_rules! getting {
             /// As [`get`](Self::get), waiting for at most `timeout`.
             ///
             /// # Blocking
-            /// As [`get`](Self::get), for at most `timeout`.
+            /// As [`get`](Self::get), for at most `timeout`. Reading a value that came in time is not
+            /// limited by it.
             ///
             /// # Errors
             /// As [`get`](Self::get), and [`Empty`](crate::GetError::Empty) when no value came in time.
@@ -51,7 +57,7 @@ macro_rules! getting {
             /// As [`get`](Self::get), without waiting.
             ///
             /// # Blocking
-            /// Never waits for a value.
+            /// Never waits for a value. Reading the one that is there may block, as for [`get`](Self::get).
             ///
             /// # Errors
             /// As [`get`](Self::get), and [`Empty`](crate::GetError::Empty) when there is no value.
@@ -93,7 +99,8 @@ macro_rules! getting {
             /// As [`get_leased`](Self::get_leased), waiting for at most `timeout`.
             ///
             /// # Blocking
-            /// As [`get_leased`](Self::get_leased), for at most `timeout`.
+            /// As [`get_leased`](Self::get_leased), for at most `timeout`. Reading a value that came in time
+            /// is not limited by it.
             ///
             /// # Errors
             /// As [`get_leased`](Self::get_leased), and [`Empty`](crate::GetError::Empty) when no value could
@@ -108,7 +115,8 @@ macro_rules! getting {
             /// As [`get_leased`](Self::get_leased), without waiting.
             ///
             /// # Blocking
-            /// Never waits for a value or for a lease.
+            /// Never waits for a value or for a lease. Reading the value may block, as for
+            /// [`get`](Self::get); where its memory cannot be had, it goes back to the queue.
             ///
             /// # Errors
             /// As [`get_leased`](Self::get_leased), and [`Empty`](crate::GetError::Empty) when no value can

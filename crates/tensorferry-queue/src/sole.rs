@@ -168,7 +168,7 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
     /// As [`SoleReceiver::get`], without waiting.
     ///
     /// # Blocking
-    /// Never waits for a value.
+    /// Never waits for a value; reading the one that is there may block, as for [`Receiver::get`].
     ///
     /// # Errors
     /// As [`SoleReceiver::get`], and [`GetError::Empty`] when there is no value.

@@ -10,7 +10,7 @@ use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandles};
 
 use crate::buffer::Buffer;
 use crate::transit::{Inbound, Outbound, Transit, during, during_to};
-use crate::{DecodeError, EncodeError};
+use crate::{DecodeError, EncodeError, TransitError};
 
 /// Serialises `value` for the domain of `heap`, and calls `send` with the payload and the handles.
 ///
@@ -68,7 +68,7 @@ where
     });
     let Transit::Out(outbound) = transit.get_mut() else {
         cold_path();
-        return Err(EncodeError::from(crate::TransitError::NotInTransit).into());
+        return Err(EncodeError::from(TransitError::NotInTransit).into());
     };
     if let Err(error) = encoded {
         cold_path();
@@ -114,11 +114,25 @@ pub fn decode_behind<T: DeserializeOwned>(
         Err(error) => {
             cold_path();
             Err(match transit.into_inner() {
-                Transit::In(Inbound { refusal: Some(refusal), .. }) => DecodeError::Transit(refusal),
+                Transit::In(Inbound { refusal: Some(refusal), .. }) => refused(refusal, &error),
                 _ => DecodeError::Deserialize(error.into()),
             })
         }
     }
+}
+
+/// Why a message was not decoded in which a reducer has refused something.
+///
+/// Its `Deserialize` may have gone on, as that of an untagged enum does, and failed for another reason. Serde
+/// passes the text of a refusal on, so an error without that text is such another one. It is told with the
+/// refusal, which may be the reason still: no variant was left. What only is not to be had now is to be tried
+/// again in any case.
+fn refused(refusal: TransitError, error: &rmp_serde::decode::Error) -> DecodeError {
+    let (text, of_refusal) = (error.to_string(), refusal.to_string());
+    if matches!(refusal, TransitError::NotNow(_)) || text.contains(&of_refusal) {
+        return DecodeError::Transit(refusal);
+    }
+    DecodeError::Deserialize(format!("{text} (and before that: {of_refusal})").into())
 }
 
 /// Whether the payload ends where the value has ended.

@@ -27,7 +27,7 @@ pub(crate) struct Outbound {
     pub(crate) handles: OutgoingHandles,
     /// The ids of the blocks of `handles`, side by side, for the search.
     pub(crate) ids: smallvec::SmallVec<[u64; 2]>,
-    /// The error of the reducer that refused. Serde keeps only its text.
+    /// The error of the reducer that refused last. Serde keeps only its text.
     pub(crate) refusal: Option<TransitError>,
 }
 
@@ -83,8 +83,7 @@ fn outbound<R>(give: impl FnOnce(&mut Outbound) -> Result<R, TransitError>) -> R
             // A new `Ok`: moving the old result would copy the room of an error too.
             Ok(given) => Ok(given),
             Err(error) => {
-                cold_path();
-                out.refusal = Some(error.clone());
+                note(&mut out.refusal, error.clone());
                 Err(error)
             }
         },
@@ -101,8 +100,7 @@ fn inbound<R>(take: impl FnOnce(&mut Inbound) -> Result<R, TransitError>) -> Res
         Some(Transit::In(incoming)) => match take(incoming) {
             Ok(taken) => Ok(taken),
             Err(error) => {
-                cold_path();
-                incoming.refusal = Some(error.clone());
+                note(&mut incoming.refusal, error.clone());
                 Err(error)
             }
         },
@@ -125,15 +123,22 @@ pub fn refuse(reason: impl std::fmt::Display) {
 /// As [`refuse`], with another error than [`TransitError::Refused`].
 pub fn refuse_as(refusal: TransitError) {
     with_transit(|transit| match transit {
-        // The first refusal is the reason. Later ones only follow from it.
-        Some(Transit::Out(out)) => {
-            out.refusal.get_or_insert(refusal);
-        }
-        Some(Transit::In(incoming)) => {
-            incoming.refusal.get_or_insert(refusal);
-        }
+        Some(Transit::Out(out)) => note(&mut out.refusal, refusal),
+        Some(Transit::In(incoming)) => note(&mut incoming.refusal, refusal),
         None => {}
     });
+}
+
+/// Keeps the latest refusal. One that says again what the one before has said only follows from it, and one
+/// that is not for good is kept, because the whole message may be read later.
+#[cold]
+fn note(latest: &mut Option<TransitError>, refusal: TransitError) {
+    let is_kept = latest.as_ref().is_some_and(|latest| {
+        matches!(latest, TransitError::NotNow(_)) || refusal.to_string().contains(&latest.to_string())
+    });
+    if !is_kept {
+        *latest = Some(refusal);
+    }
 }
 
 /// Lets the receiver read `block`. Returns the index to write into the payload.

@@ -2,8 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use serde::{Deserialize, Deserializer, de};
 use tensorferry_domain::Domain;
-use tensorferry_reduce::{DecodeError, decode, with_encoded};
+use tensorferry_reduce::{DecodeError, TransitError, decode, refuse, refuse_as, with_encoded};
 use tensorferry_storage::{Consumers, Deadline, Heap, Ring};
 
 fn ring() -> Ring {
@@ -42,6 +43,59 @@ fn long_bytes_and_long_strings_arrive_whole() {
         let mut message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
         assert_eq!(decode::<(serde_bytes::ByteBuf, String)>(&mut message).unwrap(), sent);
     }
+}
+
+/// A number that is refused if it is odd, and not to be had now if it is more than 100.
+#[derive(Debug)]
+struct Even;
+
+impl<'de> Deserialize<'de> for Even {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u8::deserialize(deserializer)? {
+            number if number > 100 => {
+                refuse_as(TransitError::NotNow("too large for today".to_owned()));
+                Err(de::Error::custom("too large for today"))
+            }
+            number if number % 2 == 1 => {
+                refuse(format!("{number} is odd"));
+                refuse(format!("it could not be read: {number} is odd"));
+                Err(de::Error::custom(format!("it could not be read: {number} is odd")))
+            }
+            _ => Ok(Self),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum EvenOr<T> {
+    Even(Even),
+    Other(T),
+}
+
+#[test]
+fn a_refusal_that_another_variant_made_good_is_not_the_reason_of_a_later_error() {
+    let ring = ring();
+    let refused = decoded::<Even>(&ring, &[5]).unwrap_err();
+    assert!(matches!(&refused, DecodeError::Transit(TransitError::Refused(text)) if text == "5 is odd"));
+    assert!(matches!(decoded::<EvenOr<u8>>(&ring, &[5]), Ok(EvenOr::Other(5))));
+
+    // A list of the value and of a number where a text is wanted.
+    let later = decoded::<(EvenOr<u8>, String)>(&ring, &[0x92, 5, 7]).unwrap_err();
+    assert!(matches!(later, DecodeError::Deserialize(_)), "{later}");
+    assert!(later.to_string().contains("integer `7`"), "{later}");
+    // Of two refusals the later one is told.
+    let later = decoded::<(EvenOr<u8>, Even)>(&ring, &[0x92, 5, 7]).unwrap_err();
+    assert!(matches!(&later, DecodeError::Transit(TransitError::Refused(text)) if text == "7 is odd"));
+
+    // No variant fits: the refusal may be why.
+    let none = decoded::<EvenOr<String>>(&ring, &[5]).unwrap_err();
+    let text = none.to_string();
+    assert!(matches!(none, DecodeError::Deserialize(_)), "{text}");
+    assert!(text.contains("did not match any variant") && text.contains("5 is odd"), "{text}");
+    // What can be had later is tried again, whatever else was wrong.
+    let later = decoded::<(EvenOr<u8>, EvenOr<String>)>(&ring, &[0x92, 0xcc, 200, 5]).unwrap_err();
+    assert!(later.is_for_now(), "{later}");
 }
 
 #[derive(Debug, thiserror::Error)]

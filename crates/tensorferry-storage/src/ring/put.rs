@@ -90,10 +90,9 @@ impl Ring {
     pub fn put(
         &self,
         payload: &[u8],
-        handles: OutgoingHandles,
+        mut handles: OutgoingHandles,
         deadline: Deadline,
     ) -> Result<(), RingPutError> {
-        let mut handles = handles;
         let sent = self.put_from(payload, &mut handles, deadline);
         if sent.is_err() {
             take_back(handles);
