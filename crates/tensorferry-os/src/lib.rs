@@ -29,6 +29,7 @@ mod proc_file;
 pub mod sealed;
 pub mod socket;
 pub mod tcp;
+mod tcp_info;
 pub mod terminal;
 
 pub use error::{Error, Result};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
+pub use crate::tcp_info::unanswered_for;
 use crate::{Error, Result};
 
 /// How many probes go unanswered before a silent peer is given up.
@@ -15,8 +16,11 @@ const N_PROBES: u32 = 3;
 ///
 /// The connection is probed (`SO_KEEPALIVE`): first after half the limit, then three times. While something
 /// is under way that is not acknowledged, the kernel sends that again instead, and gives up by the setting
-/// `net.ipv4.tcp_retries2` (some 15 minutes). `TCP_USER_TIMEOUT` would shorten this, but it also ends the
-/// connection to a machine that answers and whose program does not read for so long.
+/// `net.ipv4.tcp_retries2` (some 15 minutes); look at [`unanswered_for`] meanwhile. `TCP_USER_TIMEOUT` would
+/// shorten this, but it also ends the connection to a machine that answers and whose program does not read
+/// for so long.
+///
+/// The kernel counts in seconds, and the least is two.
 ///
 /// # Errors
 /// When the socket is none of TCP.

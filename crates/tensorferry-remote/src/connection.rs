@@ -5,7 +5,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,6 +16,7 @@ use tensorferry_storage::Heap;
 use crate::error::{ConnectionError, RecvError, SendError, SendErrorKind};
 use crate::frames::{FrameReader, FrameWriter};
 use crate::message::{self, Head};
+use crate::patience::{Patience, SILENCE};
 
 /// The longest message that is taken, unless somebody sets another limit: 64 GiB.
 const MAX_MESSAGE_BYTES: u64 = 1 << 36;
@@ -38,10 +39,10 @@ const GOODBYE: Duration = Duration::from_millis(100);
 ///
 /// When one side is dropped, or ends in order, the other receives what was sent and then
 /// [`RecvError::Disconnected`]; when it is killed, [`ConnectionError::Lost`]; and when its machine is off or
-/// unreachable, the system's error: within some 30 seconds, or, while something is under way to that machine,
-/// when the kernel gives up sending it again (`net.ipv4.tcp_retries2`, some 15 minutes). A program that is
-/// dropped or ends while it has not received all that was sent to it takes back what its kernel has not
-/// delivered yet: the other side may find the connection failed instead of ended (RFC 1122, 4.2.2.13).
+/// unreachable for 30 seconds, the system's error ([`set_peer_timeout`](Self::set_peer_timeout)). A machine
+/// whose program only does not receive is waited for. A program that is dropped or ends while it has not
+/// received all that was sent to it takes back what its kernel has not delivered yet: the other side may find
+/// the connection failed instead of ended (RFC 1122, 4.2.2.13).
 ///
 /// A process that is forked has no part in the connections of its parent ([`ConnectionError::Forked`]).
 ///
@@ -94,11 +95,7 @@ fn check_process(fork_detector: &ForkDetector) -> Result<(), ConnectionError> {
 }
 
 impl<S, R> Connection<S, R> {
-    pub(crate) fn new(
-        writer: FrameWriter,
-        reader: FrameReader,
-        heap: &Heap,
-    ) -> Result<Self, tensorferry_os::Error> {
+    pub(crate) fn new(writer: FrameWriter, reader: FrameReader, heap: &Heap) -> io::Result<Self> {
         let fork_detector = Arc::new(ForkDetector::new()?);
         let sender = RemoteSender {
             writer,
@@ -117,7 +114,9 @@ impl<S, R> Connection<S, R> {
             state: State::Open,
             receives: PhantomData,
         };
-        Ok(Self { sender, receiver })
+        let mut connection = Self { sender, receiver };
+        connection.set_peer_timeout(SILENCE)?;
+        Ok(connection)
     }
 
     /// The address of the other side.
@@ -132,6 +131,21 @@ impl<S, R> Connection<S, R> {
     /// tensors the domain has to have memory in any case; the rest may take 1 GiB.
     pub fn set_max_message_bytes(&mut self, max_bytes: u64) {
         self.receiver.max_message_bytes = max_bytes;
+    }
+
+    /// Sets how long the other machine may be silent before it is given up: it is off, or nothing reaches it.
+    /// Without this call 30 seconds; less than two seconds count as two while nothing is under way to it.
+    ///
+    /// A machine that runs answers, whatever its program does. Where a network may fail for longer and come
+    /// back, set more.
+    ///
+    /// # Errors
+    /// The system's, when the connection has failed, and when it does not take so long a time (18 hours).
+    pub fn set_peer_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        let patience = Patience::set(self.sender.writer.stream(), timeout)?;
+        self.sender.writer.set_patience(patience);
+        self.receiver.reader.set_patience(patience);
+        Ok(())
     }
 
     /// Both halves, each for a thread of its own.
@@ -266,7 +280,7 @@ impl<S> Drop for RemoteSender<S> {
         }
         if !self.is_broken && !self.is_unfinished {
             // Whoever is not told finds the connection lost.
-            let _ = self.writer.stream().set_write_timeout(Some(GOODBYE));
+            self.writer.set_deadline(Instant::now().checked_add(GOODBYE));
             let _ = self.say_goodbye();
         }
         let _ = self.writer.stream().shutdown(Shutdown::Write);

@@ -1,13 +1,14 @@
 //! Bytes through a socket, encrypted: frames of a length (16 bits, big-endian), and so many bytes of the
 //! Noise protocol.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cipher::{Opening, Sealing, TAG_LEN_BYTES};
 use crate::error::ConnectionError;
+use crate::patience::Patience;
 
 /// The longest frame, without its length: that of a message of the Noise protocol.
 pub(crate) const MAX_FRAME_LEN_BYTES: usize = 65_535;
@@ -24,6 +25,9 @@ type Result<T> = std::result::Result<T, ConnectionError>;
 #[derive(Debug)]
 pub(crate) struct FrameWriter {
     stream: Arc<TcpStream>,
+    patience: Patience,
+    /// When the other side is to have made room, whoever answers.
+    deadline: Option<Instant>,
     cipher: Sealing,
     /// What waits for a frame to be full.
     plain: Vec<u8>,
@@ -33,7 +37,16 @@ pub(crate) struct FrameWriter {
 impl FrameWriter {
     pub(crate) fn new(stream: Arc<TcpStream>, cipher: Sealing) -> Self {
         let frame = vec![0; LEN_LEN_BYTES + MAX_FRAME_LEN_BYTES].into_boxed_slice();
-        Self { stream, cipher, plain: Vec::with_capacity(MAX_PLAIN_LEN_BYTES), frame }
+        let plain = Vec::with_capacity(MAX_PLAIN_LEN_BYTES);
+        Self { stream, patience: Patience::default(), deadline: None, cipher, plain, frame }
+    }
+
+    pub(crate) fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -44,9 +57,10 @@ impl FrameWriter {
     pub(crate) fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             if self.plain.is_empty()
-                && let Some((frame, rest)) = bytes.split_at_checked(MAX_PLAIN_LEN_BYTES)
+                && let Some((plain, rest)) = bytes.split_at_checked(MAX_PLAIN_LEN_BYTES)
             {
-                send(&self.stream, &mut self.cipher, &mut self.frame, frame)?;
+                let sealed = seal(&mut self.cipher, &mut self.frame, plain)?;
+                self.patience.write_all(&self.stream, sealed, self.deadline)?;
                 bytes = rest;
                 continue;
             }
@@ -63,25 +77,27 @@ impl FrameWriter {
     /// Sends what was written.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if !self.plain.is_empty() {
-            send(&self.stream, &mut self.cipher, &mut self.frame, &self.plain)?;
+            let sealed = seal(&mut self.cipher, &mut self.frame, &self.plain)?;
+            self.patience.write_all(&self.stream, sealed, self.deadline)?;
             self.plain.clear();
         }
         Ok(())
     }
 }
 
-/// Sends one frame.
-fn send(mut stream: &TcpStream, cipher: &mut Sealing, frame: &mut [u8], plain: &[u8]) -> Result<()> {
+/// Makes a frame of `plain`.
+fn seal<'a>(cipher: &mut Sealing, frame: &'a mut [u8], plain: &[u8]) -> Result<&'a [u8]> {
     let (len, sealed) = frame.split_at_mut(LEN_LEN_BYTES);
     let sealed_len = cipher.seal(plain, sealed)?;
     len.copy_from_slice(&u16::try_from(sealed_len).unwrap_or(u16::MAX).to_be_bytes());
-    Ok(stream.write_all(&frame[..LEN_LEN_BYTES + sealed_len])?)
+    Ok(&frame[..LEN_LEN_BYTES + sealed_len])
 }
 
 /// Reads what the other side writes.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     stream: Arc<TcpStream>,
+    patience: Patience,
     cipher: Opening,
     frame: Box<[u8]>,
     /// What has arrived, from `at` on still to be read.
@@ -92,7 +108,12 @@ pub(crate) struct FrameReader {
 impl FrameReader {
     pub(crate) fn new(stream: Arc<TcpStream>, cipher: Opening) -> Self {
         let frame = vec![0; MAX_FRAME_LEN_BYTES].into_boxed_slice();
-        Self { stream, cipher, frame, plain: vec![0; MAX_PLAIN_LEN_BYTES], at: MAX_PLAIN_LEN_BYTES }
+        let plain = vec![0; MAX_PLAIN_LEN_BYTES];
+        Self { stream, patience: Patience::default(), cipher, frame, plain, at: MAX_PLAIN_LEN_BYTES }
+    }
+
+    pub(crate) fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -108,13 +129,14 @@ impl FrameReader {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            // Zero would be for ever.
-            self.stream.set_read_timeout(left.map(|left| left.max(Duration::from_micros(1))))?;
+            self.stream.set_read_timeout(Some(self.patience.slice(left)))?;
             match self.stream.peek(&mut [0]) {
                 Ok(_) => return Ok(true),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // `TimedOut` would be the kernel's, about a machine that does not answer.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // What this side has sent may be what is not answered.
+                    self.patience.check(&self.stream)?;
                     if left.is_some_and(|left| left.is_zero()) {
                         return Ok(false);
                     }
@@ -189,6 +211,7 @@ pub(crate) fn fill(mut stream: &TcpStream, mut out: &mut [u8], deadline: Option<
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::TcpListener;
 
     use super::*;

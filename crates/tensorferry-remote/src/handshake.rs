@@ -27,9 +27,6 @@ const PROLOGUE: &[u8] = b"tensorferry-remote 1 little-endian";
 /// How long the other side may take to introduce itself.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long after its last sign of life another machine is given up, while nothing is under way to it.
-const SILENCE: Duration = Duration::from_secs(30);
-
 /// The longest introduction. A name of a type has to fit.
 const MAX_HELLO_LEN_BYTES: usize = 16 * 1024;
 
@@ -60,12 +57,12 @@ pub(crate) fn meet(
 ) -> Result<(FrameWriter, FrameReader), ConnectError> {
     let deadline = Instant::now() + PATIENCE;
     stream.set_nodelay(true)?;
-    tensorferry_os::tcp::give_up_after(&stream, SILENCE)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let (sealing, opening) = cipher::both(agree(&stream, key, side, deadline)?);
     let stream = Arc::new(stream);
     let mut writer = FrameWriter::new(Arc::clone(&stream), sealing);
     let mut reader = FrameReader::new(Arc::clone(&stream), opening);
+    writer.set_deadline(Some(deadline));
     let hello = if side == Side::Connects {
         say(&mut writer, sends, receives)?;
         hear(&mut reader, deadline)?
@@ -81,7 +78,7 @@ pub(crate) fn meet(
     if hello.receives != sends {
         return Err(ConnectError::Type { sent: sends.to_owned(), received: hello.receives });
     }
-    stream.set_write_timeout(None)?;
+    writer.set_deadline(None);
     Ok((writer, reader))
 }
 

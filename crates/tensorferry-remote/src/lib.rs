@@ -68,6 +68,7 @@ mod handshake;
 mod key;
 mod meeting;
 mod message;
+mod patience;
 
 pub use connection::{Connection, RemoteReceiver, RemoteSender};
 pub use error::{ConnectError, ConnectionError, RecvError, SendError, SendErrorKind};

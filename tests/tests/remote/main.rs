@@ -3,15 +3,18 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 use tensorferry::queue::channel_with_leases;
-use tensorferry::remote::{ConnectionError, Key, Listener, RecvError, connect, feed, forward};
+use tensorferry::remote::{
+    Connection, ConnectionError, Key, Listener, RecvError, SendErrorKind, connect, feed, forward,
+};
 use tensorferry::sync::RawValue;
 use tensorferry::{BoxedError, Process, Queue, Sender, Tensor, TensorMut, func};
-use tensorferry_kit::{DEADLINE, leaving_nothing, until};
+use tensorferry_kit::{DEADLINE, leaving_nothing, lose_what_arrives, until};
 
 fn key() -> Key {
     Key::new("a secret that is long enough").unwrap()
@@ -99,6 +102,65 @@ fn what_a_killed_process_had_not_put_into_its_queue_goes_to_the_next_one() {
         assert_eq!(different, (0..1_000).collect(), "all have come");
         // Of what each of three had on the way when it was killed.
         assert!(arrived.len() <= 1_000 + 3 * 8, "{}", arrived.len());
+    };
+    leaving_nothing(test, test);
+}
+
+/// Passes on what two sides say to each other, until the first of them is cut off.
+fn pass_on(from: &TcpStream, to: &TcpStream) {
+    thread::scope(|scope| {
+        for (mut from, mut to) in [(from, to), (to, from)] {
+            scope.spawn(move || {
+                let _ = std::io::copy(&mut from, &mut to);
+                let _ = to.shutdown(Shutdown::Both);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_machine_that_is_off_is_given_up_although_something_is_under_way_to_it() {
+    type Tensors = Connection<Tensor<u8>, u8>;
+    // The kernel has all of it.
+    let small: fn(&mut Tensors) = |connection| {
+        connection.send(TensorMut::full([10], 2).unwrap().freeze()).unwrap();
+        let error = connection.recv().unwrap_err();
+        assert!(
+            matches!(&error, RecvError::Connection(ConnectionError::Io(e)) if e.kind() == ErrorKind::TimedOut),
+            "{error}"
+        );
+    };
+    // The kernel has no room for all of it.
+    let large: fn(&mut Tensors) = |connection| {
+        let tensor = TensorMut::full([64 << 20], 2).unwrap().freeze();
+        let error = connection.send(tensor).unwrap_err().kind;
+        assert!(
+            matches!(&error, SendErrorKind::Connection(ConnectionError::Io(e)) if e.kind() == ErrorKind::TimedOut),
+            "{error}"
+        );
+    };
+    let test = || {
+        for work in [small, large] {
+            let listener = Listener::bind("127.0.0.1:0", &key()).unwrap();
+            let middle = TcpListener::bind("127.0.0.1:0").unwrap();
+            thread::scope(|scope| {
+                let ours = scope.spawn(|| connect::<Tensor<u8>, u8>(middle.local_addr().unwrap(), &key()));
+                let (from, _) = middle.accept().unwrap();
+                let to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                scope.spawn({
+                    let from = from.try_clone().unwrap();
+                    move || pass_on(&from, &to)
+                });
+                let mut theirs = listener.accept::<u8, Tensor<u8>>().unwrap();
+                let mut ours = ours.join().unwrap().unwrap();
+                ours.send(TensorMut::full([3], 1).unwrap().freeze()).unwrap();
+                assert_eq!(theirs.recv().unwrap().to_vec(), [1; 3]);
+                ours.set_peer_timeout(Duration::from_secs(1)).unwrap();
+                lose_what_arrives(&from);
+                work(&mut ours);
+                from.shutdown(Shutdown::Both).unwrap();
+            });
+        }
     };
     leaving_nothing(test, test);
 }

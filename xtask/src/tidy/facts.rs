@@ -92,6 +92,10 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-os/src/mapping.rs", "maps memory and lends atomic words of it"),
     ("crates/tensorferry-os/src/prefetch.rs", "asks for memory ahead of its use"),
     ("crates/tensorferry-os/src/sealed.rs", "maps memory files that nobody can write and lends their bytes"),
+    (
+        "crates/tensorferry-os/src/tcp_info.rs",
+        "asks for an option of a socket that no library has as safe code",
+    ),
     ("crates/tensorferry-process/src/entry.rs", "places the child's entry in .init_array"),
     ("crates/tensorferry-process/src/fork.rs", "forks, where the program has allowed it"),
     ("crates/tensorferry-process/src/forkserver/serve.rs", "forks a process that is made for it"),
@@ -119,4 +123,5 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("tests/tests/cuda/fork.rs", "allows the start method fork"),
     ("tests/tests/spawn/fork.rs", "allows the start method fork, and forks by itself"),
     ("tests/kit/src/shared_bytes.rs", "maps a domain's file once more, to look at it from outside"),
+    ("tests/kit/src/silence.rs", "sets an option of a socket that no library has as safe code"),
 ];
