@@ -26,7 +26,7 @@ struct Report {
 
 /// Runs all checks and prints what they found. Returns whether nothing is missing.
 pub(crate) fn run(json: bool, out: &mut impl Write) -> anyhow::Result<bool> {
-    let mut findings = vec![kernel::version()];
+    let mut findings = vec![kernel::version(), kernel::pages()];
     findings.extend(memory::check());
     let is_missing = |findings: &[Finding]| findings.iter().any(|found| found.verdict == Verdict::Missing);
     if is_missing(&findings) {

@@ -30,8 +30,23 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use crate::{Error, Result};
 
 /// The page size that all alignment here is based on. x86-64 and the common aarch64 kernels use 4 KiB. Where
-/// a kernel's pages are larger, [`Reservation::map`] fails with the kernel's EINVAL instead of misbehaving.
+/// a kernel's pages are larger, [`Reservation::map`] says so.
 pub const PAGE_BYTES: usize = 4096;
+
+/// The size of this kernel's pages, in bytes.
+#[must_use]
+pub fn page_bytes() -> usize {
+    rustix::param::page_size()
+}
+
+/// Fails where the kernel's pages, of `page_bytes`, are others than those that everything here is aligned to.
+fn check_pages(page_bytes: usize) -> Result<()> {
+    if page_bytes == PAGE_BYTES {
+        return Ok(());
+    }
+    let what = format!("this kernel has pages of {page_bytes} bytes, and only {PAGE_BYTES} are supported");
+    Err(Error::new(what, rustix::io::Errno::OPNOTSUPP))
+}
 
 /// The size of a large page: the base of a [`Reservation`] is aligned to it.
 pub const LARGE_PAGE_BYTES: usize = 2 << 20;
@@ -141,6 +156,7 @@ impl Reservation {
         len_bytes: usize,
         granule_bytes: usize,
     ) -> Result<Self> {
+        check_pages(page_bytes())?;
         if !granule_bytes.is_power_of_two() || granule_bytes < PAGE_BYTES {
             return Err(Error::new(format!("granules of {granule_bytes} bytes"), rustix::io::Errno::INVAL));
         }
@@ -370,6 +386,12 @@ mod tests {
     use crate::memfd;
 
     const MIB: usize = 1 << 20;
+
+    #[test]
+    fn pages_of_another_size_are_an_error_that_says_so() {
+        check_pages(page_bytes()).unwrap();
+        assert!(check_pages(16_384).unwrap_err().to_string().contains("pages of 16384 bytes"));
+    }
 
     fn tables(fd: impl AsFd, len_bytes: usize) -> Tables {
         // SAFETY: these tests map files of their own, and borrow words of 64 bits only.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use tensorferry_os::mapping::{PAGE_BYTES, page_bytes};
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_queue::{Queue, WaitAnyError, wait_timeout};
 
@@ -26,6 +27,20 @@ pub(super) fn version() -> Finding {
         ),
         _ => Finding::works(check, format!("Linux {release}")),
     }
+}
+
+/// The size of its pages.
+pub(super) fn pages() -> Finding {
+    of_pages(page_bytes())
+}
+
+fn of_pages(page_bytes: usize) -> Finding {
+    let (check, what) = ("pages", format!("{} KiB", page_bytes / 1024));
+    if page_bytes == PAGE_BYTES {
+        return Finding::works(check, what);
+    }
+    let fix = format!("use a kernel with pages of {} KiB", PAGE_BYTES / 1024);
+    Finding::missing(check, what, fix)
 }
 
 /// What some kernels have, and some filters of system calls forbid.
@@ -78,6 +93,15 @@ fn parse(release: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::finding::Verdict;
+
+    #[test]
+    fn pages_of_another_size_are_missing() {
+        assert_eq!(of_pages(4096).verdict, Verdict::Works);
+        let large = of_pages(65_536);
+        assert_eq!((large.verdict, large.what.as_str()), (Verdict::Missing, "64 KiB"));
+        assert_eq!(large.fix.unwrap(), "use a kernel with pages of 4 KiB");
+    }
 
     #[test]
     fn releases_are_understood() {
