@@ -136,15 +136,11 @@ impl fmt::Display for LoadError {
         match &self.kind {
             LoadErrorKind::Raised(error) => fmt::Display::fmt(error, f),
             LoadErrorKind::WorkerDied(error) => {
-                match &error.process {
-                    Some(process) => fmt::Display::fmt(process, f)?,
-                    None => f.write_str("a worker ended")?,
+                f.write_str("its worker died")?;
+                if error.tries > 1 {
+                    write!(f, ", in {} tries", error.tries)?;
                 }
-                f.write_str(" while it made the batch")?;
-                match error.tries {
-                    0 | 1 => Ok(()),
-                    tries => write!(f, ", as {} others before it", tries - 1),
-                }
+                error.process.as_ref().map_or(Ok(()), |process| write!(f, ": {process}"))
             }
             LoadErrorKind::OutOfRange { n_samples } => {
                 write!(f, "the sampler drew it, and the dataset has {n_samples} samples")

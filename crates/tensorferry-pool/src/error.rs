@@ -84,15 +84,11 @@ tensorferry_storage::debug_as_display!(WorkerDiedError);
 
 impl fmt::Display for WorkerDiedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.process {
-            Some(process) => fmt::Display::fmt(process, f)?,
-            None => f.write_str("a worker ended")?,
+        write!(f, "a worker died in the middle of `{}`", self.function)?;
+        if self.tries > 1 {
+            write!(f, ", in {} tries", self.tries)?;
         }
-        write!(f, " in the middle of `{}`", self.function)?;
-        match self.tries {
-            0 | 1 => Ok(()),
-            tries => write!(f, ", as {} others before it", tries - 1),
-        }
+        self.process.as_ref().map_or(Ok(()), |process| write!(f, ": {process}"))
     }
 }
 
