@@ -1,6 +1,7 @@
 //! Two processes that talk to each other, over two channels.
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry_storage::{Heap, StorageError};
 
 use crate::wait::sealed::{Sealed, WaitsFor};
-use crate::{GetError, Iter, PutError, SoleReceiver, SoleSender, Source, spsc_in, wait_timeout};
+use crate::{GetError, Iter, PutError, ReadyFd, SoleReceiver, SoleSender, Source, spsc_in, wait_timeout};
 
 /// One end of a [`pipe`]: it sends values of type `S` and receives values of type `R`. Python's
 /// `multiprocessing.connection.Connection`.
@@ -94,6 +95,14 @@ impl<S: Serialize + DeserializeOwned, R> Connection<S, R> {
         self.sender.put_timeout(value, timeout)
     }
 
+    /// As [`Connection::send`], for a task: see [`Sender::put_async`](crate::Sender::put_async).
+    ///
+    /// # Errors
+    /// As [`SoleSender::put_async`].
+    pub async fn send_async(&mut self, value: S) -> Result<(), PutError<S>> {
+        self.sender.put_async(value).await
+    }
+
     /// As [`Connection::send`], without waiting.
     ///
     /// # Errors
@@ -124,6 +133,22 @@ impl<S, R: Serialize + DeserializeOwned> Connection<S, R> {
     /// As [`SoleReceiver::get_timeout`].
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<R, GetError> {
         self.receiver.get_timeout(timeout)
+    }
+
+    /// As [`Connection::recv`], for a task: see [`Receiver::get_async`](crate::Receiver::get_async).
+    ///
+    /// # Errors
+    /// As [`SoleReceiver::get_async`].
+    pub async fn recv_async(&mut self) -> Result<R, GetError> {
+        self.receiver.get_async().await
+    }
+
+    /// A descriptor that is readable when there is something to receive.
+    ///
+    /// # Errors
+    /// As [`Receiver::ready_fd`](crate::Receiver::ready_fd).
+    pub fn ready_fd(&self) -> io::Result<ReadyFd> {
+        self.receiver.ready_fd()
     }
 
     /// As [`Connection::recv`], without waiting.

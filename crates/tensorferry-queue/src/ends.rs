@@ -218,6 +218,8 @@ macro_rules! end {
 
 pub(crate) use end;
 
+crate::awaiting::getting_async!(Receiver);
+crate::awaiting::putting_async!(Sender);
 crate::getting::getting!(Receiver);
 crate::join::joining!(Sender);
 crate::busy_poll::busy_poll!(Sender);

@@ -1,6 +1,7 @@
 //! Why a value was not put or not got.
 
 use std::fmt;
+use std::io;
 
 use tensorferry_reduce::{DecodeError, EncodeError};
 use tensorferry_storage::{RingPutError, RingTakeError, StorageError};
@@ -66,6 +67,9 @@ pub enum PutErrorKind {
     /// Another member of the domain declared this process dead while it was putting.
     #[error("the message could not be placed: {}", RingPutError::DeclaredDead)]
     DeclaredDead,
+    /// The thread could not be started that waits for all tasks of the process.
+    #[error("no thread could be started to wait for room in the queue: {0}")]
+    NoThread(io::Error),
     /// The ring failed in a way that this version of the crate does not know.
     #[error("the message could not be placed: {0}")]
     Other(RingPutError),
@@ -188,6 +192,9 @@ pub enum GetError {
     /// names), the message stays in the queue.
     #[error(transparent)]
     Decode(#[from] DecodeError),
+    /// The thread could not be started that waits for all tasks of the process.
+    #[error("no thread could be started to wait for the queue: {0}")]
+    NoThread(io::Error),
     /// The ring failed in a way that this version of the crate does not know.
     #[error("no message could be taken: {0}")]
     Other(RingTakeError),

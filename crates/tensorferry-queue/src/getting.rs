@@ -154,7 +154,7 @@ macro_rules! getting {
 
         impl<T> crate::wait::sealed::Sealed for $handle<T> {
             fn waits_for(&self) -> crate::wait::sealed::WaitsFor<'_> {
-                crate::wait::sealed::WaitsFor::Message(self.typed.ring())
+                crate::wait::sealed::WaitsFor::Ring(self.typed.ring(), tensorferry_storage::Awaited::Message)
             }
         }
 

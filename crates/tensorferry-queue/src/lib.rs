@@ -26,6 +26,9 @@
 //! acknowledged when it dies is delivered again, before all others. [`Sender::join`] waits until
 //! everything that was put is done.
 //!
+//! Tasks wait by [`Receiver::get_async`] and its kin, and event loops by a descriptor
+//! ([`Receiver::ready_fd`]); [`wait`] waits for several queues at once.
+//!
 //! ```
 //! use tensorferry_queue::Queue;
 //!
@@ -50,6 +53,7 @@
 
 mod any_connection;
 mod any_end;
+mod awaiting;
 mod busy_poll;
 mod connection;
 mod ends;
@@ -59,6 +63,8 @@ mod iter;
 mod join;
 mod lease;
 mod queue;
+mod reactor;
+mod ready;
 mod sole;
 mod status;
 mod typed;
@@ -73,10 +79,11 @@ pub use iter::Iter;
 pub use join::JoinError;
 pub use lease::Lease;
 pub use queue::Queue;
+pub use ready::ReadyFd;
 pub use sole::{SoleReceiver, SoleSender, mpsc, mpsc_in, spmc, spmc_in, spsc, spsc_in};
 pub use tensorferry_storage::{
     LeaseLostError, RingJoinError, RingPutError, RingTakeError, StorageError, WaitAnyError,
 };
 #[doc(hidden)]
 pub use wait::sealed;
-pub use wait::{Leases, Source, wait, wait_timeout};
+pub use wait::{Leases, Room, Source, wait, wait_timeout};

@@ -160,6 +160,8 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
     }
 }
 
+crate::awaiting::getting_async!(Queue);
+crate::awaiting::putting_async!(Queue);
 crate::getting::getting!(Queue);
 crate::join::joining!(Queue);
 crate::busy_poll::busy_poll!(Queue);

@@ -5,6 +5,7 @@
 //! receiver saves a claim on each message. Soundness does not depend on being the only one: if a program
 //! forges a second receiver, each message still goes to one of the two.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,11 +13,11 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_domain::Member;
-use tensorferry_storage::{Consumers, Deadline, Heap, Role, StorageError};
+use tensorferry_storage::{Awaited, Consumers, Deadline, Heap, Role, StorageError};
 
 use crate::typed::Typed;
 use crate::wait::sealed::{Sealed, WaitsFor};
-use crate::{GetError, Iter, PutError, PutErrorKind, Receiver, Sender};
+use crate::{GetError, Iter, PutError, PutErrorKind, ReadyFd, Receiver, Room, Sender};
 
 /// The only sender of a channel.
 pub struct SoleSender<T> {
@@ -97,6 +98,12 @@ impl<T> SoleSender<T> {
     pub fn is_disconnected(&self) -> bool {
         !self.typed.ring().has_receivers()
     }
+
+    /// As [`Sender::room`].
+    #[must_use]
+    pub fn room(&self) -> Room<'_> {
+        Room(self.typed.ring())
+    }
 }
 
 impl<T: Serialize + DeserializeOwned> SoleSender<T> {
@@ -132,6 +139,23 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
     #[doc(alias = "try_put")]
     pub fn put_nowait(&mut self, value: T) -> Result<(), PutError<T>> {
         self.put_with(value, Deadline::Now)
+    }
+
+    /// As [`Sender::put_async`].
+    ///
+    /// # Errors
+    /// As [`SoleSender::put`], and [`PutErrorKind::NoThread`].
+    pub async fn put_async(&mut self, value: T) -> Result<(), PutError<T>> {
+        let mut value = value;
+        loop {
+            match self.put_nowait(value) {
+                Err(refused) if refused.is_full() => value = refused.value,
+                outcome => return outcome,
+            }
+            if let Err(error) = self.typed.ready(Awaited::Room).await {
+                return Err(PutError::new(value, PutErrorKind::NoThread(error)));
+            }
+        }
     }
 
     fn put_with(&mut self, value: T, deadline: Deadline) -> Result<(), PutError<T>> {
@@ -177,6 +201,28 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
         self.get_with(Deadline::Now)
     }
 
+    /// As [`Receiver::get_async`].
+    ///
+    /// # Errors
+    /// As [`SoleReceiver::get`], and [`GetError::NoThread`].
+    pub async fn get_async(&mut self) -> Result<T, GetError> {
+        loop {
+            match self.get_nowait() {
+                Err(GetError::Empty) => {}
+                outcome => return outcome,
+            }
+            self.typed.ready(Awaited::Message).await.map_err(GetError::NoThread)?;
+        }
+    }
+
+    /// As [`Receiver::ready_fd`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ready_fd(&self) -> io::Result<ReadyFd> {
+        self.typed.ready_fd(Awaited::Message)
+    }
+
     /// Gets values until the first error. [`Iter::finish`] tells a normal end from a failure, and
     /// [`Iter::end`] has the error itself.
     ///
@@ -197,7 +243,7 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
 
 impl<T> Sealed for SoleReceiver<T> {
     fn waits_for(&self) -> WaitsFor<'_> {
-        if self.is_moved() { WaitsFor::Nothing } else { WaitsFor::Message(self.typed.ring()) }
+        if self.is_moved() { WaitsFor::Nothing } else { WaitsFor::Ring(self.typed.ring(), Awaited::Message) }
     }
 }
 

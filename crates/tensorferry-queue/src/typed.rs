@@ -2,6 +2,7 @@
 
 use std::any::type_name;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -11,10 +12,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_reduce::{decode, with_encoded};
 use tensorferry_storage::{
-    Attachment, Consumers, Deadline, Heap, IncomingMessage, Ring, RingPutError, Role, StorageError,
+    Attachment, Awaited, Consumers, Deadline, Heap, IncomingMessage, Ring, RingPutError, Role, StorageError,
 };
 
 use crate::error::OpenError;
+use crate::ready::{Ready, ReadyFd};
 use crate::{GetError, Lease, PutError, PutErrorKind};
 
 /// The ring behind every kind of handle.
@@ -63,6 +65,15 @@ impl<T> Typed<T> {
 
     pub(crate) fn ring(&self) -> &Ring {
         &self.ring
+    }
+
+    /// For tasks: ready once there was what is awaited.
+    pub(crate) fn ready(&self, awaited: Awaited) -> Ready<'_> {
+        Ready::new(&self.ring, awaited)
+    }
+
+    pub(crate) fn ready_fd(&self, awaited: Awaited) -> io::Result<ReadyFd> {
+        ReadyFd::new(&self.ring, awaited)
     }
 }
 

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use tensorferry_domain::deaths_seen;
-use tensorferry_storage::{Deadline, Ring, WaitAnyError};
+use tensorferry_storage::{Awaited, Deadline, Ring, WaitAnyError};
 
 use crate::{Queue, Receiver, SoleReceiver};
 use sealed::WaitsFor;
 
 /// Something that [`wait`] waits for: a [`Queue`], a [`Receiver`], a [`SoleReceiver`] or a
-/// [`Connection`](crate::Connection), of any type, its
-/// [`leases`](Receiver::leases), and a process that was started (`ProcessHandle` of `tensorferry-spawn`).
+/// [`Connection`](crate::Connection), of any type, its [`leases`](Receiver::leases), [`room`](Queue::room) to
+/// put, and a process that was started (`ProcessHandle` of `tensorferry-spawn`).
 pub trait Source: sealed::Sealed + Send + Sync {}
 
 impl<T> Source for Queue<T> {}
@@ -26,7 +26,20 @@ impl Source for Leases<'_> {}
 
 impl sealed::Sealed for Leases<'_> {
     fn waits_for(&self) -> WaitsFor<'_> {
-        WaitsFor::Lease(self.0)
+        WaitsFor::Ring(self.0, Awaited::Lease)
+    }
+}
+
+/// Room in a queue, as a [`Source`]: what [`Queue::room`], [`Sender::room`](crate::Sender::room) and
+/// [`SoleSender::room`](crate::SoleSender::room) return.
+#[derive(Clone, Copy, Debug)]
+pub struct Room<'a>(pub(crate) &'a Ring);
+
+impl Source for Room<'_> {}
+
+impl sealed::Sealed for Room<'_> {
+    fn waits_for(&self) -> WaitsFor<'_> {
+        WaitsFor::Ring(self.0, Awaited::Room)
     }
 }
 
@@ -34,7 +47,7 @@ impl sealed::Sealed for Leases<'_> {
 pub mod sealed {
     use std::fmt;
 
-    use tensorferry_storage::Ring;
+    use tensorferry_storage::{Awaited, Ring};
 
     /// What [`wait`](super::wait) needs of a source.
     pub trait Sealed {
@@ -46,10 +59,8 @@ pub mod sealed {
     pub enum WaitsFor<'a> {
         /// For nothing: the end was moved, so a get fails at once.
         Nothing,
-        /// For a message in a ring.
-        Message(&'a Ring),
-        /// For a message in a ring, and a lease on it.
-        Lease(&'a Ring),
+        /// For something at a ring.
+        Ring(&'a Ring, Awaited),
         /// For the end of a process, of which [`tensorferry_domain::deaths_seen`] tells.
         End(&'a dyn Ends),
     }
@@ -62,12 +73,11 @@ pub mod sealed {
 
     impl fmt::Debug for WaitsFor<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(match self {
-                Self::Nothing => "Nothing",
-                Self::Message(_) => "Message",
-                Self::Lease(_) => "Lease",
-                Self::End(_) => "End",
-            })
+            match self {
+                Self::Nothing => f.write_str("Nothing"),
+                Self::Ring(_, awaited) => awaited.fmt(f),
+                Self::End(_) => f.write_str("End"),
+            }
         }
     }
 
@@ -75,8 +85,7 @@ pub mod sealed {
         pub(super) fn has_news(&self) -> bool {
             match self {
                 Self::Nothing => true,
-                Self::Message(ring) => ring.has_news(),
-                Self::Lease(ring) => ring.has_news_to_lease(),
+                Self::Ring(ring, awaited) => ring.has(*awaited),
                 Self::End(process) => process.has_ended(),
             }
         }
@@ -94,8 +103,9 @@ const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// message, or an error, because it is closed, its senders are gone, or the end was moved. Nothing is taken,
 /// so another receiver of the same queue may be faster: get with `get_nowait`. Where values are leased, wait
 /// for the queue's `leases()`, which may have nothing although the queue has: other processes may have all
-/// leases. A process has ended, however it did, and is found again by each later call. With no sources it
-/// returns an empty list at once.
+/// leases. To put, wait for its `room()`: there is some when `put_nowait` would not say
+/// [`Full`](crate::PutErrorKind::Full). A process has ended, however it did, and is found again by each later
+/// call. With no sources it returns an empty list at once.
 ///
 /// ```
 /// use tensorferry_queue::{Source, channel, wait};
@@ -146,15 +156,15 @@ fn wait_with(sources: &[&dyn Source], deadline: Deadline) -> Result<Vec<usize>, 
     if let Some(found) = with_news() {
         return Ok(found);
     }
-    let rings: Vec<&Ring> = all
+    let rings: Vec<(&Ring, Awaited)> = all
         .iter()
         .filter_map(|one| match one {
-            WaitsFor::Message(ring) | WaitsFor::Lease(ring) => Some(*ring),
+            WaitsFor::Ring(ring, awaited) => Some((*ring, *awaited)),
             WaitsFor::Nothing | WaitsFor::End(_) => None,
         })
         .collect();
     if rings.len() == all.len() {
-        return Ring::wait_any(&rings, &[], deadline, with_news);
+        return Ring::wait_any(&rings, &[], None, deadline, with_news);
     }
     loop {
         let now = Instant::now();
@@ -163,7 +173,7 @@ fn wait_with(sources: &[&dyn Source], deadline: Deadline) -> Result<Vec<usize>, 
             Deadline::Now => (deadline, true),
             Deadline::At(_) | Deadline::Never => (Deadline::At(now + LOOK_AFTER), false),
         };
-        match Ring::wait_any(&rings, &[deaths_seen()], until, with_news) {
+        match Ring::wait_any(&rings, &[deaths_seen()], None, until, with_news) {
             Err(WaitAnyError::TimedOut) if !is_last => {}
             outcome => return outcome,
         }

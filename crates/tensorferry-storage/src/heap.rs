@@ -270,8 +270,9 @@ impl Heap {
         &self.0
     }
 
-    /// Whether this process may act as the member that this heap belongs to.
-    pub(crate) fn is_owning_process(&self) -> bool {
+    /// Whether this process may act as the member that this heap belongs to: it is no fork of it.
+    #[must_use]
+    pub fn is_owning_process(&self) -> bool {
         self.0.memory.is_owning_process()
     }
 

@@ -97,6 +97,7 @@ pub use monitor::{Entered, Monitor, MonitorError, MonitorView};
 pub use monitor_words::LastOwner;
 pub use parcel::Parcel;
 pub use payload::Payload;
+pub use ready::Awaited;
 pub use reference::{BlockId, Role};
 pub use ring::{Consumers, Ring, RingJoinError, RingPutError, RingTakeError};
 pub use scratch::Scratch;

@@ -1,37 +1,46 @@
-//! Waiting for a message in any of several rings.
+//! Waiting for something at any of several rings.
 
 use tensorferry_domain::{Spin, WaitAnyError, WaitWord, wait_any_until};
 
 use crate::deadline::look_once;
 use crate::{Deadline, Ring};
 
+/// What somebody waits for at a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// A message, for [`Ring::take`].
+    Message,
+    /// A message and a lease, for [`Ring::take_leased`].
+    Lease,
+    /// Room for a message, for [`Ring::put`].
+    Room,
+}
+
 impl Ring {
-    /// Whether [`Ring::take`] would return at once: with a message, or because none can come any more. It
-    /// also would in a process that is no member of the domain.
+    /// Whether the call that it is awaited for would return at once: also with an error, because what it
+    /// waits for cannot come any more, or because this process is no member of the domain.
     #[must_use]
-    pub fn has_news(&self) -> bool {
-        self.words().is_none_or(|ring| self.is_ready(&ring))
+    pub fn has(&self, awaited: Awaited) -> bool {
+        self.words().is_none_or(|ring| match awaited {
+            Awaited::Message => self.is_ready(&ring),
+            Awaited::Lease => self.is_ready_to_lease(&ring),
+            Awaited::Room => self.is_ready_to_put(&ring),
+        })
     }
 
-    /// As [`Ring::has_news`], for [`Ring::take_leased`]: also when the ring has no leases, or this process
-    /// has all of them.
-    #[must_use]
-    pub fn has_news_to_lease(&self) -> bool {
-        self.words().is_none_or(|ring| self.is_ready_to_lease(&ring))
-    }
-
-    /// Calls `look` until it finds something, again whenever one of these rings may have news
-    /// ([`Ring::has_news`]) or one of `words` was woken.
+    /// Calls `look` until it finds something, again whenever one of these rings may have what is awaited
+    /// ([`Ring::has`]) or one of `words` was woken.
     ///
     /// # Blocking
-    /// As long as `deadline` allows: it polls first, as the first ring is set to, and then sleeps. What wakes
-    /// [`Ring::take`] wakes it.
+    /// As long as `deadline` allows: it polls first, as `spin` says, or else as the first ring is set to, and
+    /// then sleeps. What wakes the calls that it is awaited for wakes this one.
     ///
     /// # Errors
     /// [`WaitAnyError`].
     pub fn wait_any<R>(
-        rings: &[&Self],
+        rings: &[(&Self, Awaited)],
         words: &[WaitWord<'_>],
+        spin: Option<&Spin>,
         deadline: Deadline,
         mut look: impl FnMut() -> Option<R>,
     ) -> Result<R, WaitAnyError> {
@@ -40,10 +49,16 @@ impl Ring {
             Deadline::At(deadline) => Some(deadline),
             Deadline::Never => None,
         };
-        let not_empty = rings.iter().filter_map(|ring| Some(ring.words()?.not_empty()));
-        let words: Vec<_> = not_empty.chain(words.iter().copied()).collect();
-        let spin = Spin::default();
-        let spin = rings.first().map_or(&spin, |first| &first.take_spin);
-        wait_any_until(&words, spin, deadline, &mut look)
+        let of_rings = rings.iter().filter_map(|(ring, awaited)| {
+            let words = ring.words()?;
+            Some(if *awaited == Awaited::Room { words.not_full() } else { words.not_empty() })
+        });
+        let words: Vec<_> = of_rings.chain(words.iter().copied()).collect();
+        let of_first = rings.first().map(|(ring, awaited)| match awaited {
+            Awaited::Room => &ring.put_spin,
+            Awaited::Message | Awaited::Lease => &ring.take_spin,
+        });
+        let own = Spin::default();
+        wait_any_until(&words, spin.or(of_first).unwrap_or(&own), deadline, &mut look)
     }
 }

@@ -73,7 +73,7 @@ pub struct Ring {
     shape: RingShape,
     /// Made when the first message with handles is sent.
     pins: OnceLock<Arc<PinList>>,
-    put_spin: Spin,
+    pub(crate) put_spin: Spin,
     pub(crate) take_spin: Spin,
     /// The value of `senders_gone` up to which this end has reported that senders are gone.
     senders_gone_reported: AtomicU64,

@@ -360,6 +360,31 @@ impl Ring {
         Some(ReceiversGone { has_died, reports: i_receive.then_some(gone) })
     }
 
+    /// Whether [`Ring::put`] without waiting would find room or an error now. Puts and reports nothing.
+    pub(crate) fn is_ready_to_put(&self, ring: &RingWords<'_>) -> bool {
+        let reported = || self.receivers_gone_reported.load(Ordering::SeqCst);
+        ring.closed().load(Ordering::SeqCst) != 0
+            || self.finds_room(ring)
+            || self.receivers_gone(ring, reported()).is_some()
+    }
+
+    /// Whether the slot is free that the next message is put into.
+    fn finds_room(&self, ring: &RingWords<'_>) -> bool {
+        let tail = ring.tail().load(Ordering::Acquire);
+        for step in 0..=ring.n_slots() as u64 {
+            let (slot, lap) = self.slot_of(ring, tail.wrapping_add(step));
+            let state = slot.state();
+            if state.lap < lap {
+                return false;
+            }
+            if state == SlotState::free(lap) {
+                return true;
+            }
+            // Put already; the tail has not been moved yet.
+        }
+        false
+    }
+
     /// This end has told its user.
     pub(super) fn tell_of(&self, gone: &ReceiversGone) {
         if let Some(gone) = gone.reports {
