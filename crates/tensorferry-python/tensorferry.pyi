@@ -95,6 +95,22 @@ class Queue:
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Raises `queue.Empty`, `Closed`, `PeerDied`, `ValueError` for what cannot be read."""
     def get_nowait(self) -> Any: ...
+    def get_leased(self, block: bool = True, timeout: float | None = None) -> Lease:
+        """A value that comes back unless its lease is acknowledged, so also when this process is killed.
+
+        Raises what `get` raises, `TypeError` if the queue has no leases, and `RuntimeError` if this process has all of
+        them.
+        """
+    def get_leased_nowait(self) -> Lease: ...
+    def leases(self) -> Iterator[Lease]:
+        """Leases until the queue is closed and nothing can come back to it, or all who put have let go of it. Raises
+        `PeerDied` after a crash. It does not wait for what this process has leased itself."""
+    def join(self, timeout: float | None = None) -> None:
+        """Waits until everything that was put before this call is done: got, or, where it was leased, acknowledged.
+
+        Raises `TimeoutError`, and `Closed` or `PeerDied` if something is left and nobody to do it. Who can itself get
+        from the queue waits for ever then: join by the end that only puts.
+        """
     def sender(self) -> Queue:
         """An end of it that only puts. Those who only get learn when all such ends are gone."""
     def receiver(self) -> Queue:
@@ -113,6 +129,33 @@ class Queue:
 def channel(maxsize: int = 16) -> tuple[Queue, Queue]:
     """A channel: its end that only puts, and the one that only gets. Each side learns when the other one is gone,
     which the holders of a whole `Queue`, who could do both, do not."""
+
+def channel_with_leases(maxsize: int = 16, max_leases: int = 8) -> tuple[Queue, Queue]:
+    """As `channel`, for values that are leased (`get_leased`), up to `max_leases` at the same time in all processes.
+
+    A value may be delivered more than once, so `put` refuses what is exclusive (`TensorMut`) with a `TypeError`.
+    """
+
+@final
+class Lease:
+    """A value that this process works on. If the process dies before `ack`, another one gets the value.
+
+    `with lease:` acknowledges when the block ends, and gives the value back when the block raises. A lease that nobody
+    refers to any more gives it back too; one that an exception's traceback refers to, or a cycle, does so later.
+    """
+
+    @property
+    def value(self) -> Any:
+        """Raises `ValueError` once it was given back."""
+    @property
+    def deliveries(self) -> int:
+        """How often it has been delivered, this time included: more than 1 after a death, or when it was given back."""
+    def ack(self) -> Any:
+        """Nobody gets the value again. Returns it. Raises `ValueError` if the lease has ended before."""
+    def give_back(self) -> None:
+        """The next one gets the value. Raises `ValueError` if the lease has ended before."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
 
 @final
 class Connection:

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use tensorferry_listen::{AcceptError, ConnectError, ListenError};
-use tensorferry_queue::{GetError, OpenError, PutErrorKind};
+use tensorferry_queue::{GetError, JoinError, OpenError, PutErrorKind};
 use tensorferry_storage::StorageError;
 use tensorferry_tensor::TensorError;
 
@@ -54,6 +54,20 @@ pub(crate) fn of_get(py: Python<'_>, error: &GetError) -> PyErr {
         GetError::PeerDied => PeerDied::new_err(text),
         GetError::Closed | GetError::Disconnected => Closed::new_err(text),
         GetError::Decode(_) => PyValueError::new_err(text),
+        GetError::NoLeases => PyTypeError::new_err(
+            "the queue was made without leases: make it by channel_with_leases, or in Rust by Queue::with_leases",
+        ),
+        _ => other(text),
+    }
+}
+
+pub(crate) fn of_join(error: &JoinError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        JoinError::TimedOut { .. } => PyTimeoutError::new_err(text),
+        JoinError::PeerDied => PeerDied::new_err(text),
+        JoinError::Disconnected => Closed::new_err(text),
+        JoinError::Storage(error) => of_storage(error),
         _ => other(text),
     }
 }
@@ -68,8 +82,8 @@ pub(crate) fn of_put(py: Python<'_>, kind: &PutErrorKind) -> PyErr {
         PutErrorKind::PeerDied => PeerDied::new_err(text),
         PutErrorKind::Closed | PutErrorKind::Disconnected => Closed::new_err(text),
         PutErrorKind::Encode(error) if error.is_out_of_memory() => PyMemoryError::new_err(text),
-        PutErrorKind::Encode(_) => PyTypeError::new_err(text),
-        PutErrorKind::NotRepeatable | PutErrorKind::TooManyHandles { .. } => PyValueError::new_err(text),
+        PutErrorKind::Encode(_) | PutErrorKind::NotRepeatable => PyTypeError::new_err(text),
+        PutErrorKind::TooManyHandles { .. } => PyValueError::new_err(text),
         _ => other(text),
     }
 }

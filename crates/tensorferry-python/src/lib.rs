@@ -25,6 +25,7 @@ mod connection;
 mod dlpack;
 mod dtype;
 mod error;
+mod lease;
 mod message;
 mod module;
 mod queue;

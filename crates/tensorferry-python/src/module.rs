@@ -4,7 +4,8 @@ use pyo3::prelude::*;
 
 use crate::connection::{Connection, Listener, connect};
 use crate::error::{Closed, PeerDied};
-use crate::queue::{Queue, channel};
+use crate::lease::Lease;
+use crate::queue::{Queue, channel, channel_with_leases};
 use crate::tensor::{SharedTensor, Tensor, TensorMut, bytes_copied, empty, tensor, trim, zeros};
 
 /// Tensors and queues shared between processes, without copies.
@@ -29,6 +30,7 @@ fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TensorMut>()?;
     module.add_class::<SharedTensor>()?;
     module.add_class::<Queue>()?;
+    module.add_class::<Lease>()?;
     module.add_class::<Connection>()?;
     module.add_class::<Listener>()?;
     module.add("Closed", py.get_type::<Closed>())?;
@@ -36,6 +38,7 @@ fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for function in [
         wrap_pyfunction!(connect, module)?,
         wrap_pyfunction!(channel, module)?,
+        wrap_pyfunction!(channel_with_leases, module)?,
         wrap_pyfunction!(trim, module)?,
         wrap_pyfunction!(zeros, module)?,
         wrap_pyfunction!(empty, module)?,

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use tensorferry_queue::{AnyEnd, GetError, OpenError, Receiver, Sender};
 
 use crate::error;
+use crate::lease::{Lease, Leases};
 use crate::message::{self, Object};
 use crate::waiting::{Until, wait};
 
@@ -57,6 +58,28 @@ fn get(py: Python<'_>, receiver: &Receiver<Object>, until: Until) -> PyResult<Py
     }
 }
 
+/// Leases a value, waiting as `until` says.
+fn get_leased(py: Python<'_>, receiver: &Receiver<Object>, until: Until) -> PyResult<Lease> {
+    let outcome = wait(py, until, |slice| match receiver.get_leased_timeout(slice) {
+        Err(GetError::Empty) => None,
+        outcome => Some(outcome),
+    })?;
+    outcome.unwrap_or(Err(GetError::Empty)).map(Lease::over).map_err(|error| error::of_get(py, &error))
+}
+
+/// Waits until everything that was put is done.
+fn join(py: Python<'_>, sender: &Sender<Object>, until: Until) -> PyResult<()> {
+    let mut interrupted = Ok(());
+    let outcome = py.detach(|| {
+        sender.join_while(until.slice(), || {
+            interrupted = Python::attach(|py| py.check_signals());
+            interrupted.is_ok() && !until.is_over()
+        })
+    });
+    interrupted?;
+    outcome.map_err(|error| error::of_join(&error))
+}
+
 /// Puts a value, waiting as `until` says.
 pub(crate) fn put(py: Python<'_>, sender: &Sender<Object>, object: Py<PyAny>, until: Until) -> PyResult<()> {
     // It is encoded once, and then waits: what it holds is copied once, and is nobody else's meanwhile.
@@ -82,6 +105,10 @@ pub(crate) fn put(py: Python<'_>, sender: &Sender<Object>, object: Py<PyAny>, un
     })
 }
 
+fn unbounded() -> PyErr {
+    PyValueError::new_err("every queue is bounded: maxsize is at least 1")
+}
+
 fn open(end: Result<AnyEnd, OpenError>) -> PyResult<Queue> {
     let end = end.map_err(|error| error::of_open(&error))?;
     Queue::over(end).map_err(PyRuntimeError::new_err)
@@ -94,7 +121,7 @@ impl Queue {
     #[pyo3(signature = (maxsize = 16))]
     fn new(maxsize: usize) -> PyResult<Self> {
         if maxsize == 0 {
-            return Err(PyValueError::new_err("every queue is bounded: maxsize is at least 1"));
+            return Err(unbounded());
         }
         open(AnyEnd::create(maxsize).map_err(OpenError::from))
     }
@@ -133,6 +160,33 @@ impl Queue {
     /// As `get` without waiting.
     fn get_nowait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.get(py, false, None)
+    }
+
+    /// Gets a value that comes back to the queue unless its lease is acknowledged, so also when this process
+    /// is killed. Raises what `get` raises, `TypeError` when the queue has no leases, and `RuntimeError` when
+    /// this process has all of them.
+    #[pyo3(signature = (block = true, timeout = None))]
+    fn get_leased(&self, py: Python<'_>, block: bool, timeout: Option<f64>) -> PyResult<Lease> {
+        get_leased(py, self.receiver()?, Until::of_queue(block, timeout)?)
+    }
+
+    /// As `get_leased` without waiting.
+    fn get_leased_nowait(&self, py: Python<'_>) -> PyResult<Lease> {
+        self.get_leased(py, false, None)
+    }
+
+    /// Leases until the queue is closed and nothing can come back to it, or all who put have let go of it.
+    fn leases(slf: Bound<'_, Self>) -> PyResult<Leases> {
+        slf.get().receiver()?;
+        Ok(Leases::of(slf.unbind()))
+    }
+
+    /// Waits until everything that was put before this call is done: got, or, where it was leased,
+    /// acknowledged. Raises `TimeoutError` when something was left, and `Closed` or `PeerDied` when nobody is
+    /// left to do it.
+    #[pyo3(signature = (timeout = None))]
+    fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        join(py, self.sender()?, Until::after(timeout)?)
     }
 
     /// How many values wait, at this moment.
@@ -196,15 +250,34 @@ pub(crate) fn channel(maxsize: usize) -> PyResult<(Queue, Queue)> {
     Ok((both.sender_end()?, both.receiver_end()?))
 }
 
+/// As `channel`, for values that are leased, up to `max_leases` at the same time.
+#[pyfunction]
+#[pyo3(signature = (maxsize = 16, max_leases = 8))]
+pub(crate) fn channel_with_leases(maxsize: usize, max_leases: usize) -> PyResult<(Queue, Queue)> {
+    if maxsize == 0 {
+        return Err(unbounded());
+    }
+    if max_leases == 0 {
+        return Err(PyValueError::new_err("without leases it is a channel: max_leases is at least 1"));
+    }
+    let both = open(AnyEnd::create_with_leases(maxsize, max_leases).map_err(OpenError::from))?;
+    Ok((both.sender_end()?, both.receiver_end()?))
+}
+
+/// The next lease of an iteration.
+pub(crate) fn next_lease(py: Python<'_>, queue: &Queue) -> PyResult<Option<Lease>> {
+    until_closed(py, get_leased(py, queue.receiver()?, Until::after(None)?))
+}
+
 /// The next value of an iteration, which a queue that was closed in order ends.
 fn next(py: Python<'_>, receiver: &Receiver<Object>) -> PyResult<Option<Py<PyAny>>> {
     until_closed(py, get(py, receiver, Until::after(None)?))
 }
 
 /// What an iteration makes of a value, or of none.
-pub(crate) fn until_closed(py: Python<'_>, got: PyResult<Py<PyAny>>) -> PyResult<Option<Py<PyAny>>> {
+pub(crate) fn until_closed<T>(py: Python<'_>, got: PyResult<T>) -> PyResult<Option<T>> {
     match got {
-        Ok(object) => Ok(Some(object)),
+        Ok(got) => Ok(Some(got)),
         Err(error) if error.get_type(py).is(py.get_type::<error::Closed>()) => Ok(None),
         Err(error) => Err(error),
     }

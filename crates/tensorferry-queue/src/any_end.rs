@@ -47,7 +47,28 @@ impl AnyEnd {
     /// # Errors
     /// As [`Queue::new`].
     pub fn create_in(heap: &Heap, capacity_items: usize) -> Result<Self, StorageError> {
-        let ring = Ring::create(heap, capacity_items, ANY_TYPE)?;
+        Self::create_with_leases_in(heap, capacity_items, 0)
+    }
+
+    /// As [`AnyEnd::create`], with room for `max_leases` values that are leased at the same time: what
+    /// [`Queue::with_leases`] is for a queue.
+    ///
+    /// # Errors
+    /// As [`Queue::with_leases`].
+    pub fn create_with_leases(capacity_items: usize, max_leases: usize) -> Result<Self, StorageError> {
+        Self::create_with_leases_in(Heap::current()?, capacity_items, max_leases)
+    }
+
+    /// As [`AnyEnd::create_with_leases`], in the domain of `heap`.
+    ///
+    /// # Errors
+    /// As [`Queue::with_leases`].
+    pub fn create_with_leases_in(
+        heap: &Heap,
+        capacity_items: usize,
+        max_leases: usize,
+    ) -> Result<Self, StorageError> {
+        let ring = Ring::create_with_leases(heap, capacity_items, max_leases, ANY_TYPE)?;
         Ok(Self { attachment: ring.attachment().with_role(Role::BOTH) })
     }
 

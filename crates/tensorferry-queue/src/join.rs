@@ -110,6 +110,41 @@ macro_rules! joining {
             pub fn join_timeout(&self, timeout: std::time::Duration) -> Result<(), crate::JoinError> {
                 Ok(self.typed.ring().join(tensorferry_storage::Deadline::within(timeout))?)
             }
+
+            /// As [`join`](Self::join), asking `goes_on` after each `pause` in which not everything was done.
+            /// For a caller that has something else to look at while it waits: signals, say. What is put
+            /// meanwhile is not waited for, as it would be by one [`join_timeout`](Self::join_timeout) after
+            /// the other.
+            ///
+            /// ```
+            /// use std::time::Duration;
+            /// use tensorferry_queue::channel_with_leases;
+            ///
+            /// let (jobs, worker) = channel_with_leases(16, 4)?;
+            /// jobs.put(1)?;
+            /// let job = worker.get_leased()?;
+            /// let mut tries = 0;
+            /// let waited = jobs.join_while(Duration::from_millis(1), || {
+            ///     tries += 1;
+            ///     tries < 3
+            /// });
+            /// assert!(waited.is_err() && tries == 3);
+            /// job.ack()?;
+            /// # Ok::<(), Box<dyn std::error::Error>>(())
+            /// ```
+            ///
+            /// # Blocking
+            /// As [`join`](Self::join), until `goes_on` is false.
+            ///
+            /// # Errors
+            /// As [`join_timeout`](Self::join_timeout).
+            pub fn join_while(
+                &self,
+                pause: std::time::Duration,
+                goes_on: impl FnMut() -> bool,
+            ) -> Result<(), crate::JoinError> {
+                Ok(self.typed.ring().join_while(pause, goes_on)?)
+            }
         }
     };
 }

@@ -57,6 +57,13 @@ fn what_is_made_for_any_type_is_received_as_each() {
     let same: Sender<u64> = sent(&heap, &end);
     same.put(5).unwrap();
     assert_eq!(numbers.get().unwrap(), 5);
+    // With leases, too.
+    let end = AnyEnd::create_with_leases_in(&heap, 2, 1).unwrap();
+    let (jobs, worker) = (end.clone().into_sender::<u64>().unwrap(), end.into_receiver::<u64>().unwrap());
+    jobs.put(6).unwrap();
+    drop(worker.get_leased().unwrap());
+    assert_eq!(worker.get_leased().unwrap().deliveries(), 2);
+    assert!(matches!(numbers.get_leased(), Err(GetError::NoLeases)));
     // A queue of numbers is none of texts.
     let parcel = Parcel::pack(&heap, &Queue::<u64>::new_in(&heap, 1).unwrap()).unwrap();
     assert!(Parcel::open::<Queue<String>>(&heap, parcel.id()).is_err());

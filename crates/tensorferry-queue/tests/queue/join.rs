@@ -76,6 +76,37 @@ fn a_join_waits_for_all_workers_and_does_not_wait_for_what_is_put_later() {
 }
 
 #[test]
+fn a_join_that_looks_around_waits_for_what_was_put_before_it() {
+    let (jobs, worker) = channel_with_leases_in(&heap(), 4, 1).unwrap();
+    let pause = Duration::from_millis(1);
+    jobs.put(1).unwrap();
+    let mut n_looks = 0;
+    let joined = jobs.join_while(pause, || {
+        n_looks += 1;
+        n_looks < 5
+    });
+    assert_eq!((n_left(joined), n_looks), (1, 5));
+    // What is put while it looks, one after the other, is not waited for.
+    let mut lease = None;
+    let mut n_looks = 0;
+    jobs.join_while(pause, || {
+        n_looks += 1;
+        match n_looks {
+            1 => jobs.put(2).unwrap(),
+            2 => lease = Some(worker.get_leased().unwrap()),
+            3 => assert_eq!(lease.take().unwrap().ack().unwrap(), 1),
+            _ => panic!("it waits for what was put later"),
+        }
+        true
+    })
+    .unwrap();
+    assert_eq!(n_left(jobs.join_timeout(Duration::ZERO)), 1);
+    drop(worker);
+    let joined = jobs.join_while(pause, || panic!("nobody is left to wait for"));
+    assert!(matches!(joined, Err(JoinError::Disconnected)));
+}
+
+#[test]
 fn the_last_worker_may_leave_as_soon_as_all_is_done() {
     for turn in 0..500 {
         // To look through many leases takes a moment, in which the worker can leave.

@@ -73,6 +73,31 @@ impl Ring {
     /// # Errors
     /// [`RingJoinError`].
     pub fn join(&self, deadline: Deadline) -> Result<(), RingJoinError> {
+        self.join_until(deadline, || None)
+    }
+
+    /// As [`Ring::join`], asking `goes_on` after each `interval` in which not everything was done. What is
+    /// put after the call has begun is not waited for, however often it asks.
+    ///
+    /// # Blocking
+    /// As [`Ring::join`], until `goes_on` is false.
+    ///
+    /// # Errors
+    /// [`RingJoinError`]; [`RingJoinError::TimedOut`] when `goes_on` was false.
+    pub fn join_while(
+        &self,
+        interval: Duration,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Result<(), RingJoinError> {
+        self.join_until(Deadline::within(interval), || goes_on().then(|| Deadline::within(interval)))
+    }
+
+    /// Joins until `deadline`, and when it has passed, until the next one, if there is one.
+    fn join_until(
+        &self,
+        mut deadline: Deadline,
+        mut next: impl FnMut() -> Option<Deadline>,
+    ) -> Result<(), RingJoinError> {
         self.heap().check_owning_process()?;
         let block = self.attachment.block();
         let damaged = StorageError::Damaged { offset_bytes: block.id().0, what: "the block holds no ring" };
@@ -119,7 +144,7 @@ impl Ring {
                 None => {
                     let n_left = self.look_again(&ring, &mut unfinished);
                     if n_left > 0 {
-                        return Err(RingJoinError::TimedOut { n_left });
+                        deadline = next().ok_or(RingJoinError::TimedOut { n_left })?;
                     }
                 }
             }
