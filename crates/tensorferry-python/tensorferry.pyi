@@ -95,6 +95,12 @@ class Queue:
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Raises `queue.Empty`, `Closed`, `PeerDied`, `ValueError` for what cannot be read."""
     def get_nowait(self) -> Any: ...
+    async def put_async(self, item: Any) -> None:
+        """As `put`, for a task of asyncio. The item is written once there is room; a task that is cancelled has put nothing."""
+    async def get_async(self) -> Any:
+        """As `get`, for a task of asyncio. A task that is cancelled has taken nothing."""
+    async def get_leased_async(self) -> Lease:
+        """As `get_leased`, for a task of asyncio."""
     def get_leased(self, block: bool = True, timeout: float | None = None) -> Lease:
         """A value that comes back unless its lease is acknowledged, so also when this process is killed.
 
@@ -164,6 +170,10 @@ class Connection:
     def send(self, value: Any, timeout: float | None = None) -> None: ...
     def recv(self, timeout: float | None = None) -> Any:
         """Raises `Closed` (an `EOFError`), `PeerDied`, `queue.Empty` when nothing came in time."""
+    async def send_async(self, value: Any) -> None:
+        """As `send`, for a task of asyncio."""
+    async def recv_async(self) -> Any:
+        """As `recv`, for a task of asyncio. A task that is cancelled has taken nothing."""
     def poll(self, timeout: float | None = 0.0) -> bool:
         """Whether a value is there, or the other end is gone."""
     def close(self) -> None: ...

@@ -10,7 +10,8 @@ use tensorferry_queue::{AnyConnection, GetError, Receiver, Sender};
 
 use crate::error;
 use crate::message::Object;
-use crate::queue::{poll, put, until_closed};
+use crate::queue::{after_put, poll, put, until_closed};
+use crate::tasks::Tasks;
 use crate::view::{forked, is_forked};
 use crate::waiting::{self, Until, wait};
 
@@ -19,6 +20,8 @@ use crate::waiting::{self, Until, wait};
 pub(crate) struct Connection {
     /// `None` once it was closed.
     ends: Mutex<Option<Ends>>,
+    /// Tasks that wait for it, to be told when it is closed.
+    tasks: Tasks,
 }
 
 #[derive(Clone)]
@@ -31,7 +34,7 @@ struct Ends {
 impl Connection {
     fn over(connection: AnyConnection) -> PyResult<Self> {
         let (sender, receiver) = connection.into_ends().map_err(|error| error::of_open(&error))?;
-        Ok(Self { ends: Mutex::new(Some(Ends { receiver, sender })) })
+        Ok(Self { ends: Mutex::new(Some(Ends { receiver, sender })), tasks: Tasks::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Ends>> {
@@ -40,6 +43,12 @@ impl Connection {
 
     fn ends(&self) -> PyResult<Ends> {
         self.lock().clone().ok_or_else(closed)
+    }
+
+    /// Waits for `work` in a task, until this end is closed.
+    async fn unless_closed<R>(&self, work: impl Future<Output = R>) -> PyResult<R> {
+        let is_closed = || self.lock().is_none();
+        self.tasks.until(is_closed, work).await.ok_or_else(closed)
     }
 
     /// Receives, looking in between whether this end was closed by another thread.
@@ -76,6 +85,20 @@ impl Connection {
         self.receive(py, Until::after(timeout)?)
     }
 
+    /// As `send`, for a task of asyncio: waits for room without a thread.
+    async fn send_async(&self, value: Py<PyAny>) -> PyResult<()> {
+        let Ends { sender, .. } = self.ends()?;
+        let outcome = self.unless_closed(sender.put_async(Object(value))).await?;
+        Python::attach(|py| after_put(py, outcome))
+    }
+
+    /// As `recv`, for a task of asyncio: waits without a thread. A task that is cancelled has taken nothing.
+    async fn recv_async(&self) -> PyResult<Py<PyAny>> {
+        let Ends { receiver, .. } = self.ends()?;
+        let outcome = self.unless_closed(receiver.get_async()).await?;
+        Python::attach(|py| outcome.map(|Object(object)| object).map_err(|error| error::of_get(py, &error)))
+    }
+
     /// Whether a value is there, or the other end is gone; waits for at most `timeout` seconds, or for ever.
     #[pyo3(signature = (timeout = 0.0))]
     fn poll(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
@@ -89,6 +112,7 @@ impl Connection {
     /// Lets go of this end. The other side is told, at once or when a call of another thread has noticed.
     fn close(&self) {
         *self.lock() = None;
+        self.tasks.wake();
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

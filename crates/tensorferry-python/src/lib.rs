@@ -29,6 +29,7 @@ mod lease;
 mod message;
 mod module;
 mod queue;
+mod tasks;
 mod tensor;
 mod view;
 mod waiting;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tensorferry_queue::{AnyEnd, GetError, OpenError, Receiver, Sender};
+use tensorferry_queue::{AnyEnd, GetError, OpenError, PutError, Receiver, Sender};
 
 use crate::error;
 use crate::lease::{Lease, Leases};
@@ -90,9 +90,13 @@ pub(crate) fn put(py: Python<'_>, sender: &Sender<Object>, object: Py<PyAny>, un
             interrupted.is_ok() && !until.is_over()
         })
     });
+    interrupted.and_then(|()| after_put(py, outcome))
+}
+
+/// The outcome of a put, whose value was written in this thread just now.
+pub(crate) fn after_put(py: Python<'_>, outcome: Result<(), PutError<Object>>) -> PyResult<()> {
     // What user code has raised while the value was looked at says more than the error of the queue.
     let raised = message::take_raised();
-    interrupted?;
     outcome.map_err(|refused| {
         let error = error::of_put(py, &refused.kind);
         match raised {
@@ -173,6 +177,24 @@ impl Queue {
     /// As `get_leased` without waiting.
     fn get_leased_nowait(&self, py: Python<'_>) -> PyResult<Lease> {
         self.get_leased(py, false, None)
+    }
+
+    /// As `put`, for a task of asyncio: waits for room without a thread.
+    async fn put_async(&self, item: Py<PyAny>) -> PyResult<()> {
+        let outcome = self.sender()?.put_async(Object(item)).await;
+        Python::attach(|py| after_put(py, outcome))
+    }
+
+    /// As `get`, for a task of asyncio: waits without a thread. A task that is cancelled has taken nothing.
+    async fn get_async(&self) -> PyResult<Py<PyAny>> {
+        let outcome = self.receiver()?.get_async().await;
+        Python::attach(|py| outcome.map(|Object(object)| object).map_err(|error| error::of_get(py, &error)))
+    }
+
+    /// As `get_leased`, for a task of asyncio.
+    async fn get_leased_async(&self) -> PyResult<Lease> {
+        let outcome = self.receiver()?.get_leased_async().await;
+        Python::attach(|py| outcome.map(Lease::over).map_err(|error| error::of_get(py, &error)))
     }
 
     /// Leases until the queue is closed and nothing can come back to it, or all who put have let go of it.

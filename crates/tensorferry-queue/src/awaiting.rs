@@ -69,20 +69,20 @@ macro_rules! putting_async {
     ($handle:ident) => {
         impl<T: serde::Serialize + serde::de::DeserializeOwned> $handle<T> {
             /// As [`put`](Self::put), for a task: waits for room without keeping a thread. The value is
-            /// serialised for each time that there may be room. A future that is dropped before it is ready
-            /// has put nothing, and drops the value.
+            /// serialised once there is room, and again when somebody else was faster. A future that is
+            /// dropped before it is ready has put nothing, and drops the value.
             ///
             /// # Errors
             /// As [`put`](Self::put), and [`NoThread`](crate::PutErrorKind::NoThread).
             pub async fn put_async(&self, value: T) -> Result<(), crate::PutError<T>> {
                 let mut value = value;
                 loop {
+                    if let Err(error) = self.typed.ready(tensorferry_storage::Awaited::Room).await {
+                        return Err(crate::PutError::new(value, crate::PutErrorKind::NoThread(error)));
+                    }
                     match self.put_nowait(value) {
                         Err(refused) if refused.is_full() => value = refused.value,
                         outcome => return outcome,
-                    }
-                    if let Err(error) = self.typed.ready(tensorferry_storage::Awaited::Room).await {
-                        return Err(crate::PutError::new(value, crate::PutErrorKind::NoThread(error)));
                     }
                 }
             }

@@ -32,6 +32,7 @@ impl Future for Ready<'_> {
         let waker = context.waker();
         match &self.registration {
             Some(registration) => registration.poll(waker).map(Ok),
+            None if self.ring.has(self.awaited) => Poll::Ready(Ok(())),
             None => match Registration::new(self.ring, self.awaited, waker) {
                 Ok(registration) => {
                     self.registration = Some(registration);

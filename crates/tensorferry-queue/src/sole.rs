@@ -148,12 +148,12 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
     pub async fn put_async(&mut self, value: T) -> Result<(), PutError<T>> {
         let mut value = value;
         loop {
+            if let Err(error) = self.typed.ready(Awaited::Room).await {
+                return Err(PutError::new(value, PutErrorKind::NoThread(error)));
+            }
             match self.put_nowait(value) {
                 Err(refused) if refused.is_full() => value = refused.value,
                 outcome => return outcome,
-            }
-            if let Err(error) = self.typed.ready(Awaited::Room).await {
-                return Err(PutError::new(value, PutErrorKind::NoThread(error)));
             }
         }
     }

@@ -45,6 +45,11 @@ fn threads_may_close_and_freeze_what_others_wait_with() {
 }
 
 #[test]
+fn tasks_of_asyncio_wait_in_one_thread() {
+    passes("tasks.py", &[]);
+}
+
+#[test]
 fn a_lease_is_acknowledged_or_its_value_comes_back() {
     passes("leases.py", &[]);
 }

@@ -15,7 +15,7 @@ def names(body):
     """What is defined there, with the names of the parameters of functions."""
     found = {}
     for node in body:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             arguments = node.args
             found[node.name] = [a.arg for a in arguments.args + arguments.kwonlyargs if a.arg not in ("self", "cls")]
         elif isinstance(node, ast.AnnAssign):
