@@ -4,7 +4,9 @@
 //! for all tasks of this process (futex_waitv(2)), and wakes those whose queue has something. It looks and
 //! takes nothing: what there is is got by the task, or by whoever is faster.
 
+use std::collections::{HashMap, HashSet, hash_map};
 use std::io;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,9 +39,14 @@ struct Reactor {
 #[derive(Debug, Default)]
 struct Waiting {
     entries: Vec<Arc<Entry>>,
+    /// How many of the entries sleep on each word.
+    words: HashMap<Word, usize>,
     /// How often the entries have changed.
     n_changes: u64,
 }
+
+/// Where an entry sleeps: the address of its end of a ring, and whether it waits for room.
+type Word = (usize, bool);
 
 /// Somebody who waits for something at a ring.
 #[derive(Debug)]
@@ -63,8 +70,13 @@ impl Registration {
     /// # Errors
     /// The system's, when a thread is needed and cannot be started.
     pub(crate) fn new(ring: &Arc<Ring>, awaited: Awaited, waker: &Waker) -> io::Result<Self> {
-        let entry =
-            Arc::new(Entry { ring: Arc::clone(ring), awaited, waker: Mutex::new(Some(waker.clone())) });
+        let entry = |waker| Arc::new(Entry { ring: Arc::clone(ring), awaited, waker: Mutex::new(waker) });
+        if !ring.heap().is_owning_process() {
+            // A fork of the process has no such thread, and nothing to wait for: every call fails there.
+            waker.wake_by_ref();
+            return Ok(Self { reactor: Arc::default(), entry: entry(None) });
+        }
+        let entry = entry(Some(waker.clone()));
         let mut reactors = lock(&REACTORS);
         let with_room = reactors.iter().find(|reactor| reactor.add(&entry));
         let reactor = if let Some(reactor) = with_room {
@@ -82,13 +94,13 @@ impl Registration {
 
     /// Ready once the ring had what is awaited. Until then `waker` is the one that is woken.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<()> {
-        match &mut *lock(&self.entry.waker) {
-            Some(own) => {
-                own.clone_from(waker);
-                Poll::Pending
-            }
-            None => Poll::Ready(()),
-        }
+        let waker = waker.clone();
+        // Dropped when nothing is locked any more: it may be the last that keeps a task.
+        let _old = match &mut *lock(&self.entry.waker) {
+            Some(own) => mem::replace(own, waker),
+            None => return Poll::Ready(()),
+        };
+        Poll::Pending
     }
 }
 
@@ -106,10 +118,44 @@ impl Entry {
         self.ring.has(self.awaited)
     }
 
-    /// Whether both sleep on one word.
-    fn has_word_of(&self, other: &Self) -> bool {
-        let is_room = |entry: &Self| entry.awaited == Awaited::Room;
-        Arc::ptr_eq(&self.ring, &other.ring) && is_room(self) == is_room(other)
+    fn word(&self) -> Word {
+        (Arc::as_ptr(&self.ring).addr(), self.awaited == Awaited::Room)
+    }
+
+    /// Nobody is told twice.
+    fn was_told(&self) -> bool {
+        lock(&self.waker).is_none()
+    }
+}
+
+impl Waiting {
+    /// Returns false when there are too many words already.
+    fn add(&mut self, entry: &Arc<Entry>) -> bool {
+        let n_words = self.words.len();
+        match self.words.entry(entry.word()) {
+            hash_map::Entry::Occupied(n) => *n.into_mut() += 1,
+            hash_map::Entry::Vacant(_) if n_words >= MAX_WORDS => return false,
+            hash_map::Entry::Vacant(n) => _ = n.insert(1),
+        }
+        self.entries.push(Arc::clone(entry));
+        self.n_changes += 1;
+        true
+    }
+
+    /// Removes those of whom `is_gone` is true.
+    fn remove(&mut self, is_gone: impl Fn(&Arc<Entry>) -> bool) {
+        let words = &mut self.words;
+        self.entries.retain(|entry| {
+            let is_gone = is_gone(entry);
+            if is_gone && let hash_map::Entry::Occupied(mut n) = words.entry(entry.word()) {
+                *n.get_mut() -= 1;
+                if *n.get() == 0 {
+                    n.remove();
+                }
+            }
+            !is_gone
+        });
+        self.n_changes += 1;
     }
 }
 
@@ -120,26 +166,18 @@ impl Reactor {
 
     /// Lets somebody wait here. Returns false when there are too many words already.
     fn add(&self, entry: &Arc<Entry>) -> bool {
-        let mut waiting = self.waiting();
-        if one_for_each_word(&waiting.entries).len() >= MAX_WORDS
-            && !waiting.entries.iter().any(|other| other.has_word_of(entry))
-        {
-            return false;
+        let is_added = self.waiting().add(entry);
+        if is_added {
+            WaitWord::new(&self.changed).wake();
         }
-        waiting.entries.push(Arc::clone(entry));
-        waiting.n_changes += 1;
-        drop(waiting);
-        WaitWord::new(&self.changed).wake();
-        true
+        is_added
     }
 
     fn remove(&self, entry: &Arc<Entry>) {
-        let mut waiting = self.waiting();
-        let Some(at) = waiting.entries.iter().position(|other| Arc::ptr_eq(other, entry)) else { return };
-        waiting.entries.swap_remove(at);
-        waiting.n_changes += 1;
-        drop(waiting);
-        WaitWord::new(&self.changed).wake();
+        if !entry.was_told() {
+            self.waiting().remove(|other| Arc::ptr_eq(other, entry));
+            WaitWord::new(&self.changed).wake();
+        }
     }
 
     /// What the thread does.
@@ -163,8 +201,9 @@ impl Reactor {
             let ready: Vec<_> = entries.iter().filter(|entry| entry.is_ready()).map(Arc::clone).collect();
             (!ready.is_empty() || self.waiting().n_changes != n_changes).then_some(ready)
         };
-        let rings: Vec<_> =
-            one_for_each_word(&entries).iter().map(|entry| (&*entry.ring, entry.awaited)).collect();
+        let mut words = HashSet::new();
+        let firsts = entries.iter().filter(|entry| words.insert(entry.word()));
+        let rings: Vec<_> = firsts.map(|entry| (&*entry.ring, entry.awaited)).collect();
         let changed = WaitWord::new(&self.changed);
         Ring::wait_any(&rings, &[changed], Some(spin), Deadline::Never, look).unwrap_or_else(|_| {
             let until = Instant::now().checked_add(LOOK_EVERY);
@@ -177,26 +216,13 @@ impl Reactor {
         if ready.is_empty() {
             return;
         }
-        let mut waiting = self.waiting();
-        waiting.entries.retain(|entry| !ready.iter().any(|told| Arc::ptr_eq(told, entry)));
-        drop(waiting);
-        for entry in ready {
-            let waker = lock(&entry.waker).take();
+        let wakers: Vec<Waker> = ready.iter().filter_map(|entry| lock(&entry.waker).take()).collect();
+        self.waiting().remove(|entry| entry.was_told());
+        for waker in wakers {
             // This thread has to survive a waker that panics: the other tasks have no other one.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.into_iter().for_each(Waker::wake)));
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
-}
-
-/// The first of those who sleep on each word.
-fn one_for_each_word(entries: &[Arc<Entry>]) -> Vec<&Arc<Entry>> {
-    let mut firsts: Vec<&Arc<Entry>> = Vec::new();
-    for entry in entries {
-        if !firsts.iter().any(|first| first.has_word_of(entry)) {
-            firsts.push(entry);
-        }
-    }
-    firsts
 }
 
 /// No thread panics while it has one of these locks.
