@@ -19,6 +19,22 @@ pub fn close_on_exec(fd: impl AsFd) -> Result<()> {
     rustix::io::fcntl_setfd(fd, flags | FdFlags::CLOEXEC).map_err(|e| Error::new("fcntl(F_SETFD)", e))
 }
 
+/// The first number that is none of standard input, output and error.
+pub(crate) const FIRST_OTHER: i32 = 3;
+
+/// The same file under a number that is none of standard input, output and error. What is opened while one of
+/// these is closed gets its number, and then has written over it whatever anybody prints: this process's
+/// panics, a C library, a program that it executes.
+///
+/// # Errors
+/// EMFILE when no descriptor is left.
+pub(crate) fn off_standard_streams(fd: OwnedFd) -> Result<OwnedFd> {
+    if fd.as_raw_fd() >= FIRST_OTHER {
+        return Ok(fd);
+    }
+    rustix::io::fcntl_dupfd_cloexec(&fd, FIRST_OTHER).map_err(|e| Error::new("fcntl(F_DUPFD_CLOEXEC)", e))
+}
+
 /// A descriptor that this process keeps for other processes and does not use. It does not count as use of its
 /// device, so a fork may ignore it ([`ForkError::Gpu`](crate::fork::ForkError::Gpu)).
 #[derive(Debug)]

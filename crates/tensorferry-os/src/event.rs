@@ -8,6 +8,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
+use crate::descriptor::off_standard_streams;
 use crate::fork::RenewableFd;
 use crate::{Error, Result};
 
@@ -25,7 +26,7 @@ impl EventFd {
     pub fn new() -> Result<Self> {
         let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::new("eventfd", e))?;
-        Ok(Self { fd: fd.into() })
+        Ok(Self { fd: off_standard_streams(fd)?.into() })
     }
 
     /// In a forked process, where the descriptor is still shared with the parent: replaces it with one of
@@ -69,7 +70,7 @@ impl Timer {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
             .map_err(|e| Error::new("timerfd_create", e))?;
-        Ok(Self { fd: fd.into() })
+        Ok(Self { fd: off_standard_streams(fd)?.into() })
     }
 
     /// In a forked process, where the descriptor is still shared with the parent: replaces it with one of

@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::PipeFlags;
 
+use crate::descriptor::off_standard_streams;
 use crate::{Error, Result};
 
 /// Makes the pipe: the first end is for the process that no other may outlive, the second for [`Leash::arm`].
@@ -34,7 +35,7 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
     // The pipe belongs to the user of this moment, and those that open it again may be others by then.
     rustix::fs::fchmod(&reader, Mode::RUSR | Mode::RGRP | Mode::ROTH)
         .map_err(|e| Error::new("fchmod of a leash", e))?;
-    Ok((writer, reader))
+    Ok((off_standard_streams(writer)?, off_standard_streams(reader)?))
 }
 
 /// Kills the process that armed it when the other end of the pipe is closed.
@@ -58,7 +59,8 @@ impl Leash {
         let path = format!("/proc/self/fd/{}", reader.as_fd().as_raw_fd());
         let description =
             rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
-                .map_err(|e| Error::new(format!("open of {path}"), e))?;
+                .map_err(|e| Error::new(format!("open of {path}"), e))
+                .and_then(off_standard_streams)?;
         let me = rustix::process::getpid().as_raw_nonzero().get();
         for (call, command, argument) in [
             ("fcntl(F_SETOWN)", libc::F_SETOWN, me),

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
+use crate::descriptor::off_standard_streams;
 use crate::{Error, Result};
 
 /// Creates a sparse memory file of `len_bytes` and seals it against every change of size.
@@ -34,6 +35,7 @@ pub(crate) fn create(name: &str) -> Result<OwnedFd> {
     rustix::fs::memfd_create(name, base | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| rustix::fs::memfd_create(name, base))
         .map_err(|e| Error::new("memfd_create", e))
+        .and_then(off_standard_streams)
 }
 
 /// Whether the file can never change its size. Only then is its mapping safe from SIGBUS.

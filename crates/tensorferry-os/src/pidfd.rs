@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
+use crate::descriptor::off_standard_streams;
 use crate::{Error, Result, proc_file};
 
 /// The magic number of pidfs (linux/magic.h), where a pidfd's inode is unique since boot (Linux 6.9).
@@ -81,7 +82,7 @@ impl PidFd {
         let raw = raw.ok_or_else(|| Error::new(format!("pidfd_open of {pid}"), Errno::SRCH))?;
         let fd = rustix::process::pidfd_open(raw, PidfdFlags::empty())
             .map_err(|e| Error::new(format!("pidfd_open of process {pid}"), e))?;
-        Ok(Self::from_fd(fd, pid))
+        Ok(Self::from_fd(off_standard_streams(fd)?, pid))
     }
 
     /// Opens this process, even without pidfd_open(2). valgrind does not implement that call, and programs

@@ -11,6 +11,7 @@ use nix::libc;
 use nix::sys::stat::Mode;
 use rustix::io::Errno;
 
+use crate::descriptor::off_standard_streams;
 use crate::fork::RenewableFd;
 use crate::{Error, Result};
 
@@ -29,6 +30,7 @@ impl Presence {
         let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
         let description = open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|e| Error::new(format!("open of {path}"), to_errno(e)))?;
+        let description = off_standard_streams(description)?;
         fcntl(&description, FcntlArg::F_OFD_SETLK(&byte(libc::F_WRLCK, offset_bytes)))
             .map_err(|e| Error::new(format!("fcntl(F_OFD_SETLK) of byte {offset_bytes}"), to_errno(e)))?;
         Ok(Self { description: description.into() })

@@ -1,7 +1,8 @@
 //! Unix sockets: bytes, descriptors that travel with them, and the identity of the peer (unix(7)).
 //!
 //! Descriptors arrive close-on-exec (`MSG_CMSG_CLOEXEC`). Writing to a socket whose other end is closed is an
-//! error, never SIGPIPE (`MSG_NOSIGNAL`).
+//! error, never SIGPIPE (`MSG_NOSIGNAL`). Neither they nor the ends of a pair are a standard stream, also
+//! where one of these is closed.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,6 +18,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt::Timeout,
 };
 
+use crate::descriptor::off_standard_streams;
 use crate::{Error, Result};
 
 /// The most descriptors that the kernel lets one message carry (`SCM_MAX_FD`, unix(7)).
@@ -48,8 +50,13 @@ pub fn effective_uid() -> u32 {
 /// # Errors
 /// EMFILE or ENFILE when no descriptor is left.
 pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
-    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-        .map_err(|e| Error::new("socketpair", e))
+    pair_of(SocketType::STREAM)
+}
+
+fn pair_of(kind: SocketType) -> Result<(OwnedFd, OwnedFd)> {
+    let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
+        .map_err(|e| Error::new("socketpair", e))?;
+    Ok((off_standard_streams(one)?, off_standard_streams(other)?))
 }
 
 /// As [`pair`], but each message arrives whole or not at all, and apart from those of other senders
@@ -58,8 +65,7 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 /// As [`pair`].
 pub fn message_pair() -> Result<(OwnedFd, OwnedFd)> {
-    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(|e| Error::new("socketpair", e))
+    pair_of(SocketType::SEQPACKET)
 }
 
 /// Connects a stream socket to the one at a path, waiting for at most `timeout` (without limit if `None`)
@@ -230,6 +236,10 @@ fn receive_with(
         let call =
             format!("recvmsg: only {got} of the descriptors sent could be opened here (RLIMIT_NOFILE)");
         return Err(Error::new(call, Errno::MFILE));
+    }
+    let arrived = fds.split_off(already);
+    for fd in arrived {
+        fds.push(off_standard_streams(fd)?);
     }
     Ok(Some(received.bytes))
 }
