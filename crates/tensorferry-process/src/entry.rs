@@ -161,6 +161,8 @@ pub(crate) fn find_run(name: &str) -> Option<Run> {
 fn live(nonce: &OsStr) -> i32 {
     live_with(|| {
         let _ = os::ignore_sigpipe();
+        // Before anything is opened: `main`, before which Rust's runtime does this, never runs here.
+        os::open_closed_streams()?;
         meet(Link::meet(nonce)?)
     })
 }

@@ -229,6 +229,8 @@ impl Start {
         F: FnOnce(&PidFd) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>>,
     {
         self.check()?;
+        // Before anything is opened, so that the child gets none of it as an output.
+        os::open_closed_streams()?;
         let nonce = nonce();
         let (control, theirs) = socket::pair()?;
         self.greet(&control, &nonce)?;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod alone;
+mod closed;
 mod failures;
 mod fork;
 mod forkserver;
