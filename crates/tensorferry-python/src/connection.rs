@@ -102,9 +102,10 @@ impl Connection {
     /// Whether a value is there, or the other end is gone; waits for at most `timeout` seconds, or for ever.
     #[pyo3(signature = (timeout = 0.0))]
     fn poll(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let found = wait(py, Until::after(timeout)?, |slice| match self.lock().clone() {
-            Some(ends) => poll(&ends.receiver, slice).then_some(Ok(())),
-            None => Some(Err(closed())),
+        let found = wait(py, Until::after(timeout)?, |slice| {
+            // Not while they are locked: other threads use them, and wait with the interpreter's lock.
+            let Some(ends) = self.lock().clone() else { return Some(Err(closed())) };
+            poll(&ends.receiver, slice).then_some(Ok(()))
         })?;
         Ok(found.transpose()?.is_some())
     }

@@ -39,6 +39,22 @@ here.close()
 assert isinstance(received(), ValueError)
 raises(tensorferry.Closed, lambda: there.recv(timeout=60), "let go")
 
+# Who polls keeps no other call of the connection waiting, and with it, by the interpreter's lock, every thread.
+accepted = outcome_of(lambda: listener.accept(maxsize=40, timeout=60))
+there = tensorferry.connect(ADDRESS, timeout=60)
+here = accepted()
+polled = outcome_of(lambda: here.poll(60))
+took = 0
+for number in range(40):
+    time.sleep(0.007)  # the poll looks again meanwhile
+    begin = time.monotonic()
+    here.send(number)
+    took += time.monotonic() - begin
+assert took < 0.4, f"{took} s: each has waited for the end of a look"
+there.send("the end")
+assert polled()
+here.close()
+
 # Who closes a listener ends the calls of other threads too, also where a process has connected and says nothing.
 accepted = outcome_of(lambda: listener.accept(timeout=60))
 silent = socket.socket(socket.AF_UNIX)
