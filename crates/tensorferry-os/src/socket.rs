@@ -100,12 +100,16 @@ fn connect(address: &SocketAddrUnix, timeout: Option<Duration>) -> Result<OwnedF
         rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, timeout)
             .map_err(|e| Error::new("setsockopt(SO_SNDTIMEO)", e))
     };
-    // 0 is no limit to the kernel.
-    limit(timeout.map(|timeout| timeout.max(Duration::from_millis(1))))?;
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // 0 is no limit to the kernel.
+        limit(left.map(|left| left.max(Duration::from_millis(1))))?;
         match rustix::net::connect(&socket, address) {
             Ok(()) => break,
-            Err(Errno::INTR) => {}
+            // The kernel would begin the time anew, and signals may come without end.
+            Err(Errno::INTR) if left != Some(Duration::ZERO) => {}
+            Err(Errno::INTR) => return Err(Error::new("connect", Errno::AGAIN)),
             Err(e) => return Err(Error::new("connect", e)),
         }
     }

@@ -102,4 +102,27 @@ hits = outcome_of(lambda: (deaf.accept(), signal.pthread_kill(main, signal.SIGIN
 raises(KeyboardInterrupt, lambda: tensorferry.connect("@deaf" + ADDRESS, timeout=60), "")
 hits()
 raises(TimeoutError, lambda: tensorferry.connect("@deaf" + ADDRESS, timeout=0.05), "has not accepted")
+
+
+# Signals that are handled do not keep it waiting beyond its time, however often they come.
+def crowd(address):
+    """Connects until the listener has no room for another one."""
+    while True:
+        one = socket.socket(socket.AF_UNIX)
+        one.setblocking(False)
+        try:
+            one.connect(address)
+        except BlockingIOError:
+            return
+        yield one
+
+
+full = socket.socket(socket.AF_UNIX)
+full.bind("\0full" + ADDRESS)
+full.listen(0)
+crowded = list(crowd("\0full" + ADDRESS))
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+raises(TimeoutError, lambda: tensorferry.connect("@full" + ADDRESS, timeout=0.1), "has not accepted")
+signal.setitimer(signal.ITIMER_REAL, 0)
 say("done")
