@@ -10,6 +10,9 @@ use tensorferry_tensor::{Bool, Complex, Element, Shape, Tensor, TensorError, Ten
 
 use crate::rows::TensorRows;
 
+/// For how many samples private memory is reserved at first. A shard may have far fewer than a batch.
+pub(crate) const MOST_RESERVED: usize = 1 << 10;
+
 /// A sample that can be put into a batch with others: PyTorch's `collate_fn`, for each type once.
 ///
 /// | a sample | its batch of *n* |
@@ -287,7 +290,7 @@ impl Collate for String {
     type Rows = Vec<Self>;
 
     fn begin(_: &Self, n_samples: usize, _: &Heap) -> Result<Self::Rows, CollateError> {
-        Ok(Vec::with_capacity(n_samples))
+        Ok(Vec::with_capacity(n_samples.min(MOST_RESERVED)))
     }
 
     fn push(rows: &mut Self::Rows, sample: Self) -> Result<(), CollateError> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tensorferry_storage::Heap;
 use tensorferry_tensor::{Element, Tensor, TensorError, TensorMut};
 
-use crate::collate::{Collate, CollateError};
+use crate::collate::{Collate, CollateError, MOST_RESERVED};
 
 /// A sequence that may be longer or shorter than others: in a batch all are filled up to the longest.
 /// PyTorch's `pad_sequence`, of sequences of numbers.
@@ -93,7 +93,7 @@ impl<T: Element> Collate for Padded<T> {
     type Rows = PaddedRows<T>;
 
     fn begin(first: &Self, n_samples: usize, heap: &Heap) -> Result<PaddedRows<T>, CollateError> {
-        let samples = Vec::with_capacity(n_samples);
+        let samples = Vec::with_capacity(n_samples.min(MOST_RESERVED));
         Ok(PaddedRows { samples, fill: first.fill, heap: heap.clone() })
     }
 

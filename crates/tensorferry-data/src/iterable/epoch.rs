@@ -210,7 +210,7 @@ mod tests {
     use tensorferry_spawn::BoxedError;
 
     use super::*;
-    use crate::{IterableLoader, Shard};
+    use crate::{IterableLoader, Padded, Shard};
 
     /// Two shards without end.
     #[derive(Serialize, Deserialize)]
@@ -256,6 +256,39 @@ mod tests {
         let mut resumed = loader.resume(&epoch.state()).unwrap();
         assert_eq!(resumed.n_batches_done, 4 + 3);
         assert_eq!(resumed.next().unwrap().unwrap().to_vec(), [12, 13, 14, 15]);
+    }
+
+    /// Two samples, which lie in vectors until the batch is made.
+    #[derive(Serialize, Deserialize)]
+    struct Words;
+
+    impl IterableDataset for Words {
+        type Sample = (String, Padded<u8>);
+
+        fn n_shards(&self) -> usize {
+            1
+        }
+
+        fn iter(
+            &self,
+            _: Shard,
+        ) -> Result<impl Iterator<Item = Result<Self::Sample, BoxedError>>, BoxedError> {
+            Ok(["one", "three"]
+                .into_iter()
+                .map(|word| Ok((word.to_owned(), word.as_bytes().to_vec().into()))))
+        }
+    }
+
+    #[test]
+    fn a_batch_of_more_samples_than_fit_into_memory_has_those_that_there_are() {
+        for batch_size in [1 << 50, usize::MAX] {
+            let loader = IterableLoader::builder(Words).batch_size(batch_size).start().unwrap();
+            let (words, letters) = loader.epoch(0).next().unwrap().unwrap();
+            assert_eq!(
+                (words, letters.lens.to_vec()),
+                (vec!["one".to_owned(), "three".to_owned()], vec![3, 5])
+            );
+        }
     }
 
     #[test]
