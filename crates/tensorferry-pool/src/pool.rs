@@ -220,19 +220,26 @@ impl Pool {
         let value_of = |index: usize, result: AsyncResult<F::Value>| {
             result.get().map_err(|error| MapError { index, error })
         };
+        let mut refused = None;
         for args in items {
             // Values are taken out of their messages while there are further items.
             while let Some(first) = submitted.pop_front_if(|first: &mut AsyncResult<_>| first.is_ready()) {
                 values.push(value_of(values.len(), first)?);
             }
             let index = values.len() + submitted.len();
-            let result = self.apply_async(function, args);
-            submitted.push_back(result.map_err(|error| MapError { index, error: error.into() })?);
+            match self.apply_async(function, args) {
+                Ok(result) => submitted.push_back(result),
+                // One before it may have no value either.
+                Err(error) => {
+                    refused = Some(MapError { index, error: error.into() });
+                    break;
+                }
+            }
         }
         for result in submitted {
             values.push(value_of(values.len(), result)?);
         }
-        Ok(values)
+        refused.map_or(Ok(values), Err)
     }
 
     /// Calls a function for each item, and iterates over the outcomes in order of the items.

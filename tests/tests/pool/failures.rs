@@ -5,6 +5,7 @@ use std::thread;
 
 use tensorferry::pool::{PoolError, SubmitErrorKind, TaskError, TaskRaisedError};
 use tensorferry::spawn::{Cause, ReportKind, StartMethod};
+use tensorferry::sync::Event;
 use tensorferry::{BoxedError, Pool, Tensor, TensorMut, func};
 
 use crate::{died, get, pid, pool, square};
@@ -41,6 +42,30 @@ impl serde::Serialize for Unsendable {
     fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
         Err(serde::ser::Error::custom("it never is"))
     }
+}
+
+/// A number of which only even ones can be sent. One that cannot be says so.
+#[derive(serde::Deserialize)]
+struct Even(u32, Event);
+
+impl serde::Serialize for Even {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0 % 2 == 1 {
+            self.1.set();
+            return Err(serde::ser::Error::custom("it is odd"));
+        }
+        (self.0, &self.1).serialize(serializer)
+    }
+}
+
+/// Fails for 2, once another one could not be sent.
+#[func]
+fn refuse_two(_worker: usize, n: Even) -> Result<u32, BoxedError> {
+    if n.0 == 2 {
+        n.1.wait()?;
+        return Err("not 2".into());
+    }
+    Ok(n.0)
 }
 
 #[func]
@@ -194,4 +219,17 @@ fn a_pool_has_processes_that_are_not_forked() {
     assert!(matches!(Pool::new(0), Err(PoolError::NoProcesses)));
     let forked = Pool::builder().start_method(StartMethod::Fork).start();
     assert!(matches!(forked, Err(PoolError::Fork)));
+}
+
+#[test]
+fn the_first_item_without_a_value_is_told_of_also_where_a_later_one_cannot_be_sent() {
+    let pool = pool(1);
+    let first_of = |numbers: [u32; 4]| {
+        let one_is_odd = Event::new().unwrap();
+        pool.map(refuse_two, numbers.map(|n| Even(n, one_is_odd.clone()))).unwrap_err()
+    };
+    let error = first_of([0, 2, 4, 5]);
+    assert!(matches!((error.index, &error.error), (1, TaskError::Raised(_))), "{error}");
+    let error = first_of([0, 4, 5, 2]);
+    assert!(matches!((error.index, &error.error), (2, TaskError::Submit(_))), "{error}");
 }
