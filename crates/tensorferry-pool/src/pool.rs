@@ -25,7 +25,8 @@ use crate::shared::{Shared, State};
 /// handles. Arguments cannot hold anything exclusive, because another worker has to get them if the first one
 /// dies; values can.
 ///
-/// Dropping the pool terminates it.
+/// Dropping the pool terminates it; not so the copy of it in a process that something else has forked from
+/// this one, to which the workers do not belong.
 ///
 /// # When a worker dies
 /// Another process takes its place. Who waits for the task that it was at is told which function, which
@@ -321,8 +322,11 @@ impl Pool {
         // The thread itself is here when a future that it wakes has the last handle on the pool. It ends when
         // it goes on.
         let is_another = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
+        // In a process that something else has forked there is no such thread.
+        let is_here = self.shared.is_of_this_process();
+        let thread = thread.filter(|thread| is_here && is_another(thread));
         // It does not panic, and if it did, nobody would be left to tell.
-        thread.filter(is_another).into_iter().for_each(|thread| drop(thread.join()));
+        thread.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 

@@ -181,8 +181,17 @@ impl Shared {
         self.tasks.ring().close();
     }
 
+    /// Whether the workers are this process's. One that something else has forked from it has a copy of this,
+    /// and none of the threads.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.tasks.ring().heap().domain().is_owning_process()
+    }
+
     /// Ends all workers, and tells everybody who waits.
     pub(crate) fn end(&self, state: State) {
+        if !self.is_of_this_process() {
+            return;
+        }
         let (pending, processes) = {
             let mut book = self.book();
             if matches!(book.state, State::Open | State::Closed) {

@@ -67,6 +67,7 @@ pub use leftovers::{Leftovers, leaving_nothing};
 pub use link::Link;
 pub use loner::{Loner, RootTask};
 pub use python::start_python;
+pub use raw_driver::in_fork;
 pub use shared_bytes::SharedBytes;
 pub use silence::lose_what_arrives;
 pub use slots::assert_all_slots_work;

@@ -223,9 +223,9 @@ pub(crate) fn allow_fork() {
 }
 
 /// Forks, asks in the fork, and answers what it said: a small number.
-pub(crate) fn in_fork(ask: impl FnOnce() -> u8) -> u8 {
-    // SAFETY: a fork may do little where other threads hold locks: the driver's are idle when a test asks,
-    // and the fork asks one thing and exits.
+pub fn in_fork(ask: impl FnOnce() -> u8) -> u8 {
+    // SAFETY: a fork may do little where other threads hold locks: those of a driver, and of what else is
+    // asked, are idle when a test asks, and the fork asks one thing and exits.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             let answer = ask();

@@ -1,11 +1,12 @@
 //! How a pool ends.
 
+use std::collections::BTreeSet;
 use std::thread;
 
 use tensorferry::pool::{Pool, PoolError, SubmitErrorKind, TaskError};
 use tensorferry::sync::{Event, RawValue};
 use tensorferry::{BoxedError, func};
-use tensorferry_kit::until;
+use tensorferry_kit::{in_fork, until};
 
 use crate::{get, leaving_nothing, pool, square, wait};
 
@@ -62,6 +63,26 @@ fn a_closed_pool_takes_nothing_more() {
     until("its worker has ended", || pool.processes().is_empty());
     (0..1000).for_each(|_| pool.close());
     pool.join().unwrap();
+}
+
+#[test]
+fn a_process_that_something_else_has_forked_ends_no_workers() {
+    leaving_nothing(|| {
+        let mut pool = Some(pool(2));
+        let pids = |pool: &Option<Pool>| {
+            let pids: BTreeSet<_> =
+                pool.iter().flat_map(Pool::processes).map(|process| process.pid()).collect();
+            pids
+        };
+        let before = pids(&pool);
+        let dropped = in_fork(|| {
+            drop(pool.take());
+            1
+        });
+        assert_eq!(dropped, 1);
+        assert_eq!(pool.as_ref().unwrap().apply(square, (3,)).unwrap(), 9);
+        assert_eq!(pids(&pool), before);
+    });
 }
 
 #[test]
