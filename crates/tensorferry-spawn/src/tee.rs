@@ -181,6 +181,9 @@ fn run(mut streams: Vec<Stream>, ended: &EventFd) -> Result<(), OutputError> {
 /// The thread. Dropping this ends it, so drop it after the processes have ended.
 #[derive(Debug)]
 pub(crate) struct TeeThread {
+    /// The process that the thread belongs to. A process forked from it has this memory too, but not the
+    /// thread.
+    pid: u32,
     ended: Arc<EventFd>,
     thread: Option<JoinHandle<Result<(), OutputError>>>,
 }
@@ -191,7 +194,7 @@ impl TeeThread {
         let ring = Arc::clone(&ended);
         let thread = std::thread::Builder::new().name(String::from("tf-tee"));
         let thread = thread.spawn(move || run(streams, &ended)).map_err(OutputError::tee)?;
-        Ok(Self { ended: ring, thread: Some(thread) })
+        Ok(Self { pid: std::process::id(), ended: ring, thread: Some(thread) })
     }
 
     /// Waits until everything in the pipes has been forwarded.
@@ -200,7 +203,8 @@ impl TeeThread {
     }
 
     fn end(&mut self) -> Result<(), OutputError> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let is_here = self.pid == std::process::id();
+        let Some(thread) = self.thread.take().filter(|_| is_here) else { return Ok(()) };
         self.ended.signal();
         // The thread does not panic. If it did, the files of the processes would be incomplete.
         thread.join().unwrap_or_else(|_| Err(OutputError::tee(io::Error::other("its thread panicked"))))

@@ -19,7 +19,7 @@ use tensorferry::TensorMut;
 use tensorferry::spawn::{
     Cause, Context, Options, OutputError, SpawnError, StartErrorKind, StartMethod, Tee, func, get_context,
 };
-use tensorferry_kit::until;
+use tensorferry_kit::{in_fork, until};
 use tensorferry_process::{Exit, Failure, Inherited, Start};
 
 use crate::support::{DEADLINE, Meeting, attend, for_every_method, for_every_program, read_to_end, told};
@@ -190,6 +190,20 @@ fn a_file_that_cannot_be_made_is_an_error_before_a_process_exists() {
     let error = Options::new().log_dir(folder.0.join("file")).start_processes(write, (), 2).unwrap_err();
     assert!(matches!(error.kind, StartErrorKind::Output(OutputError::File { rank: 0, .. })), "{error}");
     assert!(error.to_string().contains("0/stdout.log"), "{error}");
+}
+
+#[test]
+fn a_process_that_something_else_has_forked_waits_for_no_thread() {
+    let meeting = Meeting::new();
+    let context = Options::new().tee(Tee::Stdout).start_processes(write_and_stay, (meeting.name(),), 1);
+    let (mut context, guests) = (Some(context.unwrap()), meeting.guests(1));
+    let dropped = in_fork(|| {
+        drop(context.take());
+        1
+    });
+    assert_eq!(dropped, 1);
+    guests[0].release();
+    assert!(context.unwrap().join_timeout(DEADLINE).unwrap());
 }
 
 for_every_method! {
