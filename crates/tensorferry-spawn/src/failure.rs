@@ -111,7 +111,7 @@ impl ProcessError {
     /// The name of the signal that ended it, as in signal(7): `SIGSEGV`.
     #[must_use]
     pub fn signal_name(&self) -> Option<Cow<'static, str>> {
-        self.exit_code.filter(|code| *code < 0).map(|code| signal_name(-code))
+        self.exit_code.filter(|code| *code < 0).map(|code| signal_name(code.saturating_neg()))
     }
 
     /// The status that a shell would have in `$?`: the exit code, or 128 plus the signal number. A program
@@ -301,6 +301,9 @@ mod tests {
         let signal = ProcessError { exit_code: Some(-11), ..failure(0, 0) };
         assert_eq!(signal.signal_name().as_deref(), Some("SIGSEGV"));
         assert_eq!(failure(0, 0).signal_name(), None);
+        // It may have come in a message.
+        let odd = ProcessError { exit_code: Some(i32::MIN), ..failure(0, 0) };
+        assert_eq!((odd.signal_name().as_deref(), odd.shell_status()), (Some("signal 2147483647"), 1));
     }
 
     #[test]
