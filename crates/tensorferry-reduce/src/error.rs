@@ -25,6 +25,12 @@ pub enum TransitError {
         "an end that is the only one of its kind can be sent once: it was moved already; use a channel whose ends are cloned"
     )]
     MovedEnd,
+    /// A value for any number of receivers holds something that only one can have.
+    #[error(
+        "an exclusive tensor, or an end that is the only one of its kind, cannot go to several receivers: freeze() or \
+         share() the tensor, use a channel whose ends are cloned"
+    )]
+    NotRepeatable,
     /// The block belongs to another domain and cannot be copied into this one; or this process was forked,
     /// and cannot read it.
     #[error(

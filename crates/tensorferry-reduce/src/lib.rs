@@ -34,6 +34,7 @@
 mod buffer;
 mod codec;
 mod copied;
+mod encoded;
 mod error;
 mod handle_index;
 mod handle_kind;
@@ -42,6 +43,7 @@ mod transit;
 
 pub use codec::{decode, decode_behind, with_encoded, with_encoded_behind};
 pub use copied::{bytes_copied, count_copied};
+pub use encoded::Encoded;
 pub use error::{DecodeError, EncodeError, TransitError};
 pub use handle_index::HandleIndex;
 pub use handle_kind::HandleKind;

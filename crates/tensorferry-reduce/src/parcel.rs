@@ -29,6 +29,10 @@ impl Parcel {
         })
     }
 
+    pub(crate) fn over(raw: RawParcel) -> Self {
+        Self { raw }
+    }
+
     /// The number by which [`Parcel::open`] finds the parcel.
     #[must_use]
     pub fn id(&self) -> u64 {

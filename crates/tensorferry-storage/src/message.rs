@@ -117,6 +117,20 @@ impl OutgoingHandle {
         })
     }
 
+    /// A handle that grants the same, for another message. `None` for what only one receiver can have
+    /// ([`OutgoingHandle::is_exclusive`]).
+    #[must_use]
+    pub fn try_clone(&self) -> Option<Self> {
+        Some(Self(match &self.0 {
+            Outgoing::Frozen(block) => Outgoing::Frozen(block.clone()),
+            Outgoing::Shared(block) => Outgoing::Shared(block.clone()),
+            Outgoing::Ring(attachment) => Outgoing::Ring(attachment.in_transit()),
+            Outgoing::Bundle(bundle) => Outgoing::Bundle(bundle.clone()),
+            Outgoing::Spill(block) => Outgoing::Spill(block.clone()),
+            Outgoing::Exclusive(_) | Outgoing::SoleRing(_) => return None,
+        }))
+    }
+
     /// Gives an exclusive block or a sole end back to where it came from, because the message is not sent.
     pub fn take_back(self) {
         match self.0 {
