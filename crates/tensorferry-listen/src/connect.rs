@@ -6,10 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
-use tensorferry_domain::DomainFds;
+use tensorferry_domain::{DomainFds, PidFd};
 use tensorferry_os::socket;
 use tensorferry_queue::{AnyConnection, Connection};
-use tensorferry_reduce::Parcel;
+use tensorferry_reduce::{DecodeError, Parcel};
+use tensorferry_storage::{Heap, StorageError};
 
 use crate::ConnectError;
 use crate::address::Address;
@@ -35,7 +36,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// # Blocking
 /// Until the listener accepts, or is gone.
 pub fn connect<S, R>(address: impl AsRef<OsStr>) -> Result<Connection<S, R>, ConnectError> {
-    Connecting::to(address).finish(None)
+    Connecting::to(address).go_on(None, end)
 }
 
 /// As [`connect`], waiting for at most `timeout`.
@@ -49,7 +50,7 @@ pub fn connect_timeout<S, R>(
     address: impl AsRef<OsStr>,
     timeout: Duration,
 ) -> Result<Connection<S, R>, ConnectError> {
-    Connecting::to(address).finish(Some(timeout))
+    Connecting::to(address).go_on(Some(timeout), end)
 }
 
 /// As [`connect_timeout`], for a listener that may not be there yet: of two programs that are started at the
@@ -65,7 +66,7 @@ pub fn connect_when_there<S, R>(
     address: impl AsRef<OsStr>,
     timeout: Duration,
 ) -> Result<Connection<S, R>, ConnectError> {
-    Connecting::to(address).when_there().finish(Some(timeout))
+    Connecting::to(address).when_there().go_on(Some(timeout), end)
 }
 
 /// As [`connect`], whatever types the listener has in mind, waiting for at most `timeout` if there is one.
@@ -80,7 +81,13 @@ pub fn connect_any(
     address: impl AsRef<OsStr>,
     timeout: Option<Duration>,
 ) -> Result<AnyConnection, ConnectError> {
-    Connecting::to(address).finish(timeout)
+    Connecting::to(address).go_on(timeout, end)
+}
+
+/// What comes from a listener is what the caller wants.
+#[expect(clippy::unnecessary_wraps, reason = "what was published may be of another type")]
+fn end<C>(connection: C, _address: &OsStr) -> Result<C, ConnectError> {
+    Ok(connection)
 }
 
 /// Why one attempt has no connection.
@@ -88,6 +95,19 @@ enum Attempt {
     /// Nobody listens, or not any more; with what that is where nobody is waited for.
     NobodyThere(ConnectError),
     Over(ConnectError),
+}
+
+impl<E: Into<ConnectError>> From<E> for Attempt {
+    fn from(error: E) -> Self {
+        Self::Over(error.into())
+    }
+}
+
+impl Attempt {
+    /// A listener that was just ending.
+    const fn gone() -> Self {
+        Self::NobodyThere(ConnectError::BadGreeting(GONE))
+    }
 }
 
 /// A connection that is not there yet, for a caller that has something else to look at while it waits.
@@ -134,18 +154,20 @@ impl Connecting {
     /// # Blocking
     /// For at most `timeout`.
     pub fn try_any(&mut self, timeout: Duration) -> Result<AnyConnection, ConnectError> {
-        self.go_on(Some(timeout))
+        self.go_on(Some(timeout), end)
     }
 
-    fn finish<C: DeserializeOwned>(mut self, timeout: Option<Duration>) -> Result<C, ConnectError> {
-        self.go_on(timeout)
-    }
-
-    fn go_on<C: DeserializeOwned>(&mut self, timeout: Option<Duration>) -> Result<C, ConnectError> {
+    /// Goes on for at most `timeout`, if there is one. `unpack` makes what the caller gets of what came, and
+    /// gets the address for its error.
+    pub(crate) fn go_on<C: DeserializeOwned, R>(
+        &mut self,
+        timeout: Option<Duration>,
+        unpack: fn(C, &OsStr) -> Result<R, ConnectError>,
+    ) -> Result<R, ConnectError> {
         // A time that no clock can hold is for ever.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let nobody = match self.attempt(deadline) {
+            let nobody = match self.attempt(deadline, unpack) {
                 Err(Attempt::NobodyThere(nobody)) => nobody,
                 Err(Attempt::Over(error)) => return Err(error),
                 Ok(end) => return Ok(end),
@@ -162,79 +184,100 @@ impl Connecting {
         }
     }
 
-    fn attempt<C: DeserializeOwned>(&mut self, deadline: Option<Instant>) -> Result<C, Attempt> {
+    fn attempt<C: DeserializeOwned, R>(
+        &mut self,
+        deadline: Option<Instant>,
+        unpack: fn(C, &OsStr) -> Result<R, ConnectError>,
+    ) -> Result<R, Attempt> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let (socket, mut incoming) = match self.waiting.take() {
             Some(waiting) => waiting,
             None => match self.say_hello(left) {
-                Ok(socket) => (socket, Incoming::default()),
+                Ok((socket, listener)) => (socket, Incoming::of(listener)),
                 Err(ConnectError::Connect { address, error }) if error.is_nobody_there() => {
                     return Err(Attempt::NobodyThere(ConnectError::Connect { address, error }));
                 }
-                Err(ConnectError::Socket(error)) if error.is_closed() => {
-                    return Err(Attempt::NobodyThere(ConnectError::BadGreeting(GONE)));
-                }
-                Err(error) => return Err(Attempt::Over(error)),
+                Err(ConnectError::BadGreeting(GONE)) => return Err(Attempt::gone()),
+                Err(error) => return Err(error.into()),
             },
         };
         match incoming.receive(&socket, deadline) {
-            Ok((answer, fds)) => take_end(&socket, answer, fds).map_err(Attempt::Over),
+            Ok((answer, fds)) => {
+                let value = unpack(open_parcel(answer, fds)?, &self.address)?;
+                socket::send_all(&socket, THANKS, &[]).map_err(ConnectError::from)?;
+                Ok(value)
+            }
             Err(Unheard::TimedOut) => {
                 self.waiting = Some((socket, incoming));
-                Err(Attempt::Over(ConnectError::TimedOut))
+                Err(ConnectError::TimedOut.into())
             }
-            // A listener that was just ending.
-            Err(Unheard::Bad(GONE)) => Err(Attempt::NobodyThere(ConnectError::BadGreeting(GONE))),
-            Err(unheard) => Err(Attempt::Over(unheard.into())),
+            Err(Unheard::Bad(GONE)) => Err(Attempt::gone()),
+            Err(unheard) => Err(unheard.into()),
         }
     }
 
-    fn say_hello(&self, timeout: Option<Duration>) -> Result<OwnedFd, ConnectError> {
+    /// Also returns who listens, where that can be known.
+    fn say_hello(&self, timeout: Option<Duration>) -> Result<(OwnedFd, Option<PidFd>), ConnectError> {
         let connected = Address::of(&self.address).connect(timeout);
         let socket = connected.map_err(|error| match error {
             error if error.is_would_block() => ConnectError::TimedOut,
             error => ConnectError::Connect { address: (&self.address).into(), error },
         })?;
         // Whoever listens there is about to be trusted with what this process shares.
-        let (uid, own_uid) = (socket::peer(&socket)?.uid, socket::effective_uid());
+        let (listener, own_uid) = (socket::peer(&socket)?, socket::effective_uid());
+        let uid = listener.uid;
         if uid != own_uid {
             return Err(ConnectError::OtherUser { address: (&self.address).into(), uid, own_uid });
         }
+        let process = match PidFd::of_peer(&socket) {
+            Err(error) if error.is_no_such_process() && listener.pid > 0 => {
+                return Err(ConnectError::BadGreeting(GONE));
+            }
+            // It is in another PID namespace, or no descriptor is left.
+            process => process.ok(),
+        };
         let domains = Joined::lock().ids();
-        socket::send_all(&socket, &greeting::encode(&Hello { domains }), &[])?;
-        Ok(socket)
+        match socket::send_all(&socket, &greeting::encode(&Hello { domains }), &[]) {
+            Err(error) if !error.is_closed() => Err(error.into()),
+            // If it is closed already, what was said before tells why.
+            _ => Ok((socket, process)),
+        }
     }
 }
 
-/// Takes what the listener has given, and says so.
-fn take_end<C: DeserializeOwned>(
-    socket: &OwnedFd,
-    answer: Answer,
-    fds: Vec<OwnedFd>,
-) -> Result<C, ConnectError> {
+/// Takes what the listener has given.
+fn open_parcel<C: DeserializeOwned>(answer: Answer, fds: Vec<OwnedFd>) -> Result<C, Attempt> {
     let (domain_id, admission, parcel) = match answer {
         Answer::Welcome { domain_id, admission, parcel } => (domain_id, admission, parcel),
-        Answer::Refused(reason) => return Err(ConnectError::Refused(reason)),
+        Answer::Refused(reason) => return Err(ConnectError::Refused(reason).into()),
+    };
+    let fds = || {
+        let fds = DomainFds::from_message(fds);
+        fds.ok_or(ConnectError::BadGreeting("no descriptor came with the admission"))
     };
     let mut joined = Joined::lock();
     let heap = match (joined.find(domain_id), admission) {
-        // Another thread may have joined since the hello.
-        (Some(heap), _) => heap,
-        (None, Some(admission)) => {
-            let fds = DomainFds::from_message(fds);
-            joined.join(
-                fds.ok_or(ConnectError::BadGreeting("no descriptor came with the admission"))?,
-                admission,
-            )?
+        (Some(heap), None) => heap,
+        // Another thread has joined since the hello. A second admission, which would take a place for as long
+        // as this process lives, is given back; an error says that it is the same one.
+        (Some(heap), Some(admission)) => {
+            drop(Heap::attach(fds()?, admission));
+            heap
         }
+        (None, Some(admission)) => joined.join(fds()?, admission).map_err(ConnectError::from)?,
         (None, None) => {
-            return Err(ConnectError::BadGreeting("it takes this process for a member that it is not"));
+            let error = ConnectError::BadGreeting("it takes this process for a member that it is not");
+            return Err(error.into());
         }
     };
     drop(joined);
-    let end = Parcel::open(&heap, parcel)?;
-    socket::send_all(socket, THANKS, &[])?;
-    Ok(end)
+    match Parcel::open(&heap, parcel) {
+        // It was taken back: whoever packed it is about to end, or has not waited any longer.
+        Err(DecodeError::Storage(StorageError::BadReference { reference, .. })) if reference == parcel => {
+            Err(Attempt::gone())
+        }
+        opened => Ok(opened.map_err(ConnectError::from)?),
+    }
 }
 
 impl From<Unheard> for ConnectError {

@@ -27,6 +27,32 @@ pub enum ListenError {
 
 tensorferry_storage::debug_as_display!(ListenError);
 
+/// Why a value was not published.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The address could not be listened at.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The value cannot be sent, or it holds something that only one process can have
+    /// ([`TransitError::NotRepeatable`](tensorferry_reduce::TransitError::NotRepeatable)).
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// There is no descriptor left.
+    #[error(transparent)]
+    Os(#[from] OsError),
+    /// There is no thread for it.
+    #[error("cannot start a thread that serves {}: {error}", address.display())]
+    NoThread {
+        /// The address.
+        address: PathBuf,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+}
+
+tensorferry_storage::debug_as_display!(PublishError);
+
 /// Why nobody was let in.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -135,7 +161,20 @@ pub enum ConnectError {
     /// The domain could not be joined.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The connection carries values of other types than were asked for.
+    /// A value of another type is published there.
+    #[error(
+        "a value of type {published} is published at {}, and not one of type {wanted}", address.display()
+    )]
+    WrongType {
+        /// The address.
+        address: PathBuf,
+        /// The type of the value, as its program names it.
+        published: String,
+        /// The type that was asked for.
+        wanted: &'static str,
+    },
+    /// The connection carries values of other types than were asked for; or what was published is none, or
+    /// not of the type that it is said to be.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tensorferry_domain::{Admission, OsError};
+use tensorferry_domain::{Admission, OsError, PidFd};
 use tensorferry_os::socket::{self, Interest};
 
 /// "TFLI", then the version of the protocol.
@@ -73,9 +73,17 @@ pub(crate) fn encode(message: &impl Serialize) -> Vec<u8> {
 pub(crate) struct Incoming {
     bytes: Vec<u8>,
     fds: Vec<OwnedFd>,
+    /// Who is to speak, where that is known: when it has ended, nobody will. Another process may have a copy
+    /// of its socket.
+    speaker: Option<PidFd>,
 }
 
 impl Incoming {
+    /// A message of this process, or of one that is not known.
+    pub(crate) fn of(speaker: Option<PidFd>) -> Self {
+        Self { speaker, ..Self::default() }
+    }
+
     /// Waits for the rest of the message, and for the descriptors beside it, until `deadline`. `None` waits
     /// for ever. When the time is up, what has come stays here.
     pub(crate) fn receive<T: DeserializeOwned>(
@@ -106,17 +114,26 @@ impl Incoming {
 
     /// Waits until `len_bytes` have come.
     fn fill(&mut self, socket: &OwnedFd, len_bytes: usize, deadline: Option<Instant>) -> Result<(), Unheard> {
+        let mut was_reset = false;
         while self.bytes.len() < len_bytes {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if socket::wait_ready(&[(socket.as_fd(), Interest::Readable)], left)? != [true] {
-                return Err(Unheard::TimedOut);
+            let waited = [Some(socket.as_fd()), self.speaker.as_ref().map(AsFd::as_fd)];
+            let waited = waited.into_iter().flatten().map(|fd| (fd, Interest::Readable));
+            match *socket::wait_ready(&waited.collect::<Vec<_>>(), left)? {
+                [true, ..] => {}
+                [_, true] => return Err(Unheard::Bad(GONE)),
+                _ => return Err(Unheard::TimedOut),
             }
             let filled = self.bytes.len();
             self.bytes.resize(len_bytes, 0);
             let got = socket::try_receive(socket, &mut self.bytes[filled..], &mut self.fds);
             self.bytes.truncate(filled + got.as_ref().map_or(0, |got| got.unwrap_or(0)));
-            if got? == Some(0) {
-                return Err(Unheard::Bad(GONE));
+            match got {
+                Ok(Some(0)) => return Err(Unheard::Bad(GONE)),
+                // It has not read all that was said to it, which the kernel reports once, before what it has
+                // said itself: why it refuses.
+                Err(error) if error.is_closed() && !was_reset => was_reset = true,
+                got => drop(got?),
             }
         }
         Ok(())

@@ -5,13 +5,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tensorferry_domain::{Admission, DomainFds};
 use tensorferry_storage::{Heap, StorageError};
 
-/// Held while this process joins, so that it does not join one domain twice.
-static JOINED: Mutex<Joined> = Mutex::new(Joined { heaps: Vec::new() });
+/// The one of this process. Held while it joins, so that it does not join one domain twice.
+static JOINED: Mutex<Joined> = Mutex::new(Joined { heaps: Vec::new(), served: Vec::new() });
 
 /// Heaps beside the default one. A process stays a member until it ends.
 #[derive(Debug)]
 pub(crate) struct Joined {
     heaps: Vec<Heap>,
+    /// Those to which this process lets others in, each as often as it does.
+    served: Vec<Heap>,
 }
 
 impl Joined {
@@ -31,7 +33,11 @@ impl Joined {
     /// Those of the process that this one was forked from are none of its own.
     fn members_of(&self) -> impl Iterator<Item = &Heap> {
         let current = Heap::current_if_any();
-        current.into_iter().chain(&self.heaps).filter(|heap| heap.domain().is_owning_process())
+        current
+            .into_iter()
+            .chain(&self.heaps)
+            .chain(&self.served)
+            .filter(|heap| heap.domain().is_owning_process())
     }
 
     /// Joins a domain, which becomes the default one if this process has none.
@@ -43,5 +49,31 @@ impl Joined {
             Err(error) => return Err(error),
         }
         Ok(heap)
+    }
+}
+
+/// While this exists, a thread of this process that connects finds that it is a member of this domain
+/// already, whatever the default domain is.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    heap: Heap,
+}
+
+impl Serving {
+    pub(crate) fn domain_of(heap: &Heap) -> Self {
+        Joined::lock().served.push(heap.clone());
+        Self { heap: heap.clone() }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let mut joined = Joined::lock();
+        let is_it =
+            |heap: &Heap| heap.is_same_domain(&self.heap) && heap.domain().me() == self.heap.domain().me();
+        let known = joined.served.iter().position(is_it).map(|at| joined.served.swap_remove(at));
+        // Dropping the last handle on a domain takes a while, and nobody waits for it here.
+        drop(joined);
+        drop(known);
     }
 }

@@ -26,6 +26,11 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
+//! # Values with a name
+//! What any number of programs are to have is [published](publish()) at an address and
+//! [taken](attach()) there: weights, a table, a queue. Python's `SharedMemory(name=...)`, but the name ends
+//! with whoever publishes, even by a kill, and a value has a type and a shape.
+//!
 //! # Addresses
 //! An address is a path, where the socket is made with access for its user only, or a name after `@`, which
 //! is no file (abstract, unix(7)): nothing is left of it, whoever is killed, and it is seen in one network
@@ -43,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod attach;
 mod connect;
 mod error;
 mod greeting;
@@ -50,7 +56,12 @@ mod greeting;
 pub mod hidden;
 mod joined;
 mod listener;
+mod newcomer;
+mod publication;
+mod service;
 
+pub use attach::{attach, attach_any, attach_timeout, attach_when_there};
 pub use connect::{Connecting, connect, connect_any, connect_timeout, connect_when_there};
-pub use error::{AcceptError, ConnectError, ListenError};
+pub use error::{AcceptError, ConnectError, ListenError, PublishError};
 pub use listener::Listener;
+pub use publication::{Publication, publish, publish_any, publish_in};

@@ -5,25 +5,20 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tensorferry_domain::{Admission, DomainError, MemberInfo, OsError, Phase, PidFd};
 use tensorferry_os::socket::{self, Interest};
 use tensorferry_queue::{AnyConnection, Connection, pipe_in};
 use tensorferry_reduce::Parcel;
 use tensorferry_storage::{Heap, StorageError};
 
 use crate::address::Address;
-use crate::greeting::{self, Answer, Hello, Incoming, Unheard};
+use crate::joined::Serving;
+use crate::newcomer::Newcomer;
 use crate::{AcceptError, ListenError};
-
-/// How long a process that has connected may take to say what it wants. Others wait as long.
-const GREETING_TIME: Duration = Duration::from_secs(2);
-/// How long it may take to join and to take its end. It has much to do, on a machine that may be busy.
-const JOINING_TIME: Duration = Duration::from_secs(10);
 
 /// An address at which processes [`connect`](crate::connect): Python's `Listener`.
 ///
@@ -35,6 +30,8 @@ pub struct Listener {
     #[expect(dead_code, reason = "it is removed when it is dropped")]
     file: Option<SocketFile>,
     heap: Heap,
+    #[expect(dead_code, reason = "it is known until it is dropped")]
+    serving: Serving,
 }
 
 impl Listener {
@@ -61,7 +58,7 @@ impl Listener {
         };
         let (listener, file) = bound.map_err(cannot)?;
         listener.set_nonblocking(true).map_err(cannot)?;
-        Ok(Self { listener, file, heap: heap.clone() })
+        Ok(Self { listener, file, heap: heap.clone(), serving: Serving::domain_of(heap) })
     }
 
     /// Waits for a process that connects. Each direction of the connection has room for `capacity_items`
@@ -115,22 +112,32 @@ impl Listener {
     fn accept_until<C, D: Serialize>(
         &self,
         deadline: Option<Instant>,
-        pipe: impl FnOnce() -> Result<(C, D), StorageError>,
+        pipe: impl Fn() -> Result<(C, D), StorageError>,
     ) -> Result<C, AcceptError> {
-        let socket = OwnedFd::from(self.wait_for_stream(deadline)?);
-        let outcome = self.let_in(&socket, pipe);
-        if let Err(error) = &outcome {
-            // It may be gone, or not read.
-            let refusal = greeting::encode(&Answer::Refused(error.to_string()));
-            let _ = socket::try_send(&socket, &refusal, &[]);
+        let mut newcomer = Newcomer::meet(self.wait_for_socket(deadline)?)?;
+        loop {
+            let pack = || {
+                let (ours, theirs) = pipe()?;
+                Ok((ours, Parcel::pack(&self.heap, &theirs)?))
+            };
+            if let Some(ours) = newcomer.go_on(&self.heap, None, pack)? {
+                return Ok(ours);
+            }
         }
-        outcome
     }
 
-    fn wait_for_stream(&self, deadline: Option<Instant>) -> Result<UnixStream, AcceptError> {
+    /// Has nobody connect any more, not even to a copy of the socket in a process that was forked from this
+    /// one.
+    pub(crate) fn refuse_all(&self) {
+        // Cannot fail: it is a socket. If other code has closed it, there is nothing to refuse.
+        let _ = socket::shut_down(&self.listener);
+    }
+
+    /// A socket to the next one that connects.
+    pub(crate) fn wait_for_socket(&self, deadline: Option<Instant>) -> Result<OwnedFd, AcceptError> {
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) => return Ok(stream),
+                Ok((stream, _)) => return Ok(stream.into()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(AcceptError::Accept(error)),
@@ -142,81 +149,6 @@ impl Listener {
             }
         }
     }
-
-    fn let_in<C, D: Serialize>(
-        &self,
-        socket: &OwnedFd,
-        pipe: impl FnOnce() -> Result<(C, D), StorageError>,
-    ) -> Result<C, AcceptError> {
-        let peer = socket::peer(socket).map_err(|error| AcceptError::Socket { pid: 0, error })?;
-        let (pid, own_uid) = (peer.pid, socket::effective_uid());
-        if peer.uid != own_uid {
-            return Err(AcceptError::OtherUser { pid, uid: peer.uid, own_uid });
-        }
-        let failed = |error| AcceptError::Socket { pid, error };
-        let unheard = |unheard, silent| match unheard {
-            Unheard::TimedOut => AcceptError::BadGreeting { pid, reason: silent },
-            Unheard::Bad(reason) => AcceptError::BadGreeting { pid, reason },
-            Unheard::Socket(error) => failed(error),
-        };
-        let process = PidFd::of_peer(socket).map_err(failed)?;
-        let deadline = Some(Instant::now() + GREETING_TIME);
-        let (hello, _) = Incoming::default()
-            .receive::<Hello>(socket, deadline)
-            .map_err(|error| unheard(error, "it said nothing"))?;
-        let domain = self.heap.domain();
-        let admit = |error| AcceptError::Admit { pid, error };
-        let known = self.is_member(&process, &hello).map_err(failed)?;
-        let admission = if known { None } else { Some(domain.admit_once(&process).map_err(admit)?) };
-        let (ours, theirs) = pipe()?;
-        let parcel = Parcel::pack(&self.heap, &theirs)?;
-        drop(theirs);
-        self.send_welcome(socket, admission, parcel.id()).map_err(|error| match error {
-            NotWelcomed::Domain(error) => admit(error),
-            NotWelcomed::Socket(error) => failed(error),
-        })?;
-        // It has opened the parcel when it says thanks. If it never does, dropping the parcel takes back its
-        // end. An admission that it has not used it gets again (`Domain::admit_once`), so that one that comes
-        // again and again has one.
-        Incoming::default()
-            .receive_thanks(socket, Instant::now() + JOINING_TIME)
-            .map_err(|error| unheard(error, "it did not take its end of the connection"))?;
-        Ok(ours)
-    }
-
-    /// Whether this process is a member, and says so too.
-    fn is_member(&self, process: &PidFd, hello: &Hello) -> Result<bool, OsError> {
-        let domain = self.heap.domain();
-        if !hello.domains.contains(&domain.id()) {
-            return Ok(false);
-        }
-        let identity = process.identity()?;
-        let is_it = |info: &MemberInfo| info.phase == Phase::Live && info.identity.is_same_process(&identity);
-        Ok(domain.members().iter().any(is_it))
-    }
-
-    fn send_welcome(
-        &self,
-        socket: &OwnedFd,
-        admission: Option<Admission>,
-        parcel: u64,
-    ) -> Result<(), NotWelcomed> {
-        let domain = self.heap.domain();
-        let fds = match admission {
-            Some(_) => domain.fds().map_err(NotWelcomed::Domain)?.into_message().collect(),
-            None => Vec::new(),
-        };
-        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        let answer = Answer::Welcome { domain_id: domain.id(), admission, parcel };
-        // Nothing has been written to the socket, so it has room.
-        socket::send_all(socket, &greeting::encode(&answer), &fds).map_err(NotWelcomed::Socket)
-    }
-}
-
-/// Why the answer was not sent.
-enum NotWelcomed {
-    Domain(DomainError),
-    Socket(OsError),
 }
 
 /// Whether the path is a socket that no process has any more. A socket of another kind asks, so that whoever

@@ -123,6 +123,15 @@ pub fn is_socket(fd: impl AsFd) -> bool {
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket)
 }
 
+/// Ends the use of a socket in all processes that have it (shutdown(2)). Nobody can connect to one that was
+/// listened at.
+///
+/// # Errors
+/// ENOTSOCK when the descriptor is not a socket.
+pub fn shut_down(socket: impl AsFd) -> Result<()> {
+    rustix::net::shutdown(socket, rustix::net::Shutdown::Both).map_err(|e| Error::new("shutdown", e))
+}
+
 /// The process at the other end.
 ///
 /// # Errors
@@ -352,6 +361,21 @@ mod tests {
             send_all(&a, b"", &many[..1]).unwrap_err().raw_os_error(),
             Some(Errno::INVAL.raw_os_error())
         );
+    }
+
+    #[test]
+    fn nobody_connects_to_a_copy_of_what_was_shut_down() {
+        let name = format!("tensorferry-shut-down-{}", std::process::id());
+        let address =
+            <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name;
+        let listener = std::os::unix::net::UnixListener::bind_addr(&address(&name).unwrap()).unwrap();
+        let _copy = listener.try_clone().unwrap();
+        let waiting = connect_abstract(name.as_bytes(), None).unwrap();
+        shut_down(&listener).unwrap();
+        drop(listener);
+        assert!(connect_abstract(name.as_bytes(), None).unwrap_err().is_nobody_there());
+        drop(waiting);
+        assert!(shut_down(crate::memfd::create_sealed("test", 4096).unwrap()).is_err());
     }
 
     #[test]

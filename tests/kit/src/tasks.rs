@@ -1,6 +1,7 @@
 //! What children can do. Each task says what it tells the test.
 
 mod aborter;
+mod attacher;
 mod buffers;
 mod caller;
 mod closes;
@@ -16,6 +17,7 @@ pub mod manager;
 mod nested;
 mod pipe_with_name;
 mod program;
+mod publisher;
 mod puppet;
 mod raw_device;
 mod reader;
@@ -29,6 +31,7 @@ mod travelling_ends;
 mod vandal;
 
 pub use aborter::Aborter;
+pub use attacher::Attacher;
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use caller::Caller;
 pub use closes::Closes;
@@ -44,6 +47,7 @@ pub use limited::{KeepMany, MakeDomain, RunOutOfDescriptors, Seal, SendMany};
 pub use nested::{Nested, Unsharing};
 pub use pipe_with_name::PipeWithName;
 pub use program::{FillDomain, Place, Program};
+pub use publisher::{Publisher, Shelf};
 pub use puppet::Puppet;
 pub use raw_device::RawDeviceUser;
 pub use reader::Reader;
@@ -109,6 +113,8 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<MakeDomain>,
         run_root_task::<Stranger>,
         run_root_task::<Caller>,
+        run_root_task::<Publisher>,
+        run_root_task::<Attacher>,
         run_root_task::<SealedGuest>,
         run_root_task::<PipeWithName>,
         run_root_task::<CommandLine>,

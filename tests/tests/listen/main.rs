@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod hardened;
 mod meeting;
+mod publishing;
 mod refusals;
 
 use std::sync::atomic::{AtomicU32, Ordering};
