@@ -199,3 +199,39 @@ class Listener:
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+
+@final
+class Publication:
+    """A value that is published at an address, until this is closed or its process ends."""
+
+    def replace(self, value: Any) -> None:
+        """Publishes another value in the place of this one. Whoever has attached before keeps what it has."""
+    @property
+    def n_attached(self) -> int:
+        """How often a process has attached so far."""
+    @property
+    def n_refused(self) -> int:
+        """How often somebody was refused so far."""
+    @property
+    def last_refusal(self) -> str | None:
+        """Why nobody was let in the last time that this happened."""
+    def close(self) -> None:
+        """Ends the publication: the address is free, and whoever has attached keeps what it has."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+
+def publish(address: str | PathLike[str], value: Any) -> Publication:
+    """Publishes a value at an address, a path or a name after `@`, where any program of this user can `attach` to it.
+
+    It is published as it is now: a tensor is the same memory in all programs, everything else is a copy. Raises
+    `OSError` when the address is in use, and `TypeError` when the value cannot be sent, or only once: `freeze` or
+    `share` a `TensorMut`.
+    """
+
+def attach(address: str | PathLike[str], timeout: float | None = None, wait: bool = False) -> Any:
+    """Takes the value that is published at an address. Raises `OSError` (`ConnectionRefusedError` or `FileNotFoundError`
+    when nothing is published there), `TimeoutError`.
+
+    With `wait`, one that is not published yet is waited for, until `timeout` at most. What was said of `connect` about
+    the memory of this process is true of this too.
+    """

@@ -162,7 +162,7 @@ pub(crate) fn connect(
 }
 
 /// A process that was forked from a member has a default domain that it cannot use.
-fn refuse_fork() -> PyResult<()> {
+pub(crate) fn refuse_fork() -> PyResult<()> {
     if is_forked() { Err(forked()) } else { Ok(()) }
 }
 

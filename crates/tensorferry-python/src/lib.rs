@@ -28,6 +28,7 @@ mod error;
 mod lease;
 mod message;
 mod module;
+mod publication;
 mod queue;
 mod tasks;
 mod tensor;

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use crate::connection::{Connection, Listener, connect};
 use crate::error::{Closed, PeerDied};
 use crate::lease::Lease;
+use crate::publication::{Publication, attach, publish};
 use crate::queue::{Queue, channel, channel_with_leases};
 use crate::tensor::{SharedTensor, Tensor, TensorMut, bytes_copied, empty, tensor, trim, zeros};
 
@@ -12,7 +13,8 @@ use crate::tensor::{SharedTensor, Tensor, TensorMut, bytes_copied, empty, tensor
 ///
 /// Programs meet at an address, a path or a name after `@`: `Listener(address).accept()` and
 /// `connect(address)` give each a `Connection` (`send`, `recv`, `for value in connection`). The other one
-/// may be a program in Rust.
+/// may be a program in Rust. A value that any number of programs are to have is published at an address,
+/// `with publish(address, value):`, and `attach(address)` takes it there.
 ///
 /// A value is `None`, a bool, an int of at most 64 bits, a float, a str, bytes, a tensor, a queue, an array
 /// with `__dlpack__` (which is copied), or a list, tuple or dict of those, at most 64 deep. Tuples arrive as
@@ -33,10 +35,13 @@ fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Lease>()?;
     module.add_class::<Connection>()?;
     module.add_class::<Listener>()?;
+    module.add_class::<Publication>()?;
     module.add("Closed", py.get_type::<Closed>())?;
     module.add("PeerDied", py.get_type::<PeerDied>())?;
     for function in [
         wrap_pyfunction!(connect, module)?,
+        wrap_pyfunction!(publish, module)?,
+        wrap_pyfunction!(attach, module)?,
         wrap_pyfunction!(channel, module)?,
         wrap_pyfunction!(channel_with_leases, module)?,
         wrap_pyfunction!(trim, module)?,

@@ -26,7 +26,8 @@ if child == 0:
         for call in [lambda: box.put(1), lambda: box.get(timeout=1), lambda: tensorferry.zeros(1),
                      work.get_leased_nowait, job.ack, job.give_back, job.__enter__, jobs.join,
                      lambda: tensorferry.Queue(1), lambda: tensorferry.connect("@nobody"),
-                     lambda: tensorferry.Listener("@nobody")]:
+                     lambda: tensorferry.Listener("@nobody"), lambda: tensorferry.publish("@nobody", 1),
+                     lambda: tensorferry.attach("@nobody")]:
             raises(RuntimeError, call, FORKED)
         assert job.value == "job"
         del job  # it is the parent's

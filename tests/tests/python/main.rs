@@ -6,6 +6,7 @@
 
 mod alone;
 mod leases;
+mod published;
 mod together;
 
 use std::path::Path;
