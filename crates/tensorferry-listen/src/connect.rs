@@ -351,4 +351,22 @@ mod tests {
         });
         assert!(error.to_string().contains("another protocol"), "{error}");
     }
+
+    #[test]
+    fn why_a_listener_refuses_before_the_hello_is_heard() {
+        let name = format!("tensorferry-refuses-{}", std::process::id());
+        let listener = listen(&name);
+        // A hello says what this lock protects.
+        let joined = Joined::lock();
+        let outcome = thread::scope(|scope| {
+            let outcome = scope.spawn(|| Connecting::to(format!("@{name}")).try_any(DEADLINE));
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&greeting::encode(&Answer::Refused("it is full".to_owned()))).unwrap();
+            drop(stream);
+            drop(joined);
+            outcome.join().unwrap()
+        });
+        let error = outcome.unwrap_err();
+        assert!(matches!(&error, ConnectError::Refused(why) if why == "it is full"), "{error}");
+    }
 }

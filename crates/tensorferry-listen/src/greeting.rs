@@ -114,7 +114,6 @@ impl Incoming {
 
     /// Waits until `len_bytes` have come.
     fn fill(&mut self, socket: &OwnedFd, len_bytes: usize, deadline: Option<Instant>) -> Result<(), Unheard> {
-        let mut was_reset = false;
         while self.bytes.len() < len_bytes {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let waited = [Some(socket.as_fd()), self.speaker.as_ref().map(AsFd::as_fd)];
@@ -128,12 +127,8 @@ impl Incoming {
             self.bytes.resize(len_bytes, 0);
             let got = socket::try_receive(socket, &mut self.bytes[filled..], &mut self.fds);
             self.bytes.truncate(filled + got.as_ref().map_or(0, |got| got.unwrap_or(0)));
-            match got {
-                Ok(Some(0)) => return Err(Unheard::Bad(GONE)),
-                // It has not read all that was said to it, which the kernel reports once, before what it has
-                // said itself: why it refuses.
-                Err(error) if error.is_closed() && !was_reset => was_reset = true,
-                got => drop(got?),
+            if got? == Some(0) {
+                return Err(Unheard::Bad(GONE));
             }
         }
         Ok(())
