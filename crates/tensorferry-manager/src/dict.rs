@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::answer::Failure;
 use crate::error::{CallError, CallErrorKind};
 use crate::handle::Handle;
 use crate::handler::Handler;
@@ -29,12 +30,12 @@ use crate::proxy::Proxy;
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "", transparent)]
 pub struct Dict<K, V> {
-    handle: Handle<Request<K, V>, Answer<K, V>>,
+    pub(crate) handle: Handle<Request<K, V>, Answer<K, V>>,
 }
 
 /// What is asked of the dictionary.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Request<K, V> {
+pub enum Request<K, V> {
     Insert(K, V),
     GetOrInsert(K, V),
     Extend(Vec<(K, V)>),
@@ -46,11 +47,13 @@ pub(crate) enum Request<K, V> {
     Values,
     Items,
     Clear,
+    /// What was taken out has not reached its caller. It does not replace what was put there since.
+    PutBack(K, V),
 }
 
 /// What it answers.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer<K, V> {
+pub enum Answer<K, V> {
     Done,
     Value(V),
     NoValue,
@@ -81,7 +84,11 @@ impl<K: Ord + Clone, V: Clone> Handler<BTreeMap<K, V>, Request<K, V>, Answer<K, 
     /// The key of the value in the answer.
     type Taken = Option<K>;
 
-    fn step(&mut self, map: &mut BTreeMap<K, V>, request: Request<K, V>) -> (Answer<K, V>, Option<K>) {
+    fn step(
+        &mut self,
+        map: &mut BTreeMap<K, V>,
+        request: Request<K, V>,
+    ) -> Result<(Answer<K, V>, Option<K>), Failure> {
         let answer = match request {
             Request::Insert(key, value) => map.insert(key, value).into(),
             Request::GetOrInsert(key, value) => Answer::Value(map.entry(key).or_insert(value).clone()),
@@ -92,7 +99,7 @@ impl<K: Ord + Clone, V: Clone> Handler<BTreeMap<K, V>, Request<K, V>, Answer<K, 
             Request::Get(key) => map.get(&key).cloned().into(),
             Request::Contains(key) => Answer::Flag(map.contains_key(&key)),
             Request::Remove(key) => match map.remove_entry(&key) {
-                Some((key, value)) => return (Answer::Value(value), Some(key)),
+                Some((key, value)) => return Ok((Answer::Value(value), Some(key))),
                 None => Answer::NoValue,
             },
             Request::Len => Answer::Len(map.len()),
@@ -105,8 +112,12 @@ impl<K: Ord + Clone, V: Clone> Handler<BTreeMap<K, V>, Request<K, V>, Answer<K, 
                 map.clear();
                 Answer::Done
             }
+            Request::PutBack(key, value) => {
+                map.entry(key).or_insert(value);
+                Answer::Done
+            }
         };
-        (answer, None)
+        Ok((answer, None))
     }
 
     fn put_back(&mut self, map: &mut BTreeMap<K, V>, taken: Option<K>, answer: Answer<K, V>) {

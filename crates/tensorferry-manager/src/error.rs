@@ -6,6 +6,7 @@ use tensorferry_queue::GetError;
 use tensorferry_reduce::EncodeError;
 use tensorferry_storage::{RingPutError, StorageError};
 
+use crate::answer::Failure;
 use crate::panic::HandlerPanic;
 
 /// Why an object could not be served.
@@ -37,10 +38,11 @@ pub enum CallErrorKind {
     /// The object is not served any more.
     #[error("the object is not served any more")]
     Ended,
-    /// The process of the object has died.
+    /// The process of the object has died: of an object of another machine the one there, or the one here
+    /// that has the connection.
     #[error("the process of the object (pid {pid}) has died")]
     OwnerDied {
-        /// Its ID, as it knew itself.
+        /// Its ID, as it knew itself, on its own machine.
         pid: u32,
     },
     /// The handler has panicked, in this call or in an earlier one: in which process and where, and what it
@@ -83,6 +85,22 @@ pub enum CallErrorKind {
     /// The object has answered another question than was asked: somebody else calls it by other requests.
     #[error("the object has answered another request")]
     OtherAnswer,
+    /// The request cannot go to the object's machine: it has something that is in one machine only, or there
+    /// is no memory for it there. The call was not made.
+    #[error("the request was not forwarded to the object: {0}")]
+    NotForwarded(String),
+    /// The answer of an object of another machine was lost on its way: it could not be read, or there was no
+    /// memory for it for 30 s. The call may have been made, and what was in the answer is lost.
+    #[error("the object's answer was lost on its way: {0}")]
+    AnswerLost(String),
+    /// There is no connection to the object's machine any more: it has ended or failed before. The call was
+    /// not made.
+    #[error("there is no connection to the object's machine any more: {0}")]
+    Disconnected(String),
+    /// The connection to the object's machine has failed in the middle of the call. Whether the call was made
+    /// is not known.
+    #[error("the connection to the object's machine was lost, and the call may have been made or not: {0}")]
+    ConnectionLost(String),
 }
 
 tensorferry_storage::debug_as_display!(CallErrorKind);
@@ -91,7 +109,14 @@ impl CallErrorKind {
     /// Whether no later call can be expected to succeed.
     #[must_use]
     pub const fn is_final(&self) -> bool {
-        matches!(self, Self::Ended | Self::OwnerDied { .. } | Self::Panicked(_))
+        matches!(
+            self,
+            Self::Ended
+                | Self::OwnerDied { .. }
+                | Self::Panicked(_)
+                | Self::Disconnected(_)
+                | Self::ConnectionLost(_)
+        )
     }
 
     /// `pid` is that of the object's process.
@@ -112,6 +137,51 @@ impl CallErrorKind {
             GetError::Disconnected | GetError::Closed => Self::Ended,
             GetError::PeerDied => Self::OwnerDied { pid },
             other => Self::Answer(other),
+        }
+    }
+}
+
+/// What is said of a call to the other machine that it was made for.
+#[cfg(feature = "remote")]
+impl From<CallErrorKind> for Failure {
+    fn from(kind: CallErrorKind) -> Self {
+        match kind {
+            CallErrorKind::Panicked(panic) => Self::Panicked(panic),
+            CallErrorKind::Unreadable(text) => Self::Unreadable(text),
+            CallErrorKind::NoAnswer(text) => Self::Unsendable(text),
+            CallErrorKind::TimedOut => Self::TimedOut,
+            CallErrorKind::Ended => Self::Ended,
+            CallErrorKind::OwnerDied { pid } => Self::OwnerDied { pid },
+            CallErrorKind::WayLost => Self::WayLost,
+            CallErrorKind::OtherAnswer => Self::OtherAnswer,
+            CallErrorKind::NotForwarded(text) => Self::NotForwarded(text),
+            CallErrorKind::AnswerLost(text) => Self::AnswerLost(text),
+            CallErrorKind::Disconnected(text) => Self::Disconnected(text),
+            CallErrorKind::ConnectionLost(text) => Self::ConnectionLost(text),
+            CallErrorKind::Answer(error) => Self::AnswerLost(error.to_string()),
+            unmade @ (CallErrorKind::WithinItself
+            | CallErrorKind::OutOfRange { .. }
+            | CallErrorKind::Unsendable(_)
+            | CallErrorKind::NotPlaced(_)) => Self::NotForwarded(unmade.to_string()),
+        }
+    }
+}
+
+impl From<Failure> for CallErrorKind {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Panicked(panic) => Self::Panicked(panic),
+            Failure::Unreadable(text) => Self::Unreadable(text),
+            Failure::Unsendable(text) => Self::NoAnswer(text),
+            Failure::TimedOut => Self::TimedOut,
+            Failure::Ended => Self::Ended,
+            Failure::OwnerDied { pid } => Self::OwnerDied { pid },
+            Failure::WayLost => Self::WayLost,
+            Failure::OtherAnswer => Self::OtherAnswer,
+            Failure::NotForwarded(text) => Self::NotForwarded(text),
+            Failure::AnswerLost(text) => Self::AnswerLost(text),
+            Failure::Disconnected(text) => Self::Disconnected(text),
+            Failure::ConnectionLost(text) => Self::ConnectionLost(text),
         }
     }
 }

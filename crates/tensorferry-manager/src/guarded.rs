@@ -15,6 +15,16 @@ pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
+/// What is said of a message that made the code of others panic.
+pub(crate) fn reading_has_panicked(text: &str) -> String {
+    format!("reading it has panicked: {text}")
+}
+
+/// What is said of a value that made the code of others panic.
+pub(crate) fn writing_has_panicked(text: &str) -> String {
+    format!("writing it has panicked: {text}")
+}
+
 /// The text of a panic.
 pub(crate) fn text_of(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());

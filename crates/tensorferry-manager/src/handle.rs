@@ -23,6 +23,11 @@ impl<Q, R> Handle<Q, R> {
         Self { proxy, timeout: None }
     }
 
+    #[cfg(feature = "remote")]
+    pub(crate) const fn proxy(&self) -> &Proxy<Q, R> {
+        &self.proxy
+    }
+
     pub(crate) fn with_timeout(&self, timeout: Duration) -> Self {
         Self { proxy: self.proxy.clone(), timeout: Some(timeout) }
     }

@@ -6,6 +6,7 @@
 //! | `manager.dict()`, `manager.list()` | [`Dict`], [`List`]: handles that travel in any message |
 //! | `BaseManager.register`, own types | [`serve`]: a value, and a function that is called with each request |
 //! | a proxy | [`Proxy`] |
+//! | `BaseManager(address, authkey)` | with the feature `remote`: [`accept`] on the object's machine, [`Manager::connect`] on another |
 //! | `manager.Queue()`, `Lock()`, `Value()`, `Array()` | those of `tensorferry-queue` and `tensorferry-sync`, which need nobody in between |
 //!
 //! A call is a message to the object's process and one back: half a microsecond where both are busy
@@ -72,12 +73,44 @@
 //! Where that must not be, jobs for workers say, a queue with leases is the right thing. An object of your
 //! own is not told whether its answers arrive.
 //!
+//! # Objects of other machines
+//! With the feature `remote` an object is called from other machines, too. Its own accepts those who connect
+//! and have the key ([`accept`], where there is an example), and answers their calls. On the other machine
+//! one process connects ([`Manager::connect`]) and has a handle of the same type, which travels there in any
+//! message. Behind it is an object of that process, whose handler sends the request on and waits for the
+//! answer: one call at a time for each connection. On the object's machine each call is one step, among those
+//! of all other callers. Tensors are sent from shared memory into shared memory.
+//!
+//! Errors arrive as they are on the object's machine: a panic with its process, place and text
+//! ([`CallErrorKind::Panicked`]), a death ([`CallErrorKind::OwnerDied`]), an end ([`CallErrorKind::Ended`]).
+//! What a call was about comes back only if it was not sent to the process with the connection. When that is
+//! killed, its callers are told as of any object (`OwnerDied`). Of the connection they are told
+//!
+//! - [`CallErrorKind::ConnectionLost`] when it fails in the middle of a call. Nobody knows whether the call
+//!   was made, and nobody makes it again;
+//! - [`CallErrorKind::Disconnected`] when it had ended before: the call was not made. The handle is of no use
+//!   any more: connect again, and send the new one;
+//! - [`CallErrorKind::NotForwarded`] when a request cannot go there (queues, locks and tensors on devices
+//!   stay on their machine), and [`CallErrorKind::AnswerLost`] when an answer cannot be read here.
+//!
+//! A machine that is off or unreachable is given up after some 30 seconds, or, while a request is under way
+//! to it, when the kernel gives up (some 15 minutes, see [`Connection`](tensorferry_remote::Connection)). Who
+//! wants to know earlier calls with a time, which does not end the call of the process with the connection.
+//!
+//! What [`Dict::remove`], [`List::remove`] and [`List::pop`] take out is put back if the answer cannot leave
+//! the object's machine, or the connection is known to be gone, or the caller on the other machine does not
+//! wait any more or is dead. In the last case that takes a way there and back: others may come before. A
+//! value that was put under the key meanwhile is kept instead, and a list has it back at its index, or at the
+//! end if it was popped or the list has become shorter. It is lost if the connection fails while the answer
+//! is on its way, or before it is back.
+//!
 //! # What a handler must not do
 //! Call its own object: there is nobody to answer. Such a call is refused at once, in the object's thread
 //! ([`CallErrorKind::WithinItself`]). It is not found out, and waits for ever,
 //!
 //! - when a handler waits for another thread or process that calls the object;
-//! - when objects call each other in a circle: the handler of A calls B, whose handler calls A.
+//! - when objects call each other in a circle: the handler of A calls B, whose handler calls A;
+//! - when a handler calls its own object by way of another machine.
 //!
 //! So have objects call in one direction only. Where that cannot be, [`Proxy::call_timeout`] and
 //! [`Dict::with_timeout`] end the circle: the call that has waited long enough fails
@@ -90,6 +123,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+#[cfg_attr(not(feature = "remote"), expect(unreachable_pub, reason = "`RemoteHandle` reaches its requests"))]
 mod dict;
 mod error;
 mod guarded;
@@ -97,11 +131,14 @@ mod handle;
 mod handler;
 mod head;
 mod link;
+#[cfg_attr(not(feature = "remote"), expect(unreachable_pub, reason = "`RemoteHandle` reaches its requests"))]
 mod list;
 mod manager;
 mod owner;
 mod panic;
 mod proxy;
+#[cfg(feature = "remote")]
+mod remote;
 mod requests;
 mod served;
 
@@ -111,4 +148,6 @@ pub use list::List;
 pub use manager::Manager;
 pub use panic::{HandlerPanic, Location};
 pub use proxy::Proxy;
+#[cfg(feature = "remote")]
+pub use remote::{AnswerError, ReachError, RemoteCaller, RemoteHandle, accept};
 pub use served::{Served, serve, serve_in};

@@ -88,6 +88,7 @@ mod tests {
     use tensorferry_storage::Consumers;
 
     use super::*;
+    use crate::answer::Failure;
     use crate::head::HEAD_LEN_BYTES;
 
     /// A link, and the object's end of it.
@@ -99,14 +100,14 @@ mod tests {
     }
 
     fn unsendable() -> Answer<u8> {
-        Answer::Unsendable("no".to_owned())
+        Answer::Failed(Failure::Unsendable("no".to_owned()))
     }
 
     #[test]
     fn an_answer_that_comes_just_before_its_caller_gives_up_has_come() {
         let (mut link, mut theirs) = link();
         theirs.put_nowait(unsendable()).unwrap();
-        assert!(matches!(link.give_up(), Ok(Answer::Unsendable(_))) && link.is_given_up());
+        assert!(matches!(link.give_up(), Ok(Answer::Failed(_))) && link.is_given_up());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::answer::Failure;
 use crate::error::{CallError, CallErrorKind};
 use crate::handle::Handle;
 use crate::handler::Handler;
@@ -23,12 +24,12 @@ use crate::proxy::Proxy;
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "", transparent)]
 pub struct List<V> {
-    handle: Handle<Request<V>, Answer<V>>,
+    pub(crate) handle: Handle<Request<V>, Answer<V>>,
 }
 
 /// What is asked of the list.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Request<V> {
+pub enum Request<V> {
     Push(V),
     Extend(Vec<V>),
     Insert(usize, V),
@@ -39,11 +40,13 @@ pub(crate) enum Request<V> {
     Len,
     Items,
     Clear,
+    /// What was taken out has not reached its caller. A place beyond the end is the end.
+    PutBack(usize, V),
 }
 
 /// What it answers.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer<V> {
+pub enum Answer<V> {
     Done,
     Value(V),
     NoValue,
@@ -73,7 +76,11 @@ impl<V: Clone> Handler<Vec<V>, Request<V>, Answer<V>> for Items {
     /// The place of the value in the answer.
     type Taken = Option<usize>;
 
-    fn step(&mut self, list: &mut Vec<V>, request: Request<V>) -> (Answer<V>, Option<usize>) {
+    fn step(
+        &mut self,
+        list: &mut Vec<V>,
+        request: Request<V>,
+    ) -> Result<(Answer<V>, Option<usize>), Failure> {
         let answer = match request {
             Request::Push(value) => {
                 list.push(value);
@@ -93,11 +100,11 @@ impl<V: Clone> Handler<Vec<V>, Request<V>, Answer<V>> for Items {
             Request::Insert(_, value) | Request::Set(_, value) => Answer::OutOfRange(list.len(), value),
             Request::Get(index) => list.get(index).cloned().into(),
             Request::Remove(index) if index < list.len() => {
-                return (Answer::Value(list.remove(index)), Some(index));
+                return Ok((Answer::Value(list.remove(index)), Some(index)));
             }
             Request::Remove(_) => Answer::NoValue,
             Request::Pop => match list.pop() {
-                Some(value) => return (Answer::Value(value), Some(list.len())),
+                Some(value) => return Ok((Answer::Value(value), Some(list.len()))),
                 None => Answer::NoValue,
             },
             Request::Len => Answer::Len(list.len()),
@@ -106,8 +113,12 @@ impl<V: Clone> Handler<Vec<V>, Request<V>, Answer<V>> for Items {
                 list.clear();
                 Answer::Done
             }
+            Request::PutBack(index, value) => {
+                list.insert(index.min(list.len()), value);
+                Answer::Done
+            }
         };
-        (answer, None)
+        Ok((answer, None))
     }
 
     fn put_back(&mut self, list: &mut Vec<V>, taken: Option<usize>, answer: Answer<V>) {

@@ -129,6 +129,27 @@ impl Manager {
         self.serve_by(state, handler)
     }
 
+    /// A handle on an object of another machine, which has a [`Listener`](tensorferry_remote::Listener) for
+    /// it there ([`accept`](crate::accept)). All processes of this machine can call it by this handle,
+    /// through this process: see [the crate](crate#objects-of-other-machines). It is one of the manager's
+    /// objects: the connection ends with the manager, which waits for the answer to a call that is on its
+    /// way.
+    ///
+    /// # Blocking
+    /// Until the other machine has answered, as [`tensorferry_remote::connect`].
+    ///
+    /// # Errors
+    /// [`ReachError`](crate::ReachError); at once where nobody listens, or not yet.
+    #[cfg(feature = "remote")]
+    pub fn connect<H: crate::RemoteHandle>(
+        &self,
+        address: impl std::net::ToSocketAddrs,
+        key: &tensorferry_remote::Key,
+    ) -> Result<H, crate::ReachError> {
+        let connection = tensorferry_remote::connect_in(&self.heap, address, key)?;
+        Ok(H::over(self.serve_by((), crate::remote::Line::<H>::new(connection))?))
+    }
+
     fn serve_by<S, Q, R, H>(&self, state: S, handler: H) -> Result<Proxy<Q, R>, ServeError>
     where
         S: Send + 'static,

@@ -11,9 +11,9 @@ use tensorferry_queue::SoleSender;
 use tensorferry_reduce::decode_behind;
 use tensorferry_storage::{Consumers, Deadline, IncomingMessage, Ring, RingTakeError, StorageError};
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Failure};
 use crate::error::StateError;
-use crate::guarded::{Guarded, catch};
+use crate::guarded::{Guarded, catch, reading_has_panicked, writing_has_panicked};
 use crate::handler::Handler;
 use crate::head::{HEAD_LEN_BYTES, Head, Kind};
 use crate::panic::HandlerPanic;
@@ -149,16 +149,17 @@ where
         H: Handler<S, Q, R>,
     {
         if let Some(panic) = &self.panicked {
-            return (Answer::Panicked(panic.clone()), None);
+            return (Answer::Failed(Failure::Panicked(panic.clone())), None);
         }
         let request = match catch(|| decode_behind::<Q>(HEAD_LEN_BYTES, message)) {
             Ok(Ok(request)) => request,
-            Ok(Err(error)) => return (Answer::Unreadable(error.to_string()), None),
-            Err(text) => return (Answer::Unreadable(format!("reading it has panicked: {text}")), None),
+            Ok(Err(error)) => return (Answer::Failed(Failure::Unreadable(error.to_string())), None),
+            Err(text) => return (Answer::Failed(Failure::Unreadable(reading_has_panicked(&text))), None),
         };
         match catch(|| self.handler.step(&mut self.state, request)) {
-            Ok((answer, taken)) => (Answer::Done(Guarded::new(answer)), Some(Guarded::new(taken))),
-            Err(text) => (Answer::Panicked(self.note_panic(text)), None),
+            Ok(Ok((answer, taken))) => (Answer::Done(Guarded::new(answer)), Some(Guarded::new(taken))),
+            Ok(Err(failure)) => (Answer::Failed(failure), None),
+            Err(text) => (Answer::Failed(Failure::Panicked(self.note_panic(text))), None),
         }
     }
 
@@ -193,9 +194,10 @@ where
             Ok(Ok(())) => return None,
             Ok(Err(refused)) if refused.is_final() => (refused.value.into_done(), None),
             Ok(Err(refused)) => (refused.value.into_done(), Some(refused.kind.to_string())),
-            Err(text) => (None, Some(format!("writing it has panicked: {text}"))),
+            Err(text) => (None, Some(writing_has_panicked(&text))),
         };
-        let is_told = why.is_some_and(|why| answers.put_nowait(Answer::Unsendable(why)).is_ok());
+        let unsendable = |why| Answer::Failed(Failure::Unsendable(why));
+        let is_told = why.is_some_and(|why| answers.put_nowait(unsendable(why)).is_ok());
         if !is_told {
             self.links.remove(&link);
         }

@@ -56,6 +56,11 @@ impl<Q, R> Proxy<Q, R> {
         self.requests.ring().heap().domain().is_owning_process()
     }
 
+    #[cfg(feature = "remote")]
+    pub(crate) fn heap(&self) -> &tensorferry_storage::Heap {
+        self.requests.ring().heap()
+    }
+
     fn idle(&self) -> MutexGuard<'_, Vec<Link<R>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,15 +122,12 @@ impl<Q: Serialize, R: Serialize + DeserializeOwned> Proxy<Q, R> {
         // A link without its answer is not used again: that may still come.
         let answer = link.answer(deadline).map_err(|error| CallError::new(None, self.why(error, &link)))?;
         self.keep(link);
-        let kind = match answer {
+        match answer {
             Answer::Done(answer) => {
-                return answer.into_inner().ok_or(CallError::new(None, CallErrorKind::OtherAnswer));
+                answer.into_inner().ok_or(CallError::new(None, CallErrorKind::OtherAnswer))
             }
-            Answer::Panicked(panic) => CallErrorKind::Panicked(panic),
-            Answer::Unreadable(text) => CallErrorKind::Unreadable(text),
-            Answer::Unsendable(text) => CallErrorKind::NoAnswer(text),
-        };
-        Err(CallError::new(None, kind))
+            Answer::Failed(failure) => Err(CallError::new(None, failure.into())),
+        }
     }
 
     fn check_caller(&self) -> Result<(), CallErrorKind> {

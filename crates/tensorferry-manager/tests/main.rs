@@ -4,3 +4,5 @@
 
 mod collections;
 mod objects;
+#[cfg(feature = "remote")]
+mod remote;

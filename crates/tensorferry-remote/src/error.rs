@@ -116,7 +116,8 @@ impl From<snow::Error> for ConnectError {
 
 /// A value that was not sent, and why.
 pub struct SendError<T> {
-    value: T,
+    /// The value.
+    pub value: T,
     /// Why.
     pub kind: SendErrorKind,
 }

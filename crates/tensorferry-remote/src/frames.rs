@@ -3,8 +3,11 @@
 
 use std::io::{self, Read as _};
 use std::net::TcpStream;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use tensorferry_os::event::poll_readable;
 
 use crate::cipher::{Opening, Sealing, TAG_LEN_BYTES};
 use crate::error::ConnectionError;
@@ -124,6 +127,11 @@ impl FrameReader {
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
         if self.at < self.plain.len() {
             return Ok(true);
+        }
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+            // A socket's time-out is at least one tick of the kernel's clock, some milliseconds.
+            let is_readable = poll_readable(&[self.stream.as_fd()], timeout).map_err(io::Error::from)?;
+            return Ok(is_readable == [true]);
         }
         // Later than can be said is never.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));

@@ -19,7 +19,8 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("listen", &["queue", "domain", "os"]),
     // Its tests and examples send tensors and bundles.
     ("remote", &["queue", "os", "state"]),
-    ("manager", &["queue"]),
+    // Connections with the feature `remote` only; its tests send tensors.
+    ("manager", &["queue", "remote"]),
     ("inspect", &["domain", "sharing", "storage", "sync"]),
     ("cli", &["cuda-ipc", "inspect", "listen", "spawn"]),
     ("python", &["listen", "queue", "state", "tensor"]),
