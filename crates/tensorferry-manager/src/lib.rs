@@ -93,9 +93,9 @@
 //! - [`CallErrorKind::NotForwarded`] when a request cannot go there (queues, locks and tensors on devices
 //!   stay on their machine), and [`CallErrorKind::AnswerLost`] when an answer cannot be read here.
 //!
-//! A machine that is off or unreachable is given up after some 30 seconds, or, while a request is under way
-//! to it, when the kernel gives up (some 15 minutes, see [`Connection`](tensorferry_remote::Connection)). Who
-//! wants to know earlier calls with a time, which does not end the call of the process with the connection.
+//! A machine that is off or unreachable is given up after some 30 seconds (see
+//! [`Connection`](tensorferry_remote::Connection)). Who wants to know earlier calls with a time, which does
+//! not end the call of the process with the connection.
 //!
 //! What [`Dict::remove`], [`List::remove`] and [`List::pop`] take out is put back if the answer cannot leave
 //! the object's machine, or the connection is known to be gone, or the caller on the other machine does not

@@ -1,6 +1,6 @@
 //! Connections to other machines, whose processes are killed. The other machine is this one.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod objects;
 
