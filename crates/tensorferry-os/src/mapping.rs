@@ -25,6 +25,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
+use nix::unistd::{SysconfVar, sysconf};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::{Error, Result};
@@ -36,7 +37,10 @@ pub const PAGE_BYTES: usize = 4096;
 /// The size of this kernel's pages, in bytes.
 #[must_use]
 pub fn page_bytes() -> usize {
-    rustix::param::page_size()
+    // rustix would look for the vDSO to answer, which valgrind takes away.
+    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| usize::try_from(size).ok());
+    // sysconf(3): always known.
+    size.unwrap_or(PAGE_BYTES)
 }
 
 /// Fails where the kernel's pages, of `page_bytes`, are others than those that everything here is aligned to.
