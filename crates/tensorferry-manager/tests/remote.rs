@@ -373,10 +373,13 @@ fn what_is_taken_out_when_the_connection_is_gone_is_put_back() {
 fn of_a_call_whose_connection_is_lost_nobody_says_that_it_was_not_made() {
     let (here, there) = managers();
     let (begin, begun) = mpsc::channel();
+    let (go_on, told) = mpsc::channel::<()>();
     let count: Proxy<u32, u32> = here
         .serve(0, move |n_calls, _| {
             *n_calls += 1;
             begin.send(()).unwrap();
+            // No answer before the connection is lost, and from then on at once.
+            told.recv().unwrap_err();
             *n_calls
         })
         .unwrap();
@@ -386,6 +389,7 @@ fn of_a_call_whose_connection_is_lost_nobody_says_that_it_was_not_made() {
     let lost = remote.call(100).unwrap_err();
     assert!(matches!(lost.kind, CallErrorKind::ConnectionLost(_)) && lost.kind.is_final(), "{lost}");
     begun.recv().unwrap();
+    drop(go_on);
     answers.join().unwrap().unwrap_err();
     for _ in 0..2 {
         let disconnected = remote.call(100).unwrap_err();
