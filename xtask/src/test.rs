@@ -62,14 +62,15 @@ pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
 
 /// The tests of CUDA once more, with other settings of the software driver: any broken rule ends the process;
 /// everything that a device does takes a while, and the driver is an old one that returns before it must;
-/// each way of sharing memory by itself; and as if it were a real one, as `test-gpu` does it.
+/// each way of sharing memory by itself, one of them with events of the driver; and as if it were a real one,
+/// as `test-gpu` does it.
 pub(crate) fn cuda_configurations(sh: &Shell) -> Vec<CargoLine> {
     let line = || runner(sh, "--workspace --all-features --test cuda --no-fail-fast", "fail");
     let simulated = |settings: &str| line().env("TENSORFERRY_TEST_CUDA", settings);
     vec![
         simulated("strict"),
-        simulated("delay_us=200,staged_copies,version=11.8"),
-        simulated("strict,disable=legacy+pool"),
+        simulated("delay_us=200,staged_copies,version=11.6"),
+        simulated("strict,disable=legacy+pool+words"),
         simulated("strict,disable=vmm+pool"),
         simulated("strict,disable=vmm+legacy"),
         line().env("TENSORFERRY_TEST_GPU", "rehearsal").env("TENSORFERRY_SIM_CUDA", "devices=3"),

@@ -174,8 +174,8 @@ impl Lent {
         let pool = driver.pointer_attribute(raw::POINTER_MEMORY_POOL, address)?;
         let pool = usize::try_from(pool).unwrap_or(0);
         if is_wanted(CudaStrategy::Pool) && types & u64::from(raw::POSIX_FILE_DESCRIPTOR) != 0 && pool != 0 {
-            let handle = driver.pointer_export(base)?;
-            return Ok(lent(handle, Some(StoredPool::of(heap, driver, pool)?)));
+            let pool = StoredPool::of(heap, driver, pool)?;
+            return Ok(lent(driver.pointer_export(base)?, Some(pool)));
         }
         Err(CudaTensorError::NotShareable {
             why: match (is_capable, types) {

@@ -13,8 +13,11 @@ use crate::device::Uuid;
 use crate::raw::{IPC_HANDLE_LEN_BYTES, IpcHandle};
 use crate::strategy::CudaStrategy;
 
-/// The number of events of a timeline, which are recorded in turn.
-pub(crate) const N_EVENTS: usize = 8;
+mod event;
+mod timeline;
+
+pub(crate) use event::{EventControl, Record};
+pub(crate) use timeline::{N_EVENTS, TimelineControl};
 
 const HANDLE_WORDS: usize = IPC_HANDLE_LEN_BYTES / 8;
 /// `text` in the low four bytes, the version in the high four.
@@ -51,29 +54,35 @@ mod storage {
     pub(super) const N_WORDS: usize = 5;
 }
 
-mod timeline {
-    pub(super) const MAGIC: u64 = super::magic(*b"TIME", 1);
-    pub(super) const OWNER: usize = 1;
-    pub(super) const DONE: usize = 2;
-    pub(super) const HAS_EVENTS: usize = 3;
-    pub(super) const RETIRED: usize = 4;
-    pub(super) const HANDLES: usize = 8;
-    pub(super) const N_WORDS: usize = HANDLES + super::N_EVENTS * super::HANDLE_WORDS;
-}
-
-mod event {
-    pub(super) const MAGIC: u64 = super::magic(*b"EVNT", 2);
-    pub(super) const OWNER: usize = 1;
-    /// The member that recorded it last.
-    pub(super) const RECORDER: usize = 2;
-    /// The member that is recording it; 0 if none is.
-    pub(super) const RECORDING: usize = 3;
-    pub(super) const HANDLE: usize = 8;
-    pub(super) const N_WORDS: usize = HANDLE + super::HANDLE_WORDS;
-}
-
 /// Set in a storage's users for good: a process died while it used the memory.
 const LEFT_BEHIND: u64 = 1 << 63;
+
+/// By what means streams wait for a point of another process, or for an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// None: each point is reached before another process learns of it.
+    Nothing,
+    /// Events of the driver.
+    Events,
+    /// Semaphores in the block.
+    Semaphores,
+}
+
+impl Means {
+    const fn code(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Events => 1,
+            Self::Semaphores => 2,
+        }
+    }
+
+    /// By an unknown means nothing can be waited for.
+    fn from_code(code: u64) -> Self {
+        let all = [Self::Events, Self::Semaphores];
+        all.into_iter().find(|means| means.code() == code).unwrap_or(Self::Nothing)
+    }
+}
 
 /// A block of a known kind.
 #[derive(Clone, Debug)]
@@ -333,115 +342,6 @@ impl StorageControl {
     }
 }
 
-/// The progress of a stream, for other processes.
-#[derive(Clone, Debug)]
-pub(crate) struct TimelineControl(pub(crate) Control);
-
-impl TimelineControl {
-    /// `handles` is empty if the device cannot share events.
-    pub(crate) fn create(heap: &Heap, handles: &[IpcHandle]) -> Result<Self, StorageError> {
-        let mut words = vec![
-            (timeline::OWNER, pack_member(heap.domain().me())),
-            (timeline::HAS_EVENTS, u64::from(!handles.is_empty())),
-        ];
-        for (i, handle) in handles.iter().take(N_EVENTS).enumerate() {
-            words.extend((timeline::HANDLES + i * HANDLE_WORDS..).zip(handle_words(handle)));
-        }
-        Control::create(heap, timeline::N_WORDS, timeline::MAGIC, &words).map(Self)
-    }
-
-    pub(crate) fn check(block: SharedBlock) -> Option<Self> {
-        Control::check(block, timeline::N_WORDS, timeline::MAGIC).map(Self)
-    }
-
-    /// The number of the last point that is known to be reached.
-    pub(crate) fn done(&self) -> u64 {
-        self.0.load(timeline::DONE)
-    }
-
-    /// Called by the owner.
-    pub(crate) fn set_done(&self, number: u64) {
-        self.0.word(timeline::DONE).fetch_max(number, Ordering::SeqCst);
-    }
-
-    pub(crate) fn has_events(&self) -> bool {
-        self.0.load(timeline::HAS_EVENTS) != 0
-    }
-
-    pub(crate) fn handle(&self, index: usize) -> IpcHandle {
-        self.0.handle_at(timeline::HANDLES + index % N_EVENTS * HANDLE_WORDS)
-    }
-
-    /// Called by the owner: all points are reached, and no other point will be made until this is set to
-    /// false again.
-    pub(crate) fn set_retired(&self, is_retired: bool) {
-        self.0.word(timeline::RETIRED).store(u64::from(is_retired), Ordering::SeqCst);
-    }
-
-    /// Whether a process that has no point of the timeline may forget it.
-    pub(crate) fn is_retired(&self) -> bool {
-        self.0.load(timeline::RETIRED) != 0 || !self.0.is_owner_live(timeline::OWNER)
-    }
-
-    /// Whether the owner is proven to be gone. Also notices a death that no process has noticed yet.
-    pub(crate) fn is_owner_gone(&self) -> bool {
-        self.0.is_member_gone(timeline::OWNER)
-    }
-}
-
-/// An event that travels by itself.
-#[derive(Clone, Debug)]
-pub(crate) struct EventControl(pub(crate) Control);
-
-impl EventControl {
-    pub(crate) fn create(heap: &Heap, handle: IpcHandle) -> Result<Self, StorageError> {
-        let me = pack_member(heap.domain().me());
-        let mut words = vec![(event::OWNER, me), (event::RECORDER, me)];
-        words.extend((event::HANDLE..).zip(handle_words(&handle)));
-        Control::create(heap, event::N_WORDS, event::MAGIC, &words).map(Self)
-    }
-
-    pub(crate) fn check(block: SharedBlock) -> Option<Self> {
-        Control::check(block, event::N_WORDS, event::MAGIC).map(Self)
-    }
-
-    pub(crate) fn handle(&self) -> IpcHandle {
-        self.0.handle_at(event::HANDLE)
-    }
-
-    /// Calls `record`, which records the event. At each moment the words say whose work a process that waits
-    /// is waiting for, as long as no two members record at the same time: then either may count as the last.
-    pub(crate) fn recording<R, E>(&self, record: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
-        let Some(heap) = self.0.heap() else { return record() };
-        let me = pack_member(heap.domain().me());
-        let recording = self.0.word(event::RECORDING);
-        recording.store(me, Ordering::SeqCst);
-        let recorded = record();
-        if recorded.is_ok() {
-            self.0.word(event::RECORDER).store(me, Ordering::SeqCst);
-        }
-        // Another member may be recording meanwhile.
-        let _ = recording.compare_exchange(me, 0, Ordering::SeqCst, Ordering::SeqCst);
-        recorded
-    }
-
-    /// Whether nobody lives who could finish what was recorded last. A member that died while it was
-    /// recording counts, although what was recorded before may still be what counts: nobody can tell.
-    pub(crate) fn is_recorder_gone(&self) -> bool {
-        let recording = self.0.load(event::RECORDING);
-        self.0.is_gone(if recording == 0 { self.0.load(event::RECORDER) } else { recording })
-    }
-
-    pub(crate) fn is_owner_gone(&self) -> bool {
-        self.0.is_member_gone(event::OWNER)
-    }
-
-    pub(crate) fn is_own(&self) -> bool {
-        let owner = unpack_member(self.0.load(event::OWNER));
-        self.0.heap().is_some_and(|heap| heap.domain().me() == owner)
-    }
-}
-
 fn handle_words(IpcHandle(bytes): &IpcHandle) -> impl Iterator<Item = u64> {
     let (chunks, _) = bytes.as_chunks::<8>();
     chunks.iter().map(|chunk| u64::from_le_bytes(*chunk))
@@ -489,33 +389,8 @@ mod tests {
                 ("users", storage::USERS, 8),
             ],
         );
-        table::check_bytes(
-            "Timeline block",
-            timeline::N_WORDS * 8,
-            &[
-                ("magic", MAGIC, 8),
-                ("owner", timeline::OWNER, 8),
-                ("done", timeline::DONE, 8),
-                ("has_events", timeline::HAS_EVENTS, 8),
-                ("retired", timeline::RETIRED, 8),
-                ("handles", timeline::HANDLES, N_EVENTS * IPC_HANDLE_LEN_BYTES),
-            ],
-        );
-        table::check_bytes(
-            "Event block",
-            event::N_WORDS * 8,
-            &[
-                ("magic", MAGIC, 8),
-                ("owner", event::OWNER, 8),
-                ("recorder", event::RECORDER, 8),
-                ("recording", event::RECORDING, 8),
-                ("handle", event::HANDLE, IPC_HANDLE_LEN_BYTES),
-            ],
-        );
-        assert_eq!(event::MAGIC.to_le_bytes(), *b"EVNT\x02\0\0\0");
         assert_eq!(slab::MAGIC.to_le_bytes(), *b"SLAB\x02\0\0\0");
         assert_eq!(storage::MAGIC.to_le_bytes(), *b"DEVS\x01\0\0\0");
-        assert_eq!(timeline::MAGIC.to_le_bytes(), *b"TIME\x01\0\0\0");
     }
 
     fn slab_of(heap: &Heap) -> SlabControl {

@@ -133,6 +133,19 @@ impl Device {
         }
     }
 
+    /// Whether streams of the device can wait for words of memory, and write them: 64-bit stream memory
+    /// operations (CUDA 11.7).
+    ///
+    /// # Errors
+    /// The driver's error ([`CudaError::Driver`](crate::CudaError::Driver)).
+    pub fn has_stream_memory_operations(&self) -> Result<bool> {
+        match self.has(raw::ATTRIBUTE_STREAM_MEMORY_OPERATIONS_64) {
+            // A driver that does not know the attribute does not have the functions.
+            Err(error) if error.code() == Some(raw::INVALID_VALUE) => Ok(false),
+            answer => answer,
+        }
+    }
+
     fn has(&self, attribute: i32) -> Result<bool> {
         Ok(self.driver.device_attribute(self.ordinal, attribute)? != 0)
     }

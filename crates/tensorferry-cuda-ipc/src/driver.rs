@@ -25,10 +25,10 @@ use crate::device::{Device, Uuid};
 use crate::error::{CudaError, Result};
 use crate::raw::{
     AccessDescription, AllocationProperties, IpcHandle, NOT_READY, POSIX_FILE_DESCRIPTOR,
-    STREAM_CAPTURE_IMPLICIT, STREAM_NON_BLOCKING,
+    STREAM_CAPTURE_IMPLICIT, STREAM_NON_BLOCKING, WAIT_VALUE_AT_LEAST, WRITE_VALUE_DEFAULT,
 };
 use crate::registry;
-use crate::table::{Core, Ipc, Pools, Table, Vmm};
+use crate::table::{Core, Ipc, Pools, Table, Vmm, Words};
 use crate::tick::TICK;
 
 const SUCCESS: u32 = 0;
@@ -139,6 +139,10 @@ impl Driver {
 
     fn pools(&self) -> Result<&Pools> {
         self.inner.table.pools()
+    }
+
+    fn words(&self) -> Result<&Words> {
+        self.inner.table.words()
     }
 
     /// The version of CUDA that the driver supports: 1000 times the major plus 10 times the minor number.
@@ -373,6 +377,18 @@ impl Driver {
         let mut mode = mode;
         call!(self, self.core(), exchange_capture_mode(&raw mut mode), "cuThreadExchangeStreamCaptureMode")?;
         Ok(mode)
+    }
+
+    /// Makes the stream wait until the word at this address is at least `value`.
+    pub(crate) fn stream_wait_value(&self, stream: usize, address: u64, value: u64) -> Result<()> {
+        let (words, flags) = (self.words()?, WAIT_VALUE_AT_LEAST);
+        call!(self, words, wait(stream, address, value, flags), "cuStreamWaitValue64_v2")
+    }
+
+    /// Has the stream write the word at this address.
+    pub(crate) fn stream_write_value(&self, stream: usize, address: u64, value: u64) -> Result<()> {
+        let (words, flags) = (self.words()?, WRITE_VALUE_DEFAULT);
+        call!(self, words, write(stream, address, value, flags), "cuStreamWriteValue64_v2")
     }
 
     pub(crate) fn event_create(&self, flags: u32) -> Result<usize> {

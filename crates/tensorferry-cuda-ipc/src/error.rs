@@ -62,6 +62,12 @@ pub enum CudaError {
     /// waited for.
     #[error("the stream is capturing a graph: use the tensor outside of the capture")]
     Capturing,
+    /// A stream waited for the device of another process, which ended before its device was done, and went on
+    /// without. It is told once, by the first call that waits for the stream after that.
+    #[error(
+        "a process for whose device the stream waited ended before that was done: what the stream computed from its tensors is unknown"
+    )]
+    WaitCutShort,
     /// A device cannot reach the memory of another. [`Device::can_access`](crate::Device::can_access) tells
     /// this beforehand, for the device of [`CudaTensor::device_uuid`](crate::CudaTensor::device_uuid). A
     /// receiver of such a tensor that sees its device

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
+use crate::driver::Driver;
 use crate::error::Result;
 use crate::raw::POOL_ALLOWS_INTERNAL_DEPENDENCIES;
 use crate::stream::Stream;
@@ -47,7 +48,7 @@ impl ExportablePool {
         let stream = Stream::create(context)?;
         let driver = context.device().driver();
         let handle = driver.pool_create(context.device().ordinal())?;
-        if let Err(error) = driver.set_pool_attribute(handle, POOL_ALLOWS_INTERNAL_DEPENDENCIES, 0) {
+        if let Err(error) = prepare(driver, handle) {
             let _ = driver.pool_destroy(handle);
             return Err(error);
         }
@@ -79,6 +80,12 @@ impl ExportablePool {
     pub(crate) fn free(&self, address: u64) -> Result<()> {
         free_in(&self.stream, address)
     }
+}
+
+fn prepare(driver: &Driver, pool: usize) -> Result<()> {
+    driver.set_pool_attribute(pool, POOL_ALLOWS_INTERNAL_DEPENDENCIES, 0)?;
+    // From now on the driver exports pointers into it: `StoredPool` says why.
+    driver.pool_export(pool).map(drop)
 }
 
 /// Frees memory of a pool, or this process's view of it, on a stream that has no other work.

@@ -221,6 +221,7 @@ mod pool;
     expect(dead_code, reason = "cudarc is the one library whose memory is shared")
 )]
 mod registry;
+mod semaphore;
 #[cfg_attr(
     not(feature = "cudarc"),
     expect(dead_code, reason = "cudarc is the one library whose memory is shared")
@@ -233,6 +234,7 @@ mod strategy;
 mod tick;
 mod timeline;
 mod upload;
+mod watch;
 
 mod ipc_event;
 mod tensor;

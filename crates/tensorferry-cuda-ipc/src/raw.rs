@@ -29,6 +29,15 @@ pub(crate) const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 /// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for all contexts.
 pub(crate) const PORTABLE: u32 = 1;
 
+/// `CU_MEMHOSTREGISTER_DEVICEMAP`: has an address for devices.
+pub(crate) const DEVICE_MAP: u32 = 2;
+
+/// `CU_STREAM_WAIT_VALUE_GEQ`: waits until the word is at least the value, as the sign of their difference
+/// tells.
+pub(crate) const WAIT_VALUE_AT_LEAST: u32 = 0;
+/// `CU_STREAM_WRITE_VALUE_DEFAULT`: everything before it is visible to whoever sees the value.
+pub(crate) const WRITE_VALUE_DEFAULT: u32 = 0;
+
 /// `CU_STREAM_NON_BLOCKING`: does not wait for the null stream.
 pub(crate) const STREAM_NON_BLOCKING: u32 = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -48,6 +57,8 @@ pub(crate) const ATTRIBUTE_POSIX_FILE_DESCRIPTORS: i32 = 103;
 pub(crate) const ATTRIBUTE_MEMORY_POOLS: i32 = 115;
 /// A mask of handle types.
 pub(crate) const ATTRIBUTE_POOL_HANDLE_TYPES: i32 = 119;
+/// `CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS`, of the functions whose names end in `_v2`.
+pub(crate) const ATTRIBUTE_STREAM_MEMORY_OPERATIONS_64: i32 = 122;
 pub(crate) const ATTRIBUTE_IPC_EVENTS: i32 = 125;
 
 // CUpointer_attribute.

@@ -1,7 +1,12 @@
 //! Pools as other processes see them: a block of the domain. The descriptor store has the pool's descriptor
 //! under the name of that block.
+//!
+//! The driver exports a pointer only "from an already shared memory pool" (`cuMemPoolExportPointer` in the CUDA
+//! reference): before the pool itself was exported once, that is an invalid value. So whoever wants the
+//! pointer asks for the entry first.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -17,7 +22,9 @@ pub(crate) struct StoredPool {
     driver: Driver,
     handle: usize,
     control: PoolControl,
-    /// Whether the descriptor store has the pool's descriptor.
+    /// The pool's descriptor, until it is on its way to the descriptor store.
+    fd: Mutex<Option<OwnedFd>>,
+    /// Whether the descriptor store has it.
     is_stored: AtomicBool,
 }
 
@@ -27,7 +34,8 @@ type Pools = HashMap<(u64, usize), Weak<StoredPool>>;
 static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
 
 impl StoredPool {
-    /// The entry for this pool, made on first use. The entry lives as long as memory from the pool is shared.
+    /// The entry for this pool, made on first use; pointers into the pool can be exported from then on. The
+    /// entry lives as long as memory from the pool is shared.
     pub(crate) fn of(heap: &Heap, driver: &Driver, handle: usize) -> Result<Arc<Self>> {
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = pools.get_or_insert_default();
@@ -37,8 +45,9 @@ impl StoredPool {
             return Ok(pool);
         }
         let control = PoolControl::create(heap)?;
+        let fd = Mutex::new(Some(driver.pool_export(handle)?));
         let is_stored = AtomicBool::new(false);
-        let pool = Arc::new(Self { driver: driver.clone(), handle, control, is_stored });
+        let pool = Arc::new(Self { driver: driver.clone(), handle, control, fd, is_stored });
         pools.insert(key, Arc::downgrade(&pool));
         Ok(pool)
     }
@@ -60,7 +69,9 @@ impl StoredPool {
         }
         let heap = self.control.0.heap();
         let heap = heap.ok_or(CudaTensorError::BadMessage { what: "a pool without a block" })?;
-        heap.domain().store_fd(self.name(), self.driver.pool_export(self.handle)?)?;
+        let first = self.fd.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let fd = first.map_or_else(|| self.driver.pool_export(self.handle), Ok)?;
+        heap.domain().store_fd(self.name(), fd)?;
         self.is_stored.store(true, Ordering::Release);
         Ok(())
     }

@@ -8,12 +8,13 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[cfg(feature = "cudarc")]
 use std::sync::{Mutex, PoisonError, Weak};
 
 use crate::context::PrimaryContext;
 use crate::error::{CudaError, Result};
+use crate::watch;
 
 /// A stream of a device's primary context: its work runs in the order in which it was queued. Clones are the
 /// same stream.
@@ -34,6 +35,8 @@ struct Inner {
     lender: Option<Lender>,
     /// The number of [`Stream`]s.
     n_handles: AtomicUsize,
+    /// Whether the stream went on without what it waited for: see [`watch`].
+    cut_short: Arc<AtomicBool>,
 }
 
 /// An owner that keeps the stream of another library alive.
@@ -77,7 +80,8 @@ impl Stream {
     }
 
     fn new(context: PrimaryContext, handle: usize, lender: Option<Lender>) -> Self {
-        Self { inner: Arc::new(Inner { context, handle, lender, n_handles: AtomicUsize::new(1) }) }
+        let (n_handles, cut_short) = (AtomicUsize::new(1), Arc::default());
+        Self { inner: Arc::new(Inner { context, handle, lender, n_handles, cut_short }) }
     }
 
     /// The null stream of the context. The null stream and the *blocking* streams of the context wait for
@@ -140,13 +144,27 @@ impl Stream {
     /// Waits until all work that was queued so far is done.
     ///
     /// # Errors
-    /// The driver's error, including errors of the queued work.
+    /// The driver's error, including errors of the queued work; [`CudaError::WaitCutShort`].
     ///
     /// # Blocking
     /// Until the device is done.
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.context().make_current()?;
-        self.context().device().driver().stream_synchronize(self.handle())
+        self.context().device().driver().stream_synchronize(self.handle())?;
+        self.check_waits()
+    }
+
+    /// Called where the stream was waited for.
+    ///
+    /// # Errors
+    /// [`CudaError::WaitCutShort`], once.
+    pub(crate) fn check_waits(&self) -> Result<()> {
+        if watch::was_cut_short(&self.inner.cut_short) { Err(CudaError::WaitCutShort) } else { Ok(()) }
+    }
+
+    /// For [`watch::begin`].
+    pub(crate) fn cut_short(&self) -> &Arc<AtomicBool> {
+        &self.inner.cut_short
     }
 
     /// # Errors
@@ -155,6 +173,13 @@ impl Stream {
         let _current = self.context().make_current()?;
         let is_capturing = self.context().device().driver().stream_is_capturing(self.handle())?;
         if is_capturing { Err(CudaError::Capturing) } else { Ok(()) }
+    }
+
+    /// Whether it is certain that no work is left, because the stream says so, or because its context is
+    /// broken. A stream that captures is not asked.
+    pub(crate) fn is_known_idle(&self) -> bool {
+        let is_idle = self.refuse_capture().and_then(|()| self.is_idle());
+        is_idle.unwrap_or_else(|error| error.is_for_good())
     }
 
     /// Whether all work that was queued so far is done.

@@ -121,6 +121,15 @@ table! {
 }
 
 table! {
+    /// Stream memory operations, and what they need.
+    Words {
+        device_pointer = "cuMemHostGetDevicePointer_v2"(*mut u64, *mut c_void, u32);
+        wait = "cuStreamWaitValue64_v2"(usize, u64, u64, u32);
+        write = "cuStreamWriteValue64_v2"(usize, u64, u64, u32);
+    }
+}
+
+table! {
     /// Virtual memory management.
     Vmm {
         granularity = "cuMemGetAllocationGranularity"(*mut usize, *const AllocationProperties, i32);
@@ -146,6 +155,7 @@ pub(crate) struct Table {
     vmm: Result<Vmm>,
     ipc: Result<Ipc>,
     pools: Result<Pools>,
+    words: Result<Words>,
     _library: ManuallyDrop<Library>,
 }
 
@@ -173,7 +183,8 @@ impl Table {
     fn of(library: Library) -> Result<Self> {
         let core = Core::find(&library)?;
         let (vmm, ipc, pools) = (Vmm::find(&library), Ipc::find(&library), Pools::find(&library));
-        Ok(Self { core, vmm, ipc, pools, _library: ManuallyDrop::new(library) })
+        let words = Words::find(&library);
+        Ok(Self { core, vmm, ipc, pools, words, _library: ManuallyDrop::new(library) })
     }
 
     /// # Errors
@@ -186,6 +197,12 @@ impl Table {
     /// As [`Table::vmm`].
     pub(crate) fn ipc(&self) -> Result<&Ipc> {
         self.ipc.as_ref().map_err(Clone::clone)
+    }
+
+    /// # Errors
+    /// As [`Table::vmm`].
+    pub(crate) fn words(&self) -> Result<&Words> {
+        self.words.as_ref().map_err(Clone::clone)
     }
 
     /// # Errors

@@ -315,10 +315,29 @@ impl<T: Element> CudaTensor<T> {
         Ok(OnStream { tensor: self, stream, base })
     }
 
+    /// Whether the device of the process that sent the tensor has done the work that was queued for it before.
+    /// Always true for a tensor that this process has made.
+    ///
+    /// A stream that waits for such a device goes on without it when that process is killed. Calls of this
+    /// library that wait for a stream say so: with [`CudaTensorError::ProducerGone`] where they read the
+    /// tensor itself, else with [`CudaError::WaitCutShort`](crate::CudaError::WaitCutShort). A program that
+    /// waits by other means, for example with `cudarc`, and works with senders that may be killed, asks here
+    /// afterwards.
+    ///
+    /// Makes no call of the driver where the device has stream memory operations. Elsewhere the sender notes
+    /// what is done, so that the answer comes up to 200 ms later.
+    ///
+    /// # Errors
+    /// [`CudaTensorError::ProducerGone`] if it never will be.
+    pub fn is_written(&self) -> Result<bool> {
+        let ready = self.memory.as_ref().and_then(|memory| memory.ready.as_ref());
+        ready.map_or(Ok(true), |(timeline, number)| timeline.is_reached(*number))
+    }
+
     /// The elements in row-major order, copied to the host.
     ///
     /// # Errors
-    /// As [`CudaTensor::on`].
+    /// As [`CudaTensor::on`]; [`CudaError::WaitCutShort`](crate::CudaError::WaitCutShort).
     ///
     /// # Blocking
     /// Until all work that was queued on the stream is done.
@@ -336,7 +355,7 @@ impl<T: Element> CudaTensor<T> {
     /// Copies the elements to the host, in row-major order.
     ///
     /// # Errors
-    /// As [`CudaTensor::on`]; [`LayoutError::LengthMismatch`].
+    /// As [`CudaTensor::to_vec`]; [`LayoutError::LengthMismatch`].
     ///
     /// # Blocking
     /// As [`CudaTensor::to_vec`].
@@ -352,7 +371,7 @@ impl<T: Element> CudaTensor<T> {
     /// The elements as a tensor of the host.
     ///
     /// # Errors
-    /// As [`CudaTensor::on`].
+    /// As [`CudaTensor::to_vec`].
     ///
     /// # Blocking
     /// As [`CudaTensor::to_vec`].
@@ -411,7 +430,8 @@ impl<T: Element> CudaTensor<T> {
     /// and the driver allows it.
     ///
     /// # Errors
-    /// As [`CudaTensor::on`]; [`CudaTensorError::Storage`] when the host's shared memory is not sufficient.
+    /// As [`CudaTensor::to_vec`]; [`CudaTensorError::Storage`] when the host's shared memory is not
+    /// sufficient.
     ///
     /// # Blocking
     /// Until all work that was queued on the stream is done, and the copy.
@@ -425,6 +445,7 @@ impl<T: Element> CudaTensor<T> {
         // The whole range from first to last element, so that views keep their strides.
         let n_elements = self.layout.end().saturating_sub(self.layout.offset());
         let hold = registry::get().stage(heap, stream, on.address(), n_elements * size_of::<T>())?;
+        on.check_waits()?;
         let layout = Layout::new(self.shape().clone(), self.strides(), 0)?;
         tensorferry_reduce::count_copied(n_elements * size_of::<T>());
         Ok(Self::from_parts(Some(Memory { hold, ready: None }), layout))
@@ -545,7 +566,18 @@ impl<T: Element> OnStream<'_, T> {
 
     fn driver_read(&self, data: &mut [T]) -> Result<()> {
         let (from, bytes) = (self.address(), bytemuck::cast_slice_mut(data));
-        self.queue(bytes.len(), |driver, stream| driver.queue_to_host(from, bytes, stream))
+        self.queue(bytes.len(), |driver, stream| driver.queue_to_host(from, bytes, stream))?;
+        self.check_waits()
+    }
+
+    /// Called where the stream was waited for, and has read the tensor.
+    fn check_waits(&self) -> Result<()> {
+        let waits = self.stream.check_waits();
+        let ready = self.tensor.memory.as_ref().and_then(|memory| memory.ready.as_ref());
+        match ready {
+            Some((timeline, number)) if timeline.is_cut_short(*number) => Err(CudaTensorError::ProducerGone),
+            _ => Ok(waits?),
+        }
     }
 
     pub(crate) fn driver_copy_from(&self, from: u64) -> Result<()> {

@@ -209,8 +209,8 @@ impl AddressSpace {
                     None
                 };
                 if let Some(broken) = broken {
+                    // NVIDIA calls it undefined. The memory is there as long as it is open.
                     self.reports.add(broken);
-                    return Err(Status::ILLEGAL_ADDRESS);
                 }
             }
             Kind::Malloc { .. } | Kind::Pool { .. } => (),

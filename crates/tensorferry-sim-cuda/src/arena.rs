@@ -255,7 +255,7 @@ impl Import {
     /// Opens the allocation that the token names.
     ///
     /// # Errors
-    /// INVALID_HANDLE if its process is gone or has freed it.
+    /// INVALID_HANDLE if its process is gone; INVALID_VALUE if that has freed it.
     pub(crate) fn open(token: Token, by: Identity) -> Answer<Self> {
         Self::in_file(MemoryFile::open_of(&token.owner, token.fd, token.inode)?, token, by)
     }
@@ -272,7 +272,7 @@ impl Import {
             .filter(|&end| end <= PAYLOAD_BYTES)
             .ok_or(Status::INVALID_HANDLE)?;
         if !table.is_live(token.slot, token.generation) {
-            return Err(Status::INVALID_HANDLE);
+            return Err(Status::INVALID_VALUE);
         }
         let len = end.next_multiple_of(GRANULE_BYTES) - begin;
         let payload = Arc::new(Mapping::of_file(&table.file, TABLE_BYTES + begin, len)?);

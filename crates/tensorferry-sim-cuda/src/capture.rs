@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use crate::driver::Driver;
+use crate::stream::Stream;
 use crate::{Answer, Status};
 
 /// Functions that act at once, whatever streams do, so a graph would lack their effect. NVIDIA names the
@@ -87,10 +88,10 @@ thread_local! {
 
 #[derive(Debug)]
 struct Capture {
-    stream: usize,
+    id: usize,
+    stream: Arc<Stream>,
     by: ThreadId,
     mode: Mode,
-    is_invalid: bool,
 }
 
 impl Capture {
@@ -127,8 +128,8 @@ impl Driver {
         }
         let mode = self.thread_mode();
         let mut answer = Ok(());
-        for capture in self.captures.lock().iter_mut().filter(|capture| capture.prohibits(mode)) {
-            capture.is_invalid = true;
+        for capture in self.captures.lock().iter().filter(|capture| capture.prohibits(mode)) {
+            capture.stream.spoil_capture();
             answer = Err(Status::STREAM_CAPTURE_UNSUPPORTED);
         }
         answer
@@ -152,12 +153,7 @@ impl Driver {
         if stream.set_capturing(true) {
             return Err(Status::INVALID_VALUE);
         }
-        self.captures.lock().push(Capture {
-            stream: id,
-            by: thread::current().id(),
-            mode,
-            is_invalid: false,
-        });
+        self.captures.lock().push(Capture { id, stream, by: thread::current().id(), mode });
         Ok(())
     }
 
@@ -165,11 +161,12 @@ impl Driver {
     pub(crate) fn stream_end_capture(&self, id: usize) -> Answer {
         let stream = self.stream(id)?;
         let mut ongoing = self.captures.lock();
-        let at = ongoing.iter().position(|capture| capture.stream == id).ok_or(Status::INVALID_VALUE)?;
+        let at = ongoing.iter().position(|capture| capture.id == id).ok_or(Status::INVALID_VALUE)?;
         if ongoing[at].mode != Mode::Relaxed && ongoing[at].by != thread::current().id() {
             return Err(Status::STREAM_CAPTURE_WRONG_THREAD);
         }
-        let is_invalid = ongoing.remove(at).is_invalid;
+        drop(ongoing.remove(at));
+        let is_invalid = stream.is_spoilt();
         stream.set_capturing(false);
         if is_invalid { Err(Status::STREAM_CAPTURE_INVALIDATED) } else { Ok(()) }
     }

@@ -29,24 +29,20 @@ impl Driver {
         let space = Arc::clone(&self.space);
         stream.push(move |stream| {
             let answer = work(&address_space::lock(&space), copying(stream.device));
-            // The range was device memory at the call. If it is no longer, that is an illegal address.
-            answer.map_err(
-                |status| if status == Status::INVALID_VALUE { Status::ILLEGAL_ADDRESS } else { status },
-            )
+            // The range could be accessed at the call. If it cannot any more, the work fails.
+            answer.map_err(|_| Status::LAUNCH_FAILED)
         })
     }
 
-    /// The check at the call: it refuses ranges that are no device memory.
-    fn check_range(&self, stream: &Stream, address: u64, len_bytes: usize) -> Answer {
-        let touch = copying(stream.device);
-        let answer = self.space().check(address, len_bytes, touch);
-        if answer == Err(Status::INVALID_VALUE) { answer } else { Ok(()) }
+    /// The check at the call: it refuses ranges that are no device memory, or may not be accessed so.
+    fn check_range(&self, touch: Touch, address: u64, len_bytes: usize) -> Answer {
+        self.space().check(address, len_bytes, touch).map_err(|_| Status::INVALID_VALUE)
     }
 
     /// Copies from the host. Pageable memory is staged before this returns.
     pub(crate) fn copy_htod(&self, to: u64, from: HostMemory, stream: usize) -> Answer {
         let stream = self.stream(stream)?;
-        self.check_range(&stream, to, from.len_bytes)?;
+        self.check_range(copying(stream.device).writing(), to, from.len_bytes)?;
         if let Some(in_use) = self.pinned_around(from) {
             return self.in_stream(&stream, move |space, touch| {
                 let _in_use = in_use;
@@ -60,7 +56,7 @@ impl Driver {
     /// Copies to the host. To pageable memory, this returns when the copy is done.
     pub(crate) fn copy_dtoh(&self, to: HostMemory, from: u64, stream: usize) -> Answer {
         let stream = self.stream(stream)?;
-        self.check_range(&stream, from, to.len_bytes)?;
+        self.check_range(copying(stream.device), from, to.len_bytes)?;
         let in_use = self.pinned_around(to);
         let is_pinned = in_use.is_some();
         self.in_stream(&stream, move |space, touch| {
@@ -73,8 +69,8 @@ impl Driver {
     /// Copies on the device, or between devices.
     pub(crate) fn copy_dtod(&self, to: u64, from: u64, len_bytes: usize, stream: usize) -> Answer {
         let stream = self.stream(stream)?;
-        self.check_range(&stream, to, len_bytes)?;
-        self.check_range(&stream, from, len_bytes)?;
+        self.check_range(copying(stream.device).writing(), to, len_bytes)?;
+        self.check_range(copying(stream.device), from, len_bytes)?;
         self.in_stream(&stream, move |space, touch| space.copy(to, from, len_bytes, touch))
     }
 
@@ -89,7 +85,8 @@ impl Driver {
             return Ok(());
         }
         let skipped = rows.pitch_bytes.checked_mul(rows.n_rows - 1).ok_or(Status::INVALID_VALUE)?;
-        self.check_range(&stream, to, skipped.checked_add(row_bytes).ok_or(Status::INVALID_VALUE)?)?;
+        let span = skipped.checked_add(row_bytes).ok_or(Status::INVALID_VALUE)?;
+        self.check_range(copying(stream.device).writing(), to, span)?;
         let pattern = pattern.to_vec();
         self.in_stream(&stream, move |space, touch| {
             (0..rows.n_rows)

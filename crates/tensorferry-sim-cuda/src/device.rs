@@ -37,6 +37,7 @@ const VIRTUAL_MEMORY_MANAGEMENT: i32 = 102;
 const POSIX_FILE_DESCRIPTOR_HANDLES: i32 = 103;
 const MEMORY_POOLS: i32 = 115;
 const MEMORY_POOL_HANDLE_TYPES: i32 = 119;
+const STREAM_MEMORY_OPERATIONS_64: i32 = 122;
 const IPC_EVENTS: i32 = 125;
 
 impl Driver {
@@ -103,6 +104,7 @@ impl Driver {
             VIRTUAL_MEMORY_MANAGEMENT | POSIX_FILE_DESCRIPTOR_HANDLES => settings.has_vmm.into(),
             // Bit 0: POSIX file descriptors.
             MEMORY_POOLS | MEMORY_POOL_HANDLE_TYPES => settings.has_pools.into(),
+            STREAM_MEMORY_OPERATIONS_64 => settings.has_words.into(),
             IPC_EVENTS => settings.has_ipc.into(),
             _ if MAX_BLOCK_DIM.contains(&attribute) => 1024,
             _ if MAX_GRID_DIM.contains(&attribute) => 65_535,

@@ -138,6 +138,12 @@ impl Driver {
         if self.identity.pid != std::process::id() {
             return Err(Status::NOT_INITIALIZED);
         }
+        self.check_up()
+    }
+
+    /// # Errors
+    /// DEINITIALIZED after [`Driver::tear_down`].
+    pub(crate) fn check_up(&self) -> Answer {
         if self.is_down.load(Ordering::SeqCst) { Err(Status::DEINITIALIZED) } else { Ok(()) }
     }
 

@@ -1,5 +1,4 @@
 //! Events: a page with two counters, which is shared if the event is an interprocess one.
-#![expect(clippy::cast_possible_truncation, reason = "the words of recorders are cut into halves")]
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +8,7 @@ use rustix::thread::futex;
 
 use crate::address_space::Ordinal;
 use crate::driver::Driver;
-use crate::identity::{self, Identity};
+use crate::identity::Identity;
 use crate::mapping::Mapping;
 use crate::memory_file::{Label, MemoryFile, Purpose};
 use crate::stream::Stream;
@@ -27,12 +26,10 @@ const ARMED: usize = 8;
 /// The number of the highest record that is done.
 const DONE: usize = 9;
 const DESTROYED: usize = 10;
-/// The process that recorded last: its number, and the low half of its start time.
+/// The process that recorded last: its number, and the instance of the driver in it.
 const RECORDER: usize = 11;
-/// The instance of the driver in that process.
-const RECORDER_INSTANCE: usize = 12;
 
-/// How often a waiter checks whether the recorder lives.
+/// How often a waiter checks whether its stream has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// An event of this process, or an opened one of another process.
@@ -55,12 +52,11 @@ impl Event {
         Ok(!(self.is_imported && self.word(DESTROYED)? != 0))
     }
 
-    /// Counts a record by `by`; returns its number.
-    fn arm(&self, by: Identity) -> Answer<u64> {
-        let recorder = u64::from(by.pid) << 32 | by.start_ticks & 0xffff_ffff;
-        self.page.word(RECORDER)?.store(recorder, SeqCst);
-        self.page.word(RECORDER_INSTANCE)?.store(by.instance.into(), SeqCst);
-        Ok(self.page.word(ARMED)?.fetch_add(1, SeqCst) + 1)
+    /// Counts a record by `by`; returns its number, and whether another process made the one before.
+    fn arm(&self, by: Identity) -> Answer<(u64, bool)> {
+        let by = u64::from(by.pid) << 32 | u64::from(by.instance);
+        let before = self.page.word(RECORDER)?.swap(by, SeqCst);
+        Ok((self.page.word(ARMED)?.fetch_add(1, SeqCst) + 1, before != 0 && before != by))
     }
 
     fn complete(&self, record: u64) -> Answer {
@@ -76,18 +72,8 @@ impl Event {
         Ok(self.word(DONE)? >= record)
     }
 
-    /// Whether the process that recorded last can still finish the record.
-    fn recorder_lives(&self) -> Answer<bool> {
-        let recorder = self.word(RECORDER)?;
-        let (pid, start_low) = ((recorder >> 32) as u32, recorder as u32);
-        let instance = self.word(RECORDER_INSTANCE)? as u32;
-        Ok(recorder == 0 || (identity::runs(pid, start_low) && identity::has_instance(pid, instance)))
-    }
-
-    /// Waits until this record is done, or until `is_over` returns true.
-    ///
-    /// # Errors
-    /// LAUNCH_FAILED if the recorder died before the record was done.
+    /// Waits until this record is done, or until `is_over` returns true. A record whose process was killed is
+    /// never done, and nothing tells a waiter so.
     fn wait(&self, record: u64, is_over: impl Fn() -> bool) -> Answer {
         let wake = self.page.half_word(WAKE)?;
         let look = futex::Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
@@ -98,11 +84,17 @@ impl Event {
             }
             // Whatever the reason for waking up, the loop checks again.
             let _ = futex::wait(wake, futex::Flags::empty(), seen, Some(&look));
-            if !self.recorder_lives()? && !self.is_done(record)? {
-                return Err(Status::LAUNCH_FAILED);
-            }
         }
     }
+}
+
+/// Events are in no graph here, and those of other processes in none of a real driver.
+fn refuse_capture(stream: &Stream) -> Answer {
+    if !stream.is_capturing() {
+        return Ok(());
+    }
+    stream.spoil_capture();
+    Err(Status::STREAM_CAPTURE_UNSUPPORTED)
 }
 
 impl Driver {
@@ -145,7 +137,7 @@ impl Driver {
         id
     }
 
-    /// The event, if it may still be used.
+    /// The event. If it must not be used any more, that is a broken rule, and works.
     fn event(&self, event: usize) -> Answer<Arc<Event>> {
         self.check_process()?;
         let event = self.tables().events.get(&event).cloned().ok_or(Status::INVALID_HANDLE)?;
@@ -153,7 +145,7 @@ impl Driver {
             return Ok(event);
         }
         self.reports.add("an opened event was used after its exporter destroyed it");
-        Err(Status::INVALID_HANDLE)
+        Ok(event)
     }
 
     /// `cuEventDestroy`. Work that was queued with the event can still use it.
@@ -175,24 +167,24 @@ impl Driver {
         if event.device != stream.device {
             return Err(Status::INVALID_HANDLE);
         }
-        if stream.is_capturing() {
-            return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
-        }
-        let record = event.arm(self.identity)?;
-        stream.push_always(move |_: &Stream| event.complete(record))
+        refuse_capture(&stream)?;
+        let (record, is_other) = event.arm(self.identity)?;
+        stream.push_always(move |stream: &Stream| {
+            if is_other {
+                // As on an H100: of two processes, the second reaches its record behind the first.
+                event.wait(record - 1, || stream.has_ended())?;
+            }
+            event.complete(record)
+        })
     }
 
     /// `cuStreamWaitEvent`. The wait is for the last record before this call.
     pub(crate) fn stream_wait_event(&self, stream: usize, event: usize) -> Answer {
         let stream = self.stream(stream)?;
         let event = self.event(event)?;
+        refuse_capture(&stream)?;
         let record = event.word(ARMED)?;
-        let reports = Arc::clone(&self.reports);
-        stream.push(move |stream: &Stream| {
-            event.wait(record, || stream.has_ended()).inspect_err(|_| {
-                reports.add("a stream waited for an event whose recorder died");
-            })
-        })
+        stream.push(move |stream: &Stream| event.wait(record, || stream.has_ended()))
     }
 
     /// `cuEventQuery`.
@@ -201,7 +193,7 @@ impl Driver {
         if event.is_done(event.word(ARMED)?)? { Ok(()) } else { Err(Status::NOT_READY) }
     }
 
-    /// `cuEventSynchronize`. Blocks until the last record is done or its recorder has died.
+    /// `cuEventSynchronize`. Blocks until the last record is done, for ever if its process was killed.
     pub(crate) fn event_synchronize(&self, event: usize) -> Answer {
         let event = self.event(event)?;
         event.wait(event.word(ARMED)?, || false)
@@ -225,7 +217,8 @@ impl Driver {
             Some(file) if !event.is_imported => {
                 Ok(Token::new(self.identity, file, 0, 0).to_bytes(token::Kind::Event))
             }
-            _ => Err(Status::INVALID_VALUE),
+            Some(_) => Err(Status::INVALID_VALUE),
+            None => Err(Status::INVALID_HANDLE),
         }
     }
 
@@ -238,9 +231,6 @@ impl Driver {
         }
         let file = MemoryFile::open_of(&token.owner, token.fd, token.inode)?;
         let page = Mapping::of_file(&file, 0, 4096)?;
-        if page.word(DESTROYED)?.load(SeqCst) != 0 {
-            return Err(Status::INVALID_HANDLE);
-        }
         Ok(self.add_event(page, Some(file), INTERPROCESS | DISABLE_TIMING, context.device, true))
     }
 }

@@ -104,7 +104,11 @@ extern "C" fn cuDriverGetVersion(version: Out<i32>) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuGetErrorName(error: u32, name: Out<*const c_char>) -> u32 {
-    code(|| name.set(Status::name_of(error).ok_or(Status::INVALID_VALUE)?.as_ptr()))
+    code(|| {
+        // It tells nothing any more once the process exits.
+        DRIVER.get().map_or(Ok(()), Driver::check_up)?;
+        name.set(Status::name_of(error).ok_or(Status::INVALID_VALUE)?.as_ptr())
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -237,6 +241,9 @@ exports! {
     fn cuMemFreeHost(address: u64) |driver| driver.host_free(address);
     fn cuMemHostRegister_v2(address: usize, len_bytes: usize, _flags: u32) |driver| driver.host_register(to_host(address, len_bytes)?);
     fn cuMemHostUnregister(address: u64) |driver| driver.host_unregister(address);
+    fn cuMemHostGetDevicePointer_v2(pointer: Out<u64>, address: u64, flags: u32) |driver| pointer.set(driver.host_device_pointer(address, flags)?);
+    fn cuStreamWaitValue64_v2(stream: usize, address: u64, value: u64, flags: u32) |driver| driver.stream_wait_value(stream, address, value, flags);
+    fn cuStreamWriteValue64_v2(stream: usize, address: u64, value: u64, flags: u32) |driver| driver.stream_write_value(stream, address, value, flags);
 
     fn cuMemcpyHtoD_v2(to: u64, from: usize, len_bytes: usize) |driver| driver.copy_htod_at_once(to, to_host(from, len_bytes)?);
     fn cuMemcpyDtoH_v2(to: usize, from: u64, len_bytes: usize) |driver| driver.at_once(|| driver.copy_dtoh(to_host(to, len_bytes)?, from, 0));

@@ -10,20 +10,24 @@ use crate::{Answer, Status};
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Page-locked pages.
+/// Page-locked memory.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    pages: Range<u64>,
+    range: Range<u64>,
     /// `None` if the caller registered memory of its own.
     memory: Option<Mapping>,
     /// Each copy that is not done has a clone.
     in_use: Arc<()>,
 }
 
+fn range_of(address: u64, len_bytes: usize) -> Range<u64> {
+    address..address.saturating_add(len_bytes as u64)
+}
+
 /// The pages that contain a range. Everything else in these pages is page-locked with the range.
-fn pages_of(address: u64, len_bytes: usize) -> Range<u64> {
-    let end = address.saturating_add(len_bytes as u64);
-    address - address % PAGE_BYTES..end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(end)
+fn pages_of(range: &Range<u64>) -> Range<u64> {
+    let end = range.end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(range.end);
+    range.start - range.start % PAGE_BYTES..end
 }
 
 impl Driver {
@@ -35,8 +39,8 @@ impl Driver {
         }
         let memory = Mapping::private(len_bytes)?;
         let address = memory.address();
-        let pages = pages_of(address, len_bytes);
-        self.tables().pinned.insert(address, Pinned { pages, memory: Some(memory), in_use: Arc::default() });
+        let range = range_of(address, len_bytes);
+        self.tables().pinned.insert(address, Pinned { range, memory: Some(memory), in_use: Arc::default() });
         Ok(address)
     }
 
@@ -52,19 +56,19 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuMemHostRegister`.
+    /// `cuMemHostRegister`. Ranges may share a page, and may not overlap.
     pub(crate) fn host_register(&self, memory: HostMemory) -> Answer {
         self.current()?;
         if memory.len_bytes == 0 {
             return Err(Status::INVALID_VALUE);
         }
-        let pages = pages_of(memory.address(), memory.len_bytes);
+        let range = range_of(memory.address(), memory.len_bytes);
         let mut tables = self.tables();
         let mut pinned = tables.pinned.values();
-        if pinned.any(|pinned| pinned.pages.start < pages.end && pages.start < pinned.pages.end) {
+        if pinned.any(|pinned| pinned.range.start < range.end && range.start < pinned.range.end) {
             return Err(Status::HOST_MEMORY_ALREADY_REGISTERED);
         }
-        tables.pinned.insert(memory.address(), Pinned { pages, memory: None, in_use: Arc::default() });
+        tables.pinned.insert(memory.address(), Pinned { range, memory: None, in_use: Arc::default() });
         Ok(())
     }
 
@@ -82,14 +86,27 @@ impl Driver {
         Ok(())
     }
 
-    /// `Some` if copies from and to this range are asynchronous. Each such copy keeps a clone of the returned
-    /// `Arc` until it is done.
-    pub(crate) fn pinned_around(&self, memory: HostMemory) -> Option<Arc<()>> {
-        let range = pages_of(memory.address(), memory.len_bytes);
+    /// `Some` if all of this range was registered, or allocated, at once. Each operation on it keeps a clone
+    /// of the returned `Arc` until it is done.
+    pub(crate) fn registered_around(&self, memory: HostMemory) -> Option<Arc<()>> {
+        let range = range_of(memory.address(), memory.len_bytes);
         let tables = self.tables();
         let mut pinned = tables.pinned.values();
         let around =
-            pinned.find(|pinned| pinned.pages.start <= range.start && range.end <= pinned.pages.end)?;
+            pinned.find(|pinned| pinned.range.start <= range.start && range.end <= pinned.range.end)?;
+        Some(Arc::clone(&around.in_use))
+    }
+
+    /// `Some` if copies from and to this range are asynchronous. Each such copy keeps a clone of the returned
+    /// `Arc` until it is done.
+    pub(crate) fn pinned_around(&self, memory: HostMemory) -> Option<Arc<()>> {
+        let range = range_of(memory.address(), memory.len_bytes);
+        let tables = self.tables();
+        let mut pinned = tables.pinned.values();
+        let around = pinned.find(|pinned| {
+            let pages = pages_of(&pinned.range);
+            pages.start <= range.start && range.end <= pages.end
+        })?;
         Some(Arc::clone(&around.in_use))
     }
 }

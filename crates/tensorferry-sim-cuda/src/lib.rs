@@ -67,6 +67,7 @@ mod status;
 mod stream;
 mod token;
 mod vmm;
+mod word;
 
 pub use driver::Driver;
 pub use library::{environment, library_path};

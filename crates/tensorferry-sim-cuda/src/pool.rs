@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::io::{FdFlags, fcntl_setfd};
+
 use crate::address_space::{self, Kind, Ordinal};
 use crate::arena::{Arena, Import};
 use crate::driver::{Driver, Tables, next_id};
@@ -20,6 +22,8 @@ pub(crate) struct Pool {
     pub(crate) handle_types: u32,
     arena: Arc<Arena>,
     is_imported: bool,
+    /// Whether it was exported. Before that, the driver exports no pointer into it.
+    is_exported: bool,
     /// By `CUmemPool_attribute`. They have no effect: memory is never reused early here. What is kept is kept
     /// whatever the threshold, as NVIDIA says of exportable pools.
     attributes: BTreeMap<i32, u64>,
@@ -47,7 +51,8 @@ impl Driver {
         let keeps = self.settings.pools_keep && handle_types != 0;
         let arena = Arc::new(Arena::create(world, Purpose::Pool, physical, keeps)?);
         let id = next_id();
-        let pool = Pool { device, handle_types, arena, is_imported: false, attributes: ATTRIBUTES.into() };
+        let (is_imported, is_exported, attributes) = (false, false, ATTRIBUTES.into());
+        let pool = Pool { device, handle_types, arena, is_imported, is_exported, attributes };
         tables.pools.insert(id, pool);
         Ok(id)
     }
@@ -202,7 +207,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuMemPoolExportToShareableHandle`. The caller owns the descriptor.
+    /// `cuMemPoolExportToShareableHandle`. The caller owns the descriptor, which is not close-on-exec.
     pub(crate) fn pool_export(&self, pool: usize, handle_type: u32) -> Answer<OwnedFd> {
         self.check_pools()?;
         let mut tables = self.tables();
@@ -210,7 +215,10 @@ impl Driver {
         if handle_type != POSIX_FILE_DESCRIPTOR || pool.handle_types & handle_type == 0 || pool.is_imported {
             return Err(Status::INVALID_VALUE);
         }
-        pool.arena.file().share()
+        let fd = pool.arena.file().share()?;
+        fcntl_setfd(&fd, FdFlags::empty())?;
+        pool.is_exported = true;
+        Ok(fd)
     }
 
     /// `cuMemPoolImportFromShareableHandle`. The caller keeps the descriptor.
@@ -225,19 +233,19 @@ impl Driver {
         }
         let device = self.ordinal_of(file.label().device)?;
         let arena = Arc::new(Arena::import(file)?);
-        let attributes = ATTRIBUTES.into();
-        let pool = Pool { device, handle_types: handle_type, arena, is_imported: true, attributes };
+        let (is_imported, is_exported, attributes) = (true, false, ATTRIBUTES.into());
+        let pool = Pool { device, handle_types: handle_type, arena, is_imported, is_exported, attributes };
         let id = next_id();
         self.tables().pools.insert(id, pool);
         Ok(id)
     }
 
-    /// `cuMemPoolExportPointer`.
+    /// `cuMemPoolExportPointer`, of memory of a pool that was exported before, or imported.
     pub(crate) fn pool_export_pointer(&self, address: u64) -> Answer<[u8; TOKEN_BYTES]> {
         self.check_pools()?;
         let mut tables = self.tables();
         let token = match &self.space().at(address).ok_or(Status::INVALID_VALUE)?.kind {
-            Kind::Pool { pool, arena, slot } if tables.pool(*pool)?.handle_types != 0 => {
+            Kind::Pool { pool, arena, slot } if tables.pool(*pool)?.is_exported => {
                 arena.token(self.identity, *slot)?
             }
             Kind::PoolImport { import, .. } => import.token,

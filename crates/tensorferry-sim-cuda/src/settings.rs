@@ -21,7 +21,7 @@ pub const SETTINGS_VARIABLE: &str = "TENSORFERRY_SIM_CUDA";
 /// | `delay_us=200` | the least time that each operation of a stream takes | 0 |
 /// | `staged_copies` | functions without `Async` may return before their work is done | off |
 /// | `held` | streams do nothing until told `running` | running |
-/// | `disable=vmm+pool+ipc+legacy+peer` | features that the devices do not support | nothing |
+/// | `disable=vmm+pool+ipc+legacy+peer+words` | features that the devices do not support | nothing |
 /// | `fail=cuMemMap:2` | the next call of the function returns this code, once | nothing |
 /// | `kill=cuMemMap` | the next call of the function kills the process | nothing |
 /// | `lose=cuMemFree_v2` | the next call of the function does nothing and reports success | nothing |
@@ -35,7 +35,8 @@ pub const SETTINGS_VARIABLE: &str = "TENSORFERRY_SIM_CUDA";
 /// - `pools_keep`: the high-water mark of such a pool counts as used device memory.
 /// - `world`: with a world of its own, each test has a machine of its own.
 /// - `staged_copies`: [`crate::Driver`] says what the functions still wait for.
-/// - `disable`: `legacy` means handles of memory; `ipc` means those and handles of events.
+/// - `disable`: `legacy` means handles of memory; `ipc` means those and handles of events; `words` means the
+///   64-bit memory operations of streams.
 /// - `fail`, `kill`, `lose`: `*` in the place of a function means any function. A last `:5` lets five calls
 ///   work first, as in `fail=cuMemMap:2:5` and `kill=cuMemMap:5`.
 /// - `teardown`: calls fail from the exit handler on that `cuInit` registers.
@@ -60,6 +61,7 @@ pub struct Settings {
     pub(crate) has_ipc: bool,
     pub(crate) has_legacy: bool,
     pub(crate) has_peers: bool,
+    pub(crate) has_words: bool,
     pub(crate) faults: Vec<Fault>,
     pub(crate) lost: Vec<usize>,
     pub(crate) teardown: bool,
@@ -91,6 +93,7 @@ impl Default for Settings {
             has_ipc: true,
             has_legacy: true,
             has_peers: true,
+            has_words: true,
             faults: Vec::new(),
             lost: Vec::new(),
             teardown: true,
@@ -156,6 +159,7 @@ impl Settings {
                         "ipc" => self.has_ipc = false,
                         "legacy" => self.has_legacy = false,
                         "peer" => self.has_peers = false,
+                        "words" => self.has_words = false,
                         _ => return None,
                     }
                 }

@@ -1,12 +1,18 @@
 //! Streams: operations in order, each stream on a thread of its own.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::address_space::Ordinal;
 use crate::{Answer, Status};
+
+// The states of a stream, with respect to captures.
+const NOT_CAPTURING: u8 = 0;
+const CAPTURING: u8 = 1;
+/// It has met something that no graph can have.
+const SPOILT: u8 = 2;
 
 type Work = Box<dyn FnOnce(&Stream) -> Answer + Send>;
 
@@ -66,7 +72,7 @@ pub(crate) struct Stream {
     /// The code of the error that broke the context; 0 while it is intact.
     broken: Arc<AtomicU32>,
     ended: AtomicBool,
-    is_capturing: AtomicBool,
+    capture: AtomicU8,
 }
 
 impl Stream {
@@ -79,7 +85,7 @@ impl Stream {
             pace,
             broken,
             ended: AtomicBool::new(false),
-            is_capturing: AtomicBool::new(false),
+            capture: AtomicU8::new(NOT_CAPTURING),
         });
         let own = Arc::clone(&stream);
         std::thread::Builder::new().name("sim-cuda-stream".into()).spawn(move || own.run())?;
@@ -131,6 +137,9 @@ impl Stream {
     }
 
     fn add(&self, operation: Operation) -> Answer {
+        if self.is_spoilt() {
+            return Err(Status::STREAM_CAPTURE_INVALIDATED);
+        }
         self.refuse_capture()?;
         let mut queue = self.lock();
         queue.operations.push_back(operation);
@@ -169,13 +178,24 @@ impl Stream {
     }
 
     pub(crate) fn is_capturing(&self) -> bool {
-        self.is_capturing.load(Ordering::SeqCst)
+        self.capture.load(Ordering::SeqCst) != NOT_CAPTURING
     }
 
     /// Sets whether the stream captures; returns whether it did. [`crate::capture`] has the captures
     /// themselves.
     pub(crate) fn set_capturing(&self, is_capturing: bool) -> bool {
-        self.is_capturing.swap(is_capturing, Ordering::SeqCst)
+        let state = if is_capturing { CAPTURING } else { NOT_CAPTURING };
+        self.capture.swap(state, Ordering::SeqCst) != NOT_CAPTURING
+    }
+
+    /// Invalidates the capture, if the stream captures.
+    pub(crate) fn spoil_capture(&self) {
+        let _ = self.capture.compare_exchange(CAPTURING, SPOILT, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Whether the stream captures and the capture is invalid.
+    pub(crate) fn is_spoilt(&self) -> bool {
+        self.capture.load(Ordering::SeqCst) == SPOILT
     }
 
     pub(crate) fn has_ended(&self) -> bool {

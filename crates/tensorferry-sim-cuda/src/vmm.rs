@@ -49,6 +49,7 @@ pub(crate) struct Physical {
     file: Arc<MemoryFile>,
     pub(crate) device: Ordinal,
     pub(crate) handle_types: u32,
+    is_imported: bool,
     n_handles: u32,
     n_mapped: u32,
 }
@@ -105,12 +106,13 @@ impl Driver {
         self.check_limit(device, len_bytes)?;
         let world = self.settings.world.clone();
         let label = Label { world, purpose: Purpose::Vmm, device: self.physical(device), len_bytes };
-        Ok(self.add_physical(MemoryFile::create(label, 0)?, device, handle_types))
+        Ok(self.add_physical(MemoryFile::create(label, 0)?, device, handle_types, false))
     }
 
-    fn add_physical(&self, file: MemoryFile, device: Ordinal, handle_types: u32) -> u64 {
+    fn add_physical(&self, file: MemoryFile, device: Ordinal, handle_types: u32, is_imported: bool) -> u64 {
         let handle = next_id() as u64;
-        let physical = Physical { file: Arc::new(file), device, handle_types, n_handles: 1, n_mapped: 0 };
+        let (file, n_handles, n_mapped) = (Arc::new(file), 1, 0);
+        let physical = Physical { file, device, handle_types, is_imported, n_handles, n_mapped };
         self.tables().physical.insert(handle, physical);
         handle
     }
@@ -124,12 +126,14 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuMemExportToShareableHandle`. The caller owns the descriptor.
+    /// `cuMemExportToShareableHandle`, of memory that was made in this process. The caller owns the
+    /// descriptor.
     pub(crate) fn vmm_export(&self, handle: u64, handle_type: u32) -> Answer<OwnedFd> {
         self.check_vmm()?;
         let mut tables = self.tables();
         let physical = tables.physical(handle)?;
-        if handle_type != POSIX_FILE_DESCRIPTOR || physical.handle_types & handle_type == 0 {
+        let has_type = physical.handle_types & handle_type != 0;
+        if handle_type != POSIX_FILE_DESCRIPTOR || !has_type || physical.is_imported {
             return Err(Status::INVALID_VALUE);
         }
         physical.file.share()
@@ -141,12 +145,15 @@ impl Driver {
         if handle_type != POSIX_FILE_DESCRIPTOR {
             return Err(Status::NOT_SUPPORTED);
         }
-        let file = MemoryFile::reopen(fd)?;
-        if file.label().purpose != Purpose::Vmm || file.label().world != self.settings.world {
+        let file = MemoryFile::reopen(fd).map_err(|_| Status::UNKNOWN)?;
+        if file.label().purpose != Purpose::Vmm {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        if file.label().world != self.settings.world {
             return Err(Status::INVALID_VALUE);
         }
         let device = self.ordinal_of(file.label().device)?;
-        Ok(self.add_physical(file, device, POSIX_FILE_DESCRIPTOR))
+        Ok(self.add_physical(file, device, POSIX_FILE_DESCRIPTOR, true))
     }
 
     /// `cuMemRetainAllocationHandle`.
@@ -196,8 +203,11 @@ impl Driver {
     /// `cuMemMap`: a reserved range with nothing mapped in it; maps the memory from its beginning.
     pub(crate) fn vmm_map(&self, address: u64, len_bytes: usize, offset_bytes: usize, handle: u64) -> Answer {
         self.check_vmm()?;
-        if !is_granular(len_bytes) || offset_bytes != 0 || !address.is_multiple_of(GRANULE_BYTES as u64) {
+        if !is_granular(len_bytes) {
             return Err(Status::INVALID_VALUE);
+        }
+        if offset_bytes != 0 || !address.is_multiple_of(GRANULE_BYTES as u64) {
+            return Err(Status::NOT_SUPPORTED);
         }
         let mut tables = self.tables();
         let around = tables.reservations.range(..=address).next_back();
@@ -209,7 +219,7 @@ impl Driver {
         }
         let physical = tables.physical(handle)?;
         if len_bytes > physical.file.label().len_bytes {
-            return Err(Status::INVALID_VALUE);
+            return Err(Status::NOT_SUPPORTED);
         }
         let offset = usize::try_from(address - base).map_err(|_| Status::INVALID_VALUE)?;
         reservation.place(offset, len_bytes, &physical.file)?;

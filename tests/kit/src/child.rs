@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use nix::sys::resource::{Resource, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -128,6 +129,11 @@ impl Child {
         }
     }
 
+    /// Its next line, if it says one within this time.
+    pub(crate) fn hear_within(&self, patience: Duration) -> Option<String> {
+        self.link().hear_within(patience).ok().flatten()
+    }
+
     /// As [`Child::hear`]; `None` when it has ended instead.
     #[track_caller]
     pub fn hear_unless_ended(&self) -> Option<String> {
@@ -196,10 +202,14 @@ impl Child {
     }
 
     /// Waits until the thread with this name sleeps in the kernel, and not just for a moment for a lock on
-    /// its way.
+    /// its way. A thread of a real driver may wait without sleeping: it only has to be there.
     #[track_caller]
     pub fn wait_until_thread_sleeps(&self, name: &str) {
         const LOOKS: u32 = 100;
+        if self.may_spin {
+            until("the thread has begun", || self.has_thread(&format!("({name}) ")));
+            return;
+        }
         let mut looks = 0;
         until("the thread sleeps", || {
             looks = if self.has_thread(&format!("({name}) S ")) { looks + 1 } else { 0 };

@@ -36,6 +36,13 @@ pub fn may_lack_events() -> bool {
     !settings_of_run().contains("version=11")
 }
 
+/// Whether streams of this run have memory operations. Those of a real driver are expected to have them.
+#[must_use]
+pub fn has_semaphores() -> bool {
+    let run = settings_of_run();
+    !run.contains("words") && !run.contains("version=11.6")
+}
+
 /// The strategies that work in this run, which `TENSORFERRY_TEST_CUDA` may switch off. A real driver is
 /// expected to have all.
 #[must_use]

@@ -9,8 +9,10 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libloading::Library;
+use memmap2::MmapRaw;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use tensorferry_cuda_ipc::DRIVER_VARIABLE;
@@ -136,6 +138,10 @@ functions! {
     pointer_flag = "cuPointerGetAttribute"(value: &mut u8, attribute: i32, address: u64);
     host_register = "cuMemHostRegister_v2"(address: usize, len_bytes: usize, flags: u32);
     host_unregister = "cuMemHostUnregister"(address: usize);
+    device_pointer = "cuMemHostGetDevicePointer_v2"(pointer: &mut u64, address: usize, flags: u32);
+    wait_value = "cuStreamWaitValue64_v2"(stream: usize, address: u64, value: u64, flags: u32);
+    write_value = "cuStreamWriteValue64_v2"(stream: usize, address: u64, value: u64, flags: u32);
+    stream_query = "cuStreamQuery"(stream: usize);
     event_destroy = "cuEventDestroy_v2"(event: usize);
     begin_capture = "cuStreamBeginCapture_v2"(stream: usize, mode: u32);
     end_capture = "cuStreamEndCapture"(stream: usize, graph: &mut usize);
@@ -200,6 +206,35 @@ impl RawDriver {
             0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
             code => Err(code),
         }
+    }
+}
+
+/// Words of memory that several processes map.
+#[derive(Debug)]
+pub(crate) struct SharedWords {
+    map: MmapRaw,
+}
+
+impl SharedWords {
+    /// Maps a file.
+    pub(crate) fn of(fd: &OwnedFd) -> Self {
+        Self { map: MmapRaw::map_raw(fd).unwrap() }
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.map.as_ptr().expose_provenance()
+    }
+
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.map.len()
+    }
+
+    pub(crate) fn set(&self, index: usize, value: u64) {
+        assert!(index < self.map.len() / 8);
+        let word = self.map.as_mut_ptr().cast::<u64>().wrapping_add(index);
+        // SAFETY: from_ptr needs an aligned pointer to memory that is only accessed atomically: the map
+        // begins at a page, the index was checked, and processes and devices only load and store words of it.
+        unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::SeqCst);
     }
 }
 

@@ -19,7 +19,7 @@ const RECEIVER: [&str; 2] = ["poll 0 y", "read y s"];
 
 /// Functions that take something away. What such a one has refused to take away is there until its process
 /// ends.
-const REMOVERS: [&str; 11] = [
+const REMOVERS: [&str; 12] = [
     "cuCtxPushCurrent_v2",
     "cuCtxPopCurrent_v2",
     "cuEventDestroy_v2",
@@ -27,6 +27,7 @@ const REMOVERS: [&str; 11] = [
     "cuMemAddressFree",
     "cuMemFreeAsync",
     "cuMemFree_v2",
+    "cuMemHostUnregister",
     "cuMemPoolDestroy",
     "cuMemRelease",
     "cuMemUnmap",

@@ -110,8 +110,8 @@ fn who_sends_what_a_stream_still_writes_holds_up_nobody_else() {
     if !is_run_with(CudaStrategy::Vmm) || !may_lack_events() {
         return;
     }
-    // Without events between processes, sending waits for the stream.
-    on_machine("disable=ipc", |stage| {
+    // Without memory operations of streams, and events between processes, sending waits for the stream.
+    on_machine("disable=ipc+words", |stage| {
         needs_software_driver();
         let a = stage.member();
         told(&a, &["make x s 10 1", "make y s 10 5", "control held", "copy x s y", "begin-putting 0 x"]);

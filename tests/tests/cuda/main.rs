@@ -23,6 +23,7 @@ mod strategies;
 mod tensors;
 mod torch;
 mod uploads;
+mod waits;
 
 use std::os::fd::AsFd;
 

@@ -1,7 +1,7 @@
 //! Drivers that refuse in the middle of something, and streams and devices that cannot do it.
 
 use tensorferry_cuda_ipc::CudaStrategy;
-use tensorferry_kit::{Process, strategies_of_run, until};
+use tensorferry_kit::{Process, has_semaphores, strategies_of_run, until};
 
 use super::tensors::on_machine;
 use super::{ask, told};
@@ -40,9 +40,12 @@ fn a_sender_whose_driver_refuses_keeps_the_tensor() {
         CudaStrategy::Pool => &["cuMemPoolExportToShareableHandle"],
         _ => &["cuMemExportToShareableHandle"],
     };
-    let of_all =
-        ["cuEventCreate", "cuIpcGetEventHandle", "cuEventRecord", "cuStreamIsCapturing", "cuStreamQuery"];
-    for function in of_strategy.iter().chain(&of_all) {
+    let of_points: &[&str] = match has_semaphores() {
+        true => &["cuStreamWriteValue64_v2"],
+        false => &["cuEventCreate", "cuIpcGetEventHandle", "cuEventRecord"],
+    };
+    let of_all = ["cuStreamIsCapturing", "cuStreamQuery"];
+    for function in of_strategy.iter().chain(of_points).chain(&of_all) {
         on_machine("", |stage| {
             let (a, b) = (stage.member(), stage.member());
             told(&a, &["make x s 10 1", "make tens s 10 10", "control held", "copy x s tens"]);

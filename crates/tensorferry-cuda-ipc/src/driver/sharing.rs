@@ -18,7 +18,7 @@ use crate::error::{CudaError, Result};
 use crate::page_locked::PageLocked;
 use crate::pinning::Pinned;
 use crate::raw::{
-    AccessDescription, INVALID_VALUE, IPC_HANDLE_LEN_BYTES, IpcHandle, LAZY_ENABLE_PEER_ACCESS,
+    AccessDescription, DEVICE_MAP, INVALID_VALUE, IPC_HANDLE_LEN_BYTES, IpcHandle, LAZY_ENABLE_PEER_ACCESS,
     NOT_SUPPORTED, PEER_ACCESS_ALREADY_ENABLED, PORTABLE, POSIX_FILE_DESCRIPTOR, PoolProperties,
 };
 use crate::stream::Stream;
@@ -154,9 +154,28 @@ impl Driver {
 
     /// Pins the words, for the devices of all contexts.
     pub(crate) fn pin(&self, words: &[AtomicU64]) -> Result<()> {
+        self.register(words, PORTABLE)
+    }
+
+    /// Pins words that streams of all contexts wait for or write; returns the address of the first for them.
+    pub(crate) fn pin_for_streams(&self, words: &[AtomicU64]) -> Result<u64> {
+        self.register(words, PORTABLE | DEVICE_MAP)?;
+        let (mut address, host) = (0, pointer_to(words, 0)?);
+        let found = self.words().and_then(|table| {
+            call!(self, table, device_pointer(&raw mut address, host, 0), "cuMemHostGetDevicePointer_v2")
+        });
+        if let Err(error) = found {
+            // No device uses it. If unpinning fails, the memory stays pinned, which does no harm.
+            let _ = self.unpin(words);
+            return Err(error);
+        }
+        Ok(address)
+    }
+
+    fn register(&self, words: &[AtomicU64], flags: u32) -> Result<()> {
         let len_bytes = size_of_val(words);
         let host = pointer_to(words, len_bytes)?;
-        call!(self, self.core(), host_register(host, len_bytes, PORTABLE), "cuMemHostRegister_v2")
+        call!(self, self.core(), host_register(host, len_bytes, flags), "cuMemHostRegister_v2")
     }
 
     /// Unpins what was pinned.

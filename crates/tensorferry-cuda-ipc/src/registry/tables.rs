@@ -179,7 +179,7 @@ impl Tables {
         // stays while others have it.
         let gone = self.events.extract_if(|_, event| {
             let control = event.control();
-            Arc::strong_count(event) == 1 && (!control.is_own() || control.0.is_sole())
+            Arc::strong_count(event) == 1 && (!control.is_own() || control.0.is_sole()) && event.is_idle()
         });
         garbage._events.extend(gone.map(|(_, event)| event));
     }

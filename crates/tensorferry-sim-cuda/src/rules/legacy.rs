@@ -1,6 +1,6 @@
 //! Tests of legacy IPC.
 
-use super::{MIB, Machine, all_say, holds, says, used_mib, with_report};
+use super::{MIB, Machine, all_say, holds, read_first, says, used_mib, with_report};
 
 const LAZY: u32 = 1;
 
@@ -79,31 +79,32 @@ fn a_handle_cannot_be_opened_after_a_free_or_a_death() {
     holds("ipc-open-after-free", says(&importer.ipc_open_mem_handle(&handle, LAZY)));
     // Same address and slot, but another allocation and another handle.
     assert_eq!(exporter.mem_alloc(4 * MIB), Ok(address));
-    assert_eq!(says(&importer.ipc_open_mem_handle(&handle, LAZY)), "CUDA_ERROR_INVALID_HANDLE");
+    assert_eq!(says(&importer.ipc_open_mem_handle(&handle, LAZY)), "CUDA_ERROR_INVALID_VALUE");
     let handle = exporter.ipc_get_mem_handle(address).unwrap();
     drop(exporter);
     holds("ipc-open-after-death", says(&importer.ipc_open_mem_handle(&handle, LAZY)));
 }
 
 #[test]
-fn opened_memory_is_not_used_after_its_exporter_freed_it() {
+fn opened_memory_that_is_used_after_its_exporter_freed_it_is_reported() {
     let machine = Machine::new("");
     let (exporter, importer) = (machine.process(), machine.process());
     let address = exporter.mem_alloc(4 * MIB).unwrap();
     let opened = importer.ipc_open_mem_handle(&exporter.ipc_get_mem_handle(address).unwrap(), LAZY).unwrap();
-    importer.read(opened, 4).unwrap();
+    importer.write(opened, &[7]).unwrap();
     holds("ipc-free-while-open", with_report(&exporter.mem_free(address), &exporter).replace("ok", "works"));
-    holds("ipc-read-after-free", with_report(&importer.read(opened, 4), &importer));
+    holds("ipc-read-after-free", with_report(&read_first(&importer, opened), &importer));
 }
 
 #[test]
-fn opened_memory_is_not_used_after_its_exporter_died() {
+fn opened_memory_that_is_used_after_its_exporter_died_is_reported() {
     let machine = Machine::new("");
     let (exporter, importer) = (machine.process(), machine.process());
     let address = exporter.mem_alloc(4 * MIB).unwrap();
     let opened = importer.ipc_open_mem_handle(&exporter.ipc_get_mem_handle(address).unwrap(), LAZY).unwrap();
+    importer.write(opened, &[7]).unwrap();
     drop(exporter);
-    holds("ipc-read-after-death", with_report(&importer.read(opened, 4), &importer));
+    holds("ipc-read-after-death", with_report(&read_first(&importer, opened), &importer));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::io::{FdFlags, fcntl_getfd};
 
-use super::{MIB, Machine, holds, says, used_mib, with_report};
+use super::{MIB, Machine, holds, read_first, says, used_mib, with_report};
 use crate::address_space::Touch;
 use crate::vmm::{AccessFlags, POSIX_FILE_DESCRIPTOR};
 use crate::{Driver, Status};
@@ -67,6 +67,7 @@ fn the_current_pool_is_where_memory_comes_from() {
     process.set_current_pool(0, exportable).unwrap();
     let address = process.alloc_async(512, 0).unwrap();
     assert_eq!(process.pointer_attribute(17, address), Ok(crate::PointerAttribute::Word(exportable as u64)));
+    drop(process.pool_export(exportable, POSIX_FILE_DESCRIPTOR).unwrap());
     assert!(process.pool_export_pointer(address).is_ok());
     process.pool_destroy(exportable).unwrap();
     assert_eq!(process.current_pool(0), process.default_pool(0));
@@ -89,17 +90,20 @@ fn an_import_is_not_counted() {
 }
 
 #[test]
-fn imported_memory_is_not_used_after_its_exporter_freed_it() {
+fn imported_memory_that_is_used_after_its_exporter_freed_it_is_reported() {
     let machine = Machine::new("");
     let (exporter, importer) = (machine.process(), machine.process());
     let (theirs, address) = pool(&exporter);
+    let before = says(&exporter.pool_export_pointer(address));
     let ours = import(&importer, &exporter, theirs);
-    let imported =
-        importer.pool_import_pointer(ours, &exporter.pool_export_pointer(address).unwrap()).unwrap();
+    let data = exporter.pool_export_pointer(address).unwrap();
+    holds("pool-pointer-first", format!("{before}; works"));
+    let imported = importer.pool_import_pointer(ours, &data).unwrap();
+    importer.write(imported, &[7]).unwrap();
     exporter.free_async(address, 0).unwrap();
     exporter.ctx_synchronize().unwrap();
     assert_eq!(exporter.violations().len(), 1, "an importer still had it");
-    holds("pool-exporter-first", with_report(&importer.read(imported, 1), &importer));
+    holds("pool-exporter-first", with_report(&read_first(&importer, imported), &importer));
 }
 
 #[test]

@@ -32,8 +32,12 @@ pub(super) const PROBES: &[Probe] = &[
     }),
     ("context-broken", || {
         let process = one();
-        told(&process, &["create h 4194304 1", "reserve a 4194304", "map a 4194304 0 h"]);
-        let first = ask(&process, "read a");
+        told(
+            &process,
+            &["create h 4194304 1", "reserve a 4194304", "map a 4194304 0 h", "access a 4194304 3"],
+        );
+        told(&process, &["hold", "queue-fill a 9", "unmap a 4194304", "run"]);
+        let first = ask(&process, "synchronize");
         match all_say([first, ask(&process, "alloc b 512"), ask(&process, "event e 0")]) {
             one if one.contains("; ") => one,
             one if one.starts_with("CUDA_ERROR") => "the same error again".to_owned(),

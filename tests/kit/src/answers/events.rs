@@ -1,6 +1,7 @@
 //! Interprocess events, and streams.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::{Probe, all_say, ask, one, process, told, two};
 use crate::{Machine, Process};
@@ -13,6 +14,15 @@ fn pending() -> (Process, Process, String) {
     told(&importer, &[&format!("open-event e {handle}")]);
     assert_eq!(ask(&importer, "query e"), "CUDA_ERROR_NOT_READY");
     (exporter, importer, handle)
+}
+
+/// How long a probe waits for what may never come.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a line is answered that may never end.
+fn ends(process: &Process, line: &str) -> String {
+    process.say(line);
+    process.hear_within(PATIENCE).unwrap_or_else(|| "does not end".to_owned())
 }
 
 /// What another thread, in this mode, is told during a capture in global mode, and how the capture ends.
@@ -35,7 +45,24 @@ pub(super) const PROBES: &[Probe] = &[
         let (exporter, importer, _) = pending();
         told(&importer, &["wait e"]);
         exporter.kill();
-        ask(&importer, "synchronize")
+        ends(&importer, "synchronize")
+    }),
+    ("event-recorded-twice", || {
+        let (exporter, importer, _) = pending();
+        told(&importer, &["record e"]);
+        importer.say("synchronize");
+        let is_waiting = importer.hear_within(PATIENCE).is_none();
+        told(&exporter, &["run", "synchronize"]);
+        match (is_waiting, importer.hear().as_str()) {
+            (true, "ok") => "waits for the other's".to_owned(),
+            (false, answer) | (true, answer) => format!("{is_waiting}, {answer}"),
+        }
+    }),
+    ("event-recorder-killed-again", || {
+        let (exporter, importer, _) = pending();
+        exporter.kill();
+        told(&importer, &["record e"]);
+        ends(&importer, "synchronize")
     }),
     ("event-destroyed", || {
         let (exporter, importer, handle) = pending();

@@ -7,8 +7,8 @@ use crate::Process;
 fn shared() -> (Process, Process, String) {
     let (exporter, importer) = two();
     told(&exporter, &["pool p", "pool-alloc a p", "fill a 7"]);
-    let data = ask(&exporter, "pointer a");
     assert_eq!(with_fd(&exporter, "pool-export p", &importer, "pool-import p"), "ok");
+    let data = ask(&exporter, "pointer a");
     told(&importer, &[&format!("pool-open a p {data}")]);
     assert_eq!(ask(&importer, "read a"), "7");
     (exporter, importer, data)
@@ -42,6 +42,15 @@ pub(super) const PROBES: &[Probe] = &[
     ("pool-imported-alloc", || {
         let (_exporter, importer, _) = shared();
         ask(&importer, "pool-alloc b p")
+    }),
+    ("pool-pointer-first", || {
+        let process = one();
+        told(&process, &["pool p", "pool-alloc a p"]);
+        let before = ask(&process, "pointer a");
+        let _ = ask(&process, "pool-export p");
+        drop(process.take_fd());
+        let after = if ask(&process, "pointer a").len() == 128 { "works" } else { "does not work" };
+        format!("{before}; {after}")
     }),
     ("pool-descriptor", || {
         let process = one();

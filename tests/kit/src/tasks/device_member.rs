@@ -70,6 +70,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `read-by-many NAME` | the same in eight threads at once, each with a stream of its own |
 /// | `fill-descriptors`, `drain-descriptors` | takes all descriptors that it may have, and gives them back |
 /// | `ready NAME STREAM` | has the stream wait for the tensor |
+/// | `written NAME`, `wait-stream STREAM` | whether the sender's device is done; waits for the stream |
 /// | `narrow NEW NAME START LEN`, `same A B`, `drop NAME` | |
 /// | `put QUEUE NAME...`, `get QUEUE NAME...` | one message with device tensors and a host tensor |
 /// | `collect`, `empty`, `stats`, `used` | `used` is the memory in use on the device, in MiB |
@@ -214,6 +215,8 @@ impl State {
                 let stream = self.stream(stream)?;
                 let _ = self.tensor(name).on(&stream)?;
             }
+            ["written", name] => return Ok(self.tensor(name).is_written()?.to_string()),
+            ["wait-stream", stream] => self.stream(stream)?.synchronize()?,
             ["read", name, stream] => {
                 let stream = self.stream(stream)?;
                 return Ok(shown(&self.tensor(name).to_vec(&stream)?));

@@ -117,8 +117,10 @@ impl State {
                 let mut pool = 0;
                 check(driver.pool_create(&mut pool, &PoolProperties::exportable()))?;
                 check(driver.pool_alloc(&mut self.address, LEN, pool, stream))?;
+                // Of a pool that was not exported, no pointer is.
+                let fd = driver.pool_fd(pool)?;
                 check(driver.pointer_export(&mut bytes, self.address))?;
-                return Ok((to_hex(&bytes), Some(driver.pool_fd(pool)?)));
+                return Ok((to_hex(&bytes), Some(fd)));
             }
             "open-pool" => {
                 let fd = link.take_fd().expect("a descriptor came");
@@ -141,8 +143,7 @@ impl State {
             "add-ten" => self.add_ten(argument.parse().unwrap())?,
             "forked" => {
                 let code = in_fork(|| {
-                    let mut count = 0;
-                    let codes = [driver.init(0), driver.count(&mut count), driver.alloc(&mut 0, LEN)];
+                    let codes = [driver.init(0), driver.count(&mut 0), driver.alloc(&mut 0, LEN)];
                     if codes == [codes[0]; 3] { u8::try_from(codes[0]).unwrap() } else { u8::MAX }
                 });
                 return Ok((code.to_string(), None));

@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, fcntl};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use serde::{Deserialize, Serialize};
 
 use super::raw_device::{from_hex, to_hex};
-use crate::raw_driver::{Access, AllocationProperties, Bytes64, PoolProperties, RawDriver, in_fork};
+use crate::raw_driver::{
+    Access, AllocationProperties, Bytes64, PoolProperties, RawDriver, SharedWords, in_fork,
+};
 use crate::{Link, RootTask, gate, last_words};
 
 const DESCRIPTOR: u32 = 1;
@@ -34,6 +37,8 @@ const CAPTURE_MODES: [&str; 3] = ["global", "thread-local", "relaxed"];
 /// | `capture MODE`, `end-capture`, `query-elsewhere E MODE` | `elsewhere` is another thread, in this mode |
 /// | `pool P`, `default-pool P`, `pool-alloc A P`, `pool-free A`, `pool-export P`, `pool-import P` | |
 /// | `pointer A`, `pool-open A P DATA` | |
+/// | `make-words`, `map-words` | a page that other processes map, too; the descriptor beside the line |
+/// | `wait-word I VALUE`, `write-word I VALUE`, `set-word I VALUE`, `wait-byte OFFSET VALUE`, `query-stream` | the stream waits and writes, the host sets; a wait at any offset |
 /// | `register OFFSET LEN`, `unregister` | a part of a page of the host; the one at its beginning |
 /// | `ask-at-exit`, `exit` | handlers that ask when the process exits; it does |
 /// | `fork` | what three functions answer in a fork, if it is the same |
@@ -45,6 +50,7 @@ struct State {
     streams: [usize; 2],
     names: HashMap<String, u64>,
     host: Vec<u8>,
+    words: Option<SharedWords>,
 }
 
 enum Reply {
@@ -59,7 +65,8 @@ impl RootTask for Respondent {
     fn run(self, link: &Link) {
         let driver = RawDriver::load();
         last_words::register_before_init();
-        let mut state = State { driver, streams: [0; 2], names: HashMap::new(), host: vec![0; 8192] };
+        let mut state =
+            State { driver, streams: [0; 2], names: HashMap::new(), host: vec![0; 8192], words: None };
         assert_eq!(state.driver.init(0), 0, "cuInit");
         while let Ok(Some(line)) = link.hear_until(None) {
             if line == "exit" {
@@ -173,8 +180,60 @@ impl State {
                 });
                 done(code.into())
             }
+            _ => self.obey_about_words(words, link),
+        }
+    }
+
+    fn obey_about_words(&mut self, words: &[&str], link: &Link) -> Result<Reply, u32> {
+        let (driver, stream) = (&self.driver, self.streams[0]);
+        let done = |code| check(code).map(|()| Reply::Done);
+        match *words {
+            ["make-words"] => {
+                let fd = memfd_create("words", MemfdFlags::CLOEXEC).unwrap();
+                ftruncate(&fd, 4096).unwrap();
+                self.map_words(&fd)?;
+                Ok(Reply::Fd(fd))
+            }
+            ["map-words"] => {
+                let fd = link.take_fd().expect("a descriptor came");
+                self.map_words(&fd).map(|()| Reply::Done)
+            }
+            ["wait-word", index, value] => {
+                done(driver.wait_value(stream, self.word(index)?, self.value(value), 0))
+            }
+            ["write-word", index, value] => {
+                done(driver.write_value(stream, self.word(index)?, self.value(value), 0))
+            }
+            ["set-word", index, value] => {
+                self.words.as_ref().expect("words").set(self.size(index), self.value(value));
+                Ok(Reply::Done)
+            }
+            ["wait-byte", offset, value] => {
+                // Without words it is memory of the host that is not registered.
+                let begin = self.words.as_ref().map_or(self.page(), SharedWords::address);
+                let address = begin as u64 + self.value(offset);
+                done(driver.wait_value(stream, address, self.value(value), 0))
+            }
+            ["query-stream"] => done(driver.stream_query(stream)),
             _ => self.obey_about_memory(words, link),
         }
+    }
+
+    /// Maps and registers words.
+    fn map_words(&mut self, fd: &OwnedFd) -> Result<(), u32> {
+        let words = SharedWords::of(fd);
+        // For all contexts, with an address for devices.
+        check(self.driver.host_register(words.address(), words.len_bytes(), 3))?;
+        self.words = Some(words);
+        Ok(())
+    }
+
+    /// The address of a word for the device.
+    fn word(&self, index: &str) -> Result<u64, u32> {
+        let mut address = 0;
+        let words = self.words.as_ref().expect("there are words");
+        check(self.driver.device_pointer(&mut address, words.address(), 0))?;
+        Ok(address + self.value(index) * 8)
     }
 
     /// The address of a page of the host that nothing else lies in.
