@@ -1,7 +1,8 @@
 //! The primary context of a device, which all libraries of a process share.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::Device;
 use crate::error::Result;
@@ -27,12 +28,22 @@ pub struct MemoryInfo {
 struct Retained {
     device: Device,
     handle: usize,
+    /// Events that are not in use, to be recorded anew.
+    spare_events: Mutex<Vec<usize>>,
+}
+
+/// How many events are kept for later.
+const MAX_SPARE_EVENTS: usize = 64;
+
+thread_local! {
+    /// The context that [`PrimaryContext::enter`] has made current on this thread; 0 for none.
+    static ENTERED: Cell<usize> = const { Cell::new(0) };
 }
 
 impl PrimaryContext {
     pub(crate) fn retain(device: Device) -> Result<Self> {
         let handle = device.driver().primary_retain(device.ordinal())?;
-        Ok(Self { retained: Arc::new(Retained { device, handle }) })
+        Ok(Self { retained: Arc::new(Retained { device, handle, spare_events: Mutex::default() }) })
     }
 
     /// The device of the context.
@@ -57,6 +68,35 @@ impl PrimaryContext {
         Ok(CurrentContext { context: self, not_send: PhantomData })
     }
 
+    /// As [`PrimaryContext::make_current`], for a few calls of the driver in a row: where such a guard lives
+    /// already, another one costs nothing. No code of the program or of another library runs meanwhile, which
+    /// could make another context current.
+    pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        let before = ENTERED.get();
+        let current = if before == self.handle() { None } else { Some(self.make_current()?) };
+        ENTERED.set(self.handle());
+        Ok(Entered { before, _current: current })
+    }
+
+    /// An event that is not in use any more, if there is one.
+    pub(crate) fn take_spare_event(&self) -> Option<usize> {
+        self.spare_events().pop()
+    }
+
+    /// Keeps an event for later. Returns whether there was room.
+    pub(crate) fn keep_spare_event(&self, event: usize) -> bool {
+        let mut spare = self.spare_events();
+        let has_room = spare.len() < MAX_SPARE_EVENTS;
+        if has_room {
+            spare.push(event);
+        }
+        has_room
+    }
+
+    fn spare_events(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
+        self.retained.spare_events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits until the device has done all work that was queued in this context.
     ///
     /// # Errors
@@ -79,8 +119,31 @@ impl PrimaryContext {
 
 impl Drop for Retained {
     fn drop(&mut self) {
+        let driver = self.device.driver();
+        let spare = std::mem::take(self.spare_events.get_mut().unwrap_or_else(PoisonError::into_inner));
         // In a forked process this fails, and there is nothing to release.
-        let _ = self.device.driver().primary_release(self.device.ordinal());
+        if !spare.is_empty() && driver.push_current(self.handle).is_ok() {
+            for event in spare {
+                let _ = driver.event_destroy(event);
+            }
+            let _ = driver.pop_current();
+        }
+        let _ = driver.primary_release(self.device.ordinal());
+    }
+}
+
+/// A guard of [`PrimaryContext::enter`].
+#[derive(Debug)]
+pub(crate) struct Entered<'a> {
+    before: usize,
+    /// `None` inside of another guard.
+    _current: Option<CurrentContext<'a>>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        // The context itself is popped after this.
+        ENTERED.set(self.before);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Objects that the driver refused to free while a stream captured. They are dropped again later.
+//! Objects that the driver refused to free while a stream captured, or that must not be dropped where they
+//! were. They are dropped later.
 
 use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -266,7 +266,11 @@ impl Registry {
         if let Some(known) = known {
             // The timeline cannot be retired from here on, because this function holds it too.
             known.revive();
-            self.stir();
+            if known.has_to_be_published() {
+                self.stir();
+            } else {
+                self.stir_for_later();
+            }
             return Ok(known);
         }
         let fresh = Arc::new(Timeline::create(heap, stream)?);
@@ -292,23 +296,31 @@ impl Registry {
         Ok(known)
     }
 
-    /// Called when the last tensor of this process has let go of the storage.
-    pub(crate) fn let_go(&'static self, storage: &Arc<Storage>) {
+    /// Called when the last tensor of this process has let go of the storage. `is_busy`: a device still uses
+    /// it, as far as is known.
+    pub(crate) fn let_go(&'static self, storage: &Arc<Storage>, is_busy: bool) {
         let Ok((key, _)) = key_of(&storage.control().0) else { return };
+        if is_busy {
+            let mut tables = self.tables();
+            tables.list(key, storage);
+            drop(tables);
+            self.stir();
+            return;
+        }
         let (mut garbage, mut tables) = self.clean_up();
         let is_done = tables.try_settle(key, &mut garbage);
         if !is_done {
-            let mut uses = storage.uses();
-            if !std::mem::replace(&mut uses.is_listed, true) {
-                tables.leaving.push(key);
-            }
+            tables.list(key, storage);
         }
         if is_done && Driver::loaded().is_none() {
             tables.forget_slab_of(storage, &mut garbage);
         }
         drop(tables);
-        if !is_done || !storage.slab().is_own() || storage.slab().is_lent() {
+        if !is_done || storage.slab().is_lent() {
             self.stir();
+        } else if !storage.slab().is_own() {
+            // The slab is kept for later.
+            self.stir_for_later();
         }
     }
 
@@ -338,6 +350,24 @@ impl Registry {
         }
         let mut tables = self.tables();
         tables.is_stirred = true;
+        self.wake(tables);
+    }
+
+    /// As [`Registry::stir`], where the next look of the service thread is soon enough, if it will take one
+    /// anyway. So a busy process does not wake it for each message.
+    pub(crate) fn stir_for_later(&'static self) {
+        if Driver::loaded().is_none() {
+            self.stir();
+            return;
+        }
+        let mut tables = self.tables();
+        tables.is_changed = true;
+        if !tables.is_ticking {
+            self.wake(tables);
+        }
+    }
+
+    fn wake(&'static self, mut tables: MutexGuard<'_, Tables>) {
         if !tables.has_thread {
             let named = std::thread::Builder::new().name("tensorferry-cuda".to_owned());
             // Without the thread, memory comes back when more is needed, and with `ipc_collect`.
@@ -352,6 +382,8 @@ impl Registry {
         loop {
             let mut tables = self.tables();
             while !tables.is_stirred {
+                tick = tick.or_else(|| tables.is_changed.then_some(SLOW_TICK));
+                tables.is_ticking = tick.is_some();
                 let Some(pause) = tick else {
                     tables = self.stirred.wait(tables).unwrap_or_else(PoisonError::into_inner);
                     continue;

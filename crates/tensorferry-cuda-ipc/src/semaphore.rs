@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::context::PrimaryContext;
 use crate::error::Result;
+use crate::refused;
 use crate::stream::{KnownStream, Stream};
 
 /// The semaphores of a block. A number belongs to a *generation*, which its high bits tell. The numbers of a
@@ -82,7 +83,7 @@ impl PinnedSemaphores {
     /// # Errors
     /// The driver's error. It may refuse to pin words of one page twice, for example.
     pub(crate) fn pin(semaphores: Arc<dyn Semaphores>, context: &PrimaryContext) -> Result<Self> {
-        let _current = context.make_current()?;
+        let _current = context.enter()?;
         let address = context.device().driver().pin_for_streams(semaphores.words())?;
         Ok(Self { semaphores, context: context.clone(), address, users: Mutex::default() })
     }
@@ -90,7 +91,7 @@ impl PinnedSemaphores {
     /// Has the stream write the number, behind all work that is queued on it now.
     pub(crate) fn write(&self, index: usize, stream: &Stream, number: u64) -> Result<()> {
         self.add_user(stream);
-        let _current = stream.context().make_current()?;
+        let _current = stream.context().enter()?;
         let address = self.address_of(index);
         stream.context().device().driver().stream_write_value(stream.handle(), address, number)
     }
@@ -98,7 +99,7 @@ impl PinnedSemaphores {
     /// Makes the stream wait until the semaphore is at least this number.
     pub(crate) fn hold_up(&self, index: usize, stream: &Stream, number: u64) -> Result<()> {
         self.add_user(stream);
-        let _current = stream.context().make_current()?;
+        let _current = stream.context().enter()?;
         let address = self.address_of(index);
         stream.context().device().driver().stream_wait_value(stream.handle(), address, number)
     }
@@ -115,9 +116,12 @@ impl PinnedSemaphores {
         let is_gone = |known: &mut KnownStream| known.is_unused() && known.get().is_known_idle();
         let gone: Vec<_> = users.extract_if(.., is_gone).collect();
         users.push(stream.to_known());
-        // Dropped after the lock: the last handle on a stream destroys it.
         drop(users);
-        drop(gone);
+        if !gone.is_empty() {
+            // The last handle on a stream destroys it, which may be another library's to do: not here, where
+            // a context is current.
+            refused::keep(gone);
+        }
     }
 
     /// Whether no stream has work with them any more. The caller sees to it that none is given any.
@@ -141,7 +145,7 @@ impl Drop for PinnedSemaphores {
             && !self.semaphores.is_abandoned()
             && self
                 .context
-                .make_current()
+                .enter()
                 .is_ok_and(|_current| self.context.device().driver().unpin(self.semaphores.words()).is_ok());
         if !unpinned {
             // A device may still use them, so their block is used for nothing else.

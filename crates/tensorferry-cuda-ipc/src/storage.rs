@@ -115,10 +115,13 @@ impl Uses {
         if self.streams.iter().any(|known| known.is(stream)) {
             return Vec::new();
         }
-        let _relaxed = Relaxed::begin();
-        // Drops the points that are done, so that they do not stay as long as the tensor.
-        self.is_busy();
-        let forgotten = self.forget_unused();
+        let mut forgotten = Vec::new();
+        if !(self.streams.is_empty() && self.leaving.is_empty() && self.late.is_empty()) {
+            let _relaxed = Relaxed::begin();
+            // Drops the points that are done, so that they do not stay as long as the tensor.
+            self.is_busy();
+            forgotten = self.forget_unused();
+        }
         self.streams.push(stream.to_known());
         forgotten
     }
@@ -146,10 +149,11 @@ impl Uses {
         forgotten
     }
 
-    /// Makes a point behind all work that is queued on the stream now.
+    /// Makes a point behind all work that is queued on the stream now, if there is any.
     fn leave(&mut self, stream: KnownStream) {
-        match point_of(&stream.get()) {
-            Ok(event) => self.leaving.push(Arc::new(event)),
+        let _relaxed = Relaxed::begin();
+        match last_point_of(&stream.get()) {
+            Ok(event) => self.leaving.extend(event.map(Arc::new)),
             // It can no longer be known when the device is done.
             Err(error) if error.is_for_good() => self.is_unknown = true,
             Err(_) => self.late.push(stream),
@@ -230,6 +234,7 @@ impl Hold {
         };
         // The stream that was added last waits for the others, so that one point is enough.
         let Some((last, others)) = streams.split_last() else { return Ok(None) };
+        let _current = last.context().enter()?;
         last.refuse_capture()?;
         let _relaxed = Relaxed::begin();
         if let Some((timeline, number)) = ready {
@@ -271,20 +276,19 @@ impl Drop for Hold {
         }
         uses.n_holds = uses.n_holds.saturating_sub(1);
         let is_last = uses.n_holds == 0;
+        // The points were made just now, so nobody has to be asked about them. The owner takes the memory back
+        // with its points.
+        let is_busy = !uses.leaving.is_empty() && !self.storage.slab.is_own();
         drop(uses);
         if is_last {
-            registry::get().let_go(&self.storage);
+            registry::get().let_go(&self.storage, is_busy);
         }
     }
 }
 
-fn point_of(stream: &Stream) -> Result<Event, CudaError> {
-    stream.refuse_capture()?;
-    Event::recorded(stream)
-}
-
 /// `None` if all work on the stream is done.
 fn last_point_of(stream: &Stream) -> Result<Option<Event>, CudaError> {
+    let _current = stream.context().enter()?;
     stream.refuse_capture()?;
     if stream.is_idle()? { Ok(None) } else { Event::recorded(stream).map(Some) }
 }

@@ -74,7 +74,7 @@ impl Stream {
     /// # Errors
     /// The driver's error ([`CudaError::Driver`]).
     pub fn create(context: &PrimaryContext) -> Result<Self> {
-        let _current = context.make_current()?;
+        let _current = context.enter()?;
         let handle = context.device().driver().stream_create()?;
         Ok(Self::new(context.clone(), handle, None))
     }
@@ -149,7 +149,7 @@ impl Stream {
     /// # Blocking
     /// Until the device is done.
     pub fn synchronize(&self) -> Result<()> {
-        let _current = self.context().make_current()?;
+        let _current = self.context().enter()?;
         self.context().device().driver().stream_synchronize(self.handle())?;
         self.check_waits()
     }
@@ -170,7 +170,7 @@ impl Stream {
     /// # Errors
     /// [`CudaError::Capturing`].
     pub(crate) fn refuse_capture(&self) -> Result<()> {
-        let _current = self.context().make_current()?;
+        let _current = self.context().enter()?;
         let is_capturing = self.context().device().driver().stream_is_capturing(self.handle())?;
         if is_capturing { Err(CudaError::Capturing) } else { Ok(()) }
     }
@@ -184,7 +184,7 @@ impl Stream {
 
     /// Whether all work that was queued so far is done.
     pub(crate) fn is_idle(&self) -> Result<bool> {
-        let _current = self.context().make_current()?;
+        let _current = self.context().enter()?;
         self.context().device().driver().stream_is_idle(self.handle())
     }
 }
@@ -237,7 +237,7 @@ impl fmt::Debug for KnownStream {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.lender.is_none()
-            && let Ok(_current) = self.context.make_current()
+            && let Ok(_current) = self.context.enter()
         {
             // The driver finishes the work that is queued.
             let _ = self.context.device().driver().stream_destroy(self.handle);

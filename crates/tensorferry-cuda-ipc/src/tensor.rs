@@ -304,15 +304,17 @@ impl<T: Element> CudaTensor<T> {
     /// the device. The first use of a slab of another process blocks until the process that made the domain
     /// has handed over its descriptor.
     pub fn on<'a>(&'a self, stream: &'a Stream) -> Result<OnStream<'a, T>> {
+        let current = stream.context().enter()?;
         stream.refuse_capture()?;
-        let mut base = 0;
-        if let Some(Memory { hold, ready }) = &self.memory {
-            if let Some((timeline, number)) = ready {
-                timeline.hold_up(stream, *number)?;
-            }
-            base = hold.address_on(stream)?;
+        let Some(Memory { hold, ready }) = &self.memory else {
+            return Ok(OnStream { tensor: self, stream, base: 0 });
+        };
+        if let Some((timeline, number)) = ready {
+            timeline.hold_up(stream, *number)?;
         }
-        Ok(OnStream { tensor: self, stream, base })
+        // Streams that are forgotten next may be another library's to destroy.
+        drop(current);
+        Ok(OnStream { tensor: self, stream, base: hold.address_on(stream)? })
     }
 
     /// Whether the device of the process that sent the tensor has done the work that was queued for it before.

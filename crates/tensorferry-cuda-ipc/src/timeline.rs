@@ -53,7 +53,7 @@ enum Side {
         last: Mutex<u64>,
     },
     /// Of another process: what streams here wait for, each opened on first use.
-    Opened { semaphore: Mutex<Option<PinnedSemaphores>>, events: [Mutex<Option<Event>>; N_EVENTS] },
+    Opened { semaphore: Mutex<Option<PinnedSemaphores>>, events: Box<[Mutex<Option<Event>>; N_EVENTS]> },
 }
 
 /// How the points of a timeline of this process are made.
@@ -102,7 +102,7 @@ impl Timeline {
 
     /// A timeline of another process. Makes no call of the driver.
     pub(crate) fn of_another(control: TimelineControl) -> Self {
-        let events = std::array::from_fn(|_| Mutex::default());
+        let events = Box::new(std::array::from_fn(|_| Mutex::default()));
         Self { control: Arc::new(control), side: Side::Opened { semaphore: Mutex::default(), events } }
     }
 
@@ -164,6 +164,11 @@ impl Timeline {
             }
         }
         oldest <= *last
+    }
+
+    /// Whether other processes learn that points are reached only when this process notes it.
+    pub(crate) fn has_to_be_published(&self) -> bool {
+        matches!(&self.side, Side::Own { points: Points::Recorded(_), .. })
     }
 
     /// Whether this process no longer needs the timeline. The caller has no point of it. The owner retires

@@ -27,9 +27,12 @@ struct Watch {
     awaited: Vec<Awaited>,
     has_thread: bool,
     is_stirred: bool,
+    /// The thread will look by itself.
+    is_ticking: bool,
 }
 
-static WATCH: Mutex<Watch> = Mutex::new(Watch { awaited: Vec::new(), has_thread: false, is_stirred: false });
+static WATCH: Mutex<Watch> =
+    Mutex::new(Watch { awaited: Vec::new(), has_thread: false, is_stirred: false, is_ticking: false });
 static STIRRED: Condvar = Condvar::new();
 
 /// Watches over a number that a stream is about to wait for, until it is written or its writer is gone.
@@ -62,8 +65,11 @@ pub(crate) fn begin(
         }
     }
     watch.is_stirred = true;
+    let is_ticking = watch.is_ticking;
     drop(watch);
-    STIRRED.notify_one();
+    if !is_ticking {
+        STIRRED.notify_one();
+    }
     true
 }
 
@@ -92,6 +98,7 @@ fn look_out() {
             continue;
         }
         let is_stirred = std::mem::take(&mut watch.is_stirred);
+        watch.is_ticking = !watch.awaited.is_empty();
         if watch.awaited.is_empty() {
             tick = None;
             watch = STIRRED.wait(watch).unwrap_or_else(PoisonError::into_inner);

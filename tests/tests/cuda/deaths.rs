@@ -192,7 +192,7 @@ fn memory_that_a_device_may_be_at_for_ever_is_never_freed() {
             told(&a, &["make x s 10 1", "put 0 x", "drop x"]);
             told(&b, &["get 0 y"]);
             assert_eq!(ask(&b, "read y s"), "1 10 55");
-            let fails = format!("control fail=cuEventCreate:{code}");
+            let fails = format!("control fail=cuEventRecord:{code}");
             told(&b, &["control held", "zeros z s 10", "copy y s z", &fails, "drop y", "collect"]);
             let stats = ask(&b, "stats");
             assert!(stats.contains("slabs_leaked: 1,"), "{code}: {stats}");

@@ -109,7 +109,7 @@ fn what_was_given_up_for_a_tensor_that_found_no_room_is_freed_when_a_device_is_d
 fn memory_that_a_broken_context_may_be_at_is_told_apart_on_a_full_device_and_not_waited_for() {
     on_machine("memory_mib=16", |stage| {
         let a = stage.member();
-        told(&a, &[PATIENT, "zeros x s 3145728", "control fail=cuEventCreate:700", "drop x"]);
+        told(&a, &[PATIENT, "zeros x s 3145728", "control fail=cuEventRecord:700", "drop x"]);
         let answer = ask(&a, "zeros y s 3670016");
         assert!(answer.contains("0 about to be freed, 12582912 that a broken context may be at"), "{answer}");
         a.finish();

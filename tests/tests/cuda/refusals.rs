@@ -83,7 +83,7 @@ fn memory_whose_last_use_cannot_be_marked_at_once_is_kept_until_it_can() {
         on_machine("", |stage| {
             let a = stage.member();
             told(&a, &writing_a_slab(strategy).each_ref().map(String::as_str));
-            told(&a, &["control fail=cuEventCreate:2", "drop x", "collect"]);
+            told(&a, &["control fail=cuEventRecord:2", "drop x", "collect"]);
             assert_unharmed(&a);
             stage.wait_unused(&a);
             assert!(ask(&a, "stats").contains("slabs_poisoned: 0,"));
@@ -131,13 +131,13 @@ fn what_a_broken_context_may_be_at_is_neither_freed_nor_closed() {
             let (a, b) = (stage.member(), stage.member());
             told(&a, &writing_a_slab(strategy).each_ref().map(String::as_str));
             // Its driver says that the context is broken when the last use is to be marked.
-            told(&a, &["control fail=cuEventCreate:700", "drop x", "collect"]);
+            told(&a, &["control fail=cuEventRecord:700", "drop x", "collect"]);
             assert!(ask(&a, "stats").contains("slabs_leaked: 1"));
             assert_unharmed(&a);
             // So it is with a receiver, and the owner does not free what that has open.
             told(&a, &["make x s 10 1", "put 0 x", "drop x"]);
             told(&b, &["limits 0 0", "get 0 y", "make z s 10 7", "control held", "copy y s z"]);
-            told(&b, &["control fail=cuEventCreate:700", "drop y", "collect"]);
+            told(&b, &["control fail=cuEventRecord:700", "drop y", "collect"]);
             assert!(ask(&b, "stats").contains("slabs_leaked: 1"));
             until("the owner learns of it", || {
                 told(&a, &["collect"]);

@@ -50,6 +50,10 @@ pub(super) struct Tables {
     pub(super) has_thread: bool,
     /// The service thread has been woken.
     pub(super) is_stirred: bool,
+    /// The service thread will look by itself, in [`SLOW_TICK`] at the latest.
+    pub(super) is_ticking: bool,
+    /// Something has changed since its last look.
+    pub(super) is_changed: bool,
     /// The number of rounds of the service thread.
     pub(super) n_looks: u64,
     /// In the last round, some stream had not finished work that other processes know of.
@@ -84,6 +88,13 @@ impl Garbage {
 }
 
 impl Tables {
+    /// Notes a storage that is to be let go of.
+    pub(super) fn list(&mut self, key: Key, storage: &Storage) {
+        if !std::mem::replace(&mut storage.uses().is_listed, true) {
+            self.leaving.push(key);
+        }
+    }
+
     /// Lets go of a storage if no tensor of this process holds it, and no other process and no device uses
     /// it, as far as this process waits for them. Returns whether there is nothing more to do.
     pub(super) fn try_settle(&mut self, key: Key, garbage: &mut Garbage) -> bool {
@@ -197,6 +208,7 @@ impl Tables {
 
     pub(super) fn housekeep(&mut self, garbage: &mut Garbage) -> Option<Duration> {
         self.n_looks += 1;
+        self.is_changed = false;
         self.is_unfinished = self.own_timelines.values().filter(|timeline| timeline.publish()).count() > 0;
         self.settle(garbage);
         self.trim(self.limits.free_bytes);
