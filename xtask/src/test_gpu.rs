@@ -108,6 +108,7 @@ impl Options {
                 }
                 Long("check") => options.passed_on.push("--check".to_owned()),
                 Long("out") => options.pass_on("--out", args)?,
+                Long("jobs") => options.pass_on("--jobs", args)?,
                 Long("python") => options.pass_on("--python", args)?,
                 other => return Err(other.unexpected().into()),
             }
@@ -373,8 +374,10 @@ mod tests {
 
     #[test]
     fn the_script_fails_where_something_failed_or_was_killed() {
-        let failing =
-            "echo 'test b ... FAILED'\necho 'test result: FAILED. 2 passed; 1 failed; 0 ignored'\nexit 101";
+        // What a child says stands between the name and the outcome.
+        let failing = "printf 'test b ... said\\nFAILED\\n\\nfailures:\\n\\n---- b stdout ----\\n    no name\\n\\n'\n\
+                       printf 'failures:\\n    b\\n\\n'\n\
+                       echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored'\nexit 101";
         let (lines, is_well) = ran(failing, "true");
         assert!(lines.contains(&"  FAILED: b".to_owned()), "{lines:?}");
         assert_eq!((lines.last().unwrap().as_str(), is_well), ("gpu: 4 of 4 ran, 1 FAILED", false));

@@ -32,8 +32,9 @@ struct Retained {
     spare_events: Mutex<Vec<usize>>,
 }
 
-/// How many events are kept for later.
-const MAX_SPARE_EVENTS: usize = 64;
+/// How many events are kept for later: as many as a busy process uses before it learns that they are reached
+/// ([`TICK`](crate::tick::TICK)), at one every 5 µs.
+const MAX_SPARE_EVENTS: usize = 2048;
 
 thread_local! {
     /// The context that [`PrimaryContext::enter`] has made current on this thread; 0 for none.

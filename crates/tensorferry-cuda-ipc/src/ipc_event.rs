@@ -38,7 +38,8 @@ pub struct IpcEvent {
 #[derive(Debug)]
 pub(crate) struct SharedEvent {
     /// What this process needs of a driver for it is made when it is first needed. Declared before `control`,
-    /// so dropped before the holder bit: the owner may destroy its event of the driver once that bit is clear.
+    /// so dropped before the holder bit: once that bit is clear, the owner may destroy its event of the
+    /// driver.
     opened: Mutex<Opened>,
     control: Arc<EventControl>,
 }
@@ -99,9 +100,9 @@ impl IpcEvent {
     /// Makes an event of the device of `context`, in the default domain. It is not recorded yet.
     ///
     /// Where the device has stream memory operations, an event has no part of the driver's: streams of all
-    /// devices may record it, and a stream that waits for a process that is killed goes on. Elsewhere it is an
-    /// interprocess event of the driver. Then a stream that waits already when the recording process is killed
-    /// waits for ever.
+    /// devices may record it, and a stream that waits for a process that is killed goes on. Elsewhere it is
+    /// an interprocess event of the driver. Then a stream that waits already when the recording process is
+    /// killed waits for ever.
     ///
     /// # Errors
     /// The driver's error, for example on a device that cannot share events; [`CudaTensorError::Storage`].

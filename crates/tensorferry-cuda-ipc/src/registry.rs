@@ -373,8 +373,12 @@ impl Registry {
             // Without the thread, memory comes back when more is needed, and with `ipc_collect`.
             tables.has_thread = named.spawn(move || self.look_after()).is_ok();
         }
+        // To notify nobody costs a system call, too.
+        let is_waiting = tables.is_waiting;
         drop(tables);
-        self.stirred.notify_one();
+        if is_waiting {
+            self.stirred.notify_one();
+        }
     }
 
     fn look_after(&self) {
@@ -384,14 +388,18 @@ impl Registry {
             while !tables.is_stirred {
                 tick = tick.or_else(|| tables.is_changed.then_some(SLOW_TICK));
                 tables.is_ticking = tick.is_some();
-                let Some(pause) = tick else {
-                    tables = self.stirred.wait(tables).unwrap_or_else(PoisonError::into_inner);
-                    continue;
+                tables.is_waiting = true;
+                let is_time;
+                (tables, is_time) = match tick {
+                    None => (self.stirred.wait(tables).unwrap_or_else(PoisonError::into_inner), false),
+                    Some(pause) => {
+                        let waited = self.stirred.wait_timeout(tables, pause);
+                        let (tables, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                        (tables, timeout.timed_out())
+                    }
                 };
-                let waited = self.stirred.wait_timeout(tables, pause);
-                let (back, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-                tables = back;
-                if timeout.timed_out() {
+                tables.is_waiting = false;
+                if is_time {
                     break;
                 }
             }

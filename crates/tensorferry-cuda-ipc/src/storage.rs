@@ -276,8 +276,8 @@ impl Drop for Hold {
         }
         uses.n_holds = uses.n_holds.saturating_sub(1);
         let is_last = uses.n_holds == 0;
-        // The points were made just now, so nobody has to be asked about them. The owner takes the memory back
-        // with its points.
+        // The points were made just now, so nobody has to be asked about them. The owner takes the memory
+        // back with its points.
         let is_busy = !uses.leaving.is_empty() && !self.storage.slab.is_own();
         drop(uses);
         if is_last {

@@ -1,8 +1,8 @@
 //! Pools as other processes see them: a block of the domain. The descriptor store has the pool's descriptor
 //! under the name of that block.
 //!
-//! The driver exports a pointer only "from an already shared memory pool" (`cuMemPoolExportPointer` in the CUDA
-//! reference): before the pool itself was exported once, that is an invalid value. So whoever wants the
+//! The driver exports a pointer only "from an already shared memory pool" (`cuMemPoolExportPointer` in the
+//! CUDA reference): before the pool itself was exported once, that is an invalid value. So whoever wants the
 //! pointer asks for the entry first.
 
 use std::collections::HashMap;

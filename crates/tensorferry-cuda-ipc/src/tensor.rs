@@ -317,8 +317,8 @@ impl<T: Element> CudaTensor<T> {
         Ok(OnStream { tensor: self, stream, base: hold.address_on(stream)? })
     }
 
-    /// Whether the device of the process that sent the tensor has done the work that was queued for it before.
-    /// Always true for a tensor that this process has made.
+    /// Whether the device of the process that sent the tensor has done the work that was queued for it
+    /// before. Always true for a tensor that this process has made.
     ///
     /// A stream that waits for such a device goes on without it when that process is killed. Calls of this
     /// library that wait for a stream say so: with [`CudaTensorError::ProducerGone`] where they read the

@@ -2,13 +2,13 @@
 //!
 //! A timeline belongs to one stream, and its points are numbered. A semaphore says up to which number all
 //! points are reached. The stream writes it itself, and streams of other processes wait for it
-//! ([`crate::semaphore`]). A process that looks later asks nothing of the driver, and loses nothing if the owner
-//! has ended.
+//! ([`crate::semaphore`]). A process that looks later asks nothing of the driver, and loses nothing if the
+//! owner has ended.
 //!
 //! Where streams have no memory operations, each point is recorded into one of a few interprocess events of
-//! the driver, in turn, and the owner notes in the semaphore what is reached. Recording an event again moves it to
-//! later work of the same stream, so a waiter for an older point waits for at least that point. A device that
-//! cannot share events either is waited for when the point is made.
+//! the driver, in turn, and the owner notes in the semaphore what is reached. Recording an event again moves
+//! it to later work of the same stream, so a waiter for an older point waits for at least that point. A device
+//! that cannot share events either is waited for when the point is made.
 //!
 //! The owner keeps what others wait for as long as another process has the timeline: an opened event must not
 //! be used once its owner has destroyed it. When the owner's program no longer has the stream and all points
@@ -225,7 +225,7 @@ impl Timeline {
             Side::Opened { semaphore, events } => match self.control.means() {
                 Means::Semaphores => self.hold_up_by_semaphore(semaphore, stream, number),
                 Means::Events => self.hold_up_by_event(events, stream, number),
-                // Then the owner notes each point as reached before it sends it. So this point was never made.
+                // Then the owner notes each point as reached before it sends it. So this one was never made.
                 Means::Nothing => Err(CudaTensorError::BadMessage { what: "a point that was never made" }),
             },
         }

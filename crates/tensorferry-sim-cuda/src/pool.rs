@@ -158,7 +158,7 @@ impl Driver {
             (pool.device, Arc::clone(&pool.arena), pool.is_imported)
         };
         if is_imported {
-            return Err(Status::NOT_SUPPORTED);
+            return Err(Status::INVALID_VALUE);
         }
         self.check_limit(device, arena.growth_bytes(len_bytes)?)?;
         let allocated = arena.allocate(len_bytes)?;
@@ -240,7 +240,7 @@ impl Driver {
         Ok(id)
     }
 
-    /// `cuMemPoolExportPointer`, of memory of a pool that was exported before, or imported.
+    /// `cuMemPoolExportPointer`, of memory of a pool of this process that was exported before.
     pub(crate) fn pool_export_pointer(&self, address: u64) -> Answer<[u8; TOKEN_BYTES]> {
         self.check_pools()?;
         let mut tables = self.tables();
@@ -248,7 +248,6 @@ impl Driver {
             Kind::Pool { pool, arena, slot } if tables.pool(*pool)?.is_exported => {
                 arena.token(self.identity, *slot)?
             }
-            Kind::PoolImport { import, .. } => import.token,
             _ => return Err(Status::INVALID_VALUE),
         };
         Ok(token.to_bytes(token::Kind::PoolPointer))

@@ -15,8 +15,8 @@ pub struct Question {
 
 macro_rules! questions {
     ($($id:literal, $asks:literal, $answer:literal;)*) => {
-        /// All questions, with the answers of the software driver. Those that were seen on real drivers stand in
-        /// `docs/gpu`.
+        /// All questions, with the answers of the software driver. Those that were seen on real drivers stand
+        /// in `docs/gpu`.
         pub const QUESTIONS: &[Question] =
             &[$(Question { id: $id, asks: $asks, answer: $answer }),*];
     };
@@ -66,10 +66,10 @@ questions! {
     "pool-legacy", "an IPC handle of pool memory, exporting the default pool", "CUDA_ERROR_INVALID_VALUE, not capable; CUDA_ERROR_INVALID_VALUE";
     "pool-import-twice", "importing a pool's pointer twice, freeing it once", "same address; gone with the first free";
     "pool-exporter-first", "imported pool memory after its exporter freed it", "7, reported";
-    "pool-imported-alloc", "allocating from an imported pool", "CUDA_ERROR_NOT_SUPPORTED";
+    "pool-imported-alloc", "allocating from an imported pool", "CUDA_ERROR_INVALID_VALUE";
     "pool-pointer-first", "exporting a pointer before its pool was exported, and after", "CUDA_ERROR_INVALID_VALUE; works";
     "pool-descriptor", "whether the descriptor of an exported pool stays open in what the process executes", "kept";
-    "pool-re-export", "exporting an imported pointer, exporting an imported pool", "works; CUDA_ERROR_INVALID_VALUE";
+    "pool-re-export", "exporting an imported pointer, exporting an imported pool", "CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_INVALID_VALUE";
     "word-shared", "a stream that waits for a word of shared memory, which a stream of another process writes, and then its host", "goes on; goes on";
     "word-after-all-before", "the same, where the write is behind work of the other stream that is held for a while", "goes on";
     "word-writer-killed", "a stream that waits for a word whose writer was killed, and when its own host writes the word", "CUDA_ERROR_NOT_READY; ok";

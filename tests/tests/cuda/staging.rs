@@ -1,6 +1,6 @@
 //! Tensors that travel through memory of the host, because their sender says so.
 
-use tensorferry_kit::{Process, until};
+use tensorferry_kit::{Process, is_real, until};
 
 use super::strategies::nobody_broke_a_rule;
 use super::tensors::on_machine;
@@ -80,7 +80,10 @@ fn two_threads_copy(len: u32, names: [&str; 2]) {
             b.wait_until_thread_sleeps(&format!("reading-{stream}"));
         }
         told(&gates[0], &["control running"]);
-        b.wait_until_thread_ends("reading-first");
+        if !is_real() {
+            // In a real driver, one thread's call may hold up the other's until the device has nothing to do.
+            b.wait_until_thread_ends("reading-first");
+        }
         told(&gates[1], &["control running"]);
         let whole = format!("1 {len} {}", (1..=u64::from(len)).sum::<u64>());
         assert_eq!(

@@ -1,9 +1,10 @@
 #!/bin/bash
 # Runs what `cargo xtask test-gpu --pack` has put beside this file, on a machine with a GPU: no Rust and no network needed.
 #
-#   run.sh [--out DIR] [--bench] [--check] [--python PATH] [--simulate]
+#   run.sh [--out DIR] [--jobs N] [--bench] [--check] [--python PATH] [--simulate]
 #
 #   --out DIR      where the record goes (out, beside this file)
+#   --jobs N       runs so many tests at once (1); each has several processes, with a context each
 #   --bench        measures, too; with --python PATH beside torch on the same GPU
 #   --check        with --bench: fails when a target is missed
 #   --simulate     a rehearsal: the software driver stands in for the real one, and the figures say nothing
@@ -13,7 +14,7 @@
 set -u
 export PATH="${PATH:-/usr/local/bin:/usr/bin:/bin}" LC_ALL=C
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-out=$here/out bench= check= python= simulate= word=gpu
+out=$here/out jobs=1 bench= check= python= simulate= word=gpu
 
 fail() {
     echo "$word: $*" >&2
@@ -23,6 +24,7 @@ fail() {
 while [ $# -gt 0 ]; do
     case $1 in
         --out) out=${2:?--out wants a folder}; shift ;;
+        --jobs) jobs=${2:?--jobs wants a number}; shift ;;
         --bench) bench=1 ;;
         --check) check=--check ;;
         --python) python=${2:?--python wants a path}; shift ;;
@@ -97,7 +99,7 @@ run_tests() {
     local name=$1 seconds=$2 log status listed passed ended here_ran broken n_software n_lacking
     log=$(mktemp) || fail 'no temporary file'
     listed=$(bounded 60 "$here/bin/$name" --list 2>/dev/null | grep -c ': test$')
-    bounded "$seconds" "$here/bin/$name" --test-threads=1 --show-output >"$log" 2>&1
+    bounded "$seconds" "$here/bin/$name" --test-threads="$jobs" --show-output >"$log" 2>&1
     status=$?
     passed=$(sed -n 's/^test result: .* \([0-9]*\) passed;.*/\1/p' "$log" | tail -n 1)
     # One that was killed has no such line: what it had come by has run, and all that has not passed has failed. Which of these
@@ -116,12 +118,22 @@ run_tests() {
     echo "$name: $here_ran of $((listed - n_software)) ran, $broken failed;" \
         "$n_software more need the software driver"
     not_run "$log" | grep -v ' the software driver$' | sed 's/^/  not run: /'
-    sed -n 's/^test \(.*\) \.\.\. .*FAILED$/  FAILED: \1/p' "$log"
+    failures "$log" | sed 's/^/  FAILED: /'
     [ "$status" -eq 124 ] && echo "  $name was killed after $seconds s"
     { echo "== $name, status $status"; cat "$log"; } >>"$out/tests.txt"
     rm -f "$log"
     all=$((all + listed - n_software)) ran=$((ran + here_ran))
     failed=$((failed + broken)) software=$((software + n_software)) lacking=$((lacking + n_lacking))
+}
+
+# The tests that failed: the list at the end, or, of a binary that was killed, what it has said so far.
+failures() {
+    if grep -q '^test result: ' "$1"; then
+        awk '/^failures:$/ { n = 0; next } /^    [^ ]+$/ { names[n++] = $1; next } /^test result: ok/ { n = 0 }
+             END { for (i = 0; i < n; i++) print names[i] }' "$1"
+    else
+        sed -n 's/^test \(.*\) \.\.\. .*FAILED$/\1/p' "$1"
+    fi
 }
 
 # The tests that were not run, each with what it needs.

@@ -108,6 +108,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-python/src/tensor.rs", "has functions that the interpreter calls with a pointer"),
     ("crates/tensorferry-sim-cuda/src/abi.rs", "reads and writes what C callers point to"),
     ("crates/tensorferry-sim-cuda/src/access.rs", "copies bytes of simulated device memory"),
+    ("crates/tensorferry-sim-cuda/src/word.rs", "reads and writes words of a C caller"),
     ("crates/tensorferry-sim-cuda/src/exit.rs", "has the C library call a function when the process ends"),
     ("crates/tensorferry-sim-cuda/src/exports.rs", "exports the symbols of the driver"),
     ("crates/tensorferry-sim-cuda/src/mapping.rs", "maps memory files and lends atomic words of them"),

@@ -50,6 +50,8 @@ pub(super) struct Tables {
     pub(super) has_thread: bool,
     /// The service thread has been woken.
     pub(super) is_stirred: bool,
+    /// The service thread waits for being woken, perhaps not for longer than a pause.
+    pub(super) is_waiting: bool,
     /// The service thread will look by itself, in [`SLOW_TICK`] at the latest.
     pub(super) is_ticking: bool,
     /// Something has changed since its last look.

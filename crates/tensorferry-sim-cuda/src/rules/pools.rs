@@ -35,10 +35,9 @@ fn pool_memory_is_shared_by_pool_and_pointer() {
     let imported = importer.pool_import_pointer(ours, &data).unwrap();
     assert_eq!(importer.read(imported, 6).unwrap(), b"pooled");
     holds("pool-imported-alloc", says(&importer.alloc_from_pool(512, ours, 0)));
-    let again = importer.pool_export_pointer(imported).map(|again| assert_eq!(again, data));
-    assert_eq!(says(&again), "ok");
+    let again = says(&importer.pool_export_pointer(imported));
     let pool_again = importer.pool_export(ours, POSIX_FILE_DESCRIPTOR);
-    holds("pool-re-export", format!("works; {}", says(&pool_again)));
+    holds("pool-re-export", format!("{again}; {}", says(&pool_again)));
     // Importers free first, the exporter last: the documented order.
     importer.free_async(imported, 0).unwrap();
     importer.ctx_synchronize().unwrap();

@@ -215,8 +215,6 @@ impl State {
                 let stream = self.stream(stream)?;
                 let _ = self.tensor(name).on(&stream)?;
             }
-            ["written", name] => return Ok(self.tensor(name).is_written()?.to_string()),
-            ["wait-stream", stream] => self.stream(stream)?.synchronize()?,
             ["read", name, stream] => {
                 let stream = self.stream(stream)?;
                 return Ok(shown(&self.tensor(name).to_vec(&stream)?));
@@ -307,6 +305,8 @@ impl State {
 
     fn obey_with_threads(&mut self, words: &[&str]) -> Answer {
         match *words {
+            ["written", name] => return Ok(self.tensor(name).is_written()?.to_string()),
+            ["wait-stream", stream] => self.stream(stream)?.synchronize()?,
             ["begin-reading", name, stream_name] => {
                 let (stream, tensor) = (self.stream(stream_name)?, self.tensor(name).clone());
                 let thread = std::thread::Builder::new().name(format!("reading-{stream_name}"));
