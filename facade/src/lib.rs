@@ -42,7 +42,7 @@
 //! | [`inspect`] | who shares what, read from outside: [`find`](inspect::find), [`Snapshot`](inspect::Snapshot) |
 //! | [`domain`] | the one file descriptor behind it all |
 //! | [`sharing`] | [`get_all_sharing_strategies`], [`get_sharing_strategy`], [`set_sharing_strategy`] |
-//! | `cuda` | with the feature `cuda`: `CudaTensor`, streams and devices; with `cudarc` its types too. Shown on a software driver only |
+//! | `cuda` | with the feature `cuda`: `CudaTensor`, streams and devices; with `cudarc` its types too. Run on an H200; several devices on a software driver only |
 //! | `remote` | with the feature `remote`: connections to other machines, and queues that are forwarded there |
 //! | [`reduce`] | how a type of your own travels by handle; [`bytes_copied`] |
 

@@ -3,7 +3,8 @@
 //! A [`CudaTensor`] is a tensor in the memory of a device. It is made on a stream and used on streams. It
 //! travels through queues and spawn arguments as a handle, next to tensors of the host.
 //!
-//! **All of this has run on a software driver only: no real GPU has run it yet.**
+//! All of this runs in tests on a software driver, and was run on an NVIDIA H200 with a driver of CUDA 13.0
+//! (`docs/gpu` has the record). What takes several devices has run on the software driver only.
 //!
 //! Building needs nothing of CUDA. A machine without a driver or a device is an error, not a panic:
 //! [`Driver::load`] returns an error for which [`CudaError::is_no_device`] is true.
@@ -87,7 +88,9 @@
 //!   the maker must stay.
 //! - **The sender**, until its stream has written the contents. A process that ends normally waits for its
 //!   stream, for at most 10 s. A process that is killed or calls `_exit` does not wait, and the receiver gets
-//!   [`CudaTensorError::ProducerGone`]. Calling `stream.synchronize()` before `put` excludes this.
+//!   [`CudaTensorError::ProducerGone`]. A stream of the receiver that waits for the sender by then goes on
+//!   without it, and calls that wait for the stream say so ([`CudaError::WaitCutShort`],
+//!   [`CudaTensor::is_written`]). Calling `stream.synchronize()` before `put` excludes this.
 //! - **The process that made the domain**, usually the caller of `start_processes`. It hands over the
 //!   descriptor of each slab. It must live until each receiver has used some tensor of the slab once, on each
 //!   device, or the receiver gets [`CudaTensorError::FdStore`] (`Gone`). A receiver that has dropped a slab
@@ -145,10 +148,13 @@
 //!   is free ([`DeviceStats::slabs_poisoned`]).
 //! - **Dying slabs.** A slab that its owner gives up is *dying* until no device uses it and, where that
 //!   matters, no other process has it open.
-//! - **Points.** Sending makes a *point*: it records an event on the stream. A receiver's stream waits for
-//!   the point, whether or not the memory is mapped already. A process that lets go of a tensor keeps its
-//!   holder bit until its own streams are done with the tensor.
-//! - **Events.** An [`IpcEvent`] is an event that travels by itself, to order more than one tensor.
+//! - **Points.** Sending makes a *point*: the stream is to write a number into a word of shared memory, a
+//!   *semaphore*. A receiver's stream waits for that number, whether or not the memory is mapped already.
+//!   Where streams have no memory operations (before CUDA 11.7), points are interprocess events of the
+//!   driver; then a stream that waits for a process that is killed waits for ever. A process that lets go of
+//!   a tensor keeps its holder bit until its own streams are done with the tensor.
+//! - **Events.** An [`IpcEvent`] is an event that travels by itself, to order more than one tensor. It is
+//!   made of semaphores, too.
 //! - **The driver below.** [`Driver`], [`Device`] (identified by a [`Uuid`], whatever ordinal a process gives
 //!   it), [`PrimaryContext`], [`Stream`], and [`DeviceMemory`] with its [`DeviceMapping`].
 //!

@@ -7,8 +7,8 @@
 //!
 //! Where streams have no memory operations, each point is recorded into one of a few interprocess events of
 //! the driver, in turn, and the owner notes in the semaphore what is reached. Recording an event again moves
-//! it to later work of the same stream, so a waiter for an older point waits for at least that point. A device
-//! that cannot share events either is waited for when the point is made.
+//! it to later work of the same stream, so a waiter for an older point waits for at least that point. A
+//! device that cannot share events either is waited for when the point is made.
 //!
 //! The owner keeps what others wait for as long as another process has the timeline: an opened event must not
 //! be used once its owner has destroyed it. When the owner's program no longer has the stream and all points
@@ -265,7 +265,8 @@ impl Timeline {
         stream: &Stream,
         number: u64,
     ) -> Result<()> {
-        if self.is_reached(number)? {
+        // Whose death nobody has noticed yet, the watch will find out.
+        if !self.control.is_owner_live() && self.is_reached(number)? {
             return Ok(());
         }
         let _relaxed = Relaxed::begin();

@@ -89,6 +89,12 @@ impl TimelineControl {
         self.0.load(RETIRED) != 0 || !self.0.is_owner_live(OWNER)
     }
 
+    /// Whether the owner is alive, as far as its domain knows, which learns of a death shortly after it.
+    /// Costs a load.
+    pub(crate) fn is_owner_live(&self) -> bool {
+        self.0.is_owner_live(OWNER)
+    }
+
     /// Whether the owner is proven to be gone. Also notices a death that no process has noticed yet.
     pub(crate) fn is_owner_gone(&self) -> bool {
         self.0.is_member_gone(OWNER)
