@@ -188,7 +188,7 @@ fi
     [ "$software" -gt 0 ] && echo "$software tests more need the software driver"
     [ "$lacking" -gt 0 ] && echo "$lacking tests did not run, because this machine lacks what they need"
     if [ "$failed" -gt 0 ]; then
-        echo "what failed is told in $out"
+        echo 'what failed is told beside this file'
         echo "$word: $ran of $all ran, $failed FAILED"
     else
         echo "$word: $ran of $all ran"
