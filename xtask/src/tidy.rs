@@ -7,6 +7,7 @@ mod arrows;
 mod errors;
 mod facts;
 mod layout;
+mod locks;
 mod readme;
 mod source;
 mod unsafe_files;
@@ -57,7 +58,8 @@ impl fmt::Display for Offence {
 pub(crate) fn run(sh: &Shell) -> anyhow::Result<()> {
     let workspace = Workspace::load(sh)?;
     let files = text_files(sh)?;
-    let offences = check(&workspace, &files);
+    let mut offences = check(&workspace, &files);
+    offences.extend(locks::check(sh, &files));
     offences.iter().for_each(|offence| println!("{offence}"));
     if !offences.is_empty() {
         bail!("{} offence(s) against docs/STYLE.md", offences.len());
