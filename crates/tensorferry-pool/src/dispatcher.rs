@@ -132,7 +132,9 @@ impl Dispatcher {
         }
         let has_died = outcome.is_err();
         match outcome {
-            Err(error) if !worker.is_ready => {
+            // One that fails at the first thing it reads, say because the kernel does not let it map a task's
+            // tensors, has not really started: the next one would fail at the same.
+            Err(error) if !worker.is_ready || worker.n_begun == 0 && says_why(&error) => {
                 self.n_lost_starts += 1;
                 if says_why(&error) || self.n_lost_starts >= MAX_LOST_STARTS {
                     self.shared.end(State::Failed(Arc::new(PoolError::Ended(error))));

@@ -128,9 +128,9 @@ pub enum PoolError {
     /// The initializer cannot be called.
     #[error("the pool's initializer cannot be called: {0}")]
     Initializer(SubmitErrorKind),
-    /// A worker failed before it could take tasks, and said why; or eight in a row were killed before that.
-    /// If the pool has an initializer, that is where it happened.
-    #[error("a worker of the pool ended before it could take tasks: {0}")]
+    /// A worker failed before it took its first task, and said why: in an initializer, or because it cannot
+    /// read the task. Or eight in a row were killed before they could take tasks.
+    #[error("a worker of the pool ended before it took a task: {0}")]
     Ended(SpawnError),
     /// The workers' answers cannot be read.
     #[error("the answers of the pool's workers cannot be read: {0}")]

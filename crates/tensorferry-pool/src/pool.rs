@@ -1,7 +1,7 @@
 //! The pool.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -54,13 +54,13 @@ impl Pool {
 
     pub(crate) fn over(shared: Shared, recipe: Recipe) -> Result<Self, PoolError> {
         let (shared, n_processes) = (Arc::new(shared), recipe.n_processes);
-        let dispatcher = Dispatcher::start(Arc::clone(&shared), recipe)?;
-        let thread = thread::Builder::new().name("pool".to_owned()).spawn(move || dispatcher.run());
-        let thread = thread.map_err(|error| {
-            shared.end(State::Terminated);
-            shared.answers.ring().close();
-            PoolError::Thread(error)
-        })?;
+        // First, so that there is no process yet if it cannot start.
+        let (hand_over, handed_over) = mpsc::sync_channel::<Dispatcher>(1);
+        let named = thread::Builder::new().name("pool".to_owned());
+        let run = move || handed_over.recv().map_or((), Dispatcher::run);
+        let thread = named.spawn(run).map_err(PoolError::Thread)?;
+        // It waits for the dispatcher, so it is there to take it.
+        let _ = hand_over.send(Dispatcher::start(Arc::clone(&shared), recipe)?);
         Ok(Self { shared, n_processes, thread: Mutex::new(Some(thread)) })
     }
 

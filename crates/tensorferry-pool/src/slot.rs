@@ -85,17 +85,19 @@ impl Slot {
 
     /// The outcome, if there is one and nobody took it. Otherwise `waker` is woken when there is one.
     pub(crate) fn poll(&self, waker: Option<&Waker>) -> Option<Outcome> {
+        // What a waker does when it is cloned or dropped is somebody else's code, so not under the lock.
+        let mut new = waker.cloned();
         let mut state = self.state();
-        match &mut *state {
-            State::Pending { waker: registered, .. } => {
-                *registered = waker.cloned();
-                None
-            }
+        let (outcome, old) = match &mut *state {
+            State::Pending { waker, .. } => (None, std::mem::replace(waker, new.take())),
             _ => match std::mem::replace(&mut *state, State::Taken) {
-                State::Done(outcome) => Some(outcome),
-                _ => None,
+                State::Done(outcome) => (Some(outcome), None),
+                _ => (None, None),
             },
-        }
+        };
+        drop(state);
+        drop((old, new));
+        outcome
     }
 
     /// Has the bell rung when there is an outcome. Returns false if there is one already.

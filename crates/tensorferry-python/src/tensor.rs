@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{IntoPyDict as _, PyTuple};
 use tensorferry_storage::Heap;
 use tensorferry_tensor::{AnySharedTensor, AnyTensor, AnyTensorMut, DType, Layout, TensorError};
 
@@ -276,10 +276,18 @@ macro_rules! protocols {
             ) -> PyResult<Bound<'py, PyAny>> {
                 slf.get().view()?;
                 let array = slf.py().import("numpy")?.call_method1("from_dlpack", (slf,))?;
-                match dtype {
-                    Some(dtype) => array.call_method1("astype", (dtype,)),
-                    None if copy == Some(true) => array.call_method0("copy"),
-                    None => Ok(array),
+                match (dtype, copy) {
+                    (Some(dtype), Some(true)) => array.call_method1("astype", (dtype,)),
+                    (None, Some(true)) => array.call_method0("copy"),
+                    (None, _) => Ok(array),
+                    (Some(dtype), may_copy) => {
+                        let only_if_needed = [("copy", false)].into_py_dict(array.py())?;
+                        let converted = array.call_method("astype", (dtype,), Some(&only_if_needed))?;
+                        if may_copy == Some(false) && !converted.is(&array) {
+                            return Err(PyValueError::new_err("an array of another dtype would be a copy"));
+                        }
+                        Ok(converted)
+                    }
                 }
             }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -161,6 +161,10 @@ enum ReadError {
 
 /// Reads a whole file into a block.
 fn read_into(heap: &Heap, path: &Path) -> Result<FrozenBlock, ReadError> {
+    // To open a pipe that nobody writes would wait for a writer.
+    if !std::fs::metadata(path).map_err(ReadError::File)?.is_file() {
+        return Err(ReadError::File(std::io::Error::new(ErrorKind::InvalidInput, "this is no regular file")));
+    }
     let mut file = File::open(path).map_err(ReadError::File)?;
     let len_bytes = file.metadata().map_err(ReadError::File)?.len();
     let mut block =

@@ -293,6 +293,9 @@ mod files {
         let heap = heap();
         let missing = Bundle::load_safetensors_in(&heap, "/no/such/file").unwrap_err();
         assert!(matches!(&missing, SafetensorsError::File { .. }), "{missing}");
+        // A device here; a pipe that nobody writes would keep whoever opens it waiting.
+        let device = Bundle::load_safetensors_in(&heap, "/dev/zero").unwrap_err();
+        assert!(device.to_string().ends_with("this is no regular file"), "{device}");
         let path = path("none");
         for bytes in [&b""[..], b"short", b"\x10\0\0\0\0\0\0\0{\"a\":1}         ", &[0xff; 64]] {
             std::fs::write(&path, bytes).unwrap();

@@ -93,7 +93,7 @@ pub fn container_filter() -> Result<(), Box<dyn std::error::Error>> {
 ///
 /// # Errors
 /// As [`container_filter`].
-pub(crate) fn forbid(calls: &[libc::c_long], errno: i32) -> Result<(), Box<dyn std::error::Error>> {
+pub fn forbid(calls: &[libc::c_long], errno: i32) -> Result<(), Box<dyn std::error::Error>> {
     install(calls, errno, |_| Ok(Vec::new()))
 }
 

@@ -144,7 +144,7 @@ fn without_descriptors_nobody_gets_in_until_there_are_some_again() {
         let attacher = attacher(&address);
         attaches(&attacher);
         let waiting = attacher.pid();
-        has_settled(&publisher, alone);
+        has_settled(&publisher, alone, 1);
         // None for the socket: it waits to be accepted. One: nobody can be told from others.
         does(&publisher, "fill 0");
         attacher.say("attach 60");
@@ -154,7 +154,7 @@ fn without_descriptors_nobody_gets_in_until_there_are_some_again() {
         });
         does(&publisher, "empty");
         attacher.expect("attached");
-        has_settled(&publisher, alone);
+        has_settled(&publisher, alone, 1);
         does(&publisher, "fill 1");
         attacher.say("attach 60");
         let said = attacher.hear();
@@ -181,10 +181,10 @@ fn a_thousand_attachments_leave_nothing_at_the_publisher() {
         let attacher = attacher(&address);
         attaches(&attacher);
         does(&attacher, "drop");
-        has_settled(&publisher, alone);
+        has_settled(&publisher, alone, 1);
         let before = Leftovers::look();
         does(&attacher, "cycles 1000");
-        has_settled(&publisher, alone);
+        has_settled(&publisher, alone, 1);
         counts(&publisher, "1001 0");
         before.wait_nothing_more();
         attacher.finish();
@@ -194,22 +194,23 @@ fn a_thousand_attachments_leave_nothing_at_the_publisher() {
 
 /// What a publisher has: descriptors, mappings, and blocks that somebody holds.
 #[track_caller]
-fn left(publisher: &Child) -> [usize; 3] {
+pub(crate) fn left(publisher: &Child) -> [usize; 3] {
     publisher.say("left");
     let said = publisher.hear();
     let numbers: Vec<_> = said.split(' ').map(|number| number.parse().unwrap()).collect();
     numbers.try_into().unwrap()
 }
 
-/// Waits until a publisher has what it had alone, and what it takes to have another member: a socket pair for
-/// questions to its descriptor store, and a descriptor by which it watches that member.
+/// Waits until a publisher has what it had alone, and what it takes to have other members: a socket pair for
+/// questions to its descriptor store, and a descriptor by which it watches each of them, which it opens when
+/// it gets around to it.
 #[track_caller]
-fn has_settled(publisher: &Child, alone: [usize; 3]) {
+pub(crate) fn has_settled(publisher: &Child, alone: [usize; 3], n_others: usize) {
     let [descriptors, mappings, blocks] = alone;
     let mut last = alone;
     let settled = || {
         last = left(publisher);
-        last == [descriptors + 3, mappings, blocks]
+        last == [descriptors + 2 + n_others, mappings, blocks]
     };
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| until("it settles", settled)));
     assert!(outcome.is_ok(), "alone: {alone:?}, now: {last:?}");

@@ -16,6 +16,7 @@ use tensorferry::{Bundle, Heap};
 use tensorferry_kit::tasks::{Attacher, Publisher, Shelf};
 use tensorferry_kit::{Child, DEADLINE, Leftovers, Loner, alone, uncounted, until, with_family};
 
+use crate::hardened::{has_settled, left};
 use crate::{SHORT, address};
 
 /// A process that publishes nothing yet.
@@ -231,6 +232,7 @@ fn who_attaches_after_a_replacement_has_the_new_value() {
         let address = address();
         let publisher = publisher(&address);
         does(&publisher, "publish 1");
+        let alone = left(&publisher);
         let (before, after) = (attacher(&address), attacher(&address));
         attaches(&before);
         does(&publisher, "replace 2");
@@ -238,15 +240,11 @@ fn who_attaches_after_a_replacement_has_the_new_value() {
         has(&after, 2);
         has(&before, 1);
         does(&before, "drop");
-        // Nobody has the first one any more, and nothing is left of it.
-        publisher.say("left");
-        let left = publisher.hear();
+        // Nobody has the first one any more, and nothing is left of it; then nothing of the second one.
+        has_settled(&publisher, alone, 2);
         does(&publisher, "replace 3");
         does(&after, "drop");
-        until("the second one is gone", || {
-            publisher.say("left");
-            publisher.hear() == left
-        });
+        has_settled(&publisher, alone, 2);
         for child in [before, after, publisher] {
             child.finish();
         }

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::thread;
 
+use nix::libc;
 use tensorferry::pool::{Pool, PoolError, SubmitErrorKind, TaskError};
 use tensorferry::sync::{Event, RawValue};
-use tensorferry::{BoxedError, func};
-use tensorferry_kit::{in_fork, until};
+use tensorferry::{BoxedError, Tensor, TensorMut, func};
+use tensorferry_kit::{forbid, in_fork, until};
 
 use crate::{get, leaving_nothing, pool, square, wait};
 
@@ -20,6 +21,17 @@ fn kill_itself(_worker: usize, n_calls: RawValue<u32>, enough: u32) {
     if n_calls.fetch_add(1) + 1 < enough {
         std::process::abort();
     }
+}
+
+/// Has this process map nothing more, as when it has as many mappings as it may have.
+#[func]
+fn map_no_more(_worker: usize) -> Result<(), String> {
+    forbid(&[libc::SYS_mprotect], libc::ENOMEM).map_err(|error| error.to_string())
+}
+
+#[func]
+fn sum(_worker: usize, tensor: Tensor<u64>) -> Result<u64, BoxedError> {
+    Ok(tensor.as_slice()?.iter().sum())
 }
 
 #[test]
@@ -138,4 +150,17 @@ fn an_initializer_that_fails_fails_the_pool_and_says_why() {
             assert!(pool.join().unwrap_err().to_string().contains("no model"));
         });
     }
+}
+
+#[test]
+fn workers_that_cannot_map_a_task_fail_the_pool_and_say_why() {
+    leaving_nothing(|| {
+        let pool = Pool::builder().processes(1).initializer(map_no_more, ()).start().unwrap();
+        assert_eq!(get(pool.apply_async(square, (3,)).unwrap()).unwrap(), 9, "that needs no mapping");
+        let tensor = TensorMut::from_slice(&vec![1_u64; 1 << 17], [1 << 17]).unwrap().freeze();
+        let error = get(pool.apply_async(sum, (tensor,)).unwrap()).unwrap_err();
+        let TaskError::Pool(error) = error else { panic!("{error:?}") };
+        assert!(matches!(&*error, PoolError::Ended(_)), "{error}");
+        assert!(format!("{error:#}").contains("os error 12"), "ENOMEM: {error}");
+    });
 }

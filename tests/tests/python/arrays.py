@@ -51,5 +51,13 @@ for dtype in [numpy.float32, numpy.dtype("float32"), "float32", "torch.float32",
 # What is no array is an error, and not an array of objects.
 raises(ValueError, lambda: numpy.asarray(tensor), "sent away")
 raises(RuntimeError, lambda: numpy.asarray(tensorferry.zeros(2, "float8_e5m2")), "dtype")
-assert numpy.asarray(tensorferry.zeros(2), dtype="float64").dtype == numpy.float64
+zeros = tensorferry.zeros(2)
+assert numpy.asarray(zeros, dtype="float64").dtype == numpy.float64
+
+# A copy is made where it is wanted or needed, and refused where it must not be.
+address = numpy.from_dlpack(zeros).ctypes.data
+for dtype, copy, is_copy in [(None, None, False), (None, False, False), (None, True, True), ("float32", None, False),
+                             ("float32", False, False), ("float32", True, True), ("float64", None, True)]:
+    assert (zeros.__array__(dtype, copy).ctypes.data != address) == is_copy, (dtype, copy)
+raises(ValueError, lambda: zeros.__array__("float64", False), "would be a copy")
 say("done")
