@@ -159,7 +159,10 @@ fn legacy_works_on(context: &PrimaryContext) -> Result<Works> {
 
 fn legacy_handle(context: &PrimaryContext) -> Result<()> {
     let allocation = crate::allocation::Allocation::create(context, crate::pool::ALIGN_BYTES)?;
-    allocation.legacy_handle().map(|_| ())
+    let handle = allocation.legacy_handle();
+    // Freeing it waits for all streams, and so for whatever they wait for.
+    crate::refused::keep(allocation);
+    handle.map(|_| ())
 }
 
 impl fmt::Display for CudaStrategy {

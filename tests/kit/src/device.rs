@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tensorferry_cuda_ipc::CudaStrategy;
 use tensorferry_sim_cuda::SETTINGS_VARIABLE;
 
-use crate::hardware::{driver_variable, is_real, needs_devices, needs_software_driver};
+use crate::hardware::{driver_variable, is_real, needs_devices, needs_software_driver, not_here};
 use crate::tasks::{CommandLine, DeviceMember, DeviceParent, DeviceUser, Host, RawDeviceUser, Respondent};
 use crate::{Child, Family, Limit, Loner, RootTask, Task};
 
@@ -41,6 +41,16 @@ pub fn may_lack_events() -> bool {
 pub fn has_semaphores() -> bool {
     let run = settings_of_run();
     !run.contains("words") && !run.contains("version=11.6")
+}
+
+/// Ends the test where devices must not finish reading the memory of a process that was killed meanwhile.
+/// Memory that ends with its maker is still there while somebody has it open, but NVIDIA does not promise
+/// that, and the software driver may be told to be strict.
+pub fn needs_memory_of_the_killed() {
+    let lives_on = strategies_of_run().first().is_some_and(|strategy| strategy.outlives_maker());
+    if settings_of_run().contains("strict") && !lives_on {
+        not_here("memory that outlives its maker, or a driver that is not strict");
+    }
 }
 
 /// The strategies that work in this run, which `TENSORFERRY_TEST_CUDA` may switch off. A real driver is

@@ -59,7 +59,9 @@ pub use audit::{Audit, LiveBlock, Scribbler};
 pub use chaos::Chaos;
 pub use child::{Child, Limit};
 pub use container::{MemoryGroup, container_filter, forbid};
-pub use device::{Machine, Process, has_semaphores, may_lack_events, strategies_of_run};
+pub use device::{
+    Machine, Process, has_semaphores, may_lack_events, needs_memory_of_the_killed, strategies_of_run,
+};
 pub use family::{Family, alone, uncounted, with_family, with_family_of};
 pub use hardware::{is_real, needs_devices, needs_software_driver, not_here, where_possible};
 pub use item::{Choices, Item, Random};

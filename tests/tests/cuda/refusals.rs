@@ -36,8 +36,7 @@ fn a_receiver_whose_driver_refuses_may_try_again() {
 fn a_sender_whose_driver_refuses_keeps_the_tensor() {
     let of_strategy: &[&str] = match strategies_of_run()[0] {
         // The handle is in the slab from the beginning.
-        CudaStrategy::Legacy => &[],
-        CudaStrategy::Pool => &["cuMemPoolExportToShareableHandle"],
+        CudaStrategy::Legacy | CudaStrategy::Pool => &[],
         _ => &["cuMemExportToShareableHandle"],
     };
     let of_points: &[&str] = match has_semaphores() {
