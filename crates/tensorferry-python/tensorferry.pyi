@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, Literal, Self, final, overload
 
 __version__: str
 __all__: list[str]
@@ -64,14 +64,63 @@ class TensorMut(_Memory):
 class SharedTensor(_Memory):
     """A tensor that any number of processes read and write at the same time: parameters in Hogwild training."""
 
-def zeros(shape: int | Sequence[int], dtype: Any = "float32") -> TensorMut:
-    """A tensor of zeros in shared memory, to fill. A dtype is PyTorch's name of it, or PyTorch's or NumPy's object."""
+@final
+class CudaTensor:
+    """A tensor in the memory of a CUDA device. Any number of processes read and write it at the same time.
 
-def empty(shape: int | Sequence[int], dtype: Any = "float32") -> TensorMut:
+    A library that takes it by `__dlpack__` (`torch.from_dlpack(tensor)`) or `__cuda_array_interface__` has the same
+    memory, and waits on its stream for what the sender had queued. When the tensor is sent, its receivers wait for the
+    streams with which it was taken; such a stream must not be destroyed while the process lives, as PyTorch's never are.
+    Work on other streams is the program's to order.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str:
+        """PyTorch's name of it, such as `float32`."""
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def device(self) -> int:
+        """The ordinal of its device in this process."""
+    @property
+    def is_shared(self) -> bool:
+        """Whether others may write at the same time: True."""
+    def cpu(self) -> Tensor:
+        """A copy in the memory of the CPU. Raises `RuntimeError` if the sender was killed before it had written it."""
+    def __len__(self) -> int: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The same memory in another library, ready on the legacy default stream or on `stream`."""
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The same memory in another library, ready on the legacy default stream."""
+
+@overload
+def zeros(shape: int | Sequence[int], dtype: Any = "float32", device: Literal["cpu"] | None = None) -> TensorMut: ...
+@overload
+def zeros(shape: int | Sequence[int], dtype: Any = "float32", *, device: Any) -> Any:
+    """A tensor of zeros in shared memory, to fill: a `CudaTensor` on a device. A dtype is PyTorch's name of it, or
+    PyTorch's or NumPy's object; a device is `cpu`, `cuda` (the first one), `cuda:1`, its number, or PyTorch's object.
+    """
+
+@overload
+def empty(shape: int | Sequence[int], dtype: Any = "float32", device: Literal["cpu"] | None = None) -> TensorMut: ...
+@overload
+def empty(shape: int | Sequence[int], dtype: Any = "float32", *, device: Any) -> Any:
     """As `zeros`, with unspecified contents."""
 
-def tensor(array: Any) -> Tensor:
-    """A frozen copy in shared memory of anything with `__dlpack__` in the memory of the CPU."""
+def tensor(array: Any, device: Any = None) -> Any:
+    """A copy in shared memory of anything with `__dlpack__`: a `Tensor` of what is in the memory of the CPU, a
+    `CudaTensor` of what is on a device. With `device`, what is in the memory of the CPU is copied there."""
 
 def trim() -> int:
     """Gives memory of tensors that are gone, which is kept for the next ones, back to the system. Returns its bytes."""

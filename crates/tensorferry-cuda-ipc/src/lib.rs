@@ -242,6 +242,8 @@ mod timeline;
 mod upload;
 mod watch;
 
+mod any;
+mod foreign;
 mod ipc_event;
 mod tensor;
 mod wire;
@@ -249,6 +251,7 @@ mod wire;
 mod error;
 mod tensor_error;
 
+pub use any::AnyCudaTensor;
 pub use context::{CurrentContext, MemoryInfo, PrimaryContext};
 /// The version of cudarc whose types are in the public interface.
 #[cfg(feature = "cudarc")]

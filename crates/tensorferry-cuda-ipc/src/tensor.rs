@@ -60,6 +60,37 @@ pub(crate) struct Memory {
 /// A point of a stream, of this process or another: its timeline and its number.
 pub(crate) type Point = (Arc<Timeline>, u64);
 
+impl Memory {
+    /// Memory of this process, to be written on `stream`; none for no bytes.
+    pub(crate) fn allocate(
+        heap: &Heap,
+        stream: &Stream,
+        len_bytes: usize,
+        strategy: Option<CudaStrategy>,
+    ) -> Result<Option<Self>> {
+        if len_bytes == 0 {
+            return Ok(None);
+        }
+        stream.refuse_capture()?;
+        let hold = registry::get().allocate(heap, stream, len_bytes, strategy)?;
+        Ok(Some(Self { hold, ready: None }))
+    }
+
+    /// Makes it ready for work on `stream`, as [`CudaTensor::on`] says. The device address of the storage; 0
+    /// if there is none.
+    pub(crate) fn base_on(memory: Option<&Self>, stream: &Stream) -> Result<u64> {
+        let current = stream.context().enter()?;
+        stream.refuse_capture()?;
+        let Some(Self { hold, ready }) = memory else { return Ok(0) };
+        if let Some((timeline, number)) = ready {
+            timeline.hold_up(stream, *number)?;
+        }
+        // Streams that are forgotten next may be another library's to destroy.
+        drop(current);
+        hold.address_on(stream)
+    }
+}
+
 view_methods!(CudaTensor<T: Element>);
 
 impl<T: Element> CudaTensor<T> {
@@ -83,9 +114,13 @@ impl<T: Element> CudaTensor<T> {
     /// As [`CudaTensor::zeros`].
     pub fn zeros_in(heap: &Heap, stream: &Stream, shape: impl Into<Shape>) -> Result<Self> {
         let tensor = Self::empty_in(heap, stream, shape)?;
-        let on = tensor.on(stream)?;
-        on.driver_fill(0)?;
+        tensor.fill_with_zeros(stream)?;
         Ok(tensor)
+    }
+
+    /// For tensors of which all bytes lie side by side.
+    pub(crate) fn fill_with_zeros(&self, stream: &Stream) -> Result<()> {
+        self.on(stream)?.driver_fill(0)
     }
 
     /// A tensor with unspecified contents: the bytes that the last tensor of this process left in this
@@ -130,13 +165,8 @@ impl<T: Element> CudaTensor<T> {
         strategy: impl Into<Option<CudaStrategy>>,
     ) -> Result<Self> {
         let layout = Layout::contiguous(shape)?;
-        if layout.n_elements() == 0 {
-            return Ok(Self::from_parts(None, layout));
-        }
-        stream.refuse_capture()?;
-        let len_bytes = layout.n_elements() * size_of::<T>();
-        let hold = registry::get().allocate(heap, stream, len_bytes, strategy.into())?;
-        Ok(Self::from_parts(Some(Memory { hold, ready: None }), layout))
+        let memory = Memory::allocate(heap, stream, layout.n_elements() * size_of::<T>(), strategy.into())?;
+        Ok(Self::from_parts(memory, layout))
     }
 
     /// A tensor with a copy of `data`, in row-major order.
@@ -304,17 +334,7 @@ impl<T: Element> CudaTensor<T> {
     /// the device. The first use of a slab of another process blocks until the process that made the domain
     /// has handed over its descriptor.
     pub fn on<'a>(&'a self, stream: &'a Stream) -> Result<OnStream<'a, T>> {
-        let current = stream.context().enter()?;
-        stream.refuse_capture()?;
-        let Some(Memory { hold, ready }) = &self.memory else {
-            return Ok(OnStream { tensor: self, stream, base: 0 });
-        };
-        if let Some((timeline, number)) = ready {
-            timeline.hold_up(stream, *number)?;
-        }
-        // Streams that are forgotten next may be another library's to destroy.
-        drop(current);
-        Ok(OnStream { tensor: self, stream, base: hold.address_on(stream)? })
+        Ok(OnStream { tensor: self, stream, base: Memory::base_on(self.memory.as_ref(), stream)? })
     }
 
     /// Whether the device of the process that sent the tensor has done the work that was queued for it

@@ -11,7 +11,7 @@ pub const MAX_MEMBERS: usize = 63;
 /// "TNSRFRRY", read as a little-endian number.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TNSRFRRY");
 /// The version of everything in docs/WIRE.md.
-pub(crate) const VERSION: u64 = 8;
+pub(crate) const VERSION: u64 = 9;
 
 /// Word indexes in the header.
 pub(crate) mod header {

@@ -2,12 +2,13 @@
 //!
 //! # Safety
 //! What is exported must be as it is described, for as long as the consumer has it. What is imported is
-//! copied at once, as its producer has described it.
+//! copied at once, as its producer has described it: memory of the CPU to shared memory, memory of a device
+//! to shared memory of that device.
 #![expect(unsafe_code, reason = "says to other libraries what lies where, and reads what they say")]
 
 use std::ptr;
 
-use dlpark::ffi::{DLDevice, DLManagedTensor, DLManagedTensorVersioned};
+use dlpark::ffi::{DLDataType, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::metadata::Dynamic;
 use dlpark::python::{DlpackExporter, ExportRequest, export_dlpack};
 use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
@@ -15,11 +16,12 @@ use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tensorferry_tensor::{AnyTensor, AnyTensorMut};
+use tensorferry_cuda_ipc::AnyCudaTensor;
+use tensorferry_tensor::{AnyTensor, AnyTensorMut, DType, Layout};
 
-use crate::dtype;
-use crate::error::of_tensor;
+use crate::error::{of_cuda, of_tensor};
 use crate::view::View;
+use crate::{cuda, dtype};
 
 /// Memory of the CPU (`kDLCPU`).
 pub(crate) const CPU: (i32, i32) = (1, 0);
@@ -67,9 +69,41 @@ impl DlpackExporter for View {
     }
 }
 
+/// A tensor of a device, for DLPack.
+pub(crate) struct OnDevice<'a> {
+    pub(crate) tensor: &'a AnyCudaTensor,
+    /// Of its first element, for work on the consumer's stream.
+    pub(crate) address: u64,
+    pub(crate) shape: Vec<i64>,
+    /// In elements.
+    pub(crate) strides: Vec<i64>,
+    pub(crate) device: DLDevice,
+}
+
+impl OnDevice<'_> {
+    pub(crate) fn managed<M: ManagedTensorBase>(&self) -> PyResult<Managed<M>> {
+        let dtype = described_dtype(self.tensor.dtype())?;
+        let refused = |error: dlpark::metadata::Error| PyBufferError::new_err(error.to_string());
+        let dims = Dynamic::new(self.shape.clone(), self.strides.clone());
+        let mut tensor = dims.initialize_as::<M>(Box::new(self.tensor.clone())).map_err(refused)?;
+        tensor.set_data(cuda::pointer(self.address)?).set_dtype(dtype).set_device(self.device);
+        // SAFETY: `finish` wants pointers, lifetimes, flags and layout to be as DLPack says:
+        // - `address` is that of the first element in the memory of this device. The layout lies within its
+        //   storage, which the handle that goes along keeps where it is;
+        // - without elements there is no address, and DLPack wants none;
+        // - parts of slabs begin at multiples of 256, and elements lie at multiples of their size;
+        // - any number of processes may write it, which its class says; there are no flags.
+        Ok(unsafe { tensor.finish() })
+    }
+}
+
+fn described_dtype(dtype: DType) -> PyResult<DLDataType> {
+    dtype::dlpack_of(dtype)
+        .ok_or_else(|| PyBufferError::new_err(format!("DLPack has no elements like {dtype}")))
+}
+
 fn managed<M: ManagedTensorBase>(view: &View) -> PyResult<Managed<M>> {
-    let dtype = dtype::dlpack_of(view.dtype)
-        .ok_or_else(|| PyBufferError::new_err(format!("DLPack has no elements like {}", view.dtype)))?;
+    let dtype = described_dtype(view.dtype)?;
     let refused = |error: dlpark::metadata::Error| PyBufferError::new_err(error.to_string());
     let numbers = |dims: &[isize]| dims.iter().map(|&dim| dim as i64).collect::<Vec<_>>();
     let dims = Dynamic::new(numbers(&view.shape), numbers(&view.strides));
@@ -89,6 +123,12 @@ fn managed<M: ManagedTensorBase>(view: &View) -> PyResult<Managed<M>> {
     Ok(unsafe { tensor.finish() })
 }
 
+/// A copy of an array, where the array was.
+pub(crate) enum Copied {
+    Host(AnyTensor),
+    Device(AnyCudaTensor),
+}
+
 /// The arguments that ask for a capsule that can say that it is read-only.
 fn newest(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let arguments = PyDict::new(py);
@@ -96,8 +136,8 @@ fn newest(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(arguments)
 }
 
-/// A frozen copy in shared memory.
-pub(crate) fn copied(array: &Bound<'_, PyAny>) -> PyResult<AnyTensor> {
+/// A copy in shared memory: frozen, where it is memory of the CPU.
+pub(crate) fn copied(array: &Bound<'_, PyAny>) -> PyResult<Copied> {
     match copied_if_contiguous(array)? {
         Some(tensor) => Ok(tensor),
         // PyTorch and NumPy gather the elements themselves.
@@ -111,7 +151,7 @@ pub(crate) fn copied(array: &Bound<'_, PyAny>) -> PyResult<AnyTensor> {
     }
 }
 
-fn copied_once_more(array: &Bound<'_, PyAny>) -> PyResult<AnyTensor> {
+fn copied_once_more(array: &Bound<'_, PyAny>) -> PyResult<Copied> {
     copied_if_contiguous(array)?.ok_or_else(not_contiguous)
 }
 
@@ -124,13 +164,23 @@ fn is_dense(shape: &[i64], strides: &[i64]) -> bool {
     let mut expected = 1;
     let mut fits = |(&dim, &stride): (&i64, &i64)| {
         let is_next = dim == 1 || stride == expected;
-        expected *= dim.max(1);
+        expected = expected.saturating_mul(dim.max(1));
         is_next
     };
     shape.contains(&0) || shape.iter().zip(strides).rev().all(&mut fits)
 }
 
-fn copied_if_contiguous(array: &Bound<'_, PyAny>) -> PyResult<Option<AnyTensor>> {
+/// The device of an array of CUDA, by its ordinal.
+fn device_of(array: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
+    let py = array.py();
+    if !array.hasattr(intern!(py, "__dlpack_device__"))? {
+        return Ok(None);
+    }
+    let (kind, ordinal): (u32, i32) = array.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
+    Ok((kind == DLDeviceType::CUDA.0).then_some(ordinal))
+}
+
+fn copied_if_contiguous(array: &Bound<'_, PyAny>) -> PyResult<Option<Copied>> {
     let py = array.py();
     // What is to be done to a tensor of PyTorch when it is read, DLPack does not know of.
     let mut array = array.clone();
@@ -139,11 +189,19 @@ fn copied_if_contiguous(array: &Bound<'_, PyAny>) -> PyResult<Option<AnyTensor>>
             array = array.call_method0(resolve)?;
         }
     }
+    let ordinal = device_of(&array)?;
+    let arguments = newest(py)?;
+    if let Some(ordinal) = ordinal {
+        // Which waits for what the producer has queued.
+        let stream = cuda::stream_on(ordinal).map_err(|error| of_cuda(&error))?;
+        arguments.set_item(intern!(py, "stream"), stream.handle())?;
+    }
     // By the method, and not by PyTorch's table of functions, which refuses less: gradients, say.
-    let capsule = match array.call_method(intern!(py, "__dlpack__"), (), Some(&newest(py)?)) {
+    let capsule = match array.call_method(intern!(py, "__dlpack__"), (), Some(&arguments)) {
         // Older libraries do not know the argument.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
-            array.call_method0(intern!(py, "__dlpack__"))?
+            arguments.del_item(intern!(py, "max_version"))?;
+            array.call_method(intern!(py, "__dlpack__"), (), Some(&arguments))?
         }
         capsule => capsule?,
     };
@@ -154,37 +212,49 @@ fn copied_if_contiguous(array: &Bound<'_, PyAny>) -> PyResult<Option<AnyTensor>>
     })?;
     let negative = |_| PyBufferError::new_err("an array has a negative length");
     let shape = described.shape().iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
-    if described.device() != DLDevice::CPU {
-        return Err(PyBufferError::new_err("the array is not in the memory of the CPU"));
+    if described.device() != ordinal.map_or(DLDevice::CPU, DLDevice::cuda) {
+        return Err(PyBufferError::new_err(
+            "the array is neither in the memory of the CPU nor in that of CUDA",
+        ));
     }
     let failed = |error: dlpark::tensor::Error| PyBufferError::new_err(error.to_string());
     let strides = described.strides_or_compact().map_err(failed)?;
     if !is_dense(described.shape(), &strides) {
         return Ok(None);
     }
-    let mut tensor =
-        AnyTensorMut::empty(dtype, shape.map_err(negative)?).map_err(|error| of_tensor(&error))?;
-    let place = tensor.as_mut_bytes();
-    if place.len() != described.num_bytes() {
-        let (bytes, expected) = (described.num_bytes(), place.len());
+    let layout = Layout::contiguous(shape.map_err(negative)?);
+    let layout = layout.map_err(|error| PyBufferError::new_err(error.to_string()))?;
+    let (bytes, expected) = (described.num_bytes(), layout.n_elements() * dtype.size_bytes());
+    if bytes != expected {
         return Err(PyBufferError::new_err(format!("{bytes} bytes for {expected} of elements")));
     }
     let offset = usize::try_from(described.byte_offset());
     let offset = offset.map_err(|_| PyBufferError::new_err("an array begins beyond the memory"))?;
     let address = described.data_ptr().wrapping_byte_add(offset).expose_provenance();
+    if let Some(ordinal) = ordinal {
+        let shape = layout.shape().to_vec();
+        // SAFETY: `copied_from` reads as many bytes as these elements have:
+        // - the producer has said that they are there, on this device, and ready on the stream that it was
+        //   given; they lie side by side (`is_dense`);
+        // - it keeps them for as long as `imported` lives, which is longer than this call.
+        let copy = unsafe { cuda::copied_from(py, address as u64, (shape, dtype), ordinal)? };
+        tensorferry_reduce::count_copied(bytes);
+        return Ok(Some(Copied::Device(copy)));
+    }
+    let mut tensor = AnyTensorMut::empty(dtype, layout.shape()).map_err(|error| of_tensor(&error))?;
+    let place = tensor.as_mut_bytes();
     py.detach(|| {
         let array = ptr::with_exposed_provenance::<u8>(address);
         // SAFETY: `copy_nonoverlapping` reads and writes `place.len()` bytes, which are apart from each
         // other:
-        // - the array has as many (checked above), side by side from its first element on (`is_dense`). The
-        //   producer has said that they are there (`validate` has checked what can be checked), and keeps
-        //   them for as long as `imported` lives, which is longer than this call;
+        // - the array has as many (`bytes`, checked above), side by side from its first element on
+        //   (`is_dense`). The producer has said that they are there (`validate` has checked what can be
+        //   checked), and keeps them for as long as `imported` lives, which is longer than this call;
         // - `place` is a mutable slice of that length, and was just allocated, so it is no part of the array;
         // - of no bytes the address does not matter.
         // That nobody writes the array meanwhile is, as with any array, up to its user.
         unsafe { ptr::copy_nonoverlapping(array, place.as_mut_ptr(), place.len()) };
     });
-    let len_bytes = place.len();
-    tensorferry_reduce::count_copied(len_bytes);
-    Ok(Some(tensor.freeze()))
+    tensorferry_reduce::count_copied(bytes);
+    Ok(Some(Copied::Host(tensor.freeze())))
 }

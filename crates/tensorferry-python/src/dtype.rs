@@ -51,3 +51,25 @@ pub(crate) fn of_dlpack(dtype: DLDataType) -> Option<DType> {
 pub(crate) fn format_of(dtype: DType) -> Option<&'static CStr> {
     ROWS.iter().find(|row| row.0 == dtype).and_then(|row| row.2)
 }
+
+/// NumPy's name of it in the array interface: byte order, kind and bytes. `None` for elements that NumPy does
+/// not know.
+pub(crate) fn typestr_of(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::Bool => "|b1",
+        DType::U8 => "|u1",
+        DType::I8 => "|i1",
+        DType::U16 => "<u2",
+        DType::U32 => "<u4",
+        DType::U64 => "<u8",
+        DType::I16 => "<i2",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::F16 => "<f2",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+        DType::Complex64 => "<c8",
+        DType::Complex128 => "<c16",
+        _ => return None,
+    })
+}

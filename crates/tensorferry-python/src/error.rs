@@ -7,6 +7,7 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
+use tensorferry_cuda_ipc::CudaTensorError;
 use tensorferry_listen::{AcceptError, ConnectError, ListenError};
 use tensorferry_queue::{GetError, JoinError, OpenError, PutErrorKind};
 use tensorferry_storage::StorageError;
@@ -98,6 +99,16 @@ pub(crate) fn of_tensor(error: &TensorError) -> PyErr {
     match error {
         TensorError::Storage(error) => of_storage(error),
         _ => PyValueError::new_err(error.to_string()),
+    }
+}
+
+pub(crate) fn of_cuda(error: &CudaTensorError) -> PyErr {
+    match error {
+        CudaTensorError::Storage(error) => of_storage(error),
+        CudaTensorError::Host(error) => of_tensor(error),
+        CudaTensorError::DeviceFull { .. } => PyMemoryError::new_err(error.to_string()),
+        CudaTensorError::Layout(_) => PyValueError::new_err(error.to_string()),
+        _ => other(error.to_string()),
     }
 }
 

@@ -18,10 +18,11 @@
 //! A message is MessagePack, so Python reads whatever `serde` has written: structs and maps are dicts,
 //! sequences and tuples are lists, an enum is its variant's name, or a dict of one entry. What Python writes
 //! can be read as any Rust type of the same shape. Tensors, bundles and ends of queues may be anywhere
-//! inside. Other parts that travel by handle (locks, values, device tensors) are refused when they arrive.
+//! inside. Other parts that travel by handle (locks, values, sealed tensors) are refused when they arrive.
 
 mod buffer;
 mod connection;
+mod cuda;
 mod dlpack;
 mod dtype;
 mod error;

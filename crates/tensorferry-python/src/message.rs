@@ -9,11 +9,13 @@ use pyo3::{BoundObject, intern};
 use serde::de::value::BytesDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{self, Serialize, SerializeMap, SerializeSeq, Serializer};
+use tensorferry_cuda_ipc::AnyCudaTensor;
 use tensorferry_reduce::{HandleIndex, HandleKind, handle_kind};
 use tensorferry_state::Bundle;
 use tensorferry_tensor::{DynTensor, is_description};
 
-use crate::dlpack;
+use crate::cuda::CudaTensor;
+use crate::dlpack::{self, Copied};
 use crate::queue::Queue;
 use crate::tensor::{SharedTensor, Tensor, TensorMut};
 
@@ -92,16 +94,10 @@ impl Serialize for Item<'_, '_> {
         if object.is_none() {
             return serializer.serialize_none();
         }
-        if let Ok(tensor) = object.cast::<Tensor>() {
-            return tensor.get().inner.serialize(serializer);
-        }
-        if let Ok(tensor) = object.cast::<TensorMut>() {
-            let sent = tensor.get().with_sole(|tensor| tensor.serialize(serializer));
-            return sent.unwrap_or_else(|reason| Err(ser::Error::custom(reason)));
-        }
-        if let Ok(tensor) = object.cast::<SharedTensor>() {
-            return tensor.get().inner.serialize(serializer);
-        }
+        let serializer = match tensor(object, serializer) {
+            Ok(written) => return written,
+            Err(unused) => unused,
+        };
         if let Ok(text) = object.cast::<PyString>() {
             return serializer.serialize_str(text.to_cow().map_err(failed)?.as_ref());
         }
@@ -141,7 +137,10 @@ impl Serialize for Item<'_, '_> {
         let py = object.py();
         let has = |name: &Bound<'_, PyString>| object.hasattr(name).map_err(failed);
         if has(intern!(py, "__dlpack__"))? {
-            return dlpack::copied(object).map_err(failed)?.serialize(serializer);
+            return match dlpack::copied(object).map_err(failed)? {
+                Copied::Host(tensor) => tensor.serialize(serializer),
+                Copied::Device(tensor) => tensor.serialize(serializer),
+            };
         }
         // Scalars of NumPy, as Python's.
         if has(intern!(py, "item"))? && has(intern!(py, "dtype"))? {
@@ -163,6 +162,24 @@ impl Serialize for Item<'_, '_> {
     }
 }
 
+/// Writes a tensor of one of the module's classes. Anything else leaves the serializer as it was.
+fn tensor<S: Serializer>(object: &Bound<'_, PyAny>, serializer: S) -> Result<Result<S::Ok, S::Error>, S> {
+    if let Ok(tensor) = object.cast::<Tensor>() {
+        return Ok(tensor.get().inner.serialize(serializer));
+    }
+    if let Ok(tensor) = object.cast::<TensorMut>() {
+        let sent = tensor.get().with_sole(|tensor| tensor.serialize(serializer));
+        return Ok(sent.unwrap_or_else(|reason| Err(ser::Error::custom(reason))));
+    }
+    if let Ok(tensor) = object.cast::<SharedTensor>() {
+        return Ok(tensor.get().inner.serialize(serializer));
+    }
+    if let Ok(tensor) = object.cast::<CudaTensor>() {
+        return Ok(tensor.get().inner.serialize(serializer));
+    }
+    Err(serializer)
+}
+
 fn integer<S: Serializer>(number: &Bound<'_, PyAny>, serializer: S) -> Result<S::Ok, S::Error> {
     if let Ok(number) = number.extract::<i64>() {
         return serializer.serialize_i64(number);
@@ -176,7 +193,8 @@ fn integer<S: Serializer>(number: &Bound<'_, PyAny>, serializer: S) -> Result<S:
 /// Bytes of a user. Those that a reader without types would take for something that travels by handle are
 /// refused.
 fn string_of<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    if HandleIndex::from_bytes(bytes).is_some() || is_description(bytes) {
+    let is_mark = AnyCudaTensor::is_mark(bytes);
+    if is_mark || HandleIndex::from_bytes(bytes).is_some() || is_description(bytes) {
         return Err(ser::Error::custom(
             "these bytes are by chance what a tensor or a queue is written as: send them in a tensor, or with \
              another byte before them",
@@ -328,7 +346,13 @@ impl<'de, 'py> Visitor<'de> for Reader<'py> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Self::Value, A::Error> {
         let (list, inside) = (PyList::empty(self.py), self.inside()?);
+        let mut is_first = true;
         while let Some(part) = parts.next_element_seed(inside)? {
+            if is_first && part.cast::<PyBytes>().is_ok_and(|bytes| AnyCudaTensor::is_mark(bytes.as_bytes()))
+            {
+                return self.made(CudaTensor::new(AnyCudaTensor::deserialize_behind_mark(parts)?));
+            }
+            is_first = false;
             list.append(part).map_err(de::Error::custom)?;
         }
         Ok(list.into_any())

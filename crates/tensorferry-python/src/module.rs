@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::connection::{Connection, Listener, connect};
+use crate::cuda::CudaTensor;
 use crate::error::{Closed, PeerDied};
 use crate::lease::Lease;
 use crate::publication::{Publication, attach, publish};
@@ -23,7 +24,7 @@ use crate::tensor::{SharedTensor, Tensor, TensorMut, bytes_copied, empty, tensor
 ///
 /// Tensors are made by `zeros` and `empty`, filled through an array (`numpy.asarray(tensor)`,
 /// `torch.from_dlpack(tensor)`), and then frozen (`tensor.freeze()`), shared (`tensor.share()`), or sent as
-/// they are.
+/// they are. With `device="cuda"` they are in the memory of a device, and sent as they are.
 #[pymodule]
 fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
@@ -31,6 +32,7 @@ fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Tensor>()?;
     module.add_class::<TensorMut>()?;
     module.add_class::<SharedTensor>()?;
+    module.add_class::<CudaTensor>()?;
     module.add_class::<Queue>()?;
     module.add_class::<Lease>()?;
     module.add_class::<Connection>()?;

@@ -8,6 +8,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pyo3::BoundObject as _;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -15,9 +16,11 @@ use pyo3::types::{IntoPyDict as _, PyTuple};
 use tensorferry_storage::Heap;
 use tensorferry_tensor::{AnySharedTensor, AnyTensor, AnyTensorMut, DType, Layout, TensorError};
 
+use crate::buffer;
+use crate::cuda::{self, CudaTensor, Place};
+use crate::dlpack::{self, Copied};
 use crate::error::of_tensor;
 use crate::view::{Hold, View, forked};
-use crate::{buffer, dlpack};
 
 /// A tensor that nobody writes any more. Any number of processes may hold it.
 #[pyclass(frozen, module = "tensorferry")]
@@ -148,37 +151,74 @@ fn viewed(n_views: usize) -> String {
     format!("{views} (arrays, memoryviews): delete what could still write first, or gc.collect() it")
 }
 
-/// A tensor of zeros in shared memory, to fill.
+/// A tensor of zeros in shared memory, to fill: of the host (a `TensorMut`), or of a device (a `CudaTensor`).
 #[pyfunction]
-#[pyo3(signature = (shape, dtype = None), text_signature = "(shape, dtype='float32')")]
-pub(crate) fn zeros(
-    py: Python<'_>,
-    shape: &Bound<'_, PyAny>,
-    dtype: Option<&Bound<'_, PyAny>>,
-) -> PyResult<TensorMut> {
+#[pyo3(signature = (shape, dtype = None, device = None), text_signature = "(shape, dtype='float32', device='cpu')")]
+pub(crate) fn zeros<'py>(
+    py: Python<'py>,
+    shape: &Bound<'py, PyAny>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
     let (dtype, shape) = (dtype_of(dtype)?, shape_of(shape)?);
+    if let Place::Device(ordinal) = place_of(device)? {
+        return object(py, cuda::zeros(py, shape, dtype, ordinal)?);
+    }
     // Memory that is used for the first time takes a while.
     let made = py.detach(|| AnyTensorMut::zeros(dtype, shape));
-    made.map(TensorMut::new).map_err(|error| of_tensor(&error))
+    object(py, TensorMut::new(made.map_err(|error| of_tensor(&error))?))
 }
 
 /// As `zeros`, with unspecified contents.
 #[pyfunction]
-#[pyo3(signature = (shape, dtype = None), text_signature = "(shape, dtype='float32')")]
-pub(crate) fn empty(
-    py: Python<'_>,
-    shape: &Bound<'_, PyAny>,
-    dtype: Option<&Bound<'_, PyAny>>,
-) -> PyResult<TensorMut> {
+#[pyo3(signature = (shape, dtype = None, device = None), text_signature = "(shape, dtype='float32', device='cpu')")]
+pub(crate) fn empty<'py>(
+    py: Python<'py>,
+    shape: &Bound<'py, PyAny>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
     let (dtype, shape) = (dtype_of(dtype)?, shape_of(shape)?);
+    if let Place::Device(ordinal) = place_of(device)? {
+        return object(py, cuda::empty(py, shape, dtype, ordinal)?);
+    }
     let made = py.detach(|| AnyTensorMut::empty(dtype, shape));
-    made.map(TensorMut::new).map_err(|error| of_tensor(&error))
+    object(py, TensorMut::new(made.map_err(|error| of_tensor(&error))?))
 }
 
-/// A frozen copy in shared memory of anything with `__dlpack__` in the memory of the CPU.
+/// A copy in shared memory of anything with `__dlpack__`: where it is, or on this device. In the memory of
+/// the CPU it is frozen.
 #[pyfunction]
-pub(crate) fn tensor(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
-    dlpack::copied(array).map(Tensor::new)
+#[pyo3(signature = (array, device = None))]
+pub(crate) fn tensor<'py>(
+    array: &Bound<'py, PyAny>,
+    device: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = array.py();
+    let place = device.map(Place::of).transpose()?;
+    match (dlpack::copied(array)?, place) {
+        (Copied::Host(tensor), Some(Place::Device(ordinal))) => {
+            object(py, cuda::upload(py, &tensor, ordinal)?)
+        }
+        (Copied::Host(tensor), _) => object(py, Tensor::new(tensor)),
+        (Copied::Device(tensor), None) => object(py, CudaTensor::new(tensor)),
+        (Copied::Device(tensor), Some(place)) => {
+            let tensor = CudaTensor::new(tensor);
+            tensor.refuse_elsewhere(place)?;
+            object(py, tensor)
+        }
+    }
+}
+
+fn place_of(device: Option<&Bound<'_, PyAny>>) -> PyResult<Place> {
+    device.map_or(Ok(Place::Host), Place::of)
+}
+
+fn object<'py>(
+    py: Python<'py>,
+    tensor: impl IntoPyObject<'py, Error: Into<PyErr>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    Ok(tensor.into_pyobject(py).map_err(Into::into)?.into_bound().into_any())
 }
 
 /// Gives memory of tensors that are gone, which is kept for the next ones, back to the system. Returns its
@@ -218,8 +258,8 @@ fn shape_of(shape: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
         .map_err(|_| PyTypeError::new_err("a shape is a non-negative number, or a sequence of those"))
 }
 
-fn repr(class: &str, shape: &[isize], dtype: DType) -> String {
-    let dims: Vec<_> = shape.iter().map(isize::to_string).collect();
+pub(crate) fn repr(class: &str, shape: &[impl ToString], dtype: DType) -> String {
+    let dims: Vec<_> = shape.iter().map(ToString::to_string).collect();
     format!(
         "tensorferry.{class}(shape=({}{}), dtype='{dtype}')",
         dims.join(", "),

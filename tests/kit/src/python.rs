@@ -1,5 +1,6 @@
 //! Programs in Python, which load the module that was built beside the tests.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -9,11 +10,17 @@ use crate::{Child, not_here};
 /// Which interpreter runs the tests of Python; otherwise `python3`.
 const VARIABLE: &str = "TENSORFERRY_TEST_PYTHON";
 
-/// Starts a program with these arguments. It hears and says lines through its standard input, which is a
-/// socket (`tests/tests/python/link.py`). Ends the test where there is no Python 3.11, or where it lacks one
-/// of these modules: only inside of [`where_possible`](crate::where_possible).
+/// Starts a program with these arguments, and these variables in its environment. It hears and says lines
+/// through its standard input, which is a socket (`tests/tests/python/link.py`). Ends the test where there is
+/// no Python 3.11, or where it lacks one of these modules: only inside of
+/// [`where_possible`](crate::where_possible).
 #[must_use]
-pub fn start_python(script: &Path, arguments: &[&str], modules: &[&str]) -> Child {
+pub fn start_python(
+    script: &Path,
+    arguments: &[&str],
+    modules: &[&str],
+    environment: &[(String, OsString)],
+) -> Child {
     static IS_HERE: OnceLock<bool> = OnceLock::new();
     if !*IS_HERE.get_or_init(|| runs("import sys; assert sys.version_info >= (3, 11)")) {
         not_here(format!("Python 3.11 as `python3`, or as {VARIABLE} names it"));
@@ -24,6 +31,7 @@ pub fn start_python(script: &Path, arguments: &[&str], modules: &[&str]) -> Chil
     let mut command = interpreter();
     command.arg("-X").arg("faulthandler").arg(script).args(arguments);
     command.env("PYTHONPATH", module_folder()).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     Child::launch("python", &mut command)
 }
 

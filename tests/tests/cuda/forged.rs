@@ -44,12 +44,20 @@ impl Task for ForgedMember {
     }
 }
 
+struct Mark;
+
+impl Serialize for Mark {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(b"\xfdCUDA")
+    }
+}
+
 impl Serialize for Forged {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let give = |block| give_shared(block).map_err(S::Error::custom);
         let memory = (give(&self.storage)?, give(&self.slab)?, None::<(u32, u64)>);
         let layout = Layout::contiguous([1024]).map_err(S::Error::custom)?;
-        (DType::U32.code(), layout, Some(memory)).serialize(serializer)
+        (Mark, DType::U32.code(), layout, Some(memory)).serialize(serializer)
     }
 }
 

@@ -50,7 +50,7 @@ for dtype in [numpy.float32, numpy.dtype("float32"), "float32", "torch.float32",
 
 # What is no array is an error, and not an array of objects.
 raises(ValueError, lambda: numpy.asarray(tensor), "sent away")
-raises(RuntimeError, lambda: numpy.asarray(tensorferry.zeros(2, "float8_e5m2")), "dtype")
+raises((BufferError, RuntimeError), lambda: numpy.asarray(tensorferry.zeros(2, "float8_e5m2")), "dtype")
 zeros = tensorferry.zeros(2)
 assert numpy.asarray(zeros, dtype="float64").dtype == numpy.float64
 

@@ -2,10 +2,10 @@
 
 
 def raises(kind, call, text):
-    """`call` fails with this kind of exception, and `text` in it."""
+    """`call` fails with this kind of exception, or one of these, and `text` in it."""
     try:
         call()
     except kind as error:
         assert text in str(error), error
     else:
-        raise AssertionError(f"no {kind.__name__}")
+        raise AssertionError(f"no {kind}")

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod alone;
+mod device;
 mod leases;
 mod published;
 mod together;
@@ -22,7 +23,7 @@ fn program(name: &str, arguments: &[&str]) -> Child {
 /// As [`program`], where these modules are there.
 fn program_with(name: &str, arguments: &[&str], modules: &[&str]) -> Child {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python"));
-    start_python(&folder.join(name), arguments, modules)
+    start_python(&folder.join(name), arguments, modules, &[])
 }
 
 /// A name that no other test has.

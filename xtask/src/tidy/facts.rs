@@ -23,7 +23,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("manager", &["queue", "remote"]),
     ("inspect", &["domain", "sharing", "storage", "sync"]),
     ("cli", &["cuda-ipc", "inspect", "listen", "spawn"]),
-    ("python", &["listen", "queue", "state", "tensor"]),
+    ("python", &["cuda-ipc", "listen", "queue", "state", "tensor"]),
     ("cuda-ipc", &["tensor", "reduce", "process"]),
     // It stands in for somebody else's library, so it shares nothing with what it is there to test.
     ("sim-cuda", &[]),
@@ -73,6 +73,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("benches/src/bin/pages.rs", "maps memory in ways that the library does not use, to compare them"),
     ("benches/src/bin/steps.rs", "allows the start method fork, for profilers"),
     ("crates/tensorferry-cuda-ipc/src/lent_slice.rs", "tells cudarc of memory that it did not allocate"),
+    ("crates/tensorferry-cuda-ipc/src/foreign.rs", "takes streams and memory of other libraries as numbers"),
     ("crates/tensorferry-cuda-ipc/src/driver.rs", "calls the functions of the CUDA driver"),
     ("crates/tensorferry-cuda-ipc/src/driver/sharing.rs", "calls the functions of the CUDA driver"),
     ("crates/tensorferry-cuda-ipc/src/table.rs", "loads the CUDA driver and finds its functions"),
@@ -101,6 +102,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-process/src/fork.rs", "forks, where the program has allowed it"),
     ("crates/tensorferry-process/src/forkserver/serve.rs", "forks a process that is made for it"),
     ("crates/tensorferry-python/src/buffer.rs", "fills a structure of the interpreter"),
+    ("crates/tensorferry-python/src/cuda.rs", "takes streams and memory of other libraries as numbers"),
     (
         "crates/tensorferry-python/src/dlpack.rs",
         "says to other libraries what lies where, and reads what they say",

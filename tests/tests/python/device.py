@@ -1,0 +1,193 @@
+"""Tensors of a device, with a driver that this calls itself, as another library would."""
+
+import array
+import ctypes
+import os
+import sys
+
+import tensorferry
+from expect import raises
+from link import hear, say
+
+driver = ctypes.CDLL(os.environ["TENSORFERRY_CUDA_DRIVER"])
+
+
+def call(name, *arguments):
+    code = getattr(driver, name)(*arguments)
+    assert code == 0, f"{name}: {code}"
+
+
+def enter():
+    """Makes the primary context of the first device current."""
+    context = ctypes.c_size_t()
+    call("cuInit", 0)
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    call("cuCtxSetCurrent", context)
+
+
+def address(tensor):
+    return tensor.__cuda_array_interface__["data"][0]
+
+
+def read(tensor):
+    """Its integers."""
+    numbers = array.array("i", bytes(tensor.nbytes))
+    to = ctypes.c_size_t(numbers.buffer_info()[0])
+    call("cuMemcpyDtoH_v2", to, ctypes.c_uint64(address(tensor)), ctypes.c_size_t(tensor.nbytes))
+    return numbers.tolist()
+
+
+def write(tensor, integers):
+    numbers = array.array("i", integers)
+    origin = ctypes.c_size_t(numbers.buffer_info()[0])
+    call("cuMemcpyHtoD_v2", ctypes.c_uint64(address(tensor)), origin, ctypes.c_size_t(tensor.nbytes))
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_uint64),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+def described(capsule):
+    """What a consumer finds in a capsule of the first version."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.cast(get(capsule, b"dltensor"), ctypes.POINTER(DLTensor)).contents
+
+
+def alone():
+    tensor = tensorferry.zeros((2, 3), "int32", device="cuda")
+    enter()
+    assert repr(tensor) == "tensorferry.CudaTensor(shape=(2, 3), dtype='int32')", tensor
+    assert (tensor.shape, tensor.dtype, tensor.nbytes, len(tensor)) == ((2, 3), "int32", 24, 2)
+    assert (tensor.device, tensor.is_shared, tensor.__dlpack_device__()) == (0, True, (2, 0))
+
+    # The CUDA array interface.
+    assert read(tensor) == [0] * 6
+    write(tensor, range(6))
+    assert memoryview(tensor.cpu()).tolist() == [[0, 1, 2], [3, 4, 5]]
+    interface = tensor.__cuda_array_interface__
+    assert interface | {"data": None} == {
+        "shape": (2, 3),
+        "typestr": "<i4",
+        "data": None,
+        "strides": None,
+        "version": 3,
+        "stream": 1,
+    }
+    assert interface["data"][1] is False
+    bfloats = tensorferry.empty(2, "bfloat16", device=0)
+    assert not hasattr(bfloats, "__cuda_array_interface__")
+
+    # DLPack, for each kind of stream.
+    stream = ctypes.c_size_t()
+    call("cuStreamCreate", ctypes.byref(stream), 1)
+    for consumer in [None, 1, -1, stream.value]:
+        capsule = tensor.__dlpack__(stream=consumer)
+        tells = described(capsule)
+        assert tells.data + tells.byte_offset == address(tensor)
+        assert (list(tells.device), list(tells.dtype)) == ([2, 0], [0, 32, 1, 0])
+        assert tells.shape[: tells.ndim] == [2, 3] and tells.strides[: tells.ndim] == [3, 1]
+        del capsule
+    raises(BufferError, lambda: tensor.__dlpack__(stream=2), "per-thread")
+    raises(ValueError, lambda: tensor.__dlpack__(stream=0), "0")
+    raises(BufferError, lambda: tensor.__dlpack__(copy=True), "zero-copy")
+    raises(BufferError, lambda: tensor.__dlpack__(dl_device=(1, 0)), "cross-device")
+    # What has a capsule keeps the memory.
+    capsule = bfloats.__dlpack__()
+    kept = described(capsule).data
+    del bfloats
+    assert address(tensorferry.empty(4, "uint8", device=0)) != kept
+    del capsule
+
+    # Copies: on the device, to it and from it.
+    copied = tensorferry.bytes_copied()
+    copy = tensorferry.tensor(tensor)
+    assert read(copy) == list(range(6)) and address(copy) != address(tensor)
+    assert tensorferry.bytes_copied() == copied + 24
+    host = copy.cpu()
+    assert memoryview(host).tolist() == [[0, 1, 2], [3, 4, 5]]
+    for device in ["cuda:0", 0]:
+        assert read(tensorferry.tensor(host, device=device)) == list(range(6))
+    assert type(tensorferry.tensor(host, device="cpu")) is tensorferry.Tensor
+    assert type(tensorferry.zeros(1, device="cpu")) is tensorferry.TensorMut
+
+    # In messages: the same memory, however often.
+    box = tensorferry.Queue(2)
+    box.put({"tensor": tensor, "again": [tensor, 1]})
+    came = box.get()
+    assert came["again"][1] == 1
+    assert {address(came["tensor"]), address(came["again"][0])} == {address(tensor)}
+    box.put([tensorferry.zeros((0, 2), device=0), tensorferry.zeros((), "int64", device=0)])
+    nothing, scalar = box.get()
+    assert (nothing.shape, nothing.nbytes, address(nothing)) == ((0, 2), 0, 0)
+    assert memoryview(nothing.cpu()).tolist() == [] and memoryview(scalar.cpu()).tolist() == 0
+    capsule = nothing.__dlpack__()
+    assert described(capsule).data == 0
+
+    class Foreign:
+        """An array of another library, which knows no versions, on the first device."""
+
+        def __dlpack_device__(self):
+            return (2, 0)
+
+        def __dlpack__(self, stream):
+            assert stream > 2
+            return tensor.__dlpack__(stream=stream)
+
+    box.put(Foreign())
+    sent = box.get()
+    assert read(sent) == list(range(6)) and address(sent) != address(tensor)
+
+    # What cannot be.
+    raises(RuntimeError, lambda: tensorferry.zeros(1, device="cuda:7"), "INVALID_DEVICE")
+    raises(ValueError, lambda: tensorferry.zeros(1, device="gpu"), "no device")
+    raises(ValueError, lambda: tensorferry.tensor(tensor, device="cpu"), ".cpu()")
+    raises(ValueError, lambda: tensorferry.tensor(tensor, device=1), "another device")
+    raises(MemoryError, lambda: tensorferry.empty(1 << 40, device=0), "no room")
+    raises(TypeError, lambda: box.put(b"\xfdCUDA"), "by chance")
+    box.put([b"\xfdCUDB", 1])
+    assert box.get() == [b"\xfdCUDB", 1]
+
+
+def member():
+    """Does what the test says with tensors that come through a connection."""
+    with tensorferry.connect(sys.argv[2], timeout=60) as connection:
+        tensors = {}
+        say("connected")
+        while True:
+            command, *integers = hear().split()
+            match command:
+                case "make":
+                    tensors["x"] = tensorferry.zeros(len(integers), "int32", device="cuda")
+                    enter()
+                    write(tensors["x"], [int(text) for text in integers])
+                case "send":
+                    connection.send({"x": tensors["x"]})
+                case "recv":
+                    tensors = connection.recv()
+                case "write":
+                    enter()
+                    write(tensors["x"], [int(text) for text in integers])
+                case "cpu":
+                    say(memoryview(tensors["x"].cpu()).tolist())
+                    continue
+                case "drop":
+                    tensors = {}
+                case "end":
+                    break
+            say("ok")
+
+
+if sys.argv[1] == "alone":
+    alone()
+else:
+    member()
+say("done")
