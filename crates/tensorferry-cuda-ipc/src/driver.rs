@@ -83,6 +83,9 @@ impl Driver {
     /// found is no driver, or too old; [`CudaError::Driver`] if the driver cannot work, for example without a
     /// device.
     pub fn load() -> Result<Self> {
+        if let Some(driver) = LOADED.get().filter(|it| it.inner.initialised_by == std::process::id()) {
+            return Ok(driver.clone());
+        }
         let inner = Inner { table: Table::load()?, initialised_by: std::process::id() };
         let driver = Self { inner: Arc::new(inner) };
         call!(driver, driver.inner.table.core, init(0), "cuInit")?;

@@ -2,15 +2,16 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use serde::{Serialize, Serializer};
-use tensorferry_cuda_ipc::CudaTensor;
+use tensorferry_cuda_ipc::{AnyCudaTensor, CudaTensor};
 use tensorferry_domain::Domain;
 use tensorferry_reduce::{Parcel, give_shared};
 use tensorferry_storage::{Heap, SharedBlock};
-use tensorferry_tensor::{DType, Layout};
+use tensorferry_tensor::{DType, DimSlice, Layout};
 
 /// The parts of an honest message: its blocks, and the fields of the payload.
 #[derive(Clone)]
 struct Forged {
+    mark: &'static [u8],
     storage: SharedBlock,
     slab: SharedBlock,
     timeline: Option<SharedBlock>,
@@ -24,7 +25,15 @@ impl Serialize for Forged {
         let give = |block| give_shared(block).map_err(serde::ser::Error::custom);
         let timeline = self.timeline.as_ref().map(|block| Ok((give(block)?, 7_u64))).transpose()?;
         let memory = (give(&self.storage)?, give(&self.slab)?, timeline);
-        (self.code, &self.layout, self.has_memory.then_some(memory)).serialize(serializer)
+        (Bytes(self.mark), self.code, &self.layout, self.has_memory.then_some(memory)).serialize(serializer)
+    }
+}
+
+struct Bytes(&'static [u8]);
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
     }
 }
 
@@ -60,7 +69,15 @@ fn honest(heap: &Heap) -> Forged {
     let slab = block(heap, &slab_words(0));
     let storage = block(heap, &[magic(*b"DEVS"), slab.name(), 512, 4096, 0]);
     let layout = Layout::contiguous([1024]).unwrap();
-    Forged { storage, slab, timeline: None, code: DType::U32.code(), layout, has_memory: true }
+    Forged {
+        mark: b"\xfdCUDA",
+        storage,
+        slab,
+        timeline: None,
+        code: DType::U32.code(),
+        layout,
+        has_memory: true,
+    }
 }
 
 #[track_caller]
@@ -99,6 +116,9 @@ fn numbers_and_blocks_that_contradict_each_other_are_refused() {
         let error = refused(&heap, &Forged { storage: block(&heap, words), ..honest.clone() });
         assert!(error.contains("not from an honest sender") || error.contains("1023"), "{words:?}: {error}");
     }
+    for mark in [&b""[..], b"\xfdCUD", b"\xfdCUDA.", b"\xfeCUDA"] {
+        assert!(refused(&heap, &Forged { mark, ..honest.clone() }).contains("the mark of a device tensor"));
+    }
     let far = Layout::new([1024], &[1], 1).unwrap();
     assert!(refused(&heap, &Forged { layout: far, ..honest.clone() }).contains("1025"));
     let nothing = Layout::contiguous([0]).unwrap();
@@ -116,6 +136,27 @@ fn numbers_and_blocks_that_contradict_each_other_are_refused() {
     // A float is no integer, even of the same width.
     let code = DType::F32.code();
     assert!(refused(&heap, &Forged { code, ..honest.clone() }).contains("float32"));
+}
+
+#[test]
+fn a_receiver_that_does_not_know_the_type_has_it_from_the_message() {
+    let heap = heap();
+    let parcel = Parcel::pack(&heap, &honest(&heap)).unwrap();
+    let any = Parcel::open::<AnyCudaTensor>(&heap, parcel.id()).unwrap();
+    assert_eq!((any.dtype(), any.shape().as_slice()), (DType::U32, &[1024][..]));
+    let part = any.narrow(0, 1000, 24).unwrap().slice(&[DimSlice::ALL.step(5)]).unwrap();
+    let typed = part.downcast::<u32>().unwrap();
+    assert_eq!((typed.offset(), typed.strides(), typed.n_elements()), (1000, &[5][..], 5));
+    assert!(part.downcast::<f32>().unwrap_err().to_string().contains("holds uint32, not float32"));
+    // Up to the end of the last element.
+    let bytes = part.as_bytes().unwrap();
+    assert_eq!((bytes.offset(), bytes.n_elements()), (4000, 84));
+    assert!(bytes.shares_storage_with(&typed));
+    // As it was, and typed where the receiver knows the type.
+    let parcel = Parcel::pack(&heap, &part).unwrap();
+    let passed_on = Parcel::open::<CudaTensor<u32>>(&heap, parcel.id()).unwrap();
+    assert_eq!(passed_on.layout(), part.layout());
+    assert_eq!(AnyCudaTensor::from(passed_on).storage_id(), any.storage_id());
 }
 
 #[test]

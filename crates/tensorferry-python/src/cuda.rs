@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use dlpark::ffi::DLDevice;
 use dlpark::python::{CudaStreamRequest, ExportRequest};
@@ -29,6 +29,8 @@ use crate::{dlpack, dtype};
 #[pyclass(frozen, module = "tensorferry")]
 pub(crate) struct CudaTensor {
     pub(crate) inner: AnyCudaTensor,
+    /// Of its device in this process, once it was asked for.
+    ordinal: OnceLock<i32>,
 }
 
 /// Where a tensor is to be.
@@ -60,7 +62,7 @@ impl Place {
 }
 
 /// The stream of this module on a device, by the ordinal of the device.
-pub(crate) fn stream_on(ordinal: i32) -> Result<Stream, CudaTensorError> {
+fn stream_on(ordinal: i32) -> Result<Stream, CudaTensorError> {
     static STREAMS: Mutex<BTreeMap<i32, Stream>> = Mutex::new(BTreeMap::new());
     let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(stream) = streams.get(&ordinal) {
@@ -70,6 +72,11 @@ pub(crate) fn stream_on(ordinal: i32) -> Result<Stream, CudaTensorError> {
     let stream = Stream::create(&context)?;
     streams.insert(ordinal, stream.clone());
     Ok(stream)
+}
+
+/// The handle of the stream of this module on a device.
+pub(crate) fn stream_handle(py: Python<'_>, ordinal: i32) -> PyResult<usize> {
+    without_interpreter(py, || Ok(stream_on(ordinal)?.handle()))
 }
 
 /// Waits until what was queued on a stream of this module is done. That it went on without a sender that was
@@ -97,14 +104,12 @@ pub(crate) fn zeros(py: Python<'_>, shape: Vec<usize>, dtype: DType, ordinal: i3
         let stream = stream_on(ordinal)?;
         let inner = AnyCudaTensor::zeros(&stream, dtype, shape)?;
         finish(&stream)?;
-        Ok(CudaTensor { inner })
+        Ok(CudaTensor::new(inner))
     })
 }
 
 pub(crate) fn empty(py: Python<'_>, shape: Vec<usize>, dtype: DType, ordinal: i32) -> PyResult<CudaTensor> {
-    without_interpreter(py, || {
-        Ok(CudaTensor { inner: AnyCudaTensor::empty(&stream_on(ordinal)?, dtype, shape)? })
-    })
+    without_interpreter(py, || Ok(CudaTensor::new(AnyCudaTensor::empty(&stream_on(ordinal)?, dtype, shape)?)))
 }
 
 /// A copy on a device.
@@ -113,7 +118,7 @@ pub(crate) fn upload(py: Python<'_>, tensor: &AnyTensor, ordinal: i32) -> PyResu
         let stream = stream_on(ordinal)?;
         let inner = AnyCudaTensor::empty(&stream, tensor.dtype(), tensor.shape())?;
         inner.as_bytes()?.write_from(&stream, &tensor.to_bytes())?;
-        Ok(CudaTensor { inner })
+        Ok(CudaTensor::new(inner))
     })
 }
 
@@ -142,20 +147,21 @@ pub(crate) unsafe fn copied_from(
 
 impl CudaTensor {
     pub(crate) fn new(inner: AnyCudaTensor) -> Self {
-        Self { inner }
+        Self { inner, ordinal: OnceLock::new() }
     }
 
     /// The ordinal of its device in this process; that of the first one if it has no elements.
     fn ordinal(&self) -> Result<i32, CudaTensorError> {
         let Some(uuid) = self.inner.device_uuid() else { return Ok(0) };
-        Ok(Driver::load()?.device_by_uuid(uuid)?.ordinal())
+        if let Some(known) = self.ordinal.get() {
+            return Ok(*known);
+        }
+        let ordinal = Driver::load()?.device_by_uuid(uuid)?.ordinal();
+        Ok(*self.ordinal.get_or_init(|| ordinal))
     }
 
-    fn checked_ordinal(&self) -> PyResult<i32> {
-        if is_forked() {
-            return Err(forked());
-        }
-        self.ordinal().map_err(|error| of_cuda(&error))
+    fn checked_ordinal(&self, py: Python<'_>) -> PyResult<i32> {
+        without_interpreter(py, || self.ordinal())
     }
 
     /// The address for work on the consumer's stream, which waits for the sender.
@@ -183,14 +189,14 @@ impl CudaTensor {
         })
     }
 
-    fn dlpack_device(&self) -> PyResult<DLDevice> {
-        self.checked_ordinal().map(DLDevice::cuda)
+    fn dlpack_device(&self, py: Python<'_>) -> PyResult<DLDevice> {
+        self.checked_ordinal(py).map(DLDevice::cuda)
     }
 
     /// An error if it is not where it was to be: a copy to another device is PyTorch's affair.
-    pub(crate) fn refuse_elsewhere(&self, place: Place) -> PyResult<()> {
+    pub(crate) fn refuse_elsewhere(&self, py: Python<'_>, place: Place) -> PyResult<()> {
         match place {
-            Place::Device(ordinal) if self.checked_ordinal()? == ordinal => Ok(()),
+            Place::Device(ordinal) if self.checked_ordinal(py)? == ordinal => Ok(()),
             Place::Host => Err(PyValueError::new_err("the array is on a device: take `tensor(array).cpu()`")),
             Place::Device(_) => {
                 Err(PyValueError::new_err("the array is on another device: copy it there first"))
@@ -240,8 +246,8 @@ impl CudaTensor {
 
     /// The ordinal of its device in this process.
     #[getter]
-    fn device(&self) -> PyResult<i32> {
-        self.checked_ordinal()
+    fn device(&self, py: Python<'_>) -> PyResult<i32> {
+        self.checked_ordinal(py)
     }
 
     /// Whether others may write at the same time.
@@ -278,7 +284,7 @@ impl CudaTensor {
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
         let request = ExportRequest::parse(stream, max_version, dl_device, copy)?;
-        let (device, flags) = (self.dlpack_device()?, dlpark::DlpackFlags::empty());
+        let (device, flags) = (self.dlpack_device(py)?, dlpark::DlpackFlags::empty());
         request.validate_zero_copy(device, flags)?;
         let exported = dlpack::OnDevice {
             tensor: &self.inner,
@@ -290,8 +296,8 @@ impl CudaTensor {
         request.export_zero_copy(py, device, flags, || exported.managed(), || exported.managed())
     }
 
-    fn __dlpack_device__(&self) -> PyResult<(u32, i32)> {
-        self.dlpack_device().map(Into::into)
+    fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(u32, i32)> {
+        self.dlpack_device(py).map(Into::into)
     }
 
     /// The CUDA array interface: the same memory in another library, ready on the legacy default stream.

@@ -19,7 +19,7 @@ use pyo3::types::PyDict;
 use tensorferry_cuda_ipc::AnyCudaTensor;
 use tensorferry_tensor::{AnyTensor, AnyTensorMut, DType, Layout};
 
-use crate::error::{of_cuda, of_tensor};
+use crate::error::of_tensor;
 use crate::view::View;
 use crate::{cuda, dtype};
 
@@ -193,8 +193,7 @@ fn copied_if_contiguous(array: &Bound<'_, PyAny>) -> PyResult<Option<Copied>> {
     let arguments = newest(py)?;
     if let Some(ordinal) = ordinal {
         // Which waits for what the producer has queued.
-        let stream = cuda::stream_on(ordinal).map_err(|error| of_cuda(&error))?;
-        arguments.set_item(intern!(py, "stream"), stream.handle())?;
+        arguments.set_item(intern!(py, "stream"), cuda::stream_handle(py, ordinal)?)?;
     }
     // By the method, and not by PyTorch's table of functions, which refuses less: gradients, say.
     let capsule = match array.call_method(intern!(py, "__dlpack__"), (), Some(&arguments)) {

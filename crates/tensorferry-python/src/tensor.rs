@@ -204,7 +204,7 @@ pub(crate) fn tensor<'py>(
         (Copied::Device(tensor), None) => object(py, CudaTensor::new(tensor)),
         (Copied::Device(tensor), Some(place)) => {
             let tensor = CudaTensor::new(tensor);
-            tensor.refuse_elsewhere(place)?;
+            tensor.refuse_elsewhere(py, place)?;
             object(py, tensor)
         }
     }
