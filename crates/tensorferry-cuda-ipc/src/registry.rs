@@ -120,7 +120,13 @@ impl Registry {
                 return Err(error);
             }
         };
-        self.add_storage(control, part.slab, part.offset_bytes, part_len)
+        let is_held_up = !part.points.is_empty();
+        let hold = self.add_storage(control, part.slab, part.offset_bytes, part_len)?;
+        if is_held_up {
+            // So that whoever receives the tensor before it was used here waits for those users, too.
+            hold.note(stream);
+        }
+        Ok(hold)
     }
 
     fn add_storage(

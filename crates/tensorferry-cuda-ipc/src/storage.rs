@@ -220,6 +220,13 @@ impl Hold {
         Ok(base + self.storage.offset_bytes as u64)
     }
 
+    /// Notes a stream as a user of the storage, without an address.
+    pub(crate) fn note(&self, stream: &Stream) {
+        let forgotten = self.storage.uses().add(stream);
+        // Not under the lock.
+        drop(forgotten);
+    }
+
     /// Makes a point behind `ready` and behind all work that this process has queued for the storage, for the
     /// process to which the storage is sent. `None` when there is nothing to wait for: then the receiver may
     /// use the storage without waiting.

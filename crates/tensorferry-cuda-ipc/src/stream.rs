@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[cfg(feature = "cudarc")]
 use std::sync::{Mutex, PoisonError, Weak};
 
+use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::error::{CudaError, Result};
+use crate::event::Event;
 use crate::watch;
 
 /// A stream of a device's primary context: its work runs in the order in which it was queued. Clones are the
@@ -152,6 +154,23 @@ impl Stream {
         let _current = self.context().enter()?;
         self.context().device().driver().stream_synchronize(self.handle())?;
         self.check_waits()
+    }
+
+    /// Makes this stream wait for all work that was queued on `other` so far: PyTorch's `wait_stream`.
+    ///
+    /// # Errors
+    /// The driver's error ([`CudaError::Driver`]); [`CudaError::Capturing`].
+    pub fn wait_stream(&self, other: &Self) -> Result<()> {
+        if self.is_same_as(other) {
+            return Ok(());
+        }
+        self.refuse_capture()?;
+        other.refuse_capture()?;
+        if !other.is_idle()? {
+            let _relaxed = Relaxed::begin();
+            Event::recorded(other)?.hold_up(self)?;
+        }
+        Ok(())
     }
 
     /// Called where the stream was waited for.

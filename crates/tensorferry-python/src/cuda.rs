@@ -183,8 +183,10 @@ impl CudaTensor {
                 // - how long it lives is said in the documentation of `CudaTensor`.
                 CudaStreamRequest::Pointer(handle) => unsafe { Stream::from_raw(own.context(), handle) },
                 // Nobody waits: the consumer wants it so.
-                CudaStreamRequest::NoSync | CudaStreamRequest::PerThreadDefault => own,
+                CudaStreamRequest::NoSync | CudaStreamRequest::PerThreadDefault => own.clone(),
             };
+            // A tensor that was made here may lie where another one was, for whose last work `own` waits.
+            stream.wait_stream(&own)?;
             self.inner.address_on(&stream)
         })
     }

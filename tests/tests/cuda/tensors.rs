@@ -78,6 +78,23 @@ impl Stage<'_> {
 }
 
 #[test]
+fn a_tensor_that_nobody_wrote_comes_behind_the_last_users_of_its_memory() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        // The device is to read a tensor of whose memory another one is made meanwhile, for another stream.
+        told(&a, &["make x s 1000 1", "zeros z s 1000", "control held", "copy z s x", "drop x"]);
+        told(&a, &["unwritten y t 1000", "put 0 y"]);
+        told(&b, &["get 0 y"]);
+        assert_eq!(ask(&b, "written y"), "false");
+        told(&a, &["control running"]);
+        until("the device has read it", || ask(&b, "written y") == "true");
+        assert_eq!(ask(&a, "read z s"), "1 1000 500500");
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
 fn a_tensor_arrives_beside_one_of_the_host_and_is_one_in_both_processes() {
     on_machine("", |stage| {
         let (a, b) = (stage.member(), stage.member());

@@ -203,9 +203,10 @@ impl State {
                 let tensor = CudaTensor::from_slice(&self.stream(stream)?, &values, [values.len()])?;
                 self.keep(name, tensor);
             }
-            ["zeros", name, stream, len] => {
-                let tensor = CudaTensor::zeros(&self.stream(stream)?, [len.parse()?])?;
-                self.keep(name, tensor);
+            ["zeros" | "unwritten", name, stream, len] => {
+                let (stream, shape) = (self.stream(stream)?, [len.parse()?]);
+                let make = if words[0] == "zeros" { CudaTensor::zeros } else { CudaTensor::empty };
+                self.keep(name, make(&stream, shape)?);
             }
             ["copy", to, stream, from] => {
                 let stream = self.stream(stream)?;
