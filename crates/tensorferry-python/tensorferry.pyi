@@ -14,8 +14,8 @@ class Closed(EOFError):
 class PeerDied(Closed):
     """Every process at the other end is gone, and at least one of them was killed or crashed."""
 
-class _Memory:
-    """What every kind of tensor has. `numpy.asarray` and `memoryview` see the same memory too."""
+class _AnyTensor:
+    """What every kind of tensor has."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -36,20 +36,26 @@ class _Memory:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """The same memory in another library: `torch.from_dlpack(tensor)`, `numpy.from_dlpack(tensor)`."""
+        """The same memory in another library: `torch.from_dlpack(tensor)`, `numpy.from_dlpack(tensor)`. What is on a
+        device is ready there on the legacy default stream, or on `stream`.
+        """
     def __dlpack_device__(self) -> tuple[int, int]: ...
+
+class _HostTensor(_AnyTensor):
+    """What tensors in the memory of the CPU have. `numpy.asarray` and `memoryview` see the same memory too."""
+
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any: ...
 
 @final
-class Tensor(_Memory):
+class Tensor(_HostTensor):
     """A tensor that nobody writes any more. Any number of processes may hold it.
 
     Arrays of it are read-only. PyTorch has no such tensors and lets you write: others would read what you write.
     """
 
 @final
-class TensorMut(_Memory):
+class TensorMut(_HostTensor):
     """A tensor that nobody else can see, to fill. Sending it moves it, and the receiver may go on writing.
 
     While a view of it exists (an array, a memoryview) it can be neither frozen (`BufferError`) nor sent (`TypeError`).
@@ -61,11 +67,11 @@ class TensorMut(_Memory):
         """The tensor as one that several processes write at the same time. This object is empty then."""
 
 @final
-class SharedTensor(_Memory):
+class SharedTensor(_HostTensor):
     """A tensor that any number of processes read and write at the same time: parameters in Hogwild training."""
 
 @final
-class CudaTensor:
+class CudaTensor(_AnyTensor):
     """A tensor in the memory of a CUDA device. Any number of processes read and write it at the same time.
 
     A library that takes it by `__dlpack__` (`torch.from_dlpack(tensor)`) or `__cuda_array_interface__` has the same
@@ -75,31 +81,10 @@ class CudaTensor:
     """
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> str:
-        """PyTorch's name of it, such as `float32`."""
-    @property
-    def nbytes(self) -> int: ...
-    @property
     def device(self) -> int:
         """The ordinal of its device in this process."""
-    @property
-    def is_shared(self) -> bool:
-        """Whether others may write at the same time: True."""
     def cpu(self) -> Tensor:
         """A copy in the memory of the CPU. Raises `RuntimeError` if the sender was killed before it had written it."""
-    def __len__(self) -> int: ...
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """The same memory in another library, ready on the legacy default stream or on `stream`."""
-    def __dlpack_device__(self) -> tuple[int, int]: ...
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The same memory in another library, ready on the legacy default stream."""

@@ -5,8 +5,9 @@
 
 use std::fmt;
 
-use serde::de::{self, Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny, SeqAccess};
 use serde::ser::{self, Serialize, Serializer};
+use serde_bytes::ByteArray;
 use tensorferry_reduce::{self as reduce, HandleIndex};
 use tensorferry_tensor::{DType, Element, Layout};
 
@@ -35,38 +36,14 @@ impl Serialize for Mark {
     }
 }
 
+/// Also reads a format without bytes, which the value may have passed through on its way.
 impl<'de> Deserialize<'de> for Mark {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bytes;
-
-        impl<'de> Visitor<'de> for Bytes {
-            type Value = Mark;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the mark of a device tensor")
-            }
-
-            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Mark, E> {
-                if AnyCudaTensor::is_mark(bytes) {
-                    return Ok(Mark);
-                }
-                Err(E::invalid_value(de::Unexpected::Bytes(bytes), &self))
-            }
-
-            /// Reads a format without bytes, which the value may have passed through on its way.
-            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Mark, A::Error> {
-                let mut bytes = Vec::new();
-                while let Some(byte) = sequence.next_element()? {
-                    if bytes.len() == MARK.len() {
-                        return Err(de::Error::invalid_length(MARK.len() + 1, &self));
-                    }
-                    bytes.push(byte);
-                }
-                self.visit_bytes(&bytes)
-            }
-        }
-
-        deserializer.deserialize_bytes(Bytes)
+        let not = |why: &dyn fmt::Display| {
+            de::Error::custom(format_args!("not the mark of a device tensor: {why}"))
+        };
+        let bytes = ByteArray::<{ MARK.len() }>::deserialize(deserializer).map_err(|error| not(&error))?;
+        if AnyCudaTensor::is_mark(&*bytes) { Ok(Self) } else { Err(not(&format_args!("{bytes:?}"))) }
     }
 }
 

@@ -35,15 +35,21 @@ def check(owner, where, found):
         assert [p.name for p in seen if p.name != "self"] == parameters, f"{where}.{name}: {seen}"
 
 
+def all_names(node):
+    """What is defined in a class of the stub, and in its bases there."""
+    found = names(node.body)
+    for base in node.bases:
+        if isinstance(base, ast.Name) and base.id in classes:
+            found |= all_names(classes[base.id])
+    return found
+
+
 classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 check(tensorferry, "tensorferry", names(tree.body))
 for name, node in classes.items():
     if name.startswith("_"):
         continue
-    found = names(node.body)
-    for base in node.bases:
-        if isinstance(base, ast.Name) and base.id in classes:
-            found |= names(classes[base.id].body)
+    found = all_names(node)
     found.pop("__buffer__", None)  # known to Python 3.12
     check(getattr(tensorferry, name), name, found)
     missing = {n for n in vars(getattr(tensorferry, name)) if not n.startswith("_")} - found.keys()

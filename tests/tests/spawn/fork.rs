@@ -1,28 +1,19 @@
 //! Forks of a process: when they are refused, what the child has of its parent, and what it is not allowed.
 //!
 //! # Safety
-//! These tests lend slices of shared memory only on the stack, and the test that forks by itself says what
-//! its child does.
-#![expect(unsafe_code, reason = "forks, and allows it")]
+//! These tests lend slices of shared memory only on the stack.
+#![expect(unsafe_code, reason = "allows the start method fork")]
 
-use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, unshare};
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, fork};
-use tensorferry::manager::{Manager, Served, StateError, serve};
 use tensorferry::queue::{GetError, Lease, Sender, SoleReceiver, SoleSender, mpsc, spsc};
-use tensorferry::remote::{self, Connection, ConnectionError, Key, RecvError, SendErrorKind};
 use tensorferry::spawn::{OnDrop, ProcessHandle, SpawnError, StartMethod, func, get_context};
 use tensorferry::sync::{Barrier, Event, Lock, LockGuard, Permit, RwLock, RwLockReadGuard, Semaphore};
 use tensorferry::tensor::SealedTensor;
-use tensorferry::{AnyTensor, BoxedError, Bundle, Domain, Heap, Queue, SharedTensor, Tensor, TensorMut};
-use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
-use tensorferry_os::pidfd::PidFd;
-use tensorferry_process::{Ended, Failure, Inherited, Start};
+use tensorferry::{BoxedError, Bundle, Heap, Queue, SharedTensor, Tensor, TensorMut};
+use tensorferry_process::{Failure, Inherited, Start};
 use tensorferry_storage::{Contents, OutgoingHandle};
 
 use crate::support::{DEADLINE, Guest, Meeting, attend, exists, read_to_end};
@@ -38,14 +29,8 @@ tensorferry_process::entry! {
     static BUFFERED = "test.fork-buffered" => buffered;
     static LOCKED_OUTPUT = "test.fork-locked-output" => locked_output;
     static BUSY = "test.fork-busy" => busy;
-    static FORKED_BY_OTHERS = "test.forked-by-others" => forked_by_others;
-    static SERVES = "test.fork-serves" => serves;
-    static OWN_SERVER = "test.fork-own-server" => own_server;
-    static TELL_PARENT = "test.fork-tell-parent" => tell_parent;
     static KILLED = "test.fork-killed" => killed;
     static SEALING = "test.fork-sealing" => sealing;
-    static CONNECTED = "test.fork-connected" => connected;
-    static SAME_NUMBER = "test.fork-same-number" => same_number;
     static ON_ITS_WAY = "test.fork-on-its-way" => on_its_way;
 }
 
@@ -66,7 +51,7 @@ pub(crate) fn allow() {
     unsafe { tensorferry::spawn::allow_fork() };
 }
 
-fn run(entry: &'static tensorferry_process::Entry, payload: &str) {
+pub(crate) fn run(entry: &'static tensorferry_process::Entry, payload: &str) {
     allow();
     let mut child = Start::new(entry).payload(payload).start().unwrap();
     let exit = child.wait_timeout(DEADLINE).unwrap().expect("it did not end");
@@ -74,7 +59,7 @@ fn run(entry: &'static tensorferry_process::Entry, payload: &str) {
 }
 
 #[func]
-fn pid(_rank: usize) -> Result<u32, String> {
+pub(crate) fn pid(_rank: usize) -> Result<u32, String> {
     Ok(std::process::id())
 }
 
@@ -161,7 +146,7 @@ fn taken<T>(from: &Mutex<Option<T>>) -> T {
     from.lock().unwrap().take().expect("nothing was inherited")
 }
 
-fn full(element: u8) -> Tensor<u8> {
+pub(crate) fn full(element: u8) -> Tensor<u8> {
     TensorMut::full([1000], element).unwrap().freeze()
 }
 
@@ -504,161 +489,6 @@ fn a_fork_while_the_service_thread_is_at_work_goes_well() {
     run(&BUSY, "");
 }
 
-/// What a process sees that something else has forked.
-fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queue<u8>) {
-    let heap = Heap::current().unwrap();
-    let text = heap.allocate(100).unwrap_err().to_string();
-    assert!(text.contains("forked"), "{text}");
-    let text = queue.put(1).unwrap_err().to_string();
-    assert!(text.contains("forked"), "{text}");
-    let text = queue.get_nowait().unwrap_err().to_string();
-    assert!(text.contains("forked"), "{text}");
-    assert!(get_context(StartMethod::Spawn).spawn(pid, (), 1).unwrap_err().to_string().contains("forked"));
-    assert!(heap.domain().admit(&PidFd::of_self().unwrap()).is_err());
-    assert!(!heap.domain().is_owning_process());
-    heap.collect();
-    heap.domain().sweep_dead();
-    assert_eq!(heap.trim(), 0);
-    // There is none of the memory here.
-    let view = tensor.reshape([10, 100]).unwrap().transpose(0, 1).unwrap();
-    assert!(tensor.to_vec().is_empty() && view.to_vec().is_empty() && tensor.as_slice().unwrap().is_empty());
-    assert!(tensor.get([0]).is_err() && tensor.narrow(0, 0, 1).unwrap().item().is_err());
-    assert_eq!(view.iter().len(), 0);
-    assert!(format!("{view:?} {shared:?}").matches("not readable in this process").count() == 2);
-    assert!(
-        view.contiguous().is_err() && tensor.to_mut().is_err() && AnyTensor::from(view).to_bytes().is_empty()
-    );
-    assert!(
-        shared.load([0]).is_err() && shared.store([0], 1.0).is_err() && shared.fetch_add([0], 1.0).is_err()
-    );
-    assert!(shared.write_from(&[1.0; 4]).is_err() && shared.add_from(&[1.0; 4]).is_err());
-    assert!(shared.narrow(0, 1, 2).unwrap().to_vec().is_empty() && shared.read_into(&mut [0.0; 4]).is_err());
-    shared.fill(1.0);
-    // A domain of its own cannot be given what it cannot read.
-    let own = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
-    let passed_on = Queue::new_in(&own, 1).unwrap();
-    assert!(passed_on.put(tensor.clone()).is_err());
-    drop((passed_on, own));
-    let copies = (tensor.clone(), shared.clone(), queue.clone());
-    drop((copies, tensor, shared, queue));
-}
-
-fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
-    let (tensor, shared, queue) = (full(7), SharedTensor::<f32>::zeros([4])?, Queue::<u8>::new(4)?);
-    queue.put(3)?;
-    // A mark for the parts of the library that are not parked, so that what a stranger meets is as bad as can
-    // be.
-    let threads = tensorferry_os::fork::other_threads()?;
-    let parked: Vec<_> = threads.iter().map(|thread| thread.tid).collect();
-    // SAFETY: it lends no slice across the fork. The threads are not parked, so the child could meet a lock
-    // that nobody opens; what is tested does without.
-    let pid = match unsafe { fork_alone(&parked) }? {
-        Forked::Child => {
-            let look = std::panic::AssertUnwindSafe(|| look_as_a_stranger(tensor, shared, queue));
-            exit_at_once(if std::panic::catch_unwind(look).is_ok() { 7 } else { 1 });
-        }
-        Forked::Parent { pid } => PidFd::open(pid)?,
-    };
-    assert!(pid.wait_dead(Some(DEADLINE))?, "it must not wait for anything");
-    assert_eq!(tensorferry_os::child::reap(&pid)?, Some(Ended::Exited { code: 7 }));
-    // Here nothing has changed.
-    assert_eq!(queue.get()?, 3);
-    assert_eq!(Heap::current()?.domain().members().len(), 1);
-    assert_eq!(tensor.try_into_mut().unwrap().as_mut_slice()[999], 7);
-    shared.add_from(&[1.0; 4])?;
-    assert_eq!(shared.to_vec(), [1.0; 4]);
-    Ok(())
-}
-
-#[test]
-fn a_process_that_others_have_forked_is_refused_everything_and_changes_nothing() {
-    run(&FORKED_BY_OTHERS, "");
-}
-
-/// Lets go of objects that another process serves.
-fn end_as_a_stranger(dropped: Served<u32, u32, u32>, asked: Served<u32, u32, u32>, manager: Manager) {
-    let proxy = asked.proxy().clone();
-    drop((dropped, manager));
-    assert!(matches!(asked.into_state(), Err(StateError::WithinItself)));
-    assert!(proxy.call(1).unwrap_err().to_string().contains("forked"));
-}
-
-fn serves(_inherited: &mut Inherited) -> Result<(), Failure> {
-    let add = |total: &mut u32, number| {
-        *total += number;
-        *total
-    };
-    let (one, other, manager) = (serve(0, add)?, serve(0, add)?, Manager::new()?);
-    let list = manager.list_of([1])?;
-    assert_eq!((one.proxy().call(1)?, other.proxy().call(2)?, list.len()?), (1, 2, 1));
-    let threads = tensorferry_os::fork::other_threads()?;
-    let parked: Vec<_> = threads.iter().map(|thread| thread.tid).collect();
-    // SAFETY: it lends no slice across the fork. The threads are not parked, so the child could meet a lock
-    // that nobody opens: they wait for requests, with none held.
-    let pid = match unsafe { fork_alone(&parked) }? {
-        Forked::Child => {
-            let end = std::panic::AssertUnwindSafe(|| end_as_a_stranger(one, other, manager));
-            exit_at_once(if std::panic::catch_unwind(end).is_ok() { 7 } else { 1 });
-        }
-        Forked::Parent { pid } => PidFd::open(pid)?,
-    };
-    let has_ended = pid.wait_dead(Some(DEADLINE / 2))?;
-    if !has_ended {
-        pid.send_signal(tensorferry_process::SIGKILL)?;
-        pid.wait_dead(Some(DEADLINE))?;
-    }
-    assert!(has_ended, "it waits for a thread that it does not have");
-    assert_eq!(tensorferry_os::child::reap(&pid)?, Some(Ended::Exited { code: 7 }));
-    // Here nothing has changed.
-    assert_eq!((one.proxy().call(1)?, other.proxy().call(1)?, list.pop()?), (2, 3, Some(1)));
-    assert_eq!((one.into_state()?, other.into_state()?), (2, 3));
-    manager.shutdown()?;
-    Ok(())
-}
-
-#[test]
-fn a_process_that_others_have_forked_ends_none_of_the_objects_that_its_parent_serves() {
-    run(&SERVES, "");
-}
-
-/// Writes who has started it.
-fn tell_parent(inherited: &mut Inherited) -> Result<(), Failure> {
-    let fd = inherited.take_fds().remove(0);
-    write!(std::fs::File::from(fd), "{}", tensorferry_os::child::parent_pid())?;
-    Ok(())
-}
-
-/// The fork server of this process, which one of its children tells.
-fn server() -> Result<u32, Failure> {
-    let (reader, writer) = std::io::pipe()?;
-    let mut child = Start::new(&TELL_PARENT).method(StartMethod::Forkserver).fd(writer.into()).start()?;
-    let told = read_to_end(reader);
-    let exit = child.wait_timeout(DEADLINE)?.expect("it did not end");
-    assert!(exit.is_success(), "{exit:#}");
-    Ok(told.parse()?)
-}
-
-fn own_server(_inherited: &mut Inherited) -> Result<(), Failure> {
-    let ours = server()?;
-    // SAFETY: no thread is named as parked, and there is no shared memory in this process.
-    let pid = match unsafe { fork_alone(&[]) }? {
-        Forked::Child => {
-            let theirs = std::panic::catch_unwind(|| server().unwrap());
-            exit_at_once(if theirs.is_ok_and(|theirs| theirs != ours) { 7 } else { 1 });
-        }
-        Forked::Parent { pid } => PidFd::open(pid)?,
-    };
-    assert!(pid.wait_dead(Some(DEADLINE))?);
-    assert_eq!(tensorferry_os::child::reap(&pid)?, Some(Ended::Exited { code: 7 }));
-    assert_eq!(server()?, ours);
-    Ok(())
-}
-
-#[test]
-fn a_process_that_others_have_forked_has_a_fork_server_of_its_own() {
-    run(&OWN_SERVER, "");
-}
-
 /// A process with a forked child, both of them members of the domain of whoever looks.
 #[func]
 fn fork_one(rank: usize, meeting: String) -> Result<(), SpawnError> {
@@ -711,111 +541,6 @@ fn sealing(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn a_process_that_was_forked_while_a_tensor_was_filled_is_not_in_the_way_of_its_seal() {
     run(&SEALING, "");
-}
-
-fn key() -> Key {
-    Key::new("a secret that is long enough").unwrap()
-}
-
-/// Sends back what comes from another machine, until there is no more.
-#[func]
-fn echo(_rank: usize, address: std::net::SocketAddr) -> Result<(), BoxedError> {
-    let mut connection = remote::connect::<u32, u32>(address, &key())?;
-    while let Ok(number) = connection.recv() {
-        connection.send(number)?;
-    }
-    Ok(())
-}
-
-static CONNECTION: Mutex<Option<Connection<u32, u32>>> = Mutex::new(None);
-
-/// Uses its copy of the parent's connection, and lets go of it.
-#[func]
-fn use_copy(_rank: usize) -> Result<(), String> {
-    let mut copy = CONNECTION.lock().unwrap().take().unwrap();
-    let sent = copy.send(7).unwrap_err();
-    assert!(matches!(sent.kind, SendErrorKind::Connection(ConnectionError::Forked)), "{sent}");
-    let received = copy.recv_timeout(Duration::ZERO).unwrap_err();
-    assert!(matches!(received, RecvError::Connection(ConnectionError::Forked)), "{received}");
-    let (sender, _receiver) = copy.split();
-    assert!(matches!(sender.close().unwrap_err(), ConnectionError::Forked));
-    Ok(())
-}
-
-fn connected(_inherited: &mut Inherited) -> Result<(), Failure> {
-    let listener = remote::Listener::bind("127.0.0.1:0", &key())?;
-    let address = listener.local_addr()?;
-    let mut echoing = get_context(StartMethod::Spawn).start_processes(echo, (address,), 1)?;
-    let mut connection = listener.accept()?;
-    connection.send(1)?;
-    *CONNECTION.lock().unwrap() = Some(connection);
-    get_context(StartMethod::Fork).spawn(use_copy, (), 2)?;
-    let mut connection = CONNECTION.lock().unwrap().take().unwrap();
-    connection.send(2)?;
-    assert_eq!((connection.recv_timeout(DEADLINE)?, connection.recv_timeout(DEADLINE)?), (1, 2));
-    drop(connection);
-    assert!(echoing.join_timeout(DEADLINE)?);
-    Ok(())
-}
-
-#[test]
-fn a_forked_process_neither_uses_nor_ends_the_connections_of_its_parent() {
-    run(&CONNECTED, "");
-}
-
-/// Forks into a new PID namespace, in which the child has the number 1. Returns the code with which the child
-/// ended; `None` where the kernel makes no such namespace for this process.
-fn in_new_namespace(work: impl FnOnce() -> Result<(), Failure>) -> Result<Option<i32>, Failure> {
-    if unshare(CloneFlags::CLONE_NEWPID).is_err() {
-        return Ok(None);
-    }
-    // SAFETY: it lends no slice across the fork, and the child could meet a lock that nobody opens; what is
-    // tested does without. `fork_alone` would look at threads in `/proc`, which is that of another namespace.
-    match unsafe { fork() }? {
-        ForkResult::Child => {
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            exit_at_once(if matches!(outcome, Ok(Ok(()))) { 7 } else { 1 });
-        }
-        ForkResult::Parent { child } => match waitpid(child, None)? {
-            WaitStatus::Exited(_, code) => Ok(Some(code)),
-            status => panic!("{status:?}"),
-        },
-    }
-}
-
-/// A parent and its child that both have the number 1, and a connection of the parent.
-#[expect(clippy::print_stdout, reason = "a test says why it was skipped")]
-fn same_number(_inherited: &mut Inherited) -> Result<(), Failure> {
-    let parent = || {
-        assert_eq!(std::process::id(), 1);
-        let listener = remote::Listener::bind("127.0.0.1:0", &key())?;
-        let address = listener.local_addr()?;
-        let other = std::thread::spawn(move || remote::connect::<u32, u32>(address, &key()).unwrap());
-        let mut connection = listener.accept::<u32, u32>()?;
-        let mut other = other.join().unwrap();
-        let child = || {
-            assert_eq!(std::process::id(), 1);
-            let error = connection.send(7).unwrap_err();
-            assert!(matches!(error.kind, SendErrorKind::Connection(ConnectionError::Forked)), "{error}");
-            drop(connection);
-            Ok(())
-        };
-        assert_eq!(in_new_namespace(child)?, Some(7));
-        // The connection itself was dropped here, and the goodbye is the first that comes.
-        let error = other.recv_timeout(DEADLINE).unwrap_err();
-        assert!(matches!(error, RecvError::Disconnected), "{error}");
-        Ok(())
-    };
-    match in_new_namespace(parent)? {
-        Some(code) => assert_eq!(code, 7),
-        None => println!("skipped: this process may not make PID namespaces"),
-    }
-    Ok(())
-}
-
-#[test]
-fn a_forked_process_with_the_number_of_its_parent_does_not_use_the_connections_of_that_one() {
-    run(&SAME_NUMBER, "");
 }
 
 static HANDLE: Mutex<Option<OutgoingHandle>> = Mutex::new(None);

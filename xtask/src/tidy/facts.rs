@@ -125,7 +125,9 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("facade/examples/cuda_replicas/main.rs", "launches a kernel"),
     ("tests/kit/src/raw_driver.rs", "calls functions of the CUDA driver that no crate calls yet"),
     ("tests/tests/cuda/fork.rs", "allows the start method fork"),
-    ("tests/tests/spawn/fork.rs", "allows the start method fork, and forks by itself"),
+    ("tests/tests/spawn/fork.rs", "allows the start method fork"),
+    ("tests/tests/spawn/fork_connections.rs", "forks by itself"),
+    ("tests/tests/spawn/strangers.rs", "forks by itself"),
     ("tests/kit/src/shared_bytes.rs", "maps a domain's file once more, to look at it from outside"),
     ("tests/kit/src/silence.rs", "sets an option of a socket that no library has as safe code"),
 ];
