@@ -6,7 +6,6 @@ use tensorferry_storage::{BlockId, Heap};
 use tensorferry_tensor::{__view_methods as view_methods, DType, Element, Layout, LayoutError, Shape};
 
 use crate::device::Uuid;
-use crate::strategy::CudaStrategy;
 use crate::stream::Stream;
 use crate::tensor::{CudaTensor, Memory};
 use crate::tensor_error::{CudaTensorError, Result};
@@ -95,20 +94,19 @@ impl AnyCudaTensor {
     /// As [`CudaTensor::device_uuid`].
     #[must_use]
     pub fn device_uuid(&self) -> Option<Uuid> {
-        self.memory.as_ref().map(|memory| memory.hold.storage().slab().uuid())
+        self.memory.as_ref().map(Memory::device_uuid)
     }
 
     /// As [`CudaTensor::outlives_maker`].
     #[must_use]
     pub fn outlives_maker(&self) -> bool {
-        let strategy = self.memory.as_ref().map(|memory| memory.hold.storage().slab().strategy());
-        strategy.is_none_or(CudaStrategy::outlives_maker)
+        self.memory.as_ref().is_none_or(|memory| memory.strategy().outlives_maker())
     }
 
     /// As [`CudaTensor::storage_id`].
     #[must_use]
     pub fn storage_id(&self) -> Option<BlockId> {
-        self.memory.as_ref().map(|memory| memory.hold.storage().control().0.id())
+        self.memory.as_ref().map(Memory::storage_id)
     }
 
     /// Makes the tensor ready for work on `stream`, as [`CudaTensor::on`], and returns the device address of

@@ -450,7 +450,7 @@ impl Driver {
         queued.and(waited)
     }
 
-    /// Waits until the device is done with host memory that the caller has lent to the stream. While a stream
+    /// Waits until the device is done with memory that the caller has lent to the stream. While a stream
     /// captures, the driver may refuse to wait. That does not end the loan, so this function asks again until
     /// it may wait.
     fn wait_for_borrow(&self, stream: usize) -> Result<()> {
@@ -464,6 +464,20 @@ impl Driver {
 
     pub(crate) fn queue_copy(&self, to: u64, from: u64, len_bytes: usize, stream: usize) -> Result<()> {
         call!(self, self.core(), queue_copy(to, from, len_bytes, stream), "cuMemcpyDtoDAsync_v2")
+    }
+
+    /// Returns when the device reads `from` no more.
+    pub(crate) fn queue_copy_from_lent(
+        &self,
+        to: u64,
+        from: u64,
+        len_bytes: usize,
+        stream: usize,
+    ) -> Result<()> {
+        let _relaxed = Relaxed::begin();
+        let queued = self.queue_copy(to, from, len_bytes, stream);
+        let waited = self.wait_for_borrow(stream);
+        queued.and(waited)
     }
 
     pub(crate) fn queue_fill(&self, to: u64, byte: u8, len_bytes: usize, stream: usize) -> Result<()> {

@@ -28,17 +28,20 @@ impl Stream {
 }
 
 impl<T: Element> CudaTensor<T> {
-    /// Overwrites all elements with those that lie at `address`, in row-major order. The copy is queued on
-    /// the stream.
+    /// Overwrites all elements with those that lie at `address`, in row-major order.
     ///
     /// # Errors
     /// As [`CudaTensor::copy_from`].
     ///
+    /// # Blocking
+    /// Until all work that was queued on the stream is done, and the copy. So whoever has the memory may let
+    /// go of it when this returns, whatever it returns.
+    ///
     /// # Safety
-    /// From the copy's turn on the stream until it is done, as many elements as the tensor has lie at
-    /// `address`, in memory that the stream's device can read.
+    /// Until this returns, as many elements as the tensor has lie at `address`, in memory that the stream's
+    /// device can read.
     pub unsafe fn copy_from_address(&self, stream: &Stream, address: u64) -> Result<()> {
         self.check_contiguous()?;
-        self.on(stream)?.driver_copy_from(address)
+        self.on(stream)?.driver_copy_from_lent(address)
     }
 }

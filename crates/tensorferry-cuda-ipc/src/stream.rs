@@ -146,11 +146,14 @@ impl Stream {
     /// Waits until all work that was queued so far is done.
     ///
     /// # Errors
-    /// The driver's error, including errors of the queued work; [`CudaError::WaitCutShort`].
+    /// The driver's error, including errors of the queued work; [`CudaError::WaitCutShort`];
+    /// [`CudaError::Capturing`].
     ///
     /// # Blocking
     /// Until the device is done.
     pub fn synchronize(&self) -> Result<()> {
+        self.refuse_capture()?;
+        let _relaxed = Relaxed::begin();
         let _current = self.context().enter()?;
         self.context().device().driver().stream_synchronize(self.handle())?;
         self.check_waits()
@@ -166,8 +169,8 @@ impl Stream {
         }
         self.refuse_capture()?;
         other.refuse_capture()?;
+        let _relaxed = Relaxed::begin();
         if !other.is_idle()? {
-            let _relaxed = Relaxed::begin();
             Event::recorded(other)?.hold_up(self)?;
         }
         Ok(())

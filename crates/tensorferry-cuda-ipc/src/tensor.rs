@@ -61,6 +61,18 @@ pub(crate) struct Memory {
 pub(crate) type Point = (Arc<Timeline>, u64);
 
 impl Memory {
+    pub(crate) fn device_uuid(&self) -> Uuid {
+        self.hold.storage().slab().uuid()
+    }
+
+    pub(crate) fn strategy(&self) -> CudaStrategy {
+        self.hold.storage().slab().strategy()
+    }
+
+    pub(crate) fn storage_id(&self) -> BlockId {
+        self.hold.storage().control().0.id()
+    }
+
     /// Memory of this process, to be written on `stream`; none for no bytes.
     pub(crate) fn allocate(
         heap: &Heap,
@@ -284,13 +296,13 @@ impl<T: Element> CudaTensor<T> {
     /// The device whose memory holds the tensor; `None` when the tensor has no elements.
     #[must_use]
     pub fn device_uuid(&self) -> Option<Uuid> {
-        self.memory.as_ref().map(|memory| memory.hold.storage().slab().uuid())
+        self.memory.as_ref().map(Memory::device_uuid)
     }
 
     /// The strategy by which the memory is shared; `None` when the tensor has no elements.
     #[must_use]
     pub fn strategy(&self) -> Option<CudaStrategy> {
-        self.memory.as_ref().map(|memory| memory.hold.storage().slab().strategy())
+        self.memory.as_ref().map(Memory::strategy)
     }
 
     /// Whether the memory lives on without the process that made it. If not, that process has to stay until
@@ -304,7 +316,7 @@ impl<T: Element> CudaTensor<T> {
     /// the tensor has no elements.
     #[must_use]
     pub fn storage_id(&self) -> Option<BlockId> {
-        self.memory.as_ref().map(|memory| memory.hold.storage().control().0.id())
+        self.memory.as_ref().map(Memory::storage_id)
     }
 
     /// True when both tensors are views of the same memory. False when either has no elements.
@@ -498,7 +510,7 @@ impl<T> Clone for CudaTensor<T> {
 
 impl<T> fmt::Debug for CudaTensor<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let storage = self.memory.as_ref().map(|memory| memory.hold.storage().control().0.id().0);
+        let storage = self.memory.as_ref().map(|memory| memory.storage_id().0);
         f.debug_struct("CudaTensor").field("layout", &self.layout).field("storage", &storage).finish()
     }
 }
@@ -600,6 +612,12 @@ impl<T: Element> OnStream<'_, T> {
             Some((timeline, number)) if timeline.is_cut_short(*number) => Err(CudaTensorError::ProducerGone),
             _ => Ok(waits?),
         }
+    }
+
+    /// Returns when `from` is read no more.
+    pub(crate) fn driver_copy_from_lent(&self, from: u64) -> Result<()> {
+        let (to, len_bytes) = (self.address(), self.len_bytes());
+        self.queue(len_bytes, |driver, stream| driver.queue_copy_from_lent(to, from, len_bytes, stream))
     }
 
     pub(crate) fn driver_copy_from(&self, from: u64) -> Result<()> {

@@ -14,7 +14,7 @@ use dlpark::ffi::DLDevice;
 use dlpark::python::{CudaStreamRequest, ExportRequest};
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyTuple};
 use tensorferry_cuda_ipc::{AnyCudaTensor, CudaError, CudaTensorError, Driver, Stream};
 use tensorferry_storage::Heap;
 use tensorferry_tensor::{AnyTensor, AnyTensorMut, DType, Layout};
@@ -45,7 +45,10 @@ impl Place {
     /// A number, `cpu`, `cuda`, `cuda:1`, or PyTorch's object for one of these. Without a number it is the
     /// first device.
     pub(crate) fn of(device: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(ordinal) = device.extract() {
+        // A bool is a number to Python.
+        if !device.is_instance_of::<PyBool>()
+            && let Ok(ordinal) = device.extract()
+        {
             return Ok(Self::Device(ordinal));
         }
         let text = device.str()?;
@@ -79,17 +82,22 @@ pub(crate) fn stream_handle(py: Python<'_>, ordinal: i32) -> PyResult<usize> {
     without_interpreter(py, || Ok(stream_on(ordinal)?.handle()))
 }
 
-/// Waits until what was queued on a stream of this module is done. That it went on without a sender that was
-/// killed is told whoever reads what that one has sent.
+/// Waits until what was queued on a stream of this module is done.
 fn finish(stream: &Stream) -> Result<(), CudaTensorError> {
-    match stream.synchronize() {
-        Err(CudaError::WaitCutShort) => Ok(()),
-        done => Ok(done?),
+    unless_cut_short(stream.synchronize().map_err(Into::into))
+}
+
+/// That a stream of this module went on without a sender that was killed is told whoever reads what that one
+/// has sent, and nobody else who waits for the stream.
+fn unless_cut_short(waited: Result<(), CudaTensorError>) -> Result<(), CudaTensorError> {
+    match waited {
+        Err(CudaTensorError::Cuda(CudaError::WaitCutShort)) => Ok(()),
+        waited => waited,
     }
 }
 
 /// Lets other threads run meanwhile.
-fn without_interpreter<T: Send>(
+pub(crate) fn without_interpreter<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, CudaTensorError> + Send,
 ) -> PyResult<T> {
@@ -99,17 +107,15 @@ fn without_interpreter<T: Send>(
     py.detach(work).map_err(|error| of_cuda(&error))
 }
 
-pub(crate) fn zeros(py: Python<'_>, shape: Vec<usize>, dtype: DType, ordinal: i32) -> PyResult<CudaTensor> {
-    without_interpreter(py, || {
-        let stream = stream_on(ordinal)?;
-        let inner = AnyCudaTensor::zeros(&stream, dtype, shape)?;
-        finish(&stream)?;
-        Ok(CudaTensor::new(inner))
-    })
+pub(crate) fn zeros(dtype: DType, shape: Vec<usize>, ordinal: i32) -> Result<AnyCudaTensor, CudaTensorError> {
+    let stream = stream_on(ordinal)?;
+    let tensor = AnyCudaTensor::zeros(&stream, dtype, shape)?;
+    finish(&stream)?;
+    Ok(tensor)
 }
 
-pub(crate) fn empty(py: Python<'_>, shape: Vec<usize>, dtype: DType, ordinal: i32) -> PyResult<CudaTensor> {
-    without_interpreter(py, || Ok(CudaTensor::new(AnyCudaTensor::empty(&stream_on(ordinal)?, dtype, shape)?)))
+pub(crate) fn empty(dtype: DType, shape: Vec<usize>, ordinal: i32) -> Result<AnyCudaTensor, CudaTensorError> {
+    AnyCudaTensor::empty(&stream_on(ordinal)?, dtype, shape)
 }
 
 /// A copy on a device.
@@ -136,11 +142,9 @@ pub(crate) unsafe fn copied_from(
         let stream = stream_on(ordinal)?;
         let tensor = AnyCudaTensor::empty(&stream, dtype, shape)?;
         let bytes = tensor.as_bytes()?;
-        // SAFETY: `copy_from_address` reads the bytes of all elements, and has done so when `finish` returns;
-        // until then this function's caller keeps them there. If `finish` fails, the context is broken, and
-        // nothing is read any more.
+        // SAFETY: `copy_from_address` reads the bytes of all elements until it returns. So long this
+        // function's caller keeps them there, where the device may read them.
         unsafe { bytes.copy_from_address(&stream, address)? };
-        finish(&stream)?;
         Ok(tensor)
     })
 }
@@ -211,7 +215,7 @@ impl CudaTensor {
         let (tensor, bytes) = (&self.inner, self.inner.as_bytes()?);
         let mut span = AnyTensorMut::empty(DType::U8, [bytes.n_elements()])?;
         if bytes.n_elements() > 0 {
-            bytes.read_into(&stream_on(self.ordinal()?)?, span.as_mut_bytes())?;
+            unless_cut_short(bytes.read_into(&stream_on(self.ordinal()?)?, span.as_mut_bytes()))?;
         }
         let block = span.freeze().to_block(Heap::current()?)?;
         let layout = Layout::new(tensor.shape().clone(), tensor.strides(), 0)?;
@@ -329,6 +333,6 @@ impl CudaTensor {
 pub(crate) fn pointer(address: u64) -> PyResult<*mut c_void> {
     let address = usize::try_from(address);
     let address =
-        address.map_err(|_| PyBufferError::new_err("an address of the device has more than 64 bits"));
+        address.map_err(|_| PyBufferError::new_err("an address of the device fits into no pointer here"));
     address.map(ptr::without_provenance_mut)
 }

@@ -13,6 +13,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyTuple};
+use tensorferry_cuda_ipc::{AnyCudaTensor, CudaTensorError};
 use tensorferry_storage::Heap;
 use tensorferry_tensor::{AnySharedTensor, AnyTensor, AnyTensorMut, DType, Layout, TensorError};
 
@@ -160,13 +161,7 @@ pub(crate) fn zeros<'py>(
     dtype: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (dtype, shape) = (dtype_of(dtype)?, shape_of(shape)?);
-    if let Place::Device(ordinal) = place_of(device)? {
-        return object(py, cuda::zeros(py, shape, dtype, ordinal)?);
-    }
-    // Memory that is used for the first time takes a while.
-    let made = py.detach(|| AnyTensorMut::zeros(dtype, shape));
-    object(py, TensorMut::new(made.map_err(|error| of_tensor(&error))?))
+    made(py, (shape, dtype, device), AnyTensorMut::zeros, cuda::zeros)
 }
 
 /// As `zeros`, with unspecified contents.
@@ -178,12 +173,30 @@ pub(crate) fn empty<'py>(
     dtype: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    made(py, (shape, dtype, device), AnyTensorMut::empty, cuda::empty)
+}
+
+type Given<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
+
+/// A tensor of this shape, dtype and place.
+fn made<'py>(
+    py: Python<'py>,
+    (shape, dtype, device): (&Bound<'py, PyAny>, Given<'_, 'py>, Given<'_, 'py>),
+    on_host: fn(DType, Vec<usize>) -> Result<AnyTensorMut, TensorError>,
+    on_device: fn(DType, Vec<usize>, i32) -> Result<AnyCudaTensor, CudaTensorError>,
+) -> PyResult<Bound<'py, PyAny>> {
     let (dtype, shape) = (dtype_of(dtype)?, shape_of(shape)?);
-    if let Place::Device(ordinal) = place_of(device)? {
-        return object(py, cuda::empty(py, shape, dtype, ordinal)?);
+    match device.map_or(Ok(Place::Host), Place::of)? {
+        // Memory that is used for the first time takes a while.
+        Place::Host => match py.detach(|| on_host(dtype, shape)) {
+            Ok(tensor) => object(py, TensorMut::new(tensor)),
+            Err(error) => Err(of_tensor(&error)),
+        },
+        Place::Device(ordinal) => {
+            let tensor = cuda::without_interpreter(py, || on_device(dtype, shape, ordinal))?;
+            object(py, CudaTensor::new(tensor))
+        }
     }
-    let made = py.detach(|| AnyTensorMut::empty(dtype, shape));
-    object(py, TensorMut::new(made.map_err(|error| of_tensor(&error))?))
 }
 
 /// A copy in shared memory of anything with `__dlpack__`: where it is, or on this device. In the memory of
@@ -208,10 +221,6 @@ pub(crate) fn tensor<'py>(
             object(py, tensor)
         }
     }
-}
-
-fn place_of(device: Option<&Bound<'_, PyAny>>) -> PyResult<Place> {
-    device.map_or(Ok(Place::Host), Place::of)
 }
 
 fn object<'py>(

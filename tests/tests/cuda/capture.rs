@@ -35,6 +35,9 @@ fn a_stream_that_captures_is_refused() {
             "make z d 10 1",
             "zeros z d 10",
             "copy y d x",
+            "behind d s",
+            "behind s d",
+            "wait-stream d",
         ] {
             let answer = ask(&a, line);
             assert!(answer.contains("capturing a graph"), "{line}: {answer}");
@@ -147,7 +150,8 @@ fn nothing_that_is_done_beside_a_capture_spoils_it() {
         told(&a, &["control held", "copy later s x", "put 0 later"]);
         told(&b, &["capture c global"]);
         // Memory is looked after; a tensor is sent that is not ready; another one comes that is not.
-        told(&b, &["collect", "put 1 z", "get 0 later", "ready later s"]);
+        // So is a stream that waits for others, and one that is waited for.
+        told(&b, &["collect", "put 1 z", "get 0 later", "ready later s", "behind t s", "wait-stream u"]);
         assert_leaving(&b, 1);
         told(&a, &["control running"]);
         told(&b, &["control running"]);

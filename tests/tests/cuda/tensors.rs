@@ -95,6 +95,27 @@ fn a_tensor_that_nobody_wrote_comes_behind_the_last_users_of_its_memory() {
 }
 
 #[test]
+fn a_stream_waits_for_what_was_queued_on_another_one() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make x s 1000 1", "zeros z s 1000", "control held", "copy z s x", "put 0 z"]);
+        // Only the first of these streams waits for the device of the other process.
+        told(
+            &b,
+            &["get 0 z", "event of-t", "event of-u", "ready z s", "behind t s", "behind u v", "behind s s"],
+        );
+        told(&b, &["record of-t t", "record of-u u", "synchronize of-u"]);
+        // Each question takes longer than what the stream would have to do if it did not wait.
+        assert!((0..100).all(|_| ask(&b, "done of-t") == "false"));
+        told(&a, &["control running"]);
+        told(&b, &["synchronize of-t"]);
+        assert_eq!(ask(&b, "written z"), "true");
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
 fn a_tensor_arrives_beside_one_of_the_host_and_is_one_in_both_processes() {
     on_machine("", |stage| {
         let (a, b) = (stage.member(), stage.member());

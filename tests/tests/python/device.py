@@ -107,6 +107,25 @@ def alone():
     assert address(tensorferry.empty(4, "uint8", device=0)) != kept
     del capsule
 
+    # A consumer's stream waits for those who used the memory before, of whom it knows nothing.
+    if hold := getattr(driver, "tensorferry_sim_cuda_control", None):
+        consumer = ctypes.c_size_t()
+        call("cuStreamCreate", ctypes.byref(consumer), 1)
+        former = tensorferry.zeros(1 << 16, "uint8", device=0)
+        capsule = former.__dlpack__(stream=stream.value)
+        was = described(capsule).data
+        assert hold(b"held") == 0
+        call("cuMemsetD8Async", ctypes.c_uint64(was), ctypes.c_uint8(1), ctypes.c_size_t(1 << 16), stream)
+        del capsule, former
+        later = tensorferry.empty(1 << 16, "uint8", device=0)
+        assert driver.cuStreamQuery(consumer) == 0
+        capsule = later.__dlpack__(stream=consumer.value)
+        assert described(capsule).data == was
+        assert driver.cuStreamQuery(consumer) == 600, "it does not wait"
+        assert hold(b"running") == 0
+        call("cuStreamSynchronize", consumer)
+        del capsule, later
+
     # Copies: on the device, to it and from it.
     copied = tensorferry.bytes_copied()
     copy = tensorferry.tensor(tensor)
@@ -149,6 +168,7 @@ def alone():
     # What cannot be.
     raises(RuntimeError, lambda: tensorferry.zeros(1, device="cuda:7"), "INVALID_DEVICE")
     raises(ValueError, lambda: tensorferry.zeros(1, device="gpu"), "no device")
+    raises(ValueError, lambda: tensorferry.zeros(1, device=True), "no device")
     raises(ValueError, lambda: tensorferry.tensor(tensor, device="cpu"), ".cpu()")
     raises(ValueError, lambda: tensorferry.tensor(tensor, device=1), "another device")
     raises(MemoryError, lambda: tensorferry.empty(1 << 40, device=0), "no room")

@@ -71,6 +71,7 @@ const STATE_LENS: [usize; 5] = [1, 64, 1000, 64 * 64, 300_000];
 /// | `fill-descriptors`, `drain-descriptors` | takes all descriptors that it may have, and gives them back |
 /// | `ready NAME STREAM` | has the stream wait for the tensor |
 /// | `written NAME`, `wait-stream STREAM` | whether the sender's device is done; waits for the stream |
+/// | `behind STREAM OTHER` | the stream waits for what is queued on the other one |
 /// | `narrow NEW NAME START LEN`, `same A B`, `drop NAME` | |
 /// | `put QUEUE NAME...`, `get QUEUE NAME...` | one message with device tensors and a host tensor |
 /// | `collect`, `empty`, `stats`, `used` | `used` is the memory in use on the device, in MiB |
@@ -308,6 +309,10 @@ impl State {
         match *words {
             ["written", name] => return Ok(self.tensor(name).is_written()?.to_string()),
             ["wait-stream", stream] => self.stream(stream)?.synchronize()?,
+            ["behind", stream, other] => {
+                let (stream, other) = (self.stream(stream)?, self.stream(other)?);
+                stream.wait_stream(&other)?;
+            }
             ["begin-reading", name, stream_name] => {
                 let (stream, tensor) = (self.stream(stream_name)?, self.tensor(name).clone());
                 let thread = std::thread::Builder::new().name(format!("reading-{stream_name}"));
