@@ -3,10 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
+use nix::errno::Errno;
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use tensorferry::pool::{PoolError, SubmitErrorKind, TaskError, TaskRaisedError};
-use tensorferry::spawn::{Cause, ReportKind, StartMethod};
+use tensorferry::spawn::{Cause, ReportKind, StartMethod, get_context};
 use tensorferry::sync::Event;
-use tensorferry::{BoxedError, Pool, Tensor, TensorMut, func};
+use tensorferry::{BoxedError, Pool, Queue, Tensor, TensorMut, func};
+use tensorferry_kit::Limit;
 
 use crate::{died, get, pid, pool, square};
 
@@ -32,6 +35,22 @@ fn panic_at(_worker: usize, n: u32) -> Result<u32, String> {
 #[func]
 fn abort(_worker: usize) {
     std::process::abort();
+}
+
+/// Starts a pool where there is no room for the stack of a thread.
+#[func]
+fn start_without_thread(_rank: usize) -> Result<(), BoxedError> {
+    // What the process has anyway: its domain and the thread of that.
+    let _queue = Queue::<u8>::new(1)?;
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).ok_or("it has a size")?;
+    let size_bytes = size.trim().trim_end_matches(" kB").parse::<u64>()? << 10;
+    Limit::AddressSpace.set(size_bytes + (1 << 20));
+    let error = Pool::new(2).unwrap_err();
+    assert!(matches!(error, PoolError::Thread(_)), "{error}");
+    let children = waitpid(None, Some(WaitPidFlag::WNOHANG));
+    assert_eq!(children, Err(Errno::ECHILD), "a process is left");
+    Ok(())
 }
 
 /// A value that cannot be sent.
@@ -212,6 +231,11 @@ fn a_function_that_is_not_registered_is_refused() {
     assert_eq!(refused.into_args(), (3,));
     let error = Pool::builder().initializer(not_registered, (3,)).start().unwrap_err();
     assert!(matches!(error, PoolError::Initializer(SubmitErrorKind::NotRegistered(_))), "{error}");
+}
+
+#[test]
+fn a_pool_without_a_thread_is_an_error_and_leaves_no_process() {
+    get_context(StartMethod::Spawn).spawn(start_without_thread, (), 1).unwrap();
 }
 
 #[test]
