@@ -77,14 +77,19 @@ class CudaTensor(_AnyTensor):
     A library that takes it by `__dlpack__` (`torch.from_dlpack(tensor)`) or `__cuda_array_interface__` has the same
     memory, and waits on its stream for what the sender had queued. When the tensor is sent, its receivers wait for the
     streams with which it was taken; such a stream must not be destroyed while the process lives, as PyTorch's never are.
-    Work on other streams is the program's to order.
+    Work on other streams is the program's to order, also before the last array that has the tensor is let go of.
+    CuPy destroys its streams when they are collected: keep them.
     """
 
     @property
     def device(self) -> int:
         """The ordinal of its device in this process."""
+    def is_written(self) -> bool:
+        """Whether the device of the process that sent it has done the work that was queued for it before: always, for
+        a tensor that was made here. Raises `RuntimeError` if it never will, because that process was killed."""
     def cpu(self) -> Tensor:
-        """A copy in the memory of the CPU. Raises `RuntimeError` if the sender was killed before it had written it."""
+        """A copy in the memory of the CPU, behind what was queued on the streams with which it was taken here. Raises
+        `RuntimeError` if the sender was killed before it had written it."""
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The same memory in another library, ready on the legacy default stream."""

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::error::Result;
 use crate::exportable_pool::ExportablePool;
@@ -23,6 +24,7 @@ pub(crate) struct Allocation {
 impl Allocation {
     /// Allocates by `cuMemAlloc`.
     pub(crate) fn create(context: &PrimaryContext, len_bytes: usize) -> Result<Self> {
+        let _relaxed = Relaxed::begin();
         let _current = context.make_current()?;
         let address = context.device().driver().allocate(len_bytes)?;
         Ok(Self { context: context.clone(), address, pool: None })
@@ -65,6 +67,7 @@ impl Allocation {
         if let Some(pool) = &self.pool {
             return pool.free(self.address);
         }
+        let _relaxed = Relaxed::begin();
         let _current = self.context.make_current()?;
         self.context.device().driver().free(self.address)
     }

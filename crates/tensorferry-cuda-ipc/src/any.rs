@@ -124,6 +124,16 @@ impl AnyCudaTensor {
         }
     }
 
+    /// Makes `stream` wait for all work that was queued so far on the streams to which this process gave the
+    /// address ([`AnyCudaTensor::address_on`], [`CudaTensor::on`]): for what others do with the tensor here,
+    /// without an event of theirs.
+    ///
+    /// # Errors
+    /// The driver's error; [`CudaError::Capturing`](crate::CudaError::Capturing), for any of these streams.
+    pub fn wait_for_users(&self, stream: &Stream) -> Result<()> {
+        self.memory.as_ref().map_or(Ok(()), |memory| memory.wait_for_users(stream))
+    }
+
     /// The tensor with its element type: another handle on the same memory.
     ///
     /// # Errors

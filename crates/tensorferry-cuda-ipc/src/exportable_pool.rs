@@ -64,6 +64,8 @@ impl ExportablePool {
     /// Allocates memory. Every stream can use it when this returns.
     pub(crate) fn allocate(&self, len_bytes: usize) -> Result<u64> {
         let context = self.stream.context();
+        // Allows waiting for the memory while another stream captures.
+        let _relaxed = Relaxed::begin();
         let _current = context.make_current()?;
         let driver = context.device().driver();
         let address = driver.pool_allocate(self.handle, len_bytes, self.stream.handle())?;

@@ -35,6 +35,8 @@ impl DeviceMapping {
     /// The driver's error, for example when the device cannot reach the memory of another device. In that
     /// case nothing stays mapped.
     pub fn map(memory: &DeviceMemory, context: &PrimaryContext) -> Result<Self> {
+        // The program may be capturing.
+        let _relaxed = Relaxed::begin();
         let driver = context.device().driver();
         let len_bytes = memory.len_bytes();
         let address = driver.reserve(len_bytes)?;

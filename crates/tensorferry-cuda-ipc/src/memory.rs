@@ -27,6 +27,8 @@ impl DeviceMemory {
     /// [`CudaError::MissingSymbol`] if the driver is too old.
     pub fn create(device: &Device, len_bytes: usize) -> Result<Self> {
         check_granularity(device, len_bytes)?;
+        // The program may be capturing, here and wherever else memory comes and goes.
+        let _relaxed = Relaxed::begin();
         let handle = device.driver().create(device.ordinal(), len_bytes)?;
         Ok(Self { device: device.clone(), handle: Some(handle), len_bytes })
     }
@@ -44,6 +46,7 @@ impl DeviceMemory {
     pub fn import(device: &Device, fd: impl AsFd, len_bytes: usize) -> Result<Self> {
         check_granularity(device, len_bytes)?;
         let driver = device.driver();
+        let _relaxed = Relaxed::begin();
         let memory = Self { device: device.clone(), handle: Some(driver.import(fd.as_fd())?), len_bytes };
         let ordinal = driver.properties(memory.handle()?)?.ordinal();
         if ordinal == device.ordinal() {
@@ -88,7 +91,6 @@ impl DeviceMemory {
 
     fn release_once(&mut self) -> Result<()> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // The program may be capturing.
         let _relaxed = Relaxed::begin();
         let answer = self.device.driver().release(handle);
         if answer.as_ref().is_err_and(CudaError::is_about_capture) {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tensorferry_storage::Heap;
 
+use crate::capture::Relaxed;
 use crate::context::PrimaryContext;
 use crate::control::SlabControl;
 use crate::error::CudaError;
@@ -119,6 +120,7 @@ impl Opened {
             return Ok(*address);
         }
         let driver = self.context.device().driver();
+        let _relaxed = Relaxed::begin();
         let _current = self.context.make_current()?;
         let address = match &self.pool {
             Some(pool) => driver.pointer_import(pool.handle, handle)?,
@@ -158,6 +160,7 @@ impl Opened {
             *n_opened -= 1;
             return Ok(());
         }
+        let _relaxed = Relaxed::begin();
         let answer = match &self.pool {
             Some(pool) => free_in(&pool.stream, self.address),
             None => {

@@ -17,6 +17,12 @@ pub(crate) fn keep(thing: impl Any + Send) {
     registry::get().stir();
 }
 
+/// As [`keep`], where the next look of the service thread is soon enough, and for callers with a lock that
+/// this thread takes under that of the registry.
+pub(crate) fn keep_for_later(thing: impl Any + Send) {
+    lock().push(Box::new(thing));
+}
+
 /// Drops all kept objects. An object that is refused again keeps itself. Returns whether any is left.
 pub(crate) fn offer_again() -> bool {
     let things = std::mem::take(&mut *lock());

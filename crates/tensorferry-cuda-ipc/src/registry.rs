@@ -1,7 +1,8 @@
 //! The device memory of this process, and the service thread that waits for other processes and devices.
 //!
 //! The tables are locked only briefly: nothing is mapped, unmapped or waited for under the lock. The lock
-//! order is: tables, then the uses of a storage.
+//! order is: tables, then the uses of a storage or the last point of a timeline. Whoever has one of those
+//! does not come back here.
 
 mod full;
 mod tables;

@@ -119,8 +119,8 @@ impl PinnedSemaphores {
         drop(users);
         if !gone.is_empty() {
             // The last handle on a stream destroys it, which may be another library's to do: not here, where
-            // a context is current.
-            refused::keep(gone);
+            // a context is current. The thread looks as long as there are semaphores.
+            refused::keep_for_later(gone);
         }
     }
 

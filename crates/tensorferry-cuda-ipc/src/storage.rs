@@ -234,11 +234,7 @@ impl Hold {
         &self,
         ready: Option<&(Arc<Timeline>, u64)>,
     ) -> Result<Option<(Arc<Timeline>, u64)>> {
-        let (streams, points) = {
-            let uses = self.storage.uses();
-            let streams: Vec<Stream> = uses.streams.iter().map(KnownStream::get).collect();
-            (streams, uses.leaving.clone())
-        };
+        let (streams, points) = self.users();
         // The stream that was added last waits for the others, so that one point is enough.
         let Some((last, others)) = streams.split_last() else { return Ok(None) };
         let _current = last.context().enter()?;
@@ -247,18 +243,7 @@ impl Hold {
         if let Some((timeline, number)) = ready {
             timeline.hold_up(last, *number)?;
         }
-        for other in others {
-            other.refuse_capture()?;
-            if !other.is_idle()? {
-                Event::recorded(other)?.hold_up(last)?;
-            }
-        }
-        // Points of streams that the program no longer has.
-        for point in points {
-            if !point.is_done()? {
-                point.hold_up(last)?;
-            }
-        }
+        wait_for(last, others, &points)?;
         if last.is_idle()? {
             return Ok(None);
         }
@@ -269,6 +254,21 @@ impl Hold {
         Ok(Some((timeline, number)))
     }
 
+    /// Makes the stream wait for all work that this process has queued for the storage so far.
+    pub(crate) fn wait_for_users(&self, stream: &Stream) -> Result<()> {
+        let (streams, points) = self.users();
+        stream.refuse_capture()?;
+        let _relaxed = Relaxed::begin();
+        Ok(wait_for(stream, &streams, &points)?)
+    }
+
+    /// The streams that were given the address, and points behind the work of those that the program no
+    /// longer has.
+    fn users(&self) -> (Vec<Stream>, Vec<Arc<Event>>) {
+        let uses = self.storage.uses();
+        (uses.streams.iter().map(KnownStream::get).collect(), uses.leaving.clone())
+    }
+
     /// Whether this process has given the address to any stream.
     pub(crate) fn is_used_here(&self) -> bool {
         !self.storage.uses().streams.is_empty()
@@ -277,6 +277,11 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        let is_forked = self.storage.control.0.heap().is_some_and(|heap| !heap.domain().is_owning_process());
+        if is_forked {
+            // The parent's threads may have had the locks, and its driver does not answer here.
+            return;
+        }
         let mut uses = self.storage.uses();
         if uses.n_holds == 1 {
             std::mem::take(&mut uses.streams).into_iter().for_each(|stream| uses.leave(stream));
@@ -291,6 +296,17 @@ impl Drop for Hold {
             registry::get().let_go(&self.storage, is_busy);
         }
     }
+}
+
+/// Makes `stream` wait for all work that is queued on the others now, and for the points.
+fn wait_for(stream: &Stream, others: &[Stream], points: &[Arc<Event>]) -> Result<(), CudaError> {
+    others.iter().try_for_each(|other| stream.wait_stream(other))?;
+    for point in points {
+        if !point.is_done()? {
+            point.hold_up(stream)?;
+        }
+    }
+    Ok(())
 }
 
 /// `None` if all work on the stream is done.

@@ -101,6 +101,10 @@ impl Memory {
         drop(current);
         hold.address_on(stream)
     }
+
+    pub(crate) fn wait_for_users(&self, stream: &Stream) -> Result<()> {
+        self.hold.wait_for_users(stream)
+    }
 }
 
 view_methods!(CudaTensor<T: Element>);

@@ -25,7 +25,8 @@ use crate::view::{forked, is_forked};
 use crate::{dlpack, dtype};
 
 /// A tensor in the memory of a CUDA device. Any number of processes read and write it at the same time, each
-/// in the order of its streams.
+/// in the order of its streams. Streams with which other libraries take it must not be destroyed while the
+/// process lives, as PyTorch's never are; work on other streams is the program's to order.
 #[pyclass(frozen, module = "tensorferry")]
 pub(crate) struct CudaTensor {
     pub(crate) inner: AnyCudaTensor,
@@ -124,7 +125,26 @@ pub(crate) fn upload(py: Python<'_>, tensor: &AnyTensor, ordinal: i32) -> PyResu
         let stream = stream_on(ordinal)?;
         let inner = AnyCudaTensor::empty(&stream, tensor.dtype(), tensor.shape())?;
         inner.as_bytes()?.write_from(&stream, &tensor.to_bytes())?;
-        Ok(CudaTensor::new(inner))
+        Ok(CudaTensor::on(ordinal, inner))
+    })
+}
+
+/// A copy on the same device; `None` if the elements do not lie side by side.
+pub(crate) fn copied(py: Python<'_>, tensor: &CudaTensor) -> PyResult<Option<CudaTensor>> {
+    let from = &tensor.inner;
+    if !from.is_contiguous() {
+        return Ok(None);
+    }
+    without_interpreter(py, || {
+        let stream = stream_on(tensor.ordinal()?)?;
+        let copy = AnyCudaTensor::empty(&stream, from.dtype(), from.shape().clone())?;
+        let bytes = from.as_bytes()?;
+        from.wait_for_users(&stream)?;
+        copy.as_bytes()?.copy_from(&stream, &bytes)?;
+        finish(&stream)?;
+        // An error if the stream went on without the sender of this one.
+        bytes.is_written()?;
+        Ok(Some(CudaTensor::on(tensor.ordinal()?, copy)))
     })
 }
 
@@ -137,7 +157,7 @@ pub(crate) unsafe fn copied_from(
     address: u64,
     (shape, dtype): (Vec<usize>, DType),
     ordinal: i32,
-) -> PyResult<AnyCudaTensor> {
+) -> PyResult<CudaTensor> {
     without_interpreter(py, || {
         let stream = stream_on(ordinal)?;
         let tensor = AnyCudaTensor::empty(&stream, dtype, shape)?;
@@ -145,7 +165,7 @@ pub(crate) unsafe fn copied_from(
         // SAFETY: `copy_from_address` reads the bytes of all elements until it returns. So long this
         // function's caller keeps them there, where the device may read them.
         unsafe { bytes.copy_from_address(&stream, address)? };
-        Ok(tensor)
+        Ok(CudaTensor::on(ordinal, tensor))
     })
 }
 
@@ -154,12 +174,16 @@ impl CudaTensor {
         Self { inner, ordinal: OnceLock::new() }
     }
 
-    /// The ordinal of its device in this process; that of the first one if it has no elements.
+    pub(crate) fn on(ordinal: i32, inner: AnyCudaTensor) -> Self {
+        Self { inner, ordinal: ordinal.into() }
+    }
+
+    /// The ordinal of its device in this process; that of the first one if it came without elements.
     fn ordinal(&self) -> Result<i32, CudaTensorError> {
-        let Some(uuid) = self.inner.device_uuid() else { return Ok(0) };
         if let Some(known) = self.ordinal.get() {
             return Ok(*known);
         }
+        let Some(uuid) = self.inner.device_uuid() else { return Ok(0) };
         let ordinal = Driver::load()?.device_by_uuid(uuid)?.ordinal();
         Ok(*self.ordinal.get_or_init(|| ordinal))
     }
@@ -191,6 +215,10 @@ impl CudaTensor {
             };
             // A tensor that was made here may lie where another one was, for whose last work `own` waits.
             stream.wait_stream(&own)?;
+            if !matches!(consumer, CudaStreamRequest::NoSync) {
+                // Nor does it know of other consumers in this process.
+                self.inner.wait_for_users(&stream)?;
+            }
             self.inner.address_on(&stream)
         })
     }
@@ -202,6 +230,8 @@ impl CudaTensor {
     /// An error if it is not where it was to be: a copy to another device is PyTorch's affair.
     pub(crate) fn refuse_elsewhere(&self, py: Python<'_>, place: Place) -> PyResult<()> {
         match place {
+            // Of no elements it does not matter where they are.
+            Place::Device(_) if self.inner.device_uuid().is_none() => Ok(()),
             Place::Device(ordinal) if self.checked_ordinal(py)? == ordinal => Ok(()),
             Place::Host => Err(PyValueError::new_err("the array is on a device: take `tensor(array).cpu()`")),
             Place::Device(_) => {
@@ -215,7 +245,9 @@ impl CudaTensor {
         let (tensor, bytes) = (&self.inner, self.inner.as_bytes()?);
         let mut span = AnyTensorMut::empty(DType::U8, [bytes.n_elements()])?;
         if bytes.n_elements() > 0 {
-            unless_cut_short(bytes.read_into(&stream_on(self.ordinal()?)?, span.as_mut_bytes()))?;
+            let stream = stream_on(self.ordinal()?)?;
+            tensor.wait_for_users(&stream)?;
+            unless_cut_short(bytes.read_into(&stream, span.as_mut_bytes()))?;
         }
         let block = span.freeze().to_block(Heap::current()?)?;
         let layout = Layout::new(tensor.shape().clone(), tensor.strides(), 0)?;
@@ -246,7 +278,7 @@ impl CudaTensor {
 
     /// The bytes of the elements.
     #[getter]
-    fn nbytes(&self) -> usize {
+    pub(crate) fn nbytes(&self) -> usize {
         self.inner.n_elements() * self.inner.dtype().size_bytes()
     }
 
@@ -262,7 +294,13 @@ impl CudaTensor {
         true
     }
 
-    /// A copy in shared memory of the host.
+    /// Whether the device of the process that sent it has done the work that was queued for it before. An
+    /// error if it never will, because that process was killed.
+    fn is_written(&self, py: Python<'_>) -> PyResult<bool> {
+        without_interpreter(py, || self.inner.as_bytes()?.is_written())
+    }
+
+    /// A copy in shared memory of the host, when what was queued with the tensor in this process is done.
     fn cpu(&self, py: Python<'_>) -> PyResult<Tensor> {
         let copy = without_interpreter(py, || self.download())?;
         tensorferry_reduce::count_copied(self.nbytes());

@@ -15,10 +15,11 @@ use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyCapsule, PyDict};
 use tensorferry_cuda_ipc::AnyCudaTensor;
 use tensorferry_tensor::{AnyTensor, AnyTensorMut, DType, Layout};
 
+use crate::cuda::CudaTensor;
 use crate::error::of_tensor;
 use crate::view::View;
 use crate::{cuda, dtype};
@@ -126,7 +127,7 @@ fn managed<M: ManagedTensorBase>(view: &View) -> PyResult<Managed<M>> {
 /// A copy of an array, where the array was.
 pub(crate) enum Copied {
     Host(AnyTensor),
-    Device(AnyCudaTensor),
+    Device(CudaTensor),
 }
 
 /// The arguments that ask for a capsule that can say that it is read-only.
@@ -138,6 +139,11 @@ fn newest(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 
 /// A copy in shared memory: frozen, where it is memory of the CPU.
 pub(crate) fn copied(array: &Bound<'_, PyAny>) -> PyResult<Copied> {
+    if let Ok(tensor) = array.cast::<CudaTensor>() {
+        let copy = cuda::copied(array.py(), tensor.get())?.ok_or_else(not_contiguous)?;
+        tensorferry_reduce::count_copied(copy.nbytes());
+        return Ok(Copied::Device(copy));
+    }
     match copied_if_contiguous(array)? {
         Some(tensor) => Ok(tensor),
         // PyTorch and NumPy gather the elements themselves.
@@ -180,6 +186,15 @@ fn device_of(array: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     Ok((kind == DLDeviceType::CUDA.0).then_some(ordinal))
 }
 
+/// That it is one, and not another array, which would be asked again, and without a stream.
+fn check_capsule(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    let capsule = object.cast::<PyCapsule>()?;
+    if [c"dltensor", c"dltensor_versioned"].iter().any(|name| capsule.is_valid_checked(Some(name))) {
+        return Ok(());
+    }
+    Err(PyBufferError::new_err("the capsule is none of DLPack, or was used before"))
+}
+
 fn copied_if_contiguous(array: &Bound<'_, PyAny>) -> PyResult<Option<Copied>> {
     let py = array.py();
     // What is to be done to a tensor of PyTorch when it is read, DLPack does not know of.
@@ -204,6 +219,7 @@ fn copied_if_contiguous(array: &Bound<'_, PyAny>) -> PyResult<Option<Copied>> {
         }
         capsule => capsule?,
     };
+    check_capsule(&capsule)?;
     let imported = dlpark::python::from_dlpack(capsule.as_borrowed(), None, None)?;
     let described = imported.validate().map_err(|error| PyBufferError::new_err(error.to_string()))?;
     let dtype = dtype::of_dlpack(described.dtype()).ok_or_else(|| {
@@ -229,7 +245,11 @@ fn copied_if_contiguous(array: &Bound<'_, PyAny>) -> PyResult<Option<Copied>> {
     }
     let offset = usize::try_from(described.byte_offset());
     let offset = offset.map_err(|_| PyBufferError::new_err("an array begins beyond the memory"))?;
-    let address = described.data_ptr().wrapping_byte_add(offset).expose_provenance();
+    let first = described.data_ptr().expose_provenance();
+    let address = first.checked_add(offset).filter(|&address| address.checked_add(bytes).is_some());
+    let address = address.filter(|_| first != 0 || bytes == 0);
+    let address =
+        address.ok_or_else(|| PyBufferError::new_err("an array without memory for its elements"))?;
     if let Some(ordinal) = ordinal {
         let shape = layout.shape().to_vec();
         // SAFETY: `copied_from` reads as many bytes as these elements have:

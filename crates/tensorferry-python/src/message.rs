@@ -139,7 +139,7 @@ impl Serialize for Item<'_, '_> {
         if has(intern!(py, "__dlpack__"))? {
             return match dlpack::copied(object).map_err(failed)? {
                 Copied::Host(tensor) => tensor.serialize(serializer),
-                Copied::Device(tensor) => tensor.serialize(serializer),
+                Copied::Device(tensor) => tensor.inner.serialize(serializer),
             };
         }
         // Scalars of NumPy, as Python's.

@@ -194,7 +194,7 @@ fn made<'py>(
         },
         Place::Device(ordinal) => {
             let tensor = cuda::without_interpreter(py, || on_device(dtype, shape, ordinal))?;
-            object(py, CudaTensor::new(tensor))
+            object(py, CudaTensor::on(ordinal, tensor))
         }
     }
 }
@@ -214,9 +214,8 @@ pub(crate) fn tensor<'py>(
             object(py, cuda::upload(py, &tensor, ordinal)?)
         }
         (Copied::Host(tensor), _) => object(py, Tensor::new(tensor)),
-        (Copied::Device(tensor), None) => object(py, CudaTensor::new(tensor)),
+        (Copied::Device(tensor), None) => object(py, tensor),
         (Copied::Device(tensor), Some(place)) => {
-            let tensor = CudaTensor::new(tensor);
             tensor.refuse_elsewhere(py, place)?;
             object(py, tensor)
         }

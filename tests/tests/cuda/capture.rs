@@ -142,6 +142,28 @@ fn memory_and_mappings_that_go_beside_a_capture_spoil_it_not_and_are_not_lost() 
 }
 
 #[test]
+fn memory_that_is_used_for_the_first_time_beside_a_capture_spoils_it_not() {
+    on_machine("", |stage| {
+        let (a, b) = (stage.member(), stage.member());
+        told(&a, &["make t s 10 1"]);
+        for strategy in ask(&a, "strategies").split(' ') {
+            told(&a, &[&format!("make-by {strategy} x s 10 1"), "put 0 x", "drop x"]);
+            told(&b, &["cudarc c", "make t s 10 1", "capture c global", "get 0 y"]);
+            assert_eq!(ask(&b, "read y s"), "1 10 55");
+            told(
+                &b,
+                &[&format!("make-by {strategy} z s 1000000 1"), "drop y", "drop z", "empty", "end-capture c"],
+            );
+        }
+        if is_run_with(CudaStrategy::Vmm) {
+            told(&b, &["capture c global", "map m", "unmap m", "end-capture c"]);
+        }
+        a.finish();
+        b.finish();
+    });
+}
+
+#[test]
 fn nothing_that_is_done_beside_a_capture_spoils_it() {
     on_machine("", |stage| {
         let (a, b) = (stage.member(), stage.member());

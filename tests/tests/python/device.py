@@ -1,9 +1,13 @@
 """Tensors of a device, with a driver that this calls itself, as another library would."""
 
 import array
+import concurrent.futures
 import ctypes
 import os
+import select
+import signal
 import sys
+import threading
 
 import tensorferry
 from expect import raises
@@ -126,6 +130,28 @@ def alone():
         call("cuStreamSynchronize", consumer)
         del capsule, later
 
+        # So does it wait for another consumer of this tensor, and so does a copy.
+        shared, long = tensorferry.zeros(1 << 20, "uint8", device=0), 200
+        capsules = [shared.__dlpack__(stream=stream.value)]
+        first = described(capsules[0]).data
+        for copied in [lambda: shared.cpu(), lambda: tensorferry.tensor(shared).cpu()]:
+            call("cuMemsetD8Async", ctypes.c_uint64(first), ctypes.c_uint8(0), ctypes.c_size_t(1 << 20), stream)
+            call("cuStreamSynchronize", stream)
+            assert hold(b"held") == 0
+            for element in range(long):
+                call("cuMemsetD8Async", ctypes.c_uint64(first), ctypes.c_uint8(element), ctypes.c_size_t(1 << 20), stream)
+            assert driver.cuStreamQuery(consumer) == 0
+            capsules.append(shared.__dlpack__(stream=-1))
+            assert driver.cuStreamQuery(consumer) == 0, "nobody is to wait"
+            capsules.append(shared.__dlpack__(stream=consumer.value))
+            assert driver.cuStreamQuery(consumer) == 600, "it does not wait"
+            with concurrent.futures.ThreadPoolExecutor() as executor:
+                copy = executor.submit(copied)
+                assert hold(b"running") == 0
+                assert bytes(copy.result(60)) == bytes([long - 1]) * (1 << 20)
+            call("cuStreamSynchronize", consumer)
+        del capsules, shared
+
     # Copies: on the device, to it and from it.
     copied = tensorferry.bytes_copied()
     copy = tensorferry.tensor(tensor)
@@ -147,6 +173,8 @@ def alone():
     box.put([tensorferry.zeros((0, 2), device=0), tensorferry.zeros((), "int64", device=0)])
     nothing, scalar = box.get()
     assert (nothing.shape, nothing.nbytes, address(nothing)) == ((0, 2), 0, 0)
+    # Of no elements it does not matter on which device they are.
+    assert tensorferry.tensor(nothing, device=1).nbytes == 0
     assert memoryview(nothing.cpu()).tolist() == [] and memoryview(scalar.cpu()).tolist() == 0
     capsule = nothing.__dlpack__()
     assert described(capsule).data == 0
@@ -165,7 +193,31 @@ def alone():
     sent = box.get()
     assert read(sent) == list(range(6)) and address(sent) != address(tensor)
 
+    class Broken:
+        """Says what is not so."""
+
+        def __init__(self, capsule, device=(2, 0)):
+            self.capsule, self.device = capsule, device
+
+        def __dlpack_device__(self):
+            return self.device
+
+        def __dlpack__(self, stream=None, max_version=None):
+            return self.capsule
+
+    forks()
+
     # What cannot be.
+    for nothing in [tensor, None]:
+        raises(TypeError, lambda: tensorferry.tensor(Broken(nothing)), "PyCapsule")
+    named = ctypes.pythonapi.PyCapsule_New
+    named.restype, named.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    raises(BufferError, lambda: tensorferry.tensor(Broken(named(1, b"other", None))), "none of DLPack")
+    for data, offset in [(0, 0), (0, 8), (-8, 8), (-8, 4)]:
+        capsule = tensor.__dlpack__()
+        tells = described(capsule)
+        tells.data, tells.byte_offset = data, offset
+        raises(BufferError, lambda: tensorferry.tensor(Broken(capsule)), "without memory")
     raises(RuntimeError, lambda: tensorferry.zeros(1, device="cuda:7"), "INVALID_DEVICE")
     raises(ValueError, lambda: tensorferry.zeros(1, device="gpu"), "no device")
     raises(ValueError, lambda: tensorferry.zeros(1, device=True), "no device")
@@ -177,8 +229,37 @@ def alone():
     assert box.get() == [b"\xfdCUDB", 1]
 
 
+def forks():
+    """A process that is forked while another thread is busy with the device lets go of its tensors, and ends."""
+    many = [tensorferry.empty(4, "uint8", device=0) for _ in range(20)]
+    is_over = threading.Event()
+
+    def busy():
+        while not is_over.is_set():
+            tensorferry.empty(4, "uint8", device=0)
+
+    with concurrent.futures.ThreadPoolExecutor() as executor:
+        thread = executor.submit(busy)
+        try:
+            for _ in range(50):
+                child = os.fork()
+                if child == 0:
+                    many.clear()
+                    os._exit(0)
+                is_there = os.pidfd_open(child)
+                ended, _, _ = select.select([is_there], [], [], 60)
+                if not ended:
+                    os.kill(child, signal.SIGKILL)
+                os.close(is_there)
+                assert os.waitpid(child, 0)[1] == 0
+        finally:
+            is_over.set()
+        thread.result(60)
+
+
 def member():
     """Does what the test says with tensors that come through a connection."""
+    executor = concurrent.futures.ThreadPoolExecutor()
     with tensorferry.connect(sys.argv[2], timeout=60) as connection:
         tensors = {}
         say("connected")
@@ -196,6 +277,20 @@ def member():
                 case "write":
                     enter()
                     write(tensors["x"], [int(text) for text in integers])
+                case "queue":
+                    # It is never done.
+                    assert driver.tensorferry_sim_cuda_control(b"held") == 0
+                    enter()
+                    call("cuMemsetD8Async", ctypes.c_uint64(address(tensors["x"])), ctypes.c_uint8(1), ctypes.c_size_t(4), 1)
+                case "is_written":
+                    say(tensors["x"].is_written())
+                    continue
+                case "copy":
+                    copy = executor.submit(tensorferry.tensor, tensors["x"])
+                case "gone":
+                    raises(RuntimeError, lambda: copy.result(60), "ended before its stream had written it")
+                    for use in [lambda x: x.cpu(), tensorferry.tensor, lambda x: x.is_written()]:
+                        raises(RuntimeError, lambda: use(tensors["x"]), "ended before its stream had written it")
                 case "cpu":
                     say(memoryview(tensors["x"].cpu()).tolist())
                     continue

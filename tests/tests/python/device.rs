@@ -92,3 +92,36 @@ fn device_tensors_go_to_other_processes_as_the_same_memory() {
         });
     });
 }
+
+#[test]
+fn a_sender_that_was_killed_is_told_whoever_reads_what_it_has_not_written() {
+    where_possible(|| {
+        with_family(|family| {
+            let machine = Machine::new("");
+            let ((a, mut to_a), (b, mut to_b)) = (member(&machine, family), member(&machine, family));
+            for what in ["make 1 2 3", "send"] {
+                does(&a, what);
+            }
+            to_b.send(to_a.recv().unwrap()).unwrap();
+            does(&b, "recv");
+            b.say("is_written");
+            b.expect("True");
+            for what in ["queue", "send"] {
+                does(&a, what);
+            }
+            to_b.send(to_a.recv().unwrap()).unwrap();
+            does(&b, "recv");
+            b.say("is_written");
+            b.expect("False");
+            // One copy begins before.
+            does(&b, "copy");
+            a.kill();
+            family.wait_members(2);
+            does(&b, "gone");
+            does(&b, "drop");
+            b.say("end");
+            b.expect("done");
+            b.finish();
+        });
+    });
+}
