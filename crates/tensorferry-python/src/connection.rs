@@ -14,6 +14,7 @@ use crate::queue::{after_put, poll, put, until_closed};
 use crate::tasks::Tasks;
 use crate::view::{forked, is_forked};
 use crate::waiting::{self, Until, wait};
+use crate::waker::guarded;
 
 /// One end of a connection between two processes.
 #[pyclass(frozen, module = "tensorferry")]
@@ -48,7 +49,7 @@ impl Connection {
     /// Waits for `work` in a task, until this end is closed.
     async fn unless_closed<R>(&self, work: impl Future<Output = R>) -> PyResult<R> {
         let is_closed = || self.lock().is_none();
-        self.tasks.until(is_closed, work).await.ok_or_else(closed)
+        guarded(self.tasks.until(is_closed, work)).await.ok_or_else(closed)
     }
 
     /// Receives, looking in between whether this end was closed by another thread.

@@ -35,3 +35,4 @@ mod tasks;
 mod tensor;
 mod view;
 mod waiting;
+mod waker;

@@ -9,6 +9,7 @@ use crate::lease::Lease;
 use crate::publication::{Publication, attach, publish};
 use crate::queue::{Queue, channel, channel_with_leases};
 use crate::tensor::{SharedTensor, Tensor, TensorMut, bytes_copied, empty, tensor, trim, zeros};
+use crate::waker;
 
 /// Tensors and queues shared between processes, without copies.
 ///
@@ -54,5 +55,5 @@ fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add_function(function)?;
     }
-    Ok(())
+    waker::register(module)
 }

@@ -10,6 +10,7 @@ use crate::error;
 use crate::lease::{Lease, Leases};
 use crate::message::{self, Object};
 use crate::waiting::{Until, wait};
+use crate::waker::guarded;
 
 /// A bounded queue between processes, or one end of a channel. What `put` and `get` do is as in Python's
 /// `queue.Queue`; tensors are not copied.
@@ -181,19 +182,19 @@ impl Queue {
 
     /// As `put`, for a task of asyncio: waits for room without a thread.
     async fn put_async(&self, item: Py<PyAny>) -> PyResult<()> {
-        let outcome = self.sender()?.put_async(Object(item)).await;
+        let outcome = guarded(self.sender()?.put_async(Object(item))).await;
         Python::attach(|py| after_put(py, outcome))
     }
 
     /// As `get`, for a task of asyncio: waits without a thread. A task that is cancelled has taken nothing.
     async fn get_async(&self) -> PyResult<Py<PyAny>> {
-        let outcome = self.receiver()?.get_async().await;
+        let outcome = guarded(self.receiver()?.get_async()).await;
         Python::attach(|py| outcome.map(|Object(object)| object).map_err(|error| error::of_get(py, &error)))
     }
 
     /// As `get_leased`, for a task of asyncio.
     async fn get_leased_async(&self) -> PyResult<Lease> {
-        let outcome = self.receiver()?.get_leased_async().await;
+        let outcome = guarded(self.receiver()?.get_leased_async()).await;
         Python::attach(|py| outcome.map(Lease::over).map_err(|error| error::of_get(py, &error)))
     }
 

@@ -310,6 +310,14 @@ impl Child {
         assert!(status.success(), "{} failed: {status}\n{}", self.name, self.stderr());
     }
 
+    /// As [`Child::finish`], where it is to have written nothing to standard error.
+    #[track_caller]
+    pub fn finish_silently(mut self) {
+        let status = self.end();
+        let said = self.stderr();
+        assert!(status.success() && said == self.said(""), "{status}\n{said}");
+    }
+
     /// Waits until it has failed. Returns what it has written to standard error.
     #[track_caller]
     #[must_use]
@@ -334,7 +342,11 @@ impl Child {
         // Not `read`: the position in the file is shared with the child.
         let mut bytes = vec![0; 1 << 16];
         let n = self.stderr.read_at(&mut bytes, 0).unwrap_or(0);
-        format!("standard error of {}: {}", self.name, String::from_utf8_lossy(&bytes[..n]))
+        self.said(&String::from_utf8_lossy(&bytes[..n]))
+    }
+
+    fn said(&self, text: &str) -> String {
+        format!("standard error of {}: {text}", self.name)
     }
 
     fn link(&self) -> &Link {

@@ -50,6 +50,15 @@ fn tasks_of_asyncio_wait_in_one_thread() {
 }
 
 #[test]
+fn the_interpreter_ends_while_a_task_waits() {
+    where_possible(|| {
+        let child = program("ends.py", &[]);
+        child.expect("done");
+        child.finish_silently();
+    });
+}
+
+#[test]
 fn a_lease_is_acknowledged_or_its_value_comes_back() {
     passes("leases.py", &[]);
 }
