@@ -239,6 +239,15 @@ class Listener:
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
 
+def offer(value: Any) -> str:
+    """Offers a value to one other process of this user, whichever takes it first. Returns a text, the token by which that
+    one takes it. The value is offered until then, or until this process ends. Raises `TypeError` when it cannot be sent.
+    """
+
+def take(token: str, timeout: float | None = None) -> Any:
+    """Takes the value that is offered by this token. Raises `ConnectionError` when it was taken before or is offered no
+    more, and `TimeoutError`. What was said of `connect` about the memory of this process is true of this too."""
+
 @final
 class Publication:
     """A value that is published at an address, until this is closed or its process ends."""

@@ -32,7 +32,7 @@
 //! | [`tensor`] | [`TensorMut`] (mine alone), [`Tensor`] (frozen), [`SharedTensor`] (several write on purpose), [`SealedTensor`] (nobody can write), [`AnyTensor`] |
 //! | [`state`] | [`Bundle`]: named tensors that travel as one handle |
 //! | [`queue`] | [`Queue`], [`channel`], [`pipe`](queue::pipe), sole ends, [`wait`](queue::wait) for several |
-//! | [`listen`] | [`Listener`](listen::Listener) and [`connect`](listen::connect): processes that something else has started, Python programs among them; [`publish`](listen::publish()) and [`attach`](listen::attach()): values with a name |
+//! | [`listen`] | [`Listener`](listen::Listener) and [`connect`](listen::connect): processes that something else has started, Python programs among them; [`publish`](listen::publish()) and [`attach`](listen::attach()): values with a name; [`offer`](listen::offer()) and [`take`](listen::take()): values for one process, by a text |
 //! | [`spawn`](mod@spawn) | [`func`], [`spawn`](fn@spawn), [`start_processes`], [`ProcessContext`], [`Process`], [`current_process`], [`active_children`], [`rank_seed`] |
 //! | [`pool`] | [`Pool`]: worker processes that call functions |
 //! | [`data`] | [`DataLoader`]: batches of samples, made by worker processes; datasets and samplers |

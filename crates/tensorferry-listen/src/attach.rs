@@ -136,7 +136,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
 
 /// A published value, whatever the name of its type.
 #[derive(Deserialize)]
-struct Unnamed<T>(#[expect(dead_code, reason = "it is part of the message")] String, T);
+pub(crate) struct Unnamed<T>(#[expect(dead_code, reason = "it is part of the message")] String, T);
 
 impl<T> Unnamed<T> {
     #[expect(clippy::unnecessary_wraps, reason = "as `Named::value`")]

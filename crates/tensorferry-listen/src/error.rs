@@ -7,6 +7,8 @@ use tensorferry_domain::{DomainError, OsError};
 use tensorferry_reduce::{DecodeError, EncodeError};
 use tensorferry_storage::StorageError;
 
+use crate::Token;
+
 /// Why an address could not be listened at.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -170,6 +172,23 @@ pub enum ConnectError {
         address: PathBuf,
         /// The type of the value, as its program names it.
         published: String,
+        /// The type that was asked for.
+        wanted: &'static str,
+    },
+    /// Nobody can take what the token stands for.
+    #[error(
+        "what the token {token} stands for was taken already, or is offered no more: a token is for one \
+         process, and an offer ends with the process that made it"
+    )]
+    NotOffered {
+        /// The token.
+        token: Token,
+    },
+    /// The token stands for a value of another type than was asked for. It is still offered.
+    #[error("the token {token} stands for a value of another type than {wanted}")]
+    OfferedType {
+        /// The token.
+        token: Token,
         /// The type that was asked for.
         wanted: &'static str,
     },

@@ -31,6 +31,11 @@
 //! [taken](attach()) there: weights, a table, a queue. Python's `SharedMemory(name=...)`, but the name ends
 //! with whoever publishes, even by a kill, and a value has a type and a shape.
 //!
+//! # Values for one process
+//! Programs that talk to each other already, by HTTP, a queue of Python or an environment variable, need no
+//! address: a value is [offered](offer()), which makes a [`Token`] of it, a short text for whatever they talk
+//! through, and the process that gets the text [takes](take()) the value.
+//!
 //! # Addresses
 //! An address is a path, where the socket is made with access for its user only, or a name after `@`, which
 //! is no file (abstract, unix(7)): nothing is left of it, whoever is killed, and it is seen in one network
@@ -57,11 +62,17 @@ pub mod hidden;
 mod joined;
 mod listener;
 mod newcomer;
+mod offer;
 mod publication;
 mod service;
+mod take;
+mod token;
 
 pub use attach::{attach, attach_any, attach_timeout, attach_when_there};
 pub use connect::{Connecting, connect, connect_any, connect_timeout, connect_when_there};
 pub use error::{AcceptError, ConnectError, ListenError, PublishError};
 pub use listener::Listener;
+pub use offer::{Offer, offer, offer_any, offer_in};
 pub use publication::{Publication, publish, publish_any, publish_in};
+pub use take::{take, take_any, take_timeout};
+pub use token::{ParseTokenError, Token};

@@ -81,7 +81,14 @@ pub fn publish_any<T: Serialize>(
     address: impl AsRef<OsStr>,
     value: &T,
 ) -> Result<Publication<T>, PublishError> {
-    let heap = Heap::current().map_err(ListenError::from)?;
+    publish_any_in(Heap::current().map_err(ListenError::from)?, address, value)
+}
+
+pub(crate) fn publish_any_in<T: Serialize>(
+    heap: &Heap,
+    address: impl AsRef<OsStr>,
+    value: &T,
+) -> Result<Publication<T>, PublishError> {
     Publication::start(heap, address.as_ref(), ANY_TYPE, value)
 }
 

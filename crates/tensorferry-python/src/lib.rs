@@ -29,6 +29,7 @@ mod error;
 mod lease;
 mod message;
 mod module;
+mod offer;
 mod publication;
 mod queue;
 mod tasks;

@@ -6,6 +6,7 @@ use crate::connection::{Connection, Listener, connect};
 use crate::cuda::CudaTensor;
 use crate::error::{Closed, PeerDied};
 use crate::lease::Lease;
+use crate::offer::{offer, take};
 use crate::publication::{Publication, attach, publish};
 use crate::queue::{Queue, channel, channel_with_leases};
 use crate::tensor::{SharedTensor, Tensor, TensorMut, bytes_copied, empty, tensor, trim, zeros};
@@ -45,6 +46,8 @@ fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(connect, module)?,
         wrap_pyfunction!(publish, module)?,
         wrap_pyfunction!(attach, module)?,
+        wrap_pyfunction!(offer, module)?,
+        wrap_pyfunction!(take, module)?,
         wrap_pyfunction!(channel, module)?,
         wrap_pyfunction!(channel_with_leases, module)?,
         wrap_pyfunction!(trim, module)?,

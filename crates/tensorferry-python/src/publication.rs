@@ -82,13 +82,17 @@ impl Publication {
 #[pyfunction]
 pub(crate) fn publish(py: Python<'_>, address: PathBuf, value: Py<PyAny>) -> PyResult<Publication> {
     refuse_fork()?;
-    let outcome = py.detach(|| publish_any(address, &Object(value)));
-    let inner = match outcome {
+    let inner = published(py, py.detach(|| publish_any(address, &Object(value))))?;
+    Ok(Publication { inner: Mutex::new(Some(Arc::new(inner))) })
+}
+
+/// What publishing or offering a value has come to.
+pub(crate) fn published<T>(py: Python<'_>, outcome: Result<T, PublishError>) -> PyResult<T> {
+    match outcome {
         Err(PublishError::Encode(error)) => encoded(py, Err(error)),
         Err(PublishError::Listen(error)) => Err(error::of_listen(&error)),
         outcome => outcome.map_err(|error| PyOSError::new_err(error.to_string())),
-    };
-    Ok(Publication { inner: Mutex::new(Some(Arc::new(inner?))) })
+    }
 }
 
 /// What writing a value has come to. What user code has raised meanwhile says more than the error.

@@ -12,7 +12,7 @@ use crate::{DecodeError, EncodeError, decode, with_encoded};
 ///
 /// Keep the parcel until the other side has opened it or is gone, and no longer. An end of a queue in the
 /// parcel counts as an end of that queue. While it exists, the queue does not report that its ends of this
-/// kind are gone. [`Parcel::post`] leaves this to the library.
+/// kind are gone. [`Parcel::post`] and [`Parcel::leave`] leave this to the library.
 #[derive(Debug)]
 pub struct Parcel {
     raw: RawParcel,
@@ -42,6 +42,17 @@ impl Parcel {
     /// Hands the parcel to its heap, which keeps it until `to` has opened it or is no longer a member.
     pub fn post(self, to: Member) {
         self.raw.post(to);
+    }
+
+    /// Hands the parcel to its heap, which keeps it until a process has opened it, or this one ends.
+    pub fn leave(self) {
+        self.raw.leave();
+    }
+
+    /// Whether a process has opened the parcel, or is about to.
+    #[must_use]
+    pub fn is_opened(&self) -> bool {
+        self.raw.is_opened()
     }
 
     /// Gives the exclusive tensors in the parcel back to the value that was packed, unless the parcel was

@@ -212,6 +212,13 @@ impl Heap {
         trimmed
     }
 
+    /// How many parcels this process has posted or left ([`Parcel::leave`](crate::Parcel::leave)) that nobody
+    /// has opened yet.
+    #[must_use]
+    pub fn n_unopened_parcels(&self) -> usize {
+        self.0.posted.n_unopened()
+    }
+
     /// Statistics of this process's side and of the whole domain.
     #[must_use]
     pub fn stats(&self) -> HeapStats {

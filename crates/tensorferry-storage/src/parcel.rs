@@ -134,6 +134,20 @@ impl Parcel {
         heap.domain().wake_service_soon();
     }
 
+    /// Leaves the parcel to its heap, which keeps it until a process has opened it, or this one ends.
+    pub fn leave(self) {
+        let heap = self.block.heap().clone();
+        heap.inner().posted.add(self, None);
+        heap.domain().wake_service_soon();
+    }
+
+    /// Whether a process has opened the parcel, or is about to.
+    #[must_use]
+    pub fn is_opened(&self) -> bool {
+        let opened = self.block.header().map(|header| header.opened().load(Ordering::SeqCst));
+        matches!(opened, Some(opened::OPENING | opened::ADOPTED))
+    }
+
     /// For a process that was forked: dropping the parcel there must not take it back from the member to
     /// which the parent has sent it.
     pub(crate) fn take_handles(&mut self) -> OutgoingHandles {

@@ -1,4 +1,5 @@
-//! Parcels that were posted to a member and not opened yet, or dropped while a process was opening them.
+//! Parcels that were posted to a member, or left to whoever comes, and not opened yet; or dropped while a
+//! process was opening them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +10,7 @@ use crate::Parcel;
 /// The parcels that this process has posted.
 #[derive(Debug, Default)]
 pub(crate) struct Posted {
-    /// Each with the member that it is for, or `None` if it was dropped.
+    /// Each with the member that it is for, or `None` if it was left to whoever comes, or dropped.
     parcels: Mutex<Vec<(Parcel, Option<Member>)>>,
     /// Held while parcels are retired. A second caller waits, and so finds them gone, not merely out of the
     /// list.
@@ -19,6 +20,12 @@ pub(crate) struct Posted {
 impl Posted {
     pub(crate) fn add(&self, parcel: Parcel, to: Option<Member>) {
         self.parcels.lock().unwrap_or_else(PoisonError::into_inner).push((parcel, to));
+    }
+
+    /// How many nobody has opened yet.
+    pub(crate) fn n_unopened(&self) -> usize {
+        let parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
+        parcels.iter().filter(|(parcel, _)| !parcel.is_done()).count()
     }
 
     /// In a process that was forked: takes what is in the parent's parcels, to be dropped here. The parcels

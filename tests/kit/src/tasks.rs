@@ -2,6 +2,7 @@
 
 mod aborter;
 mod attacher;
+mod bearer;
 mod buffers;
 mod caller;
 mod closes;
@@ -32,6 +33,7 @@ mod vandal;
 
 pub use aborter::Aborter;
 pub use attacher::Attacher;
+pub use bearer::Bearer;
 pub use buffers::{Filled, Refiller, Spent, Streamer};
 pub use caller::Caller;
 pub use closes::Closes;
@@ -115,6 +117,7 @@ pub(crate) fn run_by_name(name: &str) -> bool {
         run_root_task::<Caller>,
         run_root_task::<Publisher>,
         run_root_task::<Attacher>,
+        run_root_task::<Bearer>,
         run_root_task::<SealedGuest>,
         run_root_task::<PipeWithName>,
         run_root_task::<CommandLine>,

@@ -4,6 +4,7 @@
 
 mod hardened;
 mod meeting;
+mod offers;
 mod publishing;
 mod refusals;
 

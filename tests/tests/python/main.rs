@@ -9,6 +9,7 @@ mod device;
 mod leases;
 mod published;
 mod together;
+mod tokens;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};

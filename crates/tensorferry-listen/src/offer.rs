@@ -1,0 +1,185 @@
+//! Values that one other process takes, by a token.
+
+use std::any::type_name;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tensorferry_reduce::Parcel;
+use tensorferry_storage::Heap;
+
+use crate::joined::Serving;
+use crate::publication::publish_any_in;
+use crate::token::ANY_TYPE;
+use crate::{ListenError, Publication, PublishError, Token};
+
+/// Offers a value to one other process, whichever [takes](crate::take()) it first: the [`Offer`] has a
+/// [`Token`], a short text, which goes there by whatever the programs talk through.
+///
+/// Memory in the value travels as in any message. So a `Tensor` is the same memory there, and a `TensorMut`
+/// moves: into the offer, and out of it when it is taken.
+///
+/// ```
+/// use tensorferry_listen::{offer, take};
+///
+/// let offered = offer(&vec![1, 2, 3])?;
+/// let text = offered.token().to_string(); // in the body of a request, an environment variable, a file
+/// // In any other program of the same user:
+/// let value: Vec<i32> = take(text.parse()?)?;
+/// assert_eq!(value, [1, 2, 3]);
+/// assert!(offered.is_taken());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Whoever takes it becomes a member of the domain, if it is none yet, and has one of its 63 places until it
+/// ends, as one that has [connected](crate::connect()). A thread of this process, the same for all offers,
+/// lets the others in. So a process that offers something cannot start others by the method *fork*.
+///
+/// # Errors
+/// [`PublishError::Encode`] when the value cannot be sent, which it has still then; others when there is no
+/// memory, no descriptor or no thread for it.
+pub fn offer<T: Serialize>(value: &T) -> Result<Offer, PublishError> {
+    offer_in(Heap::current().map_err(ListenError::from)?, value)
+}
+
+/// As [`offer`], in the domain of `heap`.
+///
+/// # Errors
+/// As [`offer`].
+pub fn offer_in<T: Serialize>(heap: &Heap, value: &T) -> Result<Offer, PublishError> {
+    Offer::new(heap, value, type_hash::<T>())
+}
+
+/// As [`offer`], without a type: whoever takes the value may take it for whatever it can be read as. For
+/// types that have different names in the programs, and for other languages.
+///
+/// # Errors
+/// As [`offer`].
+pub fn offer_any<T: Serialize>(value: &T) -> Result<Offer, PublishError> {
+    Offer::new(Heap::current().map_err(ListenError::from)?, value, ANY_TYPE)
+}
+
+/// A value that is [offered](offer()), until somebody takes it, or this is dropped or its process ends.
+///
+/// What is in it counts as held here until this is dropped, also when it was taken: memory, and ends of
+/// queues.
+#[derive(Debug)]
+#[must_use = "the offer ends when this is dropped"]
+pub struct Offer {
+    token: Token,
+    parcel: Parcel,
+    gate: Open,
+}
+
+impl Offer {
+    fn new<T: Serialize>(heap: &Heap, value: &T, type_hash: u64) -> Result<Self, PublishError> {
+        let gate = Open::gate_of(heap)?;
+        let parcel = Parcel::pack(heap, value)?;
+        let token = Token { parcel: parcel.id(), type_hash, ..gate.token };
+        Ok(Self { token, parcel, gate })
+    }
+
+    /// What another process takes the value by.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Whether a process has taken the value, or is about to.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.parcel.is_opened()
+    }
+
+    /// Ends the offer, and gives the exclusive tensors in it back to the value that was offered, unless it
+    /// was taken.
+    pub fn take_back(self) {
+        self.parcel.take_back();
+    }
+
+    /// Leaves the value to whoever comes: it is offered, and its memory held, until somebody has taken it or
+    /// this process ends. For a token that is passed on and not heard of again.
+    ///
+    /// [`Heap::n_unopened_parcels`] says how many such values are left, for a process that is about to end.
+    pub fn leave(self) -> Token {
+        let Self { token, parcel, gate } = self;
+        gate.stay_open();
+        parcel.leave();
+        token
+    }
+}
+
+/// Where the other processes are let into the domain. A process has one for each domain in which it offers
+/// something, for as long as it does.
+#[derive(Debug)]
+struct Gate {
+    /// Of no value.
+    token: Token,
+    n_offers: usize,
+    _publication: Publication<()>,
+    /// So that this process itself finds the domain, which may be another one than its default one.
+    _serving: Serving,
+}
+
+/// Those of this process, and copies of those of a process from which it was forked. Locked while one opens
+/// or closes, because the next one of the domain has the same name.
+static GATES: Mutex<Vec<Gate>> = Mutex::new(Vec::new());
+
+/// Keeps a gate open.
+#[derive(Debug)]
+struct Open {
+    /// Of no value.
+    token: Token,
+    made_by: u32,
+    is_for_good: bool,
+}
+
+impl Open {
+    fn gate_of(heap: &Heap) -> Result<Self, PublishError> {
+        let (domain_id, member) = (heap.domain().id(), heap.domain().me());
+        let token = Token { domain_id, member, parcel: 0, type_hash: ANY_TYPE };
+        let mut gates = lock_gates();
+        match gates.iter_mut().find(|gate| gate.token == token) {
+            Some(gate) => gate.n_offers += 1,
+            None => gates.push(Gate {
+                token,
+                n_offers: 1,
+                _publication: publish_any_in(heap, token.address(), &())?,
+                _serving: Serving::domain_of(heap),
+            }),
+        }
+        Ok(Self { token, made_by: std::process::id(), is_for_good: false })
+    }
+
+    /// For as long as the process lives.
+    fn stay_open(mut self) {
+        self.is_for_good = true;
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // In a process that was forked the lock may be one that nobody releases.
+        if self.is_for_good || self.made_by != std::process::id() {
+            return;
+        }
+        let mut gates = lock_gates();
+        let Some(at) = gates.iter().position(|gate| gate.token == self.token) else { return };
+        gates[at].n_offers -= 1;
+        if gates[at].n_offers == 0 {
+            // Waits for the thread, which waits for nobody.
+            drop(gates.swap_remove(at));
+        }
+    }
+}
+
+fn lock_gates() -> MutexGuard<'static, Vec<Gate>> {
+    GATES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A hash of the name of `T`. It tells types apart between processes of one program.
+pub(crate) fn type_hash<T>() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    type_name::<T>().hash(&mut hasher);
+    hasher.finish()
+}
