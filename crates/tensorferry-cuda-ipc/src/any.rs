@@ -124,6 +124,14 @@ impl AnyCudaTensor {
         }
     }
 
+    /// As [`CudaTensor::is_written`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn is_written(&self) -> Result<bool> {
+        self.memory.as_ref().map_or(Ok(true), Memory::is_written)
+    }
+
     /// Makes `stream` wait for all work that was queued so far on the streams to which this process gave the
     /// address ([`AnyCudaTensor::address_on`], [`CudaTensor::on`]): for what others do with the tensor here,
     /// without an event of theirs.

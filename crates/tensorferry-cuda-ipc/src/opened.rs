@@ -160,10 +160,10 @@ impl Opened {
             *n_opened -= 1;
             return Ok(());
         }
-        let _relaxed = Relaxed::begin();
         let answer = match &self.pool {
             Some(pool) => free_in(&pool.stream, self.address),
             None => {
+                let _relaxed = Relaxed::begin();
                 let current = self.context.make_current();
                 current.and_then(|_current| self.context.device().driver().close_memory(self.address))
             }

@@ -102,6 +102,10 @@ impl Memory {
         hold.address_on(stream)
     }
 
+    pub(crate) fn is_written(&self) -> Result<bool> {
+        self.ready.as_ref().map_or(Ok(true), |(timeline, number)| timeline.is_reached(*number))
+    }
+
     pub(crate) fn wait_for_users(&self, stream: &Stream) -> Result<()> {
         self.hold.wait_for_users(stream)
     }
@@ -368,8 +372,7 @@ impl<T: Element> CudaTensor<T> {
     /// # Errors
     /// [`CudaTensorError::ProducerGone`] if it never will be.
     pub fn is_written(&self) -> Result<bool> {
-        let ready = self.memory.as_ref().and_then(|memory| memory.ready.as_ref());
-        ready.map_or(Ok(true), |(timeline, number)| timeline.is_reached(*number))
+        self.memory.as_ref().map_or(Ok(true), Memory::is_written)
     }
 
     /// The elements in row-major order, copied to the host.

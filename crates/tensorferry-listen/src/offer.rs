@@ -1,16 +1,13 @@
 //! Values that one other process takes, by a token.
 
-use std::any::type_name;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use tensorferry_reduce::Parcel;
+use tensorferry_reduce::{ANY_TYPE, Parcel, type_hash};
 use tensorferry_storage::Heap;
 
 use crate::joined::Serving;
 use crate::publication::publish_any_in;
-use crate::token::ANY_TYPE;
 use crate::{ListenError, Publication, PublishError, Token};
 
 /// Offers a value to one other process, whichever [takes](crate::take()) it first: the [`Offer`] has a
@@ -175,11 +172,4 @@ impl Drop for Open {
 
 fn lock_gates() -> MutexGuard<'static, Vec<Gate>> {
     GATES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A hash of the name of `T`. It tells types apart between processes of one program.
-pub(crate) fn type_hash<T>() -> u64 {
-    let mut hasher = DefaultHasher::new();
-    type_name::<T>().hash(&mut hasher);
-    hasher.finish()
 }

@@ -5,13 +5,11 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use tensorferry_reduce::{DecodeError, Parcel};
+use tensorferry_reduce::{ANY_TYPE, DecodeError, Parcel, type_hash};
 use tensorferry_storage::StorageError;
 
 use crate::attach::Unnamed;
 use crate::joined::Joined;
-use crate::offer::type_hash;
-use crate::token::ANY_TYPE;
 use crate::{ConnectError, Connecting, Token};
 
 /// Takes the value that another process, or this one, has [offered](crate::offer()).

@@ -22,12 +22,9 @@ pub struct Token {
     pub(crate) member: Member,
     /// The number of the parcel.
     pub(crate) parcel: u64,
-    /// As of a queue: [`ANY_TYPE`], or the hash of the name of the value's type.
+    /// As of a queue: [`ANY_TYPE`](tensorferry_reduce::ANY_TYPE), or of the value's type.
     pub(crate) type_hash: u64,
 }
-
-/// The hash of values that may be taken for any type.
-pub(crate) const ANY_TYPE: u64 = 0;
 
 impl Token {
     /// Where its process lets others into its domain. There is one such name for each user of a place in a

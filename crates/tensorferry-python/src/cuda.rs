@@ -136,15 +136,15 @@ pub(crate) fn copied(py: Python<'_>, tensor: &CudaTensor) -> PyResult<Option<Cud
         return Ok(None);
     }
     without_interpreter(py, || {
-        let stream = stream_on(tensor.ordinal()?)?;
+        let ordinal = tensor.ordinal()?;
+        let stream = stream_on(ordinal)?;
         let copy = AnyCudaTensor::empty(&stream, from.dtype(), from.shape().clone())?;
-        let bytes = from.as_bytes()?;
         from.wait_for_users(&stream)?;
-        copy.as_bytes()?.copy_from(&stream, &bytes)?;
+        copy.as_bytes()?.copy_from(&stream, &from.as_bytes()?)?;
         finish(&stream)?;
         // An error if the stream went on without the sender of this one.
-        bytes.is_written()?;
-        Ok(Some(CudaTensor::on(tensor.ordinal()?, copy)))
+        from.is_written()?;
+        Ok(Some(CudaTensor::on(ordinal, copy)))
     })
 }
 
@@ -213,10 +213,9 @@ impl CudaTensor {
                 // Nobody waits: the consumer wants it so.
                 CudaStreamRequest::NoSync | CudaStreamRequest::PerThreadDefault => own.clone(),
             };
-            // A tensor that was made here may lie where another one was, for whose last work `own` waits.
-            stream.wait_stream(&own)?;
             if !matches!(consumer, CudaStreamRequest::NoSync) {
-                // Nor does it know of other consumers in this process.
+                // The consumer knows of none of them: other consumers in this process, and `own`, which waits
+                // for whoever used the memory before a tensor that was made here.
                 self.inner.wait_for_users(&stream)?;
             }
             self.inner.address_on(&stream)
@@ -297,7 +296,7 @@ impl CudaTensor {
     /// Whether the device of the process that sent it has done the work that was queued for it before. An
     /// error if it never will, because that process was killed.
     fn is_written(&self, py: Python<'_>) -> PyResult<bool> {
-        without_interpreter(py, || self.inner.as_bytes()?.is_written())
+        without_interpreter(py, || self.inner.is_written())
     }
 
     /// A copy in shared memory of the host, when what was queued with the tensor in this process is done.

@@ -267,8 +267,9 @@ fn copied_if_contiguous(array: &Bound<'_, PyAny>) -> PyResult<Option<Copied>> {
         // SAFETY: `copy_nonoverlapping` reads and writes `place.len()` bytes, which are apart from each
         // other:
         // - the array has as many (`bytes`, checked above), side by side from its first element on
-        //   (`is_dense`). The producer has said that they are there (`validate` has checked what can be
-        //   checked), and keeps them for as long as `imported` lives, which is longer than this call;
+        //   (`is_dense`), which is not null if there is any. The producer has said that they are there
+        //   (`validate` has checked what can be checked), and keeps them for as long as `imported` lives,
+        //   which is longer than this call;
         // - `place` is a mutable slice of that length, and was just allocated, so it is no part of the array;
         // - of no bytes the address does not matter.
         // That nobody writes the array meanwhile is, as with any array, up to its user.

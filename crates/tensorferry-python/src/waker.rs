@@ -1,8 +1,8 @@
 //! Wakers of asyncio's tasks that call Python only while there is an interpreter.
 //!
 //! A thread of the library wakes tasks, and takes the interpreter's lock for it. Where the interpreter has
-//! begun to end, CPython ends such a thread in the middle (`PyGILState_Ensure` in its reference), which is
-//! fatal here. So before that, at exit, nobody is let in any more, and whoever is in is waited for.
+//! begun to end, CPython before 3.14 ends such a thread in the middle (`PyGILState_Ensure` in its reference),
+//! which is fatal here. So before that, at exit, nobody is let in any more, and whoever is in is waited for.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -13,7 +13,6 @@ use pyo3::prelude::*;
 
 use crate::view::is_forked;
 
-#[derive(Default)]
 struct State {
     /// The threads that are waking tasks.
     n_inside: usize,

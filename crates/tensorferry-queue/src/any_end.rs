@@ -3,11 +3,11 @@
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
-use tensorferry_reduce::HandleIndex;
+use tensorferry_reduce::{ANY_TYPE, HandleIndex};
 use tensorferry_storage::{Attachment, Heap, Ring, Role, StorageError};
 
 use crate::error::OpenError;
-use crate::typed::{ANY_TYPE, Typed};
+use crate::typed::Typed;
 use crate::{Queue, Receiver, Sender};
 
 /// A [`Queue`], [`Sender`], [`Receiver`] or sole end that was received, of whatever values.

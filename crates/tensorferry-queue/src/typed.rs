@@ -1,7 +1,6 @@
 //! A ring that carries values of one type.
 
 use std::any::type_name;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_reduce::{decode, with_encoded};
+use tensorferry_reduce::{ANY_TYPE, decode, type_hash, with_encoded};
 use tensorferry_storage::{
     Attachment, Awaited, Consumers, Deadline, Heap, IncomingMessage, Ring, RingPutError, Role, StorageError,
 };
@@ -143,13 +142,3 @@ impl<T> Clone for Typed<T> {
 
 /// How often a leased message is delivered whose `Deserialize` panics.
 const MOST_PANICS: u16 = 3;
-
-/// The hash of a ring that carries values of any type.
-pub(crate) const ANY_TYPE: u64 = 0;
-
-/// A hash of the name of `T`. It tells the types of queues apart between processes of one program.
-fn type_hash<T>() -> u64 {
-    let mut hasher = DefaultHasher::new();
-    type_name::<T>().hash(&mut hasher);
-    hasher.finish()
-}

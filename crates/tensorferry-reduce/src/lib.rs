@@ -40,6 +40,7 @@ mod handle_index;
 mod handle_kind;
 mod parcel;
 mod transit;
+mod type_hash;
 
 pub use codec::{decode, decode_behind, with_encoded, with_encoded_behind};
 pub use copied::{bytes_copied, count_copied};
@@ -52,3 +53,4 @@ pub use transit::{
     give_bundle, give_exclusive, give_frozen, give_ring, give_shared, give_sole_ring, handle_kind, heap,
     refuse, refuse_as, take_bundle, take_exclusive, take_frozen, take_ring, take_shared,
 };
+pub use type_hash::{ANY_TYPE, type_hash};

@@ -129,15 +129,17 @@ impl Parcel {
 
     /// Leaves the parcel to its heap, which keeps it until `to` has opened it or is no longer a member.
     pub fn post(self, to: Member) {
-        let heap = self.block.heap().clone();
-        heap.inner().posted.add(self, Some(to));
-        heap.domain().wake_service_soon();
+        self.hand_over(Some(to));
     }
 
     /// Leaves the parcel to its heap, which keeps it until a process has opened it, or this one ends.
     pub fn leave(self) {
+        self.hand_over(None);
+    }
+
+    fn hand_over(self, to: Option<Member>) {
         let heap = self.block.heap().clone();
-        heap.inner().posted.add(self, None);
+        heap.inner().posted.add(self, to);
         heap.domain().wake_service_soon();
     }
 

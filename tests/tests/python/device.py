@@ -196,11 +196,11 @@ def alone():
     class Broken:
         """Says what is not so."""
 
-        def __init__(self, capsule, device=(2, 0)):
-            self.capsule, self.device = capsule, device
+        def __init__(self, capsule):
+            self.capsule = capsule
 
         def __dlpack_device__(self):
-            return self.device
+            return (2, 0)
 
         def __dlpack__(self, stream=None, max_version=None):
             return self.capsule

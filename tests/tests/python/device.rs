@@ -42,6 +42,13 @@ fn holds(child: &Child, elements: &str) {
     child.expect(elements);
 }
 
+fn end(child: Child) {
+    does(&child, "drop");
+    child.say("end");
+    child.expect("done");
+    child.finish();
+}
+
 #[test]
 fn device_tensors_are_the_memory_that_other_libraries_see() {
     where_possible(|| {
@@ -85,10 +92,7 @@ fn device_tensors_go_to_other_processes_as_the_same_memory() {
             a.kill();
             family.wait_members(2);
             holds(&b, "[4, 5, 6]");
-            does(&b, "drop");
-            b.say("end");
-            b.expect("done");
-            b.finish();
+            end(b);
         });
     });
 }
@@ -118,10 +122,7 @@ fn a_sender_that_was_killed_is_told_whoever_reads_what_it_has_not_written() {
             a.kill();
             family.wait_members(2);
             does(&b, "gone");
-            does(&b, "drop");
-            b.say("end");
-            b.expect("done");
-            b.finish();
+            end(b);
         });
     });
 }

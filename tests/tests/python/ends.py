@@ -29,6 +29,8 @@ async def begun():
 putting, getting = tensorferry.channel(1)
 loop = asyncio.new_event_loop()
 task = loop.run_until_complete(begun())
+# asyncio would complain of a task that nobody has ended.
+task._log_destroy_pending = False
 last = Last(putting)
 del putting
 say("done")
