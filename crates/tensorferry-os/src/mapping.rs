@@ -318,6 +318,25 @@ impl Reservation {
         Some(unsafe { words32_at(first.as_ptr(), n_words) })
     }
 
+    /// Lends `n_words` 64-bit words from `offset_bytes`, and of those from word `at` on `n_words32` 32-bit
+    /// words, which are never to be used as 64-bit ones. `None` unless the range is aligned, inside and open,
+    /// and the second lies in the first.
+    #[must_use]
+    #[inline]
+    pub fn words_with_words32(
+        &self,
+        offset_bytes: usize,
+        n_words: usize,
+        at: usize,
+        n_words32: usize,
+    ) -> Option<(&[AtomicU64], &[AtomicU32])> {
+        let words = self.words(offset_bytes, n_words)?;
+        let first = words.get(at..)?.get(..n_words32.div_ceil(2))?.as_ptr();
+        // SAFETY: as in `words`; the 32-bit words lie in the 64-bit ones, so they are inside the mapping and
+        // open, and more than aligned.
+        Some((words, unsafe { words32_at(first.cast_mut().cast(), n_words32) }))
+    }
+
     /// The address of a range; `None` unless it is inside and open. Any use of the address is the caller's
     /// promise.
     #[must_use]

@@ -159,10 +159,15 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
     }
 
     fn put_with(&mut self, value: T, deadline: Deadline) -> Result<(), PutError<T>> {
-        if self.is_moved() {
-            return Err(PutError::new(value, PutErrorKind::Moved));
+        let sent = if self.is_moved() {
+            Err(PutErrorKind::Moved)
+        } else {
+            self.typed.put_borrowed(&value, deadline)
+        };
+        match sent {
+            Ok(()) => Ok(()),
+            Err(kind) => Err(PutError::new(value, kind)),
         }
-        self.typed.put(value, deadline)
     }
 }
 

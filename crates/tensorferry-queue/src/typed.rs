@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tensorferry_reduce::{ANY_TYPE, decode, type_hash, with_encoded};
+use tensorferry_reduce::{ANY_TYPE, decode, decode_as, type_hash, with_encoded};
 use tensorferry_storage::{
     Attachment, Awaited, Consumers, Deadline, Heap, IncomingMessage, Ring, RingPutError, Role, StorageError,
 };
@@ -78,14 +78,19 @@ impl<T> Typed<T> {
 
 impl<T: Serialize + DeserializeOwned> Typed<T> {
     pub(crate) fn put(&self, value: T, deadline: Deadline) -> Result<(), PutError<T>> {
-        self.ring.expect_put();
-        let sent = with_encoded(self.ring.heap(), &value, |payload, handles| {
-            self.ring.put_from(payload, handles, deadline).map_err(PutErrorKind::of)
-        });
-        match sent {
+        match self.put_borrowed(&value, deadline) {
             Ok(()) => Ok(()),
             Err(kind) => Err(PutError::new(value, kind)),
         }
+    }
+
+    /// As `put`, for a value that the caller keeps: to move it here would read what was just written.
+    #[inline]
+    pub(crate) fn put_borrowed(&self, value: &T, deadline: Deadline) -> Result<(), PutErrorKind> {
+        self.ring.expect_put();
+        with_encoded(self.ring.heap(), value, |payload, handles| {
+            self.ring.put_from(payload, handles, deadline).map_err(PutErrorKind::of)
+        })
     }
 
     /// As `put`, asking `goes_on` each `pause` while the ring is full. The value is encoded once.
@@ -109,7 +114,7 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
     pub(crate) fn get(&self, consumers: Consumers, deadline: Deadline) -> Result<T, GetError> {
         let mut message = IncomingMessage::default();
         self.ring.take_into(&mut message, consumers, deadline).map_err(GetError::of)?;
-        Ok(decode(&mut message)?)
+        decode_as(&mut message)
     }
 
     pub(crate) fn get_leased(&self, deadline: Deadline) -> Result<Lease<T>, GetError> {

@@ -87,7 +87,21 @@ where
 /// [`DecodeError`]; the handles of the message are dropped then.
 #[inline]
 pub fn decode<T: DeserializeOwned>(message: &mut IncomingMessage) -> Result<T, DecodeError> {
-    decode_behind(0, message)
+    decode_as(message)
+}
+
+/// As [`decode`], with an error of the caller's: the value is then moved into one result, and not from one
+/// into another.
+///
+/// # Errors
+/// As [`decode`].
+#[inline]
+pub fn decode_as<T, E>(message: &mut IncomingMessage) -> Result<T, E>
+where
+    T: DeserializeOwned,
+    E: From<DecodeError>,
+{
+    read(0, message)
 }
 
 /// As [`decode`], for a value that comes after the first `head_len_bytes` bytes of the payload. A payload
@@ -100,6 +114,15 @@ pub fn decode_behind<T: DeserializeOwned>(
     head_len_bytes: usize,
     message: &mut IncomingMessage,
 ) -> Result<T, DecodeError> {
+    read(head_len_bytes, message)
+}
+
+#[inline]
+fn read<T, E>(head_len_bytes: usize, message: &mut IncomingMessage) -> Result<T, E>
+where
+    T: DeserializeOwned,
+    E: From<DecodeError>,
+{
     let inbound = Inbound { handles: std::mem::take(&mut message.handles), refusal: None };
     let transit = RefCell::new(Transit::In(inbound));
     // Bytes and strings are borrowed from the payload, so that they are copied once, into the value.
@@ -109,14 +132,15 @@ pub fn decode_behind<T: DeserializeOwned>(
         Ok(value) if is_at_end(&mut payload) => Ok(value),
         Ok(_) => {
             cold_path();
-            Err(DecodeError::LeftOver)
+            Err(DecodeError::LeftOver.into())
         }
         Err(error) => {
             cold_path();
-            Err(match transit.into_inner() {
+            let why = match transit.into_inner() {
                 Transit::In(Inbound { refusal: Some(refusal), .. }) => refused(refusal, &error),
                 _ => DecodeError::Deserialize(error.into()),
-            })
+            };
+            Err(why.into())
         }
     }
 }

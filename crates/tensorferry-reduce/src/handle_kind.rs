@@ -24,7 +24,7 @@ impl HandleKind {
     /// `None` for a kind that this version does not know.
     pub(crate) fn of(handle: &IncomingHandle) -> Option<Self> {
         Some(match handle {
-            IncomingHandle::Frozen(_) => Self::Frozen,
+            IncomingHandle::Offered(_) | IncomingHandle::Frozen(_) => Self::Frozen,
             IncomingHandle::Shared(_) => Self::Shared,
             IncomingHandle::Exclusive(_) => Self::Exclusive,
             IncomingHandle::Ring(_) => Self::Ring,

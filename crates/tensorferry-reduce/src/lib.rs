@@ -42,7 +42,7 @@ mod parcel;
 mod transit;
 mod type_hash;
 
-pub use codec::{decode, decode_behind, with_encoded, with_encoded_behind};
+pub use codec::{decode, decode_as, decode_behind, with_encoded, with_encoded_behind};
 pub use copied::{bytes_copied, count_copied};
 pub use encoded::Encoded;
 pub use error::{DecodeError, EncodeError, TransitError};

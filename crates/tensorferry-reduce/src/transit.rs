@@ -279,9 +279,9 @@ pub fn handle_kind(index: HandleIndex) -> Option<HandleKind> {
 /// [`TransitError::NotInTransit`] outside a message, [`TransitError::NoSuchHandle`] when the message has no
 /// such handle, [`TransitError::WrongKind`] when it is another one.
 pub fn take_frozen(index: HandleIndex) -> Result<FrozenBlock, TransitError> {
-    inbound(|incoming| match incoming.get(index) {
-        Some(IncomingHandle::Frozen(block)) => Ok(block.take()),
-        other => Err(unwanted(index, other, HandleKind::Frozen)),
+    inbound(|incoming| match incoming.get(index).and_then(IncomingHandle::take_frozen) {
+        Some(block) => Ok(block),
+        None => Err(unwanted(index, incoming.get(index), HandleKind::Frozen)),
     })
 }
 
@@ -301,10 +301,9 @@ pub fn take_shared(index: HandleIndex) -> Result<SharedBlock, TransitError> {
 /// # Errors
 /// As [`take_frozen`]; [`TransitError::NoSuchHandle`] also when the block was taken already.
 pub fn take_exclusive(index: HandleIndex) -> Result<ExclusiveBlock, TransitError> {
-    let missing = TransitError::NoSuchHandle { index: index.get(), wanted: HandleKind::Exclusive };
-    inbound(|incoming| match incoming.get(index) {
-        Some(IncomingHandle::Exclusive(block)) => block.take().ok_or(missing),
-        other => Err(unwanted(index, other, HandleKind::Exclusive)),
+    inbound(|incoming| match incoming.get(index).and_then(IncomingHandle::take_exclusive) {
+        Some(block) => Ok(block),
+        None => Err(unwanted(index, incoming.get(index), HandleKind::Exclusive)),
     })
 }
 
@@ -314,7 +313,7 @@ pub fn take_exclusive(index: HandleIndex) -> Result<ExclusiveBlock, TransitError
 /// As [`take_frozen`].
 pub fn take_ring(index: HandleIndex) -> Result<Attachment, TransitError> {
     inbound(|incoming| match incoming.get(index) {
-        Some(IncomingHandle::Ring(attachment)) => Ok(attachment.clone()),
+        Some(IncomingHandle::Ring(attachment)) => Ok((**attachment).clone()),
         other => Err(unwanted(index, other, HandleKind::Ring)),
     })
 }

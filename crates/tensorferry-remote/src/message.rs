@@ -187,8 +187,8 @@ impl Head {
         let mut lacking = None;
         for part in &self.parts {
             message.handles.push(match part {
-                Part::Frozen(_) => IncomingHandle::frozen(next(reader)?.freeze()),
-                Part::Exclusive(_) => IncomingHandle::Exclusive(Some(next(reader)?)),
+                Part::Frozen(_) => IncomingHandle::Frozen(next(reader)?.freeze()),
+                Part::Exclusive(_) => IncomingHandle::exclusive(next(reader)?),
                 Part::Bundle { payload_len_bytes, blocks } => {
                     let payload = read_payload(reader, *payload_len_bytes)?;
                     let frozen = blocks.iter().map(|_| Ok(next(reader)?.freeze()));

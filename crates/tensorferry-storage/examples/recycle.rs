@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use tensorferry_domain::Domain;
-use tensorferry_storage::{Consumers, Deadline, Heap, IncomingHandle, OutgoingHandle, Ring};
+use tensorferry_storage::{Consumers, Deadline, Heap, OutgoingHandle, Ring};
 
 const LEN_BYTES: usize = 1 << 20;
 
@@ -22,8 +22,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let handles = OutgoingHandle::frozen(&frozen).into_iter().collect();
         ring.put(&[round], handles, Deadline::Now)?;
 
-        let message = ring.take(Consumers::Multi, Deadline::Now)?;
-        let [IncomingHandle::Frozen(received)] = &message.handles[..] else { return Err("no block".into()) };
+        let mut message = ring.take(Consumers::Multi, Deadline::Now)?;
+        let received =
+            message.handles.first_mut().and_then(|handle| handle.take_frozen()).ok_or("no block")?;
         if received.id() != frozen.id() || received.bytes()[LEN_BYTES - 1] != message.payload[0] {
             return Err("another block arrived".into());
         }

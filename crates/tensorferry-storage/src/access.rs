@@ -20,6 +20,7 @@
 #![expect(unsafe_code, reason = "lending slices of shared memory rests on the protocol described above")]
 #![expect(clippy::disallowed_methods, reason = "this is the one file that makes slices of shared memory")]
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -27,6 +28,7 @@ use tensorferry_domain::{Domain, Memory};
 
 use crate::block::Block;
 use crate::class::SLAB_MAX_BYTES;
+use crate::handle::HandlePair;
 use crate::reference::{Grant, Reference};
 use crate::{BlockId, StorageError};
 
@@ -260,6 +262,52 @@ pub(crate) fn lend_named(bundle: &Block, word: u64) -> Result<Option<&[u8]>, Sto
     // the block is suspect, for as long as this process holds the bundle, which `bundle` does (see the top of
     // the file). The slice borrows `bundle`.
     Ok(Some(unsafe { std::slice::from_raw_parts(data.as_ptr(), len_bytes) }))
+}
+
+/// A block to read, as it comes out of a message: two handles that were counted at once.
+pub struct OfferedBlock {
+    pair: HandlePair,
+}
+
+impl OfferedBlock {
+    /// The block was granted frozen, by a message.
+    pub(crate) fn new(pair: HandlePair) -> Self {
+        Self { pair }
+    }
+
+    #[inline]
+    pub(crate) fn split(self) -> (FrozenBlock, FrozenBlock) {
+        let (one, other) = self.pair.split();
+        (FrozenBlock::new(Block::new(one)), FrozenBlock::new(Block::new(other)))
+    }
+}
+
+impl fmt::Debug for OfferedBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        FrozenBlock::new(Block::new(self.pair.one().clone())).fmt(f)
+    }
+}
+
+/// A block that only the receiver of a message has, as it comes out of that message.
+#[derive(Debug)]
+pub struct GrantedBlock {
+    block: Block,
+}
+
+impl GrantedBlock {
+    /// The block was granted exclusively, by a message.
+    pub(crate) fn new(block: Block) -> Self {
+        Self { block }
+    }
+
+    /// `None` for a block that was sent away, and for one of no bytes.
+    pub(crate) fn of(block: ExclusiveBlock) -> Option<Self> {
+        block.into_held().map(Self::new)
+    }
+
+    pub(crate) fn accept(self) -> ExclusiveBlock {
+        ExclusiveBlock::new(self.block)
+    }
 }
 
 impl SharedBlock {

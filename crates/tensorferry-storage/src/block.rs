@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::BlockId;
 use crate::handle::BlockHandle;
@@ -89,6 +89,18 @@ impl Block {
         let cell = self.handle.cell();
         let n_words = cell.len_bytes().div_ceil(8);
         self.heap().data().words(cell.data_offset_bytes(), n_words).unwrap_or(&[])
+    }
+
+    /// As [`Block::words_of_owner`], with the 32-bit words for futexes that lie in it from word `at` on.
+    #[inline]
+    pub(crate) fn words_with_futexes(
+        &self,
+        at: usize,
+        n_words32: usize,
+    ) -> Option<(&[AtomicU64], &[AtomicU32])> {
+        let cell = self.handle.cell();
+        let n_words = cell.len_bytes().div_ceil(8);
+        self.heap().data().words_with_words32(cell.data_offset_bytes(), n_words, at, n_words32)
     }
 
     /// The reference by which a message names this block.

@@ -131,10 +131,8 @@ impl Bundle {
     /// [`StorageError::NotInBundle`] when there is no such block, or it is not frozen; [`StorageError`] when
     /// the bundle was damaged or the kernel does not let this process read the memory.
     pub fn frozen(&self, index: usize) -> Result<FrozenBlock, StorageError> {
-        match self.hold(index)? {
-            Some(IncomingHandle::Frozen(mut block)) => Ok(block.take()),
-            _ => Err(self.lacks(index, "frozen block")),
-        }
+        let block = self.hold(index)?.and_then(|mut handle| handle.take_frozen());
+        block.ok_or_else(|| self.lacks(index, "frozen block"))
     }
 
     /// A handle on the shared block with this number, which outlives the bundle.

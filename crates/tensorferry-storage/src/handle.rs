@@ -45,8 +45,8 @@ unsafe impl Sync for BlockHandle {}
 
 /// Two handles on one block that were counted in one step, which costs as much as counting one.
 pub(crate) struct HandlePair {
-    /// INVARIANT: as [`BlockHandle::words`], counted twice.
-    words: NonNull<CellWords>,
+    /// INVARIANT: counted twice: for itself, and for the other handle, which goes in `drop` or in `split`.
+    one: BlockHandle,
 }
 
 impl HandlePair {
@@ -54,19 +54,23 @@ impl HandlePair {
     #[inline]
     pub(crate) fn on<E>(cell: Cell<'_>, first: impl FnOnce() -> Result<Allocation, E>) -> Result<Self, E> {
         count(cell, 2, first)?;
-        Ok(Self { words: NonNull::from(cell.words()) })
+        Ok(Self { one: BlockHandle { words: NonNull::from(cell.words()) } })
     }
 
     #[inline]
     pub(crate) fn split(self) -> (BlockHandle, BlockHandle) {
-        let words = ManuallyDrop::new(self).words;
+        let words = ManuallyDrop::new(self).one.words;
         (BlockHandle { words }, BlockHandle { words })
+    }
+
+    pub(crate) fn one(&self) -> &BlockHandle {
+        &self.one
     }
 }
 
 impl Drop for HandlePair {
     fn drop(&mut self) {
-        drop([BlockHandle { words: self.words }, BlockHandle { words: self.words }]);
+        drop(BlockHandle { words: self.one.words });
     }
 }
 
@@ -242,7 +246,7 @@ mod tests {
         let heap = heap();
         let block = heap.allocate_block(100).unwrap();
         let named = Reference::unpack(block.reference(Grant::Frozen)).unwrap();
-        let (one, other) = heap.hold_twice(named).unwrap();
+        let (one, other) = heap.hold_twice(named).unwrap().split();
         drop(one);
         assert!(!block.is_sole());
         drop(other);

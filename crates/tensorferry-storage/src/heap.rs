@@ -341,12 +341,11 @@ impl Heap {
 
     /// As [`Heap::hold`], but returns two handles, which cost as much as one.
     #[inline]
-    pub(crate) fn hold_twice(&self, reference: Reference) -> Result<(Block, Block), Box<StorageError>> {
+    pub(crate) fn hold_twice(&self, reference: Reference) -> Result<HandlePair, Box<StorageError>> {
         let cell = self.cell_of(reference)?;
         let pair = HandlePair::on(cell, || self.begin_to_hold(cell, reference))?;
         check_generation(cell, reference)?;
-        let (one, other) = pair.split();
-        Ok((Block::new(one), Block::new(other)))
+        Ok(pair)
     }
 
     /// The cell of the block that a message names.

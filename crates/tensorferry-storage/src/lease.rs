@@ -257,15 +257,17 @@ impl Ring {
     fn lease(
         self: &Arc<Self>,
         ring: &RingWords<'_>,
-        message: IncomingMessage,
+        mut message: IncomingMessage,
         kept: Kept,
     ) -> Result<(IncomingMessage, Lease), RingTakeError> {
         let Some(state) = kept.state else { return Err(RingTakeError::Closed) };
         let mut handles = OutgoingHandles::new();
         handles.extend(kept.spilled.map(|block| OutgoingHandle(Outgoing::Spill(block))));
-        for handle in &message.handles {
+        for handle in &mut message.handles {
             handles.extend(match handle {
-                IncomingHandle::Frozen(block) => OutgoingHandle::frozen(block),
+                IncomingHandle::Offered(_) | IncomingHandle::Frozen(_) => {
+                    handle.take_frozen().map(|block| OutgoingHandle(Outgoing::Frozen(block)))
+                }
                 IncomingHandle::Shared(block) => OutgoingHandle::shared(block),
                 IncomingHandle::Ring(attachment) => Some(OutgoingHandle(Outgoing::Ring(attachment.clone()))),
                 IncomingHandle::Bundle(bundle) => Some(OutgoingHandle::bundle(bundle)),

@@ -20,7 +20,7 @@
 //!
 //! ```
 //! use tensorferry_domain::Domain;
-//! use tensorferry_storage::{Consumers, Heap, IncomingHandle, OutgoingHandle, Deadline, Ring};
+//! use tensorferry_storage::{Consumers, Deadline, Heap, OutgoingHandle, Ring};
 //!
 //! let heap = Heap::create(Domain::builder().limit_bytes(64 << 20))?;
 //! let ring = Ring::create(&heap, 4, 0)?;
@@ -30,9 +30,9 @@
 //! let handles = OutgoingHandle::frozen(&block.freeze()).into_iter().collect();
 //! ring.put(b"a megabyte of sevens", handles, Deadline::Now)?;
 //!
-//! let message = ring.take(Consumers::Multi, Deadline::Now)?;
+//! let mut message = ring.take(Consumers::Multi, Deadline::Now)?;
 //! assert_eq!(&message.payload[..], b"a megabyte of sevens");
-//! let IncomingHandle::Frozen(block) = &message.handles[0] else { unreachable!() };
+//! let block = message.handles[0].take_frozen().ok_or("no block to read")?;
 //! assert!(block.bytes().iter().all(|&byte| byte == 7));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -83,16 +83,14 @@ mod wire_tests;
 
 use tensorferry_domain::atomic;
 
-pub use access::{ExclusiveBlock, FrozenBlock, SharedBlock};
+pub use access::{ExclusiveBlock, FrozenBlock, GrantedBlock, OfferedBlock, SharedBlock};
 pub use attachments::Attachment;
 pub use bundle::Bundle;
 pub use deadline::Deadline;
 pub use error::StorageError;
 pub use heap::Heap;
 pub use lease::{Lease, LeaseLostError};
-pub use message::{
-    Contents, IncomingHandle, IncomingMessage, MAX_HANDLES, OfferedBlock, OutgoingHandle, OutgoingHandles,
-};
+pub use message::{Contents, IncomingHandle, IncomingMessage, MAX_HANDLES, OutgoingHandle, OutgoingHandles};
 pub use monitor::{Entered, Monitor, MonitorError, MonitorView};
 pub use monitor_words::LastOwner;
 pub use parcel::Parcel;

@@ -4,13 +4,12 @@
 //! same table stands in a slot, in the block of a message that is too long for its slot, and in a parcel.
 
 use std::hint::cold_path;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::access::{Claim, ExclusiveBlock, FrozenBlock, SharedBlock};
+use crate::access::{Claim, ExclusiveBlock, FrozenBlock, GrantedBlock, OfferedBlock, SharedBlock};
 use crate::attachments::Attachment;
 use crate::block::Block;
 use crate::bundle::Bundle;
@@ -40,8 +39,8 @@ pub struct OutgoingHandle(pub(crate) Outgoing);
 pub(crate) enum Outgoing {
     Frozen(FrozenBlock),
     Shared(SharedBlock),
-    Exclusive(Claim),
-    Ring(Attachment),
+    Exclusive(Box<Claim>),
+    Ring(Box<Attachment>),
     SoleRing(Box<SoleRing>),
     Bundle(Bundle),
     Spill(Block),
@@ -75,13 +74,13 @@ impl OutgoingHandle {
     /// `None` when it is empty already.
     #[must_use]
     pub fn exclusive(block: &ExclusiveBlock) -> Option<Self> {
-        Some(Self(Outgoing::Exclusive(block.claim()?)))
+        Some(Self(Outgoing::Exclusive(Box::new(block.claim()?))))
     }
 
     /// Lets the receiver use a ring in the role of this attachment.
     #[must_use]
     pub fn ring(attachment: &Attachment) -> Self {
-        Self(Outgoing::Ring(attachment.in_transit()))
+        Self(Outgoing::Ring(Box::new(attachment.in_transit())))
     }
 
     /// As [`OutgoingHandle::ring`], for an end that only one holder may have. `moved` becomes true, and false
@@ -124,7 +123,7 @@ impl OutgoingHandle {
         Some(Self(match &self.0 {
             Outgoing::Frozen(block) => Outgoing::Frozen(block.clone()),
             Outgoing::Shared(block) => Outgoing::Shared(block.clone()),
-            Outgoing::Ring(attachment) => Outgoing::Ring(attachment.in_transit()),
+            Outgoing::Ring(attachment) => Outgoing::Ring(Box::new(attachment.in_transit())),
             Outgoing::Bundle(bundle) => Outgoing::Bundle(bundle.clone()),
             Outgoing::Spill(block) => Outgoing::Spill(block.clone()),
             Outgoing::Exclusive(_) | Outgoing::SoleRing(_) => return None,
@@ -250,56 +249,59 @@ pub enum Contents<'a> {
 /// The handles of one message. Few messages have more than two.
 pub type OutgoingHandles = SmallVec<[OutgoingHandle; 2]>;
 
-/// One handle of a message that was taken.
+/// One handle of a message that was taken. Each kind is one pointer, so that a handle is moved in two
+/// registers.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum IncomingHandle {
+    /// A block to read, of which no handle was taken yet.
+    Offered(OfferedBlock),
     /// A block to read.
-    Frozen(OfferedBlock),
+    Frozen(FrozenBlock),
     /// A block to read and write.
     Shared(SharedBlock),
     /// A block that only the receiver has; `None` once it was taken out.
-    Exclusive(Option<ExclusiveBlock>),
+    Exclusive(Option<GrantedBlock>),
     /// A ring, attached in the role that was granted.
-    Ring(Attachment),
+    Ring(Box<Attachment>),
     /// A bundle.
     Bundle(Bundle),
 }
 
 impl IncomingHandle {
-    /// A block to read, of a message that did not come through a ring.
+    /// A block that only the receiver has, of a message that did not come through a ring.
     #[must_use]
-    pub fn frozen(block: FrozenBlock) -> Self {
-        Self::Frozen(OfferedBlock { first: block.clone(), block })
+    pub fn exclusive(block: ExclusiveBlock) -> Self {
+        Self::Exclusive(GrantedBlock::of(block))
     }
-}
 
-/// A block to read, which gives any number of handles.
-///
-/// Each view of a tensor's storage takes one handle, and usually there is one view. So the first handle is
-/// counted together with the message's own.
-#[derive(Debug)]
-pub struct OfferedBlock {
-    block: FrozenBlock,
-    /// Empty once it was taken.
-    first: FrozenBlock,
-}
-
-impl OfferedBlock {
-    /// One more handle on the block.
-    pub fn take(&mut self) -> FrozenBlock {
-        if self.first.block().is_none() {
-            return self.block.clone();
+    /// One more handle on a block to read; `None` for what is none. It can be taken any number of times.
+    ///
+    /// Each view of a tensor's storage takes one, and usually there is one view. So the first one is counted
+    /// together with the message's own.
+    #[inline]
+    pub fn take_frozen(&mut self) -> Option<FrozenBlock> {
+        match self {
+            Self::Offered(_) => self.take_first(),
+            Self::Frozen(block) => Some(block.clone()),
+            _ => None,
         }
-        std::mem::replace(&mut self.first, FrozenBlock::empty())
     }
-}
 
-impl Deref for OfferedBlock {
-    type Target = FrozenBlock;
+    #[inline]
+    fn take_first(&mut self) -> Option<FrozenBlock> {
+        let Self::Offered(offered) = std::mem::replace(self, Self::Exclusive(None)) else { return None };
+        let (own, first) = offered.split();
+        *self = Self::Frozen(own);
+        Some(first)
+    }
 
-    fn deref(&self) -> &FrozenBlock {
-        &self.block
+    /// The block that only the receiver has. It can be taken once; `None` afterwards, and for what is none.
+    pub fn take_exclusive(&mut self) -> Option<ExclusiveBlock> {
+        match self {
+            Self::Exclusive(block) => block.take().map(GrantedBlock::accept),
+            _ => None,
+        }
     }
 }
 
@@ -332,9 +334,7 @@ pub(crate) fn accept(
     handles: &mut SmallVec<[IncomingHandle; 2]>,
 ) -> Result<Option<Block>, Box<StorageError>> {
     if let Some(reference) = Reference::unpack_frozen(word) {
-        let (block, first) = heap.hold_twice(reference)?;
-        let offered = OfferedBlock { block: FrozenBlock::new(block), first: FrozenBlock::new(first) };
-        handles.push(IncomingHandle::Frozen(offered));
+        handles.push(IncomingHandle::Offered(OfferedBlock::new(heap.hold_twice(reference)?)));
         return Ok(None);
     }
     accept_other(heap, word, handles)
@@ -353,13 +353,13 @@ fn accept_other(
         // `accept` does not come here with one.
         Grant::Frozen => return accept(heap, word, handles),
         Grant::Shared => IncomingHandle::Shared(SharedBlock::new(heap.hold(reference)?)),
-        Grant::Exclusive => IncomingHandle::Exclusive(Some(ExclusiveBlock::new(heap.hold(reference)?))),
+        Grant::Exclusive => IncomingHandle::Exclusive(Some(GrantedBlock::new(heap.hold(reference)?))),
         Grant::Ring(role) => {
             let block = heap.hold(reference)?;
             if block.header().is_none_or(|header| header.kind() != Kind::Ring) {
                 return Err(bad("the block is no ring"));
             }
-            IncomingHandle::Ring(Attachment::new(block, role))
+            IncomingHandle::Ring(Box::new(Attachment::new(block, role)))
         }
         Grant::Bundle => {
             let block = heap.hold(reference)?;
@@ -500,3 +500,6 @@ pub(crate) fn all_in_domain(heap: &Heap, handles: &[OutgoingHandle]) -> bool {
 pub(crate) fn take_back(handles: OutgoingHandles) {
     handles.into_iter().for_each(OutgoingHandle::take_back);
 }
+
+/// Two words each, of which a handle consists in registers too.
+const _: () = assert!(size_of::<OutgoingHandle>() == 16 && size_of::<IncomingHandle>() == 16);

@@ -8,6 +8,7 @@
 //! block too, and the block's header, which both write, has moved between the processors once and not twice.
 
 use std::collections::VecDeque;
+use std::hint::cold_path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,6 +37,11 @@ pub(crate) struct PinList {
 #[derive(Debug, Default)]
 struct Queued {
     pins: VecDeque<Pin>,
+    /// The handles of the pins that have few, in their order. They do not lie in the pins, so that each is
+    /// moved in registers: a processor waits for what is moved as a whole right after its parts were written.
+    handles: VecDeque<OutgoingHandle>,
+    /// The handles of the pins that have many, in their order.
+    lists: VecDeque<OutgoingHandles>,
     /// What was pinned since old pins were last looked at.
     handles_since_look: usize,
     bytes_since_look: usize,
@@ -43,11 +49,15 @@ struct Queued {
     is_used: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Pin {
     at: PinnedAt,
-    handles: OutgoingHandles,
+    /// How many of `handles`, or [`A_LIST`].
+    n_handles: usize,
 }
+
+/// The pin has the next of the lists.
+const A_LIST: usize = usize::MAX;
 
 /// Where a message waits for a receiver. It consists of whole words: a struct with smaller fields is copied
 /// in pieces, and a processor that has just written the pieces stalls on the copy.
@@ -111,7 +121,7 @@ impl Pins {
     /// dropped here.
     pub(crate) fn take_all(&self) -> impl Sized + use<> {
         let mut lists = self.lists();
-        let pinned: Vec<_> = lists.iter().map(|list| std::mem::take(&mut list.lock().pins)).collect();
+        let pinned: Vec<_> = lists.iter().map(|list| list.lock().take_all()).collect();
         // Nothing but a pin kept the ring of a list that no end has any more.
         let gone: Vec<_> = lists.extract_if(.., |list| Arc::strong_count(list) == 1).collect();
         (pinned, gone)
@@ -163,13 +173,8 @@ impl PinList {
         let mut queued = self.lock();
         let is_due = queued.count(handles);
         queued.is_used = true;
-        // Once the count of deliveries has reached its limit, a record has the same state each time it waits.
-        // One pin is enough then.
-        let is_same = |pin: &&mut Pin| pin.at == at;
-        let before = at.may_repeat().then(|| queued.pins.iter_mut().find(is_same)).flatten();
-        let before = before.map(|pin| std::mem::replace(&mut pin.handles, std::mem::take(handles)));
-        if before.is_none() {
-            queued.pins.push_back(Pin { at, handles: std::mem::take(handles) });
+        if !queued.has_such(at) {
+            queued.push(at, handles);
         }
         if is_due {
             let retired = queued.take_retired(ring);
@@ -178,7 +183,7 @@ impl PinList {
         } else {
             drop(queued);
         }
-        drop(before);
+        handles.clear();
         self.ring.heap().inner().memory.wake_service_if_idle();
     }
 
@@ -188,13 +193,15 @@ impl PinList {
         let is_owning_process = self.ring.heap().is_owning_process();
         let ring = if is_owning_process { RingWords::with_shape(&self.ring, self.shape) } else { None };
         {
-            let pins = &mut self.lock().pins;
-            for _ in 0..pins.len() {
-                let Some(pin) = pins.pop_front() else { break };
-                if ring.as_ref().is_none_or(|ring| settle(ring, pin.at)) {
-                    retired.push(pin);
+            let queued = &mut *self.lock();
+            for _ in 0..queued.pins.len() {
+                let Some(pin) = queued.pins.pop_front() else { break };
+                let is_over = ring.as_ref().is_none_or(|ring| settle(ring, pin.at));
+                let mut handles = queued.handles_of(pin);
+                if is_over {
+                    retired.push(handles);
                 } else {
-                    pins.push_back(pin);
+                    queued.push(pin.at, &mut handles);
                 }
             }
         }
@@ -206,14 +213,18 @@ impl PinList {
     }
 }
 
-/// Drops pins. Dropping the last handle on a block may need the arena, so no lock is held.
+/// Drops what was pinned. Dropping the last handle on a block may need the arena, so no lock is held.
 fn let_go(retired: Retired) {
     // Prefetches the headers of all of them before the first one is dropped.
-    retired.iter().flat_map(|pin| &pin.handles).for_each(OutgoingHandle::expect_drop);
+    retired.handles.iter().chain(retired.lists.iter().flatten()).for_each(OutgoingHandle::expect_drop);
 }
 
-/// Pins whose messages were taken.
-type Retired = SmallVec<[Pin; LOOK_AFTER_HANDLES]>;
+/// The handles of messages that were taken.
+#[derive(Default)]
+struct Retired {
+    handles: SmallVec<[OutgoingHandle; LOOK_AFTER_HANDLES]>,
+    lists: Vec<OutgoingHandles>,
+}
 
 impl Queued {
     /// Counts what is about to be pinned. Returns whether it is time to look at the old pins.
@@ -235,8 +246,53 @@ impl Queued {
         let head = ring.head().load(Ordering::Acquire);
         let is_passed = |at: PinnedAt| at.record == IN_A_SLOT && at.at < head;
         let has_gone = |pin: &&Pin| is_passed(pin.at) || settle(ring, pin.at);
-        let n_retired = self.pins.iter().take(GO_AT_A_TIME).take_while(has_gone).count();
-        self.pins.drain(..n_retired).collect()
+        let (mut n_pins, mut n_handles, mut n_lists) = (0, 0, 0);
+        for pin in self.pins.iter().take(GO_AT_A_TIME).take_while(has_gone) {
+            n_pins += 1;
+            match pin.n_handles {
+                A_LIST => n_lists += 1,
+                n => n_handles += n,
+            }
+        }
+        self.pins.drain(..n_pins);
+        Retired {
+            handles: self.handles.drain(..n_handles).collect(),
+            lists: self.lists.drain(..n_lists).collect(),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, at: PinnedAt, handles: &mut OutgoingHandles) {
+        if handles.spilled() {
+            cold_path();
+            self.pins.push_back(Pin { at, n_handles: A_LIST });
+            self.lists.push_back(std::mem::take(handles));
+            return;
+        }
+        self.pins.push_back(Pin { at, n_handles: handles.len() });
+        while let Some(handle) = handles.pop() {
+            self.handles.push_back(handle);
+        }
+    }
+
+    /// Takes the handles of the first pin, which was just taken out of the list.
+    fn handles_of(&mut self, first: Pin) -> OutgoingHandles {
+        match first.n_handles {
+            A_LIST => self.lists.pop_front().unwrap_or_default(),
+            n => self.handles.drain(..n).collect(),
+        }
+    }
+
+    /// Whether there is a pin already for a message that waits in the same state each time: a record whose
+    /// count of deliveries has reached its limit. It is the same message, so one pin is enough.
+    fn has_such(&self, at: PinnedAt) -> bool {
+        at.may_repeat() && self.pins.iter().any(|pin| pin.at == at)
+    }
+
+    /// Everything that is pinned, which nothing is any more then.
+    fn take_all(&mut self) -> impl Sized + use<> {
+        self.pins.clear();
+        (std::mem::take(&mut self.handles), std::mem::take(&mut self.lists))
     }
 }
 

@@ -106,7 +106,7 @@ impl Ring {
         n_records: usize,
         type_hash: u64,
     ) -> Result<Self, StorageError> {
-        let shape = RingShape { n_slots: n_slots.max(1), n_records };
+        let shape = RingShape::new(n_slots.max(1), n_records);
         if n_records > MAX_RECORDS {
             return Err(StorageError::TooManyLeases { n_leases: n_records, limit: MAX_RECORDS });
         }

@@ -43,9 +43,20 @@ pub(crate) mod word {
 pub(crate) struct RingShape {
     pub(crate) n_slots: usize,
     pub(crate) n_records: usize,
+    /// By how many bits a position is shifted to get its lap, or [`NO_SHIFT`]. Known beforehand, because
+    /// several slots are looked up for each message.
+    lap_shift: u32,
 }
 
+/// The number of slots is no power of two.
+const NO_SHIFT: u32 = u32::MAX;
+
 impl RingShape {
+    pub(crate) fn new(n_slots: usize, n_records: usize) -> Self {
+        let lap_shift = if n_slots.is_power_of_two() { n_slots.trailing_zeros() } else { NO_SHIFT };
+        Self { n_slots, n_records, lap_shift }
+    }
+
     /// How many words a ring of this shape needs.
     #[inline]
     pub(crate) fn n_words(self) -> usize {
@@ -60,11 +71,11 @@ impl RingShape {
     /// The slot and the lap of a position.
     pub(crate) fn slot_and_lap(self, position: u64) -> (usize, u64) {
         let n_slots = self.n_slots as u64;
-        let (lap, index) = if n_slots.is_power_of_two() {
-            (position >> n_slots.trailing_zeros(), position & (n_slots - 1))
-        } else {
+        let (lap, index) = if self.lap_shift == NO_SHIFT {
             cold_path();
             (position / n_slots, position % n_slots)
+        } else {
+            (position >> self.lap_shift, position & (n_slots - 1))
         };
         (usize::try_from(index).unwrap_or(0), lap)
     }
@@ -77,7 +88,9 @@ impl RingShape {
 /// The words of one ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingWords<'a> {
-    words: &'a [AtomicU64],
+    front: &'a [AtomicU64; word::SLOTS],
+    slots: &'a [[AtomicU64; SLOT_WORDS]],
+    records: &'a [[AtomicU64; RECORD_WORDS]],
     not_empty: &'a AtomicU32,
     not_full: &'a AtomicU32,
     shape: RingShape,
@@ -88,7 +101,7 @@ impl<'a> RingWords<'a> {
     pub(crate) fn of(block: &'a Block) -> Option<Self> {
         let words = block.words();
         let number = |index: usize| usize::try_from(words.get(index)?.load(Ordering::Relaxed)).ok();
-        let shape = RingShape { n_slots: number(word::N_SLOTS)?, n_records: number(word::N_RECORDS)? };
+        let shape = RingShape::new(number(word::N_SLOTS)?, number(word::N_RECORDS)?);
         let magic = words.get(word::MAGIC)?.load(Ordering::Acquire);
         let is_ring = magic == MAGIC && shape.is_possible();
         is_ring.then(|| Self::with_shape(block, shape)).flatten()
@@ -98,13 +111,14 @@ impl<'a> RingWords<'a> {
     /// block.
     #[inline(always)]
     pub(crate) fn with_shape(block: &'a Block, shape: RingShape) -> Option<Self> {
-        let words = block.words_of_owner();
-        let offset_bytes = block.data_offset_bytes() + word::NOT_EMPTY * 8;
-        let lines = block.heap().data().words32(offset_bytes, (word::NOT_FULL - word::NOT_EMPTY) * 2 + 1);
-        if let Some([not_empty, .., not_full]) = lines
-            && words.len() >= shape.n_words()
+        let n_words32 = (word::NOT_FULL - word::NOT_EMPTY) * 2 + 1;
+        if let Some((words, [not_empty, .., not_full])) = block.words_with_futexes(word::NOT_EMPTY, n_words32)
+            && let Some((front, rest)) = words.split_first_chunk()
+            && let Some((slots, rest)) = rest.split_at_checked(shape.n_slots * SLOT_WORDS)
+            && let Some(records) = rest.get(..shape.n_records * RECORD_WORDS)
         {
-            return Some(Self { words, not_empty, not_full, shape });
+            let (slots, records) = (slots.as_chunks().0, records.as_chunks().0);
+            return Some(Self { front, slots, records, not_empty, not_full, shape });
         }
         cold_path();
         None
@@ -138,7 +152,7 @@ impl<'a> RingWords<'a> {
     }
 
     pub(crate) fn n_slots(&self) -> usize {
-        self.shape.n_slots
+        self.slots.len()
     }
 
     pub(crate) fn shape(&self) -> RingShape {
@@ -146,57 +160,57 @@ impl<'a> RingWords<'a> {
     }
 
     pub(crate) fn type_hash(&self) -> u64 {
-        self.words[word::TYPE_HASH].load(Ordering::Relaxed)
+        self.front[word::TYPE_HASH].load(Ordering::Relaxed)
     }
 
     pub(crate) fn closed(&self) -> &'a AtomicU64 {
-        &self.words[word::CLOSED]
+        &self.front[word::CLOSED]
     }
 
     pub(crate) fn senders(&self) -> &'a AtomicU64 {
-        &self.words[word::SENDERS]
+        &self.front[word::SENDERS]
     }
 
     pub(crate) fn receivers(&self) -> &'a AtomicU64 {
-        &self.words[word::RECEIVERS]
+        &self.front[word::RECEIVERS]
     }
 
     /// How often a member has ceased to send, by leaving or by dying.
     pub(crate) fn senders_gone(&self) -> &'a AtomicU64 {
-        &self.words[word::SENDERS_GONE]
+        &self.front[word::SENDERS_GONE]
     }
 
     /// How many members that could send have died.
     pub(crate) fn sender_deaths(&self) -> &'a AtomicU64 {
-        &self.words[word::SENDER_DEATHS]
+        &self.front[word::SENDER_DEATHS]
     }
 
     /// How often a member has ceased to receive, by leaving or by dying.
     pub(crate) fn receivers_gone(&self) -> &'a AtomicU64 {
-        &self.words[word::RECEIVERS_GONE]
+        &self.front[word::RECEIVERS_GONE]
     }
 
     /// How many members that could receive have died.
     pub(crate) fn receiver_deaths(&self) -> &'a AtomicU64 {
-        &self.words[word::RECEIVER_DEATHS]
+        &self.front[word::RECEIVER_DEATHS]
     }
 
     /// 1 since a message may have been discarded, because nobody was left to receive it.
     pub(crate) fn lost(&self) -> &'a AtomicU64 {
-        &self.words[word::LOST]
+        &self.front[word::LOST]
     }
 
     pub(crate) fn tail(&self) -> &'a AtomicU64 {
-        &self.words[word::TAIL]
+        &self.front[word::TAIL]
     }
 
     pub(crate) fn head(&self) -> &'a AtomicU64 {
-        &self.words[word::HEAD]
+        &self.front[word::HEAD]
     }
 
     /// The count of messages that were given back to records.
     pub(crate) fn returns(&self) -> &'a AtomicU64 {
-        &self.words[word::RETURNS]
+        &self.front[word::RETURNS]
     }
 
     pub(crate) fn not_empty(&self) -> WaitWord<'a> {
@@ -210,8 +224,7 @@ impl<'a> RingWords<'a> {
     /// Slot `index`, below `n_slots`.
     pub(crate) fn slot(&self, index: usize) -> Slot<'a> {
         static NOWHERE: [AtomicU64; SLOT_WORDS] = [const { AtomicU64::new(0) }; SLOT_WORDS];
-        let start = word::SLOTS + index * SLOT_WORDS;
-        if let Some(words) = self.words.get(start..).and_then(|words| words.first_chunk()) {
+        if let Some(words) = self.slots.get(index) {
             return Slot::new(words);
         }
         cold_path();
@@ -219,20 +232,17 @@ impl<'a> RingWords<'a> {
     }
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot<'a>> + use<'a> {
-        let ring = *self;
-        (0..self.shape.n_slots).map(move |index| ring.slot(index))
+        self.slots.iter().map(Slot::new)
     }
 
     /// Record `index`, below `n_records`.
     pub(crate) fn record(&self, index: usize) -> Record<'a> {
-        let start = self.shape.records_at() + index * RECORD_WORDS;
         static NOWHERE: [AtomicU64; RECORD_WORDS] = [const { AtomicU64::new(0) }; RECORD_WORDS];
-        Record::new(self.words.get(start..).and_then(|words| words.first_chunk()).unwrap_or(&NOWHERE))
+        Record::new(self.records.get(index).unwrap_or(&NOWHERE))
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = Record<'a>> + use<'a> {
-        let ring = *self;
-        (0..self.shape.n_records).map(move |index| ring.record(index))
+        self.records.iter().map(Record::new)
     }
 }
 

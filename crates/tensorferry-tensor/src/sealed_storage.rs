@@ -43,7 +43,7 @@ pub(crate) struct SealedStorage {
     copy: OnceCell<FrozenBlock>,
 }
 
-impl PrivateBytes for SealedStorage {
+impl PrivateBytes for Arc<SealedStorage> {
     fn bytes(&self) -> &[u8] {
         self.memory.bytes()
     }

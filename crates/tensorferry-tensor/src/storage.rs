@@ -22,9 +22,12 @@ fn copied_to(heap: &Heap, bytes: &[u8]) -> Result<FrozenBlock, StorageError> {
 }
 
 /// The bytes under frozen tensors. Cloning never copies them.
+///
+/// Each kind is one pointer, so that a storage is passed in two registers. (A wide pointer would be written
+/// in two halves and read as a whole, for which a processor waits.)
 pub(crate) enum FrozenStorage {
     /// Memory of this process only, until it is shared.
-    Private(Arc<dyn PrivateBytes>),
+    Private(Arc<Box<dyn PrivateBytes>>),
     /// Memory that all processes of the domain can read.
     Block(FrozenBlock),
 }
@@ -70,8 +73,8 @@ impl<T: Element> PrivateBytes for Private<T> {
 
 impl FrozenStorage {
     /// Memory of this process that was made elsewhere in this crate.
-    pub(crate) fn over_private(bytes: Arc<dyn PrivateBytes>) -> Self {
-        Self::Private(bytes)
+    pub(crate) fn over_private(bytes: impl PrivateBytes) -> Self {
+        Self::Private(Arc::new(Box::new(bytes)))
     }
 
     pub(crate) fn private<T: Element>(data: Vec<T>) -> Self {
@@ -80,7 +83,7 @@ impl FrozenStorage {
     }
 
     fn private_prefix<T: Element>(data: Vec<T>, len_bytes: usize) -> Self {
-        Self::Private(Arc::new(Private { data, len_bytes, copy: OnceCell::new() }))
+        Self::over_private(Private { data, len_bytes, copy: OnceCell::new() })
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -110,7 +113,7 @@ impl FrozenStorage {
             return false;
         }
         match (self, other) {
-            (Self::Private(one), Self::Private(two)) => Arc::ptr_eq(one, two),
+            (Self::Private(one), Self::Private(two)) => std::ptr::eq(one.bytes(), two.bytes()),
             _ => self.block().zip(other.block()).is_some_and(|(one, two)| one.ptr_eq(two)),
         }
     }
@@ -145,11 +148,12 @@ impl FrozenStorage {
     /// # Errors
     /// The storage, otherwise.
     pub(crate) fn try_into_vec<T: Element>(self) -> Result<Vec<T>, Self> {
-        let Self::Private(private) = self else { return Err(self) };
-        let any: Arc<dyn Any + Send + Sync> = Arc::clone(&private) as _;
-        let Ok(typed) = any.downcast::<Private<T>>() else { return Err(Self::Private(private)) };
-        drop(private);
-        Arc::try_unwrap(typed).map(|private| private.data).map_err(|used| Self::Private(used))
+        let Self::Private(mut private) = self else { return Err(self) };
+        let bytes: Option<&mut dyn Any> = Arc::get_mut(&mut private).map(|bytes| &mut **bytes as _);
+        match bytes.and_then(|bytes| bytes.downcast_mut::<Private<T>>()) {
+            Some(private) => Ok(std::mem::take(&mut private.data)),
+            None => Err(Self::Private(private)),
+        }
     }
 
     /// A storage of the same kind (private or shared) with exactly the elements of `layout`, in row-major

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU32, AtomicU64};
 use crate::header::Header;
 use crate::heap::{Heap, Place, RING};
 use crate::reference::BlockId;
@@ -37,7 +37,7 @@ impl Block {
     /// A hold whose bit is set.
     pub(crate) fn counted(heap: &Heap, index: usize) -> Self {
         let held = Arc::new(Held { heap: heap.clone(), index });
-        let place = Place { index, data_offset_bytes: 0 };
+        let place = Place { index };
         Self { heap: heap.clone(), place, _held: Some(held) }
     }
 
@@ -47,10 +47,6 @@ impl Block {
 
     pub(crate) fn place(&self) -> Place {
         self.place
-    }
-
-    pub(crate) fn data_offset_bytes(&self) -> usize {
-        self.place.data_offset_bytes
     }
 
     pub(crate) fn header(&self) -> Option<Header<'_>> {
@@ -68,5 +64,11 @@ impl Block {
 
     pub(crate) fn words_of_owner(&self) -> &[AtomicU64] {
         self.heap.world().ring()
+    }
+
+    /// With the first one and the last one of those that a ring asks for.
+    pub(crate) fn words_with_futexes(&self, _at: usize, _n: usize) -> Option<(&[AtomicU64], &[AtomicU32])> {
+        let world = self.heap.world();
+        Some((world.ring(), world.futexes()))
     }
 }

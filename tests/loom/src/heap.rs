@@ -24,13 +24,12 @@ use crate::slot::{SLOT_WORDS, word as slot};
 const ROOM_WORDS: usize = 2;
 
 /// The block that the ring lies in.
-pub(crate) const RING: Place = Place { index: 0, data_offset_bytes: 0 };
+pub(crate) const RING: Place = Place { index: 0 };
 
 /// Which block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) index: usize,
-    pub(crate) data_offset_bytes: usize,
 }
 
 /// The memory that all processes of a model share.
@@ -112,6 +111,10 @@ impl World {
     pub(crate) fn ring(&self) -> &[AtomicU64] {
         &self.ring
     }
+
+    pub(crate) fn futexes(&self) -> &[AtomicU32] {
+        &self.lines
+    }
 }
 
 /// What a word of the ring is for.
@@ -129,17 +132,6 @@ fn use_in(at: usize, lengths: usize, room: usize) -> Use {
         _ if at < lengths => Use::State,
         _ if at < room + ROOM_WORDS => Use::Message,
         _ => Use::None,
-    }
-}
-
-/// The data area, as far as the ring asks for it.
-#[derive(Debug)]
-pub(crate) struct Data<'a>(&'a World);
-
-impl<'a> Data<'a> {
-    /// The first one and the last one of those that a ring asks for.
-    pub(crate) fn words32(&self, _offset_bytes: usize, _n: usize) -> Option<&'a [AtomicU32]> {
-        Some(&self.0.lines)
     }
 }
 
@@ -194,10 +186,6 @@ impl Heap {
 
     pub(crate) fn inner(&self) -> &Inner {
         &self.inner
-    }
-
-    pub(crate) fn data(&self) -> Data<'_> {
-        Data(&self.world)
     }
 
     pub(crate) fn header(&self, place: Place) -> Option<Header<'_>> {

@@ -29,11 +29,21 @@ impl IncomingMessage {
 #[derive(Debug)]
 #[allow(dead_code, reason = "only frozen blocks are sent")]
 pub(crate) enum IncomingHandle {
+    Offered(Block),
     Frozen(Block),
     Shared(Block),
     Exclusive(Block),
     Ring(Attachment),
     Bundle(Block),
+}
+
+impl IncomingHandle {
+    pub(crate) fn take_frozen(&mut self) -> Option<Block> {
+        match self {
+            Self::Offered(block) | Self::Frozen(block) => Some(block.clone()),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]

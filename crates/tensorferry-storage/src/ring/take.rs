@@ -62,10 +62,11 @@ impl From<StorageError> for RingTakeError {
 /// wrote over could otherwise keep it going without end.
 const MAX_PASSED: u64 = 1 << 16;
 
-/// The outcome of one walk over the slots.
-enum Look<'a> {
-    /// A message that no receiver has claimed.
-    Found(Found<'a>),
+/// The outcome of one walk over the slots. A position and not the slot itself, so that it is returned in
+/// registers.
+enum Look {
+    /// The position of a message that no receiver has claimed.
+    Found(u64),
     /// A message that comes before the one that was found has become ready.
     Again,
     /// There is no message.
@@ -220,11 +221,13 @@ impl Ring {
     ) -> Option<Result<(), RingTakeError>> {
         let mut n_passed = 0;
         for _ in 0..MAX_STEPS {
-            let found = match self.find(ring, &mut n_passed) {
-                Look::Found(found) => found,
+            let position = match self.find(ring, &mut n_passed) {
+                Look::Found(position) => position,
                 Look::Again => continue,
                 Look::Nothing => return None,
             };
+            let (slot, lap) = self.slot_of(ring, position);
+            let found = Found { position, slot, lap };
             let Some(held) = self.claim(&found, consumers) else { continue };
             if let Some(kept) = lease
                 && !kept.claim_record(ring, self.me())
@@ -244,13 +247,13 @@ impl Ring {
     /// Looks for the first message that no receiver has claimed. Every receiver that sees a taken message at
     /// the head moves the head past it.
     #[inline(always)]
-    fn find<'a>(&self, ring: &RingWords<'a>, n_passed: &mut u64) -> Look<'a> {
+    fn find(&self, ring: &RingWords<'_>, n_passed: &mut u64) -> Look {
         let mut head = ring.head().load(Ordering::Acquire);
         loop {
             let (slot, lap) = self.slot_of(ring, head);
             let state = slot.state();
             if state == SlotState::ready(lap) {
-                return Look::Found(Found { position: head, slot, lap });
+                return Look::Found(head);
             }
             if state.lap <= lap {
                 let is_free = state == SlotState::free(lap) || state.lap < lap;
@@ -267,7 +270,7 @@ impl Ring {
 
     /// As [`Ring::find`], when the message at the head is being written or taken.
     #[inline(never)]
-    fn find_behind_hole<'a>(&self, ring: &RingWords<'a>, head: u64) -> Look<'a> {
+    fn find_behind_hole(&self, ring: &RingWords<'_>, head: u64) -> Look {
         let mut holes: SmallVec<[u64; 8]> = SmallVec::new();
         for step in 0..ring.n_slots() as u64 {
             let position = head.wrapping_add(step);
@@ -287,11 +290,7 @@ impl Ring {
                             slot.state() == SlotState::ready(lap)
                         };
                         let is_first = !holes.iter().any(is_ready);
-                        return if is_first {
-                            Look::Found(Found { position, slot, lap })
-                        } else {
-                            Look::Again
-                        };
+                        return if is_first { Look::Found(position) } else { Look::Again };
                     }
                     Tag::Writing | Tag::Claimed | Tag::Moved => holes.push(position),
                 },

@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
     fn read_queue(&mut self, block: Found) -> Result<(), StorageError> {
         let Some(words) = block.words(&self.contents, 0, ring::SLOTS)? else { return Ok(()) };
         let number = |index: usize| usize::try_from(words[index]).unwrap_or(usize::MAX);
-        let shape = RingShape { n_slots: number(ring::N_SLOTS), n_records: number(ring::N_RECORDS) };
+        let shape = RingShape::new(number(ring::N_SLOTS), number(ring::N_RECORDS));
         if words[ring::MAGIC] != RING_MAGIC || !shape.is_possible() {
             return Ok(());
         }

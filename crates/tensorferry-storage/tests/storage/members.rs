@@ -38,8 +38,7 @@ fn what_a_leaver_had_free_is_the_systems_and_what_was_held_comes_back_by_trimmin
     drop(free);
     let parcel = Parcel::pack(&second, b"", OutgoingHandle::frozen(&held).into_iter().collect()).unwrap();
     let mut message = Parcel::open(&first, parcel.id()).unwrap();
-    let Some(IncomingHandle::Frozen(held_here)) = message.handles.first_mut() else { panic!("no block") };
-    let held_here = held_here.take();
+    let held_here = message.handles[0].take_frozen().unwrap();
     drop((held, message, parcel));
     second.collect();
     drop(second);
@@ -62,7 +61,7 @@ fn seen_by(to: &Heap, ring: &Ring) -> Ring {
     let Some(IncomingHandle::Ring(attachment)) = message.handles.into_iter().next() else {
         panic!("no ring")
     };
-    Ring::attach(attachment).unwrap()
+    Ring::attach(*attachment).unwrap()
 }
 
 fn send(ring: &Ring, block: &FrozenBlock) {
@@ -71,11 +70,8 @@ fn send(ring: &Ring, block: &FrozenBlock) {
 }
 
 fn receive(ring: &Ring) -> FrozenBlock {
-    let message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
-    let Some(IncomingHandle::Frozen(mut block)) = message.handles.into_iter().next() else {
-        panic!("no block")
-    };
-    block.take()
+    let mut message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
+    message.handles[0].take_frozen().unwrap()
 }
 
 /// The blocks that go from `a` to `b` one after the other, each freed by both before the next.

@@ -1,7 +1,7 @@
 //! Pins: what a sender keeps until its messages are taken.
 
 use smallvec::smallvec;
-use tensorferry_storage::{Consumers, Deadline, FrozenBlock, Heap, IncomingHandle, OutgoingHandle, Ring};
+use tensorferry_storage::{Consumers, Deadline, FrozenBlock, Heap, OutgoingHandle, Ring};
 
 use crate::heap;
 
@@ -59,9 +59,8 @@ fn a_received_block_can_be_had_several_times_and_is_gone_after_the_last() {
         ring.put(b"", handles, Deadline::Now).unwrap();
         let mut message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
         heap.collect();
-        let IncomingHandle::Frozen(offered) = &mut message.handles[0] else { panic!("{message:?}") };
-        let taken: Vec<_> = (0..n_taken).map(|_| offered.take()).collect();
-        assert!(taken.iter().all(|block| block.ptr_eq(offered)));
+        let taken: Vec<_> = (0..n_taken).map(|_| message.handles[0].take_frozen().unwrap()).collect();
+        assert!(taken.iter().all(|block| block.ptr_eq(&taken[0])));
         drop(message);
         assert_eq!(heap.stats().own.live_blocks, 1 + u64::from(n_taken > 0), "the ring, and what was taken");
         drop(taken);

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tensorferry_storage::{
-    Consumers, Deadline, Heap, IncomingHandle, OutgoingHandle, OutgoingHandles, Ring, RingPutError,
-    RingTakeError, Role,
+    Consumers, Deadline, Heap, OutgoingHandle, OutgoingHandles, Ring, RingPutError, RingTakeError, Role,
 };
 
 use crate::heap;
@@ -82,10 +81,10 @@ fn a_thousand_handles_travel_in_one_message() {
     let handles = blocks.iter().filter_map(OutgoingHandle::frozen).collect();
     ring.put(b"", handles, Deadline::Now).unwrap();
     drop(blocks);
-    let message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
+    let mut message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
     assert_eq!(message.handles.len(), 1000);
-    for (i, handle) in message.handles.iter().enumerate() {
-        let IncomingHandle::Frozen(block) = handle else { panic!("{handle:?}") };
+    for (i, handle) in message.handles.iter_mut().enumerate() {
+        let block = handle.take_frozen().unwrap();
         assert_eq!(block.bytes()[..4], u32::try_from(i).unwrap().to_le_bytes());
     }
     drop(message);

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tensorferry_storage::{Consumers, Deadline, IncomingHandle, OutgoingHandle, Parcel, Ring, SharedBlock};
+use tensorferry_storage::{Consumers, Deadline, OutgoingHandle, Parcel, Ring, SharedBlock};
 
 use crate::heap;
 
@@ -46,8 +46,8 @@ fn a_block_that_was_given_away_is_empty_here_and_whole_there() {
     assert_eq!((block.len_bytes(), block.bytes_mut().len()), (0, 0));
     assert!(OutgoingHandle::exclusive(&block).is_none(), "it can be given once");
     let mut message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
-    let IncomingHandle::Exclusive(there) = &mut message.handles[0] else { panic!("{message:?}") };
-    assert_eq!(there.take().unwrap().bytes(), [9; 100]);
+    assert_eq!(message.handles[0].take_exclusive().unwrap().bytes(), [9; 100]);
+    assert!(message.handles[0].take_exclusive().is_none(), "it can be taken once");
 }
 
 #[test]
