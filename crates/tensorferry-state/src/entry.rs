@@ -3,7 +3,7 @@
 use std::fmt;
 use std::iter::FusedIterator;
 
-use tensorferry_storage::{FrozenBlock, SharedBlock};
+use tensorferry_storage::{BundleBlocks, FrozenBlock, SharedBlock};
 use tensorferry_tensor::{
     AnyTensor, AtomicElement, DType, Element, Layout, LayoutError, Shape, SharedTensor, Tensor, TensorError,
 };
@@ -15,12 +15,13 @@ use crate::{Bundle, BundleError};
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     bundle: &'a Bundle,
+    blocks: BundleBlocks<'a>,
     tensor: &'a Described,
 }
 
 impl<'a> Entry<'a> {
     pub(crate) fn new(bundle: &'a Bundle, tensor: &'a Described) -> Self {
-        Self { bundle, tensor }
+        Self { bundle, blocks: bundle.raw().blocks(), tensor }
     }
 
     /// Its name.
@@ -77,7 +78,7 @@ impl<'a> Entry<'a> {
                 strides: Box::from(layout.strides()),
             }));
         }
-        let bytes = self.bundle.raw().bytes(index).map_err(|error| self.fails(error))?;
+        let bytes = self.blocks.bytes(index).map_err(|error| self.fails(error))?;
         let whole = bytes.len() - bytes.len() % size_of::<T>();
         let elements: &[T] = bytemuck::try_cast_slice(bytes.get(..whole).unwrap_or_default())
             .map_err(|_| self.fails(TensorError::Misaligned { dtype: T::DTYPE }))?;
@@ -151,6 +152,11 @@ impl<'a> Entry<'a> {
     }
 
     #[cfg(feature = "safetensors")]
+    pub(crate) fn blocks(&self) -> BundleBlocks<'a> {
+        self.blocks
+    }
+
+    #[cfg(feature = "safetensors")]
     pub(crate) fn storage(&self) -> Option<usize> {
         self.tensor.storage
     }
@@ -176,12 +182,13 @@ impl fmt::Debug for Entry<'_> {
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     bundle: &'a Bundle,
+    blocks: BundleBlocks<'a>,
     tensors: std::slice::Iter<'a, Described>,
 }
 
 impl<'a> Iter<'a> {
     pub(crate) fn over(bundle: &'a Bundle) -> Self {
-        Self { bundle, tensors: bundle.manifest().tensors().iter() }
+        Self { bundle, blocks: bundle.raw().blocks(), tensors: bundle.manifest().tensors().iter() }
     }
 }
 
@@ -189,7 +196,8 @@ impl<'a> Iterator for Iter<'a> {
     type Item = Entry<'a>;
 
     fn next(&mut self) -> Option<Entry<'a>> {
-        self.tensors.next().map(|tensor| Entry::new(self.bundle, tensor))
+        let (bundle, blocks) = (self.bundle, self.blocks);
+        self.tensors.next().map(|tensor| Entry { bundle, blocks, tensor })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -152,10 +152,13 @@ impl Bundle {
     /// # Errors
     /// As [`Bundle::frozen`].
     pub fn bytes(&self, index: usize) -> Result<&[u8], StorageError> {
-        let (Some(block), Some(word)) = (self.block(), self.reference(index)) else {
-            return Err(self.lacks(index, "frozen block"));
-        };
-        lend_named(block, word)?.ok_or_else(|| self.lacks(index, "frozen block"))
+        self.blocks().bytes(index)
+    }
+
+    /// The blocks, to read many of them.
+    #[must_use]
+    pub fn blocks(&self) -> BundleBlocks<'_> {
+        BundleBlocks { bundle: self, references: self.table().map_or(&[], |(references, ..)| references) }
     }
 
     fn hold(&self, index: usize) -> Result<Option<IncomingHandle>, StorageError> {
@@ -176,6 +179,27 @@ impl Bundle {
 
     fn lacks(&self, index: usize, wanted: &'static str) -> StorageError {
         StorageError::NotInBundle { index, wanted, n_blocks: self.n_blocks() }
+    }
+}
+
+/// The blocks of a bundle, whose table was looked up once.
+#[derive(Clone, Copy, Debug)]
+pub struct BundleBlocks<'a> {
+    bundle: &'a Bundle,
+    references: Words<'a>,
+}
+
+impl<'a> BundleBlocks<'a> {
+    /// As [`Bundle::bytes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bytes(self, index: usize) -> Result<&'a [u8], StorageError> {
+        let lacks = || self.bundle.lacks(index, "frozen block");
+        let (Some(block), Some(word)) = (self.bundle.block(), self.references.get(index)) else {
+            return Err(lacks());
+        };
+        lend_named(block, word.load(Ordering::Relaxed))?.ok_or_else(lacks)
     }
 }
 

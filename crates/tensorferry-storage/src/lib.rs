@@ -85,7 +85,7 @@ use tensorferry_domain::atomic;
 
 pub use access::{ExclusiveBlock, FrozenBlock, GrantedBlock, OfferedBlock, SharedBlock};
 pub use attachments::Attachment;
-pub use bundle::Bundle;
+pub use bundle::{Bundle, BundleBlocks};
 pub use deadline::Deadline;
 pub use error::StorageError;
 pub use heap::Heap;
