@@ -147,7 +147,8 @@ impl Reservation {
     /// ```
     ///
     /// # Safety
-    /// While the mapping lives, every word of it that is lent here ([`Self::words`], [`Self::words32`]) is
+    /// While the mapping lives, every word of it that is lent here ([`Self::words`], [`Self::words32`],
+    /// [`Self::words_with_words32`]) is
     /// - of one size: accessed as 32 or as 64 bits, never as both at the same time;
     /// - not plain memory at that time: no `&[u8]`, `&mut [u8]` or other reference without atomics covers it,
     ///   in this process or in another.
@@ -318,9 +319,9 @@ impl Reservation {
         Some(unsafe { words32_at(first.as_ptr(), n_words) })
     }
 
-    /// Lends `n_words` 64-bit words from `offset_bytes`, and of those from word `at` on `n_words32` 32-bit
-    /// words, which are never to be used as 64-bit ones. `None` unless the range is aligned, inside and open,
-    /// and the second lies in the first.
+    /// Lends `n_words` 64-bit words from `offset_bytes`, and `n_words32` 32-bit words for futexes, which lie
+    /// in those from word `at` on. `None` unless the range is aligned, inside and open, and has room for the
+    /// 32-bit words. The caller uses no word in both ways.
     #[must_use]
     #[inline]
     pub fn words_with_words32(
@@ -453,6 +454,21 @@ mod tests {
         assert_eq!(memfd::allocated_bytes(&fd).unwrap(), 0, "opening allocates nothing");
         map.populate(4 * MIB, 5000).unwrap();
         assert_eq!(memfd::allocated_bytes(&fd).unwrap(), 8192);
+    }
+
+    #[test]
+    fn words_for_futexes_lie_in_the_others() {
+        let fd = memfd::create_sealed("test", 64 << 20).unwrap();
+        let map = reservation(&fd);
+        assert!(map.words_with_words32(0, 8, 2, 3).is_none(), "closed");
+        map.open(0, 4096).unwrap();
+        let (words, futexes) = map.words_with_words32(64, 8, 2, 3).unwrap();
+        assert_eq!((words.len(), futexes.len()), (8, 3));
+        assert_eq!(std::ptr::from_ref(&words[2]).addr(), std::ptr::from_ref(&futexes[0]).addr());
+        for (at, n_words32, is_lent) in [(7, 2, true), (7, 3, false), (8, 0, true), (9, 0, false)] {
+            assert_eq!(map.words_with_words32(64, 8, at, n_words32).is_some(), is_lent, "{at}, {n_words32}");
+        }
+        assert!(map.words_with_words32(64, 8, 0, usize::MAX).is_none());
     }
 
     #[test]

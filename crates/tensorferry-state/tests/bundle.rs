@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use tensorferry_domain::Domain;
@@ -9,6 +11,12 @@ use tensorferry_reduce::{DecodeError, Parcel, bytes_copied};
 use tensorferry_state::{Bundle, BundleError};
 use tensorferry_storage::{Heap, StorageError};
 use tensorferry_tensor::{Complex, DType, LayoutError, SharedTensor, Tensor, TensorError, TensorMut};
+
+/// One test at a time: the bytes that were copied are counted for the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn heap() -> Heap {
     Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap()
@@ -48,6 +56,7 @@ fn live_blocks(heap: &Heap) -> u64 {
 
 #[test]
 fn tensors_are_found_by_name_and_in_their_order() {
+    let _alone = alone();
     let heap = heap();
     let bundle = bundle(&heap);
     assert_eq!((bundle.len(), bundle.is_empty()), (4, false));
@@ -71,6 +80,7 @@ fn tensors_are_found_by_name_and_in_their_order() {
 
 #[test]
 fn what_was_taken_out_lives_without_the_bundle_and_nothing_else_does() {
+    let _alone = alone();
     let heap = heap();
     let bundle = bundle(&heap);
     let column = bundle.tensor::<f32>("column").unwrap();
@@ -86,6 +96,7 @@ fn what_was_taken_out_lives_without_the_bundle_and_nothing_else_does() {
 
 #[test]
 fn a_bundle_travels_in_any_value_and_comes_as_the_same_tensors() {
+    let _alone = alone();
     let heap = heap();
     let bundle = bundle(&heap);
     let before = bytes_copied();
@@ -108,6 +119,7 @@ fn a_bundle_travels_in_any_value_and_comes_as_the_same_tensors() {
 
 #[test]
 fn a_private_tensor_is_copied_once() {
+    let _alone = alone();
     let heap = heap();
     let private = Tensor::from_vec(vec![1_u16; 100], [100]).unwrap();
     let before = bytes_copied();
@@ -121,6 +133,7 @@ fn a_private_tensor_is_copied_once() {
 
 #[test]
 fn what_cannot_be_had_is_an_error_that_says_which_and_why() {
+    let _alone = alone();
     let heap = heap();
     let bundle = bundle(&heap);
     let missing = bundle.entry("wohle").unwrap_err();
@@ -149,6 +162,7 @@ fn what_cannot_be_had_is_an_error_that_says_which_and_why() {
 
 #[test]
 fn a_private_tensor_can_be_bundled_wherever_it_was_sent_before() {
+    let _alone = alone();
     let (one, other) = (heap(), heap());
     let tensor = Tensor::from_vec(vec![1.0_f32, 2.0], [2]).unwrap();
     drop(Bundle::builder().add("a", &tensor).build_in(&one).unwrap());
@@ -158,6 +172,7 @@ fn a_private_tensor_can_be_bundled_wherever_it_was_sent_before() {
 
 #[test]
 fn what_cannot_be_bundled_is_an_error() {
+    let _alone = alone();
     let (one, other) = (heap(), heap());
     let tensor = frozen(&one, &[1.0]);
     let twice = Bundle::builder().add("a", &tensor).add("a", &tensor).build_in(&one).unwrap_err();
@@ -180,6 +195,7 @@ fn what_cannot_be_bundled_is_an_error() {
 
 #[test]
 fn more_storages_than_a_bundle_can_have_are_refused_and_given_back() {
+    let _alone = alone();
     let heap = heap();
     let add = |builder: tensorferry_state::BundleBuilder, index: u32| {
         builder.add(index.to_string(), frozen(&heap, &[index as f32]))
@@ -192,6 +208,7 @@ fn more_storages_than_a_bundle_can_have_are_refused_and_given_back() {
 
 #[test]
 fn a_copy_is_shared_or_frozen_and_keeps_views_of_one_storage_together() {
+    let _alone = alone();
     let heap = heap();
     let bundle = bundle(&heap);
     let n_live = live_blocks(&heap);
@@ -218,6 +235,7 @@ fn a_copy_is_shared_or_frozen_and_keeps_views_of_one_storage_together() {
 
 #[test]
 fn elements_that_are_not_written_in_one_step_cannot_be_shared() {
+    let _alone = alone();
     let heap = heap();
     let tensor = TensorMut::<Complex<f64>>::zeros_in(&heap, [2]).unwrap().freeze();
     let bundle = Bundle::builder().add("z", tensor).build_in(&heap).unwrap();
@@ -231,6 +249,7 @@ fn elements_that_are_not_written_in_one_step_cannot_be_shared() {
 
 #[test]
 fn many_clones_of_a_bundle_are_one_handle_of_a_message() {
+    let _alone = alone();
     let heap = heap();
     let bundle = Bundle::builder().add("a", frozen(&heap, &[1.0])).build_in(&heap).unwrap();
     // More than one message can have.
@@ -241,6 +260,7 @@ fn many_clones_of_a_bundle_are_one_handle_of_a_message() {
 
 #[test]
 fn what_is_no_bundle_is_an_error_of_the_receiver() {
+    let _alone = alone();
     let heap = heap();
     let forged = tensorferry_storage::Bundle::pack(&heap, b"no manifest at all", Default::default()).unwrap();
     let error = sent::<_, Bundle>(&heap, &Raw(forged)).unwrap_err();
@@ -271,6 +291,7 @@ mod files {
 
     #[test]
     fn a_bundle_is_written_and_read_as_views_of_one_storage() {
+        let _alone = alone();
         let heap = heap();
         let path = path("round");
         let written = bundle(&heap);
@@ -290,6 +311,7 @@ mod files {
 
     #[test]
     fn files_that_are_none_are_errors() {
+        let _alone = alone();
         let heap = heap();
         let missing = Bundle::load_safetensors_in(&heap, "/no/such/file").unwrap_err();
         assert!(matches!(&missing, SafetensorsError::File { .. }), "{missing}");
@@ -321,6 +343,7 @@ mod files {
 
     #[test]
     fn metadata_stands_beside_the_tensors_and_is_no_tensor() {
+        let _alone = alone();
         let heap = heap();
         let path = path("metadata");
         let bundle = Bundle::builder().add("a", frozen(&heap, &[1.0])).build_in(&heap).unwrap();
@@ -340,6 +363,7 @@ mod files {
 
     #[test]
     fn elements_that_the_file_has_not_aligned_are_copied() {
+        let _alone = alone();
         let heap = heap();
         let path = path("unaligned");
         let header = br#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U16","shape":[2],"data_offsets":[1,5]}}"#;

@@ -58,6 +58,7 @@ impl Block {
     }
 
     /// Where the data begins, as an offset of the data area.
+    #[cfg(test)]
     pub(crate) fn data_offset_bytes(&self) -> usize {
         self.handle.cell().data_offset_bytes()
     }

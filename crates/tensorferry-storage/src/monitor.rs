@@ -299,8 +299,7 @@ pub(crate) fn words_of(block: &Block) -> Option<MonitorWords<'_>> {
 
 /// The monitor in a block that was found before to hold one. Only for the process that holds the block.
 fn known_words(block: &Block) -> Option<MonitorWords<'_>> {
-    let words = block.words_of_owner().first_chunk()?;
-    let offset_bytes = block.data_offset_bytes() + word::UNLOCKED * 8;
-    let lines = block.heap().data().words32(offset_bytes, (word::CHANGED - word::UNLOCKED) * 2 + 1)?;
-    Some(MonitorWords::new(words, lines.first()?, lines.last()?))
+    let n_words32 = (word::CHANGED - word::UNLOCKED) * 2 + 1;
+    let (words, lines) = block.words_with_futexes(word::UNLOCKED, n_words32)?;
+    Some(MonitorWords::new(words.first_chunk()?, lines.first()?, lines.last()?))
 }
