@@ -288,28 +288,6 @@ impl fmt::Debug for OfferedBlock {
     }
 }
 
-/// A block that only the receiver of a message has, as it comes out of that message.
-#[derive(Debug)]
-pub struct GrantedBlock {
-    block: Block,
-}
-
-impl GrantedBlock {
-    /// The block was granted exclusively, by a message.
-    pub(crate) fn new(block: Block) -> Self {
-        Self { block }
-    }
-
-    /// `None` for a block that was sent away, and for one of no bytes.
-    pub(crate) fn of(block: ExclusiveBlock) -> Option<Self> {
-        block.into_held().map(Self::new)
-    }
-
-    pub(crate) fn accept(self) -> ExclusiveBlock {
-        ExclusiveBlock::new(self.block)
-    }
-}
-
 impl SharedBlock {
     /// A block of no bytes.
     #[must_use]

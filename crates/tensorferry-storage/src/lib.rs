@@ -83,7 +83,7 @@ mod wire_tests;
 
 use tensorferry_domain::atomic;
 
-pub use access::{ExclusiveBlock, FrozenBlock, GrantedBlock, OfferedBlock, SharedBlock};
+pub use access::{ExclusiveBlock, FrozenBlock, OfferedBlock, SharedBlock};
 pub use attachments::Attachment;
 pub use bundle::{Bundle, BundleBlocks};
 pub use deadline::Deadline;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::access::{Claim, ExclusiveBlock, FrozenBlock, GrantedBlock, OfferedBlock, SharedBlock};
+use crate::access::{Claim, ExclusiveBlock, FrozenBlock, OfferedBlock, SharedBlock};
 use crate::attachments::Attachment;
 use crate::block::Block;
 use crate::bundle::Bundle;
@@ -261,7 +261,7 @@ pub enum IncomingHandle {
     /// A block to read and write.
     Shared(SharedBlock),
     /// A block that only the receiver has; `None` once it was taken out.
-    Exclusive(Option<GrantedBlock>),
+    Exclusive(Option<Box<ExclusiveBlock>>),
     /// A ring, attached in the role that was granted.
     Ring(Box<Attachment>),
     /// A bundle.
@@ -272,7 +272,7 @@ impl IncomingHandle {
     /// A block that only the receiver has, of a message that did not come through a ring.
     #[must_use]
     pub fn exclusive(block: ExclusiveBlock) -> Self {
-        Self::Exclusive(GrantedBlock::of(block))
+        Self::Exclusive(Some(Box::new(block)))
     }
 
     /// One more handle on a block to read; `None` for what is none. It can be taken any number of times.
@@ -299,7 +299,7 @@ impl IncomingHandle {
     /// The block that only the receiver has. It can be taken once; `None` afterwards, and for what is none.
     pub fn take_exclusive(&mut self) -> Option<ExclusiveBlock> {
         match self {
-            Self::Exclusive(block) => block.take().map(GrantedBlock::accept),
+            Self::Exclusive(block) => block.take().map(|block| *block),
             _ => None,
         }
     }
@@ -353,7 +353,7 @@ fn accept_other(
         // `accept` does not come here with one.
         Grant::Frozen => return accept(heap, word, handles),
         Grant::Shared => IncomingHandle::Shared(SharedBlock::new(heap.hold(reference)?)),
-        Grant::Exclusive => IncomingHandle::Exclusive(Some(GrantedBlock::new(heap.hold(reference)?))),
+        Grant::Exclusive => IncomingHandle::exclusive(ExclusiveBlock::new(heap.hold(reference)?)),
         Grant::Ring(role) => {
             let block = heap.hold(reference)?;
             if block.header().is_none_or(|header| header.kind() != Kind::Ring) {
@@ -503,3 +503,25 @@ pub(crate) fn take_back(handles: OutgoingHandles) {
 
 /// Two words each, of which a handle consists in registers too.
 const _: () = assert!(size_of::<OutgoingHandle>() == 16 && size_of::<IncomingHandle>() == 16);
+
+#[cfg(test)]
+mod tests {
+    use tensorferry_domain::Domain;
+
+    use super::*;
+    use crate::{Consumers, Deadline, Ring};
+
+    #[test]
+    fn a_fork_leaves_the_parent_what_is_exclusive_in_a_message_that_was_not_read() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let ring = Ring::create(&heap, 1, 0).unwrap();
+        let block = heap.allocate(8).unwrap();
+        ring.put(b"", OutgoingHandle::exclusive(&block).into_iter().collect(), Deadline::Now).unwrap();
+        let mut message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
+        // What a process that was forked does with its copies.
+        heap.inner().cells.revoke_all_exclusive();
+        let mut copy = message.handles[0].take_exclusive().unwrap();
+        assert!(copy.is_moved());
+        assert_eq!(copy.bytes(), []);
+    }
+}
