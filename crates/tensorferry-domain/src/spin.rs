@@ -17,7 +17,7 @@
 //! (docs/bench/NOTES.md). Of several threads that wait, one probes. Apart from both, spins may be longer
 //! while that pays (`long_spin.rs`).
 
-use std::hint::spin_loop;
+use std::hint::{cold_path, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,9 @@ const AFTER_LONG_NS: u32 = 250_000;
 /// beyond `LONG_AFTER_AT_MOST` at each multiple of that.
 const LONG_AFTER: u32 = 256;
 const LONG_AFTER_AT_MOST: u32 = 1 << 16;
+
+/// How long a spin of [`Spin::is_worthwhile`] may be.
+const FEW_US_NS: u64 = 5_000;
 
 /// The value of `fixed_ns` while no fixed budget is set.
 const ADAPTIVE: u64 = u64::MAX;
@@ -103,13 +106,23 @@ impl Spin {
         found
     }
 
-    /// Whether a short spin may find something, as far as is known. Learns nothing.
+    /// Whether a spin of a few microseconds may find something, as far as is known, and may last so long.
+    /// Learns nothing.
     #[must_use]
     pub fn is_worthwhile(&self) -> bool {
         match self.fixed_ns.load(Ordering::Relaxed) {
-            0 => false,
             ADAPTIVE => self.budget_ns.load(Ordering::Relaxed) > 0 && spinning_pays(),
-            _ => spinning_pays(),
+            fixed_ns => fixed_ns >= FEW_US_NS && spinning_pays(),
+        }
+    }
+
+    /// Records that such a spin has found something: then a longer one pays too.
+    #[inline]
+    pub fn note_found(&self) {
+        let budget_ns = self.budget_ns.load(Ordering::Relaxed);
+        if budget_ns < MAX_NS || self.n_in_vain.load(Ordering::Relaxed) != 0 {
+            cold_path();
+            self.learn(Duration::from_nanos(budget_ns.into()), true, false);
         }
     }
 
@@ -296,6 +309,33 @@ mod tests {
         assert_eq!(spin.until(Instant::now(), None, || Some(1)), Some(1));
         assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
         assert_eq!(spin.n_in_vain.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_a_few_microseconds_find_keeps_the_budget() {
+        let spin = Spin::with(2 * MIN_NS, 3);
+        for _ in 0..20 {
+            assert!(spin.is_worthwhile());
+            // Once in a while a wait is longer than the budget.
+            assert_eq!(spin.until(Instant::now(), None, nothing), None);
+            spin.note_found();
+            spin.note_found();
+        }
+        assert_eq!(spin.budget_ns.load(Ordering::Relaxed), MAX_NS);
+        assert_eq!(spin.n_in_vain.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_spin_of_a_few_microseconds_is_none_where_fixed_ones_are_shorter() {
+        let spin = Spin::default();
+        for (budget_ns, is_worthwhile) in [(0, false), (FEW_US_NS - 1, false), (FEW_US_NS, true)] {
+            spin.set_fixed(Some(Duration::from_nanos(budget_ns)));
+            assert_eq!(spin.is_worthwhile(), is_worthwhile, "{budget_ns}");
+        }
+        spin.set_fixed(None);
+        assert!(spin.is_worthwhile());
+        SPINNING_PAYS.set(false);
+        assert!(!spin.is_worthwhile());
     }
 
     #[test]

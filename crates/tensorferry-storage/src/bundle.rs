@@ -199,6 +199,9 @@ impl<'a> BundleBlocks<'a> {
         let (Some(block), Some(word)) = (self.bundle.block(), self.references.get(index)) else {
             return Err(lacks());
         };
+        // The words were lent before. In a child of a fork(2) that is not this library's they are not to be
+        // read: no holder bit stands for that process.
+        block.heap().check_owning_process()?;
         lend_named(block, word.load(Ordering::Relaxed))?.ok_or_else(lacks)
     }
 }

@@ -22,6 +22,15 @@ impl Deadline {
         Instant::now().checked_add(timeout).map_or(Self::Never, Self::At)
     }
 
+    /// Whether the call may wait, even for a moment.
+    pub(crate) fn has_time(self) -> bool {
+        match self {
+            Self::Now => false,
+            Self::At(deadline) => Instant::now() < deadline,
+            Self::Never => true,
+        }
+    }
+
     /// Calls `look` until it finds something, for as long as the deadline allows.
     pub(crate) fn wait<R>(
         self,

@@ -196,9 +196,8 @@ impl PinList {
             let queued = &mut *self.lock();
             for _ in 0..queued.pins.len() {
                 let Some(pin) = queued.pins.pop_front() else { break };
-                let is_over = ring.as_ref().is_none_or(|ring| settle(ring, pin.at));
                 let mut handles = queued.handles_of(pin);
-                if is_over {
+                if ring.as_ref().is_none_or(|ring| settle(ring, pin.at)) {
                     retired.push(handles);
                 } else {
                     queued.push(pin.at, &mut handles);

@@ -111,7 +111,7 @@ pub(crate) fn accept(
     if index == usize::MAX {
         return Ok(Some(held));
     }
-    handles.push(IncomingHandle::Frozen(held));
+    handles.push(IncomingHandle::Offered(held));
     Ok(None)
 }
 

@@ -26,6 +26,9 @@ impl Spin {
     }
 
     /// Learns nothing.
+    pub fn note_found(&self) {}
+
+    /// Learns nothing.
     pub fn note_sleep(&self, _waited: Duration) {}
 
     /// Learns nothing.

@@ -9,7 +9,7 @@ use std::io::Write as _;
 
 use tensorferry::manager::{Manager, Served, StateError, serve};
 use tensorferry::spawn::{StartMethod, get_context};
-use tensorferry::{AnyTensor, Domain, Heap, Queue, SharedTensor, Tensor};
+use tensorferry::{AnyTensor, Bundle, Domain, Heap, Queue, SharedTensor, Tensor};
 use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Ended, Failure, Inherited, Start};
@@ -25,8 +25,9 @@ tensorferry_process::entry! {
 }
 
 /// What a process sees that something else has forked.
-fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queue<u8>) {
+fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queue<u8>, bundle: &Bundle) {
     let heap = Heap::current().unwrap();
+    assert!(bundle.entry("sevens").unwrap().as_slice::<u8>().is_err());
     let text = heap.allocate(100).unwrap_err().to_string();
     assert!(text.contains("forked"), "{text}");
     let text = queue.put(1).unwrap_err().to_string();
@@ -65,6 +66,8 @@ fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queu
 
 fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
     let (tensor, shared, queue) = (full(7), SharedTensor::<f32>::zeros([4])?, Queue::<u8>::new(4)?);
+    let bundle = Bundle::new([("sevens", full(7))])?;
+    let entry = bundle.entry("sevens")?;
     queue.put(3)?;
     // A mark for the parts of the library that are not parked, so that what a stranger meets is as bad as can
     // be.
@@ -74,7 +77,12 @@ fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
     // that nobody opens; what is tested does without.
     let pid = match unsafe { fork_alone(&parked) }? {
         Forked::Child => {
-            let look = std::panic::AssertUnwindSafe(|| look_as_a_stranger(tensor, shared, queue));
+            let look = std::panic::AssertUnwindSafe(|| {
+                // Looked up before the fork.
+                let text = entry.as_slice::<u8>().unwrap_err().to_string();
+                assert!(text.contains("forked"), "{text}");
+                look_as_a_stranger(tensor, shared, queue, &bundle);
+            });
             exit_at_once(if std::panic::catch_unwind(look).is_ok() { 7 } else { 1 });
         }
         Forked::Parent { pid } => PidFd::open(pid)?,

@@ -146,10 +146,13 @@ impl Ring {
                 break found;
             }
             is_at_once = false;
-            if deadline == Deadline::Now || !self.sees_change(&ring) {
+            if !deadline.has_time() || !self.sees_change(&ring) {
                 break None;
             }
         };
+        if found.is_some() && !is_at_once {
+            self.take_spin.note_found();
+        }
         let taken = found.unwrap_or_else(|| {
             let look = || self.look_for_message(&ring, consumers, message, reported);
             self.wait_longer(&ring, deadline, look)
@@ -163,7 +166,7 @@ impl Ring {
         taken
     }
 
-    /// After a look that found nothing: glances at the slot of the next message, for about a microsecond at
+    /// After a look that found nothing: glances at the slot of the next message, for a few microseconds at
     /// most, and returns whether it has changed.
     ///
     /// Where both sides are busy, the next message comes within that time. A glance is a fraction of a look,

@@ -1,7 +1,9 @@
 //! Pins: what a sender keeps until its messages are taken.
 
+use std::sync::Arc;
+
 use smallvec::smallvec;
-use tensorferry_storage::{Consumers, Deadline, FrozenBlock, Heap, OutgoingHandle, Ring};
+use tensorferry_storage::{Consumers, Deadline, FrozenBlock, Heap, OutgoingHandle, OutgoingHandles, Ring};
 
 use crate::heap;
 
@@ -65,5 +67,59 @@ fn a_received_block_can_be_had_several_times_and_is_gone_after_the_last() {
         assert_eq!(heap.stats().own.live_blocks, 1 + u64::from(n_taken > 0), "the ring, and what was taken");
         drop(taken);
         assert_eq!(heap.stats().own.live_blocks, 1, "{n_taken} were taken");
+    }
+}
+
+/// A message with so many blocks, which nobody else has, and which says how many.
+fn send(heap: &Heap, ring: &Ring, n_handles: u8) {
+    let blocks: Vec<_> = (0..n_handles).map(|_| block(heap, 64)).collect();
+    let handles = blocks.iter().filter_map(OutgoingHandle::frozen).collect();
+    ring.put(&[n_handles], handles, Deadline::Now).unwrap();
+}
+
+#[test]
+fn each_message_keeps_its_own_blocks_in_whatever_order_they_go() {
+    let heap = heap();
+    let ring = Arc::new(Ring::create_with_leases(&heap, 8, 8, 0).unwrap());
+    let live = || {
+        heap.collect();
+        heap.stats().own.live_blocks
+    };
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
+        [1, 3, 2, 70].into_iter().for_each(|n_handles| send(&heap, &ring, n_handles));
+        let mut leases: Vec<_> = (0..4).map(|_| Some(ring.take_leased(Deadline::Now).unwrap().1)).collect();
+        // Given back in this order, and pinned again; taken in another.
+        order.into_iter().for_each(|at| drop(leases[at].take()));
+        let mut left = live();
+        for _ in 0..4 {
+            let (message, lease) = ring.take_leased(Deadline::Now).unwrap();
+            let n_handles = u64::from(message.payload[0]);
+            assert_eq!(n_handles, message.handles.len() as u64);
+            drop(message);
+            lease.ack().unwrap();
+            left -= n_handles + u64::from(n_handles > 29);
+            assert_eq!(live(), left, "after the message of {n_handles}, given back {order:?}");
+        }
+        assert_eq!(left, 1, "the ring");
+    }
+}
+
+#[test]
+fn a_list_of_handles_that_was_cut_short_is_pinned_as_any_other() {
+    let heap = heap();
+    let ring = Ring::create(&heap, 8, 0).unwrap();
+    let blocks: Vec<_> = (0..9).map(|_| block(&heap, 64)).collect();
+    for n_handles in [0, 1, 2, 8] {
+        let mut handles: OutgoingHandles = blocks.iter().filter_map(OutgoingHandle::frozen).collect();
+        handles.truncate(n_handles);
+        ring.put(b"", handles, Deadline::Now).unwrap();
+        send(&heap, &ring, 1);
+    }
+    drop(blocks);
+    // The ring, what the longest list names, and one for each short message that is left.
+    for n_live in [1 + 8 + 3, 1 + 8 + 2, 1 + 8 + 1, 1] {
+        drop([(); 2].map(|()| ring.take(Consumers::Multi, Deadline::Now).unwrap()));
+        heap.collect();
+        assert_eq!(heap.stats().own.live_blocks, n_live);
     }
 }
