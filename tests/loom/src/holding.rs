@@ -35,7 +35,9 @@ fn send(heap: &Heap, ring: &Ring) {
 
 fn take_and_read(heap: &Heap, ring: &Ring, deadline: Deadline) -> bool {
     ring.take(Consumers::Multi, deadline).is_ok_and(|message| {
-        let Some(IncomingHandle::Offered(block)) = message.handles.first() else { panic!("it names a block") };
+        let Some(IncomingHandle::Offered(block)) = message.handles.first() else {
+            panic!("it names a block")
+        };
         heap.read_bytes(block.place().index);
         true
     })
