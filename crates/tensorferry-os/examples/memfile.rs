@@ -32,8 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Two mappings of one file stand for two processes.
     // SAFETY: as above.
     let head = unsafe { Tables::map(&file, 4096) }?;
-    let (ours, theirs) = (whole.words32(8, 1), head.words32(8, 1));
-    let (Some([ours]), Some([theirs])) = (ours, theirs) else { return Err("not mapped".into()) };
+    let (ours, theirs) = (whole.words_with_words32(8, 1, 0, 1), head.words32(8, 1));
+    let (Some((_, [ours])), Some([theirs])) = (ours, theirs) else { return Err("not mapped".into()) };
     thread::scope(|scope| {
         scope.spawn(|| {
             while theirs.load(Ordering::Acquire) == 0 {

@@ -147,7 +147,7 @@ impl Reservation {
     /// ```
     ///
     /// # Safety
-    /// While the mapping lives, every word of it that is lent here ([`Self::words`], [`Self::words32`],
+    /// While the mapping lives, every word of it that is lent here ([`Self::words`],
     /// [`Self::words_with_words32`]) is
     /// - of one size: accessed as 32 or as 64 bits, never as both at the same time;
     /// - not plain memory at that time: no `&[u8]`, `&mut [u8]` or other reference without atomics covers it,
@@ -309,16 +309,6 @@ impl Reservation {
         Some(unsafe { words_at(first.as_ptr(), n_words) })
     }
 
-    /// Lends `n_words` 32-bit words from `offset_bytes`, for futexes; `None` unless aligned, inside and open.
-    #[must_use]
-    #[inline]
-    pub fn words32(&self, offset_bytes: usize, n_words: usize) -> Option<&[AtomicU32]> {
-        let first = self.bytes(offset_bytes, n_words.checked_mul(4)?)?;
-        (offset_bytes.is_multiple_of(4)).then_some(())?;
-        // SAFETY: as in `words`, with 4-byte alignment.
-        Some(unsafe { words32_at(first.as_ptr(), n_words) })
-    }
-
     /// Lends `n_words` 64-bit words from `offset_bytes`, and `n_words32` 32-bit words for futexes, which lie
     /// in those from word `at` on. `None` unless the range is aligned, inside and open, and has room for the
     /// 32-bit words. The caller uses no word in both ways.
@@ -333,8 +323,9 @@ impl Reservation {
     ) -> Option<(&[AtomicU64], &[AtomicU32])> {
         let words = self.words(offset_bytes, n_words)?;
         let first = words.get(at..)?.get(..n_words32.div_ceil(2))?.as_ptr();
-        // SAFETY: as in `words`; the 32-bit words lie in the 64-bit ones, so they are inside the mapping and
-        // open, and more than aligned.
+        // SAFETY: the pointer is that of a slice of 64-bit words which has room for `n_words32` (just taken).
+        // So it is not null, is 4-aligned, and what it points to stays readable and writable while `self`
+        // lives. The caller of `map` has promised that each word is accessed in one size at a time.
         Some((words, unsafe { words32_at(first.cast_mut().cast(), n_words32) }))
     }
 

@@ -152,11 +152,6 @@ impl<'a> Entry<'a> {
     }
 
     #[cfg(feature = "safetensors")]
-    pub(crate) fn blocks(&self) -> BundleBlocks<'a> {
-        self.blocks
-    }
-
-    #[cfg(feature = "safetensors")]
     pub(crate) fn storage(&self) -> Option<usize> {
         self.tensor.storage
     }

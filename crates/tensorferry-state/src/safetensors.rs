@@ -279,7 +279,7 @@ impl<'a> Entry<'a> {
         if !layout.is_contiguous() {
             return Ok(Cow::Owned(self.any_tensor()?.to_bytes()));
         }
-        let bytes = self.blocks().bytes(index).map_err(|error| BundleError::of(self.name(), error))?;
+        let bytes = self.raw().bytes(index).map_err(|error| BundleError::of(self.name(), error))?;
         layout.check_fits(bytes.len() / size_bytes).map_err(|error| BundleError::of(self.name(), error))?;
         let begin = layout.offset() * size_bytes;
         Ok(Cow::Borrowed(&bytes[begin..begin + layout.n_elements() * size_bytes]))

@@ -284,7 +284,7 @@ impl OfferedBlock {
 
 impl fmt::Debug for OfferedBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        FrozenBlock::new(Block::new(self.pair.one().clone())).fmt(f)
+        f.debug_struct("OfferedBlock").finish_non_exhaustive()
     }
 }
 

@@ -68,3 +68,17 @@ pub(crate) fn look_once<R>(mut look: impl FnMut() -> Option<R>) -> Option<R> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_that_has_passed_leaves_no_time() {
+        assert!(!Deadline::Now.has_time());
+        assert!(!Deadline::within(Duration::ZERO).has_time());
+        assert!(Deadline::within(Duration::from_secs(3600)).has_time());
+        assert!(Deadline::within(Duration::MAX).has_time());
+        assert!(Deadline::Never.has_time());
+    }
+}

@@ -62,10 +62,6 @@ impl HandlePair {
         let words = ManuallyDrop::new(self).one.words;
         (BlockHandle { words }, BlockHandle { words })
     }
-
-    pub(crate) fn one(&self) -> &BlockHandle {
-        &self.one
-    }
 }
 
 impl Drop for HandlePair {

@@ -268,6 +268,9 @@ pub enum IncomingHandle {
     Bundle(Bundle),
 }
 
+/// More would not be moved in registers.
+const _: () = assert!(size_of::<OutgoingHandle>() == 16 && size_of::<IncomingHandle>() == 16);
+
 impl IncomingHandle {
     /// A block that only the receiver has, of a message that did not come through a ring.
     #[must_use]
@@ -290,7 +293,8 @@ impl IncomingHandle {
 
     #[inline]
     fn take_first(&mut self) -> Option<FrozenBlock> {
-        let Self::Offered(offered) = std::mem::replace(self, Self::Exclusive(None)) else { return None };
+        let nothing = Self::Frozen(FrozenBlock::empty());
+        let Self::Offered(offered) = std::mem::replace(self, nothing) else { return None };
         let (own, first) = offered.split();
         *self = Self::Frozen(own);
         Some(first)
@@ -500,9 +504,6 @@ pub(crate) fn all_in_domain(heap: &Heap, handles: &[OutgoingHandle]) -> bool {
 pub(crate) fn take_back(handles: OutgoingHandles) {
     handles.into_iter().for_each(OutgoingHandle::take_back);
 }
-
-/// Two words each, of which a handle consists in registers too.
-const _: () = assert!(size_of::<OutgoingHandle>() == 16 && size_of::<IncomingHandle>() == 16);
 
 #[cfg(test)]
 mod tests {

@@ -189,19 +189,15 @@ impl PinList {
 
     /// Lets go of all pins whose slot has moved on, in whatever order the slots did.
     pub(crate) fn retire_all(&self) {
-        let mut retired = Vec::new();
+        let mut retired = Retired::default();
         let is_owning_process = self.ring.heap().is_owning_process();
         let ring = if is_owning_process { RingWords::with_shape(&self.ring, self.shape) } else { None };
         {
             let queued = &mut *self.lock();
             for _ in 0..queued.pins.len() {
-                let Some(pin) = queued.pins.pop_front() else { break };
-                let mut handles = queued.handles_of(pin);
-                if ring.as_ref().is_none_or(|ring| settle(ring, pin.at)) {
-                    retired.push(handles);
-                } else {
-                    queued.push(pin.at, &mut handles);
-                }
+                let Some(pin) = queued.pins.front() else { break };
+                let is_over = ring.as_ref().is_none_or(|ring| settle(ring, pin.at));
+                queued.move_first(is_over.then_some(&mut retired));
             }
         }
         drop(retired);
@@ -244,20 +240,15 @@ impl Queued {
         // The head passes only messages that were taken, so most pins need no look at their slots.
         let head = ring.head().load(Ordering::Acquire);
         let is_passed = |at: PinnedAt| at.record == IN_A_SLOT && at.at < head;
-        let has_gone = |pin: &&Pin| is_passed(pin.at) || settle(ring, pin.at);
-        let (mut n_pins, mut n_handles, mut n_lists) = (0, 0, 0);
-        for pin in self.pins.iter().take(GO_AT_A_TIME).take_while(has_gone) {
-            n_pins += 1;
-            match pin.n_handles {
-                A_LIST => n_lists += 1,
-                n => n_handles += n,
+        let has_gone = |at: PinnedAt| is_passed(at) || settle(ring, at);
+        let mut retired = Retired::default();
+        for _ in 0..GO_AT_A_TIME {
+            match self.pins.front() {
+                Some(pin) if has_gone(pin.at) => self.move_first(Some(&mut retired)),
+                _ => break,
             }
         }
-        self.pins.drain(..n_pins);
-        Retired {
-            handles: self.handles.drain(..n_handles).collect(),
-            lists: self.lists.drain(..n_lists).collect(),
-        }
+        retired
     }
 
     #[inline]
@@ -274,11 +265,26 @@ impl Queued {
         }
     }
 
-    /// Takes the handles of the first pin, which was just taken out of the list.
-    fn handles_of(&mut self, first: Pin) -> OutgoingHandles {
-        match first.n_handles {
-            A_LIST => self.lists.pop_front().unwrap_or_default(),
-            n => self.handles.drain(..n).collect(),
+    /// Moves the first pin to the end, or its handles to those that are let go of.
+    fn move_first(&mut self, mut retired: Option<&mut Retired>) {
+        let Some(pin) = self.pins.pop_front() else { return };
+        if pin.n_handles == A_LIST {
+            let list = self.lists.pop_front();
+            match &mut retired {
+                Some(retired) => retired.lists.extend(list),
+                None => self.lists.extend(list),
+            }
+        } else {
+            for _ in 0..pin.n_handles {
+                let Some(handle) = self.handles.pop_front() else { break };
+                match &mut retired {
+                    Some(retired) => retired.handles.push(handle),
+                    None => self.handles.push_back(handle),
+                }
+            }
+        }
+        if retired.is_none() {
+            self.pins.push_back(pin);
         }
     }
 

@@ -140,13 +140,14 @@ impl Ring {
         // Of several threads that wait, each is told what happens while it waits.
         let reported = self.senders_gone_reported.load(Ordering::SeqCst);
         let mut is_at_once = true;
+        // A loop, so that the look is inlined once.
         let found = loop {
             let found = self.look_for_message(&ring, consumers, message, reported);
             if found.is_some() || !is_at_once {
                 break found;
             }
             is_at_once = false;
-            if !deadline.has_time() || !self.sees_change(&ring) {
+            if !self.sees_change(&ring, deadline) {
                 break None;
             }
         };
@@ -173,8 +174,8 @@ impl Ring {
     /// so the message is seen sooner, and is then taken in the straight code of the first look
     /// (docs/bench/NOTES.md).
     #[inline]
-    fn sees_change(&self, ring: &RingWords<'_>) -> bool {
-        if !self.take_spin.is_worthwhile() {
+    fn sees_change(&self, ring: &RingWords<'_>, deadline: Deadline) -> bool {
+        if !self.take_spin.is_worthwhile() || !deadline.has_time() {
             return false;
         }
         let (slot, lap) = self.slot_of(ring, ring.head().load(Ordering::Acquire));
