@@ -52,6 +52,13 @@ impl Joined {
     }
 }
 
+/// Announces that this process is about to end in order, in each domain of which it is a member: as when it
+/// had let go of everything, others are not told of a death. For a process that ends without running the
+/// destructors of what it holds.
+pub fn announce_end() {
+    Joined::lock().members_of().for_each(|heap| heap.domain().announce_end());
+}
+
 /// While this exists, a thread of this process that connects finds that it is a member of this domain
 /// already, whatever the default domain is.
 #[derive(Debug)]

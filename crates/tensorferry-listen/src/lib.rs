@@ -36,6 +36,9 @@
 //! address: a value is [offered](offer()), which makes a [`Token`] of it, a short text for whatever they talk
 //! through, and the process that gets the text [takes](take()) the value.
 //!
+//! A token can also be an [invitation](invite()): whoever gets it [joins](join()) the domain, and takes
+//! nothing. So a program that makes tensors first, and sends them then, makes them in the right place.
+//!
 //! # Addresses
 //! An address is a path, where the socket is made with access for its user only, or a name after `@`, which
 //! is no file (abstract, unix(7)): nothing is left of it, whoever is killed, and it is seen in one network
@@ -56,9 +59,11 @@ mod address;
 mod attach;
 mod connect;
 mod error;
+mod gate;
 mod greeting;
 #[doc(hidden)]
 pub mod hidden;
+mod invitation;
 mod joined;
 mod listener;
 mod newcomer;
@@ -71,6 +76,8 @@ mod token;
 pub use attach::{attach, attach_any, attach_timeout, attach_when_there};
 pub use connect::{Connecting, connect, connect_any, connect_timeout, connect_when_there};
 pub use error::{AcceptError, ConnectError, ListenError, PublishError};
+pub use invitation::{Invitation, invite, invite_to, join, join_timeout};
+pub use joined::announce_end;
 pub use listener::Listener;
 pub use offer::{Offer, offer, offer_any, offer_in};
 pub use publication::{Publication, publish, publish_any, publish_in};

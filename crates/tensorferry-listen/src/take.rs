@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tensorferry_reduce::{ANY_TYPE, DecodeError, Parcel, type_hash};
-use tensorferry_storage::StorageError;
+use tensorferry_storage::{Heap, StorageError};
 
 use crate::attach::Unnamed;
 use crate::joined::Joined;
@@ -86,14 +86,7 @@ impl Connecting {
         if !fits {
             return Err(ConnectError::OfferedType { token, wanted: type_name::<T>() });
         }
-        let find = || Joined::lock().find(token.domain_id);
-        let heap = match find() {
-            Some(heap) => heap,
-            None => {
-                self.go_on(timeout, |_: Unnamed<()>, _: &OsStr| Ok(()))?;
-                find().ok_or(ConnectError::BadGreeting("it has let this process into another domain"))?
-            }
-        };
+        let heap = self.join(token, timeout)?;
         match Parcel::open(&heap, token.parcel) {
             Err(DecodeError::Storage(StorageError::BadReference { reference, .. }))
                 if reference == token.parcel =>
@@ -102,5 +95,15 @@ impl Connecting {
             }
             opened => Ok(opened?),
         }
+    }
+
+    /// Becomes a member of the token's domain, if this process is none yet.
+    pub(crate) fn join(&mut self, token: Token, timeout: Option<Duration>) -> Result<Heap, ConnectError> {
+        let find = || Joined::lock().find(token.domain_id);
+        if let Some(heap) = find() {
+            return Ok(heap);
+        }
+        self.go_on(timeout, |_: Unnamed<()>, _: &OsStr| Ok(()))?;
+        find().ok_or(ConnectError::BadGreeting("it has let this process into another domain"))
     }
 }

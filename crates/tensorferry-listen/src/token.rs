@@ -9,9 +9,9 @@ use tensorferry_domain::Member;
 /// What every token begins with, and the version of what follows.
 const PREFIX: &str = "tf1";
 
-/// Stands for a value that a process of this machine has [offered](crate::offer()): some sixty letters,
-/// digits and hyphens, to be passed on by whatever the programs talk through. serde writes and reads it as a
-/// string.
+/// Stands for a value that a process of this machine has [offered](crate::offer()), or for a domain to which
+/// one has [invited](crate::invite()): some sixty letters, digits and hyphens, to be passed on by whatever the
+/// programs talk through. serde writes and reads it as a string.
 ///
 /// It is no secret and needs not be one: a process of another user can do nothing with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub struct Token {
 }
 
 impl Token {
+    /// The parcel of a token by which nothing is taken. No parcel has this number.
+    pub(crate) const NO_VALUE: u64 = 0;
+
     /// Where its process lets others into its domain. There is one such name for each user of a place in a
     /// domain.
     pub(crate) fn address(&self) -> String {

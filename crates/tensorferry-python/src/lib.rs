@@ -29,6 +29,7 @@ mod error;
 mod lease;
 mod message;
 mod module;
+mod multiprocessing;
 mod offer;
 mod publication;
 mod queue;

@@ -6,6 +6,7 @@ use crate::connection::{Connection, Listener, connect};
 use crate::cuda::CudaTensor;
 use crate::error::{Closed, PeerDied};
 use crate::lease::Lease;
+use crate::multiprocessing;
 use crate::offer::{offer, take};
 use crate::publication::{Publication, attach, publish};
 use crate::queue::{Queue, channel, channel_with_leases};
@@ -27,6 +28,9 @@ use crate::waker;
 /// Tensors are made by `zeros` and `empty`, filled through an array (`numpy.asarray(tensor)`,
 /// `torch.from_dlpack(tensor)`), and then frozen (`tensor.freeze()`), shared (`tensor.share()`), or sent as
 /// they are. With `device="cuda"` they are in the memory of a device, and sent as they are.
+///
+/// Tensors and queues can also be arguments of processes that `multiprocessing` starts by `spawn` or `forkserver`, and
+/// go through its queues, pipes and pools. Such a process has its parent's memory as its own.
 #[pymodule]
 fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
@@ -58,5 +62,6 @@ fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add_function(function)?;
     }
+    multiprocessing::register(module)?;
     waker::register(module)
 }

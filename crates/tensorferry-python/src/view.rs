@@ -74,6 +74,6 @@ pub(crate) fn is_forked() -> bool {
 pub(crate) fn forked() -> PyErr {
     PyRuntimeError::new_err(
         "this process was forked and has no access to the memory of tensorferry: start processes with the method \
-         `spawn` of multiprocessing, and connect there",
+         `spawn` or `forkserver` of multiprocessing",
     )
 }

@@ -71,10 +71,13 @@ impl fmt::Debug for Heap {
 
 /// The heap in which tensors are made when none is named.
 static CURRENT: OnceLock<Heap> = OnceLock::new();
+/// See [`Heap::search_first`].
+static SEARCH: OnceLock<fn()> = OnceLock::new();
 
 impl Heap {
-    /// The heap of this process's default domain. The domain is made on first use with default settings, or
-    /// was joined when the process was started as a child.
+    /// The heap of this process's default domain. The domain is made on first use with default settings,
+    /// unless it was joined before: when the process was started as a child, or by what
+    /// [`Heap::search_first`] has named.
     ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain cannot be made.
@@ -82,10 +85,25 @@ impl Heap {
         if let Some(heap) = CURRENT.get() {
             return Ok(heap);
         }
+        if let Some(search) = SEARCH.get() {
+            search();
+            if let Some(heap) = CURRENT.get() {
+                return Ok(heap);
+            }
+        }
         let heap = Self::create(Domain::builder())?;
         let current = CURRENT.get_or_init(|| heap);
         current.0.is_current.store(true, Ordering::Release);
         Ok(current)
+    }
+
+    /// Has `search` called by [`Heap::current`] before that makes a domain. It may join one and make its heap
+    /// current; then none is made. Of threads that come at the same time each calls it, and until there is a
+    /// current heap everyone who comes does.
+    ///
+    /// Returns whether it will be: of several, the first one stays.
+    pub fn search_first(search: fn()) -> bool {
+        SEARCH.set(search).is_ok()
     }
 
     /// The heap of this process's default domain, if it has one by now.

@@ -7,6 +7,7 @@
 mod alone;
 mod device;
 mod leases;
+mod processes;
 mod published;
 mod together;
 mod tokens;
