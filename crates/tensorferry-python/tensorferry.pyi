@@ -1,4 +1,8 @@
-"""Tensors and queues shared between processes, without copies."""
+"""Tensors and queues shared between processes, without copies.
+
+`Tensor`, `SharedTensor`, `CudaTensor` and `Queue` go wherever Python's `multiprocessing` pickles: arguments of processes
+(`spawn`, `forkserver`), its queues and pipes, tasks and results of its pools.
+"""
 
 from collections.abc import Iterator, Sequence
 from os import PathLike

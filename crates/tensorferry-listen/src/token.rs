@@ -10,8 +10,8 @@ use tensorferry_domain::Member;
 const PREFIX: &str = "tf1";
 
 /// Stands for a value that a process of this machine has [offered](crate::offer()), or for a domain to which
-/// one has [invited](crate::invite()): some sixty letters, digits and hyphens, to be passed on by whatever the
-/// programs talk through. serde writes and reads it as a string.
+/// one has [invited](crate::invite()): some sixty letters, digits and hyphens, to be passed on by whatever
+/// the programs talk through. serde writes and reads it as a string.
 ///
 /// It is no secret and needs not be one: a process of another user can do nothing with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -187,10 +187,10 @@ impl Listener {
 #[pymethods]
 impl Listener {
     #[new]
-    fn new(address: PathBuf) -> PyResult<Self> {
+    fn new(py: Python<'_>, address: PathBuf) -> PyResult<Self> {
         refuse_fork()?;
-        let listener =
-            tensorferry_listen::Listener::bind(address).map_err(|error| error::of_listen(&error))?;
+        let bound = py.detach(|| tensorferry_listen::Listener::bind(address));
+        let listener = bound.map_err(|error| error::of_listen(&error))?;
         Ok(Self { listener: Mutex::new(Some(Arc::new(listener))) })
     }
 

@@ -29,8 +29,9 @@ use crate::waker;
 /// `torch.from_dlpack(tensor)`), and then frozen (`tensor.freeze()`), shared (`tensor.share()`), or sent as
 /// they are. With `device="cuda"` they are in the memory of a device, and sent as they are.
 ///
-/// Tensors and queues can also be arguments of processes that `multiprocessing` starts by `spawn` or `forkserver`, and
-/// go through its queues, pipes and pools. Such a process has its parent's memory as its own.
+/// Tensors and queues can also be arguments of processes that `multiprocessing` starts by `spawn` or
+/// `forkserver`, and go through its queues, pipes and pools. Such a process has its parent's memory as its
+/// own.
 #[pymodule]
 fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();

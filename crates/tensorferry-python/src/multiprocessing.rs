@@ -100,10 +100,7 @@ fn refuse(_tensor: &TensorMut) -> PyResult<()> {
 }
 
 #[pyfunction]
-fn reduce_parent<'py>(
-    py: Python<'py>,
-    _parent: &Parent,
-) -> PyResult<(Bound<'py, PyAny>, (Option<String>,))> {
+fn reduce_parent<'py>(py: Python<'py>, _parent: &Parent) -> PyResult<(Bound<'py, PyAny>, (Option<String>,))> {
     // A child that is not invited has a domain of its own.
     let invitation = if is_forked() { None } else { py.detach(|| invite().ok()) };
     let token = invitation.map(|invitation| invitation.leave().to_string());

@@ -124,11 +124,11 @@ impl Queue {
     /// A queue with room for `maxsize` messages, at least one: there are no unbounded ones.
     #[new]
     #[pyo3(signature = (maxsize = 16))]
-    fn new(maxsize: usize) -> PyResult<Self> {
+    fn new(py: Python<'_>, maxsize: usize) -> PyResult<Self> {
         if maxsize == 0 {
             return Err(unbounded());
         }
-        open(AnyEnd::create(maxsize).map_err(OpenError::from))
+        open(py.detach(|| AnyEnd::create(maxsize)).map_err(OpenError::from))
     }
 
     /// An end of it that only puts. Those who only get learn when all such ends are gone.
@@ -268,22 +268,26 @@ impl Queue {
 /// learns when the other one is gone, which the holders of a `Queue`, who could do both, do not.
 #[pyfunction]
 #[pyo3(signature = (maxsize = 16))]
-pub(crate) fn channel(maxsize: usize) -> PyResult<(Queue, Queue)> {
-    let both = Queue::new(maxsize)?;
+pub(crate) fn channel(py: Python<'_>, maxsize: usize) -> PyResult<(Queue, Queue)> {
+    let both = Queue::new(py, maxsize)?;
     Ok((both.sender_end()?, both.receiver_end()?))
 }
 
 /// As `channel`, for values that are leased, up to `max_leases` at the same time.
 #[pyfunction]
 #[pyo3(signature = (maxsize = 16, max_leases = 8))]
-pub(crate) fn channel_with_leases(maxsize: usize, max_leases: usize) -> PyResult<(Queue, Queue)> {
+pub(crate) fn channel_with_leases(
+    py: Python<'_>,
+    maxsize: usize,
+    max_leases: usize,
+) -> PyResult<(Queue, Queue)> {
     if maxsize == 0 {
         return Err(unbounded());
     }
     if max_leases == 0 {
         return Err(PyValueError::new_err("without leases it is a channel: max_leases is at least 1"));
     }
-    let both = open(AnyEnd::create_with_leases(maxsize, max_leases).map_err(OpenError::from))?;
+    let both = open(py.detach(|| AnyEnd::create_with_leases(maxsize, max_leases)).map_err(OpenError::from))?;
     Ok((both.sender_end()?, both.receiver_end()?))
 }
 

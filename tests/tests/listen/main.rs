@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod hardened;
+mod invitations;
 mod meeting;
 mod offers;
 mod publishing;
