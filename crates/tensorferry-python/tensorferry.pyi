@@ -207,6 +207,15 @@ class Lease:
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
 
 @final
+class Lost:
+    """In the place of a tensor or queue that `multiprocessing` has brought, but that was gone by then: its process was
+    killed, or had waited for ten seconds at its end.
+
+    Whatever is done with it raises the `ConnectionError` that says why. It is not raised where the pickle is read, because
+    a pool of `multiprocessing` would wait for ever then.
+    """
+
+@final
 class Connection:
     """One end of a connection between two processes."""
 

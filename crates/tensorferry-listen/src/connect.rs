@@ -128,6 +128,8 @@ pub struct Connecting {
     address: OsString,
     /// Whether to wait until somebody listens.
     when_there: bool,
+    /// The domain that is to be joined, if that is known. No other one is.
+    domain_id: Option<u64>,
     /// Once it is connected, and has said hello.
     waiting: Option<(OwnedFd, Incoming)>,
 }
@@ -136,13 +138,18 @@ impl Connecting {
     /// Will connect to this address. Does nothing yet.
     #[must_use]
     pub fn to(address: impl AsRef<OsStr>) -> Self {
-        Self { address: address.as_ref().to_owned(), when_there: false, waiting: None }
+        Self { address: address.as_ref().to_owned(), when_there: false, domain_id: None, waiting: None }
     }
 
     /// Also waits until somebody listens, as [`connect_when_there`].
     #[must_use]
     pub fn when_there(self) -> Self {
         Self { when_there: true, ..self }
+    }
+
+    /// Joins no other domain than this one.
+    pub(crate) fn only_into(self, domain_id: u64) -> Self {
+        Self { domain_id: Some(domain_id), ..self }
     }
 
     /// Goes on for at most `timeout`. After [`ConnectError::TimedOut`] and [`ConnectError::NobodyListens`] it
@@ -203,7 +210,7 @@ impl Connecting {
         };
         match incoming.receive(&socket, deadline) {
             Ok((answer, fds)) => {
-                let value = unpack(open_parcel(answer, fds)?, &self.address)?;
+                let value = unpack(open_parcel(answer, fds, self.domain_id)?, &self.address)?;
                 socket::send_all(&socket, THANKS, &[]).map_err(ConnectError::from)?;
                 Ok(value)
             }
@@ -246,11 +253,18 @@ impl Connecting {
 }
 
 /// Takes what the listener has given.
-fn open_parcel<C: DeserializeOwned>(answer: Answer, fds: Vec<OwnedFd>) -> Result<C, Attempt> {
+fn open_parcel<C: DeserializeOwned>(
+    answer: Answer,
+    fds: Vec<OwnedFd>,
+    wanted: Option<u64>,
+) -> Result<C, Attempt> {
     let (domain_id, admission, parcel) = match answer {
         Answer::Welcome { domain_id, admission, parcel } => (domain_id, admission, parcel),
         Answer::Refused(reason) => return Err(ConnectError::Refused(reason).into()),
     };
+    if wanted.is_some_and(|wanted| wanted != domain_id) {
+        return Err(ConnectError::BadGreeting("it is of another domain than the token").into());
+    }
     let fds = || {
         let fds = DomainFds::from_message(fds);
         fds.ok_or(ConnectError::BadGreeting("no descriptor came with the admission"))

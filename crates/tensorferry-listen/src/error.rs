@@ -184,6 +184,12 @@ pub enum ConnectError {
         /// The token.
         token: Token,
     },
+    /// The token is an invitation.
+    #[error("the token {token} is an invitation, by which a process joins and takes nothing")]
+    NoValue {
+        /// The token.
+        token: Token,
+    },
     /// The token stands for a value of another type than was asked for. It is still offered.
     #[error("the token {token} stands for a value of another type than {wanted}")]
     OfferedType {

@@ -15,7 +15,7 @@ use crate::{Publication, PublishError, Token};
 struct Gate {
     /// Of no value.
     token: Token,
-    n_offers: usize,
+    n_open: usize,
     _publication: Publication<()>,
     /// So that this process itself finds the domain, which may be another one than its default one.
     _serving: Serving,
@@ -40,10 +40,10 @@ impl Open {
         let token = Token { domain_id, member, parcel: Token::NO_VALUE, type_hash: ANY_TYPE };
         let mut gates = lock_gates();
         match gates.iter_mut().find(|gate| gate.token == token) {
-            Some(gate) => gate.n_offers += 1,
+            Some(gate) => gate.n_open += 1,
             None => gates.push(Gate {
                 token,
-                n_offers: 1,
+                n_open: 1,
                 _publication: publish_any_in(heap, token.address(), &())?,
                 _serving: Serving::domain_of(heap),
             }),
@@ -70,8 +70,8 @@ impl Drop for Open {
         }
         let mut gates = lock_gates();
         let Some(at) = gates.iter().position(|gate| gate.token == self.token) else { return };
-        gates[at].n_offers -= 1;
-        if gates[at].n_offers == 0 {
+        gates[at].n_open -= 1;
+        if gates[at].n_open == 0 {
             // Waits for the thread, which waits for nobody.
             drop(gates.swap_remove(at));
         }

@@ -1,4 +1,4 @@
-//! The domains that this process has joined by connecting.
+//! The domains of which this process is a member: those that it has joined by connecting, among others.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -53,8 +53,8 @@ impl Joined {
 }
 
 /// Announces that this process is about to end in order, in each domain of which it is a member: as when it
-/// had let go of everything, others are not told of a death. For a process that ends without running the
-/// destructors of what it holds.
+/// had let go of everything, others are not told of a death. For a process that is about to end without
+/// running the destructors of what it holds. A death that comes after this all the same is hidden.
 pub fn announce_end() {
     Joined::lock().members_of().for_each(|heap| heap.domain().announce_end());
 }

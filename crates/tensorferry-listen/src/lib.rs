@@ -79,7 +79,7 @@ pub use error::{AcceptError, ConnectError, ListenError, PublishError};
 pub use invitation::{Invitation, invite, invite_to, join, join_timeout};
 pub use joined::announce_end;
 pub use listener::Listener;
-pub use offer::{Offer, offer, offer_any, offer_in};
+pub use offer::{Offer, is_offered, offer, offer_any, offer_in, withdraw};
 pub use publication::{Publication, publish, publish_any, publish_in};
 pub use take::{take, take_any, take_timeout};
 pub use token::{ParseTokenError, Token};

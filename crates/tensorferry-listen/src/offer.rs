@@ -5,6 +5,7 @@ use tensorferry_reduce::{ANY_TYPE, Parcel, type_hash};
 use tensorferry_storage::Heap;
 
 use crate::gate::Open;
+use crate::joined::Joined;
 use crate::{ListenError, PublishError, Token};
 
 /// Offers a value to one other process, whichever [takes](crate::take()) it first: the [`Offer`] has a
@@ -53,6 +54,23 @@ pub fn offer_any<T: Serialize>(value: &T) -> Result<Offer, PublishError> {
     Offer::new(Heap::current().map_err(ListenError::from)?, value, ANY_TYPE)
 }
 
+/// Ends an offer of this process that was [left](Offer::leave), as [`Offer::take_back`]. Returns false when
+/// somebody has taken the value, or it is not offered by this process.
+pub fn withdraw(token: Token) -> bool {
+    heap_of(token).is_some_and(|heap| heap.take_back_parcel(token.parcel))
+}
+
+/// Whether this process offers a value by this token that was [left](Offer::leave), and nobody has taken it.
+#[must_use]
+pub fn is_offered(token: Token) -> bool {
+    heap_of(token).is_some_and(|heap| heap.has_unopened_parcel(token.parcel))
+}
+
+/// The heap by which this process offers what the token stands for.
+fn heap_of(token: Token) -> Option<Heap> {
+    Joined::lock().find(token.domain_id).filter(|heap| heap.domain().me() == token.member)
+}
+
 /// A value that is [offered](offer()), until somebody takes it, or this is dropped or its process ends.
 ///
 /// What is in it counts as held here until this is dropped, also when it was taken: memory, and ends of
@@ -92,7 +110,7 @@ impl Offer {
     }
 
     /// Leaves the value to whoever comes: it is offered, and its memory held, until somebody has taken it or
-    /// this process ends. For a token that is passed on and not heard of again.
+    /// this process ends. For a token that is passed on and not heard of again; [`withdraw`] ends it.
     ///
     /// [`Heap::n_unopened_parcels`] says how many such values are left, for a process that is about to end.
     pub fn leave(self) -> Token {

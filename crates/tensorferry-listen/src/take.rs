@@ -22,12 +22,13 @@ use crate::{ConnectError, Connecting, Token};
 /// [`ConnectError::NotOffered`] when somebody else has taken it, or it is offered no more;
 /// [`ConnectError::Connect`] when this process is no member and nobody lets it in, because the process that
 /// offered the value has ended; [`ConnectError::OfferedType`] when it is of another type, by name as with
-/// [`attach`](crate::attach()), and still offered then; and those of [`connect`](crate::connect()).
+/// [`attach`](crate::attach()), and still offered then; [`ConnectError::NoValue`] when the token is an
+/// [invitation](crate::invite()); and those of [`connect`](crate::connect()).
 ///
 /// # Blocking
 /// A process that is no member yet, until the one that offered the value lets it in, or is gone.
 pub fn take<T: DeserializeOwned>(token: Token) -> Result<T, ConnectError> {
-    Connecting::to(token.address()).take(token, None, type_hash::<T>())
+    Connecting::to_take(token).take(token, None, type_hash::<T>())
 }
 
 /// As [`take`], waiting for at most `timeout`.
@@ -38,7 +39,7 @@ pub fn take<T: DeserializeOwned>(token: Token) -> Result<T, ConnectError> {
 /// # Blocking
 /// As [`take`], for at most `timeout`.
 pub fn take_timeout<T: DeserializeOwned>(token: Token, timeout: Duration) -> Result<T, ConnectError> {
-    Connecting::to(token.address()).take(token, Some(timeout), type_hash::<T>())
+    Connecting::to_take(token).take(token, Some(timeout), type_hash::<T>())
 }
 
 /// As [`take`], whatever the type was when it was offered, waiting for at most `timeout` if there is one. A
@@ -50,14 +51,14 @@ pub fn take_timeout<T: DeserializeOwned>(token: Token, timeout: Duration) -> Res
 /// # Blocking
 /// As [`take_timeout`].
 pub fn take_any<T: DeserializeOwned>(token: Token, timeout: Option<Duration>) -> Result<T, ConnectError> {
-    Connecting::to(token.address()).take(token, timeout, ANY_TYPE)
+    Connecting::to_take(token).take(token, timeout, ANY_TYPE)
 }
 
 impl Connecting {
     /// Will let in whoever takes what this token stands for.
     #[must_use]
     pub fn to_take(token: Token) -> Self {
-        Self::to(token.address())
+        Self::to(token.address()).only_into(token.domain_id)
     }
 
     /// Takes what the token of [`Connecting::to_take`] stands for, as [`take_any`], going on for at most
@@ -82,6 +83,9 @@ impl Connecting {
         timeout: Option<Duration>,
         wanted: u64,
     ) -> Result<T, ConnectError> {
+        if token.parcel == Token::NO_VALUE {
+            return Err(ConnectError::NoValue { token });
+        }
         let fits = [token.type_hash, wanted].contains(&ANY_TYPE) || token.type_hash == wanted;
         if !fits {
             return Err(ConnectError::OfferedType { token, wanted: type_name::<T>() });
@@ -104,6 +108,6 @@ impl Connecting {
             return Ok(heap);
         }
         self.go_on(timeout, |_: Unnamed<()>, _: &OsStr| Ok(()))?;
-        find().ok_or(ConnectError::BadGreeting("it has let this process into another domain"))
+        find().ok_or(ConnectError::BadGreeting("it has not let this process into its domain"))
     }
 }

@@ -260,7 +260,8 @@ fn copied_if_contiguous(array: &Bound<'_, PyAny>) -> PyResult<Option<Copied>> {
         tensorferry_reduce::count_copied(bytes);
         return Ok(Some(Copied::Device(copy)));
     }
-    let mut tensor = AnyTensorMut::empty(dtype, layout.shape()).map_err(|error| of_tensor(&error))?;
+    let made = py.detach(|| AnyTensorMut::empty(dtype, layout.shape()));
+    let mut tensor = made.map_err(|error| of_tensor(&error))?;
     let place = tensor.as_mut_bytes();
     py.detach(|| {
         let array = ptr::with_exposed_provenance::<u8>(address);

@@ -6,6 +6,7 @@ use crate::connection::{Connection, Listener, connect};
 use crate::cuda::CudaTensor;
 use crate::error::{Closed, PeerDied};
 use crate::lease::Lease;
+use crate::lost::Lost;
 use crate::multiprocessing;
 use crate::offer::{offer, take};
 use crate::publication::{Publication, attach, publish};
@@ -42,6 +43,7 @@ fn tensorferry(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CudaTensor>()?;
     module.add_class::<Queue>()?;
     module.add_class::<Lease>()?;
+    module.add_class::<Lost>()?;
     module.add_class::<Connection>()?;
     module.add_class::<Listener>()?;
     module.add_class::<Publication>()?;

@@ -8,19 +8,21 @@
 //! first needs a domain. So what it makes lies where its parent finds it, also when no argument has brought
 //! it there.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyImportError, PyRuntimeWarning, PyTypeError};
+use pyo3::exceptions::{PyException, PyImportError, PyRuntimeWarning, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyType};
 use tensorferry_listen::{Token, announce_end, invite, join_timeout};
 use tensorferry_storage::Heap;
 
 use crate::cuda::CudaTensor;
-use crate::offer::offer;
+use crate::lost::Lost;
+use crate::offer::{left, take};
 use crate::queue::Queue;
+use crate::starting;
 use crate::tensor::{SharedTensor, Tensor, TensorMut};
 use crate::view::is_forked;
 use crate::waiting::{self, Until};
@@ -29,19 +31,19 @@ use crate::waiting::{self, Until};
 const KEY: &str = "tensorferry";
 /// How long a process waits for its parent to let it in. A parent that is not stopped does so at once.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a process that ends waits for what it has pickled to be received, in seconds.
-const LAST_WAIT_SECONDS: f64 = 10.0;
+/// How long a process that ends waits for what it has pickled to be received.
+const LAST_WAIT: Duration = Duration::from_secs(10);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(2);
 /// After the threads of its queues have written everything, which end with -5.
 const EXIT_PRIORITY: i32 = -100;
 
-/// By what this process can join its parent's domain.
-static PARENT: Mutex<Option<Token>> = Mutex::new(None);
+/// By what this process can join its parent's domain, or why it cannot.
+static PARENT: Mutex<Option<Result<Token, String>>> = Mutex::new(None);
 
-/// Stands for the process that starts others. When they are started it is pickled into an invitation.
-#[pyclass(frozen, module = "tensorferry", name = "_Parent")]
-struct Parent;
+fn parent() -> MutexGuard<'static, Option<Result<Token, String>>> {
+    PARENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Has the pickler of `multiprocessing` know what to do. Does nothing where there is no `multiprocessing`, as
 /// in some builds of Python.
@@ -53,22 +55,19 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     };
     Heap::search_first(join_parent);
     module.add_function(wrap_pyfunction!(child_of, module)?)?;
+    module.add_function(wrap_pyfunction!(received, module)?)?;
     let pickler = reduction.getattr("ForkingPickler")?;
-    let reduced_by = |class: Bound<'_, PyType>, reduce: Bound<'_, PyAny>| {
+    let reduced_by = |class: Bound<'_, PyType>, reduce: &Bound<'_, PyAny>| {
         pickler.call_method1("register", (class, reduce)).map(drop)
     };
     let reduce = wrap_pyfunction!(reduce, module)?.into_any();
-    for class in [
-        py.get_type::<Tensor>(),
-        py.get_type::<SharedTensor>(),
-        py.get_type::<CudaTensor>(),
-        py.get_type::<Queue>(),
-    ] {
-        reduced_by(class, reduce.clone())?;
-    }
-    reduced_by(py.get_type::<TensorMut>(), wrap_pyfunction!(refuse, module)?.into_any())?;
-    reduced_by(py.get_type::<Parent>(), wrap_pyfunction!(reduce_parent, module)?.into_any())?;
-    // A new process of `forkserver` forgets what was to be called at its end, and calls this then.
+    reduced_by(py.get_type::<Tensor>(), &reduce)?;
+    reduced_by(py.get_type::<SharedTensor>(), &reduce)?;
+    reduced_by(py.get_type::<CudaTensor>(), &reduce)?;
+    reduced_by(py.get_type::<Queue>(), &reduce)?;
+    reduced_by(py.get_type::<TensorMut>(), &wrap_pyfunction!(refuse, module)?.into_any())?;
+    // A process of `forkserver` first forgets what is to be called at its end, and then calls this. One of
+    // `spawn` does neither.
     let at_start = (module, wrap_pyfunction!(after_start, module)?);
     py.import("multiprocessing.util")?.call_method1("register_after_fork", at_start)?;
     let processes = py.import("multiprocessing.process")?;
@@ -84,11 +83,22 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// How one is pickled: as a call of `take`.
+/// How one is pickled: as a call of [`received`].
 #[pyfunction]
 fn reduce<'py>(py: Python<'py>, value: Py<PyAny>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
-    let token = offer(py, value)?;
-    Ok((py.import("tensorferry")?.getattr("take")?, (token,)))
+    let token = left(py, value)?;
+    starting::note(py, token)?;
+    Ok((py.import("tensorferry")?.getattr("_received")?, (token.to_string(),)))
+}
+
+/// Called where a pickle is read.
+#[pyfunction(name = "_received")]
+fn received(py: Python<'_>, token: &str) -> PyResult<Py<PyAny>> {
+    match take(py, token, None) {
+        // Not what interrupts.
+        Err(error) if error.is_instance_of::<PyException>(py) => Ok(Py::new(py, Lost::by(error))?.into_any()),
+        taken => taken,
+    }
 }
 
 #[pyfunction]
@@ -99,33 +109,76 @@ fn refuse(_tensor: &TensorMut) -> PyResult<()> {
     ))
 }
 
-#[pyfunction]
-fn reduce_parent<'py>(py: Python<'py>, _parent: &Parent) -> PyResult<(Bound<'py, PyAny>, (Option<String>,))> {
-    // A child that is not invited has a domain of its own.
-    let invitation = if is_forked() { None } else { py.detach(|| invite().ok()) };
-    let token = invitation.map(|invitation| invitation.leave().to_string());
-    Ok((py.import("tensorferry")?.getattr("_child_of")?, (token,)))
+/// Stands for the process that starts others. For a process that is being started it is pickled into an
+/// invitation, whoever pickles.
+#[pyclass(frozen, module = "tensorferry", name = "_Parent")]
+struct Parent;
+
+#[pymethods]
+impl Parent {
+    #[expect(clippy::type_complexity, reason = "the form of what `pickle` wants")]
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Option<String>, Option<String>))> {
+        let popen = py.import("multiprocessing.context")?.call_method0("get_spawning_popen")?;
+        // A process that was forked has nothing to share, and its children are told nothing.
+        let invited = match popen.is_none() || is_forked() {
+            true => (None, None),
+            false => match py.detach(invite) {
+                Ok(invitation) => (Some(invitation.leave().to_string()), None),
+                Err(error) => (None, Some(error.to_string())),
+            },
+        };
+        Ok((py.import("tensorferry")?.getattr("_child_of")?, invited))
+    }
 }
 
 /// Called in a new process, by what its parent has pickled.
 #[pyfunction(name = "_child_of")]
-fn child_of(py: Python<'_>, token: Option<&str>) -> PyResult<Parent> {
-    *PARENT.lock().unwrap_or_else(PoisonError::into_inner) = token.and_then(|token| token.parse().ok());
+#[pyo3(signature = (token = None, why_not = None))]
+fn child_of(py: Python<'_>, token: Option<&str>, why_not: Option<String>) -> PyResult<Parent> {
+    let invited = match (token.map(str::parse::<Token>), why_not) {
+        (Some(token), _) => Some(token.map_err(|error| error.to_string())),
+        (None, why_not) => why_not.map(Err),
+    };
+    let is_late = invited.is_some() && !is_forked() && Heap::current_if_any().is_some();
+    *parent() = invited;
+    if is_late {
+        warn_of_own_memory(
+            py,
+            "it was made when the main module was imported: make tensors and queues under \
+             `if __name__ == \"__main__\":`",
+        );
+    }
     call_at_end(py)?;
     Ok(Parent)
 }
 
 /// Before this process makes a domain: joins that of its parent, if that is there.
 fn join_parent() {
-    let parent = *PARENT.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(error) = parent.and_then(|token| join_timeout(token, PATIENCE).err()) else { return };
-    Python::attach(|py| {
-        let text = format!(
-            "this process has memory of its own, from which tensors are copied when they are sent: it cannot share \
-             that of its parent: {error}"
-        );
-        warn(py, &text);
-    });
+    // Nothing is locked while it joins: others do the same then, which is none too many.
+    let invited = parent().clone();
+    let joined = invited.map(|token| token.and_then(|token| join(token).map_err(|error| error.to_string())));
+    if let Some(Err(why_not)) = joined {
+        // Whoever is told may want memory for what it does about it.
+        *parent() = None;
+        Python::attach(|py| warn_of_own_memory(py, &why_not));
+    }
+}
+
+fn join(token: Token) -> Result<(), tensorferry_listen::ConnectError> {
+    join_timeout(token, PATIENCE)
+}
+
+fn warn_of_own_memory(py: Python<'_>, why: &str) {
+    warn(
+        py,
+        &format!(
+            "this process does not share the memory of its parent, and tensors of its own are copied when they are \
+             sent: {why}"
+        ),
+    );
 }
 
 fn warn(py: Python<'_>, text: &str) {
@@ -152,8 +205,8 @@ fn call_at_end(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Waits for what this process has pickled to be received, because that goes with it. Its parent need not: it
-/// waits for its children, and nobody else is left then.
+/// Waits for what this process has offered to be received, because that goes with it. A process that
+/// `multiprocessing` has not started does not wait: it has waited for its children.
 ///
 /// A process that was started by `forkserver` ends without letting go of anything. So it says that it ends in
 /// order, or those at the other ends of its queues would be told that it was killed.
@@ -162,8 +215,9 @@ fn at_end(py: Python<'_>) -> PyResult<()> {
     if is_forked() {
         return Ok(());
     }
+    let finished = finish_threads(py);
     let n_left = || Heap::current_if_any().map_or(0, Heap::n_unopened_parcels);
-    let waited = waiting::wait(py, Until::after(Some(LAST_WAIT_SECONDS))?, |slice| {
+    let waited = waiting::wait(py, Until::at(Instant::now() + LAST_WAIT), |slice| {
         if n_left() == 0 {
             return Some(());
         }
@@ -175,11 +229,29 @@ fn at_end(py: Python<'_>) -> PyResult<()> {
         n_left => warn(
             py,
             &format!(
-                "{n_left} tensors or queues that this process has pickled were not received by its end, and are lost: \
-                 what is put into a queue of tensorferry is not"
+                "{n_left} tensors or queues that this process has offered, or that were pickled, were not received by \
+                 its end and are lost: what is put into a queue of tensorferry is not"
             ),
         ),
     }
     announce_end();
-    waited.map(drop)
+    finished.and(waited.map(drop))
+}
+
+/// Waits for the threads that are no daemons, as Python does before a process ends. CPython before 3.13 does
+/// so only later, and they may still send.
+fn finish_threads(py: Python<'_>) -> PyResult<()> {
+    let threading = py.import("threading")?;
+    let main = threading.call_method0("main_thread")?;
+    if !threading.call_method0("current_thread")?.is(&main) {
+        return Ok(());
+    }
+    for thread in threading.call_method0("enumerate")?.try_iter()? {
+        let thread = thread?;
+        if !thread.is(&main) && !thread.getattr("daemon")?.is_truthy()? {
+            // What Python calls next, and then finds done.
+            return threading.call_method0("_shutdown").map(drop);
+        }
+    }
+    Ok(())
 }

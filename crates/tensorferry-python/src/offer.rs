@@ -15,9 +15,14 @@ use crate::waiting::{self, Until};
 /// when it cannot be sent.
 #[pyfunction]
 pub(crate) fn offer(py: Python<'_>, value: Py<PyAny>) -> PyResult<String> {
+    left(py, value).map(|token| token.to_string())
+}
+
+/// Leaves a value to whoever comes with the token.
+pub(crate) fn left(py: Python<'_>, value: Py<PyAny>) -> PyResult<Token> {
     refuse_fork()?;
     let offered = published(py, py.detach(|| offer_any(&Object(value))))?;
-    Ok(py.detach(|| offered.leave()).to_string())
+    Ok(py.detach(|| offered.leave()))
 }
 
 /// Takes the value that is offered by this token. Raises `ConnectionError` when it was taken before, or is

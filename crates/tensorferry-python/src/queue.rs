@@ -9,7 +9,7 @@ use tensorferry_queue::{AnyEnd, GetError, OpenError, PutError, Receiver, Sender}
 use crate::error;
 use crate::lease::{Lease, Leases};
 use crate::message::{self, Object};
-use crate::waiting::{Until, wait};
+use crate::waiting::{Until, look_around, wait};
 use crate::waker::guarded;
 
 /// A bounded queue between processes, or one end of a channel. What `put` and `get` do is as in Python's
@@ -73,7 +73,7 @@ fn join(py: Python<'_>, sender: &Sender<Object>, until: Until) -> PyResult<()> {
     let mut interrupted = Ok(());
     let outcome = py.detach(|| {
         sender.join_while(until.slice(), || {
-            interrupted = Python::attach(|py| py.check_signals());
+            interrupted = Python::attach(look_around);
             interrupted.is_ok() && !until.is_over()
         })
     });
@@ -87,7 +87,7 @@ pub(crate) fn put(py: Python<'_>, sender: &Sender<Object>, object: Py<PyAny>, un
     let mut interrupted = Ok(());
     let outcome = py.detach(|| {
         sender.put_while(Object(object), until.slice(), || {
-            interrupted = Python::attach(|py| py.check_signals());
+            interrupted = Python::attach(look_around);
             interrupted.is_ok() && !until.is_over()
         })
     });

@@ -74,6 +74,7 @@ pub(crate) fn is_forked() -> bool {
 pub(crate) fn forked() -> PyErr {
     PyRuntimeError::new_err(
         "this process was forked and has no access to the memory of tensorferry: start processes with the method \
-         `spawn` or `forkserver` of multiprocessing",
+         `spawn` or `forkserver` of multiprocessing, whose server must not make tensors or queues either (it imports \
+         the main module)",
     )
 }

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::starting;
+
 /// How long a call waits until it looks for signals. Python runs their handlers in its main thread, between
 /// the instructions of its own code.
 const SLICE: Duration = Duration::from_millis(50);
@@ -23,6 +25,10 @@ impl Until {
         // What no duration can hold is for ever.
         let timeout = Duration::try_from_secs_f64(seconds.max(0.0)).ok();
         Ok(Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout))))
+    }
+
+    pub(crate) fn at(end: Instant) -> Self {
+        Self(Some(end))
     }
 
     /// How long to wait until signals are looked for.
@@ -67,6 +73,12 @@ pub(crate) fn wait<T: Send>(
         if left == Some(slice) {
             return Ok(None);
         }
-        py.check_signals()?;
+        look_around(py)?;
     }
+}
+
+/// What a call does now and then that waits: hears signals, and looks after processes that are being started.
+pub(crate) fn look_around(py: Python<'_>) -> PyResult<()> {
+    starting::settle(py);
+    py.check_signals()
 }

@@ -79,6 +79,9 @@ impl Heap {
     /// unless it was joined before: when the process was started as a child, or by what
     /// [`Heap::search_first`] has named.
     ///
+    /// # Blocking
+    /// Does not wait by itself; what was named may.
+    ///
     /// # Errors
     /// [`StorageError::Domain`] when the domain cannot be made.
     pub fn current() -> Result<&'static Self, StorageError> {
@@ -98,10 +101,10 @@ impl Heap {
     }
 
     /// Has `search` called by [`Heap::current`] before that makes a domain. It may join one and make its heap
-    /// current; then none is made. Of threads that come at the same time each calls it, and until there is a
-    /// current heap everyone who comes does.
+    /// current; then none is made. Any thread may be the one that calls it, with whatever its caller has
+    /// locked; of threads that come at the same time each does. It must not call [`Heap::current`].
     ///
-    /// Returns whether it will be: of several, the first one stays.
+    /// Returns whether it will be called: of several, the first one stays.
     pub fn search_first(search: fn()) -> bool {
         SEARCH.set(search).is_ok()
     }
@@ -235,6 +238,18 @@ impl Heap {
     #[must_use]
     pub fn n_unopened_parcels(&self) -> usize {
         self.0.posted.n_unopened()
+    }
+
+    /// Whether this process has posted or left a parcel with this number that nobody has opened yet.
+    #[must_use]
+    pub fn has_unopened_parcel(&self, id: u64) -> bool {
+        self.is_owning_process() && self.0.posted.has_unopened(id)
+    }
+
+    /// Lets go of a parcel that this process has posted or left. What it gives away exclusively goes back to
+    /// where it came from. Returns false when somebody has opened it, or it is not this process's.
+    pub fn take_back_parcel(&self, id: u64) -> bool {
+        self.is_owning_process() && self.0.posted.take_back(id)
     }
 
     /// Statistics of this process's side and of the whole domain.

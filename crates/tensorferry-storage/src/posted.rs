@@ -28,6 +28,24 @@ impl Posted {
         parcels.iter().filter(|(parcel, _)| !parcel.is_done()).count()
     }
 
+    /// Whether there is a parcel with this number that nobody has opened yet.
+    pub(crate) fn has_unopened(&self, id: u64) -> bool {
+        let parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
+        parcels.iter().any(|(parcel, _)| parcel.id() == id && !parcel.is_opened())
+    }
+
+    /// Takes back the parcel with this number. Returns false when there is none that nobody has opened.
+    pub(crate) fn take_back(&self, id: u64) -> bool {
+        let mut parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = parcels.iter().position(|(parcel, _)| parcel.id() == id) else { return false };
+        let (parcel, _) = parcels.swap_remove(at);
+        // What it has may need this lock.
+        drop(parcels);
+        let is_unopened = !parcel.is_opened();
+        parcel.take_back();
+        is_unopened
+    }
+
     /// In a process that was forked: takes what is in the parent's parcels, to be dropped here. The parcels
     /// in shared memory stay as they are.
     pub(crate) fn take_all(&self) -> impl Sized + use<> {

@@ -1,8 +1,11 @@
 //! Invitations into a domain, by a text that reaches another process somehow.
 
-use tensorferry_kit::{Child, alone};
+use tensorferry::listen::{invite_to, offer_in};
+use tensorferry::queue::{GetError, channel_in};
+use tensorferry_kit::{Child, DEADLINE, alone, with_family};
 
 use crate::offers::{asked, bearer, cannot_take, takes, with_own_domain};
+use crate::publishing::does;
 
 #[track_caller]
 fn cannot_join(child: &Child, token: &str, why: &str) {
@@ -25,7 +28,7 @@ fn any_number_of_processes_join_by_one_invitation_and_what_they_make_lies_there(
         takes(&maker, &asked(&one, "offer 1"), "1");
         takes(&other, &asked(&one, "offer 2"), "2");
         assert_eq!(asked(&maker, &format!("join {token}")), "joined", "the one that invites");
-        cannot_take(&one, &token, "is offered no more");
+        cannot_take(&one, &token, "is an invitation");
         for child in [maker, one, other] {
             child.finish();
         }
@@ -60,6 +63,46 @@ fn an_invitation_ends_when_it_is_dropped_and_one_that_was_left_with_its_process(
         cannot_join(&late, &token, "cannot connect to @tensorferry-offers-");
         for child in [early, late] {
             child.finish();
+        }
+    });
+}
+
+#[test]
+fn a_process_is_invited_into_any_domain_of_this_one() {
+    with_family(|family| {
+        let invitation = invite_to(family.heap()).unwrap();
+        let guest = bearer();
+        assert_eq!(asked(&guest, &format!("join {}", invitation.token())), "joined");
+        assert_eq!(asked(&guest, "domain"), family.heap().domain().id().to_string());
+        // Nobody is let into another one.
+        let other = with_own_domain();
+        let mine = invitation.token().to_string();
+        let domain = asked(&other, "domain").parse::<u64>().unwrap();
+        let parts: Vec<_> = mine.split('-').collect();
+        let forged = format!("tf1-{domain:x}-{}", parts[2..].join("-"));
+        cannot_join(&guest, &forged, "cannot connect to");
+        guest.finish();
+        other.finish();
+    });
+}
+
+#[test]
+fn the_end_is_announced_in_every_domain() {
+    with_family(|family| {
+        for (is_announced, own) in [(true, false), (true, true), (false, true)] {
+            let (sender, receiver) = channel_in::<u8>(family.heap(), 1).unwrap();
+            let child = if own { with_own_domain() } else { bearer() };
+            let offered = offer_in(family.heap(), &sender).unwrap();
+            assert_eq!(asked(&child, &format!("hold {}", offered.token())), "hold");
+            drop((sender, offered));
+            if is_announced {
+                does(&child, "announce");
+            }
+            child.kill();
+            let error = receiver.get_timeout(DEADLINE).unwrap_err();
+            let is_told = matches!(error, GetError::PeerDied);
+            assert_eq!(is_told, !is_announced, "{error}");
+            assert!(is_told || matches!(error, GetError::Disconnected), "{error}");
         }
     });
 }

@@ -159,6 +159,24 @@ fn nobody_is_let_in_where_nothing_is_offered_any_more() {
 }
 
 #[test]
+fn an_offer_that_was_left_is_withdrawn_while_nobody_has_it() {
+    alone(|| {
+        let (maker, taker) = (with_own_domain(), bearer());
+        let (one, two) = (asked(&maker, "leave 1"), asked(&maker, "leave 2"));
+        takes(&taker, &two, "2");
+        for (token, is_there) in [(&one, "true"), (&two, "false"), (&one, "false")] {
+            assert_eq!(asked(&maker, &format!("offered {token}")), is_there);
+            assert_eq!(asked(&taker, &format!("withdraw {token}")), "false", "it is another one's");
+            assert_eq!(asked(&maker, &format!("withdraw {token}")), is_there);
+        }
+        cannot_take(&taker, &one, "is offered no more");
+        assert_eq!(asked(&maker, "unopened"), "0");
+        maker.finish();
+        taker.finish();
+    });
+}
+
+#[test]
 fn another_type_is_an_error_and_the_value_is_still_offered() {
     alone(|| {
         let (maker, taker) = (with_own_domain(), bearer());
@@ -236,7 +254,9 @@ fn a_token_that_somebody_has_made_up_is_an_error() {
             let error = take::<u8>(parts.join("-").parse().unwrap()).unwrap_err();
             let is_right = match error {
                 ConnectError::Connect { .. } => at == 1,
-                ConnectError::NotOffered { .. } | ConnectError::Decode(DecodeError::Storage(_)) => at == 4,
+                ConnectError::NoValue { .. }
+                | ConnectError::NotOffered { .. }
+                | ConnectError::Decode(DecodeError::Storage(_)) => at == 4,
                 _ => false,
             };
             assert!(is_right, "{error}");

@@ -3,7 +3,9 @@
 import array
 import concurrent.futures
 import ctypes
+import multiprocessing.reduction
 import os
+import pickle
 import select
 import signal
 import sys
@@ -204,6 +206,10 @@ def alone():
 
         def __dlpack__(self, stream=None, max_version=None):
             return self.capsule
+
+    # The pickler of `multiprocessing` has it in a token.
+    pickled = multiprocessing.reduction.ForkingPickler.dumps(tensor)
+    assert address(pickle.loads(pickled)) == address(tensor)
 
     forks()
 

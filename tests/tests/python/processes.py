@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import warnings
 
 import tensorferry
@@ -117,6 +118,74 @@ def pools(context):
         assert elements(pool.submit(doubled, tensors[5]).result(60)) == 10
 
 
+class Gone:
+    """Arrives as something that cannot be received."""
+
+    def __reduce__(self):
+        return tensorferry._received, ("tf1-1-1-1-1-0",)
+
+
+def gone(_number):
+    return Gone()
+
+
+def lost_in_pools(context):
+    """What is lost is an error of whoever uses it, and no pool waits for ever."""
+    with context.Pool(1) as pool:
+        raises(OSError, lambda: pool.apply_async(len, (Gone(),)).get(60), "cannot connect")
+        assert isinstance(pool.apply_async(gone, (1,)).get(60), tensorferry.Lost)
+        assert elements(pool.apply_async(numbered, (3,)).get(60)) == 3
+        pool.close()
+        pool.join()
+
+
+class Unreadable:
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def never_received(context):
+    """What a process could not read because it failed before is let go of."""
+    putting, getting = tensorferry.channel(1)
+    process = context.Process(target=print, args=(Unreadable(), putting))
+    process.start()
+    del putting
+    raises(tensorferry.Closed, lambda: getting.get(timeout=60), "has let go of it")
+    process.join(60)
+    assert process.exitcode == 1
+    # Nor is one that cannot be started.
+    putting, getting = tensorferry.channel(1)
+    raises(Exception, context.Process(target=print, args=(putting, lambda: 0)).start, "")
+    del putting
+    raises(tensorferry.Closed, lambda: getting.get(timeout=60), "has let go of it")
+
+
+def killed_later(putting, told):
+    def put_and_be_killed():
+        told.recv()
+        putting.put(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=put_and_be_killed).start()
+    # After whatever happens at the end of a process.
+    multiprocessing.util.Finalize(None, told.send, args=("ending",), exitpriority=-1000)
+
+
+def threads_go_on(context):
+    """A process has not ended while a thread of it has something to do."""
+    putting, getting = tensorferry.channel(1)
+    tell, told = context.Pipe()
+    process = context.Process(target=killed_later, args=(putting, told))
+    process.start()
+    del putting
+    # CPython from 3.13 on waits for the thread before, and the library otherwise.
+    assert not tell.poll(0.2), "it did not wait"
+    tell.send("go on")
+    assert getting.get(timeout=60) == 1
+    raises(tensorferry.PeerDied, lambda: getting.get(timeout=60), "died or was killed")
+    process.join(60)
+
+
 def grandchild(tensor, answers):
     answers.put(doubled(tensor))
 
@@ -162,7 +231,7 @@ def without_parent(context):
     process.join()
     del ready
     [text] = heard.recv()
-    assert "memory of its own" in text, text
+    assert "does not share the memory of its parent" in text and "cannot connect" in text, text
 
 
 def refused():
@@ -176,15 +245,24 @@ def refused():
     raises(TypeError, lambda: pickle.dumps(frozen), "pickle")
     data = pickler.dumps(frozen)
     assert elements(pickle.loads(data)) == 1
-    raises(ConnectionError, lambda: pickle.loads(data), "was taken already")
+    lost = pickle.loads(data)
+    for use in (lambda: lost.shape, lambda: lost.__dlpack__(), lambda: lost.put(1), lambda: len(lost),
+                lambda: list(lost)):
+        raises(ConnectionError, use, "was taken already")
+    assert "was taken already" in repr(lost) and not hasattr(lost, "__fspath__")
+    raises(TypeError, lambda: tensorferry.Queue(1).put(lost), "was taken already")
     box = tensorferry.Queue(1)
     pickle.loads(pickler.dumps(box)).put(7)
     assert box.get_nowait() == 7
+    # Other picklers of processes than that of `multiprocessing` meet it too.
+    parent = multiprocessing.current_process()._config["tensorferry"]
+    assert type(pickle.loads(pickle.dumps(parent))) is type(parent)
 
 
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
-    for test in (made_there, arguments, received_late, pools, generations, without_parent):
+    for test in (made_there, arguments, received_late, pools, lost_in_pools, never_received, threads_go_on,
+                 generations, without_parent):
         test(context)
     refused()
     say("done")

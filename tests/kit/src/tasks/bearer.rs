@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use tensorferry::domain::Domain;
-use tensorferry::listen::{Invitation, Offer, Token, invite, join_timeout, offer, offer_any, take, take_any};
+use tensorferry::listen::{
+    Invitation, Offer, Token, announce_end, invite, is_offered, join_timeout, offer, offer_any, take,
+    take_any, withdraw,
+};
+use tensorferry::queue::AnyEnd;
 use tensorferry::reduce::bytes_copied;
 use tensorferry::storage::Heap;
 use tensorferry::tensor::{Tensor, TensorMut};
@@ -21,6 +25,8 @@ use crate::{DEADLINE, Link, RootTask};
 /// - `race TOKEN`, takes it in eight threads at once, and says in how many it was there;
 /// - `invite` and `invite-for-good`, and says the token; `join TOKEN`, and says `joined`, or why it cannot;
 ///   `domain`, and says the number of its default domain;
+/// - `withdraw TOKEN` and `offered TOKEN`, and says whether it did and whether it is;
+/// - `hold TOKEN`, and has the end of a queue that it stands for; `announce`, and announces its end;
 /// - `bytes TOKEN`, and says the sum of the bytes that it has taken; `leave-bytes`, and says the token of 6
 ///   and 5;
 /// - `blocks`, and says how many somebody holds of those that it has made.
@@ -45,11 +51,12 @@ struct Bearing {
     offers: Vec<Offer>,
     invitations: Vec<Invitation>,
     shelves: Vec<Shelf>,
+    senders: Vec<AnyEnd>,
 }
 
 impl Bearing {
     fn obey(&mut self, verb: &str, what: &str) -> String {
-        let Self { offers, invitations, shelves } = self;
+        let Self { offers, invitations, shelves, senders } = self;
         let token = || what.parse::<Token>().unwrap();
         let offered = || {
             let shelf = Shelf::new(Heap::current().unwrap(), what.parse().unwrap());
@@ -99,6 +106,10 @@ impl Bearing {
                 Ok(()) => return "joined".to_owned(),
                 Err(error) => return error.to_string(),
             },
+            "hold" => senders.push(take_any(token(), Some(DEADLINE)).unwrap()),
+            "announce" => announce_end(),
+            "withdraw" => return withdraw(token()).to_string(),
+            "offered" => return is_offered(token()).to_string(),
             "domain" => return Heap::current().unwrap().domain().id().to_string(),
             "bytes" => {
                 let bytes: Tensor<u8> = take_any(token(), None).unwrap();

@@ -1,0 +1,76 @@
+"""Processes of `multiprocessing` that come to tensorferry late: in the function that they run, or too late."""
+
+import multiprocessing
+import os
+import sys
+import warnings
+
+if __name__ == "__main__":
+    from link import say
+
+
+def late(answers):
+    import tensorferry
+
+    tensor = tensorferry.empty(1000, "uint8")
+    memoryview(tensor)[:] = bytes([3]) * 1000
+    answers.put(tensor.freeze())
+
+
+def imported_late(context):
+    """Neither its parent nor its main module have imported it. What it has pickled is waited for all the same."""
+    answers = context.SimpleQueue()
+    process = context.Process(target=late, args=(answers,))
+    process.start()
+    process.join(0.3)
+    assert process.is_alive(), "it did not wait"
+    assert set(memoryview(answers.get())) == {3}
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def warned(warnings_of_it, answers):
+    def tell(message, *_):
+        warnings_of_it.send(str(message))
+
+    warnings.showwarning = tell
+    late(answers)
+
+
+def not_received(context):
+    """What nobody receives is waited for for ten seconds, and warned of."""
+    answers, (heard, warnings_of_it) = context.SimpleQueue(), context.Pipe(duplex=False)
+    process = context.Process(target=warned, args=(warnings_of_it, answers))
+    process.start()
+    assert "not received by its end and are lost" in heard.recv()
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def made_early(context):
+    """A main module that makes tensors when it is imported."""
+    process = context.Process(target=early_warning, args=(ours := context.Pipe(duplex=False))[1:])
+    process.start()
+    assert "when the main module was imported" in ours[0].recv()
+    process.join(60)
+
+
+def early_warning(answer):
+    answer.send(" ".join(CAUGHT))
+
+
+CAUGHT = []
+if "--early" in sys.argv:
+    import tensorferry
+
+    warnings.showwarning = lambda message, *_: CAUGHT.append(str(message))
+    EARLY = tensorferry.zeros(1)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    if "--early" in sys.argv:
+        made_early(context)
+    else:
+        imported_late(context)
+        not_received(context)
+    say("done")
