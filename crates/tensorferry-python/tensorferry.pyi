@@ -176,8 +176,11 @@ class Queue:
     def __next__(self) -> Any: ...
 
 def channel(maxsize: int = 16) -> tuple[Queue, Queue]:
-    """A channel: its end that only puts, and the one that only gets. Each side learns when the other one is gone,
-    which the holders of a whole `Queue`, who could do both, do not."""
+    """A channel: its end that only puts, and the one that only gets. Each side learns when the other one is gone.
+
+    A process that has both, or a whole `Queue`, could go on by itself, in another thread say. It is told all the same when
+    the last other process has left, once each time.
+    """
 
 def channel_with_leases(maxsize: int = 16, max_leases: int = 8) -> tuple[Queue, Queue]:
     """As `channel`, for values that are leased (`get_leased`), up to `max_leases` at the same time in all processes.

@@ -178,7 +178,7 @@ impl Domain {
         }
     }
 
-    /// Whether this member, which is dead, has announced its end before ([`Domain::announce_end`]).
+    /// Whether this member, which may be dead, has announced its end before ([`Domain::announce_end`]).
     #[must_use]
     pub fn has_announced_end(&self, member: Member) -> bool {
         self.slot(member.slot).is_some_and(|slot| {

@@ -5,6 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tensorferry_domain::{Admission, DomainFds};
 use tensorferry_storage::{Heap, StorageError};
 
+use crate::Token;
+
 /// The one of this process. Held while it joins, so that it does not join one domain twice.
 static JOINED: Mutex<Joined> = Mutex::new(Joined { heaps: Vec::new(), served: Vec::new() });
 
@@ -57,6 +59,17 @@ impl Joined {
 /// running the destructors of what it holds. A death that comes after this all the same is hidden.
 pub fn announce_end() {
     Joined::lock().members_of().for_each(|heap| heap.domain().announce_end());
+}
+
+/// Whether the process that made this token has ended, or [announced](announce_end) that it will. Only a
+/// member of its domain can tell: for others it is false.
+#[must_use]
+pub fn is_ending(token: Token) -> bool {
+    let heap = Joined::lock().find(token.domain_id);
+    heap.is_some_and(|heap| {
+        let domain = heap.domain();
+        !domain.is_live(token.member) || domain.has_announced_end(token.member)
+    })
 }
 
 /// While this exists, a thread of this process that connects finds that it is a member of this domain

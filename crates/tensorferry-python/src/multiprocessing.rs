@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::{PyException, PyImportError, PyRuntimeWarning, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyType};
-use tensorferry_listen::{Token, announce_end, invite, join_timeout};
+use tensorferry_listen::{Token, announce_end, invite, is_ending, join_timeout};
 use tensorferry_storage::Heap;
 
 use crate::cuda::CudaTensor;
@@ -25,7 +25,6 @@ use crate::queue::Queue;
 use crate::starting;
 use crate::tensor::{SharedTensor, Tensor, TensorMut};
 use crate::view::is_forked;
-use crate::waiting::{self, Until};
 
 /// Under which name a process has a [`Parent`] in the configuration that its children are given a copy of.
 const KEY: &str = "tensorferry";
@@ -36,7 +35,9 @@ const LAST_WAIT: Duration = Duration::from_secs(10);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(2);
 /// After the threads of its queues have written everything, which end with -5.
-const EXIT_PRIORITY: i32 = -100;
+const LAST: i32 = -100;
+/// Before it waits for its children, which comes before what has a priority below 0.
+const FIRST: i32 = 1;
 
 /// By what this process can join its parent's domain, or why it cannot.
 static PARENT: Mutex<Option<Result<Token, String>>> = Mutex::new(None);
@@ -71,7 +72,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let at_start = (module, wrap_pyfunction!(after_start, module)?);
     py.import("multiprocessing.util")?.call_method1("register_after_fork", at_start)?;
     let processes = py.import("multiprocessing.process")?;
-    if !processes.call_method0("parent_process")?.is_none() {
+    if processes.call_method0("parent_process")?.is_none() {
+        finalize(wrap_pyfunction!(before_children_are_joined, module)?.as_any(), FIRST)?;
+    } else {
         call_at_end(py)?;
     }
     let process = processes.call_method0("current_process")?;
@@ -199,14 +202,20 @@ fn after_start(py: Python<'_>, _module: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// Has [`at_end`] called when this process, which `multiprocessing` has started, ends.
 fn call_at_end(py: Python<'_>) -> PyResult<()> {
-    let priority = [("exitpriority", EXIT_PRIORITY)].into_py_dict(py)?;
-    let last = wrap_pyfunction!(at_end, py)?;
-    py.import("multiprocessing.util")?.call_method("Finalize", (py.None(), last), Some(&priority))?;
+    finalize(wrap_pyfunction!(at_end, py)?.as_any(), LAST)
+}
+
+/// Has `multiprocessing` call it when this process ends: what has the highest priority first.
+fn finalize(function: &Bound<'_, PyAny>, priority: i32) -> PyResult<()> {
+    let py = function.py();
+    let priority = [("exitpriority", priority)].into_py_dict(py)?;
+    py.import("multiprocessing.util")?.call_method("Finalize", (py.None(), function), Some(&priority))?;
     Ok(())
 }
 
-/// Waits for what this process has offered to be received, because that goes with it. A process that
-/// `multiprocessing` has not started does not wait: it has waited for its children.
+/// Waits for what this process has offered to be received, because that goes with it, for as long as its
+/// parent lives and has not begun to end. A process that `multiprocessing` has not started does not wait: it
+/// has waited for its children.
 ///
 /// A process that was started by `forkserver` ends without letting go of anything. So it says that it ends in
 /// order, or those at the other ends of its queues would be told that it was killed.
@@ -217,25 +226,47 @@ fn at_end(py: Python<'_>) -> PyResult<()> {
     }
     let finished = finish_threads(py);
     let n_left = || Heap::current_if_any().map_or(0, Heap::n_unopened_parcels);
-    let waited = waiting::wait(py, Until::at(Instant::now() + LAST_WAIT), |slice| {
-        if n_left() == 0 {
-            return Some(());
-        }
-        thread::park_timeout(slice.min(LOOK));
-        None
-    });
-    match n_left() {
-        0 => {}
-        n_left => warn(
+    let end = Instant::now() + LAST_WAIT;
+    let mut heard = Ok(());
+    while n_left() > 0 && Instant::now() < end && heard.is_ok() && somebody_may_come(py) {
+        py.detach(|| thread::park_timeout(LOOK));
+        heard = py.check_signals();
+    }
+    // Where the parent is gone or ends, nobody misses it.
+    if n_left() > 0 && heard.is_ok() && somebody_may_come(py) {
+        warn(
             py,
             &format!(
-                "{n_left} tensors or queues that this process has offered, or that were pickled, were not received by \
-                 its end and are lost: what is put into a queue of tensorferry is not"
+                "{} tensors or queues that this process has offered, or that were pickled, were not received within \
+                 ten seconds of its end, and are lost from now on: get before you join, or use a queue of tensorferry",
+                n_left()
             ),
-        ),
+        );
     }
     announce_end();
-    finished.and(waited.map(drop))
+    finished.and(heard)
+}
+
+/// Whether the parent lives, and is not about to end.
+fn somebody_may_come(py: Python<'_>) -> bool {
+    let invited = parent().clone();
+    if invited.and_then(Result::ok).is_some_and(is_ending) {
+        return false;
+    }
+    let parent =
+        py.import("multiprocessing.process").and_then(|module| module.call_method0("parent_process"));
+    let is_alive = parent.and_then(|parent| parent.call_method0("is_alive")?.is_truthy());
+    is_alive.unwrap_or(true)
+}
+
+/// Called when the first process of all ends, before it waits for its children. They need not wait for it.
+#[pyfunction]
+fn before_children_are_joined(py: Python<'_>) -> PyResult<()> {
+    let is_child = !py.import("multiprocessing.process")?.call_method0("parent_process")?.is_none();
+    if !is_child && !is_forked() {
+        announce_end();
+    }
+    Ok(())
 }
 
 /// Waits for the threads that are no daemons, as Python does before a process ends. CPython before 3.13 does

@@ -6,6 +6,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use tensorferry_queue::{AnyEnd, GetError, OpenError, PutError, Receiver, Sender};
 
+use crate::connection::refuse_fork;
 use crate::error;
 use crate::lease::{Lease, Leases};
 use crate::message::{self, Object};
@@ -134,12 +135,14 @@ impl Queue {
     /// An end of it that only puts. Those who only get learn when all such ends are gone.
     #[pyo3(name = "sender")]
     fn sender_end(&self) -> PyResult<Self> {
+        refuse_fork()?;
         open(self.end.sender())
     }
 
     /// An end of it that only gets. Those who only put learn when all such ends are gone.
     #[pyo3(name = "receiver")]
     fn receiver_end(&self) -> PyResult<Self> {
+        refuse_fork()?;
         open(self.end.receiver())
     }
 
@@ -305,7 +308,11 @@ fn next(py: Python<'_>, receiver: &Receiver<Object>) -> PyResult<Option<Py<PyAny
 pub(crate) fn until_closed<T>(py: Python<'_>, got: PyResult<T>) -> PyResult<Option<T>> {
     match got {
         Ok(got) => Ok(Some(got)),
-        Err(error) if error.get_type(py).is(py.get_type::<error::Closed>()) => Ok(None),
+        Err(error) if error.get_type(py).is(py.get_type::<error::Closed>()) => {
+            // Ctrl-C ends the others too, and is not an end in order.
+            py.check_signals()?;
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

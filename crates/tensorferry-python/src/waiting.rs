@@ -27,10 +27,6 @@ impl Until {
         Ok(Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout))))
     }
 
-    pub(crate) fn at(end: Instant) -> Self {
-        Self(Some(end))
-    }
-
     /// How long to wait until signals are looked for.
     pub(crate) fn slice(self) -> Duration {
         self.left().map_or(SLICE, |left| left.min(SLICE))

@@ -1,7 +1,10 @@
 """Processes of `multiprocessing` that come to tensorferry late: in the function that they run, or too late."""
 
 import multiprocessing
+import multiprocessing.util
 import os
+import signal
+import subprocess
 import sys
 import warnings
 
@@ -42,7 +45,7 @@ def not_received(context):
     answers, (heard, warnings_of_it) = context.SimpleQueue(), context.Pipe(duplex=False)
     process = context.Process(target=warned, args=(warnings_of_it, answers))
     process.start()
-    assert "not received by its end and are lost" in heard.recv()
+    assert "were not received within" in heard.recv()
     process.join(60)
     assert process.exitcode == 0
 
@@ -59,6 +62,26 @@ def early_warning(answer):
     answer.send(" ".join(CAUGHT))
 
 
+def leave_behind(answers, ending):
+    late(answers)
+    multiprocessing.util.Finalize(None, ending.send, args=("ending",), exitpriority=-50)
+
+
+def leaver(context, how):
+    answers, (heard, ending) = context.SimpleQueue(), context.Pipe(duplex=False)
+    context.Process(target=leave_behind, args=(answers, ending)).start()
+    assert heard.recv() == "ending"
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def parents_that_end():
+    """Nobody waits for a parent that ends, or was killed, to receive something."""
+    for how, code in (("ends", 0), ("killed", -signal.SIGKILL)):
+        done = subprocess.run([sys.executable, __file__, "--late", how], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, "not received" in done.stderr) == (code, False), done
+
+
 CAUGHT = []
 if "--early" in sys.argv:
     import tensorferry
@@ -68,9 +91,15 @@ if "--early" in sys.argv:
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")
+    if sys.argv[2:]:
+        import tensorferry
+
+        leaver(context, sys.argv[2])
+        sys.exit()
     if "--early" in sys.argv:
         made_early(context)
     else:
+        parents_that_end()
         imported_late(context)
         not_received(context)
     say("done")
