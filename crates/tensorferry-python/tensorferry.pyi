@@ -211,8 +211,8 @@ class Lease:
 
 @final
 class Lost:
-    """In the place of a tensor or queue that `multiprocessing` has brought, but that was gone by then: its process was
-    killed, or had waited for ten seconds at its end.
+    """In the place of a tensor or queue that `multiprocessing` has brought, but that could not be received: its process was
+    killed, or had waited for ten seconds at its end; or this one could not become a member.
 
     Whatever is done with it raises the `ConnectionError` that says why. It is not raised where the pickle is read, because
     a pool of `multiprocessing` would wait for ever then.

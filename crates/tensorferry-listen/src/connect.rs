@@ -383,4 +383,20 @@ mod tests {
         let error = outcome.unwrap_err();
         assert!(matches!(&error, ConnectError::Refused(why) if why == "it is full"), "{error}");
     }
+
+    #[test]
+    fn a_listener_of_another_domain_than_the_token_names_lets_nobody_in() {
+        let name = format!("tensorferry-elsewhere-{}", std::process::id());
+        let listener = listen(&name);
+        let outcome = thread::scope(|scope| {
+            let connecting = || Connecting::to(format!("@{name}")).only_into(8).try_any(DEADLINE);
+            let outcome = scope.spawn(connecting);
+            let (mut stream, _) = listener.accept().unwrap();
+            let welcome = Answer::Welcome { domain_id: 7, admission: None, parcel: 1 };
+            stream.write_all(&greeting::encode(&welcome)).unwrap();
+            outcome.join().unwrap()
+        });
+        let error = outcome.unwrap_err();
+        assert!(error.to_string().contains("of another domain than the token"), "{error}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Where others are let into a domain that came for a token.
+//! Where others who come with a token are let into a domain.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

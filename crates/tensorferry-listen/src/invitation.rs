@@ -29,14 +29,14 @@ use crate::{ConnectError, Connecting, ListenError, PublishError, Token};
 /// # Errors
 /// [`PublishError`] when there is no memory, no descriptor or no thread for it.
 pub fn invite() -> Result<Invitation, PublishError> {
-    invite_to(Heap::current().map_err(ListenError::from)?)
+    invite_in(Heap::current().map_err(ListenError::from)?)
 }
 
 /// As [`invite`], into the domain of `heap`.
 ///
 /// # Errors
 /// As [`invite`].
-pub fn invite_to(heap: &Heap) -> Result<Invitation, PublishError> {
+pub fn invite_in(heap: &Heap) -> Result<Invitation, PublishError> {
     Ok(Invitation { gate: Open::gate_of(heap)? })
 }
 

@@ -76,7 +76,7 @@ mod token;
 pub use attach::{attach, attach_any, attach_timeout, attach_when_there};
 pub use connect::{Connecting, connect, connect_any, connect_timeout, connect_when_there};
 pub use error::{AcceptError, ConnectError, ListenError, PublishError};
-pub use invitation::{Invitation, invite, invite_to, join, join_timeout};
+pub use invitation::{Invitation, invite, invite_in, join, join_timeout};
 pub use joined::{announce_end, is_ending};
 pub use listener::Listener;
 pub use offer::{Offer, is_offered, offer, offer_any, offer_in, withdraw};

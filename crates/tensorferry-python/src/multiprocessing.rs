@@ -139,7 +139,7 @@ impl Parent {
 
 /// Called in a new process, by what its parent has pickled.
 #[pyfunction(name = "_child_of")]
-#[pyo3(signature = (token = None, why_not = None))]
+#[pyo3(signature = (token, why_not))]
 fn child_of(py: Python<'_>, token: Option<&str>, why_not: Option<String>) -> PyResult<Parent> {
     let invited = match (token.map(str::parse::<Token>), why_not) {
         (Some(token), _) => Some(token.map_err(|error| error.to_string())),
@@ -160,18 +160,14 @@ fn child_of(py: Python<'_>, token: Option<&str>, why_not: Option<String>) -> PyR
 
 /// Before this process makes a domain: joins that of its parent, if that is there.
 fn join_parent() {
-    // Nothing is locked while it joins: others do the same then, which is none too many.
-    let invited = parent().clone();
-    let joined = invited.map(|token| token.and_then(|token| join(token).map_err(|error| error.to_string())));
-    if let Some(Err(why_not)) = joined {
+    // Nothing is locked while it joins. Another thread that comes meanwhile joins too, as the same member.
+    let Some(invited) = parent().clone() else { return };
+    let joined = invited.and_then(|token| join_timeout(token, PATIENCE).map_err(|error| error.to_string()));
+    if let Err(why_not) = joined {
         // Whoever is told may want memory for what it does about it.
         *parent() = None;
         Python::attach(|py| warn_of_own_memory(py, &why_not));
     }
-}
-
-fn join(token: Token) -> Result<(), tensorferry_listen::ConnectError> {
-    join_timeout(token, PATIENCE)
 }
 
 fn warn_of_own_memory(py: Python<'_>, why: &str) {

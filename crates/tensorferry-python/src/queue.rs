@@ -268,7 +268,10 @@ impl Queue {
 }
 
 /// A channel with room for `maxsize` messages: its end that only puts, and the one that only gets. Each side
-/// learns when the other one is gone, which the holders of a `Queue`, who could do both, do not.
+/// learns when the other one is gone.
+///
+/// A process that has both, or a whole `Queue`, could go on by itself, in another thread say. It is told all
+/// the same when the last other process has left, once each time.
 #[pyfunction]
 #[pyo3(signature = (maxsize = 16))]
 pub(crate) fn channel(py: Python<'_>, maxsize: usize) -> PyResult<(Queue, Queue)> {

@@ -92,10 +92,13 @@ impl Parcel {
     }
 
     /// Gives what was given away exclusively back to where it came from, unless the parcel was opened.
-    pub fn take_back(mut self) {
-        if self.block.heap().is_owning_process() && use_up(&self.block, opened::TAKEN_BACK) {
+    /// Returns whether it was not.
+    pub fn take_back(mut self) -> bool {
+        let is_unopened = self.block.heap().is_owning_process() && use_up(&self.block, opened::TAKEN_BACK);
+        if is_unopened {
             std::mem::take(&mut self.handles).into_iter().for_each(OutgoingHandle::take_back);
         }
+        is_unopened
     }
 
     /// Opens the parcel with this number, which its packer still keeps.

@@ -41,9 +41,7 @@ impl Posted {
         let (parcel, _) = parcels.swap_remove(at);
         // What it has may need this lock.
         drop(parcels);
-        let is_unopened = !parcel.is_opened();
-        parcel.take_back();
-        is_unopened
+        parcel.take_back()
     }
 
     /// In a process that was forked: takes what is in the parent's parcels, to be dropped here. The parcels

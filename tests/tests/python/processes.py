@@ -12,16 +12,11 @@ import warnings
 
 import tensorferry
 from expect import raises
+from filled import filled
 
 if __name__ == "__main__":
     # Not in the processes that are started, which have no link.
     from link import say
-
-
-def filled(element, n=1000):
-    tensor = tensorferry.empty(n, "uint8")
-    memoryview(tensor)[:] = bytes([element]) * n
-    return tensor
 
 
 def elements(tensor):

@@ -7,13 +7,8 @@ import sys
 
 import tensorferry
 from expect import raises
+from filled import filled
 from link import hear, say
-
-
-def filled(element, n=1000):
-    tensor = tensorferry.empty(n, "uint8")
-    memoryview(tensor)[:] = bytes([element]) * n
-    return tensor
 
 
 def tokens():
