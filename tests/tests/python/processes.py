@@ -226,7 +226,9 @@ def without_parent(context):
     process.join()
     del ready
     [text] = heard.recv()
-    assert "does not share the memory of its parent" in text and "cannot connect" in text, text
+    assert "does not share the memory of its parent" in text, text
+    # The kernel closes the sentinel of who was killed before its socket, or after it.
+    assert "cannot connect" in text or "it went away" in text, text
 
 
 def refused():
