@@ -13,6 +13,17 @@ use xshell::Shell;
 /// A watched call that takes longer than this hangs: the whole of `ci` is meant to take less.
 pub(crate) const HANGS_AFTER: Duration = Duration::from_secs(15 * 60);
 
+/// What cargo tells the programs that it runs of their package. It is not passed on: the build script of ring
+/// runs again when one of them differs, and everything above ring would be built twice, here and by hand.
+const OF_OUR_OWN_PACKAGE: &[&str] = &[
+    "CARGO_MANIFEST_DIR",
+    "CARGO_PKG_NAME",
+    "CARGO_PKG_VERSION_MAJOR",
+    "CARGO_PKG_VERSION_MINOR",
+    "CARGO_PKG_VERSION_PATCH",
+    "CARGO_PKG_VERSION_PRE",
+];
+
 /// The arguments of one call of cargo and the environment that it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CargoLine {
@@ -100,6 +111,9 @@ impl CargoLine {
 
     fn command(&self, sh: &Shell) -> Command {
         let mut cmd = sh.cmd("cargo").args(&self.args);
+        for name in OF_OUR_OWN_PACKAGE {
+            cmd = cmd.env_remove(name);
+        }
         for (name, value) in &self.env {
             cmd = cmd.env(name, value);
         }

@@ -1,6 +1,8 @@
 //! `cargo xtask test [FILTER]`: the tests of all packages, then the examples in the docs.
 
+use std::num::NonZero;
 use std::process::ExitCode;
+use std::thread;
 
 use anyhow::bail;
 use xshell::{Shell, cmd};
@@ -44,9 +46,13 @@ pub(crate) fn tests(sh: &Shell, filter: Option<&str>) -> CargoLine {
 
 /// The tests of this selection, by nextest where it is installed, else by cargo itself. `on_none` is what
 /// nextest makes of it when there are none.
+///
+/// Many tests wait for most of their time, so there are more at a time than there are processors.
 fn runner(sh: &Shell, selection: &str, on_none: &str) -> CargoLine {
     if has_nextest(sh) {
-        CargoLine::new(&format!("nextest run {selection} --no-tests={on_none}"))
+        let n_processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let n_threads = n_processors + n_processors.div_ceil(2);
+        CargoLine::new(&format!("nextest run {selection} --no-tests={on_none} --test-threads={n_threads}"))
     } else {
         CargoLine::new(&format!("test {selection}"))
     }
