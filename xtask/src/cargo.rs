@@ -174,6 +174,17 @@ mod tests {
     }
 
     #[test]
+    fn what_cargo_tells_of_this_package_is_not_passed_on() {
+        // This is so of the test runner's cargo, as of `cargo run`.
+        assert_eq!(std::env::var("CARGO_PKG_NAME").unwrap(), env!("CARGO_PKG_NAME"));
+        let command = CargoLine::new("build").command(&Shell::new().unwrap());
+        let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).collect();
+        for name in OF_OUR_OWN_PACKAGE {
+            assert!(removed.contains(&(name.as_ref(), None)), "{name}: {removed:?}");
+        }
+    }
+
+    #[test]
     fn a_watched_call_gives_its_lines_and_its_status() {
         let sh = Shell::new().unwrap();
         let mut seen = Vec::new();
