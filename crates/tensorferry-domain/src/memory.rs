@@ -92,7 +92,8 @@ impl Memory {
     /// needed.
     ///
     /// # Errors
-    /// The kernel's error when the thread, its eventfd or its timerfd cannot be made.
+    /// The kernel's error when the thread, its eventfd or its timerfd cannot be made at once. One that is
+    /// needed later is tried again until it can.
     pub fn start_service(&self, handler: Weak<dyn ServiceHandler>) -> Result<(), DomainError> {
         if self.domain.service.get().is_none() {
             let is_needed = self.domain.is_maker();

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use once_cell::sync::OnceCell;
 use tensorferry_os::event::{EventFd, Timer, poll_readable};
 use tensorferry_os::fork::thread_id;
 use tensorferry_os::futex;
@@ -43,11 +44,23 @@ pub(crate) struct Service {
 /// Deferred work. Returns whether it is done.
 type Work = Box<dyn FnMut() -> bool + Send>;
 
-struct Shared {
-    /// Wakes the thread at once.
+/// What wakes the thread.
+struct Events {
+    /// At once.
     wakeup: EventFd,
-    /// Wakes the thread later.
+    /// Later.
     timer: Timer,
+}
+
+impl Events {
+    fn new() -> Result<Self, DomainError> {
+        Ok(Self { wakeup: EventFd::new()?, timer: Timer::new()? })
+    }
+}
+
+struct Shared {
+    /// Made before the thread, and not before it is needed.
+    events: OnceCell<Events>,
     /// True from before the timer is set until after it has been cleared.
     is_timer_set: AtomicBool,
     deferred: Mutex<Vec<Work>>,
@@ -74,8 +87,7 @@ impl Service {
         is_needed: bool,
     ) -> Result<Self, DomainError> {
         let shared = Arc::new(Shared {
-            wakeup: EventFd::new()?,
-            timer: Timer::new()?,
+            events: OnceCell::new(),
             is_timer_set: AtomicBool::new(false),
             deferred: Mutex::default(),
             watch: Mutex::default(),
@@ -104,8 +116,10 @@ impl Service {
     /// In a forked process: the thread stayed with the parent, parked where it held nothing. Another one
     /// starts when this process needs it.
     pub(crate) fn reset(&self) -> Result<(), DomainError> {
-        self.shared.wakeup.renew()?;
-        self.shared.timer.renew()?;
+        if let Some(events) = self.shared.events.get() {
+            events.wakeup.renew()?;
+            events.timer.renew()?;
+        }
         self.shared.is_timer_set.store(false, Ordering::SeqCst);
         // Deferred work is the parent's.
         self.shared.deferred().clear();
@@ -122,21 +136,24 @@ impl Service {
     /// tries again; meanwhile other members do its work, where that is possible.
     #[inline]
     pub(crate) fn ensure_started(&self) {
-        if self.shared.park.load(Ordering::Relaxed) == park::NOT_STARTED {
+        if self.shared.park.load(Ordering::Acquire) == park::NOT_STARTED {
             self.shared.start_if_mine();
         }
     }
 
     pub(crate) fn wake(&self) {
         self.ensure_started();
-        self.shared.wakeup.signal();
+        self.shared.signal();
     }
 
     /// As [`Domain::wake_service_soon`].
     pub(crate) fn wake_soon(&self) {
         self.ensure_started();
-        if !self.shared.is_timer_set.swap(true, Ordering::SeqCst) {
-            self.shared.timer.set(SOON);
+        // Without descriptors there is no thread either. It looks at everything once it starts.
+        if let Ok(events) = self.shared.events()
+            && !self.shared.is_timer_set.swap(true, Ordering::SeqCst)
+        {
+            events.timer.set(SOON);
         }
     }
 
@@ -144,7 +161,7 @@ impl Service {
     pub(crate) fn wake_if_idle(&self) {
         self.ensure_started();
         if self.shared.is_idle.load(Ordering::SeqCst) && self.shared.is_idle.swap(false, Ordering::SeqCst) {
-            self.shared.wakeup.signal();
+            self.shared.signal();
         }
     }
 
@@ -226,7 +243,7 @@ impl Parked {
         // Leave out a thread that another caller has parked: this one may not resume it.
         services.retain(|shared| shared.ask_to_park());
         for shared in &services {
-            shared.wakeup.signal();
+            shared.signal();
             while shared.park.load(Ordering::SeqCst) == park::ASKED {
                 let _ = futex::wait(&shared.park, park::ASKED, None);
             }
@@ -275,6 +292,18 @@ impl Shared {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What wakes the thread. Made by the first call.
+    fn events(&self) -> Result<&Events, DomainError> {
+        self.events.get_or_try_init(Events::new)
+    }
+
+    /// Wakes the thread at once, if there is one. One that is started later looks at everything anyway.
+    fn signal(&self) {
+        if let Some(events) = self.events.get() {
+            events.wakeup.signal();
+        }
+    }
+
     fn deferred(&self) -> MutexGuard<'_, Vec<Work>> {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -288,6 +317,8 @@ impl Shared {
     }
 
     fn start_thread(self: &Arc<Self>) -> Result<(), DomainError> {
+        // Whoever sees that it runs finds what wakes it.
+        self.events()?;
         if !self.ask(park::NOT_STARTED, park::RUNS) {
             return Ok(());
         }
@@ -305,7 +336,9 @@ impl Shared {
 
     /// Called before a turn. A request from here on either is seen in that turn or sets the timer again.
     fn clear_timer(&self) {
-        if self.is_timer_set.load(Ordering::SeqCst) && self.timer.clear() {
+        if self.is_timer_set.load(Ordering::SeqCst)
+            && self.events.get().is_some_and(|events| events.timer.clear())
+        {
             self.is_timer_set.store(false, Ordering::SeqCst);
         }
     }
@@ -364,7 +397,7 @@ impl Shared {
 impl Drop for Service {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        self.shared.wakeup.signal();
+        self.shared.signal();
     }
 }
 
@@ -372,6 +405,8 @@ fn run(shared: &Shared) {
     // Declared first, so that it is dropped last.
     let _gone = Gone(shared);
     shared.tid.store(thread_id(), Ordering::SeqCst);
+    // They were made before this thread.
+    let Ok(events) = shared.events() else { return };
     while !shared.stop.load(Ordering::Acquire) {
         shared.park_if_asked();
         let mut watch = shared.watch();
@@ -391,7 +426,7 @@ fn run(shared: &Shared) {
             }
             if shared.sweep_the_dead(&domain, handler.as_ref(), Scope::Watched, &mut watch) {
                 // Others may have died during the sweep: take another turn after the rest of this one.
-                shared.wakeup.signal();
+                shared.signal();
             }
             if let Some(fd_store) = &fd_store {
                 fd_store.keep_only(|name| handler.is_held(name));
@@ -407,7 +442,7 @@ fn run(shared: &Shared) {
         shared.do_deferred();
         // The thread borrows nothing of the domain while it sleeps, so that the domain can be left.
         let asked = fd_store.as_ref().map(|fd_store| fd_store.as_fd());
-        let wakeups = [shared.wakeup.as_fd(), shared.timer.as_fd()].into_iter().chain(asked);
+        let wakeups = [events.wakeup.as_fd(), events.timer.as_fd()].into_iter().chain(asked);
         let fds: Vec<_> = wakeups.chain(watch.fds()).collect();
         let timeout = tick.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
         if poll_readable(&fds, Some(timeout)).is_err() {
@@ -416,7 +451,7 @@ fn run(shared: &Shared) {
             let _ = futex::wait(&shared.park, park::RUNS, Some(timeout));
             continue;
         }
-        shared.wakeup.clear();
+        events.wakeup.clear();
         shared.clear_timer();
     }
 }
@@ -491,8 +526,9 @@ mod tests {
         let (_domain, _busy, service) = service(true);
         // No thread but this one clears the timer.
         let parked = Parked::all();
-        service.shared.wakeup.clear();
-        let wakes = |timeout| poll_readable(&[service.shared.timer.as_fd()], timeout).unwrap() == [true];
+        let events = service.shared.events().unwrap();
+        events.wakeup.clear();
+        let wakes = |timeout| poll_readable(&[events.timer.as_fd()], timeout).unwrap() == [true];
         for _ in 0..2 {
             service.wake_soon();
             service.wake_soon();
@@ -503,7 +539,7 @@ mod tests {
         }
         // A turn for another reason leaves the timer set.
         service.wake_soon();
-        service.shared.timer.set(Duration::from_secs(3600));
+        events.timer.set(Duration::from_secs(3600));
         service.shared.clear_timer();
         assert!(service.shared.is_timer_set.load(Ordering::SeqCst));
         drop(parked);
@@ -514,6 +550,7 @@ mod tests {
         let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let (_domain, busy, service) = service(false);
         let parked = Parked::all();
+        assert!(service.shared.events.get().is_none(), "descriptors that nobody needs");
         service.wake_soon();
         ensure_services_started();
         let state = service.shared.park.load(Ordering::SeqCst);

@@ -26,7 +26,9 @@ pub use signals::{
     Dispositions, SIGABRT, SIGINT, SIGKILL, SIGTERM, ignore_sigpipe, serve_undisturbed, signal_name,
     unblock_stop_signals,
 };
-pub use stdio::{null, null_stdin, open_closed_streams, replace_stderr, replace_stdout, take_stdin};
+pub use stdio::{
+    is_stdin_a_socket, null, null_stdin, open_closed_streams, replace_stderr, replace_stdout, take_stdin,
+};
 
 use crate::pidfd::PidFd;
 use crate::{Error, Result};

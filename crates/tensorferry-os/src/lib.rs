@@ -9,6 +9,7 @@
 //! Descriptors come in as `impl AsFd` and go out as `OwnedFd`, always close-on-exec. A call that the kernel
 //! interrupts is repeated. An [`Error`] has the call, its argument in words, and the kernel's code.
 
+mod address_space;
 pub mod child;
 pub mod descriptor;
 mod error;

@@ -22,12 +22,13 @@ use std::hint::cold_path;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::unistd::{SysconfVar, sysconf};
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{Advice, MprotectFlags};
 
+use crate::address_space::{map_anywhere, map_below};
 use crate::{Error, Result};
 
 /// The page size that all alignment here is based on. x86-64 and the common aarch64 kernels use 4 KiB. Where
@@ -111,6 +112,38 @@ impl Tables {
     }
 }
 
+/// Words of this process alone, zero at first. They are a mapping of their own, so that a page of them is
+/// touched only with one of its words. An allocator may write all of a large allocation instead.
+#[derive(Debug)]
+struct ZeroedWords {
+    /// INVARIANT: at least `n_words` words long, and written as atomic words only.
+    map: MmapRaw,
+    n_words: usize,
+}
+
+impl ZeroedWords {
+    fn new(n_words: usize) -> Result<Self> {
+        let len_bytes = n_words.saturating_mul(8).max(8);
+        let map = MmapOptions::new()
+            .len(len_bytes)
+            .map_anon()
+            .map_err(|e| Error::new(format!("mmap of {len_bytes} bytes of memory"), e))?;
+        Ok(Self { map: map.into(), n_words })
+    }
+
+    fn address(&self) -> usize {
+        self.map.as_ptr().addr()
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is private to this process and lives in `self`; it is not null and starts at a
+        // page, so it is 8-aligned. It has room for `n_words` words, and nothing accesses them but through
+        // slices like this one.
+        unsafe { words_at(self.map.as_mut_ptr(), self.n_words) }
+    }
+}
+
 /// The address space of a whole file, opened granule by granule.
 #[derive(Debug)]
 pub struct Reservation {
@@ -122,7 +155,7 @@ pub struct Reservation {
     granule_shift: u32,
     /// INVARIANT: entry `g` is `n` only after the first `n` bytes of granule `g` were made readable and
     /// writable; entries never fall.
-    open_bytes: Box<[AtomicUsize]>,
+    open_bytes: ZeroedWords,
     opening: Mutex<()>,
 }
 
@@ -166,51 +199,14 @@ impl Reservation {
             return Err(Error::new(format!("granules of {granule_bytes} bytes"), rustix::io::Errno::INVAL));
         }
         let granule_shift = granule_bytes.trailing_zeros();
-        let whole = len_bytes.saturating_add(LARGE_PAGE_BYTES);
         let describe = |e| Error::new(format!("mmap of {len_bytes} bytes of address space"), e);
-        // Zeroed memory from the system, so that a page of it is touched only when one of its granules is.
-        let open_bytes = bytemuck::try_zeroed_slice_box(len_bytes.div_ceil(granule_bytes))
-            .map_err(|()| describe(rustix::io::Errno::NOMEM))?;
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice replaces no memory of
-        // this process.
-        let outer = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                whole,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        }
-        .map_err(describe)?;
-        let slack = outer.cast::<u8>().align_offset(LARGE_PAGE_BYTES);
-        let start = outer.cast::<u8>().wrapping_add(slack);
-        // SAFETY: MAP_FIXED replaces only pages of `outer`, which is ours, unused and large enough:
-        // slack < LARGE_PAGE_BYTES, so start + len_bytes <= outer + whole.
-        let inner = unsafe {
-            rustix::mm::mmap(
-                start.cast(),
-                len_bytes,
-                ProtFlags::empty(),
-                MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE,
-                fd,
-                file_offset_bytes,
-            )
+        let open_bytes = ZeroedWords::new(len_bytes.div_ceil(granule_bytes))?;
+        let fd = fd.as_fd();
+        // The kernel places a new mapping below the last one, so there is probably room.
+        let mapped = match map_below(open_bytes.address(), len_bytes, fd, file_offset_bytes) {
+            Some(mapped) => mapped,
+            None => map_anywhere(len_bytes, fd, file_offset_bytes).map_err(describe)?,
         };
-        let unmap = |from: *mut u8, len: usize| {
-            if len > 0 {
-                // SAFETY: the range is a part of `outer` outside of the file's mapping, and nothing uses it.
-                let _ = unsafe { rustix::mm::munmap(from.cast(), len) };
-            }
-        };
-        let mapped = match inner {
-            Ok(mapped) => mapped,
-            Err(e) => {
-                unmap(outer.cast(), whole);
-                return Err(describe(e));
-            }
-        };
-        unmap(outer.cast(), slack);
-        unmap(start.wrapping_add(len_bytes), whole - slack - len_bytes);
         // Advice only: if the kernel refuses it, core dumps become larger.
         // SAFETY: MADV_DONTDUMP changes neither contents nor protection.
         let _ = unsafe { rustix::mm::madvise(mapped, len_bytes, Advice::LinuxDontDump) };
@@ -236,8 +232,8 @@ impl Reservation {
         let outside = || {
             Error::new(format!("opening {end_bytes} bytes of granule {granule}"), rustix::io::Errno::INVAL)
         };
-        let open = self.open_bytes.get(granule).ok_or_else(outside)?;
-        if end <= open.load(Ordering::Acquire) {
+        let open = self.open_bytes.words().get(granule).ok_or_else(outside)?;
+        if end as u64 <= open.load(Ordering::Acquire) {
             return Ok(());
         }
         let offset = granule * self.granule_bytes;
@@ -245,7 +241,8 @@ impl Reservation {
             return Err(outside());
         }
         let _one_at_a_time = self.opening.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let begin = open.load(Ordering::Acquire);
+        // It was an `end` before, so it fits.
+        let begin = usize::try_from(open.load(Ordering::Acquire)).unwrap_or(end);
         if end <= begin {
             return Ok(());
         }
@@ -255,7 +252,7 @@ impl Reservation {
             rustix::mm::mprotect(start.cast(), end - begin, MprotectFlags::READ | MprotectFlags::WRITE)
         }
         .map_err(|e| Error::new(format!("mprotect of {} bytes", end - begin), e))?;
-        open.store(end, Ordering::Release);
+        open.store(end as u64, Ordering::Release);
         Ok(())
     }
 
@@ -279,7 +276,7 @@ impl Reservation {
     }
 
     fn is_open_until(&self, granule: usize, until: usize) -> bool {
-        self.open_bytes.get(granule).is_some_and(|open| open.load(Ordering::Acquire) >= until)
+        self.open_bytes.words().get(granule).is_some_and(|open| open.load(Ordering::Acquire) >= until as u64)
     }
 
     /// For a range inside the reservation.

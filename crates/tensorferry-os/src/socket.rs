@@ -118,7 +118,7 @@ fn connect(address: &SocketAddrUnix, timeout: Option<Duration>) -> Result<OwnedF
 }
 
 /// Whether the descriptor is a socket of any kind. False when it is closed.
-pub fn is_socket(fd: impl AsFd) -> bool {
+pub(crate) fn is_socket(fd: impl AsFd) -> bool {
     rustix::fs::fstat(fd)
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket)
 }

@@ -8,14 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tensorferry_os::Result;
 use tensorferry_os::leash::{Leash, pair};
+use tensorferry_os::pidfd::PidFd;
 
-/// Both ends of the pipe. The kernel closes the one that is held when this process ends.
+/// Both ends of the pipe, and what else every child gets of this process. The kernel closes the end that is
+/// held when this process ends.
 #[derive(Debug)]
 pub(crate) struct Held {
     /// The process that holds it. A process forked from it has this memory too, and a copy of the descriptor.
     pid: u32,
     _held: OwnedFd,
     pub(crate) reader: OwnedFd,
+    /// This process.
+    pub(crate) holder: PidFd,
 }
 
 /// Made with the first child.
@@ -31,8 +35,9 @@ pub(crate) fn held() -> Result<Arc<Held>> {
     if let Some(held) = held.as_ref().filter(|held| held.pid == pid) {
         return Ok(Arc::clone(held));
     }
+    let holder = PidFd::of_self()?;
     let (writer, reader) = pair()?;
-    Ok(Arc::clone(held.insert(Arc::new(Held { pid, _held: writer, reader }))))
+    Ok(Arc::clone(held.insert(Arc::new(Held { pid, _held: writer, reader, holder }))))
 }
 
 /// For a process that was forked: the leash belongs to the parent, and a copy of it would keep the parent's

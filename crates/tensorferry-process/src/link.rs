@@ -49,7 +49,7 @@ impl Link {
     pub(crate) fn meet(nonce: &OsStr) -> Result<(Self, Hello, Fds), ProtocolError> {
         // First, to shorten the time in which the parent's death would go unnoticed.
         os::die_with_parent()?;
-        if !socket::is_socket(std::io::stdin()) {
+        if !os::is_stdin_a_socket() {
             return Err(ProtocolError::NoSocket);
         }
         Self::greet(os::take_stdin()?, nonce, Parent::Peer)

@@ -263,8 +263,9 @@ impl Start {
         };
         // A child without its payload could only wait for it. So until it has that, dropping it kills it,
         // whatever `on_drop` says, also where `payload` panics.
-        let payload = payload(child.pidfd()).map_err(StartError::Payload)?;
-        send_watching(&child, &protocol::payload_prefix(payload.len())?)?;
+        let mut payload = payload(child.pidfd()).map_err(StartError::Payload)?;
+        let prefix = protocol::payload_prefix(payload.len())?;
+        payload.splice(..0, prefix);
         send_watching(&child, &payload)?;
         Ok(child.with_on_drop(on_drop))
     }
@@ -344,9 +345,8 @@ impl Start {
 
     /// Sends the hello into the socket before the process exists, so that a child never waits for it.
     fn greet(&self, control: &OwnedFd, nonce: &str) -> Result<(), StartError> {
-        let me = PidFd::of_self()?;
         let leash = leash::held()?;
-        let own: [_; N_OWN_FDS] = [me.as_fd(), leash.reader.as_fd()];
+        let own: [_; N_OWN_FDS] = [leash.holder.as_fd(), leash.reader.as_fd()];
         let fds: Vec<_> = own.into_iter().chain(self.fds.iter().map(AsFd::as_fd)).collect();
         let hello = Hello {
             nonce: nonce.to_owned(),

@@ -256,7 +256,10 @@ impl<T> ProcessContext<T> {
 
     fn join_until(&mut self, deadline: Option<Instant>) -> Result<bool, SpawnError> {
         let wait_failed = |e: OsError| SpawnError::Wait(e.into());
-        wait_end(&mut self.children, Some(Duration::ZERO)).map_err(wait_failed)?;
+        if deadline.is_some() || self.stop.is_some() || self.children.iter().any(has_failed) {
+            // Who has ended by now is seen even if the time is up, and before anybody is stopped.
+            wait_end(&mut self.children, Some(Duration::ZERO)).map_err(wait_failed)?;
+        }
         loop {
             if self.children.iter().all(|child| child.exit().is_some()) {
                 break;

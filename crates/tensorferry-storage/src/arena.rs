@@ -7,6 +7,7 @@ mod populate;
 mod runs;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hint::cold_path;
 use std::sync::atomic::Ordering;
 
 use tensorferry_domain::ExtentRun;
@@ -62,21 +63,28 @@ pub(crate) enum Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     runs: BTreeMap<usize, Run>,
-    free: Vec<FreeList>,
-    /// For each class, the slab that has blocks which were never handed out.
-    carving: Vec<Option<Address>>,
+    /// Made with the first block: a process that has none touches no memory for it.
+    classes: Vec<OfClass>,
     pending: VecDeque<Address>,
     has_suspects: bool,
     pub(crate) usage: HeapUsage,
 }
 
+/// The blocks of one class that can be handed out.
+#[derive(Debug, Default)]
+struct OfClass {
+    free: FreeList,
+    /// The slab that has blocks which were never handed out.
+    carving: Option<Address>,
+}
+
 impl Arena {
-    pub(crate) fn new() -> Self {
-        Self {
-            free: (0..N_CLASSES).map(|_| FreeList::default()).collect(),
-            carving: vec![None; N_CLASSES],
-            ..Self::default()
+    fn class_mut(&mut self, class: Class) -> &mut OfClass {
+        if self.classes.is_empty() {
+            cold_path();
+            self.classes.resize_with(N_CLASSES, OfClass::default);
         }
+        &mut self.classes[class.index()]
     }
 
     pub(crate) fn owns(&self, extent: usize) -> bool {
@@ -99,7 +107,7 @@ impl Arena {
         // A block that cannot be populated now stays free, and the next one is tried.
         let (mut refused, mut first) = (Vec::new(), None);
         let place = loop {
-            let free = &mut self.free[class.index()];
+            let free = &mut self.class_mut(class).free;
             let next = match wanted {
                 Wanted::Ripe => free.take(|| free_list::distance(class)),
                 Wanted::Any => free.take_any(),
@@ -118,7 +126,7 @@ impl Arena {
                 }
             }
         };
-        refused.into_iter().for_each(|address| self.free[class.index()].put_unused(address));
+        refused.into_iter().for_each(|address| self.class_mut(class).free.put_unused(address));
         match (place, first) {
             (Some(place), _) => Ok(Some(place)),
             (None, Some(error)) => Err(error),
@@ -149,7 +157,7 @@ impl Arena {
         class: Class,
         len_bytes: usize,
     ) -> Result<Option<Place>, StorageError> {
-        let address = match self.carving[class.index()] {
+        let address = match self.class_mut(class).carving {
             Some(address) => address,
             None => match self.new_span(places, class)? {
                 Some(address) => address,
@@ -162,11 +170,11 @@ impl Arena {
         span.carved += 1;
         span.free |= 1 << fresh.index();
         let more = span.carved < n_blocks;
-        self.carving[class.index()] = more.then_some(address);
+        self.class_mut(class).carving = more.then_some(address);
         match self.hand_out(places, fresh, len_bytes) {
             Ok(place) => Ok(Some(place)),
             Err(error) => {
-                self.free[class.index()].put_unused(fresh);
+                self.class_mut(class).free.put_unused(fresh);
                 Err(error)
             }
         }
@@ -193,7 +201,7 @@ impl Arena {
             self.usage.live_blocks = self.usage.live_blocks.saturating_sub(1);
             self.usage.live_bytes = self.usage.live_bytes.saturating_sub(header.len_bytes());
         }
-        self.free[word.class.index()].put(address, freed);
+        self.class_mut(word.class).free.put(address, freed);
     }
 
     /// Looks at the blocks that remote holders returned.

@@ -1,11 +1,12 @@
 //! How many handles this process has on each block. The counts are private: clones and drops inside a process
 //! touch no shared memory, except for the first handle and the last one.
 //!
-//! A cell belongs to a header line and is found by three loads. Its count is `busy:1 | count:31`. The cell is
-//! *busy* while a thread sets or clears this member's holder bit, or asks whether a handle is the only one.
-//! Other threads wait for those few instructions. Otherwise the drop of the last handle could clear the bit
-//! under a handle that another thread has just counted. Only a clone does not wait: the handle that it is
-//! made from is counted, so meanwhile no first handle can come and no last handle can go.
+//! A cell belongs to a header line and is found by two loads, or by four beyond the first 2 MiB of the
+//! domain. Its count is `busy:1 | count:31`. The cell is *busy* while a thread sets or clears this member's
+//! holder bit, or asks whether a handle is the only one. Other threads wait for those few instructions.
+//! Otherwise the drop of the last handle could clear the bit under a handle that another thread has just
+//! counted. Only a clone does not wait: the handle that it is made from is counted, so meanwhile no first
+//! handle can come and no last handle can go.
 //!
 //! The *ownership epoch* counts how often the exclusive right to the block left this process in a message. An
 //! alias of the handle that was sent compares epochs, and so sees that it has lost its bytes. The epoch has
@@ -16,6 +17,7 @@ use std::hint::cold_path;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use once_cell::race::OnceBox;
+use once_cell::sync::OnceCell;
 use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::class::{Class, LINE_BYTES};
@@ -83,7 +85,11 @@ const TABLES_PER_FOLDER: usize = 512;
 /// The cells of all blocks of one domain that this process has ever held.
 #[derive(Debug)]
 pub(crate) struct CellTable {
-    folders: Box<[OnceBox<Folder>]>,
+    n_folders: usize,
+    /// The table for the beginning of the domain, where the blocks of its maker are. Many processes hold
+    /// nothing else, and need none of the rest.
+    first: OnceBox<Pages>,
+    folders: OnceCell<Box<[OnceBox<Folder>]>>,
 }
 
 /// The cell of one block.
@@ -104,36 +110,41 @@ pub(crate) enum Transition {
 impl CellTable {
     pub(crate) fn new(n_extents: usize, extent_len_bytes: usize) -> Self {
         let n_pages = n_extents * (extent_len_bytes / PAGE_BYTES);
-        Self {
-            folders: (0..n_pages.div_ceil(PAGES_PER_TABLE * TABLES_PER_FOLDER))
-                .map(|_| OnceBox::new())
-                .collect(),
-        }
+        let n_folders = n_pages.div_ceil(PAGES_PER_TABLE * TABLES_PER_FOLDER);
+        Self { n_folders, first: OnceBox::new(), folders: OnceCell::new() }
     }
 
     /// Returns the cell of the block at this place, and makes it if there is none. `heap` is called for each
     /// cell that is made. Returns `None` for an offset outside the domain, which no caller passes.
     pub(crate) fn cell(&self, place: Place, heap: impl Fn() -> CellHeap) -> Option<Cell<'_>> {
         let at = Index::of(place.header_offset_bytes);
-        let folder = self
-            .folders
-            .get(at.folder)?
-            .get_or_init(|| Box::new([const { OnceBox::new() }; TABLES_PER_FOLDER]));
-        let table =
-            folder.get(at.table)?.get_or_init(|| Box::new([const { OnceBox::new() }; PAGES_PER_TABLE]));
-        let page =
-            table.get(at.page)?.get_or_init(|| Box::new(std::array::from_fn(|_| CellWords::new(heap()))));
+        let table = if at.is_first() { &self.first } else { self.folder(&at)?.get(at.table)? };
+        let page = table
+            .get_or_init(|| Box::new([const { OnceBox::new() }; PAGES_PER_TABLE]))
+            .get(at.page)?
+            .get_or_init(|| Box::new(std::array::from_fn(|_| CellWords::new(heap()))));
         let cell = Cell { words: page.get(at.line)? };
         cell.store_place(place);
         Some(cell)
+    }
+
+    /// The folder of this place, which is made if there is none.
+    fn folder(&self, at: &Index) -> Option<&Folder> {
+        let folders = self.folders.get_or_init(|| (0..self.n_folders).map(|_| OnceBox::new()).collect());
+        let folder = folders.get(at.folder)?;
+        Some(folder.get_or_init(|| Box::new([const { OnceBox::new() }; TABLES_PER_FOLDER])))
     }
 
     /// Returns the cell of the block whose header is at this offset of the data area, if its place was found
     /// before. Makes no cells.
     pub(crate) fn known(&self, header_offset_bytes: usize) -> Option<Cell<'_>> {
         let at = Index::of(header_offset_bytes);
-        let words =
-            self.folders.get(at.folder)?.get()?.get(at.table)?.get()?.get(at.page)?.get()?.get(at.line)?;
+        let table = if at.is_first() {
+            &self.first
+        } else {
+            self.folders.get()?.get(at.folder)?.get()?.get(at.table)?
+        };
+        let words = table.get()?.get(at.page)?.get()?.get(at.line)?;
         (words.span.load(Ordering::Acquire) != 0).then_some(Cell { words })
     }
 
@@ -154,16 +165,15 @@ impl CellTable {
     }
 
     fn each(&self, mut visit: impl FnMut(usize, &CellWords)) {
-        for (folder, tables) in entries(&self.folders) {
-            for (table, pages) in entries(tables) {
-                for (page, cells) in entries(pages) {
-                    let table = folder * TABLES_PER_FOLDER + table;
-                    let first = (table * PAGES_PER_TABLE + page) * PAGE_BYTES;
-                    cells
-                        .iter()
-                        .enumerate()
-                        .for_each(|(line, words)| visit(first + line * LINE_BYTES, words));
-                }
+        let first = self.first.get().map(|pages| (0, pages));
+        let others =
+            entries(self.folders.get().map_or(&[], |folders| folders)).flat_map(|(folder, tables)| {
+                entries(tables).map(move |(table, pages)| (folder * TABLES_PER_FOLDER + table, pages))
+            });
+        for (table, pages) in first.into_iter().chain(others) {
+            for (page, cells) in entries(pages) {
+                let start = (table * PAGES_PER_TABLE + page) * PAGE_BYTES;
+                cells.iter().enumerate().for_each(|(line, words)| visit(start + line * LINE_BYTES, words));
             }
         }
     }
@@ -178,6 +188,10 @@ struct Index {
 }
 
 impl Index {
+    fn is_first(&self) -> bool {
+        self.folder == 0 && self.table == 0
+    }
+
     fn of(header_offset_bytes: usize) -> Self {
         let page = header_offset_bytes / PAGE_BYTES;
         let table = page / PAGES_PER_TABLE;

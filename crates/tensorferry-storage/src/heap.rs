@@ -170,7 +170,7 @@ impl Heap {
             resolving: Mutex::default(),
             collecting: Mutex::default(),
             cells: CellTable::new(layout.n_extents, layout.extent_len_bytes),
-            arena: Mutex::new(Arena::new()),
+            arena: Mutex::default(),
             pins: Pins::default(),
             attachments: Attachments::default(),
             posted: Posted::default(),

@@ -129,15 +129,16 @@ impl<'a> Places<'a> {
         let extent = self.extent_of(header_offset_bytes);
         let run = self.memory.run_starting_at(extent).ok_or(NotFound::Bad("its extent is not in use"))?;
         let unreadable = NotFound::Bad("its extent cannot be opened");
-        self.open(extent, self.head_len_bytes()).map_err(NotFound::Unreadable)?;
         let inside = header_offset_bytes - self.start_of(extent);
+        let page = inside / PAGE_BYTES;
+        // The head and the page, in one system call at most.
+        let end = self.head_len_bytes().max((page + 1) * PAGE_BYTES);
+        self.open(extent, end).map_err(NotFound::Unreadable)?;
         let address = if inside < self.head_len_bytes() {
             Address::new(extent, inside / LINE_BYTES, 0)
         } else {
-            let page = inside / PAGE_BYTES;
             let index =
                 (inside % PAGE_BYTES / LINE_BYTES).checked_sub(1).ok_or(NotFound::Bad("it is no header"))?;
-            self.open(extent, (page + 1) * PAGE_BYTES).map_err(NotFound::Unreadable)?;
             let first = self.line_at(self.start_of(extent) + page * PAGE_BYTES).ok_or(unreadable)?;
             let line = usize::try_from(first[slab::LINE].load(Ordering::Acquire))
                 .map_err(|_| NotFound::Bad("it is in no slab"))?;

@@ -91,6 +91,7 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
     ("crates/tensorferry-os/src/fork.rs", "forks, and ends what was forked"),
     ("crates/tensorferry-os/src/fork_detector.rs", "maps a page that fork wipes, and reads a word of it"),
     ("crates/tensorferry-os/src/leash.rs", "fcntl calls that rustix and nix do not offer"),
+    ("crates/tensorferry-os/src/address_space.rs", "maps files where there is room"),
     ("crates/tensorferry-os/src/mapping.rs", "maps memory and lends atomic words of it"),
     ("crates/tensorferry-os/src/prefetch.rs", "asks for memory ahead of its use"),
     ("crates/tensorferry-os/src/sealed.rs", "maps memory files that nobody can write and lends their bytes"),

@@ -4,8 +4,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd as _, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
+// Those of std come with buffers.
+use rustix::stdio::{stderr, stdin, stdout};
 
 use crate::descriptor::{FIRST_OTHER, off_standard_streams};
+use crate::socket::is_socket;
 use crate::{Error, Result};
 
 /// Moves standard input to a new descriptor (close-on-exec, 3 or higher) and opens `/dev/null` in its place.
@@ -13,11 +16,16 @@ use crate::{Error, Result};
 /// # Errors
 /// EMFILE when no descriptor is left, EBADF when standard input is closed; as [`null_stdin`].
 pub fn take_stdin() -> Result<OwnedFd> {
-    let stdin = std::io::stdin();
-    let taken = rustix::io::fcntl_dupfd_cloexec(&stdin, FIRST_OTHER)
+    let taken = rustix::io::fcntl_dupfd_cloexec(stdin(), FIRST_OTHER)
         .map_err(|e| Error::new("fcntl(F_DUPFD_CLOEXEC) of standard input", e))?;
     null_stdin()?;
     Ok(taken)
+}
+
+/// Whether standard input is a socket.
+#[must_use]
+pub fn is_stdin_a_socket() -> bool {
+    is_socket(stdin())
 }
 
 /// Makes `fd` the standard output of this process.
@@ -66,8 +74,7 @@ fn open_null() -> Result<OwnedFd> {
 /// As [`null`].
 pub fn open_closed_streams() -> Result<()> {
     let is_closed = |fd: BorrowedFd<'_>| rustix::io::fcntl_getfd(fd) == Err(Errno::BADF);
-    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-    if ![stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().any(is_closed) {
+    if ![stdin(), stdout(), stderr()].into_iter().any(is_closed) {
         return Ok(());
     }
     loop {

@@ -6,7 +6,7 @@ use tensorferry_domain::{DomainError, ExtentRun};
 use tensorferry_os::mapping::PAGE_BYTES;
 
 use super::populate::publish_populated;
-use super::{Arena, Run, Span};
+use super::{Arena, OfClass, Run, Span};
 use crate::StorageError;
 use crate::class::{Class, LINE_BYTES, SLAB_BLOCKS};
 use crate::geometry::Address;
@@ -92,7 +92,7 @@ impl Arena {
         places.memory.recount_populated(run.first, populated_bytes as u64);
         self.runs.insert(run.first, adopted);
         for (class, address) in free {
-            self.free[class.index()].put_unused(address);
+            self.class_mut(class).free.put_unused(address);
         }
         Ok(())
     }
@@ -100,10 +100,8 @@ impl Arena {
     /// Forgets a run, and takes its blocks out of the free lists.
     pub(crate) fn give_up(&mut self, places: Places<'_>, extent: usize) {
         let Some(run) = self.runs.remove(&extent) else { return };
-        for carving in &mut self.carving {
+        for OfClass { free, carving } in &mut self.classes {
             carving.take_if(|address| address.extent() == extent);
-        }
-        for free in &mut self.free {
             free.retain(|address| address.extent() != extent);
         }
         self.pending.retain(|address| address.extent() != extent);

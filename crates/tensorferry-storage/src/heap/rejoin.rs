@@ -50,7 +50,7 @@ impl Heap {
         // Otherwise two processes would write the same bytes.
         inner.cells.revoke_all_exclusive();
         // The extents belong to the parent, and so do the parcels that wait to be opened.
-        *inner.arena() = Arena::new();
+        *inner.arena() = Arena::default();
         let pinned = (inner.pins.take_all(), inner.posted.take_all(), inner.bundles.take_all());
         inner.memory.finish_rejoin();
         inner.attachments.attach_all(self)?;
