@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use xshell::Shell;
 
-use crate::cargo::CargoLine;
+use crate::command_line::CommandLine;
 use crate::counts;
 use crate::workspace::Workspace;
 
@@ -54,8 +54,12 @@ pub(crate) fn run(sh: &Shell, args: &[String]) -> anyhow::Result<ExitCode> {
     let (name, args) = chosen(&package.benches, args)?;
     let mut args = args.to_vec();
     if name == TABLE && !args.iter().any(|arg| arg == "--peers") {
-        let peers =
-            CargoLine::new("build --release").args(["--manifest-path", PEERS, "--target-dir", PEERS_TARGET]);
+        let peers = CommandLine::cargo("build --release").args([
+            "--manifest-path",
+            PEERS,
+            "--target-dir",
+            PEERS_TARGET,
+        ]);
         println!("{peers}");
         // Without the network the peers may not be there; the table says so then.
         if peers.run(sh)?.success() {
@@ -83,8 +87,8 @@ fn chosen<'a>(benches: &'a [String], args: &'a [String]) -> anyhow::Result<(&'a 
 
 /// The call of cargo. Benches are named: `cargo bench` alone would also start the empty bench of a library,
 /// which knows none of criterion's arguments.
-fn line(name: &str, args: &[String]) -> CargoLine {
-    let line = CargoLine::new(&format!("bench -p {PACKAGE} --bench {name}"));
+fn line(name: &str, args: &[String]) -> CommandLine {
+    let line = CommandLine::cargo(&format!("bench -p {PACKAGE} --bench {name}"));
     if args.is_empty() { line } else { line.args(["--"]).args(args) }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use xshell::Shell;
 
-use crate::cargo::{CargoLine, pass_on};
+use crate::command_line::{CommandLine, pass_on};
 use crate::tally::Tally;
 use crate::workspace::{Package, Workspace};
 use crate::{counts, fuzz, test, tidy};
@@ -34,11 +34,11 @@ struct Step {
 
 enum Action {
     /// A tool of the toolchain; it uses the terminal as it likes.
-    Tool(CargoLine),
+    Tool(CommandLine),
     /// A program of ours; killed where it hangs.
-    Program(CargoLine),
+    Program(CommandLine),
     /// A test runner; its tests are counted.
-    Tests(CargoLine),
+    Tests(CommandLine),
     Tidy,
     /// Skipped, with the reason, where it cannot be done; so is the next one.
     Fuzz,
@@ -84,10 +84,11 @@ pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
 
 /// What is checked, the quickest first.
 fn steps(sh: &Shell, workspace: &Workspace) -> Vec<Step> {
-    let tool = |name: &str, line: CargoLine| Step { name: name.to_owned(), action: Action::Tool(line) };
-    let docs = CargoLine::new("doc --workspace --no-deps --all-features").env("RUSTDOCFLAGS", "-D warnings");
+    let tool = |name: &str, line: CommandLine| Step { name: name.to_owned(), action: Action::Tool(line) };
+    let docs =
+        CommandLine::cargo("doc --workspace --no-deps --all-features").env("RUSTDOCFLAGS", "-D warnings");
     let mut steps = vec![
-        tool("fmt", CargoLine::new("fmt --all --check")),
+        tool("fmt", CommandLine::cargo("fmt --all --check")),
         Step { name: "tidy".to_owned(), action: Action::Tidy },
         tool("clippy", clippy("--workspace --all-targets --all-features")),
         tool("docs", docs),
@@ -109,28 +110,47 @@ fn steps(sh: &Shell, workspace: &Workspace) -> Vec<Step> {
             &format!("{name} without features"),
             clippy(&format!("-p {name} --no-default-features")),
         ));
-        steps.extend(examples(package));
     }
-    steps.extend(workspace.package("tensorferry").into_iter().flat_map(examples));
+    // Each example is checked with the features that its crate has by itself, and runs with those of all
+    // crates, with which the tests have built everything.
+    let with_examples: Vec<_> = workspace.crates().chain(workspace.package("tensorferry")).collect();
+    steps.extend(with_examples.iter().flat_map(|package| checks_of_examples(package)));
+    steps.push(tool("examples", CommandLine::cargo("build --workspace --all-features --examples")));
+    let folder = format!("{}/debug/examples", workspace.target_dir);
+    steps.extend(with_examples.iter().flat_map(|package| examples(package, &folder)));
     steps
 }
 
 /// A check of the code that refuses warnings, with the same flags everywhere.
-fn clippy(selection: &str) -> CargoLine {
-    CargoLine::new(&format!("clippy {selection} -- -D warnings"))
+fn clippy(selection: &str) -> CommandLine {
+    CommandLine::cargo(&format!("clippy {selection} -- -D warnings"))
 }
 
-fn examples(package: &Package) -> impl Iterator<Item = Step> {
-    package.examples.iter().map(|example| {
-        let features = EXAMPLE_FEATURES.iter().find(|(name, _)| name == example);
-        let features = features.map_or_else(String::new, |(_, features)| format!(" --features {features}"));
-        let line = CargoLine::new(&format!("run -p {} --example {example}{features}", package.name));
-        let arguments =
-            EXAMPLE_ARGUMENTS.iter().find(|(name, _)| name == example).map(|(_, arguments)| *arguments);
-        let line = match arguments {
-            Some(arguments) => line.args(["--"]).args(arguments.split_whitespace()),
-            None => line,
-        };
+/// Checks of a package's examples: of those together that need the same features.
+fn checks_of_examples(package: &Package) -> impl Iterator<Item = Step> {
+    let mut needed: Vec<_> = package.examples.iter().map(|example| features(example)).collect();
+    needed.sort_unstable();
+    needed.dedup();
+    needed.into_iter().map(|needed| {
+        let alike = package.examples.iter().filter(|example| features(example) == needed);
+        let examples = alike.map(|example| format!(" --example {example}")).collect::<String>();
+        let line = clippy(&format!("-p {}{examples}{needed}", package.name));
+        Step { name: format!("{} examples alone", package.name), action: Action::Tool(line) }
+    })
+}
+
+/// The features that an example needs, as an argument.
+fn features(example: &str) -> String {
+    let needed = EXAMPLE_FEATURES.iter().find(|(name, _)| *name == example);
+    needed.map_or_else(String::new, |(_, features)| format!(" --features {features}"))
+}
+
+/// The examples of a package, which were built into this folder.
+fn examples<'a>(package: &'a Package, folder: &'a str) -> impl Iterator<Item = Step> + 'a {
+    package.examples.iter().map(move |example| {
+        let arguments = EXAMPLE_ARGUMENTS.iter().find(|(name, _)| name == example);
+        let arguments = arguments.map_or("", |(_, arguments)| arguments);
+        let line = CommandLine::program(format!("{folder}/{example}")).args(arguments.split_whitespace());
         Step { name: format!("{} example {example}", package.name), action: Action::Program(line) }
     })
 }
@@ -179,11 +199,11 @@ fn skipped(reason: &str) -> (bool, Tally) {
 mod tests {
     use super::*;
 
-    fn package(name: &str, folder: &str, example: &str) -> Package {
+    fn package(name: &str, folder: &str, examples: &[&str]) -> Package {
         Package {
             name: name.to_owned(),
             manifest: format!("{folder}/Cargo.toml"),
-            examples: vec![example.to_owned()],
+            examples: examples.iter().map(|example| (*example).to_owned()).collect(),
             ..Package::default()
         }
     }
@@ -191,19 +211,23 @@ mod tests {
     #[test]
     fn every_crate_is_built_alone_and_every_example_runs() {
         let packages = vec![
-            package("tensorferry", "facade", "hogwild"),
-            package("tensorferry-os", "crates/tensorferry-os", "map"),
-            package("tensorferry-tests", "tests", "not_run"),
+            package("tensorferry", "facade", &["hogwild", "cuda_ranks", "a3c"]),
+            package("tensorferry-os", "crates/tensorferry-os", &["map"]),
+            package("tensorferry-tests", "tests", &["not_run"]),
         ];
         let sh = Shell::new().unwrap();
-        let steps = steps(&sh, &Workspace { packages, ..Workspace::default() });
+        let steps = steps(&sh, &Workspace { packages, target_dir: "/built".to_owned() });
         let lines: Vec<_> = steps.iter().map(|step| step.action.shown()).collect();
         for expected in [
             "cargo xtask tidy",
             "cargo clippy -p tensorferry-os -- -D warnings",
             "cargo clippy -p tensorferry-os --no-default-features -- -D warnings",
-            "cargo run -p tensorferry-os --example map",
-            "cargo run -p tensorferry --example hogwild -- --processes 2 --epochs 2 --hidden 16 --check 0.5",
+            "cargo clippy -p tensorferry-os --example map -- -D warnings",
+            "cargo clippy -p tensorferry --example hogwild --example a3c -- -D warnings",
+            "cargo clippy -p tensorferry --example cuda_ranks --features cuda -- -D warnings",
+            "cargo build --workspace --all-features --examples",
+            "/built/debug/examples/map",
+            "/built/debug/examples/hogwild --processes 2 --epochs 2 --hidden 16 --check 0.5",
         ] {
             assert!(lines.iter().any(|line| line == expected), "{expected} is not in {lines:#?}");
         }
@@ -213,9 +237,9 @@ mod tests {
     #[test]
     fn a_step_that_fails_is_counted() {
         let sh = Shell::new().unwrap();
-        let fails = Action::Tool(CargoLine::new("no-such-command"));
+        let fails = Action::Tool(CommandLine::cargo("no-such-command"));
         assert_eq!(fails.run(&sh).unwrap(), (false, Tally { passed: 0, failed: 1 }));
-        let works = Action::Tool(CargoLine::new("--version"));
+        let works = Action::Tool(CommandLine::cargo("--version"));
         assert_eq!(works.run(&sh).unwrap(), (true, Tally { passed: 1, failed: 0 }));
     }
 }

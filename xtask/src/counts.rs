@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use xshell::{Shell, cmd};
 
-use crate::cargo::CargoLine;
+use crate::command_line::CommandLine;
 use crate::workspace::Workspace;
 
 const RECORD: &str = "docs/bench/counts.json";
@@ -60,7 +60,7 @@ pub(crate) fn run(sh: &Shell, args: &[String]) -> anyhow::Result<ExitCode> {
     if let Some(reason) = missing(sh) {
         bail!("{reason}");
     }
-    let build = CargoLine::new("build --profile bench -p tensorferry-benches --bin steps");
+    let build = CommandLine::cargo("build --profile bench -p tensorferry-benches --bin steps");
     println!("{build}");
     ensure!(build.run(sh)?.success(), "`{build}` failed");
     let built = PathBuf::from(Workspace::load(sh)?.target_dir);

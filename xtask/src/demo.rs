@@ -10,7 +10,7 @@ use lexopt::prelude::*;
 use serde_json::Value;
 use xshell::Shell;
 
-use crate::cargo::{CargoLine, Stream};
+use crate::command_line::{CommandLine, Stream};
 
 /// The least accuracy, on images that were held out, that every run has to reach.
 const MIN_ACCURACY: f64 = 0.95;
@@ -52,7 +52,7 @@ impl Options {
 
 /// Runs the example, one process and more in turn so that a disturbance hits all alike, and prints the table.
 pub(crate) fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
-    let build = CargoLine::new("build --release --example hogwild");
+    let build = CommandLine::cargo("build --release --example hogwild");
     println!("{build}");
     ensure!(build.run(sh)?.success(), "the example did not build");
 
@@ -79,15 +79,15 @@ fn series(n_cores: usize) -> Vec<Option<u64>> {
 }
 
 /// The line that a user types; `--quiet` only keeps cargo itself silent.
-fn example(processes: Option<u64>) -> CargoLine {
-    let line = CargoLine::new("run --quiet --release --example hogwild -- --json");
+fn example(processes: Option<u64>) -> CommandLine {
+    let line = CommandLine::cargo("run --quiet --release --example hogwild -- --json");
     match processes {
         Some(n) => line.args(["--processes", &n.to_string()]),
         None => line,
     }
 }
 
-fn run_once(sh: &Shell, line: &CargoLine) -> anyhow::Result<Run> {
+fn run_once(sh: &Shell, line: &CommandLine) -> anyhow::Result<Run> {
     let mut last = String::new();
     let mut complaint = String::new();
     let status = line.watch(sh, |stream, text| match stream {

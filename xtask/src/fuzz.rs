@@ -13,7 +13,7 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use lexopt::prelude::*;
 use xshell::{Shell, cmd};
 
-use crate::cargo::{CargoLine, Stream, pass_on};
+use crate::command_line::{CommandLine, Stream, pass_on};
 
 const MANIFEST: &str = "tests/fuzz/Cargo.toml";
 const TARGETS: &str = "tests/fuzz/fuzz_targets";
@@ -104,7 +104,7 @@ pub(crate) fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
 
 /// How a target ran.
 struct Run {
-    line: CargoLine,
+    line: CommandLine,
     status: ExitStatus,
     n_runs: String,
     told: Vec<(Stream, String)>,
@@ -166,8 +166,8 @@ fn host(sh: &Shell) -> anyhow::Result<String> {
 
 /// The lock file is the fuzzers' own, so that nothing else would notice when a dependency of ours is missing
 /// in it.
-fn line(verb: &str, host: &str) -> CargoLine {
-    CargoLine::new(&format!(
+fn line(verb: &str, host: &str) -> CommandLine {
+    CommandLine::cargo(&format!(
         "+nightly {verb} --locked --release --manifest-path {MANIFEST} --target-dir {BUILDS} --target {host}"
     ))
     .env("RUSTFLAGS", RUSTFLAGS)

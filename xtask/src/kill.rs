@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, ensure};
 use xshell::Shell;
 
-use crate::cargo::CargoLine;
+use crate::command_line::CommandLine;
 
 const PACKAGE: &str = "tensorferry-tests";
 /// Builds with planted bugs lie apart.
@@ -38,9 +38,9 @@ pub(crate) fn run_chaos(sh: &Shell, args: &[String]) -> anyhow::Result<ExitCode>
 
 fn run_program(sh: &Shell, name: &str, args: &[String]) -> anyhow::Result<ExitCode> {
     // All binaries, because the children are another one.
-    let build = CargoLine::new(&format!("build --quiet --release -p {PACKAGE} --bins"));
+    let build = CommandLine::cargo(&format!("build --quiet --release -p {PACKAGE} --bins"));
     ensure!(build.run(sh)?.success(), "`{build}` failed");
-    let line = CargoLine::new(&format!("run --quiet --release -p {PACKAGE} --bin {name} --")).args(args);
+    let line = CommandLine::cargo(&format!("run --quiet --release -p {PACKAGE} --bin {name} --")).args(args);
     let status = line.run(sh)?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -71,7 +71,7 @@ fn build_planted(sh: &Shell) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn planted(name: &str, args: &[String]) -> CargoLine {
+fn planted(name: &str, args: &[String]) -> CommandLine {
     with_plants("run")
         .env("TENSORFERRY_PLANT", name)
         .env("TENSORFERRY_TEST_DEADLINE", PLANTED_DEADLINE_SECONDS.to_string())
@@ -80,8 +80,8 @@ fn planted(name: &str, args: &[String]) -> CargoLine {
 }
 
 /// A line of cargo for the build in which bugs can be planted.
-fn with_plants(verb: &str) -> CargoLine {
-    CargoLine::new(&format!("{verb} --quiet --release -p {PACKAGE} --target-dir {PLANTED_TARGET}"))
+fn with_plants(verb: &str) -> CommandLine {
+    CommandLine::cargo(&format!("{verb} --quiet --release -p {PACKAGE} --target-dir {PLANTED_TARGET}"))
         .env("RUSTFLAGS", "--cfg tensorferry_plants")
 }
 

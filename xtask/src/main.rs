@@ -4,8 +4,8 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 
 mod bench;
-mod cargo;
 mod ci;
+mod command_line;
 mod counts;
 mod demo;
 mod fuzz;

@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::bail;
 use xshell::{Shell, cmd};
 
-use crate::cargo::{CargoLine, pass_on};
+use crate::command_line::{CommandLine, pass_on};
 use crate::tally::Tally;
 
 /// Runs the tests whose name holds `filter`, or all; both steps run even if the first one fails.
@@ -38,7 +38,7 @@ pub(crate) fn run(sh: &Shell, filter: Option<&str>) -> anyhow::Result<ExitCode> 
 
 /// Unit tests, crate tests and the tests with processes: by nextest where it is installed, else by cargo
 /// itself.
-pub(crate) fn tests(sh: &Shell, filter: Option<&str>) -> CargoLine {
+pub(crate) fn tests(sh: &Shell, filter: Option<&str>) -> CommandLine {
     // The doctests may still hold what the filter asks for.
     let on_none = if filter.is_some() { "pass" } else { "fail" };
     runner(sh, "--workspace --all-features --tests --no-fail-fast", on_none).args(filter)
@@ -48,21 +48,23 @@ pub(crate) fn tests(sh: &Shell, filter: Option<&str>) -> CargoLine {
 /// nextest makes of it when there are none.
 ///
 /// Many tests wait for most of their time, so there are more at a time than there are processors.
-fn runner(sh: &Shell, selection: &str, on_none: &str) -> CargoLine {
+fn runner(sh: &Shell, selection: &str, on_none: &str) -> CommandLine {
     if has_nextest(sh) {
         let n_processors = thread::available_parallelism().map_or(1, NonZero::get);
         let n_threads = n_processors + n_processors.div_ceil(2);
-        CargoLine::new(&format!("nextest run {selection} --no-tests={on_none} --test-threads={n_threads}"))
+        CommandLine::cargo(&format!(
+            "nextest run {selection} --no-tests={on_none} --test-threads={n_threads}"
+        ))
     } else {
-        CargoLine::new(&format!("test {selection}"))
+        CommandLine::cargo(&format!("test {selection}"))
     }
 }
 
 /// The examples in the docs and in README.md. Those of CUDA do nothing without a driver, so they have the
 /// software driver that the tests have built.
-pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
+pub(crate) fn doctests(filter: Option<&str>) -> CommandLine {
     let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/debug/deps/libtensorferry_sim_cuda.so");
-    let line = CargoLine::new("test --workspace --all-features --doc --no-fail-fast");
+    let line = CommandLine::cargo("test --workspace --all-features --doc --no-fail-fast");
     line.env("TENSORFERRY_CUDA_DRIVER", driver).args(filter)
 }
 
@@ -70,7 +72,7 @@ pub(crate) fn doctests(filter: Option<&str>) -> CargoLine {
 /// everything that a device does takes a while, and the driver is an old one that returns before it must;
 /// each way of sharing memory by itself, one of them with events of the driver; and as if it were a real one,
 /// as `test-gpu` does it.
-pub(crate) fn cuda_configurations(sh: &Shell) -> Vec<CargoLine> {
+pub(crate) fn cuda_configurations(sh: &Shell) -> Vec<CommandLine> {
     let line = || runner(sh, "--workspace --all-features --test cuda --no-fail-fast", "fail");
     let simulated = |settings: &str| line().env("TENSORFERRY_TEST_CUDA", settings);
     vec![
@@ -85,7 +87,7 @@ pub(crate) fn cuda_configurations(sh: &Shell) -> Vec<CargoLine> {
 
 /// Runs a test runner and counts. A runner that failed without a failed test (it did not compile) counts as
 /// one.
-pub(crate) fn count(sh: &Shell, line: &CargoLine) -> anyhow::Result<(bool, Tally)> {
+pub(crate) fn count(sh: &Shell, line: &CommandLine) -> anyhow::Result<(bool, Tally)> {
     let mut tally = Tally::default();
     let status = line.watch(sh, |stream, text| {
         pass_on(stream, text);
@@ -116,7 +118,7 @@ mod tests {
     #[test]
     fn a_runner_that_does_not_start_its_tests_counts_as_a_failure() {
         let sh = Shell::new().unwrap();
-        let (success, tally) = count(&sh, &CargoLine::new("test --no-such-option")).unwrap();
+        let (success, tally) = count(&sh, &CommandLine::cargo("test --no-such-option")).unwrap();
         assert!(!success);
         assert_eq!(tally, Tally { passed: 0, failed: 1 });
     }

@@ -13,7 +13,7 @@ use lexopt::prelude::*;
 use serde_json::Value as Json;
 use xshell::{Shell, cmd};
 
-use crate::cargo::CargoLine;
+use crate::command_line::CommandLine;
 
 const SCRIPT: &str = include_str!("test_gpu/run.sh");
 /// Where everything lies that is run here.
@@ -135,7 +135,7 @@ pub(crate) fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
     if !options.is_simulated && !has_gpu(sh)? {
         if options.bench {
             // Names the targets, none of which is measured.
-            CargoLine::new("bench --quiet --profile dev -p tensorferry-benches --bench cuda").run(sh)?;
+            CommandLine::cargo("bench --quiet --profile dev -p tensorferry-benches --bench cuda").run(sh)?;
         }
         return Ok(ExitCode::FAILURE);
     }
@@ -149,7 +149,7 @@ pub(crate) fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
 
 /// Whether this machine has a driver and a device. Where it has none the program says why, in one line.
 fn has_gpu(sh: &Shell) -> anyhow::Result<bool> {
-    let line = CargoLine::new("run --quiet -p tensorferry-cuda-ipc --example devices -- --require");
+    let line = CommandLine::cargo("run --quiet -p tensorferry-cuda-ipc --example devices -- --require");
     Ok(line.run(sh)?.success())
 }
 
@@ -191,8 +191,8 @@ fn build(sh: &Shell) -> anyhow::Result<Vec<Json>> {
     };
     let how = format!("--profile {PROFILE} --message-format=json-render-diagnostics {PACKAGES}");
     let lines = [
-        CargoLine::new(&format!("build {how}{}", targets(&["tool", "example", "bench"]))),
-        CargoLine::new(&format!("test --no-run {how} --lib --test cuda --test hostile")),
+        CommandLine::cargo(&format!("build {how}{}", targets(&["tool", "example", "bench"]))),
+        CommandLine::cargo(&format!("test --no-run {how} --lib --test cuda --test hostile")),
     ];
     let mut artifacts = Vec::new();
     for line in lines {
@@ -200,7 +200,7 @@ fn build(sh: &Shell) -> anyhow::Result<Vec<Json>> {
         let status = line.watch(sh, |stream, text| match serde_json::from_str::<Json>(text) {
             Ok(message) if message["reason"] == "compiler-artifact" => artifacts.push(message),
             Ok(_) => {}
-            Err(_) => crate::cargo::pass_on(stream, text),
+            Err(_) => crate::command_line::pass_on(stream, text),
         })?;
         ensure!(status.success(), "`{line}` failed");
     }

@@ -1,4 +1,5 @@
-//! One call of cargo: a line that can be shown, repeated by hand, run, and watched while it runs.
+//! One call of cargo, or of what it has built: a line that can be shown, repeated by hand, run, and watched
+//! while it runs.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read};
@@ -24,9 +25,10 @@ const OF_OUR_OWN_PACKAGE: &[&str] = &[
     "CARGO_PKG_VERSION_PRE",
 ];
 
-/// The arguments of one call of cargo and the environment that it needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CargoLine {
+/// One call of a program: its arguments, and the environment that it needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CommandLine {
+    program: String,
     env: Vec<(&'static str, String)>,
     args: Vec<String>,
 }
@@ -38,14 +40,19 @@ pub(crate) enum Stream {
     Stderr,
 }
 
-impl CargoLine {
-    /// A line of arguments, separated by white space, without the word `cargo`.
-    pub(crate) fn new(line: &str) -> CargoLine {
-        CargoLine { env: Vec::new(), args: line.split_whitespace().map(str::to_owned).collect() }
+impl CommandLine {
+    /// A call of cargo: a line of arguments, separated by white space, without the word `cargo`.
+    pub(crate) fn cargo(line: &str) -> CommandLine {
+        CommandLine::program("cargo").args(line.split_whitespace())
+    }
+
+    /// A call of the program at this path, without arguments.
+    pub(crate) fn program(path: impl Into<String>) -> CommandLine {
+        CommandLine { program: path.into(), env: Vec::new(), args: Vec::new() }
     }
 
     /// The same call with these arguments added.
-    pub(crate) fn args<I>(mut self, args: I) -> CargoLine
+    pub(crate) fn args<I>(mut self, args: I) -> CommandLine
     where
         I: IntoIterator,
         I::Item: AsRef<str>,
@@ -55,7 +62,7 @@ impl CargoLine {
     }
 
     /// The same call with this variable set.
-    pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> CargoLine {
+    pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> CommandLine {
         self.env.push((name, value.into()));
         self
     }
@@ -110,7 +117,7 @@ impl CargoLine {
     }
 
     fn command(&self, sh: &Shell) -> Command {
-        let mut cmd = sh.cmd("cargo").args(&self.args);
+        let mut cmd = sh.cmd(&self.program).args(&self.args);
         for name in OF_OUR_OWN_PACKAGE {
             cmd = cmd.env_remove(name);
         }
@@ -143,13 +150,13 @@ fn forward(stream: Stream, output: impl Read + Send + 'static, to: mpsc::Sender<
     });
 }
 
-impl fmt::Display for CargoLine {
+impl fmt::Display for CommandLine {
     /// The line as it is typed into a shell.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in &self.env {
             write!(f, "{name}={} ", quoted(value))?;
         }
-        f.write_str("cargo")?;
+        f.write_str(&quoted(&self.program))?;
         self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(arg)))
     }
 }
@@ -169,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_line_is_shown_as_it_is_typed() {
-        let line = CargoLine::new("doc --no-deps").env("RUSTDOCFLAGS", "-D warnings").args(["it's"]);
+        let line = CommandLine::cargo("doc --no-deps").env("RUSTDOCFLAGS", "-D warnings").args(["it's"]);
         assert_eq!(line.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'it'\''s'");
     }
 
@@ -177,7 +184,7 @@ mod tests {
     fn what_cargo_tells_of_this_package_is_not_passed_on() {
         // This is so of the test runner's cargo, as of `cargo run`.
         assert_eq!(std::env::var("CARGO_PKG_NAME").unwrap(), env!("CARGO_PKG_NAME"));
-        let command = CargoLine::new("build").command(&Shell::new().unwrap());
+        let command = CommandLine::cargo("build").command(&Shell::new().unwrap());
         let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).collect();
         for name in OF_OUR_OWN_PACKAGE {
             assert!(removed.contains(&(name.as_ref(), None)), "{name}: {removed:?}");
@@ -189,12 +196,12 @@ mod tests {
         let sh = Shell::new().unwrap();
         let mut seen = Vec::new();
         let status =
-            CargoLine::new("--version").watch(&sh, |stream, line| seen.push((stream, line.to_owned())));
+            CommandLine::cargo("--version").watch(&sh, |stream, line| seen.push((stream, line.to_owned())));
         assert!(status.unwrap().success());
         assert!(seen.iter().any(|(s, line)| *s == Stream::Stdout && line.starts_with("cargo ")), "{seen:?}");
 
         let mut complaint = String::new();
-        let status = CargoLine::new("no-such-command").watch(&sh, |_, line| complaint.push_str(line));
+        let status = CommandLine::cargo("no-such-command").watch(&sh, |_, line| complaint.push_str(line));
         assert!(!status.unwrap().success());
         assert!(complaint.contains("no-such-command"), "{complaint}");
     }
@@ -202,7 +209,7 @@ mod tests {
     #[test]
     fn a_call_that_hangs_is_killed_and_named() {
         let sh = Shell::new().unwrap();
-        let error = CargoLine::new("--version").watch_for(&sh, Duration::ZERO, |_, _| ()).unwrap_err();
+        let error = CommandLine::cargo("--version").watch_for(&sh, Duration::ZERO, |_, _| ()).unwrap_err();
         assert!(error.to_string().contains("cargo --version"), "{error}");
     }
 }
