@@ -15,7 +15,8 @@ use crate::reference::{Grant, Reference};
 #[derive(Debug)]
 pub(crate) struct Unreadable;
 
-/// Visits every block of the domain that was ever in use. Returns whether all of them could be reached.
+/// Visits every block of the domain that somebody holds, be it a dead member. What nobody holds nobody can
+/// take any more, and most headers of a slab are of that kind. Returns whether all blocks could be reached.
 pub(crate) fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header<'_>)) -> bool {
     let mut all_reached = true;
     for extent in 0..places.memory.extents_high_water() {
@@ -35,14 +36,18 @@ pub(crate) fn each_block(places: Places<'_>, visit: &mut dyn FnMut(Place, Header
             }
             let n_blocks = if span.class.is_slab() { SLAB_BLOCKS } else { 1 };
             for index in 0..n_blocks {
-                let place = places.place(Address::new(extent, line, index), span);
-                if let Some(header) = places.header(place.header_offset_bytes) {
-                    visit(place, header);
+                let header = places.header(first.header_offset_bytes + index * LINE_BYTES);
+                if let Some(header) = header.filter(is_held) {
+                    visit(places.place(Address::new(extent, line, index), span), header);
                 }
             }
         }
     }
     all_reached
+}
+
+fn is_held(header: &Header<'_>) -> bool {
+    header.holders().load(Ordering::SeqCst) != 0
 }
 
 /// Holds a block that the walk found, if it has a holder and is of this kind. The kind and the generation
