@@ -7,6 +7,7 @@
 
 mod ended;
 mod environment;
+mod program;
 mod signals;
 mod stdio;
 
@@ -22,6 +23,7 @@ pub use ended::{ECHILD, Ended, kill_and_collect, out_of_memory_kills, reap, wait
 pub use environment::{
     is_variable, replace_environment, set_variable, take_variable, take_variable_if_alone,
 };
+pub use program::{Program, Strings};
 pub use signals::{
     Dispositions, SIGABRT, SIGINT, SIGKILL, SIGTERM, ignore_sigpipe, serve_undisturbed, signal_name,
     unblock_stop_signals,

@@ -4,7 +4,7 @@
 //! parent                                                   child
 //! Start::new(&ENTRY).payload(..).fd(..).start()
 //!   socketpair; hello (nonce, entry, pidfd, fds) ─────────▶  .init_array: marked as a child?
-//!   posix_spawn /proc/self/exe, socket as standard input     takes the socket, checks the nonce
+//!   clone3, execve /proc/self/exe, socket as standard input  takes the socket, checks the nonce
 //!                                                            PR_SET_PDEATHSIG; is the parent alive?
 //!   Stage::Entered  ◀──────────────────────────── Entered    runs the entry with payload and descriptors
 //!   Stage::Taken    ◀────────────────────────────── Taken    has adopted what the payload refers to
@@ -69,6 +69,7 @@ mod link;
 mod macros;
 mod method;
 mod parent;
+mod program;
 mod protocol;
 mod redirect;
 mod relay;

@@ -30,6 +30,18 @@ impl Redirect {
         }
     }
 
+    /// The same, as a descriptor. `/dev/null` is kept open in `null`.
+    pub(crate) fn as_fd<'a>(
+        &'a self,
+        null: &'a mut Option<OwnedFd>,
+    ) -> tensorferry_os::Result<Option<BorrowedFd<'a>>> {
+        Ok(match self {
+            Self::Inherit => None,
+            Self::Null => Some(OwnedFd::as_fd(null.insert(os::null()?))),
+            Self::To(fd) => Some(fd.as_fd()),
+        })
+    }
+
     /// For a process that is forked. `own` is the output to inherit.
     pub(crate) fn into_fd(self, own: BorrowedFd<'_>) -> tensorferry_os::Result<OwnedFd> {
         match self {

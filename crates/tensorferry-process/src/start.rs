@@ -4,9 +4,7 @@ use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use tensorferry_os::child as os;
 use tensorferry_os::pidfd::PidFd;
@@ -17,13 +15,14 @@ use crate::children::{ChildProcess, Identity};
 use crate::current::current_process;
 use crate::entry::{self, Entry, FORKSERVER, VARIABLE};
 use crate::error::StartError;
-use crate::executable::{self, OWN_EXECUTABLE};
+use crate::executable;
 use crate::fork;
 use crate::forkserver::wire::Request;
 use crate::forkserver::{ForkFds, ForkServer, Started};
 use crate::leash;
 use crate::link::N_OWN_FDS;
 use crate::method::StartMethod;
+use crate::program::Program;
 use crate::protocol::{self, Hello};
 use crate::redirect::{Outputs, Redirect};
 use crate::starter;
@@ -279,16 +278,8 @@ impl Start {
         identity: Identity,
     ) -> Result<Child, StartError> {
         let (nice, cpus) = (self.nice, self.cpus.clone());
-        let (command, executable) = self.command(theirs, nonce);
-        // `starter::start` consumes the command, and with it this process's copy of the child's end of the
-        // socket.
-        let mut process =
-            starter::start(command).map_err(|error| StartError::Execute { executable, error })?;
-        let pidfd = PidFd::open(process.id()).inspect_err(|_| {
-            // Without a pidfd the child cannot be watched. It does not matter if it is dead already.
-            let _ = process.kill();
-            let _ = process.wait();
-        })?;
+        // Takes the child's end of the socket with it, of which this process keeps no copy.
+        let pidfd = starter::start(self.program(theirs, nonce))?;
         let child = Child::new(ChildProcess::new(identity, pidfd), control);
         // At this point the child waits for its payload and has one thread.
         schedule(child.pidfd(), nice, cpus.as_deref())?;
@@ -364,32 +355,17 @@ impl Start {
         Ok(())
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the one place where processes are started")]
-    fn command(self, theirs: OwnedFd, nonce: &str) -> (Command, PathBuf) {
-        let executable = self.executable.unwrap_or_else(|| PathBuf::from(OWN_EXECUTABLE));
-        let mut command = Command::new(&executable);
-        let mut arguments = std::env::args_os();
-        if let Some(name) = arguments.next() {
-            command.arg0(name);
+    fn program(self, theirs: OwnedFd, nonce: &str) -> Program {
+        let mut environment = self.environment;
+        environment.push((VARIABLE.into(), Some(nonce.into())));
+        Program {
+            executable: self.executable,
+            environment,
+            current_dir: self.current_dir,
+            stdin: theirs,
+            stdout: self.stdout,
+            stderr: self.stderr,
         }
-        command.args(arguments).stdin(Stdio::from(theirs));
-        for (name, value) in self.environment {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command.env(VARIABLE, nonce);
-        if let Some(dir) = self.current_dir {
-            command.current_dir(dir);
-        }
-        if let Some(stdout) = self.stdout.into_stdio() {
-            command.stdout(stdout);
-        }
-        if let Some(stderr) = self.stderr.into_stdio() {
-            command.stderr(stderr);
-        }
-        (command, executable)
     }
 }
 

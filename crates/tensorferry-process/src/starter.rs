@@ -15,18 +15,21 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::process::{Child, Command};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Sender, bounded};
 use tensorferry_os::child::Affinity;
 use tensorferry_os::fork::thread_id;
+use tensorferry_os::pidfd::PidFd;
+
+use crate::error::StartError;
+use crate::program::Program;
 
 struct Job {
-    command: Command,
+    program: Program,
     /// The calling thread's. `None` where the kernel does not tell it.
     affinity: Option<Affinity>,
-    reply: Sender<io::Result<Child>>,
+    reply: Sender<Result<PidFd, StartError>>,
 }
 
 struct Starter {
@@ -56,9 +59,9 @@ fn starter() -> MutexGuard<'static, Option<Starter>> {
 }
 
 /// Starts a process from a thread that lives as long as this process.
-pub(crate) fn start(mut command: Command) -> io::Result<Child> {
+pub(crate) fn start(program: Program) -> Result<PidFd, StartError> {
     if tensorferry_os::child::is_main_thread() {
-        return command.spawn();
+        return program.start();
     }
     let (reply, answer) = bounded(1);
     let affinity = Affinity::of_this_thread().ok();
@@ -66,14 +69,18 @@ pub(crate) fn start(mut command: Command) -> io::Result<Child> {
     let running = match starter.take().filter(Starter::is_mine) {
         Some(running) => running,
         None => {
-            std::thread::Builder::new().name(String::from("tf-starter")).spawn(serve)?;
+            std::thread::Builder::new().name(String::from("tf-starter")).spawn(serve).map_err(no_thread)?;
             Starter { pid: std::process::id(), thread_id: None, jobs: VecDeque::new(), is_busy: false }
         }
     };
-    starter.insert(running).jobs.push_back(Job { command, affinity, reply });
+    starter.insert(running).jobs.push_back(Job { program, affinity, reply });
     WORK.notify_one();
     drop(starter);
-    answer.recv().map_err(|_| io::Error::other("the thread that starts processes is gone"))?
+    answer.recv().map_err(|_| no_thread(io::Error::other("it is gone")))?
+}
+
+fn no_thread(error: io::Error) -> tensorferry_os::Error {
+    tensorferry_os::Error::new("use of a thread that starts processes", error)
 }
 
 /// The body of the thread.
@@ -82,7 +89,7 @@ fn serve() {
     while let Some(running) = &mut *starter {
         running.thread_id = Some(thread_id());
         running.is_busy = false;
-        let Some(mut job) = running.jobs.pop_front() else {
+        let Some(Job { program, affinity, reply }) = running.jobs.pop_front() else {
             IDLE.notify_all();
             starter = WORK.wait(starter).unwrap_or_else(PoisonError::into_inner);
             continue;
@@ -90,10 +97,9 @@ fn serve() {
         running.is_busy = true;
         drop(starter);
         // Refused only if the processors were taken away since; the child runs where it may then.
-        let _ = job.affinity.as_ref().map(Affinity::adopt);
-        // The caller may be gone. Dropping std's `Child` neither kills the process nor waits for it.
-        let _ = job.reply.send(job.command.spawn());
-        drop(job);
+        let _ = affinity.as_ref().map(Affinity::adopt);
+        // The caller waits for it.
+        let _ = reply.send(program.start());
         starter = self::starter();
     }
 }

@@ -1,7 +1,7 @@
 //! Processes that were started together: waiting for them, stopping them, and their values.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -111,9 +111,12 @@ impl<T> ProcessContext<T> {
     ) -> Self {
         let stopped = vec![Stopped::default(); children.len()];
         let kills = Arc::default();
-        let as_of_now: Arc<OnceLock<u64>> = Arc::clone(&kills);
+        let wanted: Weak<OnceLock<u64>> = Arc::downgrade(&kills);
         heap.domain().defer(move || {
-            out_of_memory_kills().into_iter().for_each(|kills| _ = as_of_now.set(kills));
+            // Nobody asks any more about processes that have ended by now.
+            if let Some(as_of_now) = wanted.upgrade() {
+                out_of_memory_kills().into_iter().for_each(|kills| _ = as_of_now.set(kills));
+            }
             true
         });
         heap.domain().wake_service_soon();

@@ -4,6 +4,7 @@
 
 mod alone;
 mod closed;
+mod executing;
 mod failures;
 mod fork;
 mod fork_connections;

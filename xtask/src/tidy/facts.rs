@@ -86,6 +86,10 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
         "crates/tensorferry-os/src/child/environment.rs",
         "changes the environment of a process that is just starting",
     ),
+    (
+        "crates/tensorferry-os/src/child/program.rs",
+        "a process that shares this memory until it executes a program",
+    ),
     ("crates/tensorferry-os/src/child/signals.rs", "signal dispositions of a process that is just starting"),
     ("crates/tensorferry-os/examples/memfile.rs", "maps a file of its own"),
     ("crates/tensorferry-os/src/fork.rs", "forks, and ends what was forked"),
