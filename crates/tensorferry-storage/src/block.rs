@@ -155,14 +155,19 @@ impl Block {
 
     /// Whether there is one other handle in this process. This is only a hint.
     pub(crate) fn looks_like_one_of_two(&self) -> bool {
-        self.handle.cell().looks_double()
+        self.handle.cell().n_handles() == 2
+    }
+
+    /// Whether there are more than two handles in this process. This is only a hint.
+    pub(crate) fn looks_kept(&self) -> bool {
+        self.handle.cell().n_handles() > 2
     }
 
     /// Announces that this handle will be dropped soon. If it is the only one here, that changes the header,
     /// so its line is prefetched. With other handles the line stays where it is: perhaps a receiver is about
     /// to write it.
     pub(crate) fn expect_drop(&self) {
-        if self.handle.cell().looks_single()
+        if self.handle.cell().n_handles() == 1
             && let Some(header) = self.header()
         {
             header.prefetch();

@@ -332,15 +332,10 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Whether there was one handle a moment ago. This is only a hint: other threads count and drop handles
+    /// How many handles there were a moment ago. This is only a hint: other threads count and drop handles
     /// meanwhile.
-    pub(crate) fn looks_single(&self) -> bool {
-        self.words.count.load(Ordering::Relaxed) & COUNT == 1
-    }
-
-    /// As [`Cell::looks_single`], for two handles.
-    pub(crate) fn looks_double(&self) -> bool {
-        self.words.count.load(Ordering::Relaxed) & COUNT == 2
+    pub(crate) fn n_handles(&self) -> u32 {
+        self.words.count.load(Ordering::Relaxed) & COUNT
     }
 
     /// Whether there is exactly one handle in this process and `check` holds. While `check` runs, no handle

@@ -188,6 +188,11 @@ impl OutgoingHandle {
         }
     }
 
+    /// Whether this process most likely keeps the block anyway, beside the value that is being sent.
+    pub(crate) fn looks_kept(&self) -> bool {
+        matches!(self.0, Outgoing::Frozen(_)) && self.block().is_some_and(Block::looks_kept)
+    }
+
     #[inline]
     fn block(&self) -> Option<&Block> {
         // Most handles are frozen blocks: no table of jumps for them.

@@ -230,7 +230,15 @@ impl Queued {
             return true;
         }
         let kept_bytes = handles.iter().map(OutgoingHandle::kept_bytes);
-        self.bytes_since_look = kept_bytes.fold(self.bytes_since_look, usize::saturating_add);
+        let bytes = kept_bytes.fold(self.bytes_since_look, usize::saturating_add);
+        if bytes < LOOK_AFTER_BYTES {
+            self.bytes_since_look = bytes;
+            return false;
+        }
+        // What stays here in any case is not kept by its pin. To let go of it early would free nothing, and
+        // fetch the lines that its receiver is at.
+        let pinned = handles.iter().filter(|handle| !handle.looks_kept()).map(OutgoingHandle::kept_bytes);
+        self.bytes_since_look = pinned.fold(self.bytes_since_look, usize::saturating_add);
         self.bytes_since_look >= LOOK_AFTER_BYTES
     }
 
@@ -330,4 +338,31 @@ fn settle(ring: &RingWords<'_>, pinned: PinnedAt) -> bool {
     let state = record.state();
     // While a receiver takes it, it may still come back, because that receiver may die.
     state.serial != returned.serial || state.deliveries != returned.deliveries
+}
+
+#[cfg(test)]
+mod tests {
+    use tensorferry_domain::Domain;
+
+    use super::*;
+    use crate::{Consumers, Deadline, FrozenBlock, Heap, Ring};
+
+    #[test]
+    fn pins_of_a_long_block_are_looked_at_with_each_message_unless_its_sender_keeps_it() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        // The service thread, which lets go of pins from time to time, waits meanwhile.
+        let _one_at_a_time = heap.inner().collecting.lock().unwrap();
+        let ring = Ring::create(&heap, 8, 0).unwrap();
+        let block = || heap.allocate(LOOK_AFTER_BYTES).unwrap().freeze();
+        let n_pins_after = |value: &FrozenBlock| {
+            let handles = OutgoingHandles::from_iter(OutgoingHandle::frozen(value));
+            ring.put(b"", handles, Deadline::Now).unwrap();
+            drop(ring.take(Consumers::Multi, Deadline::Now).unwrap());
+            heap.inner().pins.len()
+        };
+        let kept = block();
+        assert_eq!([(); 3].map(|()| n_pins_after(&kept.clone())), [1, 2, 3]);
+        // Nobody has these but the value that is sent.
+        assert_eq!([(); 3].map(|()| n_pins_after(&block())), [1, 1, 1]);
+    }
 }
