@@ -93,6 +93,10 @@ impl PinnedAt {
 /// keep long tensors longer than needed would cost more than the traffic on their headers.
 const LOOK_AFTER_HANDLES: usize = 8;
 const LOOK_AFTER_BYTES: usize = 64 << 10;
+/// What this process keeps anyway is not kept by its pin: to let go of it early frees nothing, and fetches
+/// the lines that its receiver is at. So only this part of it counts. It counts at all because this process
+/// may stop keeping it before the next look, which then is due after 8 MiB.
+const PARTS_OF_WHAT_IS_KEPT: usize = 128;
 /// At most this many pins go at a time: more than were added since the last look, so that the list shrinks
 /// again.
 const GO_AT_A_TIME: usize = 2 * LOOK_AFTER_HANDLES;
@@ -235,9 +239,10 @@ impl Queued {
             self.bytes_since_look = bytes;
             return false;
         }
-        // What stays here in any case is not kept by its pin. To let go of it early would free nothing, and
-        // fetch the lines that its receiver is at.
-        let pinned = handles.iter().filter(|handle| !handle.looks_kept()).map(OutgoingHandle::kept_bytes);
+        let pinned = handles.iter().map(|handle| {
+            let parts = if handle.looks_kept() { PARTS_OF_WHAT_IS_KEPT } else { 1 };
+            handle.kept_bytes() / parts
+        });
         self.bytes_since_look = pinned.fold(self.bytes_since_look, usize::saturating_add);
         self.bytes_since_look >= LOOK_AFTER_BYTES
     }
@@ -353,16 +358,18 @@ mod tests {
         // The service thread, which lets go of pins from time to time, waits meanwhile.
         let _one_at_a_time = heap.inner().collecting.lock().unwrap();
         let ring = Ring::create(&heap, 8, 0).unwrap();
-        let block = || heap.allocate(LOOK_AFTER_BYTES).unwrap().freeze();
+        let block = |len_bytes| heap.allocate(len_bytes).unwrap().freeze();
         let n_pins_after = |value: &FrozenBlock| {
             let handles = OutgoingHandles::from_iter(OutgoingHandle::frozen(value));
             ring.put(b"", handles, Deadline::Now).unwrap();
             drop(ring.take(Consumers::Multi, Deadline::Now).unwrap());
             heap.inner().pins.len()
         };
-        let kept = block();
+        let kept = block(LOOK_AFTER_BYTES);
         assert_eq!([(); 3].map(|()| n_pins_after(&kept.clone())), [1, 2, 3]);
         // Nobody has these but the value that is sent.
-        assert_eq!([(); 3].map(|()| n_pins_after(&block())), [1, 1, 1]);
+        assert_eq!([(); 3].map(|()| n_pins_after(&block(LOOK_AFTER_BYTES))), [1, 1, 1]);
+        let very_long = block(PARTS_OF_WHAT_IS_KEPT * LOOK_AFTER_BYTES);
+        assert_eq!([(); 3].map(|()| n_pins_after(&very_long.clone())), [1, 1, 1]);
     }
 }
