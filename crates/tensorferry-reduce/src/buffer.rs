@@ -8,44 +8,62 @@ use tensorferry_storage::Scratch;
 /// Most messages are a description or two, and stay on the stack. Their bytes need no look for the memory
 /// that the thread keeps.
 const SHORT_BYTES: usize = 128;
-/// The length of a buffer whose bytes lie in the thread's memory.
-const IS_LONG: usize = SHORT_BYTES + 1;
 
 /// The bytes of an outgoing message.
 pub(crate) struct Buffer {
     short: [u8; SHORT_BYTES],
-    /// Of `short`, or [`IS_LONG`].
-    len_bytes: usize,
-    /// In use when the length is [`IS_LONG`].
+    /// The bytes, and room for more, once they are more than `short` has room for. Without room before that.
     long: Scratch,
+    len_bytes: usize,
 }
 
 impl Buffer {
+    #[inline]
     pub(crate) fn new() -> Self {
-        Self { short: [0; SHORT_BYTES], len_bytes: 0, long: Scratch::default() }
+        Self { short: [0; SHORT_BYTES], long: Scratch::default(), len_bytes: 0 }
     }
 
     #[inline]
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         let end = self.len_bytes.saturating_add(bytes.len());
-        match self.short.get_mut(self.len_bytes..end) {
-            Some(room) => {
-                copy(bytes, room);
-                self.len_bytes = end;
-            }
-            None => self.append_long(bytes),
+        let room = if self.long.is_empty() { &mut self.short[..] } else { &mut self.long[..] };
+        match room.get_mut(self.len_bytes..end) {
+            Some(room) => copy(bytes, room),
+            None => self.append_to_longer(bytes, end),
         }
+        self.len_bytes = end;
     }
 
+    /// Appends what there is no room for.
     #[cold]
-    fn append_long(&mut self, bytes: &[u8]) {
-        if let Some(short) = self.short.get(..self.len_bytes) {
+    fn append_to_longer(&mut self, bytes: &[u8], end: usize) {
+        let is_first = self.long.is_empty();
+        if is_first {
             self.long = Scratch::take();
-            self.long.clear();
-            self.long.extend_from_slice(short);
-            self.len_bytes = IS_LONG;
         }
-        self.long.extend_from_slice(bytes);
+        if self.long.len() < end {
+            // Twice as long, so that what is appended in small pieces is not moved for each of them.
+            self.long.resize(end.max(2 * self.len_bytes), 0);
+        }
+        if is_first
+            && let (Some(room), Some(short)) =
+                (self.long.get_mut(..self.len_bytes), self.short.get(..self.len_bytes))
+        {
+            room.copy_from_slice(short);
+        }
+        if let Some(room) = self.long.get_mut(self.len_bytes..end) {
+            room.copy_from_slice(bytes);
+        }
+    }
+}
+
+impl Drop for Buffer {
+    /// Says how much of the thread's memory was needed.
+    #[inline]
+    fn drop(&mut self) {
+        if !self.long.is_empty() {
+            self.long.truncate(self.len_bytes);
+        }
     }
 }
 
@@ -54,7 +72,8 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.short.get(..self.len_bytes).unwrap_or(&self.long)
+        let room = if self.long.is_empty() { &self.short[..] } else { &self.long[..] };
+        room.get(..self.len_bytes).unwrap_or_default()
     }
 }
 

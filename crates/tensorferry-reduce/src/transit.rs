@@ -16,6 +16,11 @@ use crate::{HandleIndex, HandleKind, TransitError, count_copied};
 /// its own. Two entries for one block do no harm.
 const LOOK_BACK: usize = 8;
 
+/// How many handles there is room for in a message that has more than two, and how much longer the room gets
+/// each time. A list of handles stays as it is until its message was taken, so it is not much too long.
+const FIRST_ROOM: usize = 16;
+const LONGER_BY: usize = 4;
+
 /// The message in progress on this thread.
 pub(crate) enum Transit {
     Out(Outbound),
@@ -25,8 +30,9 @@ pub(crate) enum Transit {
 /// A message being built.
 pub(crate) struct Outbound {
     pub(crate) handles: OutgoingHandles,
-    /// The ids of the blocks of `handles`, side by side, for the search.
-    pub(crate) ids: smallvec::SmallVec<[u64; 2]>,
+    /// The ids of the blocks of the latest handles, side by side for the search: that of handle `n` is at
+    /// `n % LOOK_BACK`.
+    ids: [u64; LOOK_BACK],
     /// The error of the reducer that refused last. Serde keeps only its text.
     pub(crate) refusal: Option<TransitError>,
 }
@@ -278,6 +284,7 @@ pub fn handle_kind(index: HandleIndex) -> Option<HandleKind> {
 /// # Errors
 /// [`TransitError::NotInTransit`] outside a message, [`TransitError::NoSuchHandle`] when the message has no
 /// such handle, [`TransitError::WrongKind`] when it is another one.
+#[inline]
 pub fn take_frozen(index: HandleIndex) -> Result<FrozenBlock, TransitError> {
     inbound(|incoming| match incoming.get(index).and_then(IncomingHandle::take_frozen) {
         Some(block) => Ok(block),
@@ -345,8 +352,9 @@ fn is_in_message_domain(heap: &Heap) -> bool {
 }
 
 impl Outbound {
+    #[inline]
     pub(crate) fn new() -> Self {
-        Self { handles: OutgoingHandles::new(), ids: smallvec::SmallVec::new(), refusal: None }
+        Self { handles: OutgoingHandles::new(), ids: [0; LOOK_BACK], refusal: None }
     }
 
     /// The index of a handle on the block `id`: an equivalent one that the message has already, or a new one.
@@ -360,10 +368,10 @@ impl Outbound {
     ) -> Option<HandleIndex> {
         let handle = handle()?;
         // There is nearly always none yet. Comparing the ids finds that out fastest.
-        let earliest = self.ids.len().saturating_sub(LOOK_BACK);
-        if self.ids[earliest..].contains(&id) {
+        let known = self.ids.get(..self.handles.len()).unwrap_or(&self.ids);
+        if known.contains(&id) {
             cold_path();
-            if let Some(known) = self.find(earliest, id, &handle) {
+            if let Some(known) = self.find(id, &handle) {
                 return Some(known);
             }
         }
@@ -371,12 +379,16 @@ impl Outbound {
     }
 
     #[cold]
-    fn find(&self, earliest: usize, id: u64, handle: &OutgoingHandle) -> Option<HandleIndex> {
+    fn find(&self, id: u64, handle: &OutgoingHandle) -> Option<HandleIndex> {
+        let earliest = self.handles.len().saturating_sub(LOOK_BACK);
         let serves = |at: &usize| {
-            self.ids.get(*at) == Some(&id)
+            self.ids.get(at % LOOK_BACK) == Some(&id)
                 && self.handles.get(*at).is_some_and(|other| other.is_equivalent_to(handle))
         };
-        (earliest..self.ids.len()).find(serves).and_then(|at| u32::try_from(at).ok()).map(HandleIndex::new)
+        (earliest..self.handles.len())
+            .find(serves)
+            .and_then(|at| u32::try_from(at).ok())
+            .map(HandleIndex::new)
     }
 
     fn push(&mut self, handle: OutgoingHandle) -> HandleIndex {
@@ -386,17 +398,30 @@ impl Outbound {
 
     #[inline]
     fn push_with(&mut self, handle: OutgoingHandle, id: u64) -> HandleIndex {
-        self.ids.push(id);
+        let at = self.handles.len();
+        if let Some(place) = self.ids.get_mut(at % LOOK_BACK) {
+            *place = id;
+        }
+        if at == self.handles.capacity() {
+            self.make_room();
+        }
         self.handles.push(handle);
         // A message with more handles than 32 bits can count is refused later, because its table has too
         // many.
-        HandleIndex::new(u32::try_from(self.handles.len() - 1).unwrap_or(u32::MAX))
+        HandleIndex::new(u32::try_from(at).unwrap_or(u32::MAX))
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        let room = FIRST_ROOM.max(LONGER_BY * self.handles.len());
+        self.handles.reserve_exact(room - self.handles.len());
     }
 }
 
 impl Drop for Outbound {
     /// Takes back what was given away and not sent: the value could not be serialised, a `Serialize`
     /// panicked, or the message was refused.
+    #[inline]
     fn drop(&mut self) {
         // The usual case: the sender has taken the handles.
         if self.handles.is_empty() {

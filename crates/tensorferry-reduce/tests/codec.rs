@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use tensorferry_domain::Domain;
-use tensorferry_reduce::{DecodeError, TransitError, decode, refuse, refuse_as, with_encoded};
-use tensorferry_storage::{Consumers, Deadline, Heap, Ring};
+use tensorferry_reduce::{
+    DecodeError, HandleIndex, TransitError, decode, give_frozen, refuse, refuse_as, with_encoded,
+};
+use tensorferry_storage::{Consumers, Deadline, FrozenBlock, Heap, Ring};
 
 fn ring() -> Ring {
     let heap = Heap::create(Domain::builder().limit_bytes(64 << 20)).unwrap();
@@ -96,6 +98,44 @@ fn a_refusal_that_another_variant_made_good_is_not_the_reason_of_a_later_error()
     // What can be had later is tried again, whatever else was wrong.
     let later = decoded::<(EvenOr<u8>, EvenOr<String>)>(&ring, &[0x92, 0xcc, 200, 5]).unwrap_err();
     assert!(later.is_for_now(), "{later}");
+}
+
+/// Blocks, each given on its own.
+struct Given<'a>(Vec<&'a FrozenBlock>);
+
+impl Serialize for Given<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let index =
+            |block: &&FrozenBlock| give_frozen(block).map_err(ser::Error::custom).map(HandleIndex::get);
+        self.0.iter().map(index).collect::<Result<Vec<_>, _>>()?.serialize(serializer)
+    }
+}
+
+#[test]
+fn a_block_that_is_given_again_soon_keeps_its_index() {
+    let ring = ring();
+    let blocks: Vec<_> = (0..40).map(|_| ring.heap().allocate(8).unwrap().freeze()).collect();
+    let given = |order: &[usize]| {
+        let value = Given(order.iter().map(|at| &blocks[*at]).collect());
+        let mut n_handles = 0;
+        with_encoded::<_, _, NotSent>(ring.heap(), &value, |payload, handles| {
+            n_handles = handles.len();
+            Ok(ring.put_from(payload, handles, Deadline::Now)?)
+        })
+        .unwrap();
+        let mut message = ring.take(Consumers::Multi, Deadline::Now).unwrap();
+        (decode::<Vec<usize>>(&mut message).unwrap(), n_handles)
+    };
+    for n_blocks in [1, 2, 3, 8, 9, 17, 40] {
+        let once: Vec<_> = (0..n_blocks).collect();
+        // The last eight again, from the last to the first.
+        let again = once.iter().rev().take(8);
+        let order: Vec<_> = once.iter().chain(again).copied().collect();
+        assert_eq!(given(&order), (order.clone(), n_blocks));
+    }
+    let mut order: Vec<_> = (0..9).collect();
+    order.push(0);
+    assert_eq!(given(&order), ((0..10).collect(), 10), "what is further back is not searched");
 }
 
 #[derive(Debug, thiserror::Error)]
