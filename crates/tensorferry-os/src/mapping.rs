@@ -275,6 +275,7 @@ impl Reservation {
         self.is_open_until(granule, until)
     }
 
+    #[inline]
     fn is_open_until(&self, granule: usize, until: usize) -> bool {
         self.open_bytes.words().get(granule).is_some_and(|open| open.load(Ordering::Acquire) >= until as u64)
     }

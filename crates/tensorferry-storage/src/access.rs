@@ -210,18 +210,21 @@ impl FrozenBlock {
 
     /// The length in bytes.
     #[must_use]
+    #[inline]
     pub fn len_bytes(&self) -> usize {
         self.block.as_ref().map_or(0, Block::len_bytes)
     }
 
     /// Which block it is.
     #[must_use]
+    #[inline]
     pub fn id(&self) -> BlockId {
         self.block.as_ref().map_or_else(BlockId::default, Block::id)
     }
 
     /// The bytes.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         let Some((data, len_bytes)) = self.block.as_ref().and_then(Block::range) else { return &[] };
         // SAFETY: `from_raw_parts` needs memory that is valid for reads and initialised, and that nobody

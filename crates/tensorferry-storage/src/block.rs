@@ -35,19 +35,28 @@ impl Block {
         Self { handle }
     }
 
+    #[inline]
     pub(crate) fn heap(&self) -> &Heap {
         self.handle.heap()
     }
 
+    #[cfg(test)]
+    pub(crate) fn handle(&self) -> &BlockHandle {
+        &self.handle
+    }
+
     /// Where its header lies, as an offset of the data area.
+    #[inline]
     pub(crate) fn header_offset_bytes(&self) -> usize {
         self.handle.cell().header_offset_bytes()
     }
 
+    #[inline]
     pub(crate) fn len_bytes(&self) -> usize {
         self.handle.cell().len_bytes()
     }
 
+    #[inline]
     pub(crate) fn id(&self) -> BlockId {
         BlockId(self.header_offset_bytes() as u64)
     }
@@ -63,14 +72,16 @@ impl Block {
         self.handle.cell().data_offset_bytes()
     }
 
+    #[inline]
     pub(crate) fn header(&self) -> Option<Header<'_>> {
-        self.heap().header(self.header_offset_bytes())
+        self.handle.cell().header()
     }
 
     /// The address of the data, aligned to 64 bytes, and its length in bytes. The range was opened before
     /// this handle was made, so it is always there. The mapping checks again, because a slice is made of it.
     ///
     /// `None` in a child of a fork(2) that is not this library's: no holder bit stands for that process.
+    #[inline]
     pub(crate) fn range(&self) -> Option<(NonNull<u8>, usize)> {
         let (heap, cell) = (self.heap(), self.handle.cell());
         if !heap.is_owning_process() {

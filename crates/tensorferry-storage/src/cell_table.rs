@@ -22,7 +22,8 @@ use tensorferry_os::mapping::PAGE_BYTES;
 
 use crate::class::{Class, LINE_BYTES};
 use crate::geometry::{Address, Place};
-use crate::handle::CellHeap;
+use crate::handle::{CellHeader, CellHeap};
+use crate::header::Header;
 use crate::heap::Heap;
 
 const BUSY: u32 = 1 << 31;
@@ -35,6 +36,7 @@ const CELLS_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES;
 #[derive(Debug)]
 pub(crate) struct CellWords {
     heap: CellHeap,
+    header: CellHeader,
     count: AtomicU32,
     /// See [`Allocation`].
     generation: AtomicU32,
@@ -51,6 +53,7 @@ impl CellWords {
     fn new(heap: CellHeap) -> Self {
         Self {
             heap,
+            header: CellHeader::default(),
             count: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             ownership_epoch: AtomicU64::new(0),
@@ -225,6 +228,16 @@ impl<'a> Cell<'a> {
         self.words.heap.get()
     }
 
+    /// The header of the block; `None` while its memory is closed.
+    #[inline]
+    pub(crate) fn header(self) -> Option<Header<'a>> {
+        self.words.header.get().or_else(|| self.heap().header(self.header_offset_bytes()))
+    }
+
+    pub(crate) fn header_place(self) -> &'a CellHeader {
+        &self.words.header
+    }
+
     /// Stores the place. Every caller stores the same values, as long as all members are honest. A dishonest
     /// member can only make the cell lead to another place inside the memory that is open.
     fn store_place(&self, place: Place) {
@@ -258,7 +271,8 @@ impl<'a> Cell<'a> {
         self.words.data_offset_bytes.load(Ordering::Relaxed)
     }
 
-    /// The length of the block in bytes. The caller has a handle on the block.
+    /// The length of the block in bytes. The caller has a handle on the block, or begins to hold it: then it
+    /// is what another block had that was held here, or 0.
     pub(crate) fn len_bytes(&self) -> usize {
         self.words.len_bytes.load(Ordering::Relaxed)
     }
@@ -297,6 +311,7 @@ impl<'a> Cell<'a> {
     }
 
     /// Counts one more handle. The caller has one already.
+    #[inline]
     pub(crate) fn clone_handle(&self) {
         abort_on_too_many(self.words.count.fetch_add(1, Ordering::Relaxed));
     }

@@ -15,13 +15,18 @@
 //! So the last handle sees the same and takes no reference along. A first handle may also bring a reference
 //! before its heap becomes the current one. The last handle may then leave that reference in the cell, where
 //! it keeps a heap that is kept anyway.
+//!
+//! A cell also has a pointer to the header of its block, which lies in the memory that the heap keeps mapped.
 #![expect(unsafe_code, reason = "a handle that counts its heap too would count twice for every clone")]
 
+use std::hint::cold_path;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::cell_table::{Allocation, Cell, CellWords, Transition};
 use crate::geometry::Place;
+use crate::header::{Header, HeaderWords};
 use crate::heap::Heap;
 
 /// A handle on a block. Clones and drops are counted privately. Only the first and the last handle of a
@@ -102,10 +107,12 @@ impl BlockHandle {
         is_first.then_some(handle)
     }
 
+    #[inline]
     pub(crate) fn heap(&self) -> &Heap {
         self.cell().heap()
     }
 
+    #[inline]
     pub(crate) fn cell(&self) -> Cell<'_> {
         // SAFETY: the words lie in the heap's table of cells. Nothing is removed from that table before the
         // heap ends, and the heap lives while `self` is counted, which is at least as long as this borrow of
@@ -132,10 +139,45 @@ impl CellHeap {
     }
 }
 
+/// The header of the block of a cell, once it was found: to find it and check that its memory is open takes
+/// 30 instructions, and is done for the first handle and the last one.
+#[derive(Debug, Default)]
+pub(crate) struct CellHeader {
+    /// INVARIANT: null, or from a reference to the header's words in the data area of the cell's own heap.
+    words: AtomicPtr<HeaderWords>,
+}
+
+impl CellHeader {
+    /// # Safety
+    /// The header must lie in the heap that this value lies in.
+    unsafe fn set(&self, header: Header<'_>) {
+        self.words.store(std::ptr::from_ref(header.words()).cast_mut(), Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Option<Header<'_>> {
+        let words = self.words.load(Ordering::Acquire);
+        // SAFETY: `as_ref` needs a null pointer, or one to words that may be shared for as long as `self` is
+        // borrowed. By the invariant it is null, or came from a reference to words of the data area of the
+        // heap that `self` lies in, which are atomics. That heap keeps the mapping of its domain, and while
+        // the mapping lives the words stay where they are, and open: what was opened is never closed
+        // (`Reservation::open`).
+        unsafe { words.as_ref() }.map(Header::new)
+    }
+}
+
 /// Returns the cell of the block at this place, or `None` for a place outside the domain.
 pub(crate) fn cell_at(heap: &Heap, place: Place) -> Option<Cell<'_>> {
     // SAFETY: the value goes into the table of this very heap, and nothing is ever taken out of that table.
-    heap.inner().cells.cell(place, || unsafe { CellHeap::of(heap) })
+    let cell = heap.inner().cells.cell(place, || unsafe { CellHeap::of(heap) })?;
+    if cell.header_place().get().is_none()
+        && let Some(header) = heap.header(place.header_offset_bytes)
+    {
+        cold_path();
+        // SAFETY: the cell was just found in this heap's table, and the header in its data area.
+        unsafe { cell.header_place().set(header) };
+    }
+    Some(cell)
 }
 
 /// Makes a second pointer to the heap, which counts no reference. It may be used as long as the heap exists.
@@ -148,6 +190,7 @@ fn second_pointer(heap: &Heap) -> ManuallyDrop<Heap> {
 }
 
 impl Clone for BlockHandle {
+    #[inline]
     fn clone(&self) -> Self {
         self.cell().clone_handle();
         Self { words: self.words }
@@ -180,7 +223,7 @@ impl BlockHandle {
         }
         let mut heap = second_pointer(self.heap());
         let cell = self.cell();
-        let released = cell.release(|| cell.place().into_iter().for_each(|place| heap.let_go(place)));
+        let released = cell.release(|| heap.let_go(cell));
         if released == Transition::FirstOrLast && !heap.lasts_forever() {
             // SAFETY: neither `self` nor `heap` is used after this. The reference that is dropped is the
             // cell's, because this call has brought the cell's count to zero. The cell has one: the handle
@@ -235,6 +278,18 @@ mod tests {
         assert!(domain.upgrade().is_some());
         drop(second);
         assert!(ends(&domain));
+    }
+
+    #[test]
+    fn a_cell_leads_to_the_header_of_its_block() {
+        let heap = heap();
+        for len_bytes in [1, 5_000, 3 << 20] {
+            let block = heap.allocate_block(len_bytes).unwrap();
+            let (found, at) =
+                (block.handle().cell().header_place().get().unwrap(), block.header_offset_bytes());
+            assert!(std::ptr::eq(found.words(), heap.header(at).unwrap().words()));
+            assert_eq!(found.len_bytes(), len_bytes as u64);
+        }
     }
 
     #[test]

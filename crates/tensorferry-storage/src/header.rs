@@ -96,15 +96,22 @@ impl SpanWord {
     }
 }
 
+/// The words of a header.
+pub(crate) type HeaderWords = [AtomicU64; LINE_WORDS];
+
 /// The header of one block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header<'a> {
-    words: &'a [AtomicU64; LINE_WORDS],
+    words: &'a HeaderWords,
 }
 
 impl<'a> Header<'a> {
-    pub(crate) fn new(words: &'a [AtomicU64; LINE_WORDS]) -> Self {
+    pub(crate) fn new(words: &'a HeaderWords) -> Self {
         Self { words }
+    }
+
+    pub(crate) fn words(&self) -> &'a HeaderWords {
+        self.words
     }
 
     pub(crate) fn holders(&self) -> &'a AtomicU64 {

@@ -23,7 +23,6 @@ use crate::block::Block;
 use crate::bundle::Bundles;
 use crate::cell_table::{Allocation, Cell, CellTable};
 use crate::class::Class;
-use crate::geometry::Place;
 use crate::handle::{BlockHandle, HandlePair, cell_at};
 use crate::header::Header;
 use crate::pins::Pins;
@@ -351,8 +350,8 @@ impl Heap {
         let offset_bytes = place.header_offset_bytes as u64;
         let damaged = |what| StorageError::Damaged { offset_bytes, what };
         let unreachable = "the header of a new block is out of reach";
-        let header = self.header(place.header_offset_bytes).ok_or_else(|| damaged(unreachable))?;
         let cell = cell_at(self, place).ok_or_else(|| damaged(unreachable))?;
+        let header = cell.header().ok_or_else(|| damaged(unreachable))?;
         let handle = BlockHandle::alone(cell, || {
             let generation = header.prepare(len_bytes);
             // From here on the block is held: a sweep after this process's death finds this bit. No other
@@ -401,7 +400,7 @@ impl Heap {
     fn begin_to_hold(&self, cell: Cell<'_>, reference: Reference) -> Result<Allocation, Box<StorageError>> {
         let bad = |what| bad_reference(reference, what);
         let place = cell.place().ok_or_else(|| bad("nobody knows its place"))?;
-        let header = self.header(place.header_offset_bytes).ok_or_else(|| bad("its header is closed"))?;
+        let header = cell.header().ok_or_else(|| bad("its header is closed"))?;
         // Most messages come from the process that allocated their blocks, and only that process holds them.
         let likely = match self.0.memory.extent_owner(place.address.extent()) {
             ExtentOwner::Member(owner) => owner.bit(),
@@ -411,13 +410,16 @@ impl Heap {
             return Err(bad("nobody holds the block"));
         }
         let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX);
-        let opened = if len_bytes > place.class.size_bytes() {
+        let opened = if len_bytes <= cell.len_bytes() {
+            // The last block that was held here was as long: what was opened stays open.
+            Ok(())
+        } else if len_bytes > place.class.size_bytes() {
             Err(bad("its length is beyond its block"))
         } else {
             self.0.places().open_range(place.data_offset_bytes, len_bytes).map_err(Box::new)
         };
         opened
-            .inspect_err(|_| self.let_go(place))
+            .inspect_err(|_| self.let_go(cell))
             .map(|()| Allocation { len_bytes, generation: header.generation() })
     }
 
@@ -425,8 +427,9 @@ impl Heap {
     /// bundle keeps the block.
     pub(crate) fn find_named(&self, reference: Reference) -> Result<(NonNull<u8>, usize), Box<StorageError>> {
         let bad = |what| bad_reference(reference, what);
-        let place = self.cell_of(reference)?.place().ok_or_else(|| bad("nobody knows its place"))?;
-        let header = self.header(place.header_offset_bytes).ok_or_else(|| bad("its header is closed"))?;
+        let cell = self.cell_of(reference)?;
+        let place = cell.place().ok_or_else(|| bad("nobody knows its place"))?;
+        let header = cell.header().ok_or_else(|| bad("its header is closed"))?;
         if header.holders().load(Ordering::Relaxed) == 0 {
             return Err(bad("nobody holds the block"));
         }
@@ -437,9 +440,13 @@ impl Heap {
         if len_bytes > place.class.size_bytes() {
             return Err(bad("its length is beyond its block"));
         }
+        let find = || self.data().bytes(place.data_offset_bytes, len_bytes);
+        if let Some(data) = find() {
+            return Ok((data, len_bytes));
+        }
+        cold_path();
         self.0.places().open_range(place.data_offset_bytes, len_bytes)?;
-        let data = self.data().bytes(place.data_offset_bytes, len_bytes);
-        Ok((data.ok_or_else(|| bad("its data is closed"))?, len_bytes))
+        Ok((find().ok_or_else(|| bad("its data is closed"))?, len_bytes))
     }
 
     /// Returns one more handle on the block whose header is at this offset; `None` when this process does not
@@ -450,8 +457,10 @@ impl Heap {
     }
 
     /// Lets go of a block: the last handle of this process is gone.
-    pub(crate) fn let_go(&self, place: Place) {
-        self.0.let_go(place);
+    pub(crate) fn let_go(&self, cell: Cell<'_>) {
+        if let Some((header, place)) = cell.header().zip(cell.place()) {
+            self.0.let_go(header, place);
+        }
     }
 }
 

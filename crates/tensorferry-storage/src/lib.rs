@@ -39,6 +39,7 @@
 
 mod access;
 mod arena;
+mod attached_ring;
 mod attachments;
 mod block;
 mod bundle;

@@ -58,6 +58,7 @@ pub(crate) struct SoleRing {
 impl OutgoingHandle {
     /// Lets the receiver read the block. `None` for an empty block, which needs no handle.
     #[must_use]
+    #[inline]
     pub fn frozen(block: &FrozenBlock) -> Option<Self> {
         block.block()?;
         Some(Self(Outgoing::Frozen(block.clone())))
@@ -100,6 +101,7 @@ impl OutgoingHandle {
 
     /// Which block it is.
     #[must_use]
+    #[inline]
     pub fn id(&self) -> BlockId {
         self.block().map_or_else(BlockId::default, Block::id)
     }
@@ -425,6 +427,7 @@ pub(crate) fn unspill(
     let bad = |what| Box::new(StorageError::BadReference { reference: block.id().0, what });
     let (references, payload_len, payload) =
         table_of(block).ok_or_else(|| bad("its table is longer than its block"))?;
+    message.handles.reserve_exact(references.len());
     for word in references {
         if accept(heap, word.load(Ordering::Relaxed), &mut message.handles)?.is_some() {
             return Err(bad("a message inside a message"));
@@ -437,9 +440,8 @@ pub(crate) fn unspill(
 /// Copies `payload_len_bytes` bytes out of shared words into the message.
 #[inline(always)]
 pub(crate) fn fill_payload(message: &mut IncomingMessage, words: Words<'_>, payload_len_bytes: usize) {
-    for (bytes, word) in message.payload.room(payload_len_bytes).iter_mut().zip(words) {
-        *bytes = word.load(Ordering::Relaxed).to_le_bytes();
-    }
+    let words = words.iter().map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+    message.payload.fill(payload_len_bytes, words);
 }
 
 pub(crate) type Words<'a> = &'a [AtomicU64];

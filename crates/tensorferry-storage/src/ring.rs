@@ -35,6 +35,7 @@ use tensorferry_domain::Spin;
 
 use crate::StorageError;
 use crate::atomic::{AtomicU64, Ordering};
+use crate::attached_ring::AttachedRing;
 use crate::attachments::Attachment;
 use crate::header::Kind;
 use crate::heap::Heap;
@@ -68,7 +69,7 @@ pub enum Consumers {
 /// One process's end of a ring.
 #[derive(Debug)]
 pub struct Ring {
-    attachment: Attachment,
+    attached: AttachedRing,
     /// Read once, when the end is attached, and not read again.
     shape: RingShape,
     /// Made when the first message with handles is sent.
@@ -126,19 +127,17 @@ impl Ring {
     /// # Errors
     /// [`StorageError::BadReference`] when the block holds no ring.
     pub fn attach(attachment: Attachment) -> Result<Self, StorageError> {
-        let block = attachment.block();
-        let Some(words) = RingWords::of(block) else {
-            return Err(StorageError::BadReference {
-                reference: block.id().0,
-                what: "the block holds no ring",
-            });
-        };
+        let attached = AttachedRing::try_new(attachment, |attachment| {
+            let no_ring = |what| StorageError::BadReference { reference: attachment.block().id().0, what };
+            RingWords::of(attachment.block()).ok_or_else(|| no_ring("the block holds no ring"))
+        })?;
+        let words = attached.borrow_dependent();
         let now = |counter: &AtomicU64| AtomicU64::new(counter.load(Ordering::SeqCst));
         let (senders_gone_reported, receivers_gone_reported) =
             (now(words.senders_gone()), now(words.receivers_gone()));
         let shape = words.shape();
         Ok(Self {
-            attachment,
+            attached,
             shape,
             pins: OnceLock::new(),
             put_spin: Spin::default(),
@@ -157,19 +156,19 @@ impl Ring {
     /// # Errors
     /// As [`Ring::attach`].
     pub fn with_role(&self, role: Role) -> Result<Self, StorageError> {
-        Self::attach(self.attachment.with_role(role))
+        Self::attach(self.attachment().with_role(role))
     }
 
     /// The attachment, which holds the ring and this process's role in it.
     #[must_use]
     pub fn attachment(&self) -> &Attachment {
-        &self.attachment
+        self.attached.borrow_owner()
     }
 
     /// The heap that the ring lies in.
     #[must_use]
     pub fn heap(&self) -> &Heap {
-        self.attachment.block().heap()
+        self.attachment().block().heap()
     }
 
     /// How many messages the ring holds.
@@ -277,17 +276,18 @@ impl Ring {
 
     pub(crate) fn pins(&self) -> &PinList {
         self.pins
-            .get_or_init(|| self.heap().inner().pins.list_for(self.attachment.block().clone(), self.shape))
+            .get_or_init(|| self.heap().inner().pins.list_for(self.attachment().block().clone(), self.shape))
     }
 
     /// `None` in a child of a fork(2) that is not this library's.
     pub(crate) fn words(&self) -> Option<RingWords<'_>> {
-        if self.heap().is_owning_process() { self.words_of_owner() } else { None }
+        self.heap().is_owning_process().then(|| *self.words_of_owner())
     }
 
-    #[inline(always)]
-    fn words_of_owner(&self) -> Option<RingWords<'_>> {
-        RingWords::with_shape(self.attachment.block(), self.shape)
+    /// As [`Ring::words`]; the caller has checked that this is the process that is attached.
+    #[inline]
+    fn words_of_owner(&self) -> &RingWords<'_> {
+        self.attached.borrow_dependent()
     }
 
     pub(crate) fn me(&self) -> u8 {

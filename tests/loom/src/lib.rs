@@ -29,6 +29,9 @@ pub mod passing;
 mod plain;
 pub mod waiting;
 
+#[path = "../../../crates/tensorferry-storage/src/attached_ring.rs"]
+#[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
+mod attached_ring;
 #[path = "../../../crates/tensorferry-storage/src/class.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of it is under test")]
 mod class;

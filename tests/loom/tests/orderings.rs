@@ -209,7 +209,7 @@ fn the_heap_is_written_as_the_stand_in_has_it() {
             returns,
             &[
                 "let others = header.let_go(me.bit(), me.bit());",
-                "self.mark_returned(place);",
+                "self.mark_returned(header, place);",
                 "let others = header.holders().fetch_and(!cleared, Ordering::SeqCst) & !me.bit();",
                 "if header.returned().load(Ordering::SeqCst) == 0 {",
                 "header.returned().store(1, Ordering::SeqCst);",

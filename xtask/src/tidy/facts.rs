@@ -125,7 +125,10 @@ pub(super) const UNSAFE_FILES: &[Listed] = &[
         "crates/tensorferry-storage/src/heap/rejoin.rs",
         "declares a function whose caller promises that the parent waits",
     ),
-    ("crates/tensorferry-storage/src/handle.rs", "a handle keeps its heap through the count of its cell"),
+    (
+        "crates/tensorferry-storage/src/handle.rs",
+        "a handle keeps its heap through the count of its cell, which points to its header",
+    ),
     ("facade/examples/cuda_columns/main.rs", "launches a kernel"),
     ("facade/examples/cuda_replicas/main.rs", "launches a kernel"),
     ("tests/kit/src/raw_driver.rs", "calls functions of the CUDA driver that no crate calls yet"),

@@ -9,13 +9,12 @@ use tensorferry_domain::{ExtentOwner, ExtentRun, planted};
 use super::Inner;
 use crate::arena::Arena;
 use crate::geometry::Place;
-use crate::header::{SUSPECT, line};
+use crate::header::{Header, SUSPECT, line};
 use crate::scan::is_scanning;
 
 impl Inner {
     /// Lets go of a block: this process's last handle on it is gone.
-    pub(super) fn let_go(&self, place: Place) {
-        let Some(header) = self.places().header(place.header_offset_bytes) else { return };
+    pub(super) fn let_go(&self, header: Header<'_>, place: Place) {
         let me = self.memory.me();
         let extent = place.address.extent();
         // A ring or a message names other blocks. If a dead member sent it, nothing else may name them. The
@@ -45,7 +44,7 @@ impl Inner {
         if planted("drop-clears-before-mark") {
             header.holders().fetch_and(!me.bit(), Ordering::SeqCst);
         }
-        self.mark_returned(place);
+        self.mark_returned(header, place);
         let cleared = if planted("drop-keeps-bit") { 0 } else { me.bit() };
         let others = header.holders().fetch_and(!cleared, Ordering::SeqCst) & !me.bit();
         // The hint is given a second time: an owner that was about to give up the extent may have looked
@@ -76,9 +75,8 @@ impl Inner {
     /// Marks a block as returned: the block, then its slab, its head, its extent and its owner, so that the
     /// owner finds it from the top down. The mark comes before the holder bit is cleared. If the block is
     /// marked already, this costs one load of a line that the caller is about to write anyway.
-    pub(crate) fn mark_returned(&self, place: Place) {
-        let places = self.places();
-        let Some(header) = places.header(place.header_offset_bytes) else { return };
+    #[inline]
+    fn mark_returned(&self, header: Header<'_>, place: Place) {
         if header.returned().load(Ordering::SeqCst) == 0 {
             self.mark_returned_anew(place);
         }

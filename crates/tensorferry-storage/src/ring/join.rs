@@ -99,7 +99,7 @@ impl Ring {
         mut next: impl FnMut() -> Option<Deadline>,
     ) -> Result<(), RingJoinError> {
         self.heap().check_owning_process()?;
-        let block = self.attachment.block();
+        let block = self.attachment().block();
         let damaged = StorageError::Damaged { offset_bytes: block.id().0, what: "the block holds no ring" };
         let ring = self.words().ok_or(damaged)?;
         let reported = self.receivers_gone_reported.load(Ordering::SeqCst);

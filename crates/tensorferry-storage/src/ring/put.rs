@@ -118,15 +118,15 @@ impl Ring {
         deadline: Deadline,
     ) -> Result<(), RingPutError> {
         self.heap().check_owning_process()?;
-        let Some(ring) = self.words_of_owner() else { return Err(RingPutError::Closed) };
-        let (position, spilled) = self.put_borrowed(&ring, payload, handles, deadline)?;
+        let ring = self.words_of_owner();
+        let (position, spilled) = self.put_borrowed(ring, payload, handles, deadline)?;
         if let Some(block) = spilled {
             handles.push(OutgoingHandle(Outgoing::Spill(block)));
         }
         // Wake first: pinning the handles can wait, because this process holds them until then.
         ring.not_empty().wake_after_change();
         if !handles.is_empty() {
-            self.pins().pin(&ring, PinnedAt::slot(position), handles);
+            self.pins().pin(ring, PinnedAt::slot(position), handles);
         }
         Ok(())
     }
@@ -353,7 +353,7 @@ impl Ring {
         let gone = ring.receivers_gone().load(Ordering::SeqCst);
         let i_receive = receivers & me != 0;
         // As in `no_more_messages`.
-        if i_receive && (gone == reported || self.attachment.role_in_transit().receives) {
+        if i_receive && (gone == reported || self.attachment().role_in_transit().receives) {
             return None;
         }
         let has_died = ring.receiver_deaths().load(Ordering::SeqCst) > 0;

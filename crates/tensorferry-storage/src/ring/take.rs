@@ -136,18 +136,18 @@ impl Ring {
         deadline: Deadline,
     ) -> Result<(), RingTakeError> {
         self.heap().check_owning_process()?;
-        let Some(ring) = self.words_of_owner() else { return Err(RingTakeError::Closed) };
+        let ring = self.words_of_owner();
         // Of several threads that wait, each is told what happens while it waits.
         let reported = self.senders_gone_reported.load(Ordering::SeqCst);
         let mut is_at_once = true;
         // A loop, so that the look is inlined once.
         let found = loop {
-            let found = self.look_for_message(&ring, consumers, message, reported);
+            let found = self.look_for_message(ring, consumers, message, reported);
             if found.is_some() || !is_at_once {
                 break found;
             }
             is_at_once = false;
-            if !self.sees_change(&ring, deadline) {
+            if !self.sees_change(ring, deadline) {
                 break None;
             }
         };
@@ -155,13 +155,13 @@ impl Ring {
             self.take_spin.note_found();
         }
         let taken = found.unwrap_or_else(|| {
-            let look = || self.look_for_message(&ring, consumers, message, reported);
-            self.wait_longer(&ring, deadline, look)
+            let look = || self.look_for_message(ring, consumers, message, reported);
+            self.wait_longer(ring, deadline, look)
         });
         if consumers == Consumers::Single {
             self.next_message.learn(is_at_once);
             if let Some(position) = self.next_message.expected() {
-                self.look_ahead(&ring, position);
+                self.look_ahead(ring, position);
             }
         }
         taken
@@ -180,7 +180,9 @@ impl Ring {
         }
         let (slot, lap) = self.slot_of(ring, ring.head().load(Ordering::Acquire));
         for _ in 0..GLANCES {
-            if slot.state() != SlotState::free(lap) {
+            let state = slot.state();
+            // One that is being written is there in a moment.
+            if state != SlotState::free(lap) && (state.lap, state.tag) != (lap, Tag::Writing) {
                 return true;
             }
             spin_loop();
@@ -466,7 +468,7 @@ impl Ring {
             // This process could still put, so it reports only once that the other senders are gone. A sender
             // that is on its way in a message is not gone.
             let is_news = gone != reported;
-            if !is_news || self.attachment.role_in_transit().sends {
+            if !is_news || self.attachment().role_in_transit().sends {
                 return None;
             }
         }
@@ -546,4 +548,30 @@ impl Ring {
 
 fn holds_message(slot: &Slot<'_>) -> bool {
     matches!(slot.state().tag, Tag::Ready | Tag::Claimed | Tag::Moved)
+}
+
+#[cfg(test)]
+mod tests {
+    use tensorferry_domain::Domain;
+
+    use super::*;
+    use crate::Heap;
+
+    #[test]
+    fn a_glance_finds_a_message_and_none_that_is_being_written() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let ring = Ring::create(&heap, 4, 0).unwrap();
+        let words = ring.words().unwrap();
+        let finds = |state: SlotState| {
+            words.slot(0).state_word().store(state.pack(), Ordering::SeqCst);
+            ring.sees_change(&words, Deadline::Never)
+        };
+        let free = SlotState::free(0);
+        assert!(!finds(free));
+        assert!(!finds(SlotState { owner: 3, tag: Tag::Writing, ..free }));
+        assert!(finds(SlotState::ready(0)));
+        // Another receiver has it, or had it: the head is to be moved.
+        assert!(finds(SlotState { owner: 3, tag: Tag::Claimed, ..free }));
+        assert!(finds(SlotState::free(1)));
+    }
 }
