@@ -201,6 +201,7 @@ impl Domain {
 
     /// The geometry of the domain's file.
     #[must_use]
+    #[inline]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -237,6 +238,7 @@ impl Domain {
     /// only if this count has not moved since the scan began. An older scan may have missed what a dead
     /// member sent.
     #[must_use]
+    #[inline]
     pub fn suspicions(&self) -> u64 {
         self.header()[header::SUSPICIONS].load(Ordering::SeqCst) / crate::layout::suspicions::ONE
     }

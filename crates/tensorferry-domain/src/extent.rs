@@ -46,6 +46,7 @@ impl ExtentOwner {
         }
     }
 
+    #[inline]
     pub(crate) fn unpack(word: u64) -> Self {
         let bytes = word.to_le_bytes();
         match bytes[0] {
@@ -62,6 +63,7 @@ impl ExtentOwner {
 impl Domain {
     /// The owner of extent `index`; [`ExtentOwner::Nobody`] if there is no such extent.
     #[must_use]
+    #[inline]
     pub fn extent_owner(&self, index: usize) -> ExtentOwner {
         // Sequentially consistent for a member that returns a block: it sets the return flag, then asks for
         // the extent's owner. An owner gives the extent up, then asks whether a block was returned. At least
@@ -106,6 +108,7 @@ impl Domain {
         usize::try_from(claimed).unwrap_or(0).min(self.layout().n_extents.saturating_sub(first))
     }
 
+    #[inline]
     pub(crate) fn owner_word(&self, index: usize) -> Option<&AtomicU64> {
         self.extent_entry(index).map(|entry| &entry[extent::OWNER])
     }

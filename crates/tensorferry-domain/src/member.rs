@@ -23,6 +23,7 @@ pub struct Member {
 impl Member {
     /// The member's bit in holder words.
     #[must_use]
+    #[inline]
     pub fn bit(self) -> u64 {
         1 << (u32::from(self.slot) % 64)
     }

@@ -31,6 +31,7 @@ pub(crate) enum Holding {
 
 impl Block {
     /// Wraps a handle. Its range is open.
+    #[inline]
     pub(crate) fn new(handle: BlockHandle) -> Self {
         Self { handle }
     }
@@ -62,6 +63,7 @@ impl Block {
     }
 
     /// Whether both are the same block of the same domain.
+    #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.id() == other.id() && self.heap().is_same_domain(other.heap())
     }
@@ -91,6 +93,7 @@ impl Block {
     }
 
     /// The data as words. The last word may reach beyond the length, into the block's own padding.
+    #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         if self.heap().is_owning_process() { self.words_of_owner() } else { &[] }
     }
@@ -116,6 +119,7 @@ impl Block {
     }
 
     /// The reference by which a message names this block.
+    #[inline]
     pub(crate) fn reference(&self, grant: Grant) -> u64 {
         let cell = self.handle.cell();
         Reference { header_offset_bytes: cell.header_offset_bytes(), generation: cell.generation(), grant }
@@ -170,6 +174,7 @@ impl Block {
     }
 
     /// Whether there are more than two handles in this process. This is only a hint.
+    #[inline]
     pub(crate) fn looks_kept(&self) -> bool {
         self.handle.cell().n_handles() > 2
     }
@@ -177,6 +182,7 @@ impl Block {
     /// Announces that this handle will be dropped soon. If it is the only one here, that changes the header,
     /// so its line is prefetched. With other handles the line stays where it is: perhaps a receiver is about
     /// to write it.
+    #[inline]
     pub(crate) fn expect_drop(&self) {
         if self.handle.cell().n_handles() == 1
             && let Some(header) = self.header()

@@ -50,6 +50,7 @@ pub(crate) struct CellWords {
 }
 
 impl CellWords {
+    #[inline]
     fn new(heap: CellHeap) -> Self {
         Self {
             heap,
@@ -111,6 +112,7 @@ pub(crate) enum Transition {
 }
 
 impl CellTable {
+    #[inline]
     pub(crate) fn new(n_extents: usize, extent_len_bytes: usize) -> Self {
         let n_pages = n_extents * (extent_len_bytes / PAGE_BYTES);
         let n_folders = n_pages.div_ceil(PAGES_PER_TABLE * TABLES_PER_FOLDER);
@@ -140,6 +142,7 @@ impl CellTable {
 
     /// Returns the cell of the block whose header is at this offset of the data area, if its place was found
     /// before. Makes no cells.
+    #[inline]
     pub(crate) fn known(&self, header_offset_bytes: usize) -> Option<Cell<'_>> {
         let at = Index::of(header_offset_bytes);
         let table = if at.is_first() {
@@ -191,10 +194,12 @@ struct Index {
 }
 
 impl Index {
+    #[inline]
     fn is_first(&self) -> bool {
         self.folder == 0 && self.table == 0
     }
 
+    #[inline]
     fn of(header_offset_bytes: usize) -> Self {
         let page = header_offset_bytes / PAGE_BYTES;
         let table = page / PAGES_PER_TABLE;
@@ -214,10 +219,12 @@ fn entries<T>(table: &[OnceBox<T>]) -> impl Iterator<Item = (usize, &T)> {
 
 impl<'a> Cell<'a> {
     /// The cell with these words.
+    #[inline]
     pub(crate) fn new(words: &'a CellWords) -> Self {
         Self { words }
     }
 
+    #[inline]
     pub(crate) fn words(self) -> &'a CellWords {
         self.words
     }
@@ -234,6 +241,7 @@ impl<'a> Cell<'a> {
         self.words.header.get().or_else(|| self.heap().header(self.header_offset_bytes()))
     }
 
+    #[inline]
     pub(crate) fn header_place(self) -> &'a CellHeader {
         &self.words.header
     }
@@ -251,6 +259,7 @@ impl<'a> Cell<'a> {
     }
 
     /// Returns `None` for a cell whose place was never stored. No caller has such a cell.
+    #[inline]
     pub(crate) fn place(&self) -> Option<Place> {
         let span = self.words.span.load(Ordering::Relaxed);
         let [class, index, line @ .., e0, e1, e2, e3] = span.to_le_bytes();
@@ -263,27 +272,32 @@ impl<'a> Cell<'a> {
         })
     }
 
+    #[inline]
     pub(crate) fn header_offset_bytes(&self) -> usize {
         self.words.header_offset_bytes.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn data_offset_bytes(&self) -> usize {
         self.words.data_offset_bytes.load(Ordering::Relaxed)
     }
 
     /// The length of the block in bytes. The caller has a handle on the block, or begins to hold it: then it
     /// is what another block had that was held here, or 0.
+    #[inline]
     pub(crate) fn len_bytes(&self) -> usize {
         self.words.len_bytes.load(Ordering::Relaxed)
     }
 
     /// The generation of the block. The caller has a handle on the block.
+    #[inline]
     pub(crate) fn generation(&self) -> u32 {
         self.words.generation.load(Ordering::Relaxed)
     }
 
     /// Counts `n_handles` more handles. If there was none, `first` runs: it returns what the block is, or an
     /// error if the block may not be held. That error is returned, and nothing is counted.
+    #[inline]
     pub(crate) fn acquire<E>(
         &self,
         n_handles: u32,
@@ -349,6 +363,7 @@ impl<'a> Cell<'a> {
 
     /// How many handles there were a moment ago. This is only a hint: other threads count and drop handles
     /// meanwhile.
+    #[inline]
     pub(crate) fn n_handles(&self) -> u32 {
         self.words.count.load(Ordering::Relaxed) & COUNT
     }
@@ -370,6 +385,7 @@ impl<'a> Cell<'a> {
     }
 
     /// The current ownership epoch.
+    #[inline]
     pub(crate) fn ownership_epoch(&self) -> u64 {
         self.words.ownership_epoch.load(Ordering::Acquire)
     }
@@ -381,6 +397,7 @@ impl<'a> Cell<'a> {
     }
 
     /// Waits until the cell is not busy, and returns its count.
+    #[inline]
     fn count_when_idle(&self) -> u32 {
         let seen = self.words.count.load(Ordering::Acquire);
         if seen & BUSY == 0 { seen } else { self.wait_while_busy() }
@@ -430,6 +447,7 @@ mod tests {
         Ok(Allocation { len_bytes: 50, generation: 7 })
     }
 
+    #[inline]
     fn place(header_offset_bytes: usize) -> Place {
         Place {
             header_offset_bytes,

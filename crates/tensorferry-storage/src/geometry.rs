@@ -39,6 +39,7 @@ pub(crate) struct Address {
 impl Address {
     /// A number that does not fit becomes the largest one, which is still too large: no domain has as many
     /// extents, no head as many lines, and no slab as many blocks.
+    #[inline]
     pub(crate) fn new(extent: usize, line: usize, index: usize) -> Self {
         Self {
             extent: extent.try_into().unwrap_or(u32::MAX),
@@ -48,16 +49,19 @@ impl Address {
     }
 
     /// The first extent of its run.
+    #[inline]
     pub(crate) fn extent(self) -> usize {
         usize::try_from(self.extent).unwrap_or(usize::MAX)
     }
 
     /// Its span's line in the head.
+    #[inline]
     pub(crate) fn line(self) -> usize {
         self.line.into()
     }
 
     /// Which block of the slab; 0 for a block that stands alone.
+    #[inline]
     pub(crate) fn index(self) -> usize {
         self.index.into()
     }
@@ -70,10 +74,12 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
+    #[inline]
     pub(crate) fn new(layout: &Layout) -> Self {
         Self { extent_len_bytes: layout.extent_len_bytes }
     }
 
+    #[inline]
     pub(crate) fn extent_len_bytes(&self) -> usize {
         self.extent_len_bytes
     }
@@ -94,16 +100,19 @@ impl Geometry {
         1 + self.n_summary_words().div_ceil(LINE_WORDS)
     }
 
+    #[inline]
     pub(crate) fn start_of(&self, extent: usize) -> usize {
         extent << self.extent_shift()
     }
 
     /// The length of an extent is a power of two. A shift avoids a division by a number that is not known
     /// when compiling, which is slow.
+    #[inline]
     fn extent_shift(&self) -> u32 {
         self.extent_len_bytes().trailing_zeros()
     }
 
+    #[inline]
     pub(crate) fn extent_of(&self, offset_bytes: usize) -> usize {
         offset_bytes >> self.extent_shift()
     }

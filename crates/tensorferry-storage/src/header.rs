@@ -86,6 +86,7 @@ impl SpanWord {
     }
 
     /// `None` for a word that was never committed or makes no sense.
+    #[inline]
     pub(crate) fn unpack(word: u64) -> Option<Self> {
         if word & 0xff != COMMITTED {
             return None;
@@ -106,31 +107,38 @@ pub(crate) struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
+    #[inline]
     pub(crate) fn new(words: &'a HeaderWords) -> Self {
         Self { words }
     }
 
+    #[inline]
     pub(crate) fn words(&self) -> &'a HeaderWords {
         self.words
     }
 
+    #[inline]
     pub(crate) fn holders(&self) -> &'a AtomicU64 {
         &self.words[line::HOLDERS]
     }
 
+    #[inline]
     pub(crate) fn returned(&self) -> &'a AtomicU64 {
         &self.words[line::RETURNED]
     }
 
+    #[inline]
     pub(crate) fn generation(&self) -> u32 {
         generation_of(self.words[line::KIND].load(Ordering::Acquire))
     }
 
+    #[inline]
     pub(crate) fn kind(&self) -> Kind {
         kind_of(self.words[line::KIND].load(Ordering::Acquire))
     }
 
     /// The kind and the generation from one load, so that they belong to the same use of the block.
+    #[inline]
     pub(crate) fn kind_and_generation(&self) -> (Kind, u32) {
         let word = self.words[line::KIND].load(Ordering::Acquire);
         (kind_of(word), generation_of(word))
@@ -140,6 +148,7 @@ impl<'a> Header<'a> {
         &self.words[line::OPENED]
     }
 
+    #[inline]
     pub(crate) fn len_bytes(&self) -> u64 {
         self.words[line::LEN_BYTES].load(Ordering::Relaxed)
     }
@@ -169,6 +178,7 @@ impl<'a> Header<'a> {
     }
 
     /// Announces that the holder word will change soon.
+    #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_to_write(self.holders());
     }
@@ -177,6 +187,7 @@ impl<'a> Header<'a> {
     /// cannot be reused, so after this it stays what it is. First tries a compare-and-swap from `likely` (0
     /// for no guess) without reading the word: otherwise its line would come here twice, once for the read
     /// and once for the change.
+    #[inline]
     pub(crate) fn hold_if_held(&self, bit: u64, likely: u64) -> bool {
         let is_likely = likely != 0
             && self
@@ -189,6 +200,7 @@ impl<'a> Header<'a> {
 
     /// Takes `bit` away, and returns the remaining holders. First tries `likely`, as [`Header::hold_if_held`]
     /// does.
+    #[inline]
     pub(crate) fn let_go(&self, bit: u64, likely: u64) -> u64 {
         let others = likely & !bit;
         if self.holders().compare_exchange(likely, others, Ordering::SeqCst, Ordering::SeqCst).is_ok() {

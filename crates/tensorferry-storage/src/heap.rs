@@ -183,6 +183,7 @@ impl Heap {
 
     /// The domain.
     #[must_use]
+    #[inline]
     pub fn domain(&self) -> &Arc<Domain> {
         self.0.memory.domain()
     }
@@ -296,6 +297,7 @@ impl Heap {
     }
 
     /// Whether this is the heap of [`Heap::current`], which never ends. Once it is, it stays so.
+    #[inline]
     pub(crate) fn lasts_forever(&self) -> bool {
         self.0.is_current.load(Ordering::Acquire)
     }
@@ -305,22 +307,26 @@ impl Heap {
         Arc::strong_count(&self.0)
     }
 
+    #[inline]
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }
 
     /// Whether this process may act as the member that this heap belongs to: it is no fork of it.
     #[must_use]
+    #[inline]
     pub fn is_owning_process(&self) -> bool {
         self.0.memory.is_owning_process()
     }
 
     /// # Errors
     /// [`StorageError::Domain`] where [`Heap::is_owning_process`] is false.
+    #[inline]
     pub(crate) fn check_owning_process(&self) -> Result<(), StorageError> {
         Ok(self.0.memory.check_owning_process()?)
     }
 
+    #[inline]
     pub(crate) fn me(&self) -> Member {
         self.0.memory.me()
     }
@@ -329,10 +335,12 @@ impl Heap {
         self.domain().is_live(member)
     }
 
+    #[inline]
     pub(crate) fn data(&self) -> &Reservation {
         self.0.memory.data()
     }
 
+    #[inline]
     pub(crate) fn header(&self, header_offset_bytes: usize) -> Option<Header<'_>> {
         self.0.places().header(header_offset_bytes)
     }
@@ -365,31 +373,31 @@ impl Heap {
 
     /// Holds the block that a message names. Until then the message itself or its sender holds it.
     pub(crate) fn hold(&self, reference: Reference) -> Result<Block, Box<StorageError>> {
-        let cell = self.cell_of(reference)?;
-        let block = Block::new(BlockHandle::on(cell, || self.begin_to_hold(cell, reference))?);
-        check_generation(cell, reference)?;
+        let cell = self.cell_of(&reference)?;
+        let block = Block::new(BlockHandle::on(cell, || self.begin_to_hold(cell, &reference))?);
+        check_generation(cell, &reference)?;
         Ok(block)
     }
 
     /// As [`Heap::hold`], but returns two handles, which cost as much as one.
     #[inline]
     pub(crate) fn hold_twice(&self, reference: Reference) -> Result<HandlePair, Box<StorageError>> {
-        let cell = self.cell_of(reference)?;
-        let pair = HandlePair::on(cell, || self.begin_to_hold(cell, reference))?;
-        check_generation(cell, reference)?;
+        let cell = self.cell_of(&reference)?;
+        let pair = HandlePair::on(cell, || self.begin_to_hold(cell, &reference))?;
+        check_generation(cell, &reference)?;
         Ok(pair)
     }
 
     /// The cell of the block that a message names.
     #[inline]
-    fn cell_of(&self, reference: Reference) -> Result<Cell<'_>, Box<StorageError>> {
+    fn cell_of(&self, reference: &Reference) -> Result<Cell<'_>, Box<StorageError>> {
         self.check_owning_process()?;
         let at = reference.header_offset_bytes;
         self.0.cells.known(at).map_or_else(|| self.find_cell(reference), Ok)
     }
 
     #[cold]
-    fn find_cell(&self, reference: Reference) -> Result<Cell<'_>, Box<StorageError>> {
+    fn find_cell(&self, reference: &Reference) -> Result<Cell<'_>, Box<StorageError>> {
         let bad = |what| bad_reference(reference, what);
         let place = self.0.places().find(reference.header_offset_bytes);
         let place = place.map_err(|error| error.into_error(|what| *bad(what)))?;
@@ -397,7 +405,7 @@ impl Heap {
     }
 
     /// Sets this member's bit and opens the data.
-    fn begin_to_hold(&self, cell: Cell<'_>, reference: Reference) -> Result<Allocation, Box<StorageError>> {
+    fn begin_to_hold(&self, cell: Cell<'_>, reference: &Reference) -> Result<Allocation, Box<StorageError>> {
         let bad = |what| bad_reference(reference, what);
         let place = cell.place().ok_or_else(|| bad("nobody knows its place"))?;
         let header = cell.header().ok_or_else(|| bad("its header is closed"))?;
@@ -426,8 +434,8 @@ impl Heap {
     /// Where the data of a block lies that a bundle names, and how long it is in bytes. Takes no handle: the
     /// bundle keeps the block.
     pub(crate) fn find_named(&self, reference: Reference) -> Result<(NonNull<u8>, usize), Box<StorageError>> {
-        let bad = |what| bad_reference(reference, what);
-        let cell = self.cell_of(reference)?;
+        let bad = |what| bad_reference(&reference, what);
+        let cell = self.cell_of(&reference)?;
         let place = cell.place().ok_or_else(|| bad("nobody knows its place"))?;
         let header = cell.header().ok_or_else(|| bad("its header is closed"))?;
         if header.holders().load(Ordering::Relaxed) == 0 {
@@ -457,6 +465,7 @@ impl Heap {
     }
 
     /// Lets go of a block: the last handle of this process is gone.
+    #[inline]
     pub(crate) fn let_go(&self, cell: Cell<'_>) {
         if let Some((header, place)) = cell.header().zip(cell.place()) {
             self.0.let_go(header, place);
@@ -465,27 +474,30 @@ impl Heap {
 }
 
 #[cold]
-fn bad_reference(reference: Reference, what: &'static str) -> Box<StorageError> {
+fn bad_reference(reference: &Reference, what: &'static str) -> Box<StorageError> {
     Box::new(StorageError::BadReference { reference: reference.pack(), what })
 }
 
 /// Checks that a block that is held now is the one that a message names.
 #[inline]
-fn check_generation(cell: Cell<'_>, reference: Reference) -> Result<(), Box<StorageError>> {
+fn check_generation(cell: Cell<'_>, reference: &Reference) -> Result<(), Box<StorageError>> {
     let is_same = cell.generation() & GENERATION_MASK == reference.generation;
     if is_same { Ok(()) } else { Err(bad_reference(reference, "the block was reused since")) }
 }
 
 impl Inner {
     /// The heap of this `Inner`, for handles on blocks; `None` while the last reference is being dropped.
+    #[inline]
     pub(crate) fn heap(&self) -> Option<Heap> {
         self.this.upgrade().map(Heap)
     }
 
+    #[inline]
     pub(crate) fn places(&self) -> Places<'_> {
         Places::of(&self.memory)
     }
 
+    #[inline]
     pub(crate) fn arena(&self) -> MutexGuard<'_, Arena> {
         self.arena.lock().unwrap_or_else(PoisonError::into_inner)
     }

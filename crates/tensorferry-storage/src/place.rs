@@ -52,6 +52,7 @@ impl Deref for Places<'_> {
 }
 
 impl<'a> Places<'a> {
+    #[inline]
     pub(crate) fn of(memory: &'a Memory) -> Self {
         Self { memory, geometry: Geometry::new(memory.layout()) }
     }
@@ -63,6 +64,7 @@ impl<'a> Places<'a> {
     }
 
     /// Opens a range that may cover several extents of a run.
+    #[inline]
     pub(crate) fn open_range(&self, offset_bytes: usize, len_bytes: usize) -> Result<(), StorageError> {
         let end = offset_bytes + len_bytes;
         let mut at = offset_bytes;
@@ -76,6 +78,7 @@ impl<'a> Places<'a> {
     }
 
     /// One line of the data area, as words.
+    #[inline]
     pub(crate) fn line_at(&self, offset_bytes: usize) -> Option<&'a [AtomicU64; LINE_WORDS]> {
         self.memory.data().words(offset_bytes, LINE_WORDS)?.first_chunk()
     }
@@ -116,6 +119,7 @@ impl<'a> Places<'a> {
         usize::try_from(mark).unwrap_or(0)
     }
 
+    #[inline]
     pub(crate) fn header(&self, header_offset_bytes: usize) -> Option<Header<'a>> {
         self.line_at(header_offset_bytes).map(Header::new)
     }

@@ -60,6 +60,7 @@ const GRANT_BITS: u32 = 4;
 pub(crate) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
 impl Reference {
+    #[inline]
     pub(crate) fn pack(self) -> u64 {
         let grant = match self.grant {
             Grant::Frozen => 1,
@@ -82,6 +83,7 @@ impl Reference {
     }
 
     /// `None` when the grant is unknown.
+    #[inline]
     pub(crate) fn unpack(word: u64) -> Option<Self> {
         let grant = match word & 15 {
             1 => Grant::Frozen,

@@ -69,6 +69,7 @@ impl RingShape {
     }
 
     /// The slot and the lap of a position.
+    #[inline]
     pub(crate) fn slot_and_lap(self, position: u64) -> (usize, u64) {
         let n_slots = self.n_slots as u64;
         let (lap, index) = if self.lap_shift == NO_SHIFT {
@@ -151,10 +152,12 @@ impl<'a> RingWords<'a> {
             || self.records().any(|record| record.state().tag == RecordTag::Waiting)
     }
 
+    #[inline]
     pub(crate) fn n_slots(&self) -> usize {
         self.slots.len()
     }
 
+    #[inline]
     pub(crate) fn shape(&self) -> RingShape {
         self.shape
     }
@@ -163,19 +166,23 @@ impl<'a> RingWords<'a> {
         self.front[word::TYPE_HASH].load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn closed(&self) -> &'a AtomicU64 {
         &self.front[word::CLOSED]
     }
 
+    #[inline]
     pub(crate) fn senders(&self) -> &'a AtomicU64 {
         &self.front[word::SENDERS]
     }
 
+    #[inline]
     pub(crate) fn receivers(&self) -> &'a AtomicU64 {
         &self.front[word::RECEIVERS]
     }
 
     /// How often a member has ceased to send, by leaving or by dying.
+    #[inline]
     pub(crate) fn senders_gone(&self) -> &'a AtomicU64 {
         &self.front[word::SENDERS_GONE]
     }
@@ -186,6 +193,7 @@ impl<'a> RingWords<'a> {
     }
 
     /// How often a member has ceased to receive, by leaving or by dying.
+    #[inline]
     pub(crate) fn receivers_gone(&self) -> &'a AtomicU64 {
         &self.front[word::RECEIVERS_GONE]
     }
@@ -196,32 +204,39 @@ impl<'a> RingWords<'a> {
     }
 
     /// 1 since a message may have been discarded, because nobody was left to receive it.
+    #[inline]
     pub(crate) fn lost(&self) -> &'a AtomicU64 {
         &self.front[word::LOST]
     }
 
+    #[inline]
     pub(crate) fn tail(&self) -> &'a AtomicU64 {
         &self.front[word::TAIL]
     }
 
+    #[inline]
     pub(crate) fn head(&self) -> &'a AtomicU64 {
         &self.front[word::HEAD]
     }
 
     /// The count of messages that were given back to records.
+    #[inline]
     pub(crate) fn returns(&self) -> &'a AtomicU64 {
         &self.front[word::RETURNS]
     }
 
+    #[inline]
     pub(crate) fn not_empty(&self) -> WaitWord<'a> {
         WaitWord::new(self.not_empty)
     }
 
+    #[inline]
     pub(crate) fn not_full(&self) -> WaitWord<'a> {
         WaitWord::new(self.not_full)
     }
 
     /// Slot `index`, below `n_slots`.
+    #[inline]
     pub(crate) fn slot(&self, index: usize) -> Slot<'a> {
         static NOWHERE: [AtomicU64; SLOT_WORDS] = [const { AtomicU64::new(0) }; SLOT_WORDS];
         if let Some(words) = self.slots.get(index) {
@@ -236,6 +251,7 @@ impl<'a> RingWords<'a> {
     }
 
     /// Record `index`, below `n_records`.
+    #[inline]
     pub(crate) fn record(&self, index: usize) -> Record<'a> {
         static NOWHERE: [AtomicU64; RECORD_WORDS] = [const { AtomicU64::new(0) }; RECORD_WORDS];
         Record::new(self.records.get(index).unwrap_or(&NOWHERE))

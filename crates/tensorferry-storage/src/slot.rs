@@ -41,6 +41,7 @@ pub(crate) struct SlotState {
 }
 
 impl SlotState {
+    #[inline]
     pub(crate) fn pack(self) -> u64 {
         let tag = match self.tag {
             Tag::Free => 0,
@@ -53,6 +54,7 @@ impl SlotState {
     }
 
     /// An unknown tag reads as Writing, so senders and receivers pass the slot by.
+    #[inline]
     pub(crate) fn unpack(word: u64) -> Self {
         let bytes = word.to_le_bytes();
         let tag = match bytes[0] {
@@ -65,10 +67,12 @@ impl SlotState {
         Self { lap: word >> 16, owner: bytes[1], tag }
     }
 
+    #[inline]
     pub(crate) fn free(lap: u64) -> Self {
         Self { lap, owner: 0, tag: Tag::Free }
     }
 
+    #[inline]
     pub(crate) fn ready(lap: u64) -> Self {
         Self { lap, owner: 0, tag: Tag::Ready }
     }
@@ -89,11 +93,13 @@ pub(crate) struct SlotLengths {
 
 impl SlotLengths {
     /// `payload length:32 | references:32`.
+    #[inline]
     pub(crate) fn pack(self) -> u64 {
         (self.payload_len_bytes as u64) << 32 | self.n_references as u64
     }
 
     /// Cut to what a slot or a record can hold.
+    #[inline]
     pub(crate) fn unpack(word: u64) -> Self {
         let n_references = usize::try_from(word & 0xffff_ffff).unwrap_or(0).min(SLOT_ROOM_WORDS);
         let room_bytes = (SLOT_ROOM_WORDS - n_references) * 8;
@@ -104,25 +110,30 @@ impl SlotLengths {
 
 impl<'a> Slot<'a> {
     /// The slot with these words.
+    #[inline]
     pub(crate) fn new(words: &'a [AtomicU64; SLOT_WORDS]) -> Self {
         Self { words }
     }
 
+    #[inline]
     pub(crate) fn state_word(&self) -> &'a AtomicU64 {
         &self.words[word::STATE]
     }
 
+    #[inline]
     pub(crate) fn state(&self) -> SlotState {
         SlotState::unpack(self.state_word().load(Ordering::Acquire))
     }
 
     /// Changes the state from `from` to `to` if it is `from`. Sequentially consistent, because other
     /// processes sleep until the change happens, or have looked for the last time.
+    #[inline]
     pub(crate) fn change(&self, from: SlotState, to: SlotState) -> bool {
         self.replace(from, to).is_ok()
     }
 
     /// As [`Slot::change`]; if the state is not `from`, returns the state that is there.
+    #[inline]
     pub(crate) fn replace(&self, from: SlotState, to: SlotState) -> Result<(), SlotState> {
         self.state_word()
             .compare_exchange(from.pack(), to.pack(), Ordering::SeqCst, Ordering::Acquire)
@@ -130,22 +141,26 @@ impl<'a> Slot<'a> {
             .map_err(SlotState::unpack)
     }
 
+    #[inline]
     pub(crate) fn set_lengths(&self, lengths: SlotLengths) {
         self.words[word::LENGTHS].store(lengths.pack(), Ordering::Relaxed);
     }
 
     /// The lengths, cut to what a slot can hold.
+    #[inline]
     pub(crate) fn lengths(&self) -> SlotLengths {
         SlotLengths::unpack(self.words[word::LENGTHS].load(Ordering::Relaxed))
     }
 
     /// The words for references and payload.
+    #[inline]
     pub(crate) fn room(&self) -> &'a [AtomicU64] {
         &self.words[word::ROOM..]
     }
 
     /// The references of the message in this slot, if the slot has a committed message: Ready, or Claimed by
     /// a receiver. Retries while the slot changes, so that the references belong to one message.
+    #[inline]
     pub(crate) fn references(&self) -> Vec<u64> {
         for _ in 0..64 {
             let before = self.state();

@@ -41,7 +41,7 @@ use description::{Description, Form, MAX_BYTES, Received, Unreadable};
 
 /// A tensor that is made from a description that was read.
 trait Receive: Sized {
-    fn receive(received: Received<'_>) -> Result<Self, Refusal>;
+    fn receive(received: &Received<'_>) -> Result<Self, Refusal>;
 }
 
 /// Why a description could not be made from a tensor, or a tensor from a description.
@@ -102,10 +102,12 @@ fn receive<'de, R: Receive, D: Deserializer<'de>>(deserializer: D) -> Result<R, 
         }
 
         fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<R, E> {
-            Received::read(bytes)
-                .map_err(Refusal::from)
-                .and_then(R::receive)
-                .map_err(|refusal| E::custom(refuse(refusal)))
+            // By reference: what is moved right after it was written in parts is waited for.
+            let made = match &Received::read(bytes) {
+                Ok(received) => R::receive(received),
+                Err(unreadable) => Err((*unreadable).into()),
+            };
+            made.map_err(|refusal| E::custom(refuse(refusal)))
         }
 
         /// Reads a format without bytes, which the value may have passed through on its way.
@@ -181,7 +183,7 @@ impl<'de> Deserialize<'de> for Layout {
 }
 
 impl<T: Element> Receive for TensorMut<T> {
-    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+    fn receive(received: &Received<'_>) -> Result<Self, Refusal> {
         let storage = received.storage()?;
         let layout = received.form(Some(T::DTYPE))?.layout;
         Ok(Self::from_parts(take_exclusive(storage, &layout)?, layout)?)
@@ -189,7 +191,7 @@ impl<T: Element> Receive for TensorMut<T> {
 }
 
 impl Receive for AnyTensorMut {
-    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+    fn receive(received: &Received<'_>) -> Result<Self, Refusal> {
         let storage = received.storage()?;
         let Form { dtype, layout } = received.form(None)?;
         Ok(Self::from_parts(dtype, take_exclusive(storage, &layout)?, layout)?)
@@ -198,7 +200,7 @@ impl Receive for AnyTensorMut {
 
 impl<T: Element> Receive for Tensor<T> {
     #[inline]
-    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+    fn receive(received: &Received<'_>) -> Result<Self, Refusal> {
         let storage = received.storage()?;
         let layout = received.form(Some(T::DTYPE))?.layout;
         Ok(Self::from_block(take_frozen(storage)?, layout)?)
@@ -207,7 +209,7 @@ impl<T: Element> Receive for Tensor<T> {
 
 impl Receive for AnyTensor {
     #[inline]
-    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+    fn receive(received: &Received<'_>) -> Result<Self, Refusal> {
         let storage = received.storage()?;
         let Form { dtype, layout } = received.form(None)?;
         Ok(Self::over_block(dtype, take_frozen(storage)?, layout)?)
@@ -216,7 +218,7 @@ impl Receive for AnyTensor {
 
 impl<T: AtomicElement> Receive for SharedTensor<T> {
     #[inline]
-    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+    fn receive(received: &Received<'_>) -> Result<Self, Refusal> {
         let storage = received.storage()?;
         let layout = received.form(Some(T::DTYPE))?.layout;
         Ok(Self::from_parts(take_shared(storage)?, layout)?)
@@ -225,7 +227,7 @@ impl<T: AtomicElement> Receive for SharedTensor<T> {
 
 impl Receive for AnySharedTensor {
     #[inline]
-    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+    fn receive(received: &Received<'_>) -> Result<Self, Refusal> {
         let storage = received.storage()?;
         let Form { dtype, layout } = received.form(None)?;
         Ok(Self::over_block(dtype, take_shared(storage)?, layout)?)
@@ -233,7 +235,7 @@ impl Receive for AnySharedTensor {
 }
 
 impl Receive for DynTensor {
-    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+    fn receive(received: &Received<'_>) -> Result<Self, Refusal> {
         match received.storage()?.and_then(tensorferry_reduce::handle_kind) {
             Some(HandleKind::Exclusive) => AnyTensorMut::receive(received).map(Self::Exclusive),
             Some(HandleKind::Shared) => AnySharedTensor::receive(received).map(Self::Shared),

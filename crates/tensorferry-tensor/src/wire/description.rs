@@ -176,7 +176,7 @@ impl<'a> Received<'a> {
     /// Checks the form. Refuses one that is cut off, too long, or has an invalid number; a dtype that is not
     /// `expected`; and a storage without elements, or elements without a storage.
     #[inline]
-    pub(super) fn form(self, expected: Option<DType>) -> Result<Form, Refusal> {
+    pub(super) fn form(&self, expected: Option<DType>) -> Result<Form, Refusal> {
         let form = known_forms::form(self.form, read_form)?;
         if let Some(expected) = expected
             && form.dtype != expected

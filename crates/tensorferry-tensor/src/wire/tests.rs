@@ -14,7 +14,7 @@ use crate::shape::Shape;
 struct Carried(Layout, Option<u32>);
 
 impl Receive for Carried {
-    fn receive(received: Received<'_>) -> Result<Self, Refusal> {
+    fn receive(received: &Received<'_>) -> Result<Self, Refusal> {
         let storage = received.storage()?;
         received.form(None).map(|form| Self(Layout::clone(&form.layout), storage.map(HandleIndex::get)))
     }
@@ -46,14 +46,14 @@ fn made<R: Receive>(
     offset: usize,
     storage: Option<u32>,
 ) -> Result<R, Refusal> {
-    R::receive(Received::read(&bytes(shape, strides, offset, storage))?)
+    R::receive(&Received::read(&bytes(shape, strides, offset, storage))?)
 }
 
 /// The result of reading these bytes.
 fn read(bytes: &[u8]) -> Result<Carried, String> {
     Received::read(bytes)
         .map_err(Refusal::from)
-        .and_then(Carried::receive)
+        .and_then(|received| Carried::receive(&received))
         .map_err(|refusal| refusal.to_string())
 }
 
