@@ -93,7 +93,6 @@ impl Block {
     }
 
     /// The data as words. The last word may reach beyond the length, into the block's own padding.
-    #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         if self.heap().is_owning_process() { self.words_of_owner() } else { &[] }
     }

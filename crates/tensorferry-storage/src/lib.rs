@@ -52,6 +52,7 @@ mod geometry;
 mod handle;
 mod header;
 mod heap;
+mod held_monitor;
 mod lease;
 mod message;
 mod monitor;

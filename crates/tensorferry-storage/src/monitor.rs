@@ -16,6 +16,7 @@ use crate::atomic::{AtomicU64, Ordering};
 use crate::block::Block;
 use crate::header::Kind;
 use crate::heap::Heap;
+use crate::held_monitor::HeldMonitor;
 use crate::monitor_words::{LastOwner, MAGIC, MonitorWords, word};
 use crate::{Deadline, StorageError};
 
@@ -41,8 +42,7 @@ pub struct Monitor(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// INVARIANT: of kind `Monitor` and as long as one.
-    block: SharedBlock,
+    held: HeldMonitor,
     lock_spin: Spin,
     change_spin: Spin,
 }
@@ -85,26 +85,29 @@ impl Monitor {
     /// # Errors
     /// [`StorageError::BadReference`] when the block holds no monitor, or one with another purpose.
     pub fn open(block: SharedBlock, purpose: u64) -> Result<Self, StorageError> {
-        let bad = |what| StorageError::BadReference { reference: block.id().0, what };
-        let inner = block.block().ok_or_else(|| bad("it has no block"))?;
-        inner.heap().check_owning_process()?;
-        let words = words_of(inner).ok_or_else(|| bad("the block holds no monitor"))?;
-        if words.purpose().load(Ordering::Relaxed) != purpose {
-            return Err(bad("the block holds something else to wait for"));
-        }
-        Ok(Self(Arc::new(Inner { block, lock_spin: Spin::default(), change_spin: Spin::default() })))
+        let held = HeldMonitor::try_new(block, |block| {
+            let bad = |what| StorageError::BadReference { reference: block.id().0, what };
+            let inner = block.block().ok_or_else(|| bad("it has no block"))?;
+            inner.heap().check_owning_process()?;
+            let words = words_of(inner).ok_or_else(|| bad("the block holds no monitor"))?;
+            if words.purpose().load(Ordering::Relaxed) != purpose {
+                return Err(bad("the block holds something else to wait for"));
+            }
+            Ok(words)
+        })?;
+        Ok(Self(Arc::new(Inner { held, lock_spin: Spin::default(), change_spin: Spin::default() })))
     }
 
     /// The block, to send it.
     #[must_use]
     pub fn block(&self) -> &SharedBlock {
-        &self.0.block
+        self.0.held.borrow_owner()
     }
 
     /// Whether both are handles on the same monitor.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.0.block.words(), other.0.block.words())
+        std::ptr::eq(self.block().words(), other.block().words())
     }
 
     /// Takes the lock.
@@ -168,11 +171,11 @@ impl Monitor {
     /// # Errors
     /// [`StorageError::Domain`] in a process that was forked by something other than this library.
     pub fn view(&self) -> Result<MonitorView<'_>, StorageError> {
-        let bad = |what| StorageError::Damaged { offset_bytes: self.0.block.id().0, what };
-        let block = self.0.block.block().ok_or_else(|| bad("it has no block"))?;
-        block.heap().check_owning_process()?;
-        let words = known_words(block).ok_or_else(|| bad("the block holds no monitor"))?;
-        Ok(MonitorView { words, heap: block.heap() })
+        let block = self.block();
+        let no_block = || StorageError::Damaged { offset_bytes: block.id().0, what: "it has no block" };
+        let heap = block.block().ok_or_else(no_block)?.heap();
+        heap.check_owning_process()?;
+        Ok(MonitorView { words: *self.0.held.borrow_dependent(), heap })
     }
 }
 
@@ -293,13 +296,11 @@ impl Drop for Entered {
 
 /// The monitor in a block of this process; `None` when it holds none.
 pub(crate) fn words_of(block: &Block) -> Option<MonitorWords<'_>> {
-    let monitor = known_words(block).filter(|_| block.heap().is_owning_process())?;
-    (monitor.magic().load(Ordering::Acquire) == MAGIC).then_some(monitor)
-}
-
-/// The monitor in a block that was found before to hold one. Only for the process that holds the block.
-fn known_words(block: &Block) -> Option<MonitorWords<'_>> {
+    if !block.heap().is_owning_process() {
+        return None;
+    }
     let n_words32 = (word::CHANGED - word::UNLOCKED) * 2 + 1;
     let (words, lines) = block.words_with_futexes(word::UNLOCKED, n_words32)?;
-    Some(MonitorWords::new(words.first_chunk()?, lines.first()?, lines.last()?))
+    let monitor = MonitorWords::new(words.first_chunk()?, lines.first()?, lines.last()?);
+    (monitor.magic().load(Ordering::Acquire) == MAGIC).then_some(monitor)
 }
