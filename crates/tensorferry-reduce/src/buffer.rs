@@ -9,6 +9,9 @@ use tensorferry_storage::Scratch;
 /// that the thread keeps.
 const SHORT_BYTES: usize = 128;
 
+/// For how many bytes, in short pieces, a long buffer has room beforehand. They are zeroed.
+const ROOM_BYTES: usize = 1024;
+
 /// The bytes of an outgoing message.
 pub(crate) struct Buffer {
     short: [u8; SHORT_BYTES],
@@ -37,22 +40,21 @@ impl Buffer {
     /// Appends what there is no room for.
     #[cold]
     fn append_to_longer(&mut self, bytes: &[u8], end: usize) {
-        let is_first = self.long.is_empty();
-        if is_first {
+        if self.long.is_empty() {
             self.long = Scratch::take();
+            let short = self.short.get(..self.len_bytes).unwrap_or_default();
+            let len_bytes = self.long.len().max(short.len());
+            self.long.resize(len_bytes, 0);
+            self.long.iter_mut().zip(short).for_each(|(place, byte)| *place = *byte);
         }
-        if self.long.len() < end {
-            // Twice as long, so that what is appended in small pieces is not moved for each of them.
-            self.long.resize(end.max(2 * self.len_bytes), 0);
-        }
-        if is_first
-            && let (Some(room), Some(short)) =
-                (self.long.get_mut(..self.len_bytes), self.short.get(..self.len_bytes))
-        {
-            room.copy_from_slice(short);
-        }
-        if let Some(room) = self.long.get_mut(self.len_bytes..end) {
-            room.copy_from_slice(bytes);
+        match self.long.get_mut(self.len_bytes..end) {
+            // What the last message left is as long.
+            Some(room) => room.copy_from_slice(bytes),
+            None => {
+                self.long.truncate(self.len_bytes);
+                self.long.extend_from_slice(bytes);
+                self.long.resize(end.saturating_add(ROOM_BYTES), 0);
+            }
         }
     }
 }

@@ -241,6 +241,7 @@ impl<'a> Cell<'a> {
         self.words.header.get().or_else(|| self.heap().header(self.header_offset_bytes()))
     }
 
+    /// Where the header is remembered.
     #[inline]
     pub(crate) fn header_place(self) -> &'a CellHeader {
         &self.words.header
