@@ -50,7 +50,6 @@ pub(crate) struct CellWords {
 }
 
 impl CellWords {
-    #[inline]
     fn new(heap: CellHeap) -> Self {
         Self {
             heap,
@@ -112,7 +111,6 @@ pub(crate) enum Transition {
 }
 
 impl CellTable {
-    #[inline]
     pub(crate) fn new(n_extents: usize, extent_len_bytes: usize) -> Self {
         let n_pages = n_extents * (extent_len_bytes / PAGE_BYTES);
         let n_folders = n_pages.div_ceil(PAGES_PER_TABLE * TABLES_PER_FOLDER);
@@ -448,7 +446,6 @@ mod tests {
         Ok(Allocation { len_bytes: 50, generation: 7 })
     }
 
-    #[inline]
     fn place(header_offset_bytes: usize) -> Place {
         Place {
             header_offset_bytes,

@@ -487,7 +487,6 @@ fn check_generation(cell: Cell<'_>, reference: &Reference) -> Result<(), Box<Sto
 
 impl Inner {
     /// The heap of this `Inner`, for handles on blocks; `None` while the last reference is being dropped.
-    #[inline]
     pub(crate) fn heap(&self) -> Option<Heap> {
         self.this.upgrade().map(Heap)
     }
@@ -497,7 +496,6 @@ impl Inner {
         Places::of(&self.memory)
     }
 
-    #[inline]
     pub(crate) fn arena(&self) -> MutexGuard<'_, Arena> {
         self.arena.lock().unwrap_or_else(PoisonError::into_inner)
     }

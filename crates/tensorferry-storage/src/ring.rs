@@ -70,8 +70,6 @@ pub enum Consumers {
 #[derive(Debug)]
 pub struct Ring {
     attached: AttachedRing,
-    /// Read once, when the end is attached, and not read again.
-    shape: RingShape,
     /// Made when the first message with handles is sent.
     pins: OnceLock<Arc<PinList>>,
     pub(crate) put_spin: Spin,
@@ -135,10 +133,8 @@ impl Ring {
         let now = |counter: &AtomicU64| AtomicU64::new(counter.load(Ordering::SeqCst));
         let (senders_gone_reported, receivers_gone_reported) =
             (now(words.senders_gone()), now(words.receivers_gone()));
-        let shape = words.shape();
         Ok(Self {
             attached,
-            shape,
             pins: OnceLock::new(),
             put_spin: Spin::default(),
             take_spin: Spin::default(),
@@ -174,13 +170,13 @@ impl Ring {
     /// How many messages the ring holds.
     #[must_use]
     pub fn capacity_items(&self) -> usize {
-        self.shape.n_slots
+        self.shape().n_slots
     }
 
     /// How many messages can be leased at a time; 0 for a ring without leases.
     #[must_use]
     pub fn max_leases(&self) -> usize {
-        self.shape.n_records
+        self.shape().n_records
     }
 
     /// The type hash that the ring was made with.
@@ -275,13 +271,20 @@ impl Ring {
     }
 
     pub(crate) fn pins(&self) -> &PinList {
-        self.pins
-            .get_or_init(|| self.heap().inner().pins.list_for(self.attachment().block().clone(), self.shape))
+        self.pins.get_or_init(|| {
+            self.heap().inner().pins.list_for(self.attachment().block().clone(), self.shape())
+        })
     }
 
     /// `None` in a child of a fork(2) that is not this library's.
     pub(crate) fn words(&self) -> Option<RingWords<'_>> {
         self.heap().is_owning_process().then(|| *self.words_of_owner())
+    }
+
+    /// Read once, when the end is attached, and not read again.
+    #[inline]
+    fn shape(&self) -> RingShape {
+        self.attached.borrow_dependent().shape()
     }
 
     /// As [`Ring::words`]; the caller has checked that this is the process that is attached.
@@ -295,7 +298,7 @@ impl Ring {
     }
 
     fn slot_of<'a>(&self, ring: &RingWords<'a>, position: u64) -> (Slot<'a>, u64) {
-        let (index, lap) = self.shape.slot_and_lap(position);
+        let (index, lap) = ring.shape().slot_and_lap(position);
         (ring.slot(index), lap)
     }
 }

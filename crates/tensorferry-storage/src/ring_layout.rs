@@ -110,7 +110,6 @@ impl<'a> RingWords<'a> {
 
     /// The ring in a block that was found before to have this shape. Only for the process that holds the
     /// block.
-    #[inline(always)]
     pub(crate) fn with_shape(block: &'a Block, shape: RingShape) -> Option<Self> {
         let n_words32 = (word::NOT_FULL - word::NOT_EMPTY) * 2 + 1;
         if let Some((words, [not_empty, .., not_full])) = block.words_with_futexes(word::NOT_EMPTY, n_words32)

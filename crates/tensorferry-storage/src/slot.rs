@@ -160,7 +160,6 @@ impl<'a> Slot<'a> {
 
     /// The references of the message in this slot, if the slot has a committed message: Ready, or Claimed by
     /// a receiver. Retries while the slot changes, so that the references belong to one message.
-    #[inline]
     pub(crate) fn references(&self) -> Vec<u64> {
         for _ in 0..64 {
             let before = self.state();

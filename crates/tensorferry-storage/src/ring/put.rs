@@ -144,7 +144,7 @@ impl Ring {
         if !all_in_domain(self.heap(), handles) {
             return Err(StorageError::ForeignDomain.into());
         }
-        if self.shape.n_records > 0 && handles.iter().any(OutgoingHandle::is_exclusive) {
+        if self.max_leases() > 0 && handles.iter().any(OutgoingHandle::is_exclusive) {
             return Err(RingPutError::NotRepeatable);
         }
         if handles.len() + payload.len().div_ceil(8) <= SLOT_ROOM_WORDS {
