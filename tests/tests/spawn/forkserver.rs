@@ -366,6 +366,8 @@ fn no_room_in_the_server(_inherited: &mut Inherited) -> Result<(), Failure> {
     let Started { process: _process, server, guest: _guest } = Started::new(&meeting);
     let number = rustix::process::Pid::from_raw(server.pid().cast_signed());
     let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    // It has said that the first child runs, and closes the descriptors of that request only then.
+    until("the server sleeps until the next request", || stat_of(server.pid(), 0).as_deref() == Some("S"));
     // Room for the five that ride on a request.
     let used: Vec<u64> = std::fs::read_dir(format!("/proc/{}/fd", server.pid()))?
         .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
@@ -392,13 +394,18 @@ fn a_server_that_cannot_watch_what_it_forked_kills_it_and_says_so() {
 /// Waits until a server has so many children, zombies included.
 fn wait_children_of(server: &PidFd, n: usize) {
     let is_child = |entry: &std::fs::DirEntry| {
-        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
-        parent == Some(server.pid())
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        pid.and_then(|pid| stat_of(pid, 1)?.parse().ok()) == Some(server.pid())
     };
     until("the server has collected its children", || {
         std::fs::read_dir("/proc").unwrap().flatten().filter(is_child).count() == n
     });
+}
+
+/// A field of proc_pid_stat(5), counted from the state on; `None` for a process that is gone.
+fn stat_of(pid: u32, field: usize) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(field).map(str::to_owned)
 }
 
 /// Waits until a thread of this process waits for descriptors: it has sent its request.
