@@ -133,6 +133,32 @@ fn of_long_blocks_the_last_that_came_back_is_used_first() {
 }
 
 #[test]
+fn what_is_received_at_the_place_of_a_shorter_block_is_whole() {
+    // Both are of one class, and the second ends in memory that the first had no need of.
+    const SHORT_BYTES: usize = (20 << 20) + 1;
+    const LONG_BYTES: usize = 24 << 20;
+    let a = heap();
+    let b = second(&a);
+    let here = Ring::create(&a, 4, 0).unwrap();
+    let there = seen_by(&b, &here);
+    let ids = [SHORT_BYTES, LONG_BYTES, SHORT_BYTES].map(|len_bytes| {
+        let mut block = a.allocate(len_bytes).unwrap();
+        *block.bytes_mut().last_mut().unwrap() = 7;
+        let block = block.freeze();
+        send(&here, &block);
+        let received = receive(&there);
+        assert_eq!((received.len_bytes(), received.bytes().last()), (len_bytes, Some(&7)));
+        drop(block);
+        a.collect();
+        let id = received.id();
+        drop(received);
+        a.collect();
+        id
+    });
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+}
+
+#[test]
 fn what_rests_is_used_before_a_larger_block_is() {
     let settings = Domain::builder().address_space_bytes(64 << 20).limit_bytes(1 << 30);
     let a = Heap::create(settings).unwrap();
