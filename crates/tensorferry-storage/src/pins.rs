@@ -37,11 +37,6 @@ pub(crate) struct PinList {
 #[derive(Debug, Default)]
 struct Queued {
     pins: VecDeque<Pin>,
-    /// The handles of the pins that have few, in their order. They do not lie in the pins, so that each is
-    /// moved in registers: a processor waits for what is moved as a whole right after its parts were written.
-    handles: VecDeque<OutgoingHandle>,
-    /// The handles of the pins that have many, in their order.
-    lists: VecDeque<OutgoingHandles>,
     /// What was pinned since old pins were last looked at.
     handles_since_look: usize,
     bytes_since_look: usize,
@@ -49,15 +44,21 @@ struct Queued {
     is_used: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// A handle of a message, or all of them. A message with two handles has two pins.
+#[derive(Debug)]
 struct Pin {
     at: PinnedAt,
-    /// How many of `handles`, or [`A_LIST`].
-    n_handles: usize,
+    pinned: Pinned,
 }
 
-/// The pin has the next of the lists.
-const A_LIST: usize = usize::MAX;
+/// Two words, as a handle is.
+#[derive(Debug)]
+enum Pinned {
+    Handle(OutgoingHandle),
+    Handles(Box<OutgoingHandles>),
+}
+
+const _: () = assert!(size_of::<Pinned>() == size_of::<OutgoingHandle>());
 
 /// Where a message waits for a receiver. It consists of whole words: a struct with smaller fields is copied
 /// in pieces, and a processor that has just written the pieces stalls on the copy.
@@ -148,7 +149,7 @@ impl Pins {
 
     /// How many messages are pinned.
     pub(crate) fn len(&self) -> usize {
-        self.lists().iter().map(|list| list.lock().pins.len()).sum()
+        self.lists().iter().map(|list| list.lock().n_messages()).sum()
     }
 
     /// Lets go of all pins whose slot has moved on, and of lists that are no longer needed.
@@ -181,9 +182,10 @@ impl PinList {
             queued.push(at, handles);
         }
         if is_due {
-            let retired = queued.take_retired(ring);
+            let mut retired = Retired::new();
+            queued.take_retired(ring, &mut retired);
             drop(queued);
-            let_go(retired);
+            expect_drop(&retired);
         } else {
             drop(queued);
         }
@@ -193,15 +195,18 @@ impl PinList {
 
     /// Lets go of all pins whose slot has moved on, in whatever order the slots did.
     pub(crate) fn retire_all(&self) {
-        let mut retired = Retired::default();
+        let mut retired = Retired::new();
         let is_owning_process = self.ring.heap().is_owning_process();
         let ring = if is_owning_process { RingWords::with_shape(&self.ring, self.shape) } else { None };
         {
-            let queued = &mut *self.lock();
-            for _ in 0..queued.pins.len() {
-                let Some(pin) = queued.pins.front() else { break };
-                let is_over = ring.as_ref().is_none_or(|ring| settle(ring, pin.at));
-                queued.move_first(is_over.then_some(&mut retired));
+            let pins = &mut self.lock().pins;
+            for _ in 0..pins.len() {
+                let Some(pin) = pins.pop_front() else { break };
+                if ring.as_ref().is_none_or(|ring| settle(ring, pin.at)) {
+                    retired.push(pin.pinned);
+                } else {
+                    pins.push_back(pin);
+                }
             }
         }
         drop(retired);
@@ -212,17 +217,18 @@ impl PinList {
     }
 }
 
-/// Drops what was pinned. Dropping the last handle on a block may need the arena, so no lock is held.
-fn let_go(retired: Retired) {
-    // Prefetches the headers of all of them before the first one is dropped.
-    retired.handles.iter().chain(retired.lists.iter().flatten()).for_each(OutgoingHandle::expect_drop);
-}
+/// What was pinned for messages that were taken.
+type Retired = SmallVec<[Pinned; LOOK_AFTER_HANDLES]>;
 
-/// The handles of messages that were taken.
-#[derive(Default)]
-struct Retired {
-    handles: SmallVec<[OutgoingHandle; LOOK_AFTER_HANDLES]>,
-    lists: Vec<OutgoingHandles>,
+/// Announces that what was pinned is about to be dropped: all headers are asked for before the first one is
+/// needed. Dropping the last handle on a block may need the arena, so no lock is held then.
+fn expect_drop(retired: &Retired) {
+    for pinned in retired {
+        match pinned {
+            Pinned::Handle(handle) => handle.expect_drop(),
+            Pinned::Handles(handles) => handles.iter().for_each(OutgoingHandle::expect_drop),
+        }
+    }
 }
 
 impl Queued {
@@ -248,57 +254,36 @@ impl Queued {
     }
 
     /// Takes the oldest pins out of the list, as far as their messages were taken.
-    fn take_retired(&mut self, ring: &RingWords<'_>) -> Retired {
+    fn take_retired(&mut self, ring: &RingWords<'_>, retired: &mut Retired) {
         (self.handles_since_look, self.bytes_since_look) = (0, 0);
         // The head passes only messages that were taken, so most pins need no look at their slots.
         let head = ring.head().load(Ordering::Acquire);
         let is_passed = |at: PinnedAt| at.record == IN_A_SLOT && at.at < head;
         let has_gone = |at: PinnedAt| is_passed(at) || settle(ring, at);
-        let mut retired = Retired::default();
-        for _ in 0..GO_AT_A_TIME {
-            match self.pins.front() {
-                Some(pin) if has_gone(pin.at) => self.move_first(Some(&mut retired)),
-                _ => break,
-            }
+        while retired.len() < GO_AT_A_TIME
+            && let Some(pin) = self.pins.pop_front_if(|pin| has_gone(pin.at))
+        {
+            retired.push(pin.pinned);
         }
-        retired
     }
 
     #[inline]
     fn push(&mut self, at: PinnedAt, handles: &mut OutgoingHandles) {
         if handles.spilled() {
             cold_path();
-            self.pins.push_back(Pin { at, n_handles: A_LIST });
-            self.lists.push_back(std::mem::take(handles));
+            let all = Box::new(std::mem::take(handles));
+            self.pins.push_back(Pin { at, pinned: Pinned::Handles(all) });
             return;
         }
-        self.pins.push_back(Pin { at, n_handles: handles.len() });
         while let Some(handle) = handles.pop() {
-            self.handles.push_back(handle);
+            self.pins.push_back(Pin { at, pinned: Pinned::Handle(handle) });
         }
     }
 
-    /// Moves the first pin to the end, or its handles to those that are let go of.
-    fn move_first(&mut self, mut retired: Option<&mut Retired>) {
-        let Some(pin) = self.pins.pop_front() else { return };
-        if pin.n_handles == A_LIST {
-            let list = self.lists.pop_front();
-            match &mut retired {
-                Some(retired) => retired.lists.extend(list),
-                None => self.lists.extend(list),
-            }
-        } else {
-            for _ in 0..pin.n_handles {
-                let Some(handle) = self.handles.pop_front() else { break };
-                match &mut retired {
-                    Some(retired) => retired.handles.push(handle),
-                    None => self.handles.push_back(handle),
-                }
-            }
-        }
-        if retired.is_none() {
-            self.pins.push_back(pin);
-        }
+    /// How many messages are pinned. The pins of one message lie side by side.
+    fn n_messages(&self) -> usize {
+        let mut last = None;
+        self.pins.iter().filter(|pin| last.replace(pin.at) != Some(pin.at)).count()
     }
 
     /// Whether there is a pin already for a message that waits in the same state each time: a record whose
@@ -309,8 +294,7 @@ impl Queued {
 
     /// Everything that is pinned, which nothing is any more then.
     fn take_all(&mut self) -> impl Sized + use<> {
-        self.pins.clear();
-        (std::mem::take(&mut self.handles), std::mem::take(&mut self.lists))
+        std::mem::take(&mut self.pins)
     }
 }
 
