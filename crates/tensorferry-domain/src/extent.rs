@@ -96,6 +96,15 @@ impl Domain {
             .fold(0, u64::saturating_add)
     }
 
+    /// The populated bytes of one run.
+    #[must_use]
+    pub fn populated_bytes_of(&self, run: ExtentRun) -> u64 {
+        (run.first..run.first.saturating_add(run.n_extents))
+            .filter_map(|index| self.extent_entry(index))
+            .map(|entry| entry[extent::POPULATED_BYTES].load(Ordering::SeqCst))
+            .fold(0, u64::saturating_add)
+    }
+
     pub(crate) fn is_unused(&self, index: usize) -> bool {
         self.run_len(index) == 0 && self.extent_owner(index) == ExtentOwner::Nobody
     }

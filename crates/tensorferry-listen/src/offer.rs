@@ -104,9 +104,9 @@ impl Offer {
     }
 
     /// Ends the offer, and gives the exclusive tensors in it back to the value that was offered, unless it
-    /// was taken.
-    pub fn take_back(self) {
-        self.parcel.take_back();
+    /// was taken. Returns whether it was not.
+    pub fn take_back(self) -> bool {
+        self.parcel.take_back()
     }
 
     /// Leaves the value to whoever comes: it is offered, and its memory held, until somebody has taken it or

@@ -22,7 +22,7 @@ use std::hint::cold_path;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::unistd::{SysconfVar, sysconf};
@@ -56,10 +56,39 @@ fn check_pages(page_bytes: usize) -> Result<()> {
 /// The size of a large page: the base of a [`Reservation`] is aligned to it.
 pub const LARGE_PAGE_BYTES: usize = 2 << 20;
 
+/// How many shared mappings this process has.
+static N_SHARED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether this process has memory that others may write meanwhile ([`Tables`], a [`Reservation`]). A process that
+/// is forked from it has the same.
+#[must_use]
+pub fn has_shared_memory() -> bool {
+    N_SHARED.load(Ordering::SeqCst) > 0
+}
+
+/// A shared mapping is counted for as long as this lives.
+#[derive(Debug)]
+struct Counted(());
+
+impl Counted {
+    fn new() -> Self {
+        N_SHARED.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        N_SHARED.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// A small shared mapping, open for reading and writing from end to end.
 #[derive(Debug)]
 pub struct Tables {
     map: MmapRaw,
+    #[expect(dead_code, reason = "counts until it is dropped")]
+    counted: Counted,
 }
 
 impl Tables {
@@ -79,7 +108,7 @@ impl Tables {
             .len(len_bytes)
             .map_raw(fd.as_raw_fd())
             .map_err(|e| Error::new(format!("mmap of {len_bytes} bytes of tables"), e))?;
-        Ok(Self { map })
+        Ok(Self { map, counted: Counted::new() })
     }
 
     /// The length in bytes.
@@ -157,6 +186,8 @@ pub struct Reservation {
     /// writable; entries never fall.
     open_bytes: ZeroedWords,
     opening: Mutex<()>,
+    #[expect(dead_code, reason = "counts until it is dropped")]
+    counted: Counted,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread. Every access through `&self` is atomic, or goes
@@ -211,7 +242,16 @@ impl Reservation {
         // SAFETY: MADV_DONTDUMP changes neither contents nor protection.
         let _ = unsafe { rustix::mm::madvise(mapped, len_bytes, Advice::LinuxDontDump) };
         let base = NonNull::new(mapped.cast::<u8>()).ok_or_else(|| describe(rustix::io::Errno::NOMEM))?;
-        Ok(Self { base, len_bytes, granule_bytes, granule_shift, open_bytes, opening: Mutex::new(()) })
+        let counted = Counted::new();
+        Ok(Self {
+            base,
+            len_bytes,
+            granule_bytes,
+            granule_shift,
+            open_bytes,
+            opening: Mutex::new(()),
+            counted,
+        })
     }
 
     /// The length in bytes.

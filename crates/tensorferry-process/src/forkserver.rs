@@ -51,7 +51,7 @@ fn current() -> MutexGuard<'static, Current> {
 
 /// Makes the fork server of this process run `entry` with `payload` once, before it forks anything. Each
 /// child begins with a copy of the resulting memory. Several entries run in the order of these calls. They
-/// must not leave a thread behind.
+/// must not leave a thread behind, nor shared memory (a domain): the server then refuses to start.
 ///
 /// # Errors
 /// [`ForkServerError::Running`] when the server was started already.

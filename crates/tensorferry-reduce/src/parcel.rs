@@ -56,9 +56,9 @@ impl Parcel {
     }
 
     /// Gives the exclusive tensors in the parcel back to the value that was packed, unless the parcel was
-    /// opened.
-    pub fn take_back(self) {
-        self.raw.take_back();
+    /// opened. Returns whether it was not.
+    pub fn take_back(self) -> bool {
+        self.raw.take_back()
     }
 
     /// Opens the parcel with this number, which is possible once.

@@ -176,7 +176,7 @@ impl<T> ProcessContext<T> {
     /// [`SpawnError::Signal`] with the first error. The signal has been sent to the others all the same.
     pub fn send_signal(&self, signal: i32) -> Result<(), SpawnError> {
         let mut sent = Ok(());
-        for (rank, child) in self.children.iter().enumerate() {
+        for (rank, child) in (self.first_rank..).zip(&self.children) {
             let refused = |error: OsError| SpawnError::Signal { rank, signal, error: error.into() };
             sent = sent.and(child.send_signal(signal).map_err(refused));
         }

@@ -70,14 +70,15 @@ where
         all = (0..nprocs).map(|rank| Who::one_of_many(rank, nprocs, base)).collect();
     }
     let parcels = pack(&heap, &key, args, &results, first_rank..first_rank.saturating_add(nprocs))?;
+    let of_all = OfAll { options, heap: &heap, key: &key, method };
     let mut children = Vec::with_capacity(nprocs);
     let mut starts = all.into_iter().zip(parcels.into_iter().zip(outputs));
     while let Some((who, (parcel, outputs))) = starts.next() {
         let (rank, name) = (who.rank, who.name.clone());
-        match start(options, &heap, &key, who, parcel, outputs) {
+        match start(of_all, who, parcel, outputs) {
             Ok(child) => children.push(child),
             Err(error) => {
-                starts.for_each(|(_, (parcel, _))| parcel.take_back());
+                take_back(starts.map(|(_, (parcel, _))| parcel));
                 // Reaps the children that already run, and reclaims what they held as members of the domain.
                 children.iter().for_each(|child: &Child| drop(child.kill()));
                 drop(children);
@@ -117,13 +118,29 @@ fn pack<Args: Serialize, T: Serialize>(
         match Parcel::pack(heap, &(args, results)) {
             Ok(parcel) => parcels.push(parcel),
             Err(error) => {
-                parcels.into_iter().for_each(Parcel::take_back);
+                take_back(parcels);
                 let function = key.name().to_owned();
                 return Err(StartErrorKind::Arguments { function, rank, error: error.into() });
             }
         }
     }
     Ok(parcels)
+}
+
+/// Gives the arguments back to the caller's values.
+fn take_back(parcels: impl IntoIterator<Item = Parcel>) {
+    for parcel in parcels {
+        parcel.take_back();
+    }
+}
+
+/// What all of them have in common.
+#[derive(Clone, Copy)]
+struct OfAll<'a> {
+    options: &'a Options,
+    heap: &'a Heap,
+    key: &'a Key,
+    method: StartMethod,
 }
 
 /// One of the processes.
@@ -150,14 +167,12 @@ impl Who {
 
 /// Starts one of them, and posts its arguments.
 fn start(
-    options: &Options,
-    heap: &Heap,
-    key: &Key,
+    of_all: OfAll<'_>,
     who: Who,
     parcel: Parcel,
     outputs: Outputs,
 ) -> Result<Child, tensorferry_process::StartError> {
-    let method = options.start_method.unwrap_or_else(get_start_method);
+    let OfAll { options, heap, key, method } = of_all;
     // Until the forked child itself holds the memory that its copied handles refer to, no thread of this
     // process may release that memory.
     let parked = (method == StartMethod::Fork).then(Parked::all);
@@ -187,10 +202,16 @@ fn start(
         // From here on the parcel is held for the child, not on behalf of this process. Once the child has
         // adopted the arguments or is gone, nothing here keeps the other side of a queue waiting.
         (Ok(mut child), Some(newcomer)) => {
+            let parcel_id = parcel.id();
             parcel.post(newcomer);
             if parked.is_some() {
                 while child.stage() < Stage::Taken && child.exit().is_none() {
-                    wait_any(std::slice::from_mut(&mut child), None)?;
+                    if let Err(error) = wait_any(std::slice::from_mut(&mut child), None) {
+                        // It is ended first, so that it does not go on without its arguments.
+                        drop(child.kill());
+                        heap.take_back_parcel(parcel_id);
+                        return Err(error.into());
+                    }
                 }
             }
             Ok(child)

@@ -168,8 +168,8 @@ impl Context {
 /// opened libraries). The function must have the attribute [`func`](crate::func). Several functions are
 /// called in the order of these calls.
 ///
-/// The function must not leave a thread behind, and so must not use shared memory. Otherwise the first start
-/// fails with an error that names the threads. The start also fails if the function fails. What it registers
+/// The function must not leave a thread behind, which the error of the first start names, and must not keep
+/// shared memory: a domain, and what lies in it. The start also fails if the function fails. What it registers
 /// with atexit(3) is called at the end of each process that the server forks.
 ///
 /// # Errors

@@ -375,12 +375,26 @@ impl<T: Serialize + DeserializeOwned> ProcessHandle<T> {
     /// As [`ProcessHandle::join`].
     ///
     /// # Errors
-    /// As [`ProcessHandle::join`], and [`SpawnError::Value`] when the value did not arrive.
+    /// As [`ProcessHandle::join`], and [`SpawnError::Value`] when the value did not arrive. To get the value in
+    /// spite of [`SpawnError::Output`], call [`ProcessHandle::take_value`].
     pub fn into_value(mut self) -> Result<T, SpawnError> {
         self.join()?;
+        self.take_value()
+    }
+
+    /// Waits until it has ended, and takes its function's value. Ignores [`SpawnError::Output`]: the value is
+    /// available after it.
+    ///
+    /// # Blocking
+    /// As [`ProcessHandle::join`].
+    ///
+    /// # Errors
+    /// [`SpawnError::Failed`] and [`SpawnError::Wait`] as from [`ProcessHandle::join`], and
+    /// [`SpawnError::Value`] when the value did not arrive, cannot be read, or has been taken already.
+    pub fn take_value(&mut self) -> Result<T, SpawnError> {
         let rank = self.context.first_rank();
-        let value = self.context.into_values()?.pop();
-        value.ok_or_else(|| SpawnError::Value { rank, error: "there is none".into() })
+        let value = self.context.take_each_value()?.pop();
+        value.unwrap_or_else(|| Err(SpawnError::Value { rank, error: "there is none".into() }))
     }
 }
 

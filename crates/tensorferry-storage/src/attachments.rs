@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::StorageError;
 use crate::block::Block;
 use crate::header::SUSPECT;
 use crate::heap::Heap;
@@ -185,7 +184,7 @@ impl Attachments {
 
     /// In a process that was forked: attaches it to every ring of which it has a copied end, in the same
     /// roles.
-    pub(crate) fn attach_all(&self, heap: &Heap) -> Result<(), StorageError> {
+    pub(crate) fn attach_all(&self, heap: &Heap) {
         let bit = heap.me().bit();
         for (&at, counts) in &*self.lock() {
             let Some(block) = heap.another_handle(at) else { continue };
@@ -198,7 +197,6 @@ impl Attachments {
                 }
             }
         }
-        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<usize, RoleCounts>> {

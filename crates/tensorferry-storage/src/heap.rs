@@ -234,7 +234,8 @@ impl Heap {
     }
 
     /// How many parcels this process has posted or left ([`Parcel::leave`](crate::Parcel::leave)) that nobody
-    /// has opened yet.
+    /// has opened yet, or that a process is opening at this moment: to open one takes the process that packed
+    /// it.
     #[must_use]
     pub fn n_unopened_parcels(&self) -> usize {
         self.0.posted.n_unopened()

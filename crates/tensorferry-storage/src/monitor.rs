@@ -107,7 +107,7 @@ impl Monitor {
     /// Whether both are handles on the same monitor.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.block().words(), other.block().words())
+        self.block().ptr_eq(other.block())
     }
 
     /// Takes the lock.

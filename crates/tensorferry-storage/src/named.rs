@@ -181,7 +181,7 @@ fn discard_lost(ring: &RingWords<'_>) {
         let state = slot.state();
         if state == SlotState::ready(state.lap) {
             ring.lost().store(1, Ordering::SeqCst);
-            slot.change(state, SlotState::free(state.lap + 1));
+            slot.change(state, SlotState::free_after(state.lap));
         }
     }
     for record in ring.records() {

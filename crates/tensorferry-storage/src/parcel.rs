@@ -153,6 +153,11 @@ impl Parcel {
         matches!(opened, Some(opened::OPENING | opened::ADOPTED))
     }
 
+    /// Whether a process may still open it.
+    pub(crate) fn is_unopened(&self) -> bool {
+        self.block.header().is_some_and(|header| header.opened().load(Ordering::SeqCst) == opened::NOT_YET)
+    }
+
     /// For a process that was forked: dropping the parcel there must not take it back from the member to
     /// which the parent has sent it.
     pub(crate) fn take_handles(&mut self) -> OutgoingHandles {

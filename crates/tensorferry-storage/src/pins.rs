@@ -315,7 +315,7 @@ fn settle(ring: &RingWords<'_>, pinned: PinnedAt) -> bool {
                 && {
                     // Before it is discarded, so that nobody takes it for done.
                     ring.lost().store(1, Ordering::SeqCst);
-                    slot.change(ready, SlotState::free(lap + 1)) || slot.state().lap > lap
+                    slot.change(ready, SlotState::free_after(lap)) || slot.state().lap > lap
                 };
     }
     let record = ring.record(usize::try_from(pinned.at).unwrap_or(0));

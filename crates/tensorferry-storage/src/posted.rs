@@ -22,7 +22,7 @@ impl Posted {
         self.parcels.lock().unwrap_or_else(PoisonError::into_inner).push((parcel, to));
     }
 
-    /// How many nobody has opened yet.
+    /// How many nobody has opened yet, or somebody is opening.
     pub(crate) fn n_unopened(&self) -> usize {
         let parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
         parcels.iter().filter(|(parcel, _)| !parcel.is_done()).count()
@@ -31,7 +31,7 @@ impl Posted {
     /// Whether there is a parcel with this number that nobody has opened yet.
     pub(crate) fn has_unopened(&self, id: u64) -> bool {
         let parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
-        parcels.iter().any(|(parcel, _)| parcel.id() == id && !parcel.is_opened())
+        parcels.iter().any(|(parcel, _)| parcel.id() == id && parcel.is_unopened())
     }
 
     /// Takes back the parcel with this number. Returns false when there is none that nobody has opened.

@@ -58,7 +58,7 @@ pub(crate) fn resolve_requested(inner: &Inner) {
 /// something cannot be read, the rest is left to the next tick. Returns whether nothing is left.
 pub(crate) fn resolve_suspects(inner: &Inner, heap: &Heap) -> bool {
     let announced = inner.scan_requests.announce(&inner.memory);
-    inner.scan_requests.take_due();
+    inner.scan_requests.clear_due();
     SCANNING.set(true);
     let mut finished = false;
     for _ in 0..MAX_SCANS {

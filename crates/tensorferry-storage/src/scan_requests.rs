@@ -93,10 +93,9 @@ impl ScanRequests {
         self.is_due.load(Ordering::SeqCst)
     }
 
-    /// Whether this process had to scan; it no longer has to. What is let go of from here on makes another
-    /// scan due.
-    pub(crate) fn take_due(&self) -> bool {
-        self.is_due.swap(false, Ordering::SeqCst)
+    /// Notes that a scan begins, so that none is due. What is let go of from here on makes another one due.
+    pub(crate) fn clear_due(&self) {
+        self.is_due.store(false, Ordering::SeqCst);
     }
 
     /// How long until a scan for what is suspect that nobody has asked for; zero after another death.

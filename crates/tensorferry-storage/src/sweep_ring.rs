@@ -21,11 +21,11 @@ pub(crate) fn sweep_ring(block: &Block, dead: Member, in_order: bool) {
         }
         let next = match state.tag {
             Tag::Writing if planted("sweep-skips-writing") => continue,
-            Tag::Writing => SlotState::free(state.lap + 1),
+            Tag::Writing => SlotState::free_after(state.lap),
             Tag::Claimed => SlotState::ready(state.lap),
             Tag::Moved => {
                 count_lease(&ring, index, state);
-                SlotState::free(state.lap + 1)
+                SlotState::free_after(state.lap)
             }
             Tag::Free | Tag::Ready => continue,
         };

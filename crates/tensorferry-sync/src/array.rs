@@ -129,7 +129,7 @@ impl<T: Scalar> RawArray<T> {
     /// same.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
-        (self.is_empty() && other.is_empty()) || std::ptr::eq(self.block.words(), other.block.words())
+        (self.is_empty() && other.is_empty()) || self.block.ptr_eq(&other.block)
     }
 }
 

@@ -44,17 +44,17 @@ impl<T: Scalar> RawValue<T> {
     /// The value. Python's `.value`.
     #[must_use]
     pub fn get(&self) -> T {
-        self.element().get()
+        self.with_element(|element| element.get())
     }
 
     /// Replaces the value.
     pub fn set(&self, value: T) {
-        self.element().set(value);
+        self.with_element(|element| element.set(value));
     }
 
     /// Replaces the value and returns the old one.
     pub fn swap(&self, value: T) -> T {
-        self.element().swap(value)
+        self.with_element(|element| element.swap(value))
     }
 
     /// Replaces the value by `new` if it is `current`, and returns the old value. Floats are compared by
@@ -63,7 +63,7 @@ impl<T: Scalar> RawValue<T> {
     /// # Errors
     /// The value that was found instead of `current`.
     pub fn compare_exchange(&self, current: T, new: T) -> Result<T, T> {
-        self.element().compare_exchange(current, new)
+        self.with_element(|element| element.compare_exchange(current, new))
     }
 
     /// Replaces the value by the result of `change`, and returns the old value. `change` is called again when
@@ -72,26 +72,27 @@ impl<T: Scalar> RawValue<T> {
     /// # Errors
     /// The value for which `change` returned `None`. It is not replaced then.
     pub fn fetch_update(&self, change: impl FnMut(T) -> Option<T>) -> Result<T, T> {
-        self.element().fetch_update(change)
+        self.with_element(|element| element.fetch_update(change))
     }
 
     /// Whether both are handles on the same memory.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.block.words(), other.block.words())
+        self.block.ptr_eq(&other.block)
     }
 
-    fn element(&self) -> RawElement<'_, T> {
-        // The fallback is never used, because the block is one word long.
-        static NOWHERE: AtomicU64 = AtomicU64::new(0);
-        RawElement::new(self.block.words().first().unwrap_or(&NOWHERE))
+    /// Does something with the one word of the block. A process that was forked by something other than this
+    /// library does not reach it: there it is a word that is 0 at first and forgotten right after.
+    fn with_element<R>(&self, work: impl FnOnce(RawElement<'_, T>) -> R) -> R {
+        let nowhere = AtomicU64::new(0);
+        work(RawElement::new(self.block.words().first().unwrap_or(&nowhere)))
     }
 }
 
 impl<T: Number> RawValue<T> {
     /// Adds `value` and returns the old value. Integers wrap around, floats round.
     pub fn fetch_add(&self, value: T) -> T {
-        self.element().fetch_add(value)
+        self.with_element(|element| element.fetch_add(value))
     }
 }
 

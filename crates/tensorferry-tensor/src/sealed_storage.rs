@@ -143,6 +143,10 @@ impl SealedStorage {
 impl Drop for SealedStorage {
     fn drop(&mut self) {
         let tickets = self.tickets.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // In a process that something else has forked, a thread that does not exist there may have the lock.
+        if !tickets.iter().any(|(heap, _)| heap.is_owning_process()) {
+            return;
+        }
         let mut known = known();
         for (heap, ticket) in tickets.iter() {
             let id = (heap.domain().id(), ticket.name());

@@ -104,8 +104,10 @@ for_every_method! {
     fn it_is_ended_by_each_signal_and_says_which(method: Context) {
         for signal in [15, 9, 2] {
             let meeting = Meeting::new();
-            let mut process = method.process(meet, (meeting.name(),)).start().unwrap();
+            let mut process = method.process(meet, (meeting.name(),)).rank(3).start().unwrap();
             let _guests = meeting.guests(1);
+            let refused = process.send_signal(-1).unwrap_err();
+            assert!(matches!(refused, SpawnError::Signal { rank: 3, signal: -1, .. }), "{refused}");
             match signal {
                 15 => process.terminate(),
                 9 => process.kill(),

@@ -5,11 +5,14 @@ use std::time::{Duration, Instant};
 
 use nix::libc::{SIGCONT, SIGSTOP};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tensorferry::listen::{ConnectError, attach, publish};
 use tensorferry::spawn::{
     Cause, PreloadError, ProcessHandle, SpawnError, StartErrorKind, StartMethod, forkserver_preload, func,
     get_context,
 };
+use tensorferry::{Tensor, TensorMut};
 use tensorferry_kit::{Leftovers, until};
+use tensorferry_os::child::parent_pid;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_process::{Failure, Inherited, SIGKILL, Start};
 
@@ -20,6 +23,7 @@ tensorferry_process::entry! {
     static PRELOAD_FAILS = "test.preload-fails" => preload_fails;
     static PRELOAD_LEAVES_A_THREAD = "test.preload-leaves-a-thread" => preload_leaves_a_thread;
     static PRELOAD_LEAVES_AN_UNNAMED_THREAD = "test.preload-leaves-an-unnamed-thread" => preload_leaves_an_unnamed_thread;
+    static PRELOAD_JOINS = "test.preload-joins" => preload_joins;
     static PRELOAD_STARTS = "test.preload-starts" => preload_starts;
     static FIRST = "test.first-of-server" => first;
     static SERVER_KILLED = "test.server-killed" => server_killed;
@@ -160,6 +164,34 @@ fn preload_leaves_a_thread(_inherited: &mut Inherited) -> Result<(), Failure> {
 #[test]
 fn a_preload_that_leaves_a_thread_is_refused_by_its_name() {
     run(&PRELOAD_LEAVES_A_THREAD, String::new());
+}
+
+/// Where the process publishes whose server takes it.
+fn address_of(pid: u32) -> String {
+    format!("@tensorferry-test-preload-{pid}")
+}
+
+/// Joins the domain of the server's client, for which it needs no thread.
+#[func]
+fn takes_a_tensor(_rank: usize) -> Result<(), ConnectError> {
+    static TAKEN: OnceLock<Tensor<u8>> = OnceLock::new();
+    let taken = attach(address_of(parent_pid()))?;
+    TAKEN.get_or_init(|| taken);
+    Ok(())
+}
+
+fn preload_joins(_inherited: &mut Inherited) -> Result<(), Failure> {
+    let _published = publish(address_of(std::process::id()), &TensorMut::<u8>::zeros([64])?.freeze())?;
+    forkserver_preload(takes_a_tensor)?;
+    let text = start_error();
+    assert!(text.contains("has joined a domain"), "{text}");
+    Ok(())
+}
+
+/// Its children would have the slices that it was lent, and nobody would keep the memory for them.
+#[test]
+fn a_server_that_has_joined_a_domain_is_refused_though_it_has_one_thread() {
+    run(&PRELOAD_JOINS, String::new());
 }
 
 /// Does nothing, but whoever starts it has children from then on.

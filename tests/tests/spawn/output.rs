@@ -303,6 +303,14 @@ for_every_method! {
         assert_eq!(context.take_values().unwrap().len(), 2);
         let error = options.spawn(write_and_return, (), 2).unwrap_err();
         assert!(matches!(error, SpawnError::Output(_)), "{error}");
+        // Nor that of a process by itself.
+        let alone = Folder::new();
+        symlink("/dev/full", alone.0.join("stdout.log")).unwrap();
+        let process = method.process(write_and_return, ()).log_dir(&alone.0).tee(Tee::Stdout);
+        let mut process = process.start().unwrap();
+        assert!(matches!(process.join(), Err(SpawnError::Output(_))));
+        assert_eq!(process.take_value().unwrap().as_slice().len(), 3);
+        assert!(matches!(process.take_value().unwrap_err(), SpawnError::Value { rank: 0, .. }));
     }
 
     fn no_file_is_made_where_none_is_asked_for(method: Context) {

@@ -9,6 +9,7 @@ use std::io::Write as _;
 
 use tensorferry::manager::{Manager, Served, StateError, serve};
 use tensorferry::spawn::{StartMethod, get_context};
+use tensorferry::sync::{Lock, RawArray, RawValue};
 use tensorferry::{AnyTensor, Bundle, Domain, Heap, Queue, SharedTensor, Tensor};
 use tensorferry_os::fork::{Forked, exit_at_once, fork_alone};
 use tensorferry_os::pidfd::PidFd;
@@ -64,11 +65,26 @@ fn look_as_a_stranger(tensor: Tensor<u8>, shared: SharedTensor<f32>, queue: Queu
     drop((copies, tensor, shared, queue));
 }
 
+/// Which is which is known without the memory, and nothing is written to any.
+fn look_at_values_as_a_stranger(values: &[RawValue<u32>; 2], arrays: &[RawArray<u32>; 2], locks: &[Lock; 2]) {
+    let [one, other] = values;
+    assert!(one.ptr_eq(&one.clone()) && !one.ptr_eq(other));
+    one.set(7);
+    assert_eq!((one.get(), other.get(), one.fetch_add(1)), (0, 0, 0));
+    let [one, other] = arrays;
+    assert!(one.ptr_eq(&one.clone()) && !one.ptr_eq(other) && one.to_vec().is_empty());
+    let [one, other] = locks;
+    assert!(one.ptr_eq(&one.clone()) && !one.ptr_eq(other) && one.lock().is_err());
+}
+
 fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
     let (tensor, shared, queue) = (full(7), SharedTensor::<f32>::zeros([4])?, Queue::<u8>::new(4)?);
     let bundle = Bundle::new([("sevens", full(7))])?;
     let entry = bundle.entry("sevens")?;
     queue.put(3)?;
+    let values = [RawValue::new(1_u32)?, RawValue::new(2_u32)?];
+    let arrays = [RawArray::new(&[1_u32])?, RawArray::new(&[2_u32])?];
+    let locks = [Lock::new()?, Lock::new()?];
     // A mark for the parts of the library that are not parked, so that what a stranger meets is as bad as can
     // be.
     let threads = tensorferry_os::fork::other_threads()?;
@@ -81,6 +97,7 @@ fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
                 // Looked up before the fork.
                 let text = entry.as_slice::<u8>().unwrap_err().to_string();
                 assert!(text.contains("forked"), "{text}");
+                look_at_values_as_a_stranger(&values, &arrays, &locks);
                 look_as_a_stranger(tensor, shared, queue, &bundle);
             });
             exit_at_once(if std::panic::catch_unwind(look).is_ok() { 7 } else { 1 });
@@ -95,6 +112,7 @@ fn forked_by_others(_inherited: &mut Inherited) -> Result<(), Failure> {
     assert_eq!(tensor.try_into_mut().unwrap().as_mut_slice()[999], 7);
     shared.add_from(&[1.0; 4])?;
     assert_eq!(shared.to_vec(), [1.0; 4]);
+    assert_eq!((values[0].get(), values[1].get()), (1, 2));
     Ok(())
 }
 

@@ -1,13 +1,15 @@
 //! The server: one thread that forks on request, reaps its children, and reports how they ended.
 //!
 //! # Safety
-//! This process may fork: it has one thread, and shares no written memory with other processes.
+//! This process may fork: it has one thread, and shares no written memory with other processes. Both are looked at
+//! after the preloads, and from then on only the code of this file runs.
 #![expect(unsafe_code, reason = "forks")]
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use tensorferry_os::child::{self as os, Dispositions};
 use tensorferry_os::fork::{Alone, ForkError, Forked};
+use tensorferry_os::mapping::has_shared_memory;
 use tensorferry_os::pidfd::PidFd;
 use tensorferry_os::socket::{Interest, wait_ready};
 
@@ -51,6 +53,13 @@ pub(crate) fn serve(inherited: &mut Inherited) -> Result<(), Failure> {
         }
         other => other.into(),
     })?;
+    // Of a process that only joins a domain this is the one trace: it has no service thread before it needs one.
+    if has_shared_memory() {
+        return Err(Failure::Refused(String::from(
+            "what was preloaded has joined a domain or made one (a tensor in shared memory, a queue), which a process \
+             and those that are forked from it cannot have together, so the server cannot fork",
+        )));
+    }
     // From here on the server does not keep its client's outputs, directory and terminal open.
     let null = || Ok::<_, tensorferry_os::Error>(Outputs { stdout: os::null()?, stderr: os::null()? });
     null()?.take_over()?;
@@ -126,8 +135,8 @@ impl Server {
             let _ = wire::say(words, &Word::Refused { reason: error.to_string() }, None);
         };
         // SAFETY: no thread is parked. Since `Alone::check`, this thread has run only the code of this file,
-        // which starts no thread and no driver. The server is a member of no domain: the service thread of a
-        // domain would have failed the check. So the server has no shared memory that is written.
+        // which starts no thread and no driver, and maps nothing. The server has no shared memory that is
+        // written (`serve` has checked it right after).
         match unsafe { self.alone.fork() } {
             Ok(Forked::Child) => self.become_child(inherited, request, fds),
             Err(error) => refuse(&fds.words, &error),

@@ -53,7 +53,7 @@ impl Heap {
         *inner.arena() = Arena::default();
         let pinned = (inner.pins.take_all(), inner.posted.take_all(), inner.bundles.take_all());
         inner.memory.finish_rejoin();
-        inner.attachments.attach_all(self)?;
+        inner.attachments.attach_all(self);
         drop(pinned);
         Ok(inner.memory.reset_service()?)
     }

@@ -137,16 +137,19 @@ impl Inner {
     /// Takes over a run, gives its free memory to the system, and releases the run to any member. Blocks in
     /// it that are held stay as they are. Returns how many bytes were given back.
     pub(crate) fn adopt_and_trim(&self, arena: &mut Arena, run: ExtentRun) -> u64 {
-        let before = self.memory.populated_bytes();
+        let mut given_back = 0;
         let mut mine = Some(run);
         while let Some(run) = mine {
+            // Of this run alone, which is this process's meanwhile: others populate memory of theirs.
+            let before = self.memory.populated_bytes_of(run);
             if arena.adopt(self.places(), run).is_ok() {
                 arena.trim_run(self.places(), run.first);
             }
+            given_back += before.saturating_sub(self.memory.populated_bytes_of(run));
             mine = self.release(arena, run);
         }
         self.publish(arena);
-        before.saturating_sub(self.memory.populated_bytes())
+        given_back
     }
 }
 

@@ -51,6 +51,11 @@ const SHORTEST_PAUSE: Duration = Duration::from_micros(100);
 /// The most that the caller is late for a queue that has become faster.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
+/// Why a join ends for which no receiver is left that could do the rest.
+fn none_is_left(has_died: bool) -> RingJoinError {
+    if has_died { RingJoinError::PeerDied } else { RingJoinError::NoReceivers }
+}
+
 /// The messages that a call waits for.
 struct Unfinished {
     /// The positions of those that nobody had taken yet, in order.
@@ -113,13 +118,18 @@ impl Ring {
             // First who is left, and then what: the last receiver may have done everything before it left.
             let gone = self.receivers_gone(&ring, reported);
             let n_left = self.look_again(&ring, &mut unfinished);
-            if n_left == 0 && ring.lost().load(Ordering::SeqCst) == 0 {
+            let is_over = n_left == 0;
+            if is_over && ring.lost().load(Ordering::SeqCst) == 0 {
                 return Ok(());
             }
-            if let Some(gone) = gone.or_else(|| self.receivers_gone(&ring, reported).filter(|_| n_left == 0))
-            {
+            if let Some(gone) = gone.or_else(|| self.receivers_gone(&ring, reported).filter(|_| is_over)) {
                 self.tell_of(&gone);
-                return Err(if gone.has_died { RingJoinError::PeerDied } else { RingJoinError::NoReceivers });
+                return Err(none_is_left(gone.has_died));
+            }
+            if is_over {
+                // Something was discarded when no receiver was left. That one has come since does not bring it
+                // back.
+                return Err(none_is_left(ring.receiver_deaths().load(Ordering::SeqCst) > 0));
             }
             let n_in_slots = unfinished.in_slots.len();
             pause(until_half_is_done(start.elapsed(), n_at_first - n_in_slots, n_in_slots), deadline);

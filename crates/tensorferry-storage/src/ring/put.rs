@@ -216,7 +216,7 @@ impl Ring {
             && let Some(failure) = self.no_more_receivers(ring, reported)
         {
             let (slot, lap) = self.slot_of(ring, position);
-            if slot.change(SlotState::ready(lap), SlotState::free(lap + 1)) {
+            if slot.change(SlotState::ready(lap), SlotState::free_after(lap)) {
                 return Err(failure);
             }
         }
@@ -322,7 +322,7 @@ impl Ring {
             change_before_load();
             if ring.closed().load(Ordering::SeqCst) != 0 {
                 cold_path();
-                if slot.change(SlotState::ready(lap), SlotState::free(lap + 1)) {
+                if slot.change(SlotState::ready(lap), SlotState::free_after(lap)) {
                     // Who saw the message meanwhile may have gone to sleep until it is taken.
                     ring.not_empty().wake();
                     ring.not_full().wake();

@@ -352,7 +352,7 @@ impl Ring {
         lease: &mut Option<Kept>,
     ) -> Option<Result<(), RingTakeError>> {
         let &Found { position, ref slot, lap } = found;
-        let freed = SlotState::free(lap.wrapping_add(1));
+        let freed = SlotState::free_after(lap);
         let early = planted("get-holds-late") && slot.change(held, freed);
         let read = self.read(slot.lengths(), slot.room(), message);
         if let Err(error) = &read {

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tensorferry_storage::{
-    Consumers, Deadline, Heap, OutgoingHandle, OutgoingHandles, Ring, RingPutError, RingTakeError, Role,
+    Consumers, Deadline, Heap, OutgoingHandle, OutgoingHandles, Ring, RingJoinError, RingPutError,
+    RingTakeError, Role,
 };
 
 use crate::heap;
@@ -151,6 +152,23 @@ fn messages_that_nobody_can_take_give_their_memory_back() {
     drop(sender);
     heap.collect();
     assert_eq!(heap.stats().own.live_blocks, 0);
+}
+
+#[test]
+fn who_joins_is_told_of_what_was_discarded_also_when_there_is_a_receiver_again() {
+    let heap = heap();
+    let ring = Ring::create(&heap, 4, 0).unwrap();
+    let sender = ring.with_role(Role { sends: true, receives: false }).unwrap();
+    let block = heap.allocate(64).unwrap().freeze();
+    sender.put(b"", OutgoingHandle::frozen(&block).into_iter().collect(), Deadline::Now).unwrap();
+    drop(ring);
+    heap.collect();
+    let receiver = sender.with_role(Role { sends: false, receives: true }).unwrap();
+    assert!(matches!(take(&receiver), Err(RingTakeError::Empty)));
+    for deadline in [Deadline::Now, Deadline::within(Duration::from_millis(1)), Deadline::Never] {
+        let joined = sender.join(deadline);
+        assert!(matches!(joined, Err(RingJoinError::NoReceivers)), "{joined:?}");
+    }
 }
 
 #[test]

@@ -174,7 +174,7 @@ impl Things {
                 let item = self.items.pop().unwrap().unbundled();
                 drop(item);
             }
-            Operation::Parcel => Parcel::pack(&context.heap, &self.items).unwrap().take_back(),
+            Operation::Parcel => assert!(Parcel::pack(&context.heap, &self.items).unwrap().take_back()),
             Operation::Clone => drop((self.items.clone(), self.queue().clone())),
             Operation::DropOwn | Operation::DropOthers | Operation::DropOrphans => self.items.clear(),
             Operation::DropLarge => self.tensors.clear(),
