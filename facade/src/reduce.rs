@@ -32,6 +32,7 @@
 //! ```
 
 pub use tensorferry_reduce::{
-    DecodeError, EncodeError, HandleIndex, Parcel, TransitError, bytes_copied, count_copied, give_exclusive,
-    give_frozen, give_shared, heap, refuse, refuse_as, take_exclusive, take_frozen, take_shared,
+    DecodeError, EncodeError, HandleIndex, HandleKind, Parcel, TransitError, bytes_copied, count_copied,
+    give_exclusive, give_frozen, give_shared, heap, refuse, refuse_as, take_exclusive, take_frozen,
+    take_shared,
 };

@@ -60,6 +60,15 @@ macro_rules! getting_async {
             pub fn ready_fd(&self) -> std::io::Result<crate::ReadyFd> {
                 self.typed.ready_fd(tensorferry_storage::Awaited::Message)
             }
+
+            /// A descriptor that is readable when a value can be leased: when
+            /// [`get_leased_nowait`](Self::get_leased_nowait) would not say `Empty`.
+            ///
+            /// # Errors
+            /// As [`ready_fd`](Self::ready_fd).
+            pub fn leases_ready_fd(&self) -> std::io::Result<crate::ReadyFd> {
+                self.typed.ready_fd(tensorferry_storage::Awaited::Lease)
+            }
         }
     };
 }
@@ -85,6 +94,15 @@ macro_rules! putting_async {
                         outcome => return outcome,
                     }
                 }
+            }
+
+            /// A descriptor that is readable when there is room: when `put_nowait` would not say
+            /// [`Full`](crate::PutErrorKind::Full).
+            ///
+            /// # Errors
+            /// EMFILE when the process has no descriptor left; the system's when no thread could be started.
+            pub fn room_ready_fd(&self) -> std::io::Result<crate::ReadyFd> {
+                self.typed.ready_fd(tensorferry_storage::Awaited::Room)
             }
 
             /// For [`wait`](crate::wait): a source that has something when `put_nowait` would not say

@@ -126,6 +126,16 @@ macro_rules! getting {
                 self.typed.get_leased(tensorferry_storage::Deadline::Now)
             }
 
+            /// Leases values until the first error. [`LeaseIter::finish`](crate::LeaseIter::finish) tells a normal
+            /// end from a failure.
+            ///
+            /// # Blocking
+            /// Each step blocks as [`get_leased`](Self::get_leased) does.
+            #[must_use]
+            pub fn iter_leased(&self) -> crate::LeaseIter<'_, T> {
+                crate::LeaseIter::new(&self.typed)
+            }
+
             /// For [`wait`](crate::wait): a source that has something when
             /// [`get_leased_nowait`](Self::get_leased_nowait) would not say `Empty`.
             ///
@@ -136,6 +146,8 @@ macro_rules! getting {
             /// assert_eq!(wait(&[&control, &jobs.leases()])?, [1]);
             /// # Ok::<(), Box<dyn std::error::Error>>(())
             /// ```
+            ///
+            /// To lease one value after the other, iterate over [`iter_leased`](Self::iter_leased).
             #[must_use]
             pub fn leases(&self) -> crate::wait::Leases<'_> {
                 crate::wait::Leases(self.typed.ring())

@@ -78,10 +78,15 @@ impl<'a, T> Iter<'a, T> {
     /// Every other [`GetError`] that ended the iteration, such as [`GetError::PeerDied`] and
     /// [`GetError::Decode`].
     pub fn finish(self) -> Result<(), GetError> {
-        match self.end {
-            None | Some(GetError::Closed | GetError::Disconnected) => Ok(()),
-            Some(error) => Err(error),
-        }
+        finished(self.end)
+    }
+}
+
+/// Whether an iteration that this has ended, if it has, went to its end in order.
+pub(crate) fn finished(end: Option<GetError>) -> Result<(), GetError> {
+    match end {
+        None | Some(GetError::Closed | GetError::Disconnected) => Ok(()),
+        Some(error) => Err(error),
     }
 }
 

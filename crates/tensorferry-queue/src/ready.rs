@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -45,7 +45,9 @@ impl Future for Ready<'_> {
 }
 
 /// A descriptor that is readable when a queue has something to get, for poll(2), epoll(7) and the event
-/// loops that are made of them. [`Receiver::ready_fd`](crate::Receiver::ready_fd) makes one.
+/// loops that are made of them. [`Receiver::ready_fd`](crate::Receiver::ready_fd) makes one; likewise
+/// [`leases_ready_fd`](crate::Receiver::leases_ready_fd) for a value that can be leased and
+/// [`room_ready_fd`](crate::Sender::room_ready_fd) for room.
 ///
 /// When it is readable, get with `get_nowait` until that says [`Empty`](crate::GetError::Empty), and then
 /// call [`rearm`](Self::rearm). It stays readable until then; nothing has to be read from it. It may be
@@ -73,6 +75,32 @@ impl Future for Ready<'_> {
 /// assert!(matches!(end, GetError::Disconnected));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// In tokio, where [`get_async`](crate::Receiver::get_async) is the simpler way, it goes into an `AsyncFd`:
+///
+/// ```
+/// use tensorferry_queue::{GetError, channel};
+/// use tokio::io::unix::AsyncFd;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (sender, receiver) = channel(8)?;
+/// let ready = AsyncFd::new(receiver.ready_fd()?)?;
+/// std::thread::spawn(move || sender.put(7));
+/// let number = loop {
+///     let mut guard = ready.readable().await?;
+///     match receiver.get_nowait() {
+///         Err(GetError::Empty) => {
+///             ready.get_ref().rearm()?;
+///             guard.clear_ready();
+///         }
+///         got => break got?,
+///     }
+/// };
+/// assert_eq!(number, 7);
+/// # Ok(())
+/// # }
+/// ```
 pub struct ReadyFd {
     event: Arc<Event>,
     ring: Arc<Ring>,
@@ -97,7 +125,7 @@ impl ReadyFd {
         Ok(ready)
     }
 
-    /// Makes it unreadable until the queue has something to get. Where it has something already, that is at
+    /// Makes it unreadable until the queue has what it is for. Where it has something already, that is at
     /// once.
     ///
     /// # Errors
@@ -116,6 +144,14 @@ impl ReadyFd {
 impl AsFd for ReadyFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.0.as_fd()
+    }
+}
+
+/// For event loops that ask for it, as `AsyncFd` of tokio does.
+#[expect(clippy::disallowed_types, reason = "the trait has it")]
+impl AsRawFd for ReadyFd {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -158,6 +158,14 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
         }
     }
 
+    /// As [`Sender::room_ready_fd`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn room_ready_fd(&self) -> io::Result<ReadyFd> {
+        self.typed.ready_fd(Awaited::Room)
+    }
+
     fn put_with(&mut self, value: T, deadline: Deadline) -> Result<(), PutError<T>> {
         let sent = if self.is_moved() {
             Err(PutErrorKind::Moved)

@@ -1,5 +1,6 @@
 //! Waiting for several queues at once, and for the ends of processes.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use tensorferry_domain::deaths_seen;
@@ -19,10 +20,16 @@ impl<T> Source for SoleReceiver<T> {}
 
 /// A queue of which values are leased, as a [`Source`]: what [`Queue::leases`] and [`Receiver::leases`]
 /// return.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Leases<'a>(pub(crate) &'a Ring);
 
 impl Source for Leases<'_> {}
+
+impl fmt::Debug for Leases<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leases").field("max_leases", &self.0.max_leases()).finish_non_exhaustive()
+    }
+}
 
 impl sealed::Sealed for Leases<'_> {
     fn waits_for(&self) -> WaitsFor<'_> {
@@ -32,10 +39,16 @@ impl sealed::Sealed for Leases<'_> {
 
 /// Room in a queue, as a [`Source`]: what [`Queue::room`], [`Sender::room`](crate::Sender::room) and
 /// [`SoleSender::room`](crate::SoleSender::room) return.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Room<'a>(pub(crate) &'a Ring);
 
 impl Source for Room<'_> {}
+
+impl fmt::Debug for Room<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").field("capacity_items", &self.0.capacity_items()).finish_non_exhaustive()
+    }
+}
 
 impl sealed::Sealed for Room<'_> {
     fn waits_for(&self) -> WaitsFor<'_> {

@@ -12,6 +12,8 @@ pub enum HandleKind {
     Frozen,
     /// [`take_shared`](crate::take_shared) takes it.
     Shared,
+    /// [`take_monitor`](crate::take_monitor) takes it.
+    Monitor,
     /// [`take_exclusive`](crate::take_exclusive) takes it, once.
     Exclusive,
     /// [`take_ring`](crate::take_ring) takes it.
@@ -26,6 +28,7 @@ impl HandleKind {
         Some(match handle {
             IncomingHandle::Offered(_) | IncomingHandle::Frozen(_) => Self::Frozen,
             IncomingHandle::Shared(_) => Self::Shared,
+            IncomingHandle::Monitor(_) => Self::Monitor,
             IncomingHandle::Exclusive(_) => Self::Exclusive,
             IncomingHandle::Ring(_) => Self::Ring,
             IncomingHandle::Bundle(_) => Self::Bundle,
@@ -39,6 +42,7 @@ impl HandleKind {
             Self::Exclusive => "freeze a `TensorMut` before it is sent as `Tensor`, or receive it as one",
             Self::Frozen => "receive it as `Tensor`",
             Self::Shared => "receive it as what was sent, a `SharedTensor`, say",
+            Self::Monitor => "receive it as what was sent, a `Lock`, say",
             Self::Ring | Self::Bundle => "sender and receiver have different types in mind",
         }
     }
@@ -49,6 +53,7 @@ impl fmt::Display for HandleKind {
         f.write_str(match self {
             Self::Frozen => "frozen memory",
             Self::Shared => "shared memory",
+            Self::Monitor => "a lock or the like",
             Self::Exclusive => "exclusive memory",
             Self::Ring => "a queue",
             Self::Bundle => "a bundle",

@@ -50,7 +50,8 @@ pub use handle_index::HandleIndex;
 pub use handle_kind::HandleKind;
 pub use parcel::Parcel;
 pub use transit::{
-    give_bundle, give_exclusive, give_frozen, give_ring, give_shared, give_sole_ring, handle_kind, heap,
-    refuse, refuse_as, take_bundle, take_exclusive, take_frozen, take_ring, take_shared,
+    give_bundle, give_exclusive, give_frozen, give_monitor, give_ring, give_shared, give_sole_ring,
+    handle_kind, heap, refuse, refuse_as, take_bundle, take_exclusive, take_frozen, take_monitor, take_ring,
+    take_shared,
 };
 pub use type_hash::{ANY_TYPE, type_hash};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tensorferry_storage::{
-    Attachment, BlockId, Bundle, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, OutgoingHandle,
-    OutgoingHandles, SharedBlock,
+    Attachment, BlockId, Bundle, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, Monitor, OutgoingHandle,
+    OutgoingHandles, ReceivedMonitor, SharedBlock,
 };
 
 use crate::{HandleIndex, HandleKind, TransitError, count_copied};
@@ -195,6 +195,21 @@ pub fn give_shared(block: &SharedBlock) -> Result<HandleIndex, TransitError> {
     })
 }
 
+/// Lets the receiver use a monitor. Returns the index to write into the payload.
+///
+/// # Errors
+/// [`TransitError::NotInTransit`] outside a message, [`TransitError::ForeignDomain`] for a monitor of another
+/// domain.
+pub fn give_monitor(monitor: &Monitor) -> Result<HandleIndex, TransitError> {
+    outbound(|out| {
+        let handle = OutgoingHandle::monitor(monitor);
+        if !handle.heap().is_some_and(is_in_message_domain) {
+            return Err(TransitError::ForeignDomain);
+        }
+        out.add(monitor.id(), || Some(handle)).ok_or(TransitError::ForeignDomain)
+    })
+}
+
 /// Moves `block` into the message. Returns the index to write into the payload.
 ///
 /// From now on every reference to the block finds it empty. If the message is not sent, the block becomes
@@ -300,6 +315,17 @@ pub fn take_shared(index: HandleIndex) -> Result<SharedBlock, TransitError> {
     inbound(|incoming| match incoming.get(index) {
         Some(IncomingHandle::Shared(block)) => Ok(block.clone()),
         other => Err(unwanted(index, other, HandleKind::Shared)),
+    })
+}
+
+/// The monitor with this index. It can be taken several times.
+///
+/// # Errors
+/// As [`take_frozen`].
+pub fn take_monitor(index: HandleIndex) -> Result<ReceivedMonitor, TransitError> {
+    inbound(|incoming| match incoming.get(index) {
+        Some(IncomingHandle::Monitor(monitor)) => Ok(monitor.clone()),
+        other => Err(unwanted(index, other, HandleKind::Monitor)),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Processes that were started together: waiting for them, stopping them, and their values.
 
+use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -67,7 +68,6 @@ use crate::values::{self, Results};
 /// assert!(matches!(end, Err(SpawnError::Failed(_))));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "dropping it ends the processes"]
 pub struct ProcessContext<T> {
     children: Vec<Child>,
@@ -89,6 +89,17 @@ pub struct ProcessContext<T> {
     out_of_memory_kills: Arc<OnceLock<u64>>,
     /// The result, once all have ended.
     verdict: Option<Verdict>,
+}
+
+impl<T> fmt::Debug for ProcessContext<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.children.iter().map(|child| (child.name(), child.pid())).collect();
+        f.debug_struct("ProcessContext")
+            .field("first_rank", &self.first_rank)
+            .field("names_and_pids", &names)
+            .field("verdict", &self.verdict)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The result, once all have ended.

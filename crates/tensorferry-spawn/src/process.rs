@@ -1,7 +1,8 @@
 //! A single process: its settings, and its handle once it runs.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,7 +38,6 @@ use crate::rank::{RANK, RankEnvironment};
 /// assert_eq!(process.into_value()?, 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "nothing runs before `start`"]
 pub struct Process<F, Args> {
     function: F,
@@ -45,6 +45,18 @@ pub struct Process<F, Args> {
     rank: Option<usize>,
     options: Options,
     outputs: Outputs,
+}
+
+/// Without the function, which has no `Debug`.
+impl<F, Args: fmt::Debug> fmt::Debug for Process<F, Args> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { function: _, args, rank, options, outputs: _ } = self;
+        f.debug_struct("Process")
+            .field("name", &options.name)
+            .field("rank", rank)
+            .field("args", args)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<F, Args> Process<F, Args>
@@ -71,8 +83,11 @@ where
 
     /// Sets the process's rank: the first argument of its function, its
     /// [`CurrentProcess::rank`](crate::CurrentProcess::rank), the variable `RANK`, and the number in errors.
-    /// Without this call these are 0, `None`, the `RANK` of this process, and 0. It is also the rank for
-    /// [`Process::seed`] and [`Process::log_dir`].
+    /// It is also the rank for [`Process::seed`] and [`Process::log_dir`].
+    ///
+    /// Without this call the function's argument and the number in errors are 0, there is no rank
+    /// ([`CurrentProcess::rank`](crate::CurrentProcess::rank) is `None`), and the variable `RANK` is inherited from
+    /// this process.
     ///
     /// The variable is set as by [`Process::env`], so the later of both calls wins. [`Process::start`] fails
     /// if `rank` does not fit into a `u32`.
@@ -197,11 +212,20 @@ where
 /// A process that was started by [`Process::start`]. It may have ended.
 ///
 /// It never outlives this process. [`Process::on_drop`] sets what dropping the handle does.
-#[derive(Debug)]
 #[must_use = "dropping it ends the process"]
 pub struct ProcessHandle<T> {
     // INVARIANT: of one process.
     context: ProcessContext<T>,
+}
+
+impl<T> fmt::Debug for ProcessHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessHandle")
+            .field("name", &self.name())
+            .field("pid", &self.pid())
+            .field("exit", &self.child().exit())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<T> Source for ProcessHandle<T> {}
@@ -395,6 +419,14 @@ impl<T: Serialize + DeserializeOwned> ProcessHandle<T> {
         let rank = self.context.first_rank();
         let value = self.context.take_each_value()?.pop();
         value.unwrap_or_else(|| Err(SpawnError::Value { rank, error: "there is none".into() }))
+    }
+}
+
+/// For event loops that ask for it, as `AsyncFd` of tokio does.
+#[expect(clippy::disallowed_types, reason = "the trait has it")]
+impl<T> AsRawFd for ProcessHandle<T> {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.sentinel().as_raw_fd()
     }
 }
 

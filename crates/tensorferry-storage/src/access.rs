@@ -29,6 +29,7 @@ use tensorferry_domain::{Domain, Memory};
 use crate::block::Block;
 use crate::class::SLAB_MAX_BYTES;
 use crate::handle::HandlePair;
+use crate::header::Kind;
 use crate::reference::{Grant, Reference};
 use crate::{BlockId, StorageError};
 
@@ -369,13 +370,18 @@ impl SharedBlock {
     }
 }
 
-/// The block as an exclusive one if this is its only handle; otherwise the block as it was.
+/// The block as an exclusive one if this is its only handle, and it has bytes; otherwise the block as it was.
 fn try_into_exclusive(block: Option<Block>) -> Result<ExclusiveBlock, Option<Block>> {
     match block {
         None => Ok(ExclusiveBlock::empty()),
-        Some(block) if is_sole(&block) => Ok(ExclusiveBlock::new(block)),
+        Some(block) if is_plain(&block) && is_sole(&block) => Ok(ExclusiveBlock::new(block)),
         block => Err(block),
     }
+}
+
+/// Whether the block has bytes. Sweeps write into others, a lock for example, as long as anybody holds them.
+fn is_plain(block: &Block) -> bool {
+    block.header().is_some_and(|header| header.kind() == Kind::Plain)
 }
 
 /// Whether this is the only handle on the block in the whole domain. If other handles seem to exist, lets go

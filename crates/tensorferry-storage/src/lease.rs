@@ -269,6 +269,7 @@ impl Ring {
                     handle.take_frozen().map(|block| OutgoingHandle(Outgoing::Frozen(block)))
                 }
                 IncomingHandle::Shared(block) => OutgoingHandle::shared(block),
+                IncomingHandle::Monitor(monitor) => OutgoingHandle::shared(monitor.block()),
                 IncomingHandle::Ring(attachment) => Some(OutgoingHandle(Outgoing::Ring(attachment.clone()))),
                 IncomingHandle::Bundle(bundle) => Some(OutgoingHandle::bundle(bundle)),
                 IncomingHandle::Exclusive(_) => {

@@ -15,6 +15,7 @@ use crate::block::Block;
 use crate::bundle::Bundle;
 use crate::header::Kind;
 use crate::heap::Heap;
+use crate::monitor::{Monitor, ReceivedMonitor};
 use crate::payload::Payload;
 use crate::reference::{Grant, Reference};
 use crate::{BlockId, StorageError};
@@ -69,6 +70,12 @@ impl OutgoingHandle {
     pub fn shared(block: &SharedBlock) -> Option<Self> {
         block.block()?;
         Some(Self(Outgoing::Shared(block.clone())))
+    }
+
+    /// Lets the receiver use a monitor.
+    #[must_use]
+    pub fn monitor(monitor: &Monitor) -> Self {
+        Self(Outgoing::Shared(monitor.block().clone()))
     }
 
     /// Gives the block away: from now on `block` is empty, unless [`OutgoingHandle::take_back`] is called.
@@ -267,6 +274,8 @@ pub enum IncomingHandle {
     Frozen(FrozenBlock),
     /// A block to read and write.
     Shared(SharedBlock),
+    /// A monitor.
+    Monitor(ReceivedMonitor),
     /// A block that only the receiver has; `None` once it was taken out.
     Exclusive(Option<Box<ExclusiveBlock>>),
     /// A ring, attached in the role that was granted.
@@ -363,7 +372,16 @@ fn accept_other(
     handles.push(match reference.grant {
         // `accept` does not come here with one.
         Grant::Frozen => return accept(heap, word, handles),
-        Grant::Shared => IncomingHandle::Shared(SharedBlock::new(heap.hold(reference)?)),
+        Grant::Shared => {
+            let block = heap.hold(reference)?;
+            let kind = block.header().map(|header| header.kind());
+            let shared = SharedBlock::new(block);
+            match kind {
+                Some(Kind::Plain) => IncomingHandle::Shared(shared),
+                Some(Kind::Monitor) => IncomingHandle::Monitor(ReceivedMonitor::new(shared)),
+                _ => return Err(bad("the block is not one to share")),
+            }
+        }
         Grant::Exclusive => IncomingHandle::exclusive(ExclusiveBlock::new(heap.hold(reference)?)),
         Grant::Ring(role) => {
             let block = heap.hold(reference)?;

@@ -18,7 +18,7 @@ use crate::header::Kind;
 use crate::heap::Heap;
 use crate::held_monitor::HeldMonitor;
 use crate::monitor_words::{LastOwner, MAGIC, MonitorWords, word};
-use crate::{Deadline, StorageError};
+use crate::{BlockId, Deadline, StorageError};
 
 /// Why a monitor was not entered, or a wait ended without what was waited for. Whoever wraps it has something
 /// to say about each of these, so there will be no others without a new major version.
@@ -35,8 +35,8 @@ pub enum MonitorError {
     Storage(#[from] StorageError),
 }
 
-/// A handle on a monitor. A clone is another handle of this process, and the handles of other processes come
-/// from the block that [`Monitor::block`] lends.
+/// A handle on a monitor. A clone is another handle of this process, and other processes get theirs in messages
+/// ([`OutgoingHandle::monitor`](crate::OutgoingHandle::monitor)).
 #[derive(Clone, Debug)]
 pub struct Monitor(Arc<Inner>);
 
@@ -81,15 +81,15 @@ impl Monitor {
     }
 
     /// The monitor in this block.
-    ///
-    /// # Errors
-    /// [`StorageError::BadReference`] when the block holds no monitor, or one with another purpose.
-    pub fn open(block: SharedBlock, purpose: u64) -> Result<Self, StorageError> {
+    fn open(block: SharedBlock, purpose: u64) -> Result<Self, StorageError> {
         let held = HeldMonitor::try_new(block, |block| {
             let bad = |what| StorageError::BadReference { reference: block.id().0, what };
             let inner = block.block().ok_or_else(|| bad("it has no block"))?;
             inner.heap().check_owning_process()?;
-            let words = words_of(inner).ok_or_else(|| bad("the block holds no monitor"))?;
+            // Of another kind its words may be lent in another size.
+            let is_one = inner.header().is_some_and(|header| header.kind() == Kind::Monitor);
+            let words =
+                words_of(inner).filter(|_| is_one).ok_or_else(|| bad("the block holds no monitor"))?;
             if words.purpose().load(Ordering::Relaxed) != purpose {
                 return Err(bad("the block holds something else to wait for"));
             }
@@ -98,9 +98,14 @@ impl Monitor {
         Ok(Self(Arc::new(Inner { held, lock_spin: Spin::default(), change_spin: Spin::default() })))
     }
 
-    /// The block, to send it.
+    /// Which block it is.
     #[must_use]
-    pub fn block(&self) -> &SharedBlock {
+    pub fn id(&self) -> BlockId {
+        self.block().id()
+    }
+
+    /// The block. It is lent to nobody: its words would be there in another size than that of its futexes.
+    pub(crate) fn block(&self) -> &SharedBlock {
         self.0.held.borrow_owner()
     }
 
@@ -206,6 +211,12 @@ impl<'a> MonitorView<'a> {
         self.words.deaths().load(Ordering::SeqCst)
     }
 
+    /// Counts a death as the sweep after one does, and wakes nobody. For tests of what is seen of it.
+    #[doc(hidden)]
+    pub fn count_death(&self) {
+        self.words.deaths().fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Changes the share of this process by `change`. Returns false, and changes nothing, when the share
     /// would leave the range of a `u32`, or this process was declared dead.
     #[must_use]
@@ -294,6 +305,32 @@ impl Drop for Entered {
     }
 }
 
+/// A monitor of a message.
+#[derive(Clone, Debug)]
+pub struct ReceivedMonitor {
+    /// INVARIANT: of kind `Monitor`, when it was received.
+    block: SharedBlock,
+}
+
+impl ReceivedMonitor {
+    /// `block` was granted shared, by a message.
+    pub(crate) fn new(block: SharedBlock) -> Self {
+        Self { block }
+    }
+
+    pub(crate) fn block(&self) -> &SharedBlock {
+        &self.block
+    }
+
+    /// The monitor, if this is what it is used for.
+    ///
+    /// # Errors
+    /// [`StorageError::BadReference`] when the block holds no monitor, or one with another purpose.
+    pub fn open(self, purpose: u64) -> Result<Monitor, StorageError> {
+        Monitor::open(self.block, purpose)
+    }
+}
+
 /// The monitor in a block of this process; `None` when it holds none.
 pub(crate) fn words_of(block: &Block) -> Option<MonitorWords<'_>> {
     if !block.heap().is_owning_process() {
@@ -303,4 +340,38 @@ pub(crate) fn words_of(block: &Block) -> Option<MonitorWords<'_>> {
     let (words, lines) = block.words_with_futexes(word::UNLOCKED, n_words32)?;
     let monitor = MonitorWords::new(words.first_chunk()?, lines.first()?, lines.last()?);
     (monitor.magic().load(Ordering::Acquire) == MAGIC).then_some(monitor)
+}
+
+#[cfg(test)]
+mod tests {
+    use tensorferry_domain::Domain;
+
+    use super::*;
+    use crate::Ring;
+
+    #[test]
+    fn the_block_of_a_monitor_never_becomes_bytes_that_sweeps_would_write() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let monitor = Monitor::create(&heap, 7).unwrap();
+        let block = monitor.block().clone();
+        drop(monitor);
+        assert!(block.is_sole());
+        let block = block.try_into_exclusive().unwrap_err();
+        let plain = SharedBlock::new(heap.allocate_block(word::N_WORDS * 8).unwrap());
+        for (from, to) in block.words().iter().zip(plain.words()) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        assert!(Monitor::open(block, 7).is_ok());
+        assert!(Monitor::open(plain.clone(), 7).is_err(), "memory that looks like a monitor is none");
+        assert!(plain.try_into_exclusive().is_ok());
+    }
+
+    #[test]
+    fn what_is_printed_of_an_end_is_short() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let (ring, monitor) = (Ring::create(&heap, 1000, 0).unwrap(), Monitor::create(&heap, 7).unwrap());
+        for text in [format!("{ring:?}"), format!("{monitor:?}")] {
+            assert!(text.len() < 4000, "{} characters: {text:.1000}", text.len());
+        }
+    }
 }

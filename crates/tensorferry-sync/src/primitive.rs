@@ -29,7 +29,7 @@ macro_rules! identity {
             /// which a snapshot has it (`tensorferry-inspect`).
             #[must_use]
             pub fn id(&self) -> tensorferry_storage::BlockId {
-                self.primitive.monitor().block().id()
+                self.primitive.monitor().id()
             }
         }
     };
@@ -84,7 +84,7 @@ impl<const PURPOSE: u64> Primitive<PURPOSE> {
 
 impl<const PURPOSE: u64> fmt::Debug for Primitive<PURPOSE> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Primitive").field(&self.monitor.block().id()).finish()
+        f.debug_tuple("Primitive").field(&self.monitor.id()).finish()
     }
 }
 
@@ -136,17 +136,17 @@ impl<const PURPOSE: u64> Clone for Primitive<PURPOSE> {
 impl<const PURPOSE: u64> Serialize for Primitive<PURPOSE> {
     /// Sends another handle. Works only inside a message.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let index = tensorferry_reduce::give_shared(self.monitor.block());
+        let index = tensorferry_reduce::give_monitor(&self.monitor);
         index.map_err(|error| ser::Error::custom(refuse(error)))?.serialize(serializer)
     }
 }
 
 impl<'de, const PURPOSE: u64> Deserialize<'de> for Primitive<PURPOSE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let block =
-            tensorferry_reduce::take_shared(tensorferry_reduce::HandleIndex::deserialize(deserializer)?)
+        let received =
+            tensorferry_reduce::take_monitor(tensorferry_reduce::HandleIndex::deserialize(deserializer)?)
                 .map_err(|error| de::Error::custom(refuse(error)))?;
-        let monitor = Monitor::open(block, PURPOSE).map_err(|error| de::Error::custom(refuse(error)))?;
+        let monitor = received.open(PURPOSE).map_err(|error| de::Error::custom(refuse(error)))?;
         let deaths = monitor.view().map_or(0, |view| view.deaths());
         Ok(Self::over(monitor, deaths))
     }

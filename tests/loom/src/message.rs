@@ -32,9 +32,20 @@ pub(crate) enum IncomingHandle {
     Offered(Block),
     Frozen(Block),
     Shared(Block),
+    Monitor(ReceivedMonitor),
     Exclusive(Block),
     Ring(Attachment),
     Bundle(Block),
+}
+
+/// None comes.
+#[derive(Debug)]
+pub(crate) struct ReceivedMonitor(Block);
+
+impl ReceivedMonitor {
+    pub(crate) fn block(&self) -> &Block {
+        &self.0
+    }
 }
 
 impl IncomingHandle {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tensorferry_os::event::poll_readable;
 use tensorferry_queue::{
-    GetError, PutErrorKind, Queue, Sender, channel_in, channel_with_leases_in, pipe_in, spsc_in, wait,
-    wait_timeout,
+    GetError, PutErrorKind, Queue, ReadyFd, Sender, channel_in, channel_with_leases_in, pipe_in, spsc_in,
+    wait, wait_timeout,
 };
 use tokio::time::timeout;
 
@@ -265,6 +265,53 @@ fn a_descriptor_is_readable_when_there_is_something_to_get() {
     assert!(!sender.is_disconnected(), "it counts as a receiver");
     drop(ready);
     until(|| sender.is_disconnected());
+}
+
+#[test]
+fn a_descriptor_is_readable_when_a_value_can_be_leased_or_there_is_room() {
+    let heap = heap();
+    let (sender, receiver) = channel_with_leases_in::<u8>(&heap, 2, 1).unwrap();
+    let (to_lease, to_put) = (receiver.leases_ready_fd().unwrap(), sender.room_ready_fd().unwrap());
+    let is_readable = |ready: &ReadyFd| poll_readable(&[ready.as_fd()], Some(Duration::ZERO)).unwrap()[0];
+    let becomes_readable = |ready: &ReadyFd| poll_readable(&[ready.as_fd()], Some(DEADLINE)).unwrap()[0];
+    assert!(!is_readable(&to_lease) && becomes_readable(&to_put));
+    sender.put(1).unwrap();
+    sender.put(2).unwrap();
+    to_put.rearm().unwrap();
+    assert!(becomes_readable(&to_lease) && !is_readable(&to_put));
+    let lease = receiver.get_leased().unwrap();
+    assert!(becomes_readable(&to_put));
+    // There is a value, but no lease.
+    to_lease.rearm().unwrap();
+    assert!(receiver.get_leased_nowait().is_err());
+    lease.ack().unwrap();
+    assert!(becomes_readable(&to_lease));
+    assert_eq!(*receiver.get_leased_nowait().unwrap(), 2);
+    assert!(std::os::fd::AsRawFd::as_raw_fd(&to_put) >= 0);
+    let (mut sole, _receiver) = spsc_in::<u8>(&heap, 1).unwrap();
+    sole.put(1).unwrap();
+    assert!(!is_readable(&sole.room_ready_fd().unwrap()));
+}
+
+#[test]
+fn leases_are_iterated_over_until_the_first_error() {
+    let (sender, receiver) = channel_with_leases_in::<u8>(&heap(), 4, 2).unwrap();
+    (0..3).for_each(|number| sender.put(number).unwrap());
+    drop(sender);
+    let (mut todo, mut seen) = (receiver.iter_leased(), Vec::new());
+    for lease in &mut todo {
+        seen.push((*lease, lease.deliveries()));
+        if lease.deliveries() > 1 || *lease != 1 {
+            lease.ack().unwrap();
+        }
+    }
+    assert_eq!(seen, [(0, 1), (1, 1), (1, 2), (2, 1)], "one was given back once");
+    assert!(matches!(todo.end(), Some(GetError::Disconnected)) && todo.next().is_none());
+    todo.finish().unwrap();
+    let (_sender, receiver) = channel_in::<u8>(&heap(), 1).unwrap();
+    let mut none = receiver.iter_leased();
+    assert!(none.end().is_none() && none.next().is_none());
+    assert!(matches!(none.finish(), Err(GetError::NoLeases)));
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Nothing that arrives is trusted: a false type, length or memory each gives an error of its own.
 
 use proptest::prelude::*;
+use serde::de::Error as _;
 use serde::ser::{Error as _, SerializeTuple as _};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tensorferry_reduce::{DecodeError, HandleIndex};
 use tensorferry_storage::{FrozenBlock, SharedBlock};
-use tensorferry_sync::{RawArray, RawValue, ScalarKind};
+use tensorferry_sync::{Event, Lock, RawArray, RawValue, ScalarKind};
 
 use crate::{heap, sent};
 
@@ -110,6 +111,43 @@ fn a_value_is_one_element_and_nothing_else() {
     assert!(sent::<_, RawValue<u64>>(&heap, &none).is_err());
     let error = sent::<_, RawValue<i64>>(&heap, &one).unwrap_err();
     assert!(error.to_string().contains("of i64 was expected, but what arrived holds u64"), "{error}");
+}
+
+/// What a message holds, taken for plain shared memory.
+struct Smuggled(SharedBlock);
+
+impl<'de> Deserialize<'de> for Smuggled {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let index = HandleIndex::deserialize(deserializer)?;
+        tensorferry_reduce::take_shared(index).map(Self).map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for Smuggled {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        tensorferry_reduce::give_shared(&self.0).map_err(S::Error::custom)?.serialize(serializer)
+    }
+}
+
+/// Others write into the memory of a lock, as words of two sizes.
+#[test]
+fn nobody_has_the_memory_of_a_lock_nor_a_lock_in_memory_of_his_own() {
+    let heap = heap();
+    let event = Event::new_in(&heap).unwrap();
+    let Err(error) = sent::<_, Smuggled>(&heap, &event) else { panic!("the memory of an event is lent") };
+    assert!(
+        error.to_string().contains("a lock or the like arrived where shared memory is wanted"),
+        "{error}"
+    );
+    let plain = Smuggled(heap.allocate_zeroed(4096).unwrap().share());
+    let error = sent::<_, Event>(&heap, &plain).unwrap_err();
+    assert!(
+        error.to_string().contains("shared memory arrived where a lock or the like is wanted"),
+        "{error}"
+    );
+    let error = sent::<_, Lock>(&heap, &event).unwrap_err();
+    assert!(error.to_string().contains("something else to wait for"), "{error}");
+    assert!(sent::<_, Event>(&heap, &event).is_ok());
 }
 
 proptest! {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use tensorferry_storage::SharedBlock;
+use tensorferry_storage::{Monitor, MonitorView};
 use tensorferry_sync::{Barrier, BarrierError, BrokenBy, Event, WaitError};
 
 use crate::{heap, sent};
@@ -17,29 +17,34 @@ const LONG: Duration = Duration::from_secs(60);
 /// Where the words are read in the wrong order, a few of these show it, or more, as the machine has it.
 const N_TURNS: u32 = 20_000;
 
-/// Words of a monitor, as docs/WIRE.md numbers them.
-const DEATHS: usize = 3;
+/// Purposes of monitors, as docs/WIRE.md numbers them.
+const EVENT: u64 = 2;
+const BARRIER: u64 = 4;
 /// The first word of state, which an event sets.
-const SET: usize = 4;
+const SET: usize = 0;
 /// A barrier has its rounds in the second word of state, and what broke it in the third.
-const ROUNDS: usize = 5;
-const BROKEN: usize = 6;
+const ROUNDS: usize = 1;
+const BROKEN: usize = 2;
 const ABORTED: u64 = 3;
 
-/// The block of a monitor.
-struct Raw(SharedBlock);
+/// A monitor, whatever it is used for.
+struct Raw<const PURPOSE: u64>(Monitor);
 
-impl<'de> Deserialize<'de> for Raw {
+impl<'de, const PURPOSE: u64> Deserialize<'de> for Raw<PURPOSE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let block =
-            tensorferry_reduce::take_shared(tensorferry_reduce::HandleIndex::deserialize(deserializer)?);
-        block.map(Raw).map_err(D::Error::custom)
+        let index = tensorferry_reduce::HandleIndex::deserialize(deserializer)?;
+        let received = tensorferry_reduce::take_monitor(index).map_err(D::Error::custom)?;
+        received.open(PURPOSE).map(Raw).map_err(D::Error::custom)
     }
 }
 
-impl Raw {
+impl<const PURPOSE: u64> Raw<PURPOSE> {
+    fn view(&self) -> MonitorView<'_> {
+        self.0.view().unwrap()
+    }
+
     fn word(&self, index: usize) -> &AtomicU64 {
-        &self.0.words()[index]
+        &self.view().state()[index]
     }
 }
 
@@ -86,7 +91,7 @@ fn in_turns(prepare: impl Fn(), waits: impl Fn() + Sync, happens: impl Fn(&dyn F
 fn a_round_that_was_completed_before_the_barrier_broke_is_completed() {
     let heap = heap();
     let barrier = Barrier::new_in(&heap, 2).unwrap();
-    let raw: Raw = sent(&heap, &barrier).unwrap();
+    let raw: Raw<BARRIER> = sent(&heap, &barrier).unwrap();
     let n_wrong = AtomicU32::new(0);
     let waits = || {
         if let Err(error) = barrier.wait_timeout(LONG) {
@@ -112,7 +117,7 @@ fn a_round_that_was_completed_before_the_barrier_broke_is_completed() {
 fn an_event_that_was_set_before_its_setter_died_is_set() {
     let heap = heap();
     let event = Event::new_in(&heap).unwrap();
-    let raw: Raw = sent(&heap, &event).unwrap();
+    let raw: Raw<EVENT> = sent(&heap, &event).unwrap();
     let n_wrong = AtomicU32::new(0);
     let waits = || {
         if let Err(error) = event.wait_timeout(LONG) {
@@ -129,7 +134,7 @@ fn an_event_that_was_set_before_its_setter_died_is_set() {
         pause();
         // It is set, and whoever has set it dies and is swept.
         raw.word(SET).store(1, Ordering::SeqCst);
-        raw.word(DEATHS).fetch_add(1, Ordering::SeqCst);
+        raw.view().count_death();
         event.set(); // wakes
     };
     in_turns(prepare, waits, happens);
