@@ -10,9 +10,7 @@
 mod deaths;
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -21,6 +19,7 @@ use once_cell::sync::OnceCell;
 use tensorferry_os::event::{EventFd, Timer, poll_readable};
 use tensorferry_os::fork::thread_id;
 use tensorferry_os::futex;
+use tensorferry_os::unwinding::survive;
 
 use crate::{Domain, DomainError, ServiceHandler};
 
@@ -345,17 +344,16 @@ impl Shared {
 
     /// Work that is not done yet stays for the next turn.
     fn do_deferred(&self) {
-        let mut work = std::mem::take(&mut *self.deferred());
-        // Work that panics counts as done. This thread has to survive it, because no other one watches and
-        // sweeps.
-        work.retain_mut(|work| {
-            !std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
-                // Dropping it may panic again.
-                let _payload = ManuallyDrop::new(payload);
-                true
-            })
-        });
-        self.deferred().append(&mut work);
+        let work = std::mem::take(&mut *self.deferred());
+        for mut work in work {
+            // This thread has to survive it, because no other one watches and sweeps. Work that panics counts as
+            // done.
+            if survive(&mut work).unwrap_or(true) {
+                survive(|| drop(work));
+            } else {
+                self.deferred().push(work);
+            }
+        }
     }
 
     fn is_gone(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Values of others, whose code may panic.
 
 use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -10,7 +11,7 @@ pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
         let text = text_of(&*payload);
         // It is a value of others, too.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(ManuallyDrop::new);
         text
     })
 }

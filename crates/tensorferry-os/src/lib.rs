@@ -32,5 +32,6 @@ pub mod socket;
 pub mod tcp;
 mod tcp_info;
 pub mod terminal;
+pub mod unwinding;
 
 pub use error::{Error, Result};

@@ -7,7 +7,6 @@
 use std::collections::{HashMap, HashSet, hash_map};
 use std::io;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -15,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tensorferry_domain::{Spin, WaitWord};
+use tensorferry_os::unwinding::survive;
 use tensorferry_storage::{Awaited, Deadline, Ring};
 
 /// How many words one thread sleeps on beside its own: as many as the kernel takes (`FUTEX_WAITV_MAX`). When
@@ -220,7 +220,7 @@ impl Reactor {
         self.waiting().remove(|entry| entry.was_told());
         for waker in wakers {
             // This thread has to survive a waker that panics: the other tasks have no other one.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            survive(|| waker.wake());
         }
     }
 }

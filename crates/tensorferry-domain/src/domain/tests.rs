@@ -353,6 +353,16 @@ fn work_that_panics_does_not_end_the_service_thread() {
     let domain = Domain::builder().create().unwrap();
     let (_memory, _notes, _handler) = served(&domain);
     assert!(domain.defer(|| panic!("the work failed")));
+    // What it has may panic when it is dropped, and so may what it panics with.
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("when it is dropped");
+        }
+    }
+    let bomb = Bomb;
+    assert!(domain.defer(move || size_of_val(&bomb) == 0));
+    assert!(domain.defer(|| std::panic::panic_any(Bomb)));
     let (done, is_done) = std::sync::mpsc::channel();
     assert!(domain.defer(move || done.send(()).is_ok()));
     domain.wake_service();

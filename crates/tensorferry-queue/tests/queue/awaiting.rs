@@ -235,6 +235,41 @@ fn the_last_waker_is_the_one_that_is_woken() {
     assert!(matches!(ready, Poll::Ready(Ok(1))));
 }
 
+/// Panics when it is woken, and what it panics with when that is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("when it is dropped");
+    }
+}
+
+struct Fuse;
+
+impl Wake for Fuse {
+    fn wake(self: Arc<Self>) {
+        std::panic::panic_any(Bomb);
+    }
+}
+
+#[test]
+fn a_waker_that_panics_costs_the_other_tasks_nothing() {
+    let (sender, receiver) = channel_in::<u8>(&heap(), 4).unwrap();
+    let mut panics = pin!(receiver.get_async());
+    let waker = Waker::from(Arc::new(Fuse));
+    assert!(panics.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    for number in 0..3 {
+        let bell = Arc::new(Bell::default());
+        let mut waits = pin!(receiver.get_async());
+        let waker = Waker::from(Arc::clone(&bell));
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        sender.put(number).unwrap();
+        until(|| bell.n() == 1);
+        let ready = waits.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(ready, Poll::Ready(Ok(got)) if got == number));
+    }
+}
+
 #[test]
 fn a_descriptor_is_readable_when_there_is_something_to_get() {
     let (sender, receiver) = channel_in::<u8>(&heap(), 4).unwrap();
