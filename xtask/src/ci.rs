@@ -93,7 +93,10 @@ fn steps(sh: &Shell, workspace: &Workspace) -> Vec<Step> {
         tool("clippy", clippy("--workspace --all-targets --all-features")),
         tool("docs", docs),
         Step { name: "tests".to_owned(), action: Action::Tests(test::tests(sh, None)) },
-        Step { name: "doctests".to_owned(), action: Action::Tests(test::doctests(None)) },
+        Step {
+            name: "doctests".to_owned(),
+            action: Action::Tests(test::doctests(&workspace.target_dir, None)),
+        },
         Step { name: "fuzz".to_owned(), action: Action::Fuzz },
         Step { name: "counts".to_owned(), action: Action::Counts },
     ];

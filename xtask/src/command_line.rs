@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use xshell::Shell;
+use xshell::{Shell, cmd};
 
-/// A watched call that takes longer than this hangs: the whole of `ci` is meant to take less.
+/// A watched call that takes longer than this hangs: the longest of them, the tests, takes half of it.
 pub(crate) const HANGS_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// What cargo tells the programs that it runs of their package. It is not passed on: the build script of ring
@@ -73,7 +73,7 @@ impl CommandLine {
     }
 
     /// Runs the call and gives every line that it writes to `on_line`, in the order in which the lines
-    /// arrive. After [`HANGS_AFTER`] the call is killed and that is the error.
+    /// arrive. After [`HANGS_AFTER`] the call is killed, with what it has started, and that is the error.
     pub(crate) fn watch(&self, sh: &Shell, on_line: impl FnMut(Stream, &str)) -> anyhow::Result<ExitStatus> {
         self.watch_for(sh, HANGS_AFTER, on_line)
     }
@@ -104,6 +104,7 @@ impl CommandLine {
                 Ok((stream, line)) => on_line(stream, &line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
+                    kill_with_descendants(sh, child.id());
                     child.kill().with_context(|| format!("could not kill `{self}`"))?;
                     child.wait().with_context(|| format!("could not wait for `{self}`"))?;
                     bail!(
@@ -126,6 +127,21 @@ impl CommandLine {
         }
         cmd.into()
     }
+}
+
+/// Kills a process and those below it: a test runner's tests would go on without it.
+fn kill_with_descendants(sh: &Shell, pid: u32) {
+    let (mut pids, mut n_seen) = (vec![pid.to_string()], 0);
+    while let Some(parent) = pids.get(n_seen).cloned() {
+        n_seen += 1;
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{parent}/task")) else { continue };
+        for thread in threads.flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            pids.extend(children.split_whitespace().map(str::to_owned));
+        }
+    }
+    // Some may have ended meanwhile.
+    let _ = cmd!(sh, "kill -KILL {pids...}").quiet().ignore_status().ignore_stderr().run();
 }
 
 /// Shows a line on the output that it came from.
@@ -204,6 +220,22 @@ mod tests {
         let status = CommandLine::cargo("no-such-command").watch(&sh, |_, line| complaint.push_str(line));
         assert!(!status.unwrap().success());
         assert!(complaint.contains("no-such-command"), "{complaint}");
+    }
+
+    #[test]
+    fn what_a_call_has_started_is_killed_with_it() {
+        let sh = Shell::new().unwrap();
+        // The shell's child has its output, which ends when all who have it are gone.
+        let line = CommandLine::program("sh").args(["-c", "sleep 600 & echo $!; wait"]);
+        let mut pid = None;
+        line.watch_for(&sh, Duration::from_secs(2), |_, line| pid = Some(line.to_owned())).unwrap_err();
+        let status = format!("/proc/{}/stat", pid.unwrap());
+        let deadline = Instant::now() + Duration::from_secs(30);
+        // Gone, or a zombie that nobody has collected yet.
+        while std::fs::read_to_string(&status).is_ok_and(|status| !status.contains(") Z ")) {
+            assert!(Instant::now() < deadline, "it still runs");
+            thread::yield_now();
+        }
     }
 
     #[test]

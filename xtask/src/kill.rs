@@ -6,11 +6,13 @@ use std::process::ExitCode;
 use anyhow::{Context as _, ensure};
 use xshell::Shell;
 
-use crate::command_line::CommandLine;
+use crate::command_line::{CommandLine, Stream};
 
 const PACKAGE: &str = "tensorferry-tests";
 /// Builds with planted bugs lie apart.
 const PLANTED_TARGET: &str = "target/planted";
+/// What the program exits with when it has found something wrong.
+const FOUND: i32 = 3;
 /// A run that has to fail need not wait as long as one that has to succeed.
 const PLANTED_DEADLINE_SECONDS: u32 = 5;
 
@@ -50,13 +52,21 @@ fn run_all_plants(sh: &Shell) -> anyhow::Result<ExitCode> {
     build_planted(sh)?;
     let mut names = Vec::new();
     let list = with_plants("run").args(["--bin", "kill", "--", "--list-plants"]);
-    list.watch(sh, |_, line| names.push(line.to_owned()))?;
-    ensure!(!names.is_empty(), "`{list}` has no names");
+    let status = list.watch(sh, |stream, line| {
+        if stream == Stream::Stdout {
+            names.push(line.to_owned());
+        }
+    })?;
+    ensure!(status.success() && !names.is_empty(), "`{list}` has no names");
     let mut unnoticed = Vec::new();
     for name in &names {
-        let status = planted(name, &["--plant".to_owned(), name.clone()]).watch(sh, |_, _| ())?;
-        println!("{:<24} {}", name, if status.success() { "NOT NOTICED" } else { "noticed" });
-        if status.success() {
+        let run = planted(name, &["--plant".to_owned(), name.clone()]);
+        let status = run.watch(sh, |_, _| ())?;
+        // Whatever else goes wrong has noticed nothing.
+        let is_noticed = status.code() == Some(FOUND);
+        ensure!(is_noticed || status.success(), "`{run}` has failed: {status}");
+        println!("{:<24} {}", name, if is_noticed { "noticed" } else { "NOT NOTICED" });
+        if !is_noticed {
             unnoticed.push(name);
         }
     }

@@ -9,13 +9,15 @@ use xshell::{Shell, cmd};
 
 use crate::command_line::{CommandLine, pass_on};
 use crate::tally::Tally;
+use crate::workspace::Workspace;
 
 /// Runs the tests whose name holds `filter`, or all; both steps run even if the first one fails.
 pub(crate) fn run(sh: &Shell, filter: Option<&str>) -> anyhow::Result<ExitCode> {
     let mut tally = Tally::default();
     let mut failed = Vec::new();
     let configurations = if filter.is_none() { cuda_configurations(sh) } else { Vec::new() };
-    for line in [tests(sh, filter), doctests(filter)].into_iter().chain(configurations) {
+    let doctests = doctests(&Workspace::load(sh)?.target_dir, filter);
+    for line in [tests(sh, filter), doctests].into_iter().chain(configurations) {
         println!("{line}");
         let (success, counted) = count(sh, &line)?;
         tally += counted;
@@ -62,8 +64,8 @@ fn runner(sh: &Shell, selection: &str, on_none: &str) -> CommandLine {
 
 /// The examples in the docs and in README.md. Those of CUDA do nothing without a driver, so they have the
 /// software driver that the tests have built.
-pub(crate) fn doctests(filter: Option<&str>) -> CommandLine {
-    let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/debug/deps/libtensorferry_sim_cuda.so");
+pub(crate) fn doctests(target_dir: &str, filter: Option<&str>) -> CommandLine {
+    let driver = format!("{target_dir}/debug/deps/libtensorferry_sim_cuda.so");
     let line = CommandLine::cargo("test --workspace --all-features --doc --no-fail-fast");
     line.env("TENSORFERRY_CUDA_DRIVER", driver).args(filter)
 }
@@ -110,7 +112,7 @@ mod tests {
     #[test]
     fn a_filter_reaches_both_runners() {
         let sh = Shell::new().unwrap();
-        for line in [tests(&sh, Some("queue")), doctests(Some("queue"))] {
+        for line in [tests(&sh, Some("queue")), doctests("/built", Some("queue"))] {
             assert!(line.to_string().ends_with(" queue"), "{line}");
         }
     }

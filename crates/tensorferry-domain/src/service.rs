@@ -346,8 +346,8 @@ impl Shared {
     fn do_deferred(&self) {
         let work = std::mem::take(&mut *self.deferred());
         for mut work in work {
-            // This thread has to survive it, because no other one watches and sweeps. Work that panics counts as
-            // done.
+            // This thread has to survive it, because no other one watches and sweeps. Work that panics counts
+            // as done.
             if survive(&mut work).unwrap_or(true) {
                 survive(|| drop(work));
             } else {

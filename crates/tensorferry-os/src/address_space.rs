@@ -86,8 +86,8 @@ pub(crate) fn map_anywhere(
             Ok(mapped)
         }
         Err(error) => {
-            // The middle is left as it is: the kernel may have taken it away before it failed, and another thread
-            // may have mapped something there since.
+            // The middle is left as it is: the kernel may have taken it away before it failed, and another
+            // thread may have mapped something there since.
             unmap(outer.cast(), slack);
             unmap(start.wrapping_add(len_bytes), whole - slack - len_bytes);
             Err(error)

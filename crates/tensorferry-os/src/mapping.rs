@@ -59,8 +59,8 @@ pub const LARGE_PAGE_BYTES: usize = 2 << 20;
 /// How many shared mappings this process has.
 static N_SHARED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether this process has memory that others may write meanwhile ([`Tables`], a [`Reservation`]). A process that
-/// is forked from it has the same.
+/// Whether this process has memory that others may write meanwhile ([`Tables`], a [`Reservation`]). A process
+/// that is forked from it has the same.
 #[must_use]
 pub fn has_shared_memory() -> bool {
     N_SHARED.load(Ordering::SeqCst) > 0

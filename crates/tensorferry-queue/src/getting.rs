@@ -126,8 +126,8 @@ macro_rules! getting {
                 self.typed.get_leased(tensorferry_storage::Deadline::Now)
             }
 
-            /// Leases values until the first error. [`LeaseIter::finish`](crate::LeaseIter::finish) tells a normal
-            /// end from a failure.
+            /// Leases values until the first error. [`LeaseIter::finish`](crate::LeaseIter::finish) tells a
+            /// normal end from a failure.
             ///
             /// # Blocking
             /// Each step blocks as [`get_leased`](Self::get_leased) does.

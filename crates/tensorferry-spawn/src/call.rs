@@ -113,7 +113,8 @@ fn enter(inherited: &mut Inherited) -> Result<(), Failure> {
     let fds = DomainFds::from_message(inherited.take_fds());
     let fds = fds.ok_or_else(|| Failure::Refused(String::from("the descriptor of the domain is missing")))?;
     let joined = match Heap::inherited() {
-        // This process was forked from a member by the start method fork, and has everything that the member holds.
+        // This process was forked from a member by the start method fork, and has everything that the member
+        // holds.
         Some(heap) => rejoin(heap, order.admission, fds, inherited),
         None => Heap::join(fds, order.admission),
     };

@@ -169,8 +169,8 @@ impl Context {
 /// called in the order of these calls.
 ///
 /// The function must not leave a thread behind, which the error of the first start names, and must not keep
-/// shared memory: a domain, and what lies in it. The start also fails if the function fails. What it registers
-/// with atexit(3) is called at the end of each process that the server forks.
+/// shared memory: a domain, and what lies in it. The start also fails if the function fails. What it
+/// registers with atexit(3) is called at the end of each process that the server forks.
 ///
 /// # Errors
 /// - [`PreloadError::Running`] when this process has already started its fork server.

@@ -116,8 +116,8 @@ impl Options {
     /// There is a pipe for each output. One thread of this process reads them. It ends after the processes,
     /// in [`ProcessContext::join`] or when the context is dropped. Output that a process wrote before it was
     /// killed still arrives. Output in a pipe (64 KiB) is lost if *this* process is killed. A line longer
-    /// than 16 KiB may be split, and an unterminated last line gets a line feed. The pipes are closed when the
-    /// processes have ended. A later write of their own children fails.
+    /// than 16 KiB may be split, and an unterminated last line gets a line feed. The pipes are closed when
+    /// the processes have ended. A later write of their own children fails.
     ///
     /// If nothing reads an output of this process, the processes block on their writes. Their end is delayed
     /// by one second at most; then the remaining lines go to the files only. A file that cannot be written,

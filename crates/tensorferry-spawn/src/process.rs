@@ -86,8 +86,8 @@ where
     /// It is also the rank for [`Process::seed`] and [`Process::log_dir`].
     ///
     /// Without this call the function's argument and the number in errors are 0, there is no rank
-    /// ([`CurrentProcess::rank`](crate::CurrentProcess::rank) is `None`), and the variable `RANK` is inherited from
-    /// this process.
+    /// ([`CurrentProcess::rank`](crate::CurrentProcess::rank) is `None`), and the variable `RANK` is
+    /// inherited from this process.
     ///
     /// The variable is set as by [`Process::env`], so the later of both calls wins. [`Process::start`] fails
     /// if `rank` does not fit into a `u32`.
@@ -399,8 +399,8 @@ impl<T: Serialize + DeserializeOwned> ProcessHandle<T> {
     /// As [`ProcessHandle::join`].
     ///
     /// # Errors
-    /// As [`ProcessHandle::join`], and [`SpawnError::Value`] when the value did not arrive. To get the value in
-    /// spite of [`SpawnError::Output`], call [`ProcessHandle::take_value`].
+    /// As [`ProcessHandle::join`], and [`SpawnError::Value`] when the value did not arrive. To get the value
+    /// in spite of [`SpawnError::Output`], call [`ProcessHandle::take_value`].
     pub fn into_value(mut self) -> Result<T, SpawnError> {
         self.join()?;
         self.take_value()

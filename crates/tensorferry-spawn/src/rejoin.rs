@@ -3,9 +3,9 @@
 //! # Safety
 //! [`Heap::rejoin`] needs a parent that waits. A process that has an inherited heap and runs an entry was
 //! forked by the start method fork, whose parent waits (`launch.rs`) until the child says
-//! [`Inherited::taken`] or is dead. A fork server has no heap that could be inherited: it refuses to serve with
-//! shared memory (`forkserver/serve.rs` in `tensorferry-process`). A process that was forked in any other way
-//! runs no entry.
+//! [`Inherited::taken`] or is dead. A fork server has no heap that could be inherited: it refuses to serve
+//! with shared memory (`forkserver/serve.rs` in `tensorferry-process`). A process that was forked in any
+//! other way runs no entry.
 #![expect(unsafe_code, reason = "promises that the parent waits")]
 
 use tensorferry_domain::{Admission, DomainFds};

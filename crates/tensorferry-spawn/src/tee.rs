@@ -21,8 +21,8 @@ use crate::output::{LogFile, OutputError};
 /// How much is read at once, in bytes.
 const CHUNK_LEN_BYTES: usize = 16 << 10;
 
-/// A line that is as long as this and does not end is forwarded so far, in bytes. With what was read last a piece
-/// may be nearly twice as long.
+/// A line that is as long as this and does not end is forwarded so far, in bytes. With what was read last a
+/// piece may be nearly twice as long.
 const MAX_LINE_LEN_BYTES: usize = 16 << 10;
 
 /// How much is read from the pipes once the processes have ended, in chunks: the 1 MiB that a process may set

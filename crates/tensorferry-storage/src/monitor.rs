@@ -35,8 +35,8 @@ pub enum MonitorError {
     Storage(#[from] StorageError),
 }
 
-/// A handle on a monitor. A clone is another handle of this process, and other processes get theirs in messages
-/// ([`OutgoingHandle::monitor`](crate::OutgoingHandle::monitor)).
+/// A handle on a monitor. A clone is another handle of this process, and other processes get theirs in
+/// messages ([`OutgoingHandle::monitor`](crate::OutgoingHandle::monitor)).
 #[derive(Clone, Debug)]
 pub struct Monitor(Arc<Inner>);
 

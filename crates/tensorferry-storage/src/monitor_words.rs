@@ -108,7 +108,8 @@ pub(crate) struct MonitorWords<'a> {
 }
 
 impl fmt::Debug for MonitorWords<'_> {
-    /// Reads no word: two of them are futexes, and this process may be a child of the one that holds the monitor.
+    /// Reads no word: two of them are futexes, and this process may be a child of the one that holds the
+    /// monitor.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MonitorWords").finish_non_exhaustive()
     }

@@ -99,8 +99,8 @@ pub(crate) struct RingWords<'a> {
 }
 
 impl fmt::Debug for RingWords<'_> {
-    /// Reads no word: there are many, some of them are futexes, and this process may be a child of the one that
-    /// holds the ring.
+    /// Reads no word: there are many, some of them are futexes, and this process may be a child of the one
+    /// that holds the ring.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RingWords").field("shape", &self.shape).finish_non_exhaustive()
     }

@@ -72,8 +72,8 @@ impl SlotState {
         Self { lap, owner: 0, tag: Tag::Free }
     }
 
-    /// Free once the message of this lap is gone. A lap has 48 bits in a state; one that comes from elsewhere in
-    /// shared memory may be any number.
+    /// Free once the message of this lap is gone. A lap has 48 bits in a state; one that comes from elsewhere
+    /// in shared memory may be any number.
     #[inline]
     pub(crate) fn free_after(lap: u64) -> Self {
         Self::free(lap.wrapping_add(1))

@@ -1,8 +1,8 @@
 //! The server: one thread that forks on request, reaps its children, and reports how they ended.
 //!
 //! # Safety
-//! This process may fork: it has one thread, and shares no written memory with other processes. Both are looked at
-//! after the preloads, and from then on only the code of this file runs.
+//! This process may fork: it has one thread, and shares no written memory with other processes. Both are
+//! looked at after the preloads, and from then on only the code of this file runs.
 #![expect(unsafe_code, reason = "forks")]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -53,7 +53,8 @@ pub(crate) fn serve(inherited: &mut Inherited) -> Result<(), Failure> {
         }
         other => other.into(),
     })?;
-    // Of a process that only joins a domain this is the one trace: it has no service thread before it needs one.
+    // Of a process that only joins a domain this is the one trace: it has no service thread before it needs
+    // one.
     if has_shared_memory() {
         return Err(Failure::Refused(String::from(
             "what was preloaded has joined a domain or made one (a tensor in shared memory, a queue), which a process \

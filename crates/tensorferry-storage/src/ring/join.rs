@@ -127,8 +127,8 @@ impl Ring {
                 return Err(none_is_left(gone.has_died));
             }
             if is_over {
-                // Something was discarded when no receiver was left. That one has come since does not bring it
-                // back.
+                // Something was discarded when no receiver was left. That one has come since does not bring
+                // it back.
                 return Err(none_is_left(ring.receiver_deaths().load(Ordering::SeqCst) > 0));
             }
             let n_in_slots = unfinished.in_slots.len();
