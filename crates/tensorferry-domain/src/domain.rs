@@ -75,8 +75,8 @@ impl Domain {
     /// Claims a slot for the process behind `child` and returns what that process needs to join.
     ///
     /// The caller keeps the pidfd until the child has joined. A child that dies before that is swept like
-    /// any member. The service thread starts to watch it within 10 ms. A process that was admitted and has
-    /// not joined yet gets the same admission again.
+    /// any member. The service thread starts to watch it within 10 ms. A process that is admitted twice takes
+    /// two slots; [`Domain::admit_once`] is for one that asks again.
     ///
     /// # Errors
     /// [`DomainError::ProcessTableFull`] when every slot is taken, [`DomainError::UnknownProcess`] when the

@@ -14,7 +14,8 @@ use crate::reference::{Grant, Reference};
 #[derive(Clone)]
 pub(crate) struct Block {
     /// INVARIANT: while this handle lives, this member's bit is set in the block's holder word, so the block
-    /// is not reused; and its data range is open.
+    /// is not reused; and its data range is open. Who lends the data looks once more whether it is: the
+    /// length stands in shared memory.
     handle: BlockHandle,
 }
 

@@ -148,6 +148,8 @@ pub(crate) struct CellHeader {
 }
 
 impl CellHeader {
+    /// A cell stands for one line of the data area, so whoever calls this twice stores the same pointer.
+    ///
     /// # Safety
     /// The header must lie in the heap that this value lies in.
     unsafe fn set(&self, header: Header<'_>) {
@@ -200,8 +202,8 @@ impl Clone for BlockHandle {
 impl Drop for BlockHandle {
     #[inline]
     fn drop(&mut self) {
-        // In a child of a fork(2) that is not this library's, this changes a private copy of the count, which
-        // nobody uses.
+        // In a child of a fork(2) this changes a private copy of the count. One that is not this library's
+        // uses it for nothing; in one of this library's, `Heap::rejoin` holds what is counted.
         if !self.cell().release_beside_others() {
             // SAFETY: `self` is being dropped, was not counted down, and is not used after this.
             unsafe { self.drop_alone() };
@@ -228,7 +230,8 @@ impl BlockHandle {
             // SAFETY: neither `self` nor `heap` is used after this. The reference that is dropped is the
             // cell's, because this call has brought the cell's count to zero. The cell has one: the handle
             // that was counted when there was none brought it, because the heap was not the current one then
-            // either.
+            // either. A handle that is counted after this call has brought the count to zero finds none and
+            // brings another reference, so this one is dropped once.
             unsafe { ManuallyDrop::drop(&mut heap) };
         }
     }

@@ -420,7 +420,9 @@ impl Heap {
         }
         let len_bytes = usize::try_from(header.len_bytes()).unwrap_or(usize::MAX);
         let opened = if len_bytes <= cell.len_bytes() {
-            // The last block that was held here was as long: what was opened stays open.
+            // The last block that was held here was at least as long, and blocks of one place begin at one
+            // address: this is a part of what was opened then and stays open. (Whoever lends the bytes looks
+            // once more whether they are open.)
             Ok(())
         } else if len_bytes > place.class.size_bytes() {
             Err(bad("its length is beyond its block"))

@@ -146,7 +146,7 @@ impl AnyTensorMut {
     /// As [`TensorMut::share`], for elements that can be shared.
     ///
     /// # Errors
-    /// The tensor itself when its elements have 16 bytes ([`TensorError::NotShareable`] says so).
+    /// The tensor itself when its elements have 16 bytes: accesses of that size are not atomic everywhere.
     pub fn share(self) -> Result<AnySharedTensor, Self> {
         if !AnySharedTensor::can_hold(self.dtype) {
             return Err(self);

@@ -76,7 +76,8 @@ impl<T: Element, D: Dimension> From<ndarray::Array<T, D>> for Tensor<T> {
 }
 
 impl<T: Element> From<&Tensor<T>> for ArrayD<T> {
-    /// A copy of the elements as an array that owns them.
+    /// A copy of the elements as an array that owns them. As [`Tensor::to_vec`] it is empty in a process that
+    /// was forked by something other than this library, where [`Tensor::as_array`] is an error.
     fn from(tensor: &Tensor<T>) -> Self {
         match tensor.as_array() {
             Ok(view) => view.to_owned(),

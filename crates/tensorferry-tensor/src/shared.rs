@@ -335,7 +335,7 @@ impl<T: AtomicNumber> SharedTensor<T> {
     /// Adds `data`, given in row-major order, element by element. No addition is lost, but the whole is not
     /// atomic.
     ///
-    /// A word that only zeros are added to is skipped.
+    /// A zero in `data` changes nothing, and where there are only zeros nothing is written.
     ///
     /// # Errors
     /// [`LayoutError::LengthMismatch`] when `data` has another length; [`LayoutError::StorageTooSmall`] as
@@ -345,7 +345,8 @@ impl<T: AtomicNumber> SharedTensor<T> {
     }
 
     /// As [`SharedTensor::add_from`], for `alpha * data`. With `alpha` = minus the learning rate this is a
-    /// step of gradient descent.
+    /// step of gradient descent. A zero in `data` changes nothing, also where `alpha` is infinite or no
+    /// number.
     ///
     /// # Errors
     /// [`LayoutError::LengthMismatch`] when `data` has another length; [`LayoutError::StorageTooSmall`] as

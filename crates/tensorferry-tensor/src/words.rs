@@ -59,14 +59,16 @@ pub(crate) fn write<T: AtomicElement>(words: &[AtomicU64], start: usize, data: &
     );
 }
 
-/// Adds `scale(data)` to the elements from `start` on. Orders nothing.
+/// Adds `scale(data)` to the elements from `start` on. Zeros in `data` change nothing, whatever `scale` makes
+/// of them. Orders nothing.
 pub(crate) fn add<T: AtomicNumber>(words: &[AtomicU64], start: usize, data: &[T], scale: impl Fn(T) -> T) {
+    let changes = |value: T| value != T::zeroed();
     each_word(
         words,
         start,
         data,
         |word, data| {
-            if data.iter().all(|value| *value == T::zeroed()) {
+            if !data.iter().any(|value| changes(*value)) {
                 return;
             }
             let mut change = lanes::<T>(0);
@@ -74,13 +76,13 @@ pub(crate) fn add<T: AtomicNumber>(words: &[AtomicU64], start: usize, data: &[T]
                 *change = scale(*value);
             }
             replace_relaxed(word, |mut sum: T::Lanes| {
-                for (sum, change) in sum.as_mut().iter_mut().zip(change.as_ref()) {
-                    *sum = sum.plus(*change);
+                for ((sum, change), value) in sum.as_mut().iter_mut().zip(change.as_ref()).zip(data) {
+                    *sum = if changes(*value) { sum.plus(*change) } else { *sum };
                 }
                 sum
             });
         },
-        |old, value| *old = old.plus(scale(value)),
+        |old, value| *old = if changes(value) { old.plus(scale(value)) } else { *old },
     );
 }
 

@@ -66,6 +66,23 @@ fn bulk<T: AtomicNumber>(values: &[T; 5], factor: T) {
 }
 
 #[test]
+fn zeros_change_nothing_wherever_they_lie_in_a_word() {
+    let values = [-0.0_f32, 1.0, -0.0, f32::INFINITY, -0.0, 2.0, -0.0];
+    let data = [0.0_f32, 1.0, -0.0, 0.0, 1.0, 0.0];
+    for (start, alpha) in (0..2).flat_map(|start| [f32::NAN, f32::INFINITY, 1.0].map(|alpha| (start, alpha)))
+    {
+        let tensor = SharedTensor::from_slice(&values, [7]).unwrap();
+        tensor.narrow(0, start, 6).unwrap().add_scaled_from(&data, alpha).unwrap();
+        let mut expected = values;
+        for (old, value) in expected[start..].iter_mut().zip(data).filter(|(_, value)| *value != 0.0) {
+            *old += value * alpha;
+        }
+        let bits = |all: &[f32]| all.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&tensor.to_vec()), bits(&expected), "from {start}, times {alpha}");
+    }
+}
+
+#[test]
 fn bulk_access_for_every_size_of_element() {
     bulk(&[1_u8, 2, 250, 0, 9], 3);
     bulk(&[1_i32, -2, 3, 0, i32::MAX], 7);

@@ -8,8 +8,8 @@
 //! send the matrix.
 //!
 //! `cargo run --example cuda_columns --features cudarc` wants a GPU; with `-- --simulate` there is a software
-//! driver in its place, which runs the same kernel. `--columns N` and `--rows N` set the shape. No real GPU
-//! has run it yet.
+//! driver in its place, which runs the same kernel. `--columns N` and `--rows N` set the shape. One H200
+//! has run it.
 //!
 //! # Safety
 //! The kernel is launched with what it was written for: a column of as many rows as it is told. The memory

@@ -8,7 +8,7 @@
 //!
 //! `cargo run --example cuda_replicas --features cudarc` wants a GPU, and with several of them that reach
 //! each other uses all; with `-- --simulate` there are three devices of a software driver. `--replicas N`
-//! sets how many processes there are. No real GPU has run it yet.
+//! sets how many processes there are. One H200 has run it; several devices only that driver.
 //!
 //! # Safety
 //! The kernel is launched with what it was written for: input and output of as many elements as it is told.
