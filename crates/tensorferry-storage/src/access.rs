@@ -8,18 +8,16 @@
 //!
 //! - An [`ExclusiveBlock`] is made in three ways only: for a fresh block that no other process or handle
 //!   knows; for a block of kind `Plain` whose only handle in the whole domain was consumed; or from a message
-//! that granted it, which a message does once. (Sweeps write into blocks of other kinds.) Its bytes are lent
-//! through `&mut self` alone. Sending it ends its
-//!   *ownership epoch* while it is borrowed for serialisation. A handle that is still reachable afterwards,
-//!   through an `Arc` for example, lends an empty slice.
+//!   that granted it, which a message does once. (Sweeps write into blocks of other kinds.) Its bytes are lent
+//!   through `&mut self` alone. Sending it ends its *ownership epoch* while it is borrowed for serialisation.
+//!   A handle that is still reachable afterwards, through an `Arc` for example, lends an empty slice.
 //! - A [`FrozenBlock`] is made only from an exclusive one that was consumed, or from a message that granted
 //!   it frozen. While one exists anywhere, the block has no exclusive and no shared handle, and nobody
 //!   writes. The bytes of such a block are also lent on behalf of a [`Bundle`](crate::Bundle) that names it
 //!   frozen: a bundle is made from frozen handles, which its maker keeps until no process holds the bundle
 //!   any more, and names the block from then on, so that no sweep frees it meanwhile.
 //! - A [`SharedBlock`] lends atomic words and never a slice of bytes. That of a monitor, whose futexes are
-//!   words
-//!   of another size, is lent to nobody outside this crate.
+//!   words of another size, is lent to nobody outside this crate.
 //!
 //! The functions that make these types from a [`Block`] are safe and private to this crate: each caller has
 //! one of the reasons above.
