@@ -7,10 +7,11 @@
 //! a member that does not):
 //!
 //! - An [`ExclusiveBlock`] is made in three ways only: for a fresh block that no other process or handle
-//!   knows; for a block of kind `Plain` whose only handle in the whole domain was consumed; or from a message
-//!   that granted it, which a message does once. (Sweeps write into blocks of other kinds.) Its bytes are lent
-//!   through `&mut self` alone. Sending it ends its *ownership epoch* while it is borrowed for serialisation.
-//!   A handle that is still reachable afterwards, through an `Arc` for example, lends an empty slice.
+//!   knows; for a block of kind `Plain` whose only handle in the whole domain was consumed; or from a
+//!   message that granted it, which a message does once. (Sweeps write into blocks of other kinds.) Its bytes
+//!   are lent through `&mut self` alone. Sending it ends its *ownership epoch* while it is borrowed for
+//!   serialisation. A handle that is still reachable afterwards, through an `Arc` for example, lends an empty
+//!   slice.
 //! - A [`FrozenBlock`] is made only from an exclusive one that was consumed, or from a message that granted
 //!   it frozen. While one exists anywhere, the block has no exclusive and no shared handle, and nobody
 //!   writes. The bytes of such a block are also lent on behalf of a [`Bundle`](crate::Bundle) that names it
