@@ -100,7 +100,7 @@ pub(crate) const MOST_RESERVED: usize = 1 << 10;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "a batch cannot be made of `{Self}`",
-    note = "numbers, arrays, vectors and tensors of numbers, texts and tuples are known; on a struct of those put `#[derive(Collate)]`; for others, implement `Collate`"
+    note = "numbers of a fixed size (`u64` or `i64` for a `usize`), arrays, vectors and tensors of those, texts and tuples are known; on a struct of those put `#[derive(Collate)]`; for others, implement `Collate`"
 )]
 pub trait Collate: Sized {
     /// What a number of samples become.

@@ -171,8 +171,8 @@ impl Error for LoadError {
 impl fmt::Display for RaisedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.worker {
-            Some((worker, pid)) => write!(f, "the dataset in worker {worker} (pid {pid}) ")?,
-            None => f.write_str("the dataset ")?,
+            Some((worker, pid)) => write!(f, "the dataset in worker {worker} (pid {pid}): ")?,
+            None => f.write_str("the dataset: ")?,
         }
         fmt::Display::fmt(&self.report, f)
     }

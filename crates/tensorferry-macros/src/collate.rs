@@ -1,7 +1,7 @@
 //! The expansion of `#[derive(Collate)]`: a struct of the batches of the fields, and the trait's `impl`.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt as _;
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Path, Result, Token, punctuated::Punctuated};
@@ -56,7 +56,14 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let types: Vec<_> = fields.iter().map(|field| &field.ty).collect();
     let visibilities = fields.iter().map(|field| &field.vis);
     let documents = texts.iter().map(|text| format!("What the samples have as `{text}`."));
+    // First of all and where the type stands, so that this is the error that is read of a type that has no batch.
+    let checks = types.iter().map(|field| quote_spanned!(field.span()=> is_known::<#field>();));
     Ok(quote! {
+        const _: fn() = || {
+            fn is_known<T: #data::Collate>() {}
+            #(#checks)*
+        };
+
         #[doc = #document]
         #[derive(#data::hidden::serde::Serialize, #data::hidden::serde::Deserialize, #(#derives),*)]
         #[serde(crate = #serde_path)]

@@ -126,6 +126,7 @@ impl<T: Serialize + DeserializeOwned> Sender<T> {
     /// # Errors
     /// As [`Queue::put`](crate::Queue::put). [`Disconnected`](crate::PutErrorKind::Disconnected) and
     /// [`PeerDied`](crate::PutErrorKind::PeerDied) are returned when no receiver is left.
+    #[doc(alias = "send")]
     pub fn put(&self, value: T) -> Result<(), PutError<T>> {
         self.typed.put(value, Deadline::Never)
     }
@@ -181,6 +182,7 @@ impl<T: Serialize + DeserializeOwned> Sender<T> {
     /// # Errors
     /// As [`Sender::put`], and [`Full`](crate::PutErrorKind::Full) when the channel is full.
     #[doc(alias = "try_put")]
+    #[doc(alias = "try_send")]
     pub fn put_nowait(&self, value: T) -> Result<(), PutError<T>> {
         self.typed.put(value, Deadline::Now)
     }

@@ -35,6 +35,7 @@ macro_rules! getting {
             /// - [`Decode`](crate::GetError::Decode): the message that was taken cannot be decoded.
             /// - [`Other`](crate::GetError::Other): the ring failed in a way that this version of the crate
             ///   does not know.
+            #[doc(alias = "recv")]
             pub fn get(&self) -> Result<T, crate::GetError> {
                 self.typed.get(tensorferry_storage::Consumers::Multi, tensorferry_storage::Deadline::Never)
             }
@@ -62,6 +63,7 @@ macro_rules! getting {
             /// # Errors
             /// As [`get`](Self::get), and [`Empty`](crate::GetError::Empty) when there is no value.
             #[doc(alias = "try_get")]
+            #[doc(alias = "try_recv")]
             pub fn get_nowait(&self) -> Result<T, crate::GetError> {
                 self.typed.get(tensorferry_storage::Consumers::Multi, tensorferry_storage::Deadline::Now)
             }

@@ -83,8 +83,9 @@ pub use lease_iter::LeaseIter;
 pub use queue::Queue;
 pub use ready::ReadyFd;
 pub use sole::{SoleReceiver, SoleSender, mpsc, mpsc_in, spmc, spmc_in, spsc, spsc_in};
+pub use tensorferry_reduce::{DecodeError, EncodeError};
 pub use tensorferry_storage::{
-    LeaseLostError, RingJoinError, RingPutError, RingTakeError, StorageError, WaitAnyError,
+    BlockId, Heap, LeaseLostError, RingJoinError, RingPutError, RingTakeError, StorageError, WaitAnyError,
 };
 #[doc(hidden)]
 pub use wait::sealed;

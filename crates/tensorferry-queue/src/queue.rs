@@ -122,6 +122,7 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
     ///   process dead.
     /// - [`Other`](crate::PutErrorKind::Other): the ring failed in a way that this version of the crate does
     ///   not know.
+    #[doc(alias = "send")]
     pub fn put(&self, value: T) -> Result<(), PutError<T>> {
         self.typed.put(value, Deadline::Never)
     }
@@ -155,6 +156,7 @@ impl<T: Serialize + DeserializeOwned> Queue<T> {
     /// # Errors
     /// As [`Queue::put`], and [`Full`](crate::PutErrorKind::Full) when the queue is full.
     #[doc(alias = "try_put")]
+    #[doc(alias = "try_send")]
     pub fn put_nowait(&self, value: T) -> Result<(), PutError<T>> {
         self.typed.put(value, Deadline::Now)
     }

@@ -114,6 +114,7 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
     ///
     /// # Errors
     /// As [`Sender::put`], and [`PutErrorKind::Moved`] when this end was sent to another process.
+    #[doc(alias = "send")]
     pub fn put(&mut self, value: T) -> Result<(), PutError<T>> {
         self.put_with(value, Deadline::Never)
     }
@@ -137,6 +138,7 @@ impl<T: Serialize + DeserializeOwned> SoleSender<T> {
     /// # Errors
     /// As [`SoleSender::put`], and [`PutErrorKind::Full`] when the channel is full.
     #[doc(alias = "try_put")]
+    #[doc(alias = "try_send")]
     pub fn put_nowait(&mut self, value: T) -> Result<(), PutError<T>> {
         self.put_with(value, Deadline::Now)
     }
@@ -187,6 +189,7 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
     ///
     /// # Errors
     /// As [`Receiver::get`], and [`GetError::Moved`] when this end was sent to another process.
+    #[doc(alias = "recv")]
     pub fn get(&mut self) -> Result<T, GetError> {
         self.get_with(Deadline::Never)
     }
@@ -210,6 +213,7 @@ impl<T: Serialize + DeserializeOwned> SoleReceiver<T> {
     /// # Errors
     /// As [`SoleReceiver::get`], and [`GetError::Empty`] when there is no value.
     #[doc(alias = "try_get")]
+    #[doc(alias = "try_recv")]
     pub fn get_nowait(&mut self) -> Result<T, GetError> {
         self.get_with(Deadline::Now)
     }

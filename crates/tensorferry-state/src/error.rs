@@ -22,7 +22,7 @@ pub enum BundleError {
         limit_bytes: usize,
     },
     /// The bundle has no tensor of this name.
-    #[error("the bundle has no tensor named `{name}`; it has {n_tensors} tensors")]
+    #[error("the bundle has no tensor named `{name}` (tensors: {n_tensors})")]
     NoSuchTensor {
         /// The name that was asked for.
         name: String,

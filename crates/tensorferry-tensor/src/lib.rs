@@ -122,4 +122,5 @@ pub use small_float::{
     F4E2M1FnX2, F6E2M3Fn, F6E3M2Fn, F8E3M4, F8E4M3, F8E4M3B11Fnuz, F8E4M3Fn, F8E4M3Fnuz, F8E5M2, F8E5M2Fnuz,
     F8E8M0Fnu,
 };
+pub use tensorferry_storage::{BlockId, Heap, SharedBlock, StorageError};
 pub use wire::is_description;

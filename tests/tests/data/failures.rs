@@ -21,7 +21,7 @@ fn raised(trouble: &Trouble, n_workers: usize) -> RaisedError {
     let others: Vec<_> = outcomes.into_iter().flat_map(Result::unwrap).collect();
     assert_eq!(others, [0, 1, 2, 3, 8, 9, 10, 11]);
     assert_eq!((error.batch, error.sample), (1, Some(5)));
-    assert!(error.to_string().starts_with("batch 1 of epoch 0, sample 5: the dataset "), "{error}");
+    assert!(error.to_string().starts_with("batch 1 of epoch 0, sample 5: the dataset"), "{error}");
     let LoadErrorKind::Raised(raised) = error.kind else { panic!("{error}") };
     let pids: Vec<_> = loader.processes().iter().map(|process| process.pid()).collect();
     assert_eq!(raised.worker.is_some(), n_workers > 0);
