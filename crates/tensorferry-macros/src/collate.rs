@@ -56,7 +56,8 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let types: Vec<_> = fields.iter().map(|field| &field.ty).collect();
     let visibilities = fields.iter().map(|field| &field.vis);
     let documents = texts.iter().map(|text| format!("What the samples have as `{text}`."));
-    // First of all and where the type stands, so that this is the error that is read of a type that has no batch.
+    // First of all and where the type stands, so that this is the error that is read of a type that has no
+    // batch.
     let checks = types.iter().map(|field| quote_spanned!(field.span()=> is_known::<#field>();));
     Ok(quote! {
         const _: fn() = || {
