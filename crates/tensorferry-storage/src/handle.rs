@@ -24,7 +24,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::cell_table::{Allocation, Cell, CellWords, Transition};
+use crate::cell::{Allocation, Cell, CellWords, Transition};
 use crate::geometry::Place;
 use crate::header::{Header, HeaderWords};
 use crate::heap::Heap;

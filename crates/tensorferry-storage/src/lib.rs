@@ -43,6 +43,7 @@ mod attached_ring;
 mod attachments;
 mod block;
 mod bundle;
+mod cell;
 mod cell_table;
 mod class;
 mod deadline;

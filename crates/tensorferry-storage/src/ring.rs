@@ -17,6 +17,8 @@
 //! Once [`Ring::put`] has returned, the message is promised: exactly one receiver takes it.
 
 // The paths name the folder, because the loom tests compile this file by its path.
+#[path = "ring/ending.rs"]
+mod ending;
 #[path = "ring/join.rs"]
 mod join;
 #[path = "ring/next_message.rs"]

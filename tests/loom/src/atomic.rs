@@ -61,6 +61,7 @@ thread_local! {
 const SOURCES: &[(&str, &str)] = &[
     ("header.rs", include_str!("../../../crates/tensorferry-storage/src/header.rs")),
     ("lease.rs", include_str!("../../../crates/tensorferry-storage/src/lease.rs")),
+    ("ending.rs", include_str!("../../../crates/tensorferry-storage/src/ring/ending.rs")),
     ("join.rs", include_str!("../../../crates/tensorferry-storage/src/ring/join.rs")),
     ("put.rs", include_str!("../../../crates/tensorferry-storage/src/ring/put.rs")),
     ("take.rs", include_str!("../../../crates/tensorferry-storage/src/ring/take.rs")),

@@ -1,6 +1,6 @@
 //! A stand-in for the heap: one ring and two blocks, and each process's holds on them.
 //!
-//! The accesses to headers are written after `tensorferry-storage/src/heap.rs`, `heap/returns.rs` and
+//! The accesses to headers are written after `tensorferry-storage/src/heap/hold.rs`, `heap/returns.rs` and
 //! `arena.rs`; each function has the name of the one that it follows. `tests/orderings.rs` holds them against
 //! those files.
 
